@@ -1,0 +1,1 @@
+"""Measure: your slab, and fieldslab beside what it competes with."""

@@ -1,0 +1,1 @@
+"""Offline: sources in, slab out, and the checks on it."""

@@ -1,0 +1,183 @@
+"""One array on disk: a `.npy` file whose data starts at byte 4096.
+
+The header is a function of dtype and shape alone, so a reader compares it byte for byte and
+never parses one. What writes is `ArrayWriter`, what reads is `map_array`.
+"""
+
+import errno
+import mmap
+import os
+import stat
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fieldslab.schemas.digest import BLOCK, digest, digest_blocks
+from fieldslab.schemas.errors import DamagedArray
+
+HEADER = 4096
+"""Bytes in front of the data: one page, so that mapped data is page-aligned."""
+
+_RESTORE = "Restore the file from a copy, or pack the slab again."
+
+
+def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """The 4096 header bytes of a `.npy` 1.0 file in C order (numpy.lib.format)."""
+    dims = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({dims}), }}"
+    start = b"\x93NUMPY\x01\x00" + struct.pack("<H", HEADER - 10)
+    return start + text.encode("ascii").ljust(HEADER - 11) + b"\n"
+
+
+class ArrayWriter:
+    """Appends to one new array file and digests what it writes.
+
+    Only whole blocks reach the file before `close`, so a small array costs one write and no open
+    descriptor: a table of thousands of columns stays below the limit of open files.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> None:
+        """Create `path` (it must not exist); `dtype` and `shape` are those of one item."""
+        self.path = path
+        self.items = 0
+        self._dtype = dtype
+        self._shape = shape
+        self._rest = bytearray()
+        self._written = 0
+        self._digests: list[np.ndarray] = []
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+
+    def append(self, items: np.ndarray) -> None:
+        """Append items: an array (n, *shape) of exactly the writer's dtype."""
+        if items.dtype != self._dtype or items.shape[1:] != self._shape:
+            raise TypeError(
+                f"{self.path}: {items.dtype}{items.shape[1:]} is not {self._dtype}{self._shape}"
+            )
+        self.items += len(items)
+        if items.nbytes:
+            self._take(byte_view(items))
+
+    def close(self) -> tuple[tuple[int, ...], np.ndarray]:
+        """Write what is left and the header, fsync; return the shape and uint64[blocks] digests."""
+        shape = (self.items, *self._shape)
+        if self._rest:
+            self._digests.append(np.array([digest(self._rest)], np.uint64))
+        with _opened(self.path, os.O_WRONLY) as fd:
+            _write(fd, self._rest, HEADER + self._written)
+            _write(fd, header(self._dtype, shape), 0)
+            os.fsync(fd)
+        self._rest = bytearray()
+        return shape, np.concatenate([np.empty(0, np.uint64), *self._digests])
+
+    def _take(self, data: memoryview) -> None:
+        if self._rest:
+            missing = min(BLOCK - len(self._rest), len(data))
+            self._rest += data[:missing]
+            data = data[missing:]
+            if len(self._rest) == BLOCK:
+                self._flush(memoryview(bytes(self._rest)))
+                self._rest.clear()
+        whole = len(data) // BLOCK * BLOCK
+        if whole:
+            self._flush(data[:whole])
+        self._rest += data[whole:]
+
+    def _flush(self, whole_blocks: memoryview) -> None:
+        self._digests.append(digest_blocks(whole_blocks))
+        with _opened(self.path, os.O_WRONLY) as fd:
+            _write(fd, whole_blocks, HEADER + self._written)
+        self._written += len(whole_blocks)
+
+
+def byte_view(items: np.ndarray) -> memoryview:
+    """The bytes of an array in C order; no copy where it already is contiguous."""
+    return memoryview(np.ascontiguousarray(items).reshape(-1).view(np.uint8).data)
+
+
+class _opened:
+    """A file descriptor for a `with` block; never follows a link, never blocks on a pipe."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def __enter__(self) -> int:
+        return self._fd
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def _write(fd: int, data: memoryview | bytes | bytearray, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(fd, view, offset)
+        view, offset = view[done:], offset + done
+
+
+def open_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], field: str) -> int:
+    """A descriptor on an array file whose type, size and header were checked; the caller closes it.
+
+    Raises
+    ------
+    DamagedArray
+        The file is missing, a link, not a regular file, or not of this size or header.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    context: dict[str, Any] = {"file": path, "field": field}
+    try:
+        fd = os.open(path, flags)
+    except OSError as error:
+        link = error.errno == errno.ELOOP
+        problem = "links are not followed" if link else f"cannot be opened: {error.strerror}"
+        raise DamagedArray(problem, **context, hint=_RESTORE) from error
+    try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise DamagedArray("is not a regular file", **context, hint=_RESTORE)
+        size = HEADER + array_bytes(dtype, shape)
+        if info.st_size != size:
+            found = f"{info.st_size} bytes"
+            raise DamagedArray(
+                "wrong size", **context, expected=f"{size} bytes", found=found, hint=_RESTORE
+            )
+        expected, found_header = header(dtype, shape), os.pread(fd, HEADER, 0)
+        if found_header != expected:
+            raise DamagedArray("wrong header", **context, **_first_difference(
+                expected, found_header), hint=_RESTORE)  # fmt: skip
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], field: str) -> np.ndarray:
+    """Map an array file read-only: ndarray of exactly this dtype and shape, backed by the file.
+
+    Raises DamagedArray as `open_array` does. Digests are not checked here.
+    """
+    fd = open_array(path, dtype, shape, field)
+    try:
+        mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+    finally:
+        os.close(fd)
+    return np.ndarray(shape, dtype, buffer=mapped, offset=HEADER)
+
+
+def array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    """Bytes of data of an array, in unbounded integers."""
+    size = dtype.itemsize
+    for length in shape:
+        size *= length
+    return size
+
+
+def _first_difference(expected: bytes, found: bytes) -> dict[str, Any]:
+    pairs = enumerate(zip(expected, found, strict=False))
+    offset = next((at for at, (a, b) in pairs if a != b), len(found))
+    return {
+        "offset": offset,
+        "expected": expected[offset : offset + 1].hex(),
+        "found": found[offset : offset + 1].hex() or "end of file",
+    }

@@ -1,0 +1,151 @@
+"""Fields: what a named column of a slab holds, and the arrays it is stored in."""
+
+import re
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+Kind = Literal["fixed", "ragged", "text", "binary", "image", "categorical"]
+DtypeName = Literal[
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "complex64", "complex128",
+]  # fmt: skip
+Role = Literal["values", "offsets", "size", "valid", "categories.values", "categories.offsets"]
+Unit = Literal["D", "s", "ms", "us", "ns"]
+
+MAX_COUNT = 2**48
+"""No count in a manifest may be larger: products of a few of them still fit in memory as ints."""
+MAX_INLINE_CATEGORIES = 1024
+"""More categories than this are stored as arrays, not in the manifest."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Shape = Annotated[tuple[Count, ...], msgspec.Meta(max_length=30)]
+Stem = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{2,6}-[a-z0-9_]{1,40}\Z")]
+
+VARIABLE_KINDS = ("ragged", "text", "binary", "image")
+
+
+class Logical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the stored numbers stand for; storage and gathers do not depend on it.
+
+    `timestamp` and `duration` carry a unit (and a time zone) and are gathered as numpy
+    datetime64 and timedelta64. `date` counts days and `time` counts units since midnight.
+    `class_label` and `enum` name integers: `names[k]` stands for `codes[k]`, or for `k`.
+    """
+
+    type: Literal[
+        "timestamp", "duration", "date", "time", "bfloat16", "uuid", "bytes", "json",
+        "class_label", "enum", "audio",
+    ]  # fmt: skip
+    unit: Unit | None = None
+    timezone: str | None = None
+    names: tuple[str, ...] | None = None
+    codes: tuple[int, ...] | None = None
+
+
+class CategoryTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Size of a category table that is stored as arrays in the folder `tables`."""
+
+    count: Count
+    bytes: Count
+
+
+class ArraySpec(NamedTuple):
+    """One array of a field: `shape` is that of one item; `per` says how many items there are."""
+
+    role: Role
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    per: Literal["row", "row+1", "element"]
+
+
+class Field(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """A named column.
+
+    `dtype` and `shape` are those of one row (`fixed`, `categorical`) or of one element along
+    axis 0 (`ragged`; for `text`, `binary` and `image` one byte). `stem` starts its file names.
+    """
+
+    name: str
+    stem: Stem
+    kind: Kind
+    dtype: DtypeName = "uint8"
+    shape: Shape = ()
+    nullable: bool = False
+    codec: str | None = None
+    logical: Logical | None = None
+    categories: tuple[str, ...] | None = None
+    table: CategoryTable | None = None
+    attributes: dict[str, Any] = {}
+
+    @property
+    def variable(self) -> bool:
+        """Whether rows differ in length, so that the field has offsets."""
+        return self.kind in VARIABLE_KINDS
+
+    @property
+    def storage(self) -> np.dtype[Any]:
+        """Little-endian dtype of `values` on disk."""
+        return np.dtype(self.dtype).newbyteorder("<")
+
+    @property
+    def view(self) -> np.dtype[Any]:
+        """Dtype that a gather returns: `storage`, or datetime64 and timedelta64 of that width."""
+        if self.logical is not None and self.dtype == "int64" and self.logical.unit != "D":
+            if self.logical.type == "timestamp":
+                return np.dtype(f"<M8[{self.logical.unit}]")
+            if self.logical.type == "duration":
+                return np.dtype(f"<m8[{self.logical.unit}]")
+        return self.storage
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one row (fixed) or of one element (variable)."""
+        size = self.storage.itemsize
+        for length in self.shape:
+            size *= length
+        return size
+
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """The arrays of this field in every shard, in file order; `valid` comes only with nulls."""
+        if not self.variable:
+            specs = [ArraySpec("values", self.storage, self.shape, "row")]
+        else:
+            specs = [
+                ArraySpec("values", self.storage, self.shape, "element"),
+                ArraySpec("offsets", np.dtype("<u8"), (), "row+1"),
+            ]
+        if self.kind == "image":
+            specs.append(ArraySpec("size", np.dtype("<u4"), (2,), "row"))
+        if self.nullable:
+            specs.append(ArraySpec("valid", np.dtype("bool"), (), "row"))
+        return tuple(specs)
+
+    def impossible(self) -> str | None:
+        """Why these members cannot stand together, or None."""
+        byte_wise = self.kind in ("text", "binary", "image")
+        if byte_wise and (self.dtype != "uint8" or self.shape):
+            return f"kind {self.kind} is stored as bytes, not as {self.dtype}{list(self.shape)}"
+        if self.kind == "categorical":
+            if self.dtype != "int32" or self.shape:
+                return "categorical codes are int32 scalars"
+            if (self.categories is None) == (self.table is None):
+                return "categorical needs either `categories` or `table`"
+        elif self.categories is not None or self.table is not None:
+            return f"kind {self.kind} has no categories"
+        if (self.codec is not None) != (self.kind == "image"):
+            return "`codec` belongs to images"
+        if self.logical is not None and self.logical.codes is not None:
+            names = self.logical.names or ()
+            if len(names) != len(self.logical.codes):
+                return "`names` and `codes` differ in length"
+        return None
+
+
+def stem(ordinal: int, name: str) -> str:
+    """Start of a field's file names: its ordinal and its name in safe characters."""
+    slug = re.sub(r"[^a-z0-9]+", "_", name.lower())[:40].strip("_")
+    return f"{ordinal:02d}-{slug or 'field'}"

@@ -1,0 +1,96 @@
+"""A slab on disk: its manifest and its digest tables, checked as they are read."""
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+
+from fieldslab.schemas import layout
+from fieldslab.schemas.arrays import map_array
+from fieldslab.schemas.digest import root
+from fieldslab.schemas.errors import DamagedArray, DamagedManifest, IncompleteSlab, NotASlab
+from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, Manifest, decode
+
+JOURNAL = "journal.jsonl"
+
+
+def partial_path(slab: Path) -> Path:
+    """Where a slab is built before it is complete: beside it, on the same file system."""
+    return slab.with_name(slab.name + ".partial")
+
+
+def load_manifest(slab: str | Path) -> Manifest:
+    """Read and validate the manifest of a slab.
+
+    Raises
+    ------
+    NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest
+        As their names say; the message says what to do.
+    """
+    slab = Path(slab)
+    path = slab / MANIFEST
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            raise _absent(slab) from error
+        if error.errno == errno.ELOOP:
+            raise DamagedManifest("links are not followed", file=path) from error
+        raise NotASlab(f"cannot be read: {error.strerror}", file=path) from error
+    try:
+        with open(fd, "rb") as file:
+            return decode(file.read(MAX_BYTES + 1), path)
+    except OSError as error:
+        raise NotASlab(f"cannot be read: {error.strerror}", file=path) from error
+
+
+def load_digests(folder: Path, files: list[layout.ArrayFile], expected_root: str) -> np.ndarray:
+    """Map a folder's `digests.npy` (uint64[blocks]) and check it against the manifest's root.
+
+    Raises DamagedArray where the file or its root is wrong.
+    """
+    path = folder / layout.DIGESTS
+    digests = map_array(path, np.dtype("<u8"), (layout.total_blocks(files),), "digests")
+    found = root(digests)
+    if found != expected_root:
+        raise DamagedArray(
+            "digest table is damaged",
+            file=path,
+            expected=expected_root,
+            found=found,
+            hint="Restore the file from a copy, or pack the slab again.",
+        )
+    return digests
+
+
+def _absent(slab: Path) -> NotASlab:
+    """Which error a path without a manifest deserves."""
+    if slab.is_dir():
+        if (slab / JOURNAL).exists() or (slab / layout.shard_name(0)).is_dir():
+            return IncompleteSlab(
+                "no manifest.json: the slab was not finished, or not copied whole",
+                file=slab,
+                hint="Run the `fieldslab pack` command again, or copy the directory again.",
+            )
+        return NotASlab(
+            "is a directory without manifest.json",
+            file=slab,
+            hint="Give the directory that `fieldslab pack -o` wrote.",
+        )
+    if slab.exists():
+        return NotASlab(
+            "is a file, not a slab directory",
+            file=slab,
+            hint="Give the directory that `fieldslab pack -o` wrote.",
+        )
+    if partial_path(slab).is_dir():
+        return IncompleteSlab(
+            "packing was cut off",
+            file=slab,
+            hint=(
+                f"Run the same `fieldslab pack` command again: it goes on from "
+                f"{partial_path(slab).name}."
+            ),
+        )
+    return NotASlab("does not exist", file=slab, hint="Check the path, or pack the slab first.")

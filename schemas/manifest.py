@@ -1,0 +1,198 @@
+"""The manifest: `manifest.json`, the one file that says what all the others must be."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import msgspec
+
+from fieldslab.schemas.errors import DamagedManifest, UnsupportedVersion
+from fieldslab.schemas.fields import MAX_COUNT, Count, Field
+
+FORMAT = "fieldslab"
+VERSION = 1
+MANIFEST = "manifest.json"
+MAX_BYTES = 16 * 1024 * 1024
+
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+_SEAL = b',\n"sha256": "'
+_SEAL_END = b'"\n}\n'
+
+
+class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run of rows with its own arrays.
+
+    `elements` has one count per variable-length field (bytes for text, binary and image) and
+    `nulls` one count per nullable field, both in field order: with `rows` they fix the size of
+    every file. `root` is the SHA-256 over the shard's digests.
+    """
+
+    rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
+    elements: tuple[Count, ...]
+    nulls: tuple[Count, ...]
+    root: Sha256
+
+
+class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How the slab came to be. No reader needs it, and `id` does not cover it."""
+
+    tool: str
+    time: str
+    plan: str
+    sources: tuple[dict[str, Any], ...] = ()
+    options: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
+    warnings: tuple[str, ...] = ()
+
+
+class Content(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """What `id` covers: everything of a manifest but how and when the slab was made."""
+
+    format: Literal["fieldslab"]
+    version: Literal[1]
+    rows: Count
+    fields: tuple[Field, ...]
+    shards: tuple[Shard, ...]
+    tables: Sha256 | None = None
+    attributes: dict[str, Any] = {}
+
+    def canonical(self) -> bytes:
+        """RFC 8259 JSON of these members: sorted keys, no spaces, defaults left out."""
+        members = msgspec.to_builtins(self)
+        content = {key: members[key] for key in Content.__struct_fields__ if key in members}
+        return json.dumps(
+            content, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        ).encode()
+
+    def content_id(self) -> str:
+        """SHA-256 in hex of `canonical()`: equal for two packs of equal content."""
+        return hashlib.sha256(self.canonical()).hexdigest()
+
+
+class Manifest(Content, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """A slab's manifest, validated: whatever an instance says is consistent in itself."""
+
+    made: Made
+    id: Sha256
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where the members contradict each other."""
+        for index, field in enumerate(self.fields):
+            if reason := field.impossible():
+                raise ValueError(f"{reason} - at `$.fields[{index}]`")
+        names = [field.name for field in self.fields]
+        stems = [field.stem for field in self.fields]
+        if len(set(names)) < len(names) or len(set(stems)) < len(stems):
+            raise ValueError("two fields share a name or a stem - at `$.fields`")
+        self._check_counts()
+
+    def _check_counts(self) -> None:
+        variable = sum(field.variable for field in self.fields)
+        nullable = sum(field.nullable for field in self.fields)
+        for index, shard in enumerate(self.shards):
+            if len(shard.elements) != variable or len(shard.nulls) != nullable:
+                raise ValueError(
+                    f"{variable} `elements` and {nullable} `nulls` needed - at `$.shards[{index}]`"
+                )
+            if any(count > shard.rows for count in shard.nulls):
+                raise ValueError(f"more nulls than rows - at `$.shards[{index}].nulls`")
+        total = sum(shard.rows for shard in self.shards)
+        if total != self.rows:
+            raise ValueError(f"shards hold {total} rows, `rows` says {self.rows} - at `$.rows`")
+        if (self.tables is None) != all(field.table is None for field in self.fields):
+            raise ValueError("`tables` and the fields' `table` contradict - at `$.tables`")
+        if self.id != self.content_id():
+            raise ValueError("`id` is not the digest of the content - at `$.id`")
+
+
+def create(made: Made, **content: Any) -> Manifest:
+    """A manifest of the current version; `content` are the members of `Content`."""
+    content |= {"format": FORMAT, "version": VERSION}
+    return Manifest(**content, made=made, id=Content(**content).content_id())
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The bytes of `manifest.json`: one member a line, one field or shard a line, then the seal.
+
+    The seal is the last member, `sha256`: the SHA-256 of every byte in front of it.
+    """
+    members = []
+    for key, value in msgspec.to_builtins(manifest).items():
+        if key in ("fields", "shards") and value:
+            items = ",\n  ".join(_dump(item) for item in value)
+            members.append(f'"{key}": [\n  {items}\n]')
+        else:
+            members.append(f'"{key}": {_dump(value)}')
+    body = ("{\n" + ",\n".join(members)).encode()
+    return body + _seal(body)
+
+
+def decode(data: bytes, file: str | Path = MANIFEST) -> Manifest:
+    """Parse and validate the bytes of a manifest; `file` is for messages.
+
+    Raises
+    ------
+    UnsupportedVersion
+        The manifest is of another format version.
+    DamagedManifest
+        Anything else is wrong with it.
+    """
+
+    def damaged(problem: str, **context: Any) -> NoReturn:
+        hint = "Restore the file from a copy, or pack the slab again."
+        raise DamagedManifest(problem, file=file, hint=hint, **context)
+
+    if len(data) > MAX_BYTES:
+        damaged("manifest is too large", expected=f"at most {MAX_BYTES} bytes", found=len(data))
+    content = _parse(data, damaged)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        damaged("not a fieldslab manifest", expected=f'"format": "{FORMAT}"')
+    version = content.get("version")
+    if isinstance(version, int) and not isinstance(version, bool) and version != VERSION:
+        raise UnsupportedVersion(
+            "unsupported format version",
+            file=file,
+            expected=VERSION,
+            found=version,
+            hint="Upgrade fieldslab, or pack the slab again with this version.",
+        )
+    body, mark, _ = data.rpartition(_SEAL)
+    if not mark or data[len(body) :] != _seal(body):
+        damaged("the manifest's own checksum (`sha256`) does not match")
+    del content["sha256"]
+    try:
+        return msgspec.convert(content, Manifest)
+    except msgspec.ValidationError as error:
+        damaged(f"invalid manifest: {error}")
+
+
+def _parse(data: bytes, damaged: Any) -> Any:
+    """Strict JSON: UTF-8, no duplicate keys, no NaN, no endless nesting."""
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("duplicate key")
+        return found
+
+    def constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        return json.loads(data.decode(), object_pairs_hook=members, parse_constant=constant)
+    except RecursionError:
+        damaged("manifest is nested too deeply")
+    except ValueError as error:
+        damaged(f"manifest is not strict JSON: {error}")
+
+
+def _seal(body: bytes) -> bytes:
+    return _SEAL + hashlib.sha256(body).hexdigest().encode() + _SEAL_END
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
