@@ -1,0 +1,91 @@
+# Every target sets up what it needs: `make demo` and `make test` work from a fresh clone.
+# Another interpreter: make demo PYTHON=python3.12. More for pytest: make test PYTEST_ARGS=-x.
+
+PYTHON ?= python3
+PYTEST_ARGS ?= -n 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip
+INSTALL := $(PIP) install -q -c constraints.txt --build-constraint constraints.txt
+
+# Stamps: a step is repeated only when pyproject.toml or constraints.txt changed.
+CREATED := $(VENV)/.created
+CORE := $(VENV)/.core-installed
+FULL := $(VENV)/.full-installed
+
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint bench dist dist-test clean
+
+help:
+	@echo "make demo       pack, verify and gather a small set of photographs (core packages only)"
+	@echo "make test       ruff, mypy and the whole test suite, with every extra"
+	@echo "make lint       ruff and mypy alone"
+	@echo "make bench      measure this checkout on this machine"
+	@echo "make dist-test  build sdist and wheel, install the wheel elsewhere, try it there"
+	@echo "make setup      only prepare $(VENV) with every extra and the test tools"
+	@echo "make clean      remove $(VENV), build/ and the tools' caches"
+
+setup: $(FULL)
+
+demo: $(CORE)
+	@mkdir -p build
+	$(BIN)/fieldslab pack examples/photos.parquet -o build/photos.slab --force
+	$(BIN)/fieldslab verify build/photos.slab
+	$(BIN)/python examples/demo.py build/photos.slab
+
+test: lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(FULL)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(FULL)
+	$(BIN)/python -m fieldslab.bench
+
+# The wheel is built from the sdist, so both are known to be complete.
+dist: $(FULL)
+	rm -rf build/dist
+	$(BIN)/python -m build --outdir build/dist
+	@ls -l build/dist
+
+# Away from the checkout and isolated (-I), so that only the installed wheel can be imported.
+dist-test: dist
+	rm -rf build/dist-test
+	$(BIN)/python -m venv build/dist-test/venv
+	build/dist-test/venv/bin/python -m pip install -q -c constraints.txt build/dist/*.whl
+	cp tests/smoke.py build/dist-test/smoke.py
+	cd "$${TMPDIR:-/tmp}" && "$(CURDIR)/build/dist-test/venv/bin/python" -I \
+		"$(CURDIR)/build/dist-test/smoke.py"
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find packer reader schemas bench tests examples -name __pycache__ -prune -exec rm -rf {} +
+
+$(CREATED):
+	@command -v "$(PYTHON)" >/dev/null || { \
+		echo "'$(PYTHON)' was not found: install Python 3.11 or newer, or name it:" \
+			"make ... PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "fieldslab needs Python 3.11 or newer, but '$(PYTHON)' is" \
+			"$$("$(PYTHON)" --version 2>&1). Name another: make ... PYTHON=python3.12" >&2; \
+		exit 1; }
+	@echo "Creating $(VENV)"
+	@"$(PYTHON)" -m venv $(VENV) || { \
+		rm -rf $(VENV); \
+		echo "No virtual environment could be made. On Debian and Ubuntu:" \
+			"apt install python3-venv" >&2; exit 1; }
+	@$(PIP) install -q -U -c constraints.txt pip
+	@touch $@
+
+$(CORE): pyproject.toml constraints.txt | $(CREATED)
+	@echo "Installing fieldslab and its core packages into $(VENV); a minute the first time"
+	@$(INSTALL) -e .
+	@touch $@
+
+$(FULL): $(CORE)
+	@echo "Installing every extra and the test tools into $(VENV); some minutes the first time"
+	@$(INSTALL) -e '.[all]' --group dev
+	@touch $@

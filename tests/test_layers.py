@@ -1,0 +1,83 @@
+"""The layers of the design: who may import whom, and what stays optional."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("packer", "reader", "schemas", "bench")
+FORBIDDEN = {
+    "schemas": {"packer", "reader", "bench"},
+    "packer": {"reader", "bench"},
+    "reader": {"packer", "bench"},
+    "bench": set[str](),
+}
+# A heavy library, and the only file of the first three layers that may import it.
+HEAVY = {
+    "torch": None,
+    "torchvision": None,
+    "litdata": None,
+    "lightning": None,
+    "pytorch_lightning": None,
+    "grain": None,
+    "jax": None,
+    "datasets": None,
+    "pandas": None,
+    "matplotlib": None,
+    "PIL": None,
+    "cv2": None,
+}
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and full dotted name of everything a file imports, at any depth."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_layers_import_downwards_only(folder: str) -> None:
+    """A file imports only from layers below its own, and never by a bare folder name."""
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files, f"{folder}/ holds no Python file"
+    for path in files:
+        for line, name in imported(path):
+            where = f"{path.relative_to(ROOT)}:{line}: import of {name}"
+            top, _, rest = name.partition(".")
+            assert top not in FOLDERS, f"{where}: write fieldslab.{name}"
+            if top == "fieldslab":
+                assert rest.split(".")[0] not in FORBIDDEN[folder], where
+
+
+@pytest.mark.parametrize("folder", ["packer", "reader", "schemas"])
+def test_heavy_libraries_stay_in_their_file(folder: str) -> None:
+    """An optional library is imported in the one file meant for it and nowhere else."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        relative = path.relative_to(ROOT).as_posix()
+        for line, name in imported(path):
+            top = name.partition(".")[0]
+            assert HEAVY.get(top, relative) == relative, f"{relative}:{line}: import of {name}"
+
+
+def test_reader_imports_nothing_heavy() -> None:
+    """Importing the reader loads no packing library and no optional one."""
+    unwanted = ["pyarrow", "h5py", "typer", "rich", *HEAVY]
+    code = (
+        "import sys; import fieldslab.reader; "
+        f"sys.exit(', '.join(m for m in {unwanted!r} if m in sys.modules))"
+    )
+    # -P: the checkout itself is not importable, only what is installed or on the path.
+    path = {"PYTHONPATH": str(ROOT / ".ns"), "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], env=path, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip() == ""
+    assert done.returncode == 0
