@@ -30,7 +30,7 @@ setup: $(FULL)
 
 demo: $(CORE)
 	@mkdir -p build
-	$(BIN)/fieldslab pack examples/photos.parquet -o build/photos.slab --force
+	$(BIN)/fieldslab pack examples/photos.parquet -o build/photos.slab --nulls weight=mask --force
 	$(BIN)/fieldslab verify build/photos.slab
 	$(BIN)/python examples/demo.py build/photos.slab
 
