@@ -1,0 +1,45 @@
+"""How one field is made, and what a piece of it looks like between Arrow and the disk."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fieldslab.packer.options import Tensor
+from fieldslab.schemas.fields import Field
+
+Form = Literal["dense", "bool8", "permuted", "raw", "list", "bytes", "categorical", "stack"]
+"""How a column becomes arrays; `fieldslab.packer.forms` has one function for each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldPlan:
+    """How one field is made.
+
+    `paths` lead to its source columns: the index of a top-level column, then of struct children;
+    a stack has many, all others one. `why` is for people; `bytes` an estimate, None if unknown.
+    """
+
+    field: Field
+    form: Form
+    paths: tuple[tuple[int, ...], ...]
+    columns: tuple[str, ...]
+    nulls: str = "error"
+    cast: str | None = None
+    tensor: Tensor | None = None
+    shape_path: tuple[int, ...] | None = None
+    permutation: tuple[int, ...] = ()
+    why: str = ""
+    bytes: int | None = None
+
+
+class Converted(NamedTuple):
+    """Some rows of one field.
+
+    `values` is (rows, *shape), or (elements, *shape) with `lengths` int64[rows]; `valid` is
+    bool[rows], or None where no row is null. Values under nulls are zero (categories: -1).
+    """
+
+    values: np.ndarray
+    lengths: np.ndarray | None = None
+    valid: np.ndarray | None = None

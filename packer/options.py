@@ -1,0 +1,187 @@
+"""What a user may ask of `pack`, parsed once from the spelling that CLI and Python share."""
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from fieldslab.schemas.errors import UsageError
+
+DTYPES = {
+    "b1": "bool", "bool": "bool", "bf16": "bfloat16", "bfloat16": "bfloat16",
+    "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64",
+    "u1": "uint8", "u2": "uint16", "u4": "uint32", "u8": "uint64",
+    "f2": "float16", "f4": "float32", "f8": "float64", "c8": "complex64", "c16": "complex128",
+}  # fmt: skip
+DTYPES |= {name: name for name in DTYPES.values()}
+"""Spelling -> name of a dtype."""
+
+CASTS = (*DTYPES, "text", "binary", "json", "categorical")
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_TENSOR = re.compile(r"(?P<order>[<>]?)(?P<dtype>\w+)\[(?P<shape>[\d\s,*]*)\]\Z")
+_SHAPE_FROM = re.compile(r"(?P<order>[<>]?)(?P<dtype>\w+)\s*,\s*shape_from=(?P<column>.+)\Z")
+
+
+class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The form that `--tensor` gives a column: `shape` of a row, -1 first where rows differ."""
+
+    dtype: str
+    shape: tuple[int, ...] | None = None
+    shape_from: str | None = None
+    big_endian: bool = False
+
+
+class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Parsed options of one pack. Names are those of the source, before `rename`."""
+
+    fields: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    rename: dict[str, str] = {}
+    cast: dict[str, str] = {}
+    tensor: dict[str, Tensor] = {}
+    image: tuple[str, ...] = ()
+    stack: dict[str, str] = {}
+    nulls: dict[str, str] = {}
+    rows: tuple[int, int | None] | None = None
+    shard_size: int = 2**30
+
+    def nulls_of(self, column: str) -> str:
+        """What to do with the nulls of a column: 'error', 'mask' or a value, as text.
+
+        An exact name wins over a pattern, a later pattern over an earlier one.
+        """
+        if column in self.nulls:
+            return self.nulls[column]
+        for pattern, policy in reversed(self.nulls.items()):
+            if fnmatch.fnmatchcase(column, pattern):
+                return policy
+        return "error"
+
+
+def parse_options(
+    *,
+    fields: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] = (),
+    rename: Mapping[str, str] | Iterable[str] = (),
+    cast: Mapping[str, str] | Iterable[str] = (),
+    tensor: Mapping[str, str] | Iterable[str] = (),
+    image: str | Iterable[str] = (),
+    stack: Mapping[str, str] | Iterable[str] = (),
+    nulls: Mapping[str, Any] | Iterable[str] = (),
+    rows: str | tuple[int, int | None] | None = None,
+    limit: int | None = None,
+    shard_size: str | int = "1G",
+) -> Options:
+    """Parse options as a user writes them: `{"a": "f4"}` or `["a=f4"]`.
+
+    Raises UsageError for what cannot be understood.
+    """
+    casts = _pairs("cast", cast)
+    for column, target in casts.items():
+        if target not in CASTS:
+            raise UsageError("unknown cast", field=column, found=target, expected=", ".join(CASTS))
+    size = parse_size("--shard-size", shard_size)
+    if size < 1:
+        raise UsageError("--shard-size must be positive", found=shard_size)
+    return Options(
+        fields=None if fields is None else _names(fields),
+        exclude=_names(exclude),
+        rename=_pairs("rename", rename),
+        cast={column: DTYPES.get(target, target) for column, target in casts.items()},
+        tensor={key: parse_tensor(key, text) for key, text in _pairs("tensor", tensor).items()},
+        image=_names(image),
+        stack=_pairs("stack", stack),
+        nulls=_pairs("nulls", nulls),
+        rows=_rows(rows, limit),
+        shard_size=size,
+    )
+
+
+def parse_size(option: str, text: str | int) -> int:
+    """Bytes from '64M', '1GiB' or a number."""
+    match = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:i?B)?", str(text), re.IGNORECASE)
+    if match is None:
+        raise UsageError(f"{option}: not a size", found=text, expected="a size like 64M or 1G")
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def parse_tensor(column: str, text: str) -> Tensor:
+    """`f4[402,500]`, `f4[*,3]` (first axis of any length) or `f4,shape_from=COLUMN`."""
+    if match := _SHAPE_FROM.match(text):
+        return Tensor(
+            _dtype(column, match["dtype"]),
+            shape_from=match["column"].strip(),
+            big_endian=match["order"] == ">",
+        )
+    match = _TENSOR.match(text.strip())
+    parts = [part.strip() for part in match["shape"].split(",")] if match else []
+    if parts and not parts[-1]:
+        parts.pop()
+    ragged = parts[:1] == ["*"]
+    if match is None or not all(part.isdigit() for part in parts[ragged:]):
+        raise UsageError(
+            "--tensor: not a dtype with a shape",
+            field=column,
+            found=text,
+            expected="f4[402,500], f4[*,3] or f4,shape_from=COLUMN",
+        )
+    shape = tuple(int(part) for part in parts[ragged:])
+    if ragged:
+        shape = (-1, *shape)
+    return Tensor(_dtype(column, match["dtype"]), shape=shape, big_endian=match["order"] == ">")
+
+
+def parse_shape(text: str) -> tuple[int, ...] | None:
+    """The integers in `(402, 500)`, `[402, 500]` or `torch.Size([402, 500])`; None if none."""
+    match = re.fullmatch(r"\s*(?:torch\.Size\()?[\[(]?([\d\s,x]+?)[\])]*\s*", text)
+    if match is None:
+        return None
+    return tuple(int(number) for number in re.findall(r"\d+", match[1]))
+
+
+def _dtype(column: str, text: str) -> str:
+    if text not in DTYPES:
+        raise UsageError("unknown dtype", field=column, found=text, expected=", ".join(DTYPES))
+    return DTYPES[text]
+
+
+def _names(given: str | Iterable[str]) -> tuple[str, ...]:
+    items = [given] if isinstance(given, str) else list(given)
+    return tuple(name.strip() for item in items for name in item.split(",") if name.strip())
+
+
+def _pairs(option: str, given: Mapping[str, Any] | Iterable[str]) -> dict[str, str]:
+    if isinstance(given, str):
+        given = [given]
+    if isinstance(given, Mapping):
+        return {key: str(value) for key, value in given.items()}
+    pairs: dict[str, str] = {}
+    for item in given:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise UsageError(f"--{option}: not COLUMN=VALUE", found=item)
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _rows(
+    rows: str | tuple[int, int | None] | None, limit: int | None
+) -> tuple[int, int | None] | None:
+    start, stop = 0, None
+    if isinstance(rows, str):
+        match = re.fullmatch(r"(\d*):(\d*)", rows.strip())
+        if match is None:
+            raise UsageError("--rows: not A:B", found=rows, expected="0:1000, :1000 or 1000:")
+        start, stop = int(match[1] or 0), int(match[2]) if match[2] else None
+    elif rows is not None:
+        start, stop = rows
+    if limit is not None:
+        if limit < 0:
+            raise UsageError("--limit must not be negative", found=limit)
+        stop = start + limit if stop is None else min(stop, start + limit)
+    if start < 0 or (stop is not None and stop < start):
+        raise UsageError("--rows: the end lies before the start", found=f"{start}:{stop}")
+    return None if (start, stop) == (0, None) else (start, stop)

@@ -1,0 +1,153 @@
+"""What can be packed: the `Source` protocol, and the lookup by name."""
+
+import fnmatch
+import importlib
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import entry_points
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from fieldslab.schemas.errors import SourceUnreadable, UsageError
+
+BUILT_IN = {
+    "parquet": "fieldslab.packer.sources.parquet:ParquetSource",
+    "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
+}
+"""Sources that come with fieldslab; others register under the entry point below."""
+
+ENTRY_POINT = "fieldslab.sources"
+
+
+class Unit(NamedTuple):
+    """A piece of a source that is read at one go: a row group, say. Shards are cut between units.
+
+    `rows` and `bytes` (of data, an estimate) are None where only reading tells; `key` is the
+    source's own.
+    """
+
+    name: str
+    rows: int | None
+    bytes: int | None
+    key: Any
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A schema, a list of units and, for a unit, a stream of record batches.
+
+    A source class also has `accepts(paths) -> bool`, asked when no `--from` is given, and is
+    made from the list of what the user wrote. Sources raise the errors of
+    `fieldslab.schemas.errors`; they never unpickle, evaluate or import what they read.
+    """
+
+    name: str
+    """What `--from` calls it."""
+    rereadable: bool
+    """Whether `read` may be called again for a unit, so that a pack can be resumed."""
+    schema: pa.Schema
+    """Columns, with names made unique; metadata as in the source."""
+    units: Sequence[Unit]
+    attributes: dict[str, Any]
+    """What the source says of itself, JSON-ready; kept in the manifest."""
+
+    def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a unit: these columns (ascending indices), batches near `batch_bytes`."""
+
+    def null_counts(self, columns: list[int]) -> dict[int, int | None]:
+        """Nulls in each column as the metadata tells; None where it does not."""
+
+    def check(self, columns: list[int]) -> None:
+        """Raise SourceInconsistent where the parts of the source differ in these columns."""
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """One dict a file: path, size, time. Equal as long as the source has not changed."""
+
+
+def find_source(given: Any, name: str | None = None) -> Source:
+    """The source for what the user gave: paths and globs, or an object in memory.
+
+    Raises
+    ------
+    UsageError
+        No source of this name.
+    SourceUnreadable
+        No source accepts it.
+    """
+    items = [given] if isinstance(given, str) or hasattr(given, "__fspath__") else given
+    paths = isinstance(items, Sequence) and all(
+        isinstance(item, str) or hasattr(item, "__fspath__") for item in items
+    )
+    if not paths:
+        return _load("arrow")(given)  # type: ignore[no-any-return]
+    items = [str(item) for item in items]
+    if name is not None:
+        return _load(name)(items)  # type: ignore[no-any-return]
+    for candidate in [*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINT))]:
+        cls = _load(candidate)
+        if cls.accepts(items):
+            return cls(items)  # type: ignore[no-any-return]
+    raise SourceUnreadable(
+        "nothing here that fieldslab can pack",
+        file=", ".join(items) or None,
+        expected=" or ".join(BUILT_IN),
+        hint="Check the path; --from names the kind of source.",
+    )
+
+
+def _load(name: str) -> Any:
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    for point in entry_points(group=ENTRY_POINT, name=name):
+        return point.load()
+    raise UsageError(f"--from: no source is called {name!r}", expected=", ".join(BUILT_IN))
+
+
+class Span(NamedTuple):
+    """Some rows of a unit: from row `skip` on, `rows` of them (None: to the end)."""
+
+    unit: Unit
+    skip: int
+    rows: int | None
+
+
+def read_span(
+    source: Source, span: Span, columns: list[int], batch_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a span; batches without rows are left out."""
+    skip, left = span.skip, span.rows
+    for batch in source.read(span.unit, columns, batch_bytes):
+        dropped = min(skip, batch.num_rows)
+        skip -= dropped
+        taken = batch.slice(dropped, left)
+        if taken.num_rows:
+            yield taken
+        if left is not None:
+            left -= taken.num_rows
+            if left <= 0:
+                return
+
+
+def cut_rows(units: Iterable[Unit], rows: tuple[int, int | None] | None) -> list[Span]:
+    """The spans that hold rows A to B of the units, empty units left out."""
+    start, stop = rows or (0, None)
+    spans, first = [], 0
+    for unit in units:
+        if unit.rows is None:
+            left = None if stop is None else stop - start
+            if left != 0:
+                spans.append(Span(unit, start, left))
+            continue
+        skip = max(start - first, 0)
+        end = unit.rows if stop is None else min(unit.rows, stop - first)
+        if end > skip:
+            spans.append(Span(unit, skip, end - skip))
+        first += unit.rows
+    return spans
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """The names that a shell pattern matches; an exact name matches itself alone."""
+    names = list(names)
+    return [pattern] if pattern in names else fnmatch.filter(names, pattern)
