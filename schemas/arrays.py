@@ -5,7 +5,6 @@ never parses one. What writes is `ArrayWriter`, what reads is `map_array`.
 """
 
 import errno
-import mmap
 import os
 import stat
 import struct
@@ -16,6 +15,7 @@ import numpy as np
 
 from fieldslab.schemas.digest import BLOCK, digest, digest_blocks
 from fieldslab.schemas.errors import DamagedArray
+from fieldslab.schemas.mapping import map_file
 
 HEADER = 4096
 """Bytes in front of the data: one page, so that mapped data is page-aligned."""
@@ -159,7 +159,7 @@ def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], field: s
     """
     fd = open_array(path, dtype, shape, field)
     try:
-        mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+        mapped = map_file(fd, HEADER + array_bytes(dtype, shape))
     finally:
         os.close(fd)
     return np.ndarray(shape, dtype, buffer=mapped, offset=HEADER)

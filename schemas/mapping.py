@@ -1,0 +1,49 @@
+"""A file mapped read-only, without a descriptor kept open.
+
+`mmap.mmap` holds one descriptor for every map, so the arrays of a few hundred shards would
+exceed the usual limit of 1024 open files (256 on macOS).
+"""
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
+)  # fmt: skip
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
+_FAILED = ctypes.c_void_p(-1).value
+
+
+class _Map:
+    """Owner of one map; it goes when the last array over it is gone."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+        if address == _FAILED:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self.__array_interface__ = {
+            "version": 3, "shape": (size,), "typestr": "|u1", "data": (address, True),
+        }  # fmt: skip
+
+    # `unmap` is bound here because module globals may be gone when the interpreter ends.
+    def __del__(self, unmap: Callable[..., Any] = _libc.munmap) -> None:
+        interface: dict[str, Any] | None = getattr(self, "__array_interface__", None)
+        if interface is not None:
+            unmap(interface["data"][0], interface["shape"][0])
+
+
+def map_file(fd: int, size: int) -> np.ndarray:
+    """Map the first `size` bytes of a file: uint8[size], read-only. `fd` may be closed after.
+
+    Raises OSError where the system refuses, as when its limit of maps is reached.
+    """
+    return np.asarray(_Map(fd, size))
