@@ -33,3 +33,7 @@ class CategoryIndex:
         if dictionary.null_count:
             found = pc.if_else(dictionary.is_valid(), found, pa.scalar(-1, pa.int32()))
         return found.fill_null(-1).to_numpy(zero_copy_only=False)
+
+
+Categories = dict[str, CategoryIndex]
+"""The categories of each categorical field, by field name."""

@@ -8,7 +8,7 @@ import numpy as np
 from fieldslab.packer.options import Tensor
 from fieldslab.schemas.fields import Field
 
-Form = Literal["dense", "bool8", "permuted", "raw", "list", "bytes", "categorical", "stack"]
+Form = Literal["dense", "flat", "bool8", "permuted", "raw", "list", "bytes", "categorical", "stack"]
 """How a column becomes arrays; `fieldslab.packer.forms` has one function for each."""
 
 

@@ -2,6 +2,7 @@
 
 import binascii
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -76,6 +77,13 @@ def _json(value: Any) -> str:
 
 def _dense(plan: FieldPlan, array: pa.Array) -> Converted:
     return Converted(dense(array, plan.field.storage, plan.field.shape))
+
+
+def _flat(plan: FieldPlan, array: pa.Array) -> Converted:
+    """Flat lists that hold a whole nd array each, row-major."""
+    shape = plan.field.shape
+    flat = dense(array, plan.field.storage, (math.prod(shape),))
+    return Converted(flat.reshape(len(array), *shape))
 
 
 def _bool8(plan: FieldPlan, array: pa.Array) -> Converted:
@@ -155,6 +163,6 @@ def _check_text(plan: FieldPlan, array: pa.Array) -> None:
 
 
 FORMS: dict[str, Callable[[FieldPlan, pa.Array], Converted]] = {
-    "dense": _dense, "bool8": _bool8, "permuted": _permuted, "raw": _raw, "list": _list,
-    "bytes": _bytes,
+    "dense": _dense, "flat": _flat, "bool8": _bool8, "permuted": _permuted, "raw": _raw,
+    "list": _list, "bytes": _bytes,
 }  # fmt: skip

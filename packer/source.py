@@ -4,6 +4,7 @@ import fnmatch
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import entry_points
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -54,8 +55,17 @@ class Source(Protocol):
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows of a unit: these columns (ascending indices), batches near `batch_bytes`."""
 
-    def null_counts(self, columns: list[int]) -> dict[int, int | None]:
-        """Nulls in each column as the metadata tells; None where it does not."""
+    def sample(self, column: int) -> list[pa.Array]:
+        """A few values of a column from the start, the middle and the end of the source."""
+
+    def null_count(self, path: tuple[int, ...]) -> int | None:
+        """Nulls at a path as the metadata tells; None where it does not.
+
+        A path is the index of a column, then of struct children.
+        """
+
+    def column_bytes(self, column: int) -> int | None:
+        """Bytes of data in a column, an estimate from the metadata."""
 
     def check(self, columns: list[int]) -> None:
         """Raise SourceInconsistent where the parts of the source differ in these columns."""
@@ -79,14 +89,14 @@ def find_source(given: Any, name: str | None = None) -> Source:
         isinstance(item, str) or hasattr(item, "__fspath__") for item in items
     )
     if not paths:
-        return _load("arrow")(given)  # type: ignore[no-any-return]
+        return _load("arrow")(given)
     items = [str(item) for item in items]
     if name is not None:
-        return _load(name)(items)  # type: ignore[no-any-return]
+        return _load(name)(items)
     for candidate in [*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINT))]:
         cls = _load(candidate)
         if cls.accepts(items):
-            return cls(items)  # type: ignore[no-any-return]
+            return cls(items)
     raise SourceUnreadable(
         "nothing here that fieldslab can pack",
         file=", ".join(items) or None,
@@ -102,6 +112,21 @@ def _load(name: str) -> Any:
     for point in entry_points(group=ENTRY_POINT, name=name):
         return point.load()
     raise UsageError(f"--from: no source is called {name!r}", expected=", ".join(BUILT_IN))
+
+
+SAMPLE_ROWS = 4
+"""Values that `sample` reads from a unit."""
+
+
+def sample_units(source: Source, column: int) -> list[pa.Array]:
+    """`Source.sample` for a source that can be read again: from three of its units."""
+    count = len(source.units)
+    chosen = sorted({0, count // 2, count - 1}) if count else []
+    return [
+        batch.column(0)
+        for index in chosen
+        for batch in islice(source.read(source.units[index], [column], 1), SAMPLE_ROWS)
+    ]
 
 
 class Span(NamedTuple):

@@ -17,7 +17,8 @@ Unit = Literal["D", "s", "ms", "us", "ns"]
 MAX_COUNT = 2**48
 """No count in a manifest may be larger: products of a few of them still fit in memory as ints."""
 MAX_INLINE_CATEGORIES = 1024
-"""More categories than this are stored as arrays, not in the manifest."""
+MAX_INLINE_BYTES = 64 * 1024
+"""More categories, or longer ones, are stored as arrays, not in the manifest."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Shape = Annotated[tuple[Count, ...], msgspec.Meta(max_length=30)]

@@ -1,12 +1,12 @@
 """Arrow in memory: whatever has `__arrow_c_stream__`, and iterables of record batches."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.source import Unit
+from fieldslab.packer.source import SAMPLE_ROWS, Unit
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
 
 
@@ -28,7 +28,7 @@ class ArrowSource:
             raise SourceInconsistent(
                 "two columns share a name", field=next(n for n in names if names.count(n) > 1)
             )
-        self.units = [Unit("the stream", None, None, None)]
+        self.units: Sequence[Unit] = [Unit("the stream", None, None, None)]
         self.attributes: dict[str, Any] = {}
         self._head: list[pa.RecordBatch] = []
 
@@ -58,15 +58,6 @@ class ArrowSource:
         self.schema = first.schema
         return chain([first], batches)
 
-    def peek(self) -> pa.RecordBatch | None:
-        """The first batch with rows, which stays to be read."""
-        while not self._head or not self._head[-1].num_rows:
-            batch = self._next()
-            if batch is None:
-                return None
-            self._head.append(batch)
-        return self._head[-1]
-
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """What is left of the stream, cut into batches near `batch_bytes`."""
         while (batch := self._head.pop(0) if self._head else self._next()) is not None:
@@ -75,9 +66,22 @@ class ArrowSource:
             for start in range(0, chosen.num_rows, rows):
                 yield chosen.slice(start, rows)
 
-    def null_counts(self, columns: list[int]) -> dict[int, int | None]:
+    def sample(self, column: int) -> list[pa.Array]:
+        """The first values of the first batch, which stays to be read."""
+        while not self._head or not self._head[-1].num_rows:
+            batch = self._next()
+            if batch is None:
+                return []
+            self._head.append(batch)
+        return [self._head[-1].column(column).slice(0, 3 * SAMPLE_ROWS)]
+
+    def null_count(self, path: tuple[int, ...]) -> int | None:
         """Unknown before the stream is read."""
-        return dict.fromkeys(columns)
+        return None
+
+    def column_bytes(self, column: int) -> int | None:
+        """Unknown before the stream is read."""
+        return None
 
     def check(self, columns: list[int]) -> None:
         """Batches are checked one by one as they come."""

@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from fieldslab.packer.source import Unit
+from fieldslab.packer.source import Unit, sample_units
 from fieldslab.schemas.errors import (
     SourceChanged,
     SourceInconsistent,
@@ -61,7 +61,7 @@ class ParquetSource:
         self.schema = pa.schema(fields, first.schema.metadata)
         self.attributes = _attributes(first.schema)
         self._leaves = _leaf_ranges(first.schema)
-        self.units = [
+        self.units: Sequence[Unit] = [
             Unit(
                 f"{file.path} row group {group}",
                 file.metadata.row_group(group).num_rows,
@@ -111,9 +111,26 @@ class ParquetSource:
                 yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
         self._check_unchanged(file)
 
-    def null_counts(self, columns: list[int]) -> dict[int, int | None]:
-        """From the row groups' statistics; None for nested columns and where one has none."""
-        return {column: self._null_count(column) for column in columns}
+    def sample(self, column: int) -> list[pa.Array]:
+        """The first values of the first, the middle and the last row group."""
+        return sample_units(self, column)
+
+    def null_count(self, path: tuple[int, ...]) -> int | None:
+        """From the row groups' statistics; None inside lists and where a group has none."""
+        if path[0] >= len(self._leaves):
+            return 0
+        leaf = _leaf_at(self.schema.field(path[0]).type, path[1:])
+        if leaf is None:
+            return None
+        total = 0
+        for file in self._files:
+            for group in range(file.metadata.num_row_groups):
+                column = file.metadata.row_group(group).column(self._leaves[path[0]][leaf])
+                statistics = column.statistics
+                if statistics is None or not statistics.has_null_count:
+                    return None
+                total += int(statistics.null_count)
+        return total
 
     def check(self, columns: list[int]) -> None:
         """Raise SourceInconsistent where a file's columns are not those of the first file."""
@@ -169,22 +186,6 @@ class ParquetSource:
         leaves = [leaf for column in columns for leaf in self._leaves[column]]
         size = sum(info.column(leaf).total_uncompressed_size for leaf in leaves)
         return min(BATCH_ROWS, max(1, batch_bytes * info.num_rows // max(size, 1)))
-
-    def _null_count(self, column: int) -> int | None:
-        if column >= len(self._leaves):
-            return 0
-        if len(self._leaves[column]) != 1 or pa.types.is_nested(self.schema.field(column).type):
-            return None
-        total = 0
-        for file in self._files:
-            for group in range(file.metadata.num_row_groups):
-                statistics = (
-                    file.metadata.row_group(group).column(self._leaves[column][0]).statistics
-                )
-                if statistics is None or not statistics.has_null_count:
-                    return None
-                total += int(statistics.null_count)
-        return total
 
     def _check_unchanged(self, file: _File) -> None:
         try:
@@ -300,6 +301,15 @@ def _leaf_count(kind: pa.DataType) -> int:
     if pa.types.is_dictionary(kind):
         return 1
     return sum(_leaf_count(kind.field(i).type) for i in range(kind.num_fields)) or 1
+
+
+def _leaf_at(kind: pa.DataType, path: tuple[int, ...]) -> int | None:
+    """Which leaf of a column a path leads to; None where it ends at a nested type."""
+    leaf = 0
+    for child in path:
+        leaf += sum(_leaf_count(kind.field(i).type) for i in range(child))
+        kind = kind.field(child).type
+    return None if pa.types.is_nested(kind) else leaf
 
 
 def _attributes(schema: pa.Schema) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""Read ahead in a thread: decoding and writing overlap, and neither holds the interpreter."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+_END = object()
+
+
+def read_ahead(items: Iterator[Any], depth: int = 2) -> Iterator[Any]:
+    """The same items, taken from `items` up to `depth` ahead in a thread of their own.
+
+    An exception of `items` is raised here, in its place. Closing this iterator ends the thread.
+    """
+    ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(depth)
+    closed = threading.Event()
+
+    def put(item: Any, error: BaseException | None = None) -> bool:
+        while not closed.is_set():
+            try:
+                ready.put((item, error), timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def run() -> None:
+        try:
+            for item in items:
+                if not put(item):
+                    return
+            put(_END)
+        except BaseException as error:  # noqa: BLE001  # handed over to the consumer
+            put(_END, error)
+
+    thread = threading.Thread(target=run, name="fieldslab-read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            if item is _END:
+                return
+            yield item
+    finally:
+        closed.set()
+        thread.join()

@@ -1,0 +1,114 @@
+"""The end of a pack: from the shards' records to the manifest."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from fieldslab.packer.categories import Categories, CategoryIndex
+from fieldslab.packer.commit import Staging, writing
+from fieldslab.packer.dense import bytes_of, lengths_of
+from fieldslab.packer.plan import Plan
+from fieldslab.packer.writers import ShardRecord, write_digests
+from fieldslab.schemas import layout
+from fieldslab.schemas.arrays import ArrayWriter
+from fieldslab.schemas.fields import (
+    MAX_INLINE_BYTES,
+    MAX_INLINE_CATEGORIES,
+    CategoryTable,
+    Field,
+    Role,
+)
+from fieldslab.schemas.manifest import Made, Manifest, Shard, create
+
+
+def finish(
+    plan: Plan, records: list[ShardRecord], categories: Categories, staging: Staging
+) -> Manifest:
+    """Write the category tables and draw up the manifest from the shards' records."""
+    nullable = [any(record.nulls[at] for record in records) for at in range(len(plan.fields))]
+    fields = []
+    for one, has_nulls in zip(plan.fields, nullable, strict=True):
+        field = msgspec.structs.replace(one.field, nullable=has_nulls)
+        if field.kind == "image":
+            codecs = {c for record in records for c in record.codecs[field.name] if c}
+            codec = codecs.pop() if len(codecs) == 1 else "mixed"
+            field = msgspec.structs.replace(field, codec=codec)
+        if field.kind == "categorical":
+            field = _with_categories(field, categories[field.name])
+        fields.append(field)
+    shards = tuple(
+        Shard(
+            record.rows,
+            tuple(record.elements),
+            tuple(n for n, kept in zip(record.nulls, nullable, strict=True) if kept),
+            record.root,
+        )
+        for record in records
+    )
+    made = Made(
+        tool=f"fieldslab {version('fieldslab')}",
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        plan=plan.fingerprint(),
+        sources=tuple(plan.source.fingerprint()),
+        options=msgspec.to_builtins(plan.options) | {"from": plan.source.name},
+        reasons={one.field.name: one.why for one in plan.fields},
+        warnings=(*plan.notes, *_image_warnings(fields, records)),
+    )
+    return create(
+        made,
+        rows=sum(record.rows for record in records),
+        fields=tuple(fields),
+        shards=shards,
+        tables=_write_tables(fields, categories, staging),
+        attributes=plan.source.attributes,
+    )
+
+
+def _with_categories(field: Field, index: CategoryIndex) -> Field:
+    """Few categories stand in the manifest, many in arrays of their own."""
+    size = bytes_of(index.values).nbytes
+    if len(index.values) <= MAX_INLINE_CATEGORIES and size <= MAX_INLINE_BYTES:
+        return msgspec.structs.replace(field, categories=tuple(index.values.to_pylist()))
+    return msgspec.structs.replace(field, table=CategoryTable(len(index.values), size))
+
+
+def _write_tables(fields: list[Field], categories: Categories, staging: Staging) -> str | None:
+    """Write the folder `tables`, where a field needs it; returns its root."""
+    stored = [field for field in fields if field.table is not None]
+    if not stored:
+        return None
+    folder = staging.begin(layout.TABLES)
+    digests = []
+    with writing(folder):
+        for field in stored:
+            values = categories[field.name].values
+            ends = np.cumsum(lengths_of(values), dtype="<u8")
+            digests.append(_write(folder, field, "categories.values", bytes_of(values)))
+            digests.append(_write(folder, field, "categories.offsets", np.insert(ends, 0, 0)))
+        total = write_digests(folder, digests)
+    staging.finish(layout.TABLES)
+    return total
+
+
+def _write(folder: Path, field: Field, role: Role, items: np.ndarray) -> np.ndarray:
+    writer = ArrayWriter(folder / layout.file_name(field, role), items.dtype)
+    writer.append(items)
+    return writer.close()[1]
+
+
+def _image_warnings(fields: list[Field], records: list[ShardRecord]) -> Iterator[str]:
+    for field in fields:
+        if field.kind == "image":
+            found: Counter[str] = Counter()
+            for record in records:
+                found.update(record.codecs[field.name])
+            if found[""]:
+                yield (
+                    f"{field.name}: {found['']} of {sum(found.values())} values have no JPEG, PNG "
+                    "or WebP header; they are kept byte for byte, with height and width 0"
+                )

@@ -1,0 +1,101 @@
+"""Image headers: which codec some bytes are, and the height and width that they state."""
+
+import struct
+
+import numpy as np
+
+FORMATS = ("jpeg", "png", "webp")
+_JPEG_SIZE = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_BARE = frozenset({0x01, *range(0xD0, 0xD9)})
+
+
+def image_format(data: memoryview) -> str | None:
+    """'jpeg', 'png' or 'webp' by the first bytes; None for anything else."""
+    head = bytes(data[:12])
+    if head.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "png"
+    if head[:4] == b"RIFF" and head[8:] == b"WEBP":
+        return "webp"
+    return None
+
+
+def image_size(data: memoryview) -> tuple[str | None, int, int]:
+    """Codec, height and width from the header; (None, 0, 0) where there is none to be read.
+
+    The size is that of the stored picture: EXIF orientation is not applied.
+    """
+    codec = image_format(data)
+    try:
+        if codec == "jpeg":
+            return codec, *_jpeg_size(data)
+        if codec == "png":
+            width, height = struct.unpack_from(">II", data, 16)
+            return codec, height, width
+        if codec == "webp":
+            return codec, *_webp_size(data)
+    except (struct.error, IndexError):
+        pass
+    return None, 0, 0
+
+
+def image_sizes(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, list[str | None]]:
+    """Sizes and codecs of many images.
+
+    Parameters
+    ----------
+    values
+        uint8[bytes], the images one behind the other.
+    lengths
+        int64[images], bytes of each.
+
+    Returns
+    -------
+    uint32[images, 2] of height and width, and the codec of each; 0, 0 and None where a header
+    cannot be read.
+    """
+    data = memoryview(np.ascontiguousarray(values).data)
+    sizes = np.zeros((len(lengths), 2), np.uint32)
+    codecs: list[str | None] = []
+    start = 0
+    for index, length in enumerate(lengths.tolist()):
+        codec, height, width = image_size(data[start : start + length])
+        sizes[index] = height, width
+        codecs.append(codec)
+        start += length
+    return sizes, codecs
+
+
+def _jpeg_size(data: memoryview) -> tuple[int, int]:
+    """From the frame header (ITU-T T.81, B.2.2)."""
+    at = 2
+    while True:
+        if data[at] != 0xFF:
+            raise IndexError("not at a marker")
+        marker = data[at + 1]
+        if marker == 0xFF:
+            at += 1
+        elif marker in _JPEG_BARE:
+            at += 2
+        elif marker in _JPEG_SIZE:
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return height, width
+        else:
+            at += 2 + max(struct.unpack_from(">H", data, at + 2)[0], 2)
+
+
+def _webp_size(data: memoryview) -> tuple[int, int]:
+    """From the first chunk (RFC 9649): lossy, lossless or extended."""
+    chunk = bytes(data[12:16])
+    if chunk == b"VP8 ":
+        width, height = struct.unpack_from("<HH", data, 26)
+        return height & 0x3FFF, width & 0x3FFF
+    if chunk == b"VP8L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        return (bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1
+    if chunk == b"VP8X":
+        width = int.from_bytes(data[24:27], "little") + 1
+        height = int.from_bytes(data[27:30], "little") + 1
+        return height, width
+    raise IndexError("unknown WebP chunk")
