@@ -1,0 +1,277 @@
+"""A batch: the values of chosen rows, field by field."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Generic, Self, SupportsIndex, TypeVar, overload
+
+import numpy as np
+
+from fieldslab.reader.buffers import Kept
+from fieldslab.reader.rows import as_index
+from fieldslab.schemas.errors import DamagedArray, UnknownField, UsageError
+from fieldslab.schemas.fields import Field
+
+_Item = TypeVar("_Item")
+
+
+class Packed(Generic[_Item]):
+    """Rows of different lengths, one behind the other.
+
+    Attributes
+    ----------
+    values
+        All elements of all rows: (elements, *shape).
+    offsets
+        Where rows begin and end in `values`, from 0: int64[rows + 1].
+    name
+        The field they come from, for messages.
+    """
+
+    __slots__ = ("name", "offsets", "values")
+
+    def __init__(self, values: np.ndarray, offsets: np.ndarray, name: str = "") -> None:
+        self.values = values
+        self.offsets = offsets
+        self.name = name
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Elements of each row: int64[rows]."""
+        return np.diff(self.offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of `values`."""
+        return self.values.nbytes
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, row: SupportsIndex) -> _Item: ...
+    @overload
+    def __getitem__(self, row: slice) -> Self: ...
+    def __getitem__(self, row: SupportsIndex | slice) -> _Item | Self:
+        """One row, or neighbouring rows `[a:b]` that share `values`. Raises RowOutOfRange."""
+        if isinstance(row, slice):
+            return self._slice(row)
+        row = as_index(row, len(self))
+        return self._item(row, self.values[self.offsets[row] : self.offsets[row + 1]])
+
+    def __iter__(self) -> Iterator[_Item]:
+        return (self[row] for row in range(len(self)))
+
+    def to_padded(self, length: int | None = None, fill: Any = 0) -> np.ndarray:
+        """Copy into (rows, length, *shape), with `fill` behind shorter rows.
+
+        Parameters
+        ----------
+        length
+            Elements of each padded row: the longest row's if not given. Longer rows are cut.
+        """
+        lengths = self.lengths
+        if length is None:
+            length = int(lengths.max(initial=0))
+        if length < 0:
+            raise UsageError("a length cannot be negative", found=length)
+        padded = np.full((len(self), length, *self.values.shape[1:]), fill, self.values.dtype)
+        columns = np.arange(length)
+        inside = columns < lengths[:, None]
+        padded[inside] = self.values[(self.offsets[:-1, None] + columns)[inside]]
+        return padded
+
+    def _item(self, row: int, values: np.ndarray) -> _Item:
+        raise NotImplementedError
+
+    def _slice(self, rows: slice) -> Self:
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise UsageError("rows of different lengths are sliced with step 1", found=step)
+        offsets = self.offsets[start : max(start, stop) + 1]
+        values = self.values[offsets[0] : offsets[-1]]
+        return type(self)(values, offsets - offsets[0], self.name)
+
+    def __repr__(self) -> str:
+        shape = "".join(f", {length}" for length in self.values.shape[1:])
+        return f"{type(self).__name__}({len(self)} rows, {self.values.dtype}[*{shape}])"
+
+
+class Ragged(Packed[np.ndarray]):
+    """Arrays that differ in length along axis 0."""
+
+    __slots__ = ()
+
+    def tolist(self) -> list[Any]:
+        """Rows as lists of Python numbers."""
+        return [row.tolist() for row in self]
+
+    def _item(self, row: int, values: np.ndarray) -> np.ndarray:
+        return values
+
+
+class Text(Packed[str]):
+    """Strings, as UTF-8 in `values` (uint8)."""
+
+    __slots__ = ()
+
+    def tolist(self) -> list[str]:
+        """Rows as strings."""
+        return list(self)
+
+    def _item(self, row: int, values: np.ndarray) -> str:
+        try:
+            return str(values.data, "utf-8")
+        except UnicodeDecodeError as error:
+            raise not_utf8(self.name, error, row=f"{row} of the batch") from error
+
+
+class Binary(Packed[bytes]):
+    """Byte strings; encoded images too."""
+
+    __slots__ = ()
+
+    def tolist(self) -> list[bytes]:
+        """Rows as bytes."""
+        return list(self)
+
+    def _item(self, row: int, values: np.ndarray) -> bytes:
+        return values.tobytes()
+
+
+def not_utf8(name: str, error: UnicodeDecodeError, **where: Any) -> DamagedArray:
+    """Error for text that is not UTF-8."""
+    return DamagedArray(
+        "text is not UTF-8",
+        field=name,
+        **where,
+        expected="UTF-8",
+        found=f"byte {error.object[error.start]:#04x} at {error.start}",
+        hint="Verify the slab; restore it from a copy, or pack it again.",
+    )
+
+
+Values = np.ndarray | Ragged | Text | Binary
+
+PACKED: dict[str, type[Ragged] | type[Text] | type[Binary]] = {
+    "ragged": Ragged,
+    "text": Text,
+    "binary": Binary,
+    "image": Binary,
+}
+"""What holds the rows of a field of variable length, by kind."""
+
+
+class Batch(Mapping[str, Values]):
+    """Values of chosen rows: a mapping from field name to array.
+
+    Fixed and categorical fields are ndarrays (rows, *shape), the latter of codes (int32); ragged
+    fields are `Ragged`, text is `Text`, binary and image fields are `Binary`.
+
+    Attributes
+    ----------
+    rows
+        The rows gathered, in order, counted from 0: int64[rows].
+    valid
+        Of each field that may have nulls, by name: bool[rows], False where the row is null.
+    sizes
+        Of each image field, by name: uint32[rows, 2], height and width in pixels.
+    """
+
+    def __init__(
+        self,
+        rows: np.ndarray,
+        columns: dict[str, Values],
+        valid: dict[str, np.ndarray],
+        sizes: dict[str, np.ndarray],
+    ) -> None:
+        self._columns = columns
+        self.rows = rows
+        self.valid: Mapping[str, np.ndarray] = valid
+        self.sizes: Mapping[str, np.ndarray] = sizes
+
+    def __getitem__(self, name: str) -> Values:
+        try:
+            return self._columns[name]
+        except KeyError:
+            raise unknown_field(name, self._columns) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __eq__(self, other: object) -> bool:
+        """A batch equals itself alone: arrays have no single answer."""
+        return self is other
+
+    __hash__ = object.__hash__
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return sum(values.nbytes for values in self._columns.values())
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}: {_describe(values)}" for name, values in self.items())
+        return f"Batch({len(self.rows)} rows; {fields})"
+
+
+class Buffers(Batch):
+    """A batch that gathers write into again and again: what `Slab.buffers` makes for `out=`.
+
+    Attributes
+    ----------
+    fields
+        What it was made for.
+    room
+        How many rows it can hold.
+    memory
+        Where its values lie.
+    """
+
+    def __init__(self, fields: tuple[Field, ...], room: int, memory: Kept) -> None:
+        super().__init__(np.empty(0, np.int64), {}, {}, {})
+        self.fields = fields
+        self.room = room
+        self.memory = memory
+
+    def check(self, fields: Iterable[Field], rows: int) -> None:
+        """Raise UsageError unless a batch of `rows` rows of these fields fits."""
+        if rows > self.room:
+            raise UsageError(
+                "`out` has no room for so many rows", expected=f"up to {self.room}", found=rows
+            )
+        wanted, made = ([_layout(field) for field in some] for some in (fields, self.fields))
+        if wanted != made:
+            difference = [item for item in wanted if item not in made] or made
+            raise UsageError(
+                "`out` was made for other fields",
+                expected=f"{difference}",
+                hint="Make it with slab.buffers(batch_size, fields) of the same fields.",
+            )
+
+    def fill(self, batch: Batch) -> None:
+        """Become what `batch` is."""
+        self._columns = batch._columns
+        self.rows, self.valid, self.sizes = batch.rows, batch.valid, batch.sizes
+
+
+def unknown_field(name: object, names: Mapping[str, Any]) -> UnknownField:
+    """Error for a field that is not there; says which are."""
+    known = ", ".join(map(repr, list(names)[:20])) + (", ..." if len(names) > 20 else "")
+    return UnknownField(f"no field {name!r}", hint=f"There are: {known or 'none'}.")
+
+
+def _describe(values: Values) -> str:
+    if isinstance(values, np.ndarray):
+        return f"{values.dtype}{list(values.shape[1:]) or ''}"
+    return type(values).__name__
+
+
+def _layout(field: Field) -> str:
+    """What decides whether two fields can be gathered into the same memory."""
+    null = " or null" if field.nullable else ""
+    return f"{field.name!r}: {field.kind} {field.view}{list(field.shape) or ''}{null}"

@@ -1,0 +1,27 @@
+"""Category tables that are too long for the manifest."""
+
+import numpy as np
+
+from fieldslab.reader.array import StoredArray
+from fieldslab.reader.batch import Text
+from fieldslab.reader.folder import Folder
+from fieldslab.schemas.errors import DamagedArray
+from fieldslab.schemas.fields import Field
+
+
+def load_categories(field: Field, tables: Folder, verify: bool) -> Text:
+    """Names of a categorical field whose table is stored as arrays. Raises DamagedArray."""
+    offsets = StoredArray(field, "categories.offsets", np.dtype("<u8"), [tables], verify)
+    values = StoredArray(field, "categories.values", np.dtype("u1"), [tables], verify)
+    ends, text = offsets[0], values[0]
+    offsets.verify_items(0, 0, len(ends))
+    values.verify_items(0, 0, len(text))
+    if ends[0] != 0 or ends[-1] != len(text) or (ends[:-1] > ends[1:]).any():
+        raise DamagedArray(
+            "offsets of the category table are damaged",
+            file=offsets.path(0),
+            field=field.name,
+            expected=f"rising numbers from 0 to {len(text)}",
+            hint="Restore the file from a copy, or pack the slab again.",
+        )
+    return Text(text, ends.astype(np.int64), field.name)

@@ -1,0 +1,116 @@
+"""One field of a slab or view, as a sequence."""
+
+from typing import Any, SupportsIndex, overload
+
+import numpy as np
+
+from fieldslab.reader.batch import PACKED, Values
+from fieldslab.reader.field import StoredField
+from fieldslab.reader.rows import Rows, as_index, as_rows
+from fieldslab.reader.storage import Storage
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import Field, Kind
+
+
+class Column:
+    """The values of one field, row by row.
+
+    `column[7]` is what `slab[7]` has under that name. `column[100:200]` and `column[[4, 2]]` are
+    what a gather gives: an array, `Ragged`, `Text` or `Binary`. A slice within one shard shares the
+    mapped file and is read-only; any other is a copy. Where rows may be null, slices do not tell:
+    see `Batch.valid`.
+    """
+
+    def __init__(self, storage: Storage, stored: StoredField, view: range) -> None:
+        """Not for callers: use `slab[name]`."""
+        self._storage = storage
+        self._stored = stored
+        self._view = view
+
+    @property
+    def field(self) -> Field:
+        """What the manifest says of the field."""
+        return self._stored.field
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the field."""
+        return self.field.kind
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the values: of codes for categories, uint8 for text and bytes."""
+        return self._stored.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one row; of one element, where rows differ in length."""
+        return self.field.shape
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    @overload
+    def __getitem__(self, rows: SupportsIndex) -> Any: ...
+    @overload
+    def __getitem__(self, rows: slice | Rows) -> Values: ...
+    def __getitem__(self, rows: SupportsIndex | slice | Rows) -> Any:
+        """One row, a slice of rows, or the rows numbered by an array, list or range.
+
+        Raises
+        ------
+        RowOutOfRange, UsageError
+            As `Slab.gather` does.
+        DamagedArray
+            The slab's files are not what pack wrote.
+        """
+        if isinstance(rows, slice):
+            return self._slice(self._view[rows])
+        if isinstance(rows, range | list | tuple) or np.ndim(rows) > 0:  # type: ignore[arg-type]
+            return self._gather(self._view, rows)  # type: ignore[arg-type]
+        row = self._view[as_index(rows, len(self))]  # type: ignore[arg-type]
+        return self._stored.row(*self._storage.directory.find(row))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """All rows as one array, (rows, *shape)."""
+        values = self[:]
+        if not isinstance(values, np.ndarray):
+            raise UsageError(
+                "rows of different lengths do not form one array",
+                field=self.field.name,
+                hint="Write column[a:b], which has `values` and `offsets`.",
+            )
+        return np.array(values, dtype, copy=copy)
+
+    def _slice(self, rows: range) -> Values:
+        """Rows of the slab: in place if one shard holds them, else gathered."""
+        if not rows:
+            return self._gather(rows, [])
+        directory = self._storage.directory
+        shard, first = directory.find(rows[0])
+        other, last = directory.find(rows[-1])
+        if shard != other or (self.field.variable and rows.step != 1):
+            return self._gather(rows, range(len(rows)))
+        values = self._stored.values
+        if not self.field.variable:
+            low, high = min(first, last), max(first, last)
+            values.verify_items(shard, low, high + 1)
+            part = values[shard][low : high + 1]
+            return part[:: rows.step] if first <= last else part[::-1][:: -rows.step]
+        offsets = self._stored.spans(shard, first, last + 1)
+        start, stop = int(offsets[0]), int(offsets[-1])
+        values.verify_items(shard, start, stop)
+        packed = PACKED[self.kind]
+        return packed(values[shard][start:stop], offsets - start, self.field.name)
+
+    def _gather(self, view: range, rows: Rows) -> Values:
+        from fieldslab.reader.gather import gather, place
+
+        pool = self._storage.pool
+        numbers = as_rows(rows, len(view))
+        at = place(self._storage.directory, view, numbers, pool)
+        return gather([self._stored], at, pool, pool).values[self.field.name]
+
+    def __repr__(self) -> str:
+        shape = list(self.shape) or ""
+        return f"Column({self.field.name!r}, {len(self):,} rows, {self.kind} {self.dtype}{shape})"

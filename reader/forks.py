@@ -1,0 +1,28 @@
+"""What must be made anew in a forked child: locks that another thread may have held."""
+
+import os
+from typing import Protocol
+from weakref import WeakSet
+
+
+class Forked(Protocol):
+    """Something with a lock of its own."""
+
+    def after_fork(self) -> None:
+        """Put a new lock in place of the one inherited; called in the child, on one thread."""
+
+
+_living: WeakSet[Forked] = WeakSet()
+
+
+def register(thing: Forked) -> None:
+    """Have `thing.after_fork()` called in every forked child, for as long as it lives."""
+    _living.add(thing)
+
+
+def _after_fork() -> None:
+    for thing in list(_living):
+        thing.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,154 @@
+"""Gather rows: find their shards, verify what they touch, copy them into one batch."""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from fieldslab.reader import kernels
+from fieldslab.reader.array import StoredArray, address_of
+from fieldslab.reader.batch import PACKED, Binary, Ragged, Text, Values
+from fieldslab.reader.buffers import Memory, Pool
+from fieldslab.reader.field import StoredField
+from fieldslab.reader.rows import Directory, out_of_range
+
+_ONE = np.ones(1, np.int64)
+_TWO = np.full(1, 2, np.int64)
+_NONE = np.empty(0, np.int64)
+_INT64 = np.dtype(np.int64)
+
+
+class Places(NamedTuple):
+    """Where the rows of a batch lie: shard, and place within the shard; int64[n] each."""
+
+    shards: np.ndarray
+    places: np.ndarray
+
+
+class Columns(NamedTuple):
+    """What a gather yields, each by field name: see `Batch`."""
+
+    values: dict[str, Values]
+    valid: dict[str, np.ndarray]
+    sizes: dict[str, np.ndarray]
+
+
+def place(directory: Directory, view: range, rows: np.ndarray, pool: Pool) -> Places:
+    """Find rows of a view; negative ones in `rows` (int64[n]) are made positive.
+
+    Raises RowOutOfRange.
+    """
+    found = Places(*(pool.empty(None, rows.shape, _INT64) for _ in Places._fields))
+    wrong = kernels.place(
+        rows,
+        len(view),
+        view.start,
+        view.step,
+        directory.starts,
+        directory.table,
+        directory.shift,
+        *found,
+    )
+    if wrong >= 0:
+        raise out_of_range(int(rows[wrong]), len(view), int(wrong))
+    return found
+
+
+def gather(fields: list[StoredField], at: Places, memory: Memory, pool: Pool) -> Columns:
+    """Gather rows of some fields; results go to `memory`, what is needed on the way to `pool`.
+
+    Raises DamagedArray.
+    """
+    columns = Columns({}, {}, {})
+    for stored in fields:
+        name = stored.field.name
+        if stored.offsets is None:
+            columns.values[name] = _rows(stored.values, at, memory, name)
+        else:
+            columns.values[name] = _packed(stored, at, memory, pool)
+        if stored.size is not None:
+            columns.sizes[name] = _rows(stored.size, at, memory, name)
+        if stored.valid is not None:
+            columns.valid[name] = _valid(stored.valid, at, memory, name)
+    return columns
+
+
+def addresses(stored: StoredField, at: Places, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
+    """Where rows lie in memory, uint64[n], and their bytes, int64[n]. Raises DamagedArray."""
+    values, item = stored.values, stored.values.item_bytes
+    if stored.offsets is None:
+        _verify(values, at, _ONE)
+        starts, lengths = at.places * item, np.full(len(at.places), item, np.int64)
+    else:
+        spans = _spans(stored, at, pool, pool)
+        _verify(values, Places(at.shards, spans.starts), spans.counts)
+        starts, lengths = spans.starts * item, spans.counts * item
+    return (values.addresses[at.shards] + starts).astype(np.uint64), lengths
+
+
+class _Spans(NamedTuple):
+    """Elements of variable-length rows: first, number (int64[n]), offsets in the batch."""
+
+    starts: np.ndarray
+    counts: np.ndarray
+    offsets: np.ndarray
+
+
+def _rows(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarray:
+    shape = (len(at.places), *array.shape)
+    out = memory.empty((name, array.role), shape, array.dtype)
+    _copy(array, at, _ONE, out)
+    return out
+
+
+def _packed(stored: StoredField, at: Places, memory: Memory, pool: Pool) -> Ragged | Text | Binary:
+    spans = _spans(stored, at, memory, pool)
+    array, name = stored.values, stored.field.name
+    shape = (int(spans.counts.sum()), *array.shape)
+    out = memory.empty((name, array.role), shape, array.dtype)
+    _copy(array, Places(at.shards, spans.starts), spans.counts, out)
+    return PACKED[stored.field.kind](out, spans.offsets, name)
+
+
+def _spans(stored: StoredField, at: Places, memory: Memory, pool: Pool) -> _Spans:
+    array = stored.offsets
+    assert array is not None
+    _verify(array, at, _TWO)
+    count = len(at.places)
+    starts, counts = (pool.empty(None, (count,), _INT64) for _ in range(2))
+    offsets = memory.empty((stored.field.name, array.role), (count + 1,), _INT64)
+    wrong = kernels.locate(*at, array.addresses, stored.elements, starts, counts, offsets)
+    if wrong >= 0:
+        raise stored.damaged_row(int(at.shards[wrong]), int(at.places[wrong]))
+    return _Spans(starts, counts, offsets)
+
+
+def _valid(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarray:
+    """Validity of rows; a shard without nulls has no such array."""
+    out = memory.empty((name, array.role), at.places.shape, array.dtype)
+    if array.present.all():
+        _copy(array, at, _ONE, out)
+        return out
+    out[:] = True
+    stored = np.flatnonzero(array.present[at.shards])
+    part = np.empty(len(stored), np.bool_)
+    _copy(array, Places(at.shards[stored], at.places[stored]), _ONE, part)
+    out[stored] = part
+    return out
+
+
+def _copy(array: StoredArray, at: Places, counts: np.ndarray, out: np.ndarray) -> None:
+    _verify(array, at, counts)
+    if out.nbytes:
+        kernels.copy(*at, counts, array.item_bytes, array.addresses, address_of(out))
+
+
+def _verify(array: StoredArray, at: Places, counts: np.ndarray) -> None:
+    marks = array.marks
+    if marks is None or marks.complete:
+        return
+    find = partial(kernels.unmarked, *at, counts, array.item_bytes, marks.firsts, marks.table)
+    if found := find(_NONE):
+        blocks = np.empty(found, np.int64)
+        found = find(blocks)  # fewer by now, if other threads read too
+        array.verify_blocks(blocks[: min(found, len(blocks))])

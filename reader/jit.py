@@ -1,0 +1,77 @@
+"""How kernels are compiled: the one decorator, and the intrinsics that touch memory by address.
+
+A kernel has exactly one signature, compiled when its module is imported and kept in numba's
+cache. It runs without the interpreter lock and on one thread: threads are made in Python.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_njit: Any = numba.njit
+_intrinsic: Any = intrinsic
+_OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy", "no_cfunc_wrapper": True}
+_POINTER = ir.PointerType(ir.IntType(8))
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+
+
+def kernel(signature: str) -> Callable[[_Function], _Function]:
+    """Compile a function for one signature, in numba's words, as it is defined."""
+
+    def compiled(function: _Function) -> _Function:
+        try:
+            result: _Function = _njit(signature, cache=True, **_OPTIONS)(function)
+        except RuntimeError:  # no folder that numba could write its cache to
+            result = _njit(signature, cache=False, **_OPTIONS)(function)
+        return result
+
+    return compiled
+
+
+def inlined(function: _Function) -> _Function:
+    """Mark a part of kernels: it becomes part of each kernel that calls it."""
+    result: _Function = _njit(function, forceinline=True, **_OPTIONS)
+    return result
+
+
+def _memcpy(_: Any, target: Any, source: Any, size: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        copy = builder.module.declare_intrinsic("llvm.memcpy", [_POINTER, _POINTER, _I64])
+        to, start, count = arguments
+        pointers = builder.inttoptr(to, _POINTER), builder.inttoptr(start, _POINTER)
+        builder.call(copy, [*pointers, count, ir.Constant(ir.IntType(1), 0)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), build
+
+
+def _prefetch(_: Any, address: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        shape = ir.FunctionType(ir.VoidType(), [_POINTER, _I32, _I32, _I32])
+        fetch = builder.module.declare_intrinsic("llvm.prefetch", [_POINTER], shape)
+        read, keep, data = _I32(0), _I32(3), _I32(1)
+        builder.call(fetch, [builder.inttoptr(arguments[0], _POINTER), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), build
+
+
+def _load_u64(_: Any, address: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.inttoptr(arguments[0], ir.PointerType(_I64)), align=8)
+
+    return types.uint64(types.int64), build
+
+
+memcpy: Callable[[int, int, int], None] = _intrinsic(_memcpy)
+"""memcpy(target, source, size): addresses and bytes, as int64; a constant size is inlined."""
+prefetch: Callable[[int], None] = _intrinsic(_prefetch)
+"""prefetch(address): ask for the cache line there; any address is safe."""
+load_u64: Callable[[int], Any] = _intrinsic(_load_u64)
+"""load_u64(address) -> uint64: `address` is a multiple of 8."""

@@ -1,0 +1,57 @@
+"""Which blocks of an array this process has already compared with their digests."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fieldslab.schemas.digest import BLOCK
+
+
+class Marks:
+    """One byte a block, over all shards of an array: 1 once the block was found right.
+
+    Marks are only ever set, so threads need no lock: at worst two of them digest the same block.
+
+    Attributes
+    ----------
+    firsts
+        Index of each shard's first block: int64[shards].
+    table
+        The marks: uint8[blocks].
+    complete
+        Whether every block is marked.
+    """
+
+    def __init__(self, blocks: Sequence[int]) -> None:
+        """Take the number of blocks in each shard."""
+        ends = np.cumsum(np.array(blocks, np.int64))
+        self.firsts = ends - np.array(blocks, np.int64)
+        self._firsts: list[int] = self.firsts.tolist()
+        self._marks = bytearray(int(ends[-1]) if len(ends) else 0)
+        self._settled = 0
+        self.table = np.frombuffer(self._marks, np.uint8)
+        self.complete = not self._marks
+
+    def missing(self, shard: int, begin: int, end: int) -> list[int]:
+        """Blocks of a shard without a mark that hold any of the data bytes begin..end-1."""
+        if self.complete or begin >= end:
+            return []
+        first = self._firsts[shard]
+        blocks = range(begin // BLOCK, (end - 1) // BLOCK + 1)
+        return [block for block in blocks if not self._marks[first + block]]
+
+    def split(self, index: int) -> tuple[int, int]:
+        """Shard, and block within its array, of an index into `table`."""
+        shard = int(np.searchsorted(self.firsts, index, side="right")) - 1
+        return shard, index - self._firsts[shard]
+
+    def set(self, shard: int, block: int) -> None:
+        """Mark a block of a shard."""
+        self._marks[self._firsts[shard] + block] = 1
+
+    def settle(self) -> None:
+        """Find out whether all blocks are marked by now; call it after some `set`."""
+        if not self.complete:
+            unmarked = self._marks.find(0, self._settled)
+            self.complete = unmarked < 0
+            self._settled = max(unmarked, 0)

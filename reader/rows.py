@@ -1,0 +1,139 @@
+"""Row numbers: what a caller gives, and the shard in which each row lies."""
+
+import operator
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NoReturn, SupportsIndex
+
+import numpy as np
+
+from fieldslab.schemas.errors import RowOutOfRange, UsageError
+
+Rows = np.ndarray | Sequence[int] | range
+
+BUCKET_BITS = 16
+_LARGEST = 2**63 - 1
+
+
+class Directory:
+    """Which shard holds a row: by bisection for one row, by a small table for a batch.
+
+    Shard `s` holds rows `starts[s]` up to `starts[s + 1]` (int64[shards + 1]). Rows are cut into at
+    most 65,536 equal buckets of `1 << shift` rows; the shards that bucket `b` touches are
+    `table[b]` to `table[b + 1]` (int64[buckets + 1]).
+    """
+
+    def __init__(self, shard_rows: Sequence[int]) -> None:
+        """Take the number of rows of each shard, none of them 0."""
+        self.starts = np.zeros(len(shard_rows) + 1, np.int64)
+        np.cumsum(np.array(shard_rows, np.int64), out=self.starts[1:])
+        self._starts: list[int] = self.starts.tolist()
+        self._last = max(self._starts[-1] - 1, 0)
+        self.shift = max(self._last.bit_length() - BUCKET_BITS, 0)
+
+    @cached_property
+    def table(self) -> np.ndarray:
+        """Shards of the first row of each bucket; made when the first batch is gathered."""
+        firsts = np.arange((self._last >> self.shift) + 2, dtype=np.int64) << self.shift
+        shards = np.searchsorted(self.starts[1:], firsts, side="right").astype(np.int64)
+        return np.minimum(shards, len(self._starts) - 2)
+
+    def find(self, row: int) -> tuple[int, int]:
+        """Shard of a row of the slab, and its place in there; `row` is known to exist."""
+        shard = bisect_right(self._starts, row) - 1
+        return shard, row - self._starts[shard]
+
+
+def as_index(row: SupportsIndex, length: int) -> int:
+    """One row number in 0..length-1; negative ones count from the end.
+
+    Raises
+    ------
+    UsageError
+        It is not an integer.
+    RowOutOfRange
+        It is an integer outside -length..length-1.
+    """
+    try:
+        number = operator.index(row)
+    except TypeError:
+        _refuse(f"rows are numbered by integers, not by {type(row).__name__}", found=repr(row))
+    if not -length <= number < length:
+        raise out_of_range(number, length)
+    return number + length if number < 0 else number
+
+
+def as_rows(rows: Rows, length: int) -> np.ndarray:
+    """Row numbers as an int64 array of the caller's own, not yet compared with `length`.
+
+    Raises
+    ------
+    UsageError
+        They are not integers in one dimension.
+    RowOutOfRange
+        One is too large even for int64, or a `range` leaves the slab.
+    """
+    if isinstance(rows, range):
+        return _from_range(rows, length)
+    try:
+        numbers = np.asarray(rows)
+    except ValueError:  # lists of different lengths
+        _refuse("rows must have one dimension")
+    if numbers.ndim != 1:
+        _refuse("rows must have one dimension", found=numbers.ndim)
+    if numbers.dtype.kind in "iu":
+        if numbers.dtype.itemsize == 8 and numbers.dtype.kind == "u" and len(numbers):
+            position = int(np.argmax(numbers > _LARGEST))
+            if numbers[position] > _LARGEST:
+                raise out_of_range(int(numbers[position]), length, position)
+        return np.array(numbers, np.int64, order="C")
+    if isinstance(rows, np.ndarray) or numbers.dtype.kind not in "Of":
+        _refuse_dtype(numbers)
+    return _from_items(rows, length)
+
+
+def out_of_range(row: int, length: int, position: int | None = None) -> RowOutOfRange:
+    """Error for a row outside -length..length-1, at `position` of the rows asked for."""
+    where = "" if position is None else f" at position {position} of the rows asked for"
+    expected = f"{-length}..{length - 1}" if length else "none, there are no rows"
+    return RowOutOfRange(f"row out of range{where}", expected=expected, found=row)
+
+
+def _from_range(rows: range, length: int) -> np.ndarray:
+    if not rows:
+        return np.empty(0, np.int64)
+    for row in (rows[0], rows[-1]):
+        if not -length <= row < length:
+            raise out_of_range(row, length, rows.index(row))
+    step = rows.step if len(rows) > 1 else 1
+    return rows[0] + step * np.arange(len(rows), dtype=np.int64)
+
+
+def _from_items(rows: Any, length: int) -> np.ndarray:
+    """Row numbers from a list that numpy does not take for integers: empty, huge or wrong."""
+    numbers = np.empty(len(rows), np.int64)
+    for position, row in enumerate(rows):
+        try:
+            numbers[position] = as_index(row, length)
+        except RowOutOfRange:
+            raise out_of_range(operator.index(row), length, position) from None
+    return numbers
+
+
+def _refuse_dtype(numbers: np.ndarray) -> NoReturn:
+    if numbers.dtype.kind == "b":
+        _refuse(
+            "a mask does not number rows",
+            found=f"dtype {numbers.dtype}",
+            hint="Write numpy.flatnonzero(mask).",
+        )
+    _refuse(
+        "rows are numbered by integers",
+        found=f"dtype {numbers.dtype}",
+        hint="Convert them: rows.astype(numpy.int64).",
+    )
+
+
+def _refuse(problem: str, hint: str | None = None, **context: Any) -> NoReturn:
+    raise UsageError(problem, hint=hint or "Give integers, as in [4, 2, -1].", **context)

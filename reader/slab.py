@@ -1,0 +1,245 @@
+"""A slab, open for reading."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, SupportsIndex, overload
+
+import numpy as np
+
+from fieldslab.reader.batch import Batch, Buffers, Text
+from fieldslab.reader.buffers import Kept
+from fieldslab.reader.column import Column
+from fieldslab.reader.rows import Rows, as_index, as_rows
+from fieldslab.reader.storage import Storage
+from fieldslab.schemas.errors import NotASlab, UsageError
+from fieldslab.schemas.fields import Field
+from fieldslab.schemas.folder import load_manifest
+from fieldslab.schemas.manifest import Manifest
+
+
+def open_slab(path: str | os.PathLike[str], *, verify: bool = True) -> "Slab":
+    """Open a slab. Only its manifest is read, so this takes as long for any number of rows.
+
+    Parameters
+    ----------
+    path
+        The directory that `fieldslab pack` wrote.
+    verify
+        Compare each 64 KiB of data with its digest when it is first touched. What that costs in
+        the first pass over the data is saved by nothing but not looking: turn it off only for
+        storage that checks by itself.
+
+    Raises
+    ------
+    NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest
+        As their names say; the message says what to do.
+    """
+    manifest = load_manifest(os.fspath(path))
+    storage = Storage(Path(os.path.abspath(path)), manifest, verify)
+    return Slab(storage, range(manifest.rows))
+
+
+class Slab:
+    """Rows of a slab: all of them, or a view `slab[a:b]`.
+
+    `slab[7]` is a row as a dict, `slab["label"]` a column, `slab[100:200]` a view that shares
+    everything with the slab, and `slab.gather(rows)` a batch. Any number of threads may use one
+    slab at once. It pickles as its path and is opened again where it is unpickled; after a fork it
+    goes on working as it is.
+    """
+
+    def __init__(self, storage: Storage, view: range) -> None:
+        """Not for callers: use `open_slab`."""
+        self._storage = storage
+        self._view = view
+
+    @property
+    def path(self) -> Path:
+        """The slab's directory, absolute."""
+        return self._storage.path
+
+    @property
+    def manifest(self) -> Manifest:
+        """What `manifest.json` says; of the whole slab, for a view too."""
+        return self._storage.manifest
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """Fields by name, in their order."""
+        return self._storage.fields
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    @overload
+    def __getitem__(self, key: str) -> Column: ...
+    @overload
+    def __getitem__(self, key: slice) -> "Slab": ...
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> dict[str, Any]: ...
+    def __getitem__(self, key: str | slice | SupportsIndex) -> Any:
+        """A row by number, a view by slice, or a column by name.
+
+        A row is a dict from field name to value: numpy scalar or array, `str`, `bytes` (binary
+        and image fields), the category's name, or None for null. It shares no memory.
+
+        Raises
+        ------
+        UnknownField, RowOutOfRange, UsageError
+            There is no such field or row, or `key` is something else.
+        DamagedArray
+            The slab's files are not what pack wrote.
+        """
+        if isinstance(key, str):
+            return Column(self._storage, self._storage.field(key), self._view)
+        if isinstance(key, slice):
+            return Slab(self._storage, self._view[key])
+        if isinstance(key, list | tuple | np.ndarray) and np.ndim(key):
+            raise UsageError("one row at a time", hint="For many, write slab.gather(rows).")
+        row = self._view[as_index(key, len(self))]
+        shard, place = self._storage.directory.find(row)
+        return {name: self._storage.field(name).row(shard, place) for name in self.fields}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[row] for row in range(len(self)))
+
+    def gather(
+        self, rows: Rows, fields: Sequence[str] | None = None, out: Batch | None = None
+    ) -> Batch:
+        """Copy chosen rows, in the order given, into one batch.
+
+        Parameters
+        ----------
+        rows
+            Row numbers of this slab or view: any array of integers, list or range. Negative ones
+            count from the end; a row may come several times.
+        fields
+            Names of the fields to gather: all if not given, or those of `out`.
+        out
+            What `buffers` made, for at least as many rows. It is overwritten and returned, along
+            with every array taken from it before; after an error its content is undefined.
+            Without it, the batch is the caller's own and never changes.
+
+        Raises
+        ------
+        RowOutOfRange
+            A row is not there. Nothing was read or written.
+        UnknownField, UsageError
+            The arguments contradict each other, or the slab.
+        DamagedArray
+            The slab's files are not what pack wrote.
+        """
+        # The kernels import numba, which takes half a second: only who gathers pays for it.
+        from fieldslab.reader.gather import gather, place
+
+        storage = self._storage
+        if out is not None and not isinstance(out, Buffers):
+            hint = "Make it with slab.buffers(batch_size, fields)."
+            raise UsageError(
+                "`out` is no batch to gather into", found=type(out).__name__, hint=hint
+            )
+        if out is not None and fields is None:
+            fields = [field.name for field in out.fields]
+        names = self._names(fields)
+        numbers = as_rows(rows, len(self))
+        at = place(storage.directory, self._view, numbers, storage.pool)
+        if out is not None:
+            out.check((self.fields[name] for name in names), len(numbers))
+        memory = storage.pool if out is None else out.memory
+        stored = [storage.field(name) for name in names]
+        batch = Batch(numbers, *gather(stored, at, memory, storage.pool))
+        if out is None:
+            return batch
+        out.fill(batch)
+        return out
+
+    def buffers(self, batch_size: int, fields: Sequence[str] | None = None) -> Batch:
+        """Memory for batches of up to `batch_size` rows, to be passed to `gather` as `out`.
+
+        Memory for rows of fixed size is there from the start; for others it grows as needed.
+        """
+        if as_index(batch_size, 2**63) != batch_size:
+            raise UsageError("a batch size cannot be negative", found=batch_size)
+        chosen = tuple(self.fields[name] for name in self._names(fields))
+        memory = Kept(self._storage.pool)
+        for field in chosen:
+            for spec in field.arrays():
+                if spec.per == "row":
+                    memory.empty((field.name, spec.role), (batch_size, *spec.shape), spec.dtype)
+        out = Buffers(chosen, batch_size, memory)
+        return self.gather([], out=out)
+
+    def addresses(self, rows: Rows, field: str) -> tuple[np.ndarray, np.ndarray]:
+        """Where the values of rows lie in memory, for decoders that read them in place.
+
+        Returns
+        -------
+        addresses, lengths
+            uint64[n] and int64[n], in bytes. The memory is read-only, and stays as long as the
+            slab or any view or column of it.
+        """
+        from fieldslab.reader.gather import addresses, place
+
+        storage = self._storage
+        (name,) = self._names([field])
+        at = place(storage.directory, self._view, as_rows(rows, len(self)), storage.pool)
+        return addresses(storage.field(name), at, storage.pool)
+
+    def categories(self, field: str) -> Sequence[str] | Text:
+        """Names that the codes of a categorical field stand for, by code."""
+        stored = self._storage.field(field)
+        if stored.field.kind != "categorical":
+            raise UsageError("only categorical fields have categories", field=field)
+        return stored.categories
+
+    def _names(self, fields: Sequence[str] | None) -> Sequence[str]:
+        if fields is None:
+            return list(self.fields)
+        if isinstance(fields, str):
+            raise UsageError("`fields` is a list of names", found=fields, hint=f"[{fields!r}]")
+        for name in fields:
+            self._storage.require(name)
+        return list(dict.fromkeys(fields))
+
+    def __repr__(self) -> str:
+        total = self.manifest.rows
+        rows = f"{len(self):,} rows" if len(self) == total else f"{len(self):,} of {total:,} rows"
+        lines = [f"Slab({str(self.path)!r}, {rows} in {len(self.manifest.shards):,} shards)"]
+        lines += [_describe(field) for field in list(self.fields.values())[:20]]
+        if len(self.fields) > 20:
+            lines.append(f"  and {len(self.fields) - 20:,} more fields")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        storage = self._storage
+        return _reopen, (storage.path, storage.verify, storage.manifest.id, self._view)
+
+
+def _reopen(path: Path, verify: bool, content: str, view: range) -> Slab:
+    slab = open_slab(path, verify=verify)
+    if slab.manifest.id != content:
+        raise NotASlab(
+            "is not the slab that was pickled: its content has another `id`",
+            file=path,
+            expected=content,
+            found=slab.manifest.id,
+            hint="It was packed again in between; open it again.",
+        )
+    return Slab(slab._storage, view)
+
+
+def _describe(field: Field) -> str:
+    shape = "[" + ", ".join(map(str, field.shape)) + "]" if field.shape else ""
+    words = {
+        "fixed": f"{field.view}{shape}",
+        "ragged": f"ragged {field.view}{shape}",
+        "image": f"image ({field.codec})",
+        "categorical": f"categorical, {_category_count(field):,} categories",
+    }
+    null = ", or null" if field.nullable else ""
+    return f"  {field.name}: {words.get(field.kind, field.kind)}{null}"
+
+
+def _category_count(field: Field) -> int:
+    return field.table.count if field.table else len(field.categories or ())

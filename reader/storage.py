@@ -1,0 +1,79 @@
+"""An open slab's manifest and mapped arrays, shared by every view and column of it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from threading import RLock
+from types import MappingProxyType
+
+from fieldslab.reader import forks
+from fieldslab.reader.batch import unknown_field
+from fieldslab.reader.buffers import Pool
+from fieldslab.reader.field import StoredField
+from fieldslab.reader.folder import Folder
+from fieldslab.reader.rows import Directory
+from fieldslab.schemas import layout
+from fieldslab.schemas.fields import Field
+from fieldslab.schemas.manifest import Manifest
+
+
+class Storage:
+    """What is behind a slab. Nothing but the manifest is read before a field is first used."""
+
+    def __init__(self, path: Path, manifest: Manifest, verify: bool) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.verify = verify
+        self.fields: Mapping[str, Field] = MappingProxyType(
+            {field.name: field for field in manifest.fields}
+        )
+        self.directory = Directory([shard.rows for shard in manifest.shards])
+        self.pool = Pool()
+        self._lock = RLock()
+        self._shards: list[Folder] | None = None
+        self._stored: dict[str, StoredField] = {}
+        forks.register(self)
+
+    def field(self, name: str) -> StoredField:
+        """A field with its arrays, which are mapped the first time it is asked for.
+
+        Raises UnknownField, or what `StoredField` raises for damaged files.
+        """
+        stored = self._stored.get(name)
+        if stored is not None:
+            return stored
+        self.require(name)
+        with self._lock:
+            if name not in self._stored:
+                field, folders = self.fields[name], self._folders()
+                self._stored[name] = StoredField(field, folders, self._tables(), self.verify)
+            return self._stored[name]
+
+    def require(self, name: str) -> None:
+        """Raise UnknownField if there is no field of this name."""
+        if name not in self.fields:
+            raise unknown_field(name, self.fields)
+
+    def after_fork(self) -> None:
+        """Replace the lock in a forked child; the maps are as good there."""
+        self._lock = RLock()
+
+    def _folders(self) -> list[Folder]:
+        if self._shards is None:
+            starts = self.directory.starts.tolist()
+            self._shards = [
+                Folder(
+                    self.path / layout.shard_name(index),
+                    layout.shard_files(self.manifest, index),
+                    shard.root,
+                    starts[index],
+                    shard.rows,
+                )
+                for index, shard in enumerate(self.manifest.shards)
+            ]
+        return self._shards
+
+    def _tables(self) -> Folder | None:
+        root = self.manifest.tables
+        if root is None:
+            return None
+        return Folder(self.path / layout.TABLES, layout.table_files(self.manifest), root)
