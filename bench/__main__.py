@@ -1,0 +1,81 @@
+"""Measure this checkout: `python -m fieldslab.bench [--quick] [--readme]`.
+
+Runs the benchmarks one after the other, writes `bench/results/foundation.json`, and with
+`--readme` the table in README.md between its two markers.
+"""
+
+import argparse
+import json
+import platform
+import sys
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fieldslab.bench import gather, pack, verify
+from fieldslab.bench.timing import Ratio
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+START, END = "<!-- measured: start -->", "<!-- measured: end -->"
+
+
+def machine() -> str:
+    """Processor, cores and versions, in a line."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        model = f"{names[0]}, {len(names)} cores" if names else model
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba", "pyarrow"))
+    return f"{model}; Python {platform.python_version()}, {libraries}"
+
+
+def table(results: dict[str, Any]) -> str:
+    """The measured ratios as Markdown."""
+    lines = [
+        f"Measured on {date.today()} ({machine()}), page cache warm. Ratios are medians over rounds",
+        "in which all calls take turns, with quartiles.",
+        "",
+        "| what | measured |",
+        "|---|---|",
+    ]
+    for case in results["gather"]["cases"]:
+        lines.append(f"| gather / memcpy, {' '.join(case['case'].split())} | {case['ratio']} |")
+    for part in ("gather", "pack", "verify"):
+        for label, value in results[part].items():
+            if isinstance(value, dict):
+                value = value.get("ratio")
+                label = f"{part} / its parts alone, {label}"
+            if isinstance(value, Ratio):
+                lines.append(f"| {label} | {value} |")
+            elif isinstance(value, float):
+                lines.append(f"| {label} | {value:.3g} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run all, write the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
+    parser.add_argument("--readme", action="store_true", help="write the table in README.md")
+    options = parser.parse_args()
+    results = {}
+    for module in (gather, pack, verify):
+        print(f"\n{module.__name__.rpartition('.')[2]}\n", flush=True)
+        results[module.__name__.rpartition(".")[2]] = module.run(options.quick)
+    RESULTS.mkdir(exist_ok=True)
+    document = {"machine": machine(), "date": str(date.today()), "quick": options.quick, **results}
+    (RESULTS / "foundation.json").write_text(json.dumps(document, indent=2) + "\n")
+    if options.readme:
+        readme = ROOT / "README.md"
+        head, _, rest = readme.read_text().partition(START)
+        tail = rest.partition(END)[2]
+        readme.write_text(f"{head}{START}\n{table(results)}\n{END}{tail}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

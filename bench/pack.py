@@ -1,0 +1,156 @@
+"""How fast Parquet is packed, beside reading it alone and writing as many bytes alone.
+
+Run as a program: `python -m fieldslab.bench.pack [--quick] [--json FILE]`. It makes its own
+files. The mark is (read + write) / pack, where `read` is pyarrow's `iter_batches` over the file
+as it comes, and `write` a plain write and fsync of as many bytes as the slab has.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fieldslab.bench.timing import interleave, ratio
+from fieldslab.packer import pack
+
+MIB = 2**20
+
+PACK = "import sys; from fieldslab.packer import pack; pack(sys.argv[1], sys.argv[2])"
+
+
+def photographs(path: Path, size: int, groups: int) -> None:
+    """Encoded pictures, as far as a packer is concerned: 64-160 KB of noise a row."""
+    rng = np.random.default_rng(0)
+    schema = pa.schema({"image": pa.large_binary(), "label": pa.int64()})
+    with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
+        for _ in range(groups):
+            lengths = rng.integers(64_000, 160_000, max(size // groups // 112_000, 1))
+            offsets = np.concatenate([[0], np.cumsum(lengths)])
+            values = pa.py_buffer(rng.bytes(int(offsets[-1])))
+            buffers = [None, pa.py_buffer(offsets), values]
+            images = pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)
+            table = pa.table([images, rng.integers(0, 1000, len(lengths))], schema=schema)
+            writer.write_table(table, row_group_size=table.num_rows)
+
+
+def mixed(path: Path, size: int, groups: int) -> None:
+    """Vectors, labels, tokens and text, compressed with zstd: about 540 bytes a row."""
+    rng = np.random.default_rng(0)
+    rows = max(size // groups // 540, 1)
+    writer = None
+    for _ in range(groups):
+        vectors = pa.array(rng.normal(size=rows * 64).astype(np.float32))
+        tokens = pa.array(rng.integers(0, 30_000, rows * 50).astype(np.int32))
+        table = pa.table(
+            {
+                "vector": pa.FixedSizeListArray.from_arrays(vectors, 64),
+                "label": rng.integers(0, 100, rows),
+                "tokens": pa.LargeListArray.from_arrays(np.arange(rows + 1) * 50, tokens),
+                "text": [f"the text of row {row}" for row in range(rows)],
+            }
+        )
+        writer = writer or pq.ParquetWriter(path, table.schema, compression="zstd")
+        writer.write_table(table, row_group_size=rows)
+    if writer is not None:
+        writer.close()
+
+
+def measure(source: Path, folder: Path, rounds: int) -> dict[str, Any]:
+    """Pack one file and compare with its parts."""
+    slab, plain = folder / "out.slab", folder / "plain.bin"
+    block = os.urandom(8 * MIB)
+
+    def packing() -> int:
+        shutil.rmtree(slab, ignore_errors=True)
+        return pack(source, slab).bytes
+
+    size = packing()
+
+    def read() -> None:
+        for _ in pq.ParquetFile(source).iter_batches():
+            pass
+
+    def write() -> None:
+        plain.unlink(missing_ok=True)
+        with open(plain, "wb", buffering=0) as file:
+            for start in range(0, size, len(block)):
+                file.write(block[: size - start])
+            os.fsync(file.fileno())
+
+    seconds = interleave({"pack": packing, "read": read, "write": write}, rounds)
+    parts = [a + b for a, b in zip(seconds["read"], seconds["write"], strict=True)]
+    shutil.rmtree(slab)
+    plain.unlink()
+    return {
+        "gb": size / 1e9,
+        "pack_gb_s": size / median(seconds["pack"]) / 1e9,
+        "read_s": median(seconds["read"]),
+        "write_s": median(seconds["write"]),
+        "pack_s": median(seconds["pack"]),
+        "ratio": ratio(seconds["pack"], parts),
+    }
+
+
+def peak_anonymous(source: Path, out: Path) -> float:
+    """Peak RssAnon in MB of a process that packs one file; 0 where the system does not tell."""
+    process = subprocess.Popen([sys.executable, "-c", PACK, source, out])
+    status = Path(f"/proc/{process.pid}/status")
+    peak = 0
+    while process.poll() is None:
+        try:
+            lines = status.read_text().splitlines()
+        except OSError:
+            break
+        peak = max([peak, *(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))])
+        time.sleep(0.01)
+    if process.wait():
+        raise RuntimeError(f"packing {source} failed")
+    return peak * 1024 / 1e6
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """Measure everything and print it; the result is ready for JSON."""
+    size, rounds = (128 * MIB, 3) if quick else (768 * MIB, 5)
+    results: dict[str, Any] = {}
+    print(f"{'Parquet':<34} {'size':>8} {'pack':>10}   (read + write) / pack")
+    with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:
+        folder = Path(name)
+        for label, make in (("photographs, uncompressed", photographs), ("mixed, zstd", mixed)):
+            source = folder / "source.parquet"
+            make(source, size, 12)
+            measured = results[label] = measure(source, folder, rounds)
+            print(
+                f"{label:<34} {measured['gb']:5.2f} GB {measured['pack_gb_s']:5.2f} GB/s"
+                f"   {measured['ratio']}"
+            )
+        photographs(source, size if quick else 1300 * MIB, 1)
+        peak = results["peak RssAnon, one row group, MB"] = peak_anonymous(source, folder / "o")
+        gb = source.stat().st_size / 1e9
+        print(f"{'peak RssAnon, one row group':<34} {gb:5.2f} GB {peak:5.0f} MB")
+    return results
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    options = parser.parse_args()
+    results = run(options.quick)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
