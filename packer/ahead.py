@@ -2,13 +2,13 @@
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 _END = object()
 
 
-def read_ahead(items: Iterator[Any], depth: int = 2) -> Iterator[Any]:
+def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, None]:
     """The same items, taken from `items` up to `depth` ahead in a thread of their own.
 
     An exception of `items` is raised here, in its place. Closing this iterator ends the thread.

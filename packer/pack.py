@@ -1,35 +1,31 @@
-"""Pack: for each shard task, for each batch, for each field: convert and append."""
+"""Pack a source into a slab: plan, write shards, publish."""
 
 import time
-from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import Any
 
 from fieldslab.packer.ahead import read_ahead
-from fieldslab.packer.categories import Categories, CategoryIndex
-from fieldslab.packer.columns import convert
-from fieldslab.packer.commit import Staging, check_output, writing
+from fieldslab.packer.categories import Categories
+from fieldslab.packer.commit import Staging, check_output
+from fieldslab.packer.engines import processes, serial
 from fieldslab.packer.finish import finish
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import Plan, ShardTask, make_plan
-from fieldslab.packer.source import find_source, read_span
-from fieldslab.packer.writers import ShardRecord, ShardWriter
+from fieldslab.packer.shards import (
+    Progress,
+    ShardWork,
+    batches,
+    find_categories,
+    quiet,
+    stream_shards,
+)
+from fieldslab.packer.source import find_source
+from fieldslab.packer.writers import ShardRecord
 from fieldslab.schemas import layout
+from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import Manifest
-
-BATCH_BYTES = 32 * 1024 * 1024
-"""About so much Arrow data is in flight at a time; two batches are read ahead."""
-
-
-class Progress(Protocol):
-    """Told of every batch; the CLI draws a bar with it."""
-
-    def __call__(self, rows: int, bytes: int) -> None:
-        """So many more rows, of so many bytes, are packed."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class Packed:
 
 def pack(
     source: Any, out: str | Path, *, from_: str | None = None, force: bool = False,
-    progress: Progress | None = None, **options: Any,
+    jobs: int = 1, progress: Progress = quiet, **options: Any,
 ) -> Packed:  # fmt: skip
     """Pack a source into a slab.
 
@@ -65,6 +61,9 @@ def pack(
         Name of the kind of source, where the path does not tell.
     force
         Replace a slab that is there.
+    jobs
+        Processes to pack shards in. The slab does not depend on it. As with every use of
+        `multiprocessing`, the calling script needs its `if __name__ == "__main__":`.
     progress
         Called after every batch.
     options
@@ -80,20 +79,23 @@ def pack(
     out = Path(out)
     parsed = parse_options(**options)
     check_output(out, force=force)
-    return pack_plan(make_plan(find_source(source, from_), parsed), out, force, progress)
+    plan = make_plan(find_source(source, from_), parsed)
+    return pack_plan(plan, out, force=force, jobs=jobs, progress=progress)
 
 
 def pack_plan(
-    plan: Plan, out: Path, force: bool = False, progress: Progress | None = None
+    plan: Plan, out: Path, *, force: bool = False, jobs: int = 1, progress: Progress = quiet
 ) -> Packed:
     """Carry out a plan; as `pack`."""
+    if jobs < 1:
+        raise UsageError("--jobs must be at least 1", found=jobs)
     started = time.monotonic()
     with Staging(out, plan.fingerprint(), force=force) as staging:
         manifest = staging.ready()
         reused = len(staging.finished)
         if manifest is None:
-            categories = _find_categories(plan)
-            records = list(_pack_shards(plan, staging, categories, progress))
+            categories = find_categories(plan)
+            records = _pack_shards(plan, staging, categories, progress, jobs)
             manifest = finish(plan, records, categories, staging)
         staging.publish(manifest)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
@@ -101,85 +103,32 @@ def pack_plan(
 
 
 def _pack_shards(
-    plan: Plan, staging: Staging, categories: Categories, progress: Progress | None
-) -> Iterator[ShardRecord]:
-    for task in plan.tasks:
-        if task.number in staging.finished:
-            record = staging.finished[task.number]
-            if progress is not None:
-                progress(record.rows, record.bytes)
-            yield record
-        elif task.rows is None:
-            yield from _pack_stream(plan, task, staging, categories, progress)
-        else:
-            batches = read_ahead(_batches(plan, task))
-            yield _pack_shard(plan, task, batches, staging, categories, progress)
+    plan: Plan, staging: Staging, categories: Categories, progress: Progress, jobs: int
+) -> list[ShardRecord]:
+    """Write every shard that an earlier run has not finished; records in order."""
+    work = ShardWork(plan, categories)
+    for record in staging.finished.values():
+        progress(record.rows, record.bytes)
+    if plan.rows is None:
+        _pack_stream(work, staging, progress)
+    else:
+        todo = [task for task in plan.tasks if task.number not in staging.finished]
+        places = [(task, staging.begin(layout.shard_name(task.number))) for task in todo]
+        count = min(jobs, len(todo))
+        run = serial(work, places, progress) if count < 2 else processes(work, places, progress, count)  # fmt: skip  # noqa: E501
+        with closing(run):
+            for record in run:
+                staging.finish(layout.shard_name(record.index), record)
+    return [staging.finished[number] for number in sorted(staging.finished)]
 
 
-def _pack_shard(
-    plan: Plan, task: ShardTask, batches: Iterator[pa.RecordBatch], staging: Staging,
-    categories: Categories, progress: Progress | None, stop_after: int | None = None,
-) -> ShardRecord:  # fmt: skip
-    """Write one shard from `batches`, of which it takes all, or about `stop_after` bytes."""
-    name = layout.shard_name(task.number)
-    folder = staging.begin(name)
-    positions = {column: at for at, column in enumerate(plan.columns)}
-    row, size = task.first_row, 0
-    with writing(folder):
-        shard = ShardWriter(folder, [one.field for one in plan.fields])
-        for batch in batches:
-            for one, writer in zip(plan.fields, shard.writers, strict=True):
-                index = categories.get(one.field.name)
-                writer.append(convert(one, batch, positions, row, index))
-            row += batch.num_rows
-            size += batch.nbytes
-            if progress is not None:
-                progress(batch.num_rows, batch.nbytes)
-            if stop_after is not None and size >= stop_after:
-                break
-        record = shard.close(task.number)
-    staging.finish(name, record)
-    return record
-
-
-def _pack_stream(
-    plan: Plan, task: ShardTask, staging: Staging, categories: Categories,
-    progress: Progress | None,
-) -> Iterator[ShardRecord]:  # fmt: skip
-    """Cut a stream, whose length nobody knows, into shards as it comes."""
-    batches = read_ahead(_batches(plan, task))
-    number, row = 0, 0
-    for first in batches:
-        target = max(plan.options.shard_size, number * plan.options.shard_size // 64)
-        part = ShardTask(number, row, None, task.spans)
-        record = _pack_shard(
-            plan, part, chain([first], batches), staging, categories, progress, target
-        )
-        yield record
-        number, row = number + 1, row + record.rows
-
-
-def _batches(plan: Plan, task: ShardTask) -> Iterator[pa.RecordBatch]:
-    for span in task.spans:
-        yield from read_span(plan.source, span, plan.columns, BATCH_BYTES)
-
-
-def _find_categories(plan: Plan) -> Categories:
-    """Categories in order of first appearance, so that codes do not depend on who packs what.
-
-    A source that can be read again is read once for its dictionary columns alone; those of a
-    stream are found as they come.
-    """
-    categorical = [one for one in plan.fields if one.form == "categorical"]
-    categories = {one.field.name: CategoryIndex() for one in categorical}
-    if categorical and plan.source.rereadable:
-        columns = sorted({one.paths[0][0] for one in categorical})
-        positions = {column: at for at, column in enumerate(columns)}
-        for task in plan.tasks:
-            row = task.first_row
-            for span in task.spans:
-                for batch in read_span(plan.source, span, columns, BATCH_BYTES):
-                    for one in categorical:
-                        convert(one, batch, positions, row, categories[one.field.name])
-                    row += batch.num_rows
-    return categories
+def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:
+    (task,) = work.plan.tasks
+    row = 0
+    with closing(read_ahead(batches(work.plan, task))) as stream:
+        for number, part in stream_shards(task, stream):
+            name = layout.shard_name(number)
+            shard = ShardTask(number, row, None, task.spans)
+            record = work.write_stream(shard, part, staging.begin(name), progress)
+            staging.finish(name, record)
+            row += record.rows
