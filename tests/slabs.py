@@ -41,7 +41,9 @@ class Column:
 
 def ragged(rows: Sequence[Any], dtype: str, shape: tuple[int, ...] = ()) -> Column:
     """A ragged field: each row becomes an array (length, *shape)."""
-    return Column([np.array(row, dtype).reshape(-1, *shape) for row in rows], "ragged", dtype, shape)
+    return Column(
+        [np.array(row, dtype).reshape(-1, *shape) for row in rows], "ragged", dtype, shape
+    )
 
 
 def images(rows: Sequence[bytes], size: np.ndarray) -> Column:
@@ -55,9 +57,7 @@ def categorical(codes: Any, categories: Sequence[str], table: bool = False) -> C
     return Column(codes, "categorical", "int32", categories=categories, table=table)
 
 
-def write_slab(
-    path: Path, columns: Mapping[str, Any], shards: Sequence[int] | None = None
-) -> Path:
+def write_slab(path: Path, columns: Mapping[str, Any], shards: Sequence[int] | None = None) -> Path:
     """Write a complete slab and return its path.
 
     Parameters
@@ -210,9 +210,7 @@ def _elements(field: Field, row: Any) -> np.ndarray:
     return np.frombuffer(row, np.uint8) if isinstance(row, bytes) else row.view(field.storage)
 
 
-def _write_tables(
-    folder: Path, fields: Sequence[Field], columns: Sequence[Column]
-) -> str | None:
+def _write_tables(folder: Path, fields: Sequence[Field], columns: Sequence[Column]) -> str | None:
     if not any(column.table for column in columns):
         return None
     folder.mkdir()
