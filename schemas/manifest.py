@@ -112,7 +112,11 @@ class Manifest(Content, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 def create(made: Made, **content: Any) -> Manifest:
     """A manifest of the current version; `content` are the members of `Content`."""
     content |= {"format": FORMAT, "version": VERSION}
-    return Manifest(**content, made=made, id=Content(**content).content_id())
+    # By way of plain values: msgspec leaves out a default only where it is the very same object,
+    # and a dtype's name, say, may be an equal one.
+    plain = msgspec.convert(msgspec.to_builtins(Content(**content)), Content)
+    members = {name: getattr(plain, name) for name in Content.__struct_fields__}
+    return Manifest(**members, made=made, id=plain.content_id())
 
 
 def encode(manifest: Manifest) -> bytes:
