@@ -5,13 +5,20 @@ import threading
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from fieldslab.schemas.errors import SourceUnreadable
+
+PATIENCE = 5.0
+"""Seconds to wait for a thread that is told to end: a stream may be stuck for ever."""
+
 _END = object()
 
 
 def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, None]:
     """The same items, taken from `items` up to `depth` ahead in a thread of their own.
 
-    An exception of `items` is raised here, in its place. Closing this iterator ends the thread.
+    An exception of `items` is raised here, in its place; an OSError as SourceUnreadable, so that
+    whoever writes what was read does not take it for his own. Closing this iterator ends the
+    thread.
     """
     ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(depth)
     closed = threading.Event()
@@ -39,6 +46,10 @@ def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, Non
     try:
         while True:
             item, error = ready.get()
+            if isinstance(error, OSError):
+                raise SourceUnreadable(
+                    f"cannot be read: {error.strerror or error}", file=error.filename
+                ) from error
             if error is not None:
                 raise error
             if item is _END:
@@ -46,4 +57,4 @@ def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, Non
             yield item
     finally:
         closed.set()
-        thread.join()
+        thread.join(PATIENCE)

@@ -1,50 +1,69 @@
 """Commit: a slab is built beside its place and appears there whole, or not at all.
 
-Everything goes into `NAME.partial`: shards under a staging name, fsynced, renamed, then one
-checksummed line in the journal; the manifest last. One rename puts the directory in its place.
-A kill at any moment leaves the old slab, or the new one, or a partial that a rerun goes on with.
+While `NAME` is packed there is `NAME.partial`, and in it
+
+    journal.jsonl   which shards are finished
+    slab/           what will be `NAME`
+    old/            the slab that is being replaced, where two directories cannot be swapped at once
+
+A shard is written under a staging name, fsynced, renamed, then entered in the journal. The
+manifest comes last, then one rename puts `slab/` in its place. A kill at any moment leaves the
+old slab, or the new one, or a partial that a rerun goes on with.
 """
 
 import contextlib
-import ctypes
 import errno
-import fcntl
-import json
+import hashlib
 import os
-import shutil
+import re
+import secrets
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 
-import msgspec
-import xxhash
-
+from fieldslab.packer.directories import lock_directory, remove, swap_directories, sync_directory
+from fieldslab.packer.journal import Journal
 from fieldslab.packer.writers import ShardRecord
 from fieldslab.schemas import layout
-from fieldslab.schemas.errors import Busy, NoSpace, OutputError, OutputExists
-from fieldslab.schemas.folder import JOURNAL, load_manifest, partial_path
-from fieldslab.schemas.manifest import MANIFEST, Manifest, encode
+from fieldslab.schemas.arrays import HEADER
+from fieldslab.schemas.errors import NoSpace, OutputError, OutputExists
+from fieldslab.schemas.folder import JOURNAL, partial_path
+from fieldslab.schemas.manifest import FORMAT, MANIFEST, Manifest, encode
 
-_STAGING = ".staging"
-_AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
+_FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
+_OUR_NAMES = re.compile(rf"{re.escape(MANIFEST)}|{layout.TABLES}|shard-[0-9]{{5,}}")
 
 
 class Staging:
     """The directory in which one slab is built; a context manager that holds its lock."""
 
-    def __init__(self, out: Path, plan: str, *, force: bool = False) -> None:
-        """Build `out` by the plan of this fingerprint; `force` replaces a slab that is there."""
+    def __init__(
+        self, out: Path, plan: str, *, force: bool = False, resumable: bool = True
+    ) -> None:
+        """Build `out` by the plan of this fingerprint.
+
+        `force` replaces a slab that is there. What is not `resumable`, such as a stream that can
+        be read once only, never takes over shards of an earlier run.
+        """
         self.out = out
         self.folder = partial_path(out)
+        self.slab = self.folder / "slab"
         self.finished: dict[int, ShardRecord] = {}
         self.published = False
-        self._plan = plan
         self._force = force
+        self._resumable = resumable
+        # A newer fieldslab may write other bytes by the same plan: one slab, one version.
+        plan = f"{plan} {version('fieldslab')}"
+        self._journal = Journal(self.folder / JOURNAL, plan)
+        self._old = self.folder / "old"
         self._lock = -1
+        # A worker process may outlive a killed packer for a while: it must never meet the names
+        # that this run writes to.
+        self._suffix = f".{secrets.token_hex(4)}.staging"
 
     def __enter__(self) -> "Staging":
-        """Lock the staging directory and look what an earlier run left in it.
+        """Lock the staging directory and take over what an earlier run finished in it.
 
         Raises
         ------
@@ -56,41 +75,45 @@ class Staging:
         check_output(self.out, force=self._force)
         with writing(self.out):
             self.out.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(self.folder)
-            self._resume()
+            self._lock = lock_directory(self.folder)
+            try:
+                self._resume()
+            except BaseException:
+                os.close(self._lock)
+                raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         """Leave nothing behind but finished shards, which a rerun takes over."""
-        if not self.published:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            self._restore_old()
+            reusable = self._resumable and self.finished and self.slab.is_dir()
+            if self.published or not reusable:
+                self._remove()
+            else:
                 self._drop_unfinished()
-                if not self.finished:
-                    shutil.rmtree(self.folder)
         os.close(self._lock)
 
     def begin(self, name: str) -> Path:
         """An empty folder to write a shard (or the tables) in."""
-        folder = self.folder / (name + _STAGING)
+        folder = self.slab / (name + self._suffix)
         with writing(folder):
-            if folder.exists():
-                shutil.rmtree(folder)
+            remove(folder)
             folder.mkdir()
         return folder
 
     def finish(self, name: str, record: ShardRecord | None = None) -> None:
         """Make a folder durable under its name, then enter it in the journal."""
-        staged, final = self.folder / (name + _STAGING), self.folder / name
+        staged, final = self.slab / (name + self._suffix), self.slab / name
         with writing(final):
-            fsync_folder(staged)
-            if final.exists():
-                shutil.rmtree(final)
+            sync_directory(staged)
+            remove(final)
             staged.rename(final)
-            fsync_folder(self.folder)
+            sync_directory(self.slab)
             if record is not None:
-                self._journal(msgspec.to_builtins(record))
+                self._journal.append(record)
                 self.finished[record.index] = record
 
     def publish(self, manifest: Manifest) -> None:
@@ -99,69 +122,92 @@ class Staging:
         Raises OutputExists where a slab has come to stand there meanwhile.
         """
         with writing(self.out):
-            temporary = self.folder / (MANIFEST + _STAGING)
-            with open(temporary, "wb") as file:
+            with open(self.slab / MANIFEST, "xb") as file:
                 file.write(encode(manifest))
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.rename(self.folder / MANIFEST)
-            (self.folder / JOURNAL).unlink(missing_ok=True)
-            fsync_folder(self.folder)
+            sync_directory(self.slab)
             check_output(self.out, force=self._force)
-            if self.out.exists():
-                _exchange(self.folder, self.out)
-                fsync_folder(self.out.parent)
-                shutil.rmtree(self.folder)
-            else:
-                self.folder.rename(self.out)
-                fsync_folder(self.out.parent)
+            self._put_in_place()
             self.published = True
+            sync_directory(self.out.parent)
+        try:
+            self._remove()
+        except OSError as error:
+            raise OutputError(
+                f"the new slab is in its place, but this cannot be removed: {error.strerror}",
+                file=error.filename or self.folder, hint="Remove it yourself.",
+            ) from error  # fmt: skip
 
-    def ready(self) -> Manifest | None:
-        """The manifest, where an earlier run wrote it and was cut off before the last rename."""
-        path = self.folder / MANIFEST
-        if not path.exists():
-            return None
-        manifest = load_manifest(self.folder)
-        return manifest if manifest.made.plan == self._plan else None
+    def _put_in_place(self) -> None:
+        if self.out.exists():
+            if swap_directories(self.slab, self.out):
+                return
+            self.out.rename(self._old)
+        self.slab.rename(self.out)
+
+    def _restore_old(self) -> None:
+        """Undo half a replacement, cut off between its two renames."""
+        if self._old.is_dir() and not self.out.exists():
+            self._old.rename(self.out)
+            sync_directory(self.out.parent)
 
     def _resume(self) -> None:
         """Take over the finished shards of an earlier run of the same plan; drop all else."""
-        records = list(self._read_journal())
-        if self.ready() is not None:
-            return
-        if not records or records[0] != {"plan": self._plan}:
-            for entry in self.folder.iterdir():
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-            self._journal({"plan": self._plan})
-            return
-        for record in records[1:]:
-            shard = msgspec.convert(record, ShardRecord)
-            if (self.folder / layout.shard_name(shard.index)).is_dir():
-                self.finished[shard.index] = shard
+        self._check_ours()
+        self._restore_old()
+        check_output(self.out, force=self._force)
+        if self._resumable:
+            for record in self._journal.read():
+                if is_whole(self.slab / layout.shard_name(record.index), record):
+                    self.finished[record.index] = record
+        self.slab.mkdir(exist_ok=True)
         self._drop_unfinished()
+        self._journal.start(self.finished.values())
+        sync_directory(self.folder)
+
+    def _check_ours(self) -> None:
+        """Raise OutputExists for a directory that only happens to have this name."""
+        names = {entry.name for entry in self.folder.iterdir()}
+        ours = {self._journal.path.name, self._journal.fresh.name, self.slab.name, self._old.name}
+        started = JOURNAL in names or names <= {self._journal.fresh.name}
+        if names - ours or not started:
+            raise OutputExists(
+                "is in the way, and not what a packer left", file=self.folder,
+                hint="Remove it yourself, or choose another output.",
+            )  # fmt: skip
 
     def _drop_unfinished(self) -> None:
-        keep = {layout.shard_name(index) for index in self.finished} | {JOURNAL}
-        for entry in self.folder.iterdir():
+        keep = {layout.shard_name(index) for index in self.finished}
+        for entry in self.slab.iterdir():
             if entry.name not in keep:
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+                remove(entry)
+        remove(self._old)
 
-    def _journal(self, record: object) -> None:
-        """Append one line: its digest, then JSON. A torn line has a wrong digest."""
-        text = json.dumps(record)
-        with open(self.folder / JOURNAL, "a") as file:
-            file.write(f"{xxhash.xxh3_64_hexdigest(text.encode())} {text}\n")
-            file.flush()
-            os.fsync(file.fileno())
+    def _remove(self) -> None:
+        """Remove everything; the journal last, since it tells that the rest is ours."""
+        for path in (self.slab, self._old, self._journal.fresh, self._journal.path):
+            remove(path)
+        self.folder.rmdir()
 
-    def _read_journal(self) -> Iterator[object]:
-        with contextlib.suppress(FileNotFoundError):
-            for line in (self.folder / JOURNAL).read_text(errors="replace").splitlines():
-                digest, _, text = line.partition(" ")
-                if digest != xxhash.xxh3_64_hexdigest(text.encode()):
-                    return
-                yield json.loads(text)
+
+def is_whole(folder: Path, record: ShardRecord) -> bool:
+    """Whether a finished shard still is what its record says, as far as a glance can tell.
+
+    Every file was fsynced before the record was written, so only foreign hands or a failing disk
+    can have changed it. Sizes find what was cut or removed, the digest table what belongs to
+    another run; reading every byte again is what `fieldslab verify` is for.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    size = sum(file.lstat().st_size for file in folder.iterdir())
+    if size != record.bytes:
+        return False
+    try:
+        digests = (folder / layout.DIGESTS).read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(digests[HEADER:]).hexdigest() == record.root
 
 
 @contextlib.contextmanager
@@ -176,6 +222,11 @@ def writing(path: Path) -> Iterator[None]:
                 "no space left on the device", file=file,
                 hint="Free some space and run the same command again: finished shards are kept.",
             ) from error  # fmt: skip
+        if error.errno == errno.EFBIG:
+            raise NoSpace(
+                "a file would be larger than the file system or `ulimit -f` allows", file=file,
+                hint="A smaller --shard-size makes smaller files.",
+            ) from error  # fmt: skip
         raise OutputError(f"cannot be written: {error.strerror or error}", file=file) from error
 
 
@@ -184,54 +235,28 @@ def check_output(out: Path, *, force: bool) -> None:
 
     `force` allows to replace a slab, and nothing else.
     """
-    if not (out.exists() or out.is_symlink()):
-        return
-    if not force:
-        raise OutputExists("exists already", file=out, hint="--force replaces a slab.")
-    if out.is_symlink() or not (out / MANIFEST).is_file():
-        raise OutputExists(
-            "exists and is not a slab, so that --force leaves it alone", file=out,
-            hint="Remove it yourself, or choose another output.",
-        )  # fmt: skip
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _lock(folder: Path) -> int:
-    """Create `folder` and hold its lock; the lock follows the directory when it is renamed."""
-    while True:
-        folder.mkdir(exist_ok=True)
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if folder.exists() and os.path.samestat(os.fstat(fd), os.stat(folder)):
-                return fd
-        except BlockingIOError:
-            os.close(fd)
-            raise Busy(
-                "another packer is at work here", file=folder, hint="Wait until it is done."
-            ) from None
-        os.close(fd)
-
-
-def _exchange(new: Path, old: Path) -> None:
-    """Swap two directories: atomically where the system can, else by two renames."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    renameat2 = getattr(libc, "renameat2", None)
-    if renameat2 is not None:
-        paths = os.fsencode(new), os.fsencode(old)
-        if renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+    with writing(out):
+        if not (out.exists() or out.is_symlink()):
             return
-        if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(old))
-    aside = old.with_name(old.name + ".old")
-    old.rename(aside)
-    new.rename(old)
-    aside.rename(new)
+        if not force:
+            raise OutputExists("exists already", file=out, hint="--force replaces a slab.")
+        if out.is_symlink() or not _is_slab(out):
+            raise OutputExists(
+                "exists and is not a slab, so that --force leaves it alone", file=out,
+                hint="Remove it yourself, or choose another output.",
+            )  # fmt: skip
+        strangers = sorted(e.name for e in out.iterdir() if not _OUR_NAMES.fullmatch(e.name))
+        if strangers:
+            raise OutputExists(
+                "holds more than a slab, so that --force leaves it alone", file=out,
+                found=", ".join(strangers[:5]), hint="Move that elsewhere.",
+            )  # fmt: skip
+
+
+def _is_slab(out: Path) -> bool:
+    """Whether there is a manifest that begins as ours do; it may be damaged further on."""
+    path = out / MANIFEST
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(_FIRST_LINES)) == _FIRST_LINES

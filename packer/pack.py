@@ -90,13 +90,12 @@ def pack_plan(
     if jobs < 1:
         raise UsageError("--jobs must be at least 1", found=jobs)
     started = time.monotonic()
-    with Staging(out, plan.fingerprint(), force=force) as staging:
-        manifest = staging.ready()
+    resumable = plan.source.rereadable
+    with Staging(out, plan.fingerprint(), force=force, resumable=resumable) as staging:
         reused = len(staging.finished)
-        if manifest is None:
-            categories = find_categories(plan)
-            records = _pack_shards(plan, staging, categories, progress, jobs)
-            manifest = finish(plan, records, categories, staging)
+        categories = find_categories(plan)
+        records = _pack_shards(plan, staging, categories, progress, jobs)
+        manifest = finish(plan, records, categories, staging)
         staging.publish(manifest)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     return Packed(out, manifest, size, time.monotonic() - started, reused)

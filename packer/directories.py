@@ -1,0 +1,94 @@
+"""What commit needs of directories: a lock on one, names made durable, two of them swapped."""
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+from fieldslab.schemas.errors import Busy, OutputError, OutputExists
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+
+
+def lock_directory(folder: Path) -> int:
+    """Create a directory, unless it is there, and lock it: a descriptor, to be closed.
+
+    The lock ends with the process that holds it, however that ends.
+
+    Raises
+    ------
+    Busy
+        Another process holds the lock.
+    OutputExists
+        Something else has this name.
+    OutputError
+        The file system has no locks.
+    """
+    while True:
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise OutputExists(
+                "is in the way", file=folder, expected="a directory, or nothing",
+                hint="Remove it yourself, or choose another output.",
+            )  # fmt: skip
+        folder.mkdir(exist_ok=True)
+        try:
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue  # whoever held it was done just now, and removed it
+        try:
+            _lock(fd, folder)
+            if folder.exists() and os.path.samestat(os.fstat(fd), os.stat(folder)):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def sync_directory(folder: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def swap_directories(one: Path, other: Path) -> bool:
+    """Exchange two directories at once; False where the system cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    renameat2 = getattr(libc, "renameat2", None)
+    if renameat2 is None:
+        return False
+    paths = os.fsencode(one), os.fsencode(other)
+    if renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _NO_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a directory with all that is in it; nothing, if it is not there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _lock(fd: int, folder: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        hint = "Wait until it is done."
+        raise Busy("another packer is at work here", file=folder, hint=hint) from None
+    except OSError as error:
+        raise OutputError(
+            f"cannot be locked: {error.strerror}", file=folder,
+            hint="Pack to a file system that has locks, and copy the slab from there.",
+        ) from error  # fmt: skip
