@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from fieldslab.packer.plan import Plan
 from fieldslab.packer.writers import ShardRecord, write_digests
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
+from fieldslab.schemas.errors import DamagedManifest, SourceUnsupported
 from fieldslab.schemas.fields import (
     MAX_INLINE_BYTES,
     MAX_INLINE_CATEGORIES,
@@ -23,7 +25,12 @@ from fieldslab.schemas.fields import (
     Field,
     Role,
 )
-from fieldslab.schemas.manifest import Made, Manifest, Shard, create
+from fieldslab.schemas.manifest import Made, Manifest, Shard, create, decode, encode
+
+MAX_ALL_INLINE_BYTES = 4 * 1024 * 1024
+"""Categories of all fields that stand in the manifest, together."""
+MAX_SOURCES = 1000
+"""Source files that the manifest names."""
 
 
 def finish(
@@ -31,15 +38,17 @@ def finish(
 ) -> Manifest:
     """Write the category tables and draw up the manifest from the shards' records."""
     nullable = [any(record.nulls[at] for record in records) for at in range(len(plan.fields))]
+    room = MAX_ALL_INLINE_BYTES
     fields = []
     for one, has_nulls in zip(plan.fields, nullable, strict=True):
         field = msgspec.structs.replace(one.field, nullable=has_nulls)
         if field.kind == "image":
-            codecs = {c for record in records for c in record.codecs[field.name] if c}
-            codec = codecs.pop() if len(codecs) == 1 else "mixed"
+            codecs = {codec for record in records for codec in record.codecs[field.name]}
+            codec = codecs.pop() if len(codecs) == 1 and "" not in codecs else "mixed"
             field = msgspec.structs.replace(field, codec=codec)
         if field.kind == "categorical":
-            field = _with_categories(field, categories[field.name])
+            field = _with_categories(field, categories[field.name], room)
+            room -= sum(len(name.encode()) for name in field.categories or ())
         fields.append(field)
     shards = tuple(
         Shard(
@@ -54,12 +63,12 @@ def finish(
         tool=f"fieldslab {version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=plan.fingerprint(),
-        sources=tuple(plan.source.fingerprint()),
+        sources=_few(plan.source.fingerprint()),
         options=msgspec.to_builtins(plan.options) | {"from": plan.source.name},
         reasons={one.field.name: one.why for one in plan.fields},
         warnings=(*plan.notes, *_image_warnings(fields, records)),
     )
-    return create(
+    return _checked(
         made,
         rows=sum(record.rows for record in records),
         fields=tuple(fields),
@@ -69,10 +78,33 @@ def finish(
     )
 
 
-def _with_categories(field: Field, index: CategoryIndex) -> Field:
+def _checked(made: Made, **content: Any) -> Manifest:
+    """The manifest, read back once: a slab that no reader opens is never published."""
+    try:
+        manifest = create(made, **content)
+        return decode(encode(manifest))
+    except (DamagedManifest, ValueError) as error:
+        problem = error.problem if isinstance(error, DamagedManifest) else str(error)
+        where = error.context if isinstance(error, DamagedManifest) else {}
+        raise SourceUnsupported(
+            f"cannot be described in a manifest: {problem}",
+            expected=where.get("expected"), found=where.get("found"),
+            hint="Leave columns out with --exclude, or pack them into a slab of their own.",
+        ) from error  # fmt: skip
+
+
+def _few(sources: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The first sources; a hundred thousand of them would fill the manifest."""
+    more = len(sources) - MAX_SOURCES
+    if more <= 0:
+        return tuple(sources)
+    return (*sources[:MAX_SOURCES], {"more": more})
+
+
+def _with_categories(field: Field, index: CategoryIndex, room: int) -> Field:
     """Few categories stand in the manifest, many in arrays of their own."""
     size = bytes_of(index.values).nbytes
-    if len(index.values) <= MAX_INLINE_CATEGORIES and size <= MAX_INLINE_BYTES:
+    if len(index.values) <= MAX_INLINE_CATEGORIES and size <= min(MAX_INLINE_BYTES, room):
         return msgspec.structs.replace(field, categories=tuple(index.values.to_pylist()))
     return msgspec.structs.replace(field, table=CategoryTable(len(index.values), size))
 

@@ -1,5 +1,6 @@
 """Fields: what a named column of a slab holds, and the arrays it is stored in."""
 
+import math
 import re
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -43,6 +44,16 @@ class Logical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     timezone: str | None = None
     names: tuple[str, ...] | None = None
     codes: tuple[int, ...] | None = None
+
+    def impossible(self, dtype: str) -> str | None:
+        """Why these members cannot stand together, or with that dtype; None if they can."""
+        if self.type in ("timestamp", "duration") and dtype != "int64":
+            return f"a {self.type} is stored as int64, not as {dtype}"
+        if self.type in ("timestamp", "duration", "date", "time") and self.unit is None:
+            return f"a {self.type} needs a `unit`"
+        if self.codes is not None and len(self.names or ()) != len(self.codes):
+            return "`names` and `codes` differ in length"
+        return None
 
 
 class CategoryTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,6 +121,11 @@ class Field(
             size *= length
         return size
 
+    @property
+    def widest_item(self) -> int:
+        """As `item_bytes`, but a 0 in the shape counts as 1: numpy refuses arrays by this."""
+        return self.storage.itemsize * math.prod(max(length, 1) for length in self.shape)
+
     def arrays(self) -> tuple[ArraySpec, ...]:
         """The arrays of this field in every shard, in file order; `valid` comes only with nulls."""
         if not self.variable:
@@ -137,13 +153,11 @@ class Field(
                 return "categorical needs either `categories` or `table`"
         elif self.categories is not None or self.table is not None:
             return f"kind {self.kind} has no categories"
+        if self.categories is not None and len(set(self.categories)) < len(self.categories):
+            return "a category comes twice"
         if (self.codec is not None) != (self.kind == "image"):
             return "`codec` belongs to images"
-        if self.logical is not None and self.logical.codes is not None:
-            names = self.logical.names or ()
-            if len(names) != len(self.logical.codes):
-                return "`names` and `codes` differ in length"
-        return None
+        return None if self.logical is None else self.logical.impossible(self.dtype)
 
 
 def stem(ordinal: int, name: str) -> str:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from fieldslab.schemas.errors import DamagedArray, DamagedManifest, IncompleteSl
 from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, Manifest, decode
 
 JOURNAL = "journal.jsonl"
+
+_RESTORE = "Restore the file from a copy, or pack the slab again."
 
 
 def partial_path(slab: Path) -> Path:
@@ -36,13 +39,18 @@ def load_manifest(slab: str | Path) -> Manifest:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise _absent(slab) from error
         if error.errno == errno.ELOOP:
-            raise DamagedManifest("links are not followed", file=path) from error
+            raise DamagedManifest("links are not followed", file=path, hint=_RESTORE) from error
         raise NotASlab(f"cannot be read: {error.strerror}", file=path) from error
     try:
-        with open(fd, "rb") as file:
-            return decode(file.read(MAX_BYTES + 1), path)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise DamagedManifest("is not a regular file", file=path, hint=_RESTORE)
+        with open(fd, "rb", closefd=False) as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise NotASlab(f"cannot be read: {error.strerror}", file=path) from error
+    finally:
+        os.close(fd)
+    return decode(data, path)
 
 
 def load_digests(folder: Path, files: list[layout.ArrayFile], expected_root: str) -> np.ndarray:
@@ -51,6 +59,8 @@ def load_digests(folder: Path, files: list[layout.ArrayFile], expected_root: str
     Raises DamagedArray where the file or its root is wrong.
     """
     path = folder / layout.DIGESTS
+    if folder.is_symlink():
+        raise DamagedArray("links are not followed", file=folder, hint=_RESTORE)
     digests = map_array(path, np.dtype("<u8"), (layout.total_blocks(files),), "digests")
     found = root(digests)
     if found != expected_root:
@@ -59,7 +69,7 @@ def load_digests(folder: Path, files: list[layout.ArrayFile], expected_root: str
             file=path,
             expected=expected_root,
             found=found,
-            hint="Restore the file from a copy, or pack the slab again.",
+            hint=_RESTORE,
         )
     return digests
 

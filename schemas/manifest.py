@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import math
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -14,9 +16,12 @@ FORMAT = "fieldslab"
 VERSION = 1
 MANIFEST = "manifest.json"
 MAX_BYTES = 16 * 1024 * 1024
+MAX_ARRAY_BYTES = 2**62
+"""No array may be larger, not even in lengths beside a 0: no program could map it."""
 
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SEAL = b',\n"sha256": "'
 _SEAL_END = b'"\n}\n'
 
@@ -84,6 +89,10 @@ class Manifest(Content, frozen=True, forbid_unknown_fields=True, omit_defaults=T
         for index, field in enumerate(self.fields):
             if reason := field.impossible():
                 raise ValueError(f"{reason} - at `$.fields[{index}]`")
+            if not field.stem.startswith(f"{index:02d}-"):
+                raise ValueError(
+                    f"does not start with {index:02d}, the ordinal - at `$.fields[{index}].stem`"
+                )
         names = [field.name for field in self.fields]
         stems = [field.stem for field in self.fields]
         if len(set(names)) < len(names) or len(set(stems)) < len(stems):
@@ -93,6 +102,7 @@ class Manifest(Content, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     def _check_counts(self) -> None:
         variable = sum(field.variable for field in self.fields)
         nullable = sum(field.nullable for field in self.fields)
+        widths = [field.widest_item for field in self.fields]
         for index, shard in enumerate(self.shards):
             if len(shard.elements) != variable or len(shard.nulls) != nullable:
                 raise ValueError(
@@ -100,6 +110,11 @@ class Manifest(Content, frozen=True, forbid_unknown_fields=True, omit_defaults=T
                 )
             if any(count > shard.rows for count in shard.nulls):
                 raise ValueError(f"more nulls than rows - at `$.shards[{index}].nulls`")
+            elements = iter(shard.elements)
+            for field, width in zip(self.fields, widths, strict=True):
+                items = next(elements) if field.variable else shard.rows
+                if max(items, 1) * width > MAX_ARRAY_BYTES:
+                    raise ValueError(f"{field.stem} is too large - at `$.shards[{index}]`")
         total = sum(shard.rows for shard in self.shards)
         if total != self.rows:
             raise ValueError(f"shards hold {total} rows, `rows` says {self.rows} - at `$.rows`")
@@ -172,6 +187,8 @@ def decode(data: bytes, file: str | Path = MANIFEST) -> Manifest:
         return msgspec.convert(content, Manifest)
     except msgspec.ValidationError as error:
         damaged(f"invalid manifest: {error}")
+    except RecursionError:
+        damaged("manifest is nested too deeply")
 
 
 def _parse(data: bytes, damaged: Any) -> Any:
@@ -186,8 +203,19 @@ def _parse(data: bytes, damaged: Any) -> Any:
     def constant(name: str) -> NoReturn:
         raise ValueError(f"{name} is not JSON")
 
+    def number(digits: str) -> float:
+        value = float(digits)
+        if math.isinf(value):
+            raise ValueError(f"{digits} is too large")
+        return value
+
     try:
-        return json.loads(data.decode(), object_pairs_hook=members, parse_constant=constant)
+        content = json.loads(
+            data.decode(), object_pairs_hook=members, parse_constant=constant, parse_float=number
+        )
+        if _SURROGATE.search(data):  # rare, and a pair of them is good JSON
+            _dump(content).encode()
+        return content
     except RecursionError:
         damaged("manifest is nested too deeply")
     except ValueError as error:
