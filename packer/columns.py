@@ -1,17 +1,21 @@
 """One Arrow column -> the arrays of its field, vectorised over Arrow's buffers."""
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from fieldslab.packer.casts import LAYOUTS, cast_layout
 from fieldslab.packer.categories import CategoryIndex
-from fieldslab.packer.dense import InnerNull, Uneven, fill, numbers, plain, valid_rows
+from fieldslab.packer.dense import child, decoded, is_list, plain, valid_rows
 from fieldslab.packer.fieldplan import Converted, FieldPlan
-from fieldslab.packer.forms import FORMS, cast_array
+from fieldslab.packer.forms import FORMS, read_elements
+from fieldslab.packer.misfit import InnerNull, Misfit
 from fieldslab.packer.options import parse_shape
-from fieldslab.schemas.errors import NullsFound, SourceInconsistent
+from fieldslab.schemas.errors import FieldslabError, NullsFound, SourceInconsistent
+
+_BAD = (Misfit, InnerNull, pa.ArrowException)
 
 
 def convert(
@@ -36,138 +40,166 @@ def convert(
     SourceInconsistent
         A row that does not fit the plan.
     """
-    if plan.form == "stack":
-        return _stack(plan, batch, positions, first_row)
-    array = plain(reach(batch, positions, plan.paths[0]))
-    array = _cast(plan, _filled(plan, array), first_row)
-    valid = valid_rows(array)
-    if valid is not None:
-        if plan.nulls != "mask":
-            _refuse_nulls(plan, len(array) - int(valid.sum()), first_row + int(np.argmin(valid)))
-        array = array.filter(pa.array(valid))
-    rows = range(len(array)) if valid is None else np.flatnonzero(valid)
-    if plan.shape_path is not None:
-        _check_shapes(plan, reach(batch, positions, plan.shape_path), rows, first_row)
+
+    def attempt(start: int, rows: int) -> Converted:
+        part = batch.slice(start, rows)
+        if plan.form == "stack":
+            return _stack(plan, part, positions)
+        return _column(plan, part, positions, first_row + start, categories)
+
     try:
-        if plan.form == "categorical":
-            assert categories is not None
-            converted = Converted(categories.codes(array))
-        else:
-            converted = FORMS[plan.form](plan, array)
-    except Uneven as error:
-        _uneven(plan, first_row + int(rows[error.row]), error)
-    except InnerNull as error:
-        _inner_null(plan, first_row + int(rows[error.row]))
-    except pa.ArrowInvalid as error:
-        raise SourceInconsistent(
-            f"invalid values: {error}", field=plan.columns[0],
-            row=f"{first_row}..{first_row + batch.num_rows - 1}",
-        ) from error  # fmt: skip
+        return attempt(0, batch.num_rows)
+    except _BAD as error:
+        # Conversion does not keep track of rows; the first bad one is looked for only now.
+        start, rows = 0, batch.num_rows
+        while rows > 1:
+            half = rows // 2
+            if _failure(attempt, start, half):
+                rows = half
+            else:
+                start, rows = start + half, rows - half
+        cause = _failure(attempt, start, rows) or error
+        column = _culprit(plan, batch.slice(start, rows), positions)
+        raise _named(plan, column, cause, first_row + start) from cause
+
+
+def _failure(attempt: Callable[..., object], *arguments: Any) -> Exception | None:
+    try:
+        attempt(*arguments)
+    except _BAD as error:
+        return error
+    return None
+
+
+def _culprit(plan: FieldPlan, row: pa.RecordBatch, positions: dict[int, int]) -> str:
+    """The column of a field that cannot be converted in one row."""
+    if plan.form == "stack":
+        for column, path in zip(plan.columns, plan.paths, strict=True):
+            if _failure(read_elements, plan, reach(row, positions, path)):
+                return column
+    return plan.columns[0]
+
+
+def _column(
+    plan: FieldPlan, batch: pa.RecordBatch, positions: dict[int, int], first_row: int,
+    categories: CategoryIndex | None,
+) -> Converted:  # fmt: skip
+    array = reach(batch, positions, plan.paths[0])
+    if plan.cast in LAYOUTS:
+        array = cast_layout(array, plan.cast)
+    array = plain(array)
+    valid = valid_rows(array)
+    if valid is not None and isinstance(plan.filler, str):
+        array, valid = _filled(array, plan.filler), None
+    if valid is not None:
+        if plan.nulls != "mask" and (plan.filler is None or plan.field.variable):
+            count = len(array) - int(valid.sum())
+            first = first_row + int(np.argmin(valid))
+            raise nulls_error(plan.columns[0], f"at least {count}", first)
+        array = array.filter(pa.array(valid))
+    if plan.shape_path is not None:
+        _check_shapes(plan, reach(batch, positions, plan.shape_path), valid)
+    if plan.form == "categorical":
+        assert categories is not None
+        ordered = plan.field.attributes.get("ordered") is True
+        converted = Converted(categories.codes(array, ordered=ordered))
+    else:
+        converted = FORMS[plan.form](plan, array)
     return converted if valid is None else _scatter(plan, converted, valid)
 
 
 def reach(batch: pa.RecordBatch, positions: dict[int, int], path: tuple[int, ...]) -> pa.Array:
     """The array at a path, with the nulls of the structs around it."""
     array = batch.column(positions[path[0]])
-    for child in path[1:]:
-        array = plain(array).flatten()[child]
+    for index in path[1:]:
+        array = child(array, index)
     return array
 
 
-def _filled(plan: FieldPlan, array: pa.Array) -> pa.Array:
-    if plan.nulls in ("error", "mask"):
-        return array
-    try:
-        return fill(array, plan.nulls)
-    except pa.ArrowException as error:
-        raise SourceInconsistent(
-            "--nulls: the value does not fit the column",
-            field=plan.columns[0], expected=str(array.type), found=plan.nulls,
-        ) from error  # fmt: skip
+def _filled(array: pa.Array, value: str) -> pa.Array:
+    """Text, bytes or categories with a value for nulls."""
+    encoded = pa.types.is_dictionary(array.type)
+    array = decoded(array)
+    filled = array.fill_null(pa.scalar(value.encode()).cast(array.type))
+    return filled.dictionary_encode() if encoded else filled
 
 
-def _cast(plan: FieldPlan, array: pa.Array, first_row: int) -> pa.Array:
-    if plan.cast is None:
-        return array
-    try:
-        return cast_array(array, plan.cast)
-    except pa.ArrowException as error:
-        raise SourceInconsistent(
-            f"--cast: {str(error).rstrip('.')}", field=plan.columns[0], expected=plan.cast,
-            found=str(array.type), row=f"{first_row}..{first_row + len(array) - 1}",
-        ) from error  # fmt: skip
-
-
-def _stack(
-    plan: FieldPlan, batch: pa.RecordBatch, positions: dict[int, int], first_row: int
-) -> Converted:
+def _stack(plan: FieldPlan, batch: pa.RecordBatch, positions: dict[int, int]) -> Converted:
     """Many numeric columns side by side: (rows, columns)."""
     values = np.empty((batch.num_rows, len(plan.paths)), plan.field.storage)
-    for index, (path, column) in enumerate(zip(plan.paths, plan.columns, strict=True)):
-        array = _filled(plan, plain(reach(batch, positions, path)))
-        array = _cast(plan, array, first_row)
-        if array.null_count:
-            first = first_row + int(np.argmin(valid_rows(array)))  # type: ignore[arg-type]
-            raise NullsFound(
-                f"{array.null_count} nulls in a stacked column", field=column, row=first,
-                hint=f"Give them a value: --nulls '{column}=0', or leave the column out.",
-            )  # fmt: skip
-        values[:, index] = numbers(array, plan.field.storage)
+    for index, path in enumerate(plan.paths):
+        values[:, index] = read_elements(plan, reach(batch, positions, path))
     return Converted(values)
 
 
-def _scatter(plan: FieldPlan, dense_rows: Converted, valid: np.ndarray) -> Converted:
-    """Put converted rows back between the nulls."""
-    if dense_rows.lengths is not None:
+def _scatter(plan: FieldPlan, there: Converted, valid: np.ndarray) -> Converted:
+    """Put converted rows back between the nulls, which become the filler, or stay null."""
+    if there.lengths is not None:
         lengths = np.zeros(len(valid), np.int64)
-        lengths[valid] = dense_rows.lengths
-        return Converted(dense_rows.values, lengths, valid)
-    values = np.zeros((len(valid), *plan.field.shape), dense_rows.values.dtype)
+        lengths[valid] = there.lengths
+        return Converted(there.values, lengths, valid)
+    values = np.zeros((len(valid), *plan.field.shape), there.values.dtype)
+    values[valid] = there.values
+    if plan.filler is not None:
+        values[~valid] = plan.filler
+        return Converted(values)
     if plan.form == "categorical":
-        values[:] = -1
-    values[valid] = dense_rows.values
+        values[~valid] = -1
     return Converted(values, None, valid)
 
 
-def _check_shapes(plan: FieldPlan, shapes: pa.Array, rows: Any, first_row: int) -> None:
-    expected = plan.field.shape
-    for text in pc.unique(plain(shapes)).to_pylist():
-        found = tuple(text) if isinstance(text, list) else parse_shape(str(text))
-        if found != expected:
-            raise SourceInconsistent(
-                "a row's shape differs from the first row's",
-                field=plan.columns[0], row=f"{first_row}..{first_row + len(shapes) - 1}",
-                expected=expected, found=text,
-                hint="A fixed field needs one shape; --limit, --rows or --exclude leave rows or the column out.",  # noqa: E501
+def _check_shapes(plan: FieldPlan, shapes: pa.Array, valid: np.ndarray | None) -> None:
+    """Raise Misfit where a row states another shape than the field has."""
+    shapes = decoded(shapes)
+    if valid is not None:
+        shapes = shapes.filter(pa.array(valid))
+    if not is_list(shapes.type):
+        shapes = shapes.unique()
+    for given in shapes.to_pylist():
+        shape = tuple(given) if isinstance(given, list) else parse_shape(str(given))
+        if shape != plan.field.shape:
+            raise Misfit(
+                "its shape differs from the first row's", expected=list(plan.field.shape),
+                found=given,
+                hint="A fixed field needs one shape: --rows leaves rows out, --exclude the column.",
             )  # fmt: skip
 
 
-def _refuse_nulls(plan: FieldPlan, count: int, row: int) -> NoReturn:
-    raise nulls_error(plan.columns[0], f"at least {count}", row)
-
-
 def nulls_error(column: str, count: object, row: int | None = None) -> NullsFound:
-    """The error for nulls that no option speaks of."""
+    """The error for null rows that no option speaks of."""
     return NullsFound(
         f"{count} nulls", field=column, row=row,
         hint=f"Say what to do with them: --nulls '{column}=mask' keeps them with a validity "
-        f"array, --nulls '{column}=VALUE' replaces them, --exclude '{column}' leaves them out.",
+        f"array, --nulls '{column}=VALUE' replaces them, --exclude '{column}' leaves the column "
+        "out.",
     )  # fmt: skip
 
 
-def _inner_null(plan: FieldPlan, row: int) -> NoReturn:
-    column = plan.columns[0]
-    raise NullsFound(
-        "a null inside a list", field=column, row=row,
-        hint=f"--nulls '{column}=VALUE' replaces it (a mask covers whole rows only).",
+def _named(plan: FieldPlan, column: str, cause: Exception, row: int) -> FieldslabError:
+    """The error for what is wrong in a row."""
+    if isinstance(cause, InnerNull):
+        stacked = plan.form == "stack"
+        return NullsFound(
+            "a null in a stacked column" if stacked else "a null inside a list",
+            field=column, row=row,
+            hint=f"--nulls '{column}=VALUE' replaces it (a mask covers whole rows only), "
+            f"--exclude '{column}' leaves the column out.",
+        )  # fmt: skip
+    fit = cause if isinstance(cause, Misfit) else Misfit(" ".join(str(cause).split()).rstrip("."))
+    problem = fit.problem if plan.cast is None else f"--cast to {plan.cast}: {fit.problem}"
+    return SourceInconsistent(
+        problem, field=column, row=row, expected=fit.expected, found=fit.found,
+        hint=fit.hint or _shape_hint(plan, column),
     )  # fmt: skip
 
 
-def _uneven(plan: FieldPlan, row: int, error: Uneven) -> NoReturn:
-    column, field = plan.columns[0], plan.field
-    raise SourceInconsistent(
-        "a row's shape differs from the plan's", field=column, row=row,
-        expected=f"length {error.expected}", found=f"length {error.found}",
-        hint=f"--tensor '{column}={field.dtype}[*]' packs rows of any length, --cast "
-        f"'{column}=json' any nesting.",
-    )  # fmt: skip
+def _shape_hint(plan: FieldPlan, column: str) -> str | None:
+    """What admits lists that are not all of one shape."""
+    field = plan.field
+    if plan.form not in ("dense", "list") or not field.shape or plan.cast is not None:
+        return None
+    hint = f"--cast '{column}=json' packs lists of any nesting."
+    if plan.form == "dense" and field.logical is None:
+        shape = ",".join(["*", *map(str, field.shape[1:])])
+        return f"--tensor '{column}={field.dtype}[{shape}]' lets the first length differ, " + hint
+    return hint

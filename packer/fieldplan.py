@@ -5,11 +5,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from fieldslab.packer.fillers import Filler
 from fieldslab.packer.options import Tensor
 from fieldslab.schemas.fields import Field
 
-Form = Literal["dense", "flat", "bool8", "permuted", "raw", "list", "bytes", "categorical", "stack"]
-"""How a column becomes arrays; `fieldslab.packer.forms` has one function for each."""
+Form = Literal["dense", "flat", "permuted", "raw", "list", "bytes", "categorical", "stack"]
+"""How a column becomes arrays; `fieldslab.packer.forms` has a function for each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +18,8 @@ class FieldPlan:
     """How one field is made.
 
     `paths` lead to its source columns: the index of a top-level column, then of struct children;
-    a stack has many, all others one. `why` is for people; `bytes` an estimate, None if unknown.
+    a stack has many, all others one. `nulls` is 'mask', 'error' or a value, which `filler` holds
+    as it is stored. `why` is for people; `bytes` an estimate, None if unknown.
     """
 
     field: Field
@@ -25,6 +27,7 @@ class FieldPlan:
     paths: tuple[tuple[int, ...], ...]
     columns: tuple[str, ...]
     nulls: str = "error"
+    filler: Filler | None = None
     cast: str | None = None
     tensor: Tensor | None = None
     shape_path: tuple[int, ...] | None = None

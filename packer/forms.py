@@ -1,168 +1,163 @@
-"""The forms a column can take, and what `--cast` does: Arrow array -> values and lengths."""
+"""The forms a column can take: Arrow array without null rows -> values and lengths."""
 
-import binascii
-import json
 import math
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
+from fieldslab.packer.casts import LAYOUTS, cast_elements
 from fieldslab.packer.dense import (
-    InnerNull,
-    Uneven,
+    byte_rows,
     bytes_of,
+    decoded,
     dense,
     elements,
+    is_text,
     lengths_of,
     numbers,
-    plain,
     valid_rows,
 )
 from fieldslab.packer.fieldplan import Converted, FieldPlan
+from fieldslab.packer.misfit import InnerNull, Misfit
+
+_NIBBLES = np.full(256, 255, np.uint8)
+for _value, _digit in enumerate("0123456789abcdef"):
+    _NIBBLES[[ord(_digit), ord(_digit.upper())]] = _value
 
 
-def cast_array(array: pa.Array, target: str) -> pa.Array:
-    """An Arrow array as `--cast` asks; lists are cast element by element.
+def read_elements(plan: FieldPlan, array: pa.Array) -> np.ndarray:
+    """Scalars as the field stores them: ndarray (len, *shape of one).
 
-    Raises pa.ArrowException where a value does not survive.
+    Raises InnerNull for a null, where `--nulls` gives no value.
     """
-    array = plain(array)
-    if target == "json":
-        texts = [None if value is None else _json(value) for value in array.to_pylist()]
-        return pa.array(texts, pa.large_string())
-    if pa.types.is_dictionary(array.type) and target != "categorical":
-        array = array.dictionary_decode()
-    if target == "categorical":
-        return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    if target == "bfloat16":
-        return _bfloat16(array.cast(pa.float32()))
-    if pa.types.is_nested(array.type) and target not in ("text", "binary"):
-        return array.cast(_with_element(array.type, ARROW_TYPES[target]))
-    return array.cast(ARROW_TYPES[target])
-
-
-ARROW_TYPES = {
-    "bool": pa.bool_(), "float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64(),
-    "text": pa.large_string(), "binary": pa.large_binary(),
-} | {
-    f"{sign}int{bits}": getattr(pa, f"{sign}int{bits}")()
-    for sign in ("", "u") for bits in (8, 16, 32, 64)
-}  # fmt: skip
-
-
-def _with_element(kind: pa.DataType, element: pa.DataType) -> pa.DataType:
-    if not pa.types.is_nested(kind):
-        return element
-    inner = _with_element(kind.value_type, element)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(inner, kind.list_size)
-    return pa.large_list(inner)
-
-
-def _bfloat16(array: pa.Array) -> pa.Array:
-    """float32 rounded to nearest even in 16 bits, as uint16; NaN stays NaN."""
+    array = decoded(array)
     valid = valid_rows(array)
-    bits = numbers(array, np.dtype("<u4"))
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    nan = (bits & 0x7FFFFFFF) > 0x7F800000
-    rounded[nan] = (bits[nan] >> 16) | 0x40
-    return pa.array(rounded.astype(np.uint16), mask=None if valid is None else ~valid)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    if valid is not None:
+        if plan.filler is None:
+            raise InnerNull
+        there = read_elements(plan, array.filter(pa.array(valid)))
+        values = np.empty((len(array), *there.shape[1:]), there.dtype)
+        values[valid], values[~valid] = there, plan.filler
+        return values
+    if plan.cast is not None and plan.cast not in LAYOUTS:
+        return cast_elements(array, plan.cast)
+    if pa.types.is_fixed_size_binary(array.type):
+        return byte_rows(array)
+    return numbers(array, plan.field.storage)
 
 
 def _dense(plan: FieldPlan, array: pa.Array) -> Converted:
-    return Converted(dense(array, plan.field.storage, plan.field.shape))
+    """Scalars, or lists in lists that all have the field's shape."""
+    return Converted(dense(decoded(array), _sizes(plan), partial(read_elements, plan)))
+
+
+def _list(plan: FieldPlan, array: pa.Array) -> Converted:
+    """Lists of any length, of scalars or of lists that all have the field's shape."""
+    array = decoded(array)
+    values = dense(elements(array), _sizes(plan), partial(read_elements, plan))
+    return Converted(values, lengths_of(array))
+
+
+def _sizes(plan: FieldPlan) -> tuple[int, ...]:
+    """The field's shape without the axis that bytes of fixed width have of their own."""
+    logical = plan.field.logical
+    own_axis = logical is not None and logical.type in ("bytes", "uuid")
+    return plan.field.shape[:-1] if own_axis else plan.field.shape
 
 
 def _flat(plan: FieldPlan, array: pa.Array) -> Converted:
     """Flat lists that hold a whole nd array each, row-major."""
-    shape = plan.field.shape
-    flat = dense(array, plan.field.storage, (math.prod(shape),))
-    return Converted(flat.reshape(len(array), *shape))
-
-
-def _bool8(plan: FieldPlan, array: pa.Array) -> Converted:
-    return Converted(numbers(array, np.dtype(np.int8)) != 0)
+    array = decoded(array)
+    return _shaped(plan, read_elements(plan, elements(array)), lengths_of(array), "elements")
 
 
 def _permuted(plan: FieldPlan, array: pa.Array) -> Converted:
     """arrow.fixed_shape_tensor: axis i of a row is axis permutation[i] of what is stored."""
-    inner = numbers(elements(array), plan.field.storage)
-    stored = [0] * len(plan.permutation)
-    for axis, source in enumerate(plan.permutation):
-        stored[source] = plan.field.shape[axis]
-    order = (0, *(axis + 1 for axis in plan.permutation))
-    return Converted(np.ascontiguousarray(inner.reshape(len(array), *stored).transpose(order)))
+    order = plan.permutation
+    stored = tuple(plan.field.shape[order.index(axis)] for axis in range(len(order)))
+    flat = read_elements(plan, elements(decoded(array)))
+    rows = flat.reshape(len(array), *stored)
+    return Converted(np.ascontiguousarray(rows.transpose(0, *(axis + 1 for axis in order))))
 
 
 def _raw(plan: FieldPlan, array: pa.Array) -> Converted:
     """Raw bytes or hexadecimal digits as a tensor."""
-    field, tensor = plan.field, plan.tensor
-    assert tensor is not None
-    if pa.types.is_fixed_size_binary(array.type):
-        array = array.cast(pa.binary())
-    data, lengths = bytes_of(array), lengths_of(array)
-    digits = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
-    if not field.variable and not digits and len(array):
-        digits = bool((lengths == 2 * field.item_bytes).all()) and field.item_bytes > 0
+    assert plan.tensor is not None
+    field, array = plan.field, decoded(array)
+    digits = is_text(array.type)
+    data, lengths = _bytes_and_lengths(array)
+    if not digits and not field.variable and field.item_bytes and len(array):
+        digits = bool((lengths == 2 * field.item_bytes).all())
     if digits:
         data, lengths = _from_hex(data, lengths)
-    item = max(field.item_bytes, 1)
-    wrong = lengths % item if field.variable else lengths != field.item_bytes
-    bad = np.flatnonzero(wrong)
-    if len(bad):
-        raise Uneven(int(bad[0]), field.item_bytes, int(lengths[bad[0]]))
-    stored = field.storage.newbyteorder(">") if tensor.big_endian else field.storage
+    stored = field.storage.newbyteorder(">") if plan.tensor.big_endian else field.storage
+    odd = np.flatnonzero(lengths % stored.itemsize)
+    if len(odd):
+        raise Misfit(
+            f"not a whole number of {field.dtype}",
+            expected=f"a multiple of {stored.itemsize} bytes", found=f"{lengths[odd[0]]} bytes",
+        )  # fmt: skip
+    if stored.kind == "b" and data.size and data.max() > 1:
+        raise Misfit("a byte is no bool", expected="0 or 1", found=int(data.max()))
     values = data.view(stored).astype(field.storage, copy=False)
+    return _shaped(plan, values, lengths // stored.itemsize, f"{field.dtype} values")
+
+
+def _shaped(plan: FieldPlan, values: np.ndarray, lengths: np.ndarray, what: str) -> Converted:
+    """Flat values, `lengths` of them a row, in the shape of the field."""
+    field = plan.field
+    item = math.prod(field.shape)
+    if field.variable:
+        wrong, expected = np.flatnonzero(lengths % item), f"a multiple of {item} {what}"
+    else:
+        wrong, expected = np.flatnonzero(lengths != item), f"{item} {what}"
+    if len(wrong):
+        raise Misfit(
+            "the length does not go with the shape", expected=f"{expected} for {list(field.shape)}",
+            found=f"{lengths[wrong[0]]} {what}",
+        )  # fmt: skip
     if field.variable:
         return Converted(values.reshape(-1, *field.shape), lengths // item)
-    return Converted(values.reshape(len(array), *field.shape))
+    return Converted(values.reshape(len(lengths), *field.shape))
 
 
 def _from_hex(data: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     odd = np.flatnonzero(lengths % 2)
     if len(odd):
-        raise pa.ArrowInvalid(f"{lengths[odd[0]]} hexadecimal digits are not whole bytes")
-    try:
-        return np.frombuffer(binascii.unhexlify(data.tobytes()), np.uint8), lengths // 2
-    except binascii.Error as error:
-        raise pa.ArrowInvalid("not hexadecimal digits") from error
-
-
-def _list(plan: FieldPlan, array: pa.Array) -> Converted:
-    lengths = lengths_of(array)
-    inner = elements(array)
-    try:
-        values = dense(inner, plan.field.storage, plan.field.shape)
-    except (Uneven, InnerNull) as error:
-        error.row = int(np.searchsorted(np.cumsum(lengths), error.row, side="right"))
-        raise
-    return Converted(values, lengths)
+        raise Misfit("an odd number of hexadecimal digits", found=f"{lengths[odd[0]]} digits")
+    nibbles = _NIBBLES[data]
+    if nibbles.size and nibbles.max() > 15:
+        found = bytes(data[[int(nibbles.argmax())]])
+        raise Misfit("not hexadecimal digits", found=found)
+    return nibbles[::2] << 4 | nibbles[1::2], lengths // 2
 
 
 def _bytes(plan: FieldPlan, array: pa.Array) -> Converted:
-    if pa.types.is_fixed_size_binary(array.type):
-        array = array.cast(pa.binary())
+    """Text and bytes."""
+    array = decoded(array)
     if plan.field.kind == "text":
         _check_text(plan, array)
-    return Converted(bytes_of(array), lengths_of(array))
+    return Converted(*_bytes_and_lengths(array))
+
+
+def _bytes_and_lengths(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    if pa.types.is_fixed_size_binary(array.type):
+        rows = byte_rows(array)
+        return rows.reshape(-1), np.full(len(rows), rows.shape[1], np.int64)
+    return bytes_of(array), lengths_of(array)
 
 
 def _check_text(plan: FieldPlan, array: pa.Array) -> None:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise pa.ArrowInvalid(
-            f"text is not UTF-8 (pack it as bytes with --cast {plan.columns[0]}=binary)"
-        ) from error
+        hint = f"--cast '{plan.columns[0]}=binary' packs it as bytes."
+        raise Misfit("text is not UTF-8", hint=hint) from error
 
 
 FORMS: dict[str, Callable[[FieldPlan, pa.Array], Converted]] = {
-    "dense": _dense, "flat": _flat, "bool8": _bool8, "permuted": _permuted, "raw": _raw,
-    "list": _list, "bytes": _bytes,
+    "dense": _dense, "list": _list, "flat": _flat, "permuted": _permuted, "raw": _raw,
+    "bytes": _bytes,
 }  # fmt: skip

@@ -1,18 +1,29 @@
-"""The columns of a source with structs flattened, and what HuggingFace says of them."""
+"""The columns of a source with structs flattened, and what user and HuggingFace say of them."""
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.options import Options
-from fieldslab.packer.source import matching
+from fieldslab.packer.options import Options, Tensor
+from fieldslab.packer.source import matching, unique_names
 from fieldslab.schemas.errors import UnknownField, UsageError
 
 _ARROW_METADATA = (b"ARROW:", b"PARQUET:")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options say of one column."""
+
+    cast: str | None = None
+    tensor: Tensor | None = None
+    image: bool = False
+    nulls: str = "error"
 
 
 @dataclass(frozen=True)
@@ -26,19 +37,24 @@ class Leaf:
     name: str
     path: tuple[int, ...]
     type: pa.DataType
-    feature: dict[str, Any]
-    attributes: dict[str, Any]
+    feature: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
     role: str | None = None
+    asked: Asked = Asked()
 
 
 def find_leaves(schema: pa.Schema, options: Options) -> list[Leaf]:
     """Every leaf of a schema. A struct that `--cast STRUCT=json` names stays whole."""
     features = _features(schema)
     leaves: list[Leaf] = []
-    for index, field in enumerate(schema):
-        feature = features.get(field.name.partition("#")[0], {})
-        leaves += _flatten(field, field.name, (index,), feature, options)
-    return leaves
+    for index, column in enumerate(schema):
+        feature = features.get(column.name)
+        leaves += _flatten(column, column.name, (index,), feature, options)
+    names = unique_names([leaf.name for leaf in leaves])
+    return [
+        replace(leaf, name=name, asked=_asked(name, options))
+        for leaf, name in zip(leaves, names, strict=True)
+    ]
 
 
 def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
@@ -46,58 +62,91 @@ def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
 
     Raises UnknownField where an option names a column that is not there.
     """
+    names = [leaf.name for leaf in leaves]
     chosen = leaves
     if options.fields is not None:
-        wanted = _expand("--fields", options.fields, leaves)
+        wanted = _expand("--fields", options.fields, names)
         chosen = [leaf for leaf in leaves if leaf.name in wanted]
-    dropped = _expand("--exclude", options.exclude, leaves)
+    dropped = _expand("--exclude", options.exclude, names)
     chosen = [leaf for leaf in chosen if leaf.name not in dropped]
     if not chosen:
         raise UsageError("no field is left to pack", hint="Look at --fields and --exclude.")
-    for option in ("rename", "cast", "tensor", "image", "nulls"):
-        _expand(f"--{option}", getattr(options, option), leaves)
-    return chosen
+    for option in ("cast", "tensor", "nulls"):
+        for pattern in getattr(options, option):
+            _hits(f"--{option}", pattern, names)
+    for name in options.rename:
+        if name not in names:
+            raise unknown_field("--rename", name, names)
+    images = _expand("--image", options.image, names)
+    return [replace(leaf, asked=replace(leaf.asked, image=leaf.name in images)) for leaf in chosen]
 
 
 def unknown_field(option: str, name: str, names: Iterable[str]) -> UnknownField:
     """The error for a name that is not there, with the names that are."""
     names = list(names)
-    close = difflib.get_close_matches(name, names, 1)
+    inside = [other for other in names if other.startswith(name + ".")]
+    folded = {other.casefold(): other for other in names}
+    close = difflib.get_close_matches(name.casefold(), list(folded), 1)
     shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    return UnknownField(
-        f"{option}: no such column",
-        field=name,
-        hint=f"Did you mean {close[0]!r}?" if close else f"The columns are: {shown}.",
-    )
+    hint = f"The columns are: {shown}."
+    if inside:
+        hint = f"It is a struct; its parts are {', '.join(inside[:20])}."
+    elif close:
+        hint = f"Did you mean {folded[close[0]]!r}?"
+    return UnknownField(f"{option}: no such column", field=name, hint=hint)
 
 
-def _expand(option: str, patterns: Iterable[str], leaves: list[Leaf]) -> set[str]:
-    names = [leaf.name for leaf in leaves]
+def _expand(option: str, items: Iterable[str], names: list[str]) -> set[str]:
+    """The names that items stand for: names, structs, patterns, or lists of these with commas."""
     found: set[str] = set()
-    for pattern in patterns:
-        inside = [name for name in names if name.startswith(pattern + ".")]
-        hits = inside if inside and pattern not in names else matching(pattern, names)
-        if pattern in names:
-            hits = [pattern, *inside]
-        if not hits:
-            raise unknown_field(option, pattern, names)
-        found.update(hits)
+    for item in items:
+        for pattern in [item] if item in names else item.split(","):
+            if pattern.strip():
+                found |= _hits(option, pattern.strip(), names)
     return found
 
 
+def _hits(option: str, pattern: str, names: list[str]) -> set[str]:
+    inside = {name for name in names if name.startswith(pattern + ".")}
+    hits = inside | set(matching(pattern, names))
+    if not hits:
+        raise unknown_field(option, pattern, names)
+    return hits
+
+
+def _asked(name: str, options: Options) -> Asked:
+    nulls = _lookup(options.nulls, name)
+    return Asked(
+        cast=_lookup(options.cast, name),
+        tensor=_lookup(options.tensor, name),
+        nulls="error" if nulls is None else nulls,
+    )
+
+
+def _lookup(given: Mapping[str, Any], name: str) -> Any:
+    """What an option says of a column, or None.
+
+    An exact name wins over structs and patterns, of these the later one over the earlier.
+    """
+    if name in given:
+        return given[name]
+    hits = [key for key in given if name.startswith(key + ".") or fnmatchcase(name, key)]
+    return given[hits[-1]] if hits else None
+
+
 def _flatten(
-    field: pa.Field, name: str, path: tuple[int, ...], feature: Any, options: Options
+    column: pa.Field, name: str, path: tuple[int, ...], feature: Any, options: Options
 ) -> Iterator[Leaf]:
-    kind = field.type
+    kind = column.type
     while isinstance(kind, pa.BaseExtensionType) and pa.types.is_struct(kind.storage_type):
         kind = kind.storage_type
-    attributes = _attributes(field)
+    attributes = _attributes(column)
     feature = feature if isinstance(feature, dict) else {}
-    if not pa.types.is_struct(kind) or options.cast.get(name) == "json":
+    names = [inner.name for inner in kind] if pa.types.is_struct(kind) else []
+    if not names or _lookup(options.cast, name) == "json":
         yield Leaf(name, path, kind, feature, attributes)
         return
-    names = [kind.field(i).name for i in range(kind.num_fields)]
-    media = feature.get("_type") in ("Image", "Audio") or sorted(names) == ["bytes", "path"]
+    media = sorted(names) == ["bytes", "path"]
     for index, child in enumerate(names):
         inner = kind.field(index)
         if media and child == "bytes":
@@ -120,9 +169,9 @@ def _features(schema: pa.Schema) -> dict[str, Any]:
     return features if isinstance(features, dict) else {}
 
 
-def _attributes(field: pa.Field) -> dict[str, Any]:
+def _attributes(column: pa.Field) -> dict[str, Any]:
     return {
         key.decode(errors="replace"): value.decode(errors="replace")
-        for key, value in (field.metadata or {}).items()
+        for key, value in (column.metadata or {}).items()
         if not key.startswith(_ARROW_METADATA)
     }

@@ -1,6 +1,5 @@
 """What a user may ask of `pack`, parsed once from the spelling that CLI and Python share."""
 
-import fnmatch
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import msgspec
 
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import MAX_COUNT
 
 DTYPES = {
     "b1": "bool", "bool": "bool", "bf16": "bfloat16", "bfloat16": "bfloat16",
@@ -18,11 +18,15 @@ DTYPES = {
 DTYPES |= {name: name for name in DTYPES.values()}
 """Spelling -> name of a dtype."""
 
-CASTS = (*DTYPES, "text", "binary", "json", "categorical")
+CASTS = {name: dtype for name, dtype in DTYPES.items() if not dtype.startswith("complex")}
+CASTS |= {name: name for name in ("text", "binary", "json", "categorical")}
+"""Spelling -> what `--cast` makes of a column."""
 
+_MAX_DIMENSIONS = 30
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_TENSOR = re.compile(r"(?P<order>[<>]?)(?P<dtype>\w+)\[(?P<shape>[\d\s,*]*)\]\Z")
-_SHAPE_FROM = re.compile(r"(?P<order>[<>]?)(?P<dtype>\w+)\s*,\s*shape_from=(?P<column>.+)\Z")
+_TENSOR = re.compile(r"(?P<order>[<>]?)(?P<dtype>\w+)\s*\[(?P<shape>[\d\s,*]*)\]")
+_SHAPE_FROM = re.compile(r"(?P<order>[<>]?)(?P<dtype>\w+)\s*,\s*shape_from=(?P<column>.+)")
+_SHAPE = re.compile(r"(?:torch\.Size)?[(\[]*([0-9\s,x]*)[)\]]*")
 
 
 class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -35,7 +39,11 @@ class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Parsed options of one pack. Names are those of the source, before `rename`."""
+    """Parsed options of one pack. Names are those of the source, before `rename`.
+
+    Keys and items are names, names of structs, or shell patterns; those of `fields`, `exclude`
+    and `image` may also be lists with commas.
+    """
 
     fields: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
@@ -47,18 +55,6 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     nulls: dict[str, str] = {}
     rows: tuple[int, int | None] | None = None
     shard_size: int = 2**30
-
-    def nulls_of(self, column: str) -> str:
-        """What to do with the nulls of a column: 'error', 'mask' or a value, as text.
-
-        An exact name wins over a pattern, a later pattern over an earlier one.
-        """
-        if column in self.nulls:
-            return self.nulls[column]
-        for pattern, policy in reversed(self.nulls.items()):
-            if fnmatch.fnmatchcase(column, pattern):
-                return policy
-        return "error"
 
 
 def parse_options(
@@ -87,14 +83,14 @@ def parse_options(
     if size < 1:
         raise UsageError("--shard-size must be positive", found=shard_size)
     return Options(
-        fields=None if fields is None else _names(fields),
-        exclude=_names(exclude),
+        fields=None if fields is None else _items(fields),
+        exclude=_items(exclude),
         rename=_pairs("rename", rename),
-        cast={column: DTYPES.get(target, target) for column, target in casts.items()},
+        cast={column: CASTS[target] for column, target in casts.items()},
         tensor={key: parse_tensor(key, text) for key, text in _pairs("tensor", tensor).items()},
-        image=_names(image),
+        image=_items(image),
         stack=_pairs("stack", stack),
-        nulls=_pairs("nulls", nulls),
+        nulls=_pairs("nulls", nulls, empty=True),
         rows=_rows(rows, limit),
         shard_size=size,
     )
@@ -109,26 +105,30 @@ def parse_size(option: str, text: str | int) -> int:
 
 
 def parse_tensor(column: str, text: str) -> Tensor:
-    """`f4[402,500]`, `f4[*,3]` (first axis of any length) or `f4,shape_from=COLUMN`."""
-    if match := _SHAPE_FROM.match(text):
+    """`f4[402,500]`, `f4[*,3]` (first axis of any length) or `f4,shape_from=COLUMN`.
+
+    `>` in front says that raw bytes are big-endian.
+    """
+    text = text.strip()
+    if match := _SHAPE_FROM.fullmatch(text):
         return Tensor(
             _dtype(column, match["dtype"]),
             shape_from=match["column"].strip(),
             big_endian=match["order"] == ">",
         )
-    match = _TENSOR.match(text.strip())
+    match = _TENSOR.fullmatch(text)
     parts = [part.strip() for part in match["shape"].split(",")] if match else []
     if parts and not parts[-1]:
         parts.pop()
     ragged = parts[:1] == ["*"]
     if match is None or not all(part.isdigit() for part in parts[ragged:]):
         raise UsageError(
-            "--tensor: not a dtype with a shape",
-            field=column,
-            found=text,
+            "--tensor: not a dtype with a shape", field=column, found=text,
             expected="f4[402,500], f4[*,3] or f4,shape_from=COLUMN",
-        )
+        )  # fmt: skip
     shape = tuple(int(part) for part in parts[ragged:])
+    if not possible_shape(shape):
+        raise UsageError("--tensor: no array has this shape", field=column, found=text)
     if ragged:
         shape = (-1, *shape)
     return Tensor(_dtype(column, match["dtype"]), shape=shape, big_endian=match["order"] == ">")
@@ -136,10 +136,16 @@ def parse_tensor(column: str, text: str) -> Tensor:
 
 def parse_shape(text: str) -> tuple[int, ...] | None:
     """The integers in `(402, 500)`, `[402, 500]` or `torch.Size([402, 500])`; None if none."""
-    match = re.fullmatch(r"\s*(?:torch\.Size\()?[\[(]?([\d\s,x]+?)[\])]*\s*", text)
-    if match is None:
+    match = _SHAPE.fullmatch(text.strip())
+    if match is None or not re.search(r"[0-9(\[]", text):
         return None
-    return tuple(int(number) for number in re.findall(r"\d+", match[1]))
+    numbers = re.findall(r"[0-9]+", match[1])
+    return tuple(map(int, numbers)) if all(len(number) < 19 for number in numbers) else None
+
+
+def possible_shape(shape: tuple[int, ...]) -> bool:
+    """Whether a manifest can hold this shape."""
+    return len(shape) <= _MAX_DIMENSIONS and all(0 <= length <= MAX_COUNT for length in shape)
 
 
 def _dtype(column: str, text: str) -> str:
@@ -148,12 +154,13 @@ def _dtype(column: str, text: str) -> str:
     return DTYPES[text]
 
 
-def _names(given: str | Iterable[str]) -> tuple[str, ...]:
-    items = [given] if isinstance(given, str) else list(given)
-    return tuple(name.strip() for item in items for name in item.split(",") if name.strip())
+def _items(given: str | Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _pairs(option: str, given: Mapping[str, Any] | Iterable[str]) -> dict[str, str]:
+def _pairs(
+    option: str, given: Mapping[str, Any] | Iterable[str], empty: bool = False
+) -> dict[str, str]:
     if isinstance(given, str):
         given = [given]
     if isinstance(given, Mapping):
@@ -161,8 +168,10 @@ def _pairs(option: str, given: Mapping[str, Any] | Iterable[str]) -> dict[str, s
     pairs: dict[str, str] = {}
     for item in given:
         key, equals, value = item.partition("=")
-        if not equals or not key.strip() or not value.strip():
-            raise UsageError(f"--{option}: not COLUMN=VALUE", found=item)
+        if not equals or not key.strip() or not (value.strip() or empty):
+            raise UsageError(f"--{option}: not NAME=VALUE", found=item)
+        if key.strip() in pairs:
+            raise UsageError(f"--{option}: given twice", field=key.strip(), found=item)
         pairs[key.strip()] = value.strip()
     return pairs
 

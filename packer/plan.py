@@ -4,18 +4,22 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
 
-from fieldslab.packer.columns import nulls_error
-from fieldslab.packer.dense import plain
+from fieldslab.packer.columns import nulls_error, reach
+from fieldslab.packer.dense import decoded, is_bytes
 from fieldslab.packer.fieldplan import FieldPlan
-from fieldslab.packer.infer import infer, scalar_type
+from fieldslab.packer.fillers import parse_filler
+from fieldslab.packer.infer import Sample, element_type, infer
 from fieldslab.packer.leaves import Leaf, choose, find_leaves, unknown_field
 from fieldslab.packer.options import Options
+from fieldslab.packer.shapes import list_sizes
 from fieldslab.packer.source import Source, Span, cut_rows, matching
-from fieldslab.schemas.errors import SourceInconsistent, UsageError
+from fieldslab.packer.tensors import infer_tensor
+from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Field, stem
 from fieldslab.schemas.manifest import VERSION
 
@@ -76,33 +80,19 @@ def make_plan(source: Source, options: Options) -> Plan:
         What the schema and the metadata tell already.
     """
     notes: list[str] = []
-    all_leaves = find_leaves(source.schema, options)
-    leaves = _without_empty_paths(choose(all_leaves, options), source, notes)
-    shapes = {leaf.name: leaf for leaf in all_leaves}
-
-    @cache
-    def values(column: int) -> list[Any]:
-        return source.sample(column)
-
-    def sample(leaf: Leaf) -> list[Any]:
-        path = shapes[leaf.name].path if leaf.name in shapes else ()
-        if not path:
-            raise unknown_field("--tensor shape_from", leaf.name, shapes)
-        found = []
-        for array in values(path[0]):
-            for child in path[1:]:
-                array = plain(array).flatten()[child]
-            found += [value for value in plain(array) if value.is_valid]
-        return found
-
-    stacked = _stacks(leaves, options)
+    leaves = find_leaves(source.schema, options)
+    by_name = {leaf.name: leaf for leaf in leaves}
+    chosen = _without_empty_paths(choose(leaves, options), source, notes)
+    stacks = _stacks(chosen, options)
+    stacked = {leaf.name: name for name, members in stacks.items() for leaf in members}
+    sample = _sampler(source, by_name, [leaf for leaf in chosen if leaf.name not in stacked])
     plans: list[FieldPlan] = []
-    for leaf in leaves:
-        stack = next((name for name, members in stacked.items() if leaf in members), None)
+    for leaf in chosen:
+        stack = stacked.get(leaf.name)
         if stack is None:
-            plans.append(_plan_leaf(leaf, source, options, sample, shapes))
-        elif leaf == stacked[stack][0]:
-            plans.append(_plan_stack(stack, stacked[stack], source, options))
+            plans.append(_plan_leaf(leaf, source, sample, by_name))
+        elif leaf is stacks[stack][0]:
+            plans.append(_plan_stack(stack, stacks[stack], source))
     plans = [_numbered(index, plan, options) for index, plan in enumerate(plans)]
     names = [plan.field.name for plan in plans]
     if len(set(names)) < len(names):
@@ -110,64 +100,103 @@ def make_plan(source: Source, options: Options) -> Plan:
         raise UsageError("two fields would have this name", field=twice, hint="Use --rename.")
     plan = Plan(source, options, tuple(plans), (), tuple(notes))
     source.check(plan.columns)
-    for one in plans:
-        _check_nulls(one, source)
+    if options.rows is None:  # the metadata counts the nulls of all rows
+        for one in plans:
+            _check_nulls(one, source)
     return replace(plan, tasks=_cut(plan))
 
 
-def _plan_leaf(
-    leaf: Leaf, source: Source, options: Options, sample: Any, leaves: dict[str, Leaf]
-) -> FieldPlan:
-    inferred = infer(leaf, options, sample)
+def _sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) -> Sample:
+    """A few values of a column, nulls left out; whatever may be asked for is read at once."""
+    asked = [leaf.asked.tensor.shape_from for leaf in chosen if leaf.asked.tensor]
+    wanted = {leaf.path[0] for leaf in chosen if _needs_sample(leaf)}
+    wanted |= {leaves[name].path[0] for name in asked if name in leaves}
+    columns = sorted(wanted)
+    positions = {column: at for at, column in enumerate(columns)}
+
+    @cache
+    def batches() -> list[pa.RecordBatch]:
+        return source.sample(columns)
+
+    def sample(name: str) -> list[pa.Array]:
+        if name not in leaves:
+            raise unknown_field("--tensor shape_from", name, leaves)
+        found = [decoded(reach(batch, positions, leaves[name].path)) for batch in batches()]
+        return [array.drop_null() for array in found]
+
+    return sample
+
+
+def _needs_sample(leaf: Leaf) -> bool:
+    """Whether the type alone does not tell: bytes may be images, nested lists rectangular."""
+    sizes, element = list_sizes(leaf.type)
+    return None in sizes[1:] or (not sizes and is_bytes(element))
+
+
+def _plan_leaf(leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Leaf]) -> FieldPlan:
+    inferred = infer_tensor(leaf, sample) if leaf.asked.tensor else infer(leaf, sample)
     attributes = leaf.attributes | inferred.members.pop("attributes", {})
     field = Field(name=leaf.name, stem="00-x", attributes=attributes, **inferred.members)
-    nulls = options.nulls_of(leaf.name)
+    nulls = leaf.asked.nulls
     if leaf.role == "path" and nulls == "error":
         nulls = "mask"
-    tensor = options.tensor.get(leaf.name)
+    tensor = leaf.asked.tensor
     shape_from = leaves.get(tensor.shape_from or "") if tensor else None
     return FieldPlan(
         field=field, form=inferred.form, paths=(leaf.path,), columns=(leaf.name,), nulls=nulls,
-        cast=options.cast.get(leaf.name), tensor=tensor,
+        filler=parse_filler(field, nulls, leaf.name), cast=leaf.asked.cast, tensor=tensor,
         shape_path=shape_from.path if shape_from else None,
         permutation=inferred.permutation, why=inferred.why,
-        bytes=source.column_bytes(leaf.path[0]),
+        bytes=source.column_bytes(leaf.path),
     )  # fmt: skip
 
 
 def _stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
     """The columns of each `--stack`, in the order of the source."""
-    found = {}
+    found: dict[str, list[Leaf]] = {}
+    taken: set[str] = set()
     for name, pattern in options.stack.items():
         hits = set(matching(pattern, [leaf.name for leaf in leaves]))
         if not hits:
             raise unknown_field("--stack", pattern, [leaf.name for leaf in leaves])
+        if both := sorted(taken & hits):
+            raise UsageError("--stack: a column is in two stacks", field=both[0])
+        if renamed := sorted(hits & options.rename.keys()):
+            raise UsageError("--rename: the column goes into a stack", field=renamed[0])
+        taken |= hits
         found[name] = [leaf for leaf in leaves if leaf.name in hits]
     return found
 
 
-def _plan_stack(name: str, leaves: list[Leaf], source: Source, options: Options) -> FieldPlan:
-    casts = {options.cast.get(leaf.name) for leaf in leaves}
-    if len(casts) > 1:
-        raise UsageError("--stack: give all stacked columns the same --cast", field=name)
-    cast = casts.pop()
-    kinds = {cast or scalar_type(leaf, leaf.type)[0] for leaf in leaves}
-    policies = {options.nulls_of(leaf.name) for leaf in leaves}
-    if len(kinds) > 1:
+def _plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
+    first = leaves[0].asked
+    for leaf in leaves:
+        if leaf.asked.tensor or leaf.asked.image or list_sizes(leaf.type)[0]:
+            raise SourceUnsupported(
+                "--stack: only columns of single numbers can be stacked", field=leaf.name,
+                found=str(leaf.type),
+            )  # fmt: skip
+        if (leaf.asked.cast, leaf.asked.nulls) != (first.cast, first.nulls):
+            raise UsageError(
+                "--stack: all columns need the same --cast and --nulls", field=leaf.name,
+                hint="Give both with the pattern of --stack.",
+            )  # fmt: skip
+    kinds = [element_type(leaf, leaf.type) for leaf in leaves]
+    other = next((at for at, kind in enumerate(kinds) if kind != kinds[0]), None)
+    if other is not None:
         raise SourceInconsistent(
-            "--stack: the columns differ in dtype", field=name, found=", ".join(sorted(kinds)),
-            hint="Give them one, for example --cast with each column.",
+            "--stack: the columns differ in type", field=leaves[other].name,
+            expected=f"{leaves[0].type}, as {leaves[0].name}", found=str(leaves[other].type),
+            hint="--cast with the pattern of --stack gives them one dtype.",
         )  # fmt: skip
-    if len(policies) > 1 or policies == {"mask"}:
-        raise UsageError(
-            "--stack: nulls in stacked columns can only be replaced, all by one value", field=name,
-            hint="--nulls 'PATTERN=0' with the same pattern as --stack.",
-        )  # fmt: skip
-    sizes = [source.column_bytes(leaf.path[0]) for leaf in leaves]
+    shape = (len(leaves), *kinds[0].pop("shape"))
+    field = Field(name=name, stem="00-x", kind="fixed", shape=shape, **kinds[0])
+    nulls = "error" if first.nulls == "mask" else first.nulls
+    sizes = [source.column_bytes(leaf.path) for leaf in leaves]
     return FieldPlan(
-        field=Field(name=name, stem="00-x", kind="fixed", dtype=kinds.pop(), shape=(len(leaves),)),  # type: ignore[arg-type]
-        form="stack", paths=tuple(leaf.path for leaf in leaves),
-        columns=tuple(leaf.name for leaf in leaves), nulls=policies.pop(), cast=cast,
+        field=field, form="stack", paths=tuple(leaf.path for leaf in leaves),
+        columns=tuple(leaf.name for leaf in leaves), nulls=nulls,
+        filler=parse_filler(field, nulls, name), cast=first.cast,
         why=f"--stack of {len(leaves)} columns, {leaves[0].name} to {leaves[-1].name}",
         bytes=None if None in sizes else sum(size or 0 for size in sizes),
     )  # fmt: skip
@@ -194,12 +223,10 @@ def _without_empty_paths(leaves: list[Leaf], source: Source, notes: list[str]) -
 
 def _check_nulls(plan: FieldPlan, source: Source) -> None:
     """Raise NullsFound for nulls that the metadata counts and no option speaks of."""
-    if plan.nulls != "error" or plan.cast == "json":
-        return
-    for column, path in zip(plan.columns, plan.paths, strict=True):
-        count = source.null_count(path)
-        if count:
-            raise nulls_error(column, count)
+    if plan.nulls == "error":
+        for column, path in zip(plan.columns, plan.paths, strict=True):
+            if count := source.null_count(path):
+                raise nulls_error(column, count)
 
 
 def _cut(plan: Plan) -> tuple[ShardTask, ...]:

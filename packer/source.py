@@ -1,10 +1,11 @@
 """What can be packed: the `Source` protocol, and the lookup by name."""
 
 import fnmatch
+import glob
 import importlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import entry_points
-from itertools import islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -55,8 +56,8 @@ class Source(Protocol):
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows of a unit: these columns (ascending indices), batches near `batch_bytes`."""
 
-    def sample(self, column: int) -> list[pa.Array]:
-        """A few values of a column from the start, the middle and the end of the source."""
+    def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
+        """A few rows of these columns from the start, the middle and the end of the source."""
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
         """Nulls at a path as the metadata tells; None where it does not.
@@ -64,8 +65,8 @@ class Source(Protocol):
         A path is the index of a column, then of struct children.
         """
 
-    def column_bytes(self, column: int) -> int | None:
-        """Bytes of data in a column, an estimate from the metadata."""
+    def column_bytes(self, path: tuple[int, ...]) -> int | None:
+        """Bytes of data at a path, an estimate from the metadata; None where it does not tell."""
 
     def check(self, columns: list[int]) -> None:
         """Raise SourceInconsistent where the parts of the source differ in these columns."""
@@ -90,16 +91,20 @@ def find_source(given: Any, name: str | None = None) -> Source:
     )
     if not paths:
         return _load("arrow")(given)
-    items = [str(item) for item in items]
+    if not items:
+        raise UsageError("no source given", hint="Name files, globs or directories.")
+    items = [os.fspath(item) for item in items]
     if name is not None:
         return _load(name)(items)
     for candidate in [*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINT))]:
         cls = _load(candidate)
         if cls.accepts(items):
             return cls(items)
+    if not os.path.lexists(items[0]) and not glob.glob(items[0], recursive=True):
+        raise SourceUnreadable("no such file or directory", file=items[0], hint="Check the path.")
     raise SourceUnreadable(
         "nothing here that fieldslab can pack",
-        file=", ".join(items) or None,
+        file=items[0],
         expected=" or ".join(BUILT_IN),
         hint="Check the path; --from names the kind of source.",
     )
@@ -114,19 +119,45 @@ def _load(name: str) -> Any:
     raise UsageError(f"--from: no source is called {name!r}", expected=", ".join(BUILT_IN))
 
 
-SAMPLE_ROWS = 4
-"""Values that `sample` reads from a unit."""
+SAMPLE_ROWS = 16
+SAMPLE_BYTES = 2**20
+"""Rows that `sample` reads from a unit: so many, fewer where they are large, at least one."""
 
 
-def sample_units(source: Source, column: int) -> list[pa.Array]:
+def sample_units(source: Source, columns: list[int]) -> list[pa.RecordBatch]:
     """`Source.sample` for a source that can be read again: from three of its units."""
     count = len(source.units)
     chosen = sorted({0, count // 2, count - 1}) if count else []
     return [
-        batch.column(0)
-        for index in chosen
-        for batch in islice(source.read(source.units[index], [column], 1), SAMPLE_ROWS)
+        batch for index in chosen for batch in _first_rows(source, source.units[index], columns)
     ]
+
+
+def _first_rows(source: Source, unit: Unit, columns: list[int]) -> Iterator[pa.RecordBatch]:
+    rows = size = 0
+    for batch in source.read(unit, columns, SAMPLE_BYTES):
+        taken = batch.slice(0, SAMPLE_ROWS - rows)
+        yield taken
+        rows += taken.num_rows
+        size += taken.nbytes
+        if rows >= SAMPLE_ROWS or size >= SAMPLE_BYTES:
+            return
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """Names in order, all different: the second `a` becomes `a#2`."""
+    names = list(names)
+    if len(set(names)) == len(names):
+        return names
+    taken, result, seen = set(names), [], set()
+    for name in names:
+        unique, count = name, 1
+        while unique in seen or (count > 1 and unique in taken):
+            count += 1
+            unique = f"{name}#{count}"
+        seen.add(unique)
+        result.append(unique)
+    return result
 
 
 class Span(NamedTuple):

@@ -1,13 +1,18 @@
 """Arrow in memory: whatever has `__arrow_c_stream__`, and iterables of record batches."""
 
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.source import SAMPLE_ROWS, Unit
+from fieldslab.packer.dense import decoded_bytes
+from fieldslab.packer.source import SAMPLE_ROWS, Unit, unique_names
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
+
+MOST_ROWS = 65_536
+"""Rows of a batch at most."""
 
 
 class ArrowSource:
@@ -21,65 +26,43 @@ class ArrowSource:
 
         Raises UsageError for anything else.
         """
-        self._batches = self._start(given)
-        fields = list(self.schema)
-        names = [field.name for field in fields]
-        if len(set(names)) < len(names):
-            raise SourceInconsistent(
-                "two columns share a name", field=next(n for n in names if names.count(n) > 1)
-            )
+        self._batches, self._schema = _start(given)
+        names = unique_names(self._schema.names)
+        fields = [f.with_name(name) for f, name in zip(self._schema, names, strict=True)]
+        self.schema = pa.schema(fields, self._schema.metadata)
         self.units: Sequence[Unit] = [Unit("the stream", None, None, None)]
         self.attributes: dict[str, Any] = {}
         self._head: list[pa.RecordBatch] = []
+        self._id = uuid.uuid4().hex
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
         """No path is an object in memory."""
         return False
 
-    def _start(self, given: Any) -> Iterator[pa.RecordBatch]:
-        if hasattr(given, "__arrow_c_stream__"):
-            reader = pa.RecordBatchReader.from_stream(given)
-            self.schema = reader.schema
-            return iter(reader)
-        if not isinstance(given, Iterable):
-            raise UsageError(
-                "cannot be packed",
-                found=type(given).__name__,
-                expected="paths, an object with __arrow_c_stream__, or record batches",
-            )
-        batches = iter(given)
-        first = next(batches, None)
-        if not isinstance(first, pa.RecordBatch):
-            raise UsageError(
-                "not an iterable of pyarrow.RecordBatch", found=type(first).__name__,
-                hint="An empty stream needs a schema: give a pyarrow.RecordBatchReader.",
-            )  # fmt: skip
-        self.schema = first.schema
-        return chain([first], batches)
-
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """What is left of the stream, cut into batches near `batch_bytes`."""
         while (batch := self._head.pop(0) if self._head else self._next()) is not None:
             chosen = batch.select(columns)
-            rows = max(1, batch_bytes * chosen.num_rows // max(chosen.get_total_buffer_size(), 1))
+            size = sum(decoded_bytes(array) for array in chosen.columns)
+            rows = min(MOST_ROWS, max(1, batch_bytes * chosen.num_rows // max(size, 1)))
             for start in range(0, chosen.num_rows, rows):
                 yield chosen.slice(start, rows)
 
-    def sample(self, column: int) -> list[pa.Array]:
-        """The first values of the first batch, which stays to be read."""
+    def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
+        """The first rows of the first batch that has some; it stays to be read."""
         while not self._head or not self._head[-1].num_rows:
             batch = self._next()
             if batch is None:
                 return []
             self._head.append(batch)
-        return [self._head[-1].column(column).slice(0, 3 * SAMPLE_ROWS)]
+        return [self._head[-1].select(columns).slice(0, 3 * SAMPLE_ROWS)]
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
         """Unknown before the stream is read."""
         return None
 
-    def column_bytes(self, column: int) -> int | None:
+    def column_bytes(self, path: tuple[int, ...]) -> int | None:
         """Unknown before the stream is read."""
         return None
 
@@ -87,27 +70,49 @@ class ArrowSource:
         """Batches are checked one by one as they come."""
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """A stream has none: it cannot be read again."""
-        return []
+        """An identity of its own: a stream cannot be read again, nor a pack of it be resumed."""
+        return [{"stream": self._id}]
 
     def _next(self) -> pa.RecordBatch | None:
         try:
             batch = next(self._batches, None)
-        except pa.ArrowException as error:
-            raise SourceUnreadable(f"the stream broke off: {error}") from error
-        if batch is not None and not batch.schema.equals(self.schema):
-            raise SourceInconsistent(
-                "a batch differs from the first one",
-                expected=_types(self.schema),
-                found=_types(batch.schema),
-            )
-        if batch is not None:
-            try:
+            if isinstance(batch, pa.RecordBatch):
                 batch.validate(full=True)
-            except pa.ArrowInvalid as error:
-                raise SourceUnreadable(f"invalid record batch: {error}") from error
-        return batch
+        except (pa.ArrowException, OSError) as error:
+            text = " ".join(str(error).split()).rstrip(".")
+            raise SourceUnreadable(f"the stream is damaged or broke off: {text}") from error
+        if batch is None or _columns(batch) == _columns(self._schema):
+            return batch
+        raise SourceInconsistent(
+            "a batch differs from the first one", expected=_columns(self._schema),
+            found=_columns(batch),
+        )  # fmt: skip
 
 
-def _types(schema: pa.Schema) -> str:
+def _start(given: Any) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
+    if hasattr(given, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(given)
+        return iter(reader), reader.schema
+    if isinstance(given, pa.RecordBatchFileReader):
+        return (given.get_batch(at) for at in range(given.num_record_batches)), given.schema
+    if not isinstance(given, Iterable):
+        raise UsageError(
+            "cannot be packed", found=type(given).__name__,
+            expected="paths, an object with __arrow_c_stream__, or record batches",
+        )  # fmt: skip
+    batches = iter(given)
+    first = next(batches, None)
+    if not isinstance(first, pa.RecordBatch):
+        raise UsageError(
+            "not an iterable of pyarrow.RecordBatch", found=type(first).__name__,
+            hint="An empty stream needs a schema: give a pyarrow.RecordBatchReader.",
+        )  # fmt: skip
+    return chain([first], batches), first.schema
+
+
+def _columns(given: Any) -> str:
+    """Names and types of a schema or batch; of anything else, what it is."""
+    schema = given.schema if isinstance(given, pa.RecordBatch) else given
+    if not isinstance(schema, pa.Schema):
+        return type(given).__name__
     return ", ".join(f"{field.name}: {field.type}" for field in schema)

@@ -1,0 +1,18 @@
+"""What conversion raises while it does not yet know the row."""
+
+from typing import Any
+
+
+class Misfit(ValueError):
+    """A value that does not fit its field; `expected`, `found` and `hint` as in FieldslabError."""
+
+    def __init__(
+        self, problem: str, *, expected: Any = None, found: Any = None, hint: str | None = None
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.expected, self.found, self.hint = expected, found, hint
+
+
+class InnerNull(ValueError):
+    """A null inside a list."""
