@@ -160,7 +160,7 @@ PACKED: dict[str, type[Ragged] | type[Text] | type[Binary]] = {
 """What holds the rows of a field of variable length, by kind."""
 
 
-class Batch(Mapping[str, Values]):
+class Batch(Mapping[str, Any]):
     """Values of chosen rows: a mapping from field name to array.
 
     Fixed and categorical fields are ndarrays (rows, *shape), the latter of codes (int32); ragged
@@ -188,7 +188,7 @@ class Batch(Mapping[str, Values]):
         self.valid: Mapping[str, np.ndarray] = valid
         self.sizes: Mapping[str, np.ndarray] = sizes
 
-    def __getitem__(self, name: str) -> Values:
+    def __getitem__(self, name: str) -> Any:
         try:
             return self._columns[name]
         except KeyError:

@@ -1,6 +1,6 @@
 """One field of a slab or view, as a sequence."""
 
-from typing import Any, SupportsIndex, overload
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -50,10 +50,6 @@ class Column:
     def __len__(self) -> int:
         return len(self._view)
 
-    @overload
-    def __getitem__(self, rows: SupportsIndex) -> Any: ...
-    @overload
-    def __getitem__(self, rows: slice | Rows) -> Values: ...
     def __getitem__(self, rows: SupportsIndex | slice | Rows) -> Any:
         """One row, a slice of rows, or the rows numbered by an array, list or range.
 

@@ -42,7 +42,7 @@ class Column:
 def ragged(rows: Sequence[Any], dtype: str, shape: tuple[int, ...] = ()) -> Column:
     """A ragged field: each row becomes an array (length, *shape)."""
     return Column(
-        [np.array(row, dtype).reshape(-1, *shape) for row in rows], "ragged", dtype, shape
+        [np.array(row, dtype).reshape(len(row), *shape) for row in rows], "ragged", dtype, shape
     )
 
 

@@ -1,0 +1,119 @@
+"""The compiled loops, beside plain Python."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reader.test_rows import SHARDS
+
+from fieldslab.reader import kernels
+from fieldslab.reader.array import address_of
+from fieldslab.reader.rows import Directory
+
+ONE = np.ones(1, np.int64)
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_place_agrees_with_bisection(name: str) -> None:
+    """Rows of a batch are found where single rows are, in shards of any size."""
+    directory = Directory(SHARDS[name])
+    total = int(directory.starts[-1])
+    edges = np.concatenate([directory.starts[:-1], directory.starts[1:] - 1])
+    rows = np.concatenate([edges, np.random.default_rng(1).integers(0, total, 1000)])
+    shards, places = np.empty_like(rows), np.empty_like(rows)
+    wrong = kernels.place(
+        rows, total, 0, 1, directory.starts, directory.table, directory.shift, shards, places
+    )
+    assert wrong == -1
+    found = list(zip(shards.tolist(), places.tolist(), strict=True))
+    assert found == [directory.find(row) for row in rows.tolist()]
+
+
+@pytest.mark.parametrize("bad", [10, -11, 2**63 - 1, -(2**63)])
+def test_place_returns_the_first_row_out_of_range(bad: int) -> None:
+    """A row outside the slab is found at its position, even at the ends of int64."""
+    directory = Directory([4, 6])
+    rows = np.array([-10, 9, bad, 10])
+    out = np.empty((2, 4), np.int64)
+    arguments = (directory.starts, directory.table, directory.shift, *out)
+    assert kernels.place(rows, 10, 0, 1, *arguments) == 2
+    assert rows.tolist() == [0, 9, bad, 10]
+
+
+@pytest.mark.parametrize("size", [*range(1, 140), 255, 256, 4096, 65_537])
+@pytest.mark.parametrize("counts", ["equal", "each"])
+def test_copy_copies_every_byte_and_no_other(size: int, counts: str) -> None:
+    """Rows of every size arrive whole, and the bytes around them are left alone."""
+    source = np.random.default_rng(size).integers(0, 255, (9, size), np.uint8)
+    rows = np.array([8, 0, 3, 3, 7])
+    out = np.full(5 * size + 128, 255, np.uint8)
+    begin = address_of(out) + 64
+    numbers = ONE if counts == "equal" else np.ones(5, np.int64)
+    addresses = np.array([address_of(source)])
+    end = kernels.copy(np.zeros(5, np.int64), rows, numbers, size, addresses, begin)
+    assert end - begin == 5 * size
+    assert np.array_equal(out[64:-64].reshape(5, size), source[rows])
+    assert (out[:64] == 255).all()
+    assert (out[-64:] == 255).all()
+
+
+def test_copy_takes_rows_of_any_length() -> None:
+    """Rows of different lengths, empty ones too, follow each other without a gap."""
+    source = np.arange(1000, dtype=np.uint16)
+    starts, counts = np.array([5, 900, 0, 7, 300]), np.array([0, 100, 1, 3, 64])
+    out = np.empty(168, np.uint16)
+    addresses = np.array([address_of(source)])
+    kernels.copy(np.zeros(5, np.int64), starts, counts, 2, addresses, address_of(out))
+    wanted = [source[a : a + n] for a, n in zip(starts, counts, strict=True)]
+    assert np.array_equal(out, np.concatenate(wanted))
+
+
+def test_locate_adds_up_lengths() -> None:
+    """Offsets become first elements, lengths and offsets within the batch."""
+    offsets = np.array([0, 3, 3, 10], np.uint64)
+    found = [np.empty(3, np.int64), np.empty(3, np.int64), np.empty(4, np.int64)]
+    shards, places = np.zeros(3, np.int64), np.array([2, 1, 0])
+    elements = np.array([10], np.uint64)
+    assert kernels.locate(shards, places, np.array([address_of(offsets)]), elements, *found) == 10
+    assert [part.tolist() for part in found] == [[3, 3, 0], [7, 0, 3], [0, 7, 7, 10]]
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [(4, 3), (0, 11), (11, 11), (2**63, 2**63), (2**64 - 1, 5), (0, 2**64 - 1), (2**63, 2**63 + 1)],
+)
+def test_locate_refuses_impossible_offsets(pair: tuple[int, int]) -> None:
+    """Decreasing offsets and offsets beyond the elements are refused, also beyond 2^63."""
+    offsets = np.array([0, 5, *pair], np.uint64)
+    found = [np.empty(2, np.int64), np.empty(2, np.int64), np.empty(3, np.int64)]
+    shards, places = np.zeros(2, np.int64), np.array([0, 2])
+    elements = np.array([10], np.uint64)
+    addresses = np.array([address_of(offsets)])
+    assert kernels.locate(shards, places, addresses, elements, *found) == ~1
+
+
+def test_locate_refuses_a_sum_beyond_int64() -> None:
+    """Many rows of giant length (of elements of no bytes) are refused before the sum wraps."""
+    giant = 2**61
+    offsets = np.array([0, giant], np.uint64)
+    shards = np.zeros(9, np.int64)
+    found = [np.empty(9, np.int64), np.empty(9, np.int64), np.empty(10, np.int64)]
+    addresses, elements = np.array([address_of(offsets)]), np.array([giant], np.uint64)
+    assert kernels.locate(shards, shards, addresses, elements, *found) == ~2
+
+
+def test_unmarked_finds_the_blocks_under_rows() -> None:
+    """All blocks that a row touches are looked at, and an empty row touches none."""
+    firsts, marks = np.array([0, 3]), np.array([1, 0, 1, 0, 0, 1], np.uint8)
+    shards, places = np.array([0, 1, 1, 0]), np.array([65_535, 0, 65_536, 65_536])
+    counts = np.array([2, 65_537, 0, 0])
+    out = np.empty(8, np.int64)
+    assert kernels.unmarked(shards, places, counts, 1, firsts, marks, out) == 3
+    assert out[:3].tolist() == [1, 3, 4]
+    assert kernels.unmarked(shards, places, counts, 1, firsts, marks, out[:1]) == 3
+
+
+def test_kernels_have_one_signature_each() -> None:
+    """Nothing is compiled while batches are gathered."""
+    every: list[Any] = [kernels.place, kernels.locate, kernels.unmarked, kernels.copy]
+    assert [len(kernel.signatures) for kernel in every] == [1, 1, 1, 1]
