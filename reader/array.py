@@ -87,7 +87,7 @@ class StoredArray:
     def verify_blocks(self, indexes: np.ndarray) -> None:
         """Verify blocks given as indexes into `marks.table`; some may come several times."""
         if self.marks is not None:
-            self._verify(map(self.marks.split, np.unique(indexes).tolist()))
+            self._verify(self.marks.split(np.unique(indexes)))
 
     def suspects(self, shard: int, begin: int, end: int) -> tuple[int, int]:
         """First and last row of a shard that have something in the data bytes begin..end-1."""

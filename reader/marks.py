@@ -40,10 +40,11 @@ class Marks:
         blocks = range(begin // BLOCK, (end - 1) // BLOCK + 1)
         return [block for block in blocks if not self._marks[first + block]]
 
-    def split(self, index: int) -> tuple[int, int]:
-        """Shard, and block within its array, of an index into `table`."""
-        shard = int(np.searchsorted(self.firsts, index, side="right")) - 1
-        return shard, index - self._firsts[shard]
+    def split(self, indexes: np.ndarray) -> list[tuple[int, int]]:
+        """Shard, and block within its array, of each index into `table`."""
+        shards = np.searchsorted(self.firsts, indexes, side="right") - 1
+        blocks = indexes - self.firsts[shards]
+        return list(zip(shards.tolist(), blocks.tolist(), strict=True))
 
     def set(self, shard: int, block: int) -> None:
         """Mark a block of a shard."""
