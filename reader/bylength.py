@@ -1,0 +1,104 @@
+"""An order that brings rows of about the same length together, so that little is padded."""
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fieldslab.reader.order import Order, shuffled, whole
+from fieldslab.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from fieldslab.reader.slab import Slab
+
+BUCKETS = 64
+"""Buckets that are sorted together. More make rows in a bucket more alike, and less random."""
+_KEPT = 8
+
+
+class ByLength(Order):
+    """Every row once an epoch, in buckets of similar length; the buckets come in random order.
+
+    Rows are shuffled; 64 buckets at a time are sorted by length, cut, and shuffled as wholes. Only
+    the offsets are read for it.
+
+    Parameters
+    ----------
+    field
+        A ragged, text, binary or image field; its rows' lengths count.
+    bucket
+        Rows in a bucket: the batch size times the world size, or a multiple, so that no batch has
+        a share in two of them.
+    """
+
+    def __init__(self, field: str, seed: int = 0, bucket: int = 256) -> None:
+        self.field = field
+        self.seed = whole("seed", seed)
+        self.bucket = whole("bucket", bucket, least=1)
+
+    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """See `Order`; only an attached one knows lengths."""
+        raise UsageError("lengths are not known", hint="Write order.attach(slab).rows(...).")
+
+    def attach(self, slab: "Slab") -> Order:
+        """See `Order`. Raises UnknownField and, for rows of fixed size, UsageError."""
+        stored = slab._storage.field(self.field)
+        if not stored.field.variable:
+            raise UsageError(
+                "rows of fixed size have no order by length", field=self.field, found=stored.dtype
+            )
+        return _Attached(self, slab)
+
+    def __repr__(self) -> str:
+        return f"ByLength({self.field!r}, seed={self.seed}, bucket={self.bucket})"
+
+
+class _Attached(Order):
+    """The order, and the slab that knows the lengths."""
+
+    def __init__(self, order: ByLength, slab: "Slab") -> None:
+        self._order = order
+        self._slab = slab
+        self._sorted = lru_cache(_KEPT)(self._sort)
+
+    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        size = self._order.bucket * BUCKETS
+        parts = [np.empty(0, np.int64)]
+        while start < stop:
+            group = start // size
+            upto = min(stop, (group + 1) * size)
+            rows = self._sorted(epoch, group, total)
+            parts.append(rows[start - group * size : upto - group * size])
+            start = upto
+        return np.concatenate(parts)
+
+    def _sort(self, epoch: int, group: int, total: int) -> np.ndarray:
+        """Rows of a group of buckets: sorted, cut, the full buckets shuffled."""
+        bucket, seed = self._order.bucket, self._order.seed
+        start = group * bucket * BUCKETS
+        stop = min(start + bucket * BUCKETS, total)
+        rows = shuffled("length", (seed, epoch), start, stop, total)
+        rows = rows[np.argsort(self._lengths(rows), kind="stable")]
+        full = len(rows) // bucket
+        # What is left makes the last batch of the epoch. Of any length: else the longest rows
+        # would come last in every epoch.
+        rest = len(rows) - full * bucket
+        if full and rest:
+            gap = int(shuffled("rest", (seed, epoch), 0, 1, full + 1)[0]) * bucket
+            rows = np.concatenate([rows[:gap], rows[gap + rest :], rows[gap : gap + rest]])
+        turns = shuffled("buckets", (seed, epoch, group), 0, full, full)
+        rows[: full * bucket] = rows[: full * bucket].reshape(full, bucket)[turns].reshape(-1)
+        return rows
+
+    def _lengths(self, rows: np.ndarray) -> np.ndarray:
+        from fieldslab.reader.gather import _spans, place
+
+        storage = self._slab._storage
+        at = place(storage.directory, self._slab._view, rows, storage.pool)
+        return _spans(storage.field(self._order.field), at, storage.pool, storage.pool).counts
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _Attached, (self._order, self._slab)
+
+    def __repr__(self) -> str:
+        return repr(self._order)

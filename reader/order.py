@@ -1,0 +1,213 @@
+"""Orders: which rows an epoch visits, and in which sequence."""
+
+import hashlib
+import operator
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fieldslab.reader.rows import Rows, as_rows, out_of_range
+from fieldslab.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from fieldslab.reader.slab import Slab
+
+# The permutation is a kernel; whoever only opens a slab does not wait for numba.
+
+
+class Order(ABC):
+    """Says which row stands at each position of an epoch.
+
+    An epoch has positions 0..length-1, and every order here reaches any of them at once: nothing
+    is drawn or counted up to there. The same order gives the same rows in every process and on
+    every machine; `repr` tells two orders apart that do not. To make one of your own, write
+    `rows`, and `length` if it is not the number of rows.
+    """
+
+    @abstractmethod
+    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """Rows at positions `start` up to `stop` of an epoch: int64[stop - start].
+
+        `total` is how many rows there are; 0 <= start <= stop <= length(total).
+        """
+
+    def length(self, total: int) -> int:
+        """How many positions an epoch has."""
+        return total
+
+    def attach(self, slab: "Slab") -> "Order":
+        """This order for a slab: checked against it, and with what it needs to know of it."""
+        self.length(len(slab))
+        return self
+
+
+class Sequential(Order):
+    """Rows as they are stored."""
+
+    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """See `Order`."""
+        return np.arange(start, stop, dtype=np.int64)
+
+    def __repr__(self) -> str:
+        return "Sequential()"
+
+
+class Strided(Order):
+    """Every n-th row, as they are stored: rows 0, n, 2n and so on."""
+
+    def __init__(self, n: int) -> None:
+        self.n = whole("n", n, least=1)
+
+    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """See `Order`."""
+        return np.arange(start, stop, dtype=np.int64) * self.n
+
+    def length(self, total: int) -> int:
+        """See `Order`."""
+        return -(-total // self.n)
+
+    def __repr__(self) -> str:
+        return f"Strided({self.n})"
+
+
+class Shuffled(Order):
+    """Every row once an epoch, in an order that each epoch draws anew."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = whole("seed", seed)
+
+    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """See `Order`."""
+        return shuffled("shuffle", (self.seed, epoch), start, stop, total)
+
+    def __repr__(self) -> str:
+        return f"Shuffled(seed={self.seed})"
+
+
+class Subset(Order):
+    """Some of the rows, each once an epoch: those given, or a random part of all.
+
+    Parameters
+    ----------
+    rows
+        The rows: any array of integers, list or range. Negative ones count from the end.
+    fraction
+        Or how many of all, above 0 and up to 1. The seed chooses them, for all epochs alike.
+    seed
+        Shuffles them anew in each epoch. With None, `rows` come in the order given.
+    """
+
+    def __init__(
+        self, rows: Rows | None = None, *, fraction: float | None = None, seed: int | None = 0
+    ) -> None:
+        if (rows is None) == (fraction is None):
+            raise UsageError("a subset needs either `rows` or `fraction`")
+        if fraction is not None and not 0 < fraction <= 1:
+            raise UsageError("a fraction is above 0 and up to 1", found=fraction)
+        if fraction is not None and seed is None:
+            raise UsageError("a random part of the rows needs a seed")
+        self.seed = None if seed is None else whole("seed", seed)
+        self.fraction = fraction
+        self._numbers = None if rows is None else as_rows(rows, 2**62)
+
+    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """See `Order`."""
+        length = self.length(total)
+        if self.seed is None:
+            chosen = np.arange(start, stop, dtype=np.int64)
+        else:
+            chosen = shuffled("subset", (self.seed, epoch), start, stop, length)
+        if self._numbers is None:
+            from fieldslab.reader.permutation import keys, permute
+
+            return permute(chosen, total, keys("members", self.seed or 0))
+        numbers = self._numbers[chosen]
+        return np.where(numbers < 0, numbers + total, numbers)
+
+    def length(self, total: int) -> int:
+        """See `Order`. Raises RowOutOfRange."""
+        if self._numbers is None:
+            assert self.fraction is not None
+            return min(round(self.fraction * total), total)
+        return len(self._numbers)
+
+    def attach(self, slab: "Slab") -> Order:
+        """See `Order`. Raises RowOutOfRange."""
+        if self._numbers is not None:
+            wrong = (self._numbers < -len(slab)) | (self._numbers >= len(slab))
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                raise out_of_range(int(self._numbers[at]), len(slab), at)
+        return self
+
+    def __repr__(self) -> str:
+        if self._numbers is None:
+            return f"Subset(fraction={self.fraction}, seed={self.seed})"
+        return f"Subset({fingerprint(self._numbers)}, seed={self.seed})"
+
+
+class Weighted(Order):
+    """As many draws as there are rows, each from all rows by weight: some come twice, some never.
+
+    Parameters
+    ----------
+    weights
+        How likely each row is against the others: numbers from 0, one for each row.
+    """
+
+    def __init__(self, weights: Any, seed: int = 0) -> None:
+        self.seed = whole("seed", seed)
+        given = np.asarray(weights, np.float64)
+        if given.ndim != 1 or not (np.isfinite(given).all() and (given >= 0).all()):
+            raise UsageError("weights are finite numbers from 0, one for each row")
+        self._ends = np.cumsum(given)
+        if len(given) and not 0 < self._ends[-1] < np.inf:
+            raise UsageError("weights must have a positive, finite sum", found=self._ends[-1])
+
+    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """See `Order`."""
+        from fieldslab.reader.permutation import keys, uniform
+
+        positions = np.arange(start, stop, dtype=np.int64)
+        if not len(positions):
+            return positions
+        drawn = uniform(positions, keys("weighted", self.seed, epoch)) * self._ends[-1]
+        found = np.searchsorted(self._ends, drawn, side="right").astype(np.int64)
+        # The product may round up to the sum; the last row that has a weight stands there.
+        return np.minimum(found, np.searchsorted(self._ends, self._ends[-1]))
+
+    def length(self, total: int) -> int:
+        """See `Order`. Raises UsageError."""
+        if len(self._ends) != total:
+            raise UsageError("one weight for each row", expected=total, found=len(self._ends))
+        return total
+
+    def __repr__(self) -> str:
+        return f"Weighted({fingerprint(self._ends)}, seed={self.seed})"
+
+
+def shuffled(
+    purpose: str, numbers: tuple[int, ...], start: int, stop: int, total: int
+) -> np.ndarray:
+    """Positions `start` up to `stop` of the shuffle of 0..total-1 that `numbers` seed: int64."""
+    from fieldslab.reader.permutation import keys, permute
+
+    return permute(np.arange(start, stop, dtype=np.int64), total, keys(purpose, *numbers))
+
+
+def whole(name: str, value: Any, least: int | None = None) -> int:
+    """A parameter as an int. Raises UsageError."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise UsageError(f"`{name}` is an integer", found=repr(value)) from None
+    if least is not None and number < least:
+        raise UsageError(f"`{name}` is too small", expected=f"at least {least}", found=number)
+    return number
+
+
+def fingerprint(array: np.ndarray) -> str:
+    """An array in few words, by which two are told apart."""
+    digest = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()[:16]
+    return f"<{len(array)} numbers, sha256 {digest}>"

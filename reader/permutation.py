@@ -1,0 +1,111 @@
+"""A shuffle that is computed, not stored: the row at any position, in constant time.
+
+The numbers 0..total-1 are laid out in a rectangle of `height` by `width` and mixed by a Feistel
+network: each round shifts one coordinate by a keyed hash of the other, which is a bijection
+whatever the hash. What lands outside 0..total-1 goes through again until it is inside ("cycle
+walking"); as the rectangle is hardly larger than needed, that is rare. Construction: J. Black and
+P. Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002, section 5 (generalised Feistel).
+The hash is the finaliser of SplitMix64: G. Steele, D. Lea and C. Flood, "Fast Splittable
+Pseudorandom Number Generators", OOPSLA 2014. Keys come from BLAKE2b (RFC 7693).
+
+What these functions return is frozen: runs resume by it. The tests hold golden values.
+"""
+
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from fieldslab.reader.jit import inlined, kernel
+
+ROUNDS = 6
+"""One key each."""
+SMALLEST = 256
+"""No rectangle has less room: with a handful of rows, some permutations would come more often."""
+
+_Array = np.ndarray
+_U64 = Any
+
+
+def keys(purpose: str, *numbers: int) -> np.ndarray:
+    """Keys that belong to a purpose and some integers of any size: uint64[ROUNDS]."""
+    text = ":".join([purpose, *map(str, numbers)])
+    digest = blake2b(text.encode(), digest_size=8 * ROUNDS).digest()
+    return np.frombuffer(digest, "<u8").astype(np.uint64)
+
+
+def permute(positions: np.ndarray, total: int, key: np.ndarray) -> np.ndarray:
+    """Numbers 0..total-1 at some positions of the shuffle under `key`: int64[n].
+
+    `positions` are int64[n], each in 0..total-1; `total` may be up to 2**62.
+    """
+    numbers = positions.astype(np.uint64)
+    height, width = rectangle(total)
+    _permute(numbers, np.uint64(total), np.uint64(height), np.uint64(width), key)
+    return numbers.astype(np.int64)
+
+
+def uniform(positions: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """An independent draw from [0, 1) for each position: float64[n], multiples of 2**-53."""
+    numbers = positions.astype(np.uint64)
+    _hash(numbers, key)
+    return (numbers >> np.uint64(11)) * 2.0**-53
+
+
+def rectangle(total: int) -> tuple[int, int]:
+    """Sides, each below 2**32, of a rectangle with room for 0..total-1.
+
+    The height is even, so that rounds can be odd permutations as well as even ones.
+    """
+    total = max(total, SMALLEST)
+    height = 2
+    while height * height < total:  # a power of two first, then down to about the square root
+        height *= 2
+    low, high = height // 2, height
+    while low < high:
+        middle = (low + high) // 2
+        if middle * middle < total:
+            low = middle + 1
+        else:
+            high = middle
+    height = low + low % 2
+    return height, -(-total // height)
+
+
+@inlined
+def _mix(number: _U64) -> _U64:
+    """Finaliser of SplitMix64: uint64 -> uint64, a bijection."""
+    number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return number ^ (number >> np.uint64(31))
+
+
+@inlined
+def _shift(number: _U64, other: _U64, key: _U64, side: _U64) -> _U64:
+    """Shift a coordinate in 0..side-1 by a hash of the other one."""
+    number += ((_mix(other + key) >> np.uint64(32)) * side) >> np.uint64(32)
+    return number - side if number >= side else number
+
+
+@kernel("void(uint64[::1], uint64, uint64, uint64, uint64[::1])")
+def _permute(numbers: _Array, total: _U64, height: _U64, width: _U64, key: _Array) -> None:
+    """Put in place of each position the number that stands there."""
+    for i in range(len(numbers)):
+        number = numbers[i]
+        while True:
+            row = number // width
+            column = number - row * width
+            for turn in range(0, len(key), 2):
+                row = _shift(row, column, key[turn], height)
+                column = _shift(column, row, key[turn + 1], width)
+            number = row * width + column
+            if number < total:
+                break
+        numbers[i] = number
+
+
+@kernel("void(uint64[::1], uint64[::1])")
+def _hash(numbers: _Array, key: _Array) -> None:
+    """Put in place of each number a hash of it."""
+    for i in range(len(numbers)):
+        numbers[i] = _mix(_mix(numbers[i] + key[0]) + key[1])
