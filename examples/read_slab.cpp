@@ -1,0 +1,601 @@
+// Read a slab in C++17, by schemas/FORMAT.md alone: no fieldslab, no library but the standard
+// one. Copy this file into a project, define READ_SLAB_NO_MAIN, and it is a header:
+//
+//     slab::Slab train("train.slab");
+//     slab::Column tokens = train.column("tokens");
+//     slab::Row row = tokens.row(7);           // row.data, row.size in bytes, row.null
+//
+// As a program it lists the fields of a slab, or prints rows in hexadecimal:
+//
+//     g++ -std=c++17 -O2 examples/read_slab.cpp -o build/read_slab
+//     build/read_slab photos.slab
+//     build/read_slab photos.slab caption 7
+//
+// Files are mapped, not read. Their sizes, headers and offsets are checked, so that a wrong slab
+// is an error and never a wild pointer; digests are left to `fieldslab verify`. For Linux and
+// macOS on little-endian machines.
+
+#ifndef READ_SLAB_CPP
+#define READ_SLAB_CPP
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace slab {
+
+constexpr std::uint64_t kHeader = 4096;
+constexpr std::uint64_t kMaxManifest = 16 * 1024 * 1024;
+constexpr std::uint64_t kMaxCount = std::uint64_t(1) << 48;
+constexpr int kMaxDepth = 64;
+
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// ---------------------------------------------------------------------------------------------
+// JSON, as much as a manifest needs
+
+struct Json {
+  enum Type { kNull, kBool, kNumber, kString, kArray, kObject } type = kNull;
+  bool truth = false;
+  std::string text;  // of a string, decoded; of a number, as it stands
+  std::vector<Json> items;
+  std::map<std::string, Json> members;
+
+  const Json* find(const std::string& key) const {
+    auto found = members.find(key);
+    return found == members.end() ? nullptr : &found->second;
+  }
+  const Json& at(const std::string& key) const {
+    const Json* found = find(key);
+    if (type != kObject || !found) throw Error("manifest.json: `" + key + "` is missing");
+    return *found;
+  }
+  const std::string& string() const {
+    if (type != kString) throw Error("manifest.json: a string was expected");
+    return text;
+  }
+  const std::vector<Json>& array() const {
+    if (type != kArray) throw Error("manifest.json: a list was expected");
+    return items;
+  }
+  bool boolean() const {
+    if (type != kBool) throw Error("manifest.json: true or false was expected");
+    return truth;
+  }
+  std::uint64_t count() const {
+    bool digits = type == kNumber && !text.empty() && text.size() <= 15 &&
+                  text.find_first_not_of("0123456789") == std::string::npos;
+    std::uint64_t value = digits ? std::stoull(text) : kMaxCount + 1;
+    if (value > kMaxCount) throw Error("manifest.json: a count is no integer up to 2^48");
+    return value;
+  }
+};
+
+class JsonParser {
+ public:
+  explicit JsonParser(const std::string& source) : at_(source.data()), end_(at_ + source.size()) {}
+
+  Json parse() {
+    Json value = parse_value(0);
+    skip_spaces();
+    if (at_ != end_) fail("text behind its end");
+    return value;
+  }
+
+ private:
+  const char* at_;
+  const char* end_;
+
+  [[noreturn]] static void fail(const std::string& why) {
+    throw Error("manifest.json: not valid JSON: " + why);
+  }
+  void skip_spaces() {
+    while (at_ < end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\r' || *at_ == '\t')) ++at_;
+  }
+  char next() {
+    if (at_ == end_) fail("it ends early");
+    return *at_++;
+  }
+  bool take(char wanted) {
+    skip_spaces();
+    if (at_ == end_ || *at_ != wanted) return false;
+    ++at_;
+    return true;
+  }
+  void expect(char wanted) {
+    if (!take(wanted)) fail(std::string("no '") + wanted + "' where one belongs");
+  }
+  void expect_word(const char* word) {
+    for (; *word; ++word)
+      if (next() != *word) fail("unknown word");
+  }
+
+  Json parse_value(int depth) {
+    if (depth > kMaxDepth) fail("nested too deeply");
+    skip_spaces();
+    if (at_ == end_) fail("it ends early");
+    Json value;
+    switch (*at_) {
+      case '{':
+        value.type = Json::kObject;
+        parse_members(value, depth);
+        break;
+      case '[':
+        value.type = Json::kArray;
+        parse_items(value, depth);
+        break;
+      case '"':
+        value.type = Json::kString;
+        value.text = parse_string();
+        break;
+      case 't':
+        expect_word("true");
+        value.type = Json::kBool;
+        value.truth = true;
+        break;
+      case 'f':
+        expect_word("false");
+        value.type = Json::kBool;
+        break;
+      case 'n':
+        expect_word("null");
+        break;
+      default:
+        value.type = Json::kNumber;
+        value.text = parse_number();
+    }
+    return value;
+  }
+
+  void parse_members(Json& value, int depth) {
+    expect('{');
+    if (take('}')) return;
+    do {
+      skip_spaces();
+      std::string key = parse_string();
+      expect(':');
+      if (!value.members.emplace(key, parse_value(depth + 1)).second) fail("a key comes twice");
+    } while (take(','));
+    expect('}');
+  }
+
+  void parse_items(Json& value, int depth) {
+    expect('[');
+    if (take(']')) return;
+    do value.items.push_back(parse_value(depth + 1));
+    while (take(','));
+    expect(']');
+  }
+
+  std::string parse_number() {
+    const char* start = at_;
+    while (at_ < end_ && std::strchr("+-.eE0123456789", *at_) && *at_) ++at_;
+    if (at_ == start) fail("unknown character");
+    return std::string(start, at_);
+  }
+
+  std::string parse_string() {
+    if (next() != '"') fail("a string was expected");
+    std::string text;
+    for (char c = next(); c != '"'; c = next()) {
+      if (static_cast<unsigned char>(c) < 0x20) fail("a control character in a string");
+      if (c == '\\')
+        parse_escape(text);
+      else
+        text += c;
+    }
+    return text;
+  }
+
+  void parse_escape(std::string& text) {
+    static const char kLetters[] = "\"\\/bfnrt", kMeanings[] = "\"\\/\b\f\n\r\t";
+    char c = next();
+    if (c != 'u') {
+      const char* found = c ? std::strchr(kLetters, c) : nullptr;
+      if (!found) fail("unknown escape");
+      text += kMeanings[found - kLetters];
+      return;
+    }
+    std::uint32_t code = parse_unit();
+    if (code >= 0xD800 && code < 0xDC00) {
+      expect_word("\\u");
+      std::uint32_t low = parse_unit();
+      if (low < 0xDC00 || low > 0xDFFF) fail("half a surrogate pair");
+      code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+    } else if (code >= 0xDC00 && code < 0xE000) {
+      fail("half a surrogate pair");
+    }
+    append_utf8(text, code);
+  }
+
+  std::uint32_t parse_unit() {
+    static const std::string kDigits = "0123456789abcdef";
+    std::uint32_t unit = 0;
+    for (int i = 0; i < 4; ++i) {
+      char c = next();
+      std::size_t digit = kDigits.find(c >= 'A' && c <= 'F' ? char(c + 32) : c);
+      if (digit == std::string::npos) fail("unknown escape");
+      unit = unit * 16 + std::uint32_t(digit);
+    }
+    return unit;
+  }
+
+  static void append_utf8(std::string& text, std::uint32_t code) {
+    if (code < 0x80) {
+      text += char(code);
+      return;
+    }
+    int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    static const int kLead[] = {0, 0xC0, 0xE0, 0xF0};
+    text += char(kLead[more] | (code >> (6 * more)));
+    while (more-- > 0) text += char(0x80 | ((code >> (6 * more)) & 0x3F));
+  }
+};
+
+// ---------------------------------------------------------------------------------------------
+// The manifest (FORMAT.md, "Fields", "Shards" and "Manifest")
+
+struct Field {
+  std::string name, stem, kind, dtype;
+  std::vector<std::uint64_t> shape;
+  bool nullable = false;
+
+  bool variable() const {
+    return kind == "ragged" || kind == "text" || kind == "binary" || kind == "image";
+  }
+};
+
+struct Shard {
+  std::uint64_t rows = 0;
+  std::vector<std::uint64_t> elements;  // of each variable-length field
+  std::vector<std::uint64_t> nulls;     // of each nullable field
+};
+
+struct Manifest {
+  std::uint64_t rows = 0;
+  std::vector<Field> fields;
+  std::vector<Shard> shards;
+};
+
+// What a reader does not know, it refuses by name: it might change what it does know.
+inline void know(const Json& object, std::initializer_list<const char*> names) {
+  if (object.type != Json::kObject) throw Error("manifest.json: an object was expected");
+  for (const auto& member : object.members)
+    if (std::find(names.begin(), names.end(), member.first) == names.end())
+      throw Error("manifest.json: unknown member `" + member.first + "`");
+}
+
+inline std::vector<std::uint64_t> parse_counts(const Json& list) {
+  std::vector<std::uint64_t> counts;
+  for (const Json& item : list.array()) counts.push_back(item.count());
+  return counts;
+}
+
+// [0-9]{2,6}-[a-z0-9_]{1,40}: a stem becomes a file name, and must not become a path.
+inline bool is_stem(const std::string& stem) {
+  const std::string digits = "0123456789", letters = digits + "abcdefghijklmnopqrstuvwxyz_";
+  std::size_t dash = stem.find('-');
+  return dash != std::string::npos && dash >= 2 && dash <= 6 &&
+         stem.find_first_not_of(digits) == dash && stem.size() - dash - 1 >= 1 &&
+         stem.size() - dash - 1 <= 40 &&
+         stem.find_first_not_of(letters, dash + 1) == std::string::npos;
+}
+
+inline Field parse_field(const Json& json) {
+  know(json, {"name", "stem", "kind", "dtype", "shape", "nullable", "codec", "logical",
+              "categories", "table", "attributes"});
+  Field field;
+  field.name = json.at("name").string();
+  field.stem = json.at("stem").string();
+  field.kind = json.at("kind").string();
+  field.dtype = json.find("dtype") ? json.at("dtype").string() : "uint8";
+  if (json.find("shape")) field.shape = parse_counts(json.at("shape"));
+  if (json.find("nullable")) field.nullable = json.at("nullable").boolean();
+  if (!is_stem(field.stem)) throw Error("manifest.json: no file can have the stem " + field.stem);
+  if (!field.variable() && field.kind != "fixed" && field.kind != "categorical")
+    throw Error("manifest.json: unknown kind " + field.kind);
+  return field;
+}
+
+inline Manifest parse_manifest(const std::string& source) {
+  Json json = JsonParser(source).parse();
+  if (json.at("format").string() != "fieldslab") throw Error("manifest.json: no fieldslab manifest");
+  if (json.at("version").count() != 1)
+    throw Error("manifest.json: unsupported version " + json.at("version").text);
+  know(json, {"format", "version", "rows", "fields", "shards", "tables", "attributes", "made", "id",
+              "sha256"});
+  Manifest manifest;
+  manifest.rows = json.at("rows").count();
+  std::size_t variable = 0, nullable = 0;
+  for (const Json& item : json.at("fields").array()) {
+    manifest.fields.push_back(parse_field(item));
+    variable += manifest.fields.back().variable();
+    nullable += manifest.fields.back().nullable;
+  }
+  std::uint64_t rows = 0;
+  for (const Json& item : json.at("shards").array()) {
+    know(item, {"rows", "elements", "nulls", "root"});
+    Shard shard{item.at("rows").count(), parse_counts(item.at("elements")),
+                parse_counts(item.at("nulls"))};
+    if (shard.rows == 0 || shard.elements.size() != variable || shard.nulls.size() != nullable)
+      throw Error("manifest.json: counts of a shard do not fit the fields");
+    rows += shard.rows;
+    if (rows > kMaxCount) throw Error("manifest.json: too many rows");
+    manifest.shards.push_back(std::move(shard));
+  }
+  if (rows != manifest.rows) throw Error("manifest.json: the shards hold another number of rows");
+  return manifest;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Files (FORMAT.md, "Arrays")
+
+struct Descr {
+  std::string text;  // as numpy writes it
+  std::uint64_t bytes;
+};
+
+inline Descr descr(const std::string& dtype) {
+  static const std::map<std::string, Descr> kKnown = {
+      {"bool", {"|b1", 1}},     {"int8", {"|i1", 1}},      {"uint8", {"|u1", 1}},
+      {"int16", {"<i2", 2}},    {"uint16", {"<u2", 2}},    {"int32", {"<i4", 4}},
+      {"uint32", {"<u4", 4}},   {"int64", {"<i8", 8}},     {"uint64", {"<u8", 8}},
+      {"float16", {"<f2", 2}},  {"float32", {"<f4", 4}},   {"float64", {"<f8", 8}},
+      {"complex64", {"<c8", 8}}, {"complex128", {"<c16", 16}}};
+  auto found = kKnown.find(dtype);
+  if (found == kKnown.end()) throw Error("manifest.json: unknown dtype " + dtype);
+  return found->second;
+}
+
+// A file that is neither a link nor anything but a regular file.
+class File {
+ public:
+  explicit File(const std::string& path) : path_(path) {
+    fd_ = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat status;
+    if (fd_ < 0) throw Error(path + ": cannot be opened: " + std::strerror(errno));
+    if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+      ::close(fd_);
+      throw Error(path + ": is no regular file");
+    }
+    size_ = std::uint64_t(status.st_size);
+  }
+  ~File() { ::close(fd_); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  std::uint64_t size() const { return size_; }
+
+  std::string read() const {
+    std::string content(size_, '\0');
+    for (std::uint64_t done = 0; done < size_;) {
+      ssize_t got = ::pread(fd_, &content[done], size_ - done, off_t(done));
+      if (got <= 0) throw Error(path_ + ": cannot be read");
+      done += std::uint64_t(got);
+    }
+    return content;
+  }
+
+  const unsigned char* map() const {
+    void* start = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd_, 0);
+    if (start == MAP_FAILED) throw Error(path_ + ": cannot be mapped: " + std::strerror(errno));
+    return static_cast<const unsigned char*>(start);
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+  std::uint64_t size_;
+};
+
+// One array, mapped. Its size and header follow from dtype and shape; the file must agree.
+class Array {
+ public:
+  Array(const std::string& path, const Descr& item, const std::vector<std::uint64_t>& shape)
+      : items_(shape[0]), item_bytes_(item.bytes) {
+    for (std::size_t i = 1; i < shape.size(); ++i)
+      if (__builtin_mul_overflow(item_bytes_, shape[i], &item_bytes_)) throw too_large(path);
+    std::uint64_t expected;
+    if (__builtin_mul_overflow(items_, item_bytes_, &expected) ||
+        __builtin_add_overflow(expected, kHeader, &expected) || expected >> 62)
+      throw too_large(path);
+    File file(path);
+    if (file.size() != expected)
+      throw Error(path + ": has " + std::to_string(file.size()) + " bytes, not " +
+                  std::to_string(expected));
+    const unsigned char* start = file.map();
+    map_ = std::shared_ptr<const unsigned char>(start, [expected](const unsigned char* pointer) {
+      ::munmap(const_cast<unsigned char*>(pointer), expected);
+    });
+    if (std::memcmp(start, header(item.text, shape).data(), kHeader) != 0)
+      throw Error(path + ": the header is not that of this array");
+  }
+
+  std::uint64_t items() const { return items_; }
+  std::uint64_t item_bytes() const { return item_bytes_; }
+  // Begins on a page, so it is aligned for every dtype.
+  const unsigned char* data() const { return map_.get() + kHeader; }
+
+ private:
+  std::shared_ptr<const unsigned char> map_;
+  std::uint64_t items_, item_bytes_;
+
+  static Error too_large(const std::string& path) { return Error(path + ": shape is too large"); }
+
+  static std::string header(const std::string& item, const std::vector<std::uint64_t>& shape) {
+    std::string tuple;
+    for (std::size_t i = 0; i < shape.size(); ++i)
+      tuple += (i ? ", " : "") + std::to_string(shape[i]);
+    if (shape.size() == 1) tuple += ",";
+    std::string text("\x93NUMPY\x01\x00\xf6\x0f", 10);
+    text += "{'descr': '" + item + "', 'fortran_order': False, 'shape': (" + tuple + "), }";
+    text.resize(kHeader - 1, ' ');
+    return text + '\n';
+  }
+};
+
+// ---------------------------------------------------------------------------------------------
+// Rows
+
+struct Row {
+  const unsigned char* data;  // inside the map: it lives as long as the Column
+  std::uint64_t size;         // in bytes
+  bool null;
+};
+
+// One field of all rows.
+class Column {
+ public:
+  Column(const std::string& slab, const Manifest& manifest, std::size_t index)
+      : field_(manifest.fields[index]) {
+    std::size_t variable = 0, nullable = 0;  // which of the counts of a shard are this field's
+    for (std::size_t i = 0; i < index; ++i) {
+      variable += manifest.fields[i].variable();
+      nullable += manifest.fields[i].nullable;
+    }
+    for (std::size_t k = 0; k < manifest.shards.size(); ++k) {
+      const Shard& shard = manifest.shards[k];
+      Part part;
+      part.first = rows_;
+      std::string number = std::to_string(k);
+      number.insert(0, number.size() < 5 ? 5 - number.size() : 0, '0');
+      const std::string folder = slab + "/shard-" + number;
+      const std::string stem = folder + "/" + field_.stem;
+      struct stat status;
+      if (::lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
+        throw Error(folder + ": is no folder");
+      std::vector<std::uint64_t> shape = field_.shape;
+      shape.insert(shape.begin(), field_.variable() ? shard.elements[variable] : shard.rows);
+      part.values.emplace_back(stem + ".values.npy", descr(field_.dtype), shape);
+      if (field_.variable())
+        part.offsets.emplace_back(stem + ".offsets.npy", descr("uint64"),
+                                  std::vector<std::uint64_t>{shard.rows + 1});
+      if (field_.nullable && shard.nulls[nullable] > 0)
+        part.valid.emplace_back(stem + ".valid.npy", descr("bool"),
+                                std::vector<std::uint64_t>{shard.rows});
+      parts_.push_back(std::move(part));
+      rows_ += shard.rows;
+    }
+  }
+
+  const Field& field() const { return field_; }
+  std::uint64_t rows() const { return rows_; }
+
+  Row row(std::uint64_t number) const {
+    if (number >= rows_)
+      throw Error("row " + std::to_string(number) + " of " + std::to_string(rows_));
+    auto behind = std::upper_bound(
+        parts_.begin(), parts_.end(), number,
+        [](std::uint64_t wanted, const Part& part) { return wanted < part.first; });
+    const Part& part = *(behind - 1);
+    std::uint64_t place = number - part.first, start = place, stop = place + 1;
+    const Array& values = part.values[0];
+    if (!part.offsets.empty()) {
+      std::uint64_t bounds[2];
+      std::memcpy(bounds, part.offsets[0].data() + 8 * place, 16);
+      start = bounds[0];
+      stop = bounds[1];
+      if (start > stop || stop > values.items())
+        throw Error("offsets of row " + std::to_string(number) + " are damaged");
+    }
+    bool null = !part.valid.empty() && part.valid[0].data()[place] == 0;
+    const std::uint64_t bytes = values.item_bytes();
+    return {values.data() + start * bytes, (stop - start) * bytes, null};
+  }
+
+ private:
+  struct Part {
+    std::uint64_t first;  // row of the slab
+    std::vector<Array> values, offsets, valid;  // one array, or none
+  };
+  Field field_;
+  std::vector<Part> parts_;
+  std::uint64_t rows_ = 0;
+};
+
+class Slab {
+ public:
+  explicit Slab(const std::string& path) : path_(path) {
+    File file(path + "/manifest.json");
+    if (file.size() > kMaxManifest) throw Error("manifest.json: too large");
+    manifest_ = parse_manifest(file.read());
+  }
+
+  std::uint64_t rows() const { return manifest_.rows; }
+  const std::vector<Field>& fields() const { return manifest_.fields; }
+
+  Column column(const std::string& name) const {
+    for (std::size_t i = 0; i < manifest_.fields.size(); ++i)
+      if (manifest_.fields[i].name == name) return Column(path_, manifest_, i);
+    throw Error("no field " + name);
+  }
+
+ private:
+  std::string path_;
+  Manifest manifest_;
+};
+
+}  // namespace slab
+
+#ifndef READ_SLAB_NO_MAIN
+
+#include <cstdio>
+#include <cstdlib>
+
+static void print_row(const slab::Row& row) {
+  if (row.null) {
+    std::puts("null");
+    return;
+  }
+  static const char kDigits[] = "0123456789abcdef";
+  std::string line;
+  for (std::uint64_t i = 0; i < row.size; ++i) {
+    line += kDigits[row.data[i] >> 4];
+    line += kDigits[row.data[i] & 15];
+  }
+  std::puts(line.c_str());
+}
+
+int main(int count, char** words) {
+  if (count < 2 || count > 4) {
+    std::fprintf(stderr, "usage: %s SLAB [FIELD [ROW]]\n", words[0]);
+    return 2;
+  }
+  try {
+    slab::Slab opened(words[1]);
+    if (count == 2) {
+      std::printf("%llu rows\n", static_cast<unsigned long long>(opened.rows()));
+      for (const slab::Field& field : opened.fields())
+        std::printf("%s: %s %s\n", field.name.c_str(), field.kind.c_str(), field.dtype.c_str());
+      return 0;
+    }
+    slab::Column column = opened.column(words[2]);
+    if (count == 4) {
+      print_row(column.row(std::strtoull(words[3], nullptr, 10)));
+      return 0;
+    }
+    for (std::uint64_t number = 0; number < column.rows(); ++number) print_row(column.row(number));
+  } catch (const slab::Error& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
+
+#endif  // READ_SLAB_NO_MAIN
+#endif  // READ_SLAB_CPP

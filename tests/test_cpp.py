@@ -1,0 +1,138 @@
+"""A reader in C++ that follows FORMAT.md alone: `examples/read_slab.cpp`."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.slabs import Column, array_path, poke, ragged, write_slab
+
+from fieldslab.schemas.manifest import MANIFEST
+
+ROOT = Path(__file__).parents[1]
+ROWS = 41
+SHARDS = (3, 1, 20, 17)
+
+WORDS = [f"größe {row} 🦀" * (row % 4) for row in range(ROWS)]
+BOXES = np.random.default_rng(0).random((ROWS, 2, 3)).astype("f4")
+TOKENS = [np.arange(row, row + row % 6, dtype=np.int32) for row in range(ROWS)]
+VALID = (np.arange(ROWS) < 3) | (np.arange(ROWS) % 5 != 2)  # the first shard has no nulls
+
+WANTED = {
+    "box": [row.tobytes() for row in BOXES],
+    "tokens": [row.tobytes() for row in TOKENS],
+    'say "größe" \\ 🦀': [word.encode() for word in WORDS],
+    "score": [np.int64(row).tobytes() if VALID[row] else None for row in range(ROWS)],
+    "remark": [WORDS[row].encode() if VALID[row] else None for row in range(ROWS)],
+}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reader, compiled with warnings as errors."""
+    program = tmp_path_factory.mktemp("cpp") / "read_slab"
+    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+    source = ROOT / "examples" / "read_slab.cpp"
+    subprocess.run(["g++", *flags, str(source), "-o", str(program)], check=True)
+    return program
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A slab in several shards."""
+    words: list[str] = list(WORDS)
+    columns = {
+        "box": BOXES,
+        "tokens": ragged(TOKENS, "int32"),
+        'say "größe" \\ 🦀': words,
+        "score": Column(np.arange(ROWS) * VALID, "fixed", "int64", valid=VALID),
+        "remark": Column(
+            [word * int(ok) for word, ok in zip(words, VALID, strict=True)], "text", valid=VALID
+        ),
+    }
+    return write_slab(tmp_path / "a.slab", columns, SHARDS)
+
+
+def run(program: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """What the program does with these arguments."""
+    command = [str(program), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_every_row_has_the_bytes_that_were_written(program: Path, path: Path) -> None:
+    """Fixed, ragged, text and nullable fields come out byte for byte, over several shards."""
+    for name, rows in WANTED.items():
+        done = run(program, path, name)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == ["null" if row is None else row.hex() for row in rows]
+
+
+def test_one_row_is_printed_alone(program: Path, path: Path) -> None:
+    """With a row number, that row is printed; one that is not there is an error."""
+    assert run(program, path, "tokens", 40).stdout.strip() == TOKENS[40].tobytes().hex()
+    assert run(program, path, "tokens", ROWS).returncode == 1
+
+
+def test_fields_are_listed(program: Path, path: Path) -> None:
+    """Without a field, the program lists names, kinds and dtypes; names may be any UTF-8."""
+    lines = run(program, path).stdout.splitlines()
+    assert lines[0] == f"{ROWS} rows"
+    assert lines[3] == 'say "größe" \\ 🦀: text uint8'
+
+
+def test_a_file_of_another_size_is_refused(program: Path, path: Path) -> None:
+    """A file that is cut short or too long is an error with both sizes, not a wild read."""
+    file = array_path(path, "box", shard=2)
+    file.write_bytes(file.read_bytes()[:-1])
+    done = run(program, path, "box")
+    assert done.returncode == 1
+    assert f"has {4096 + 20 * 24 - 1} bytes, not {4096 + 20 * 24}" in done.stderr
+
+
+def test_another_header_is_refused(program: Path, path: Path) -> None:
+    """A file whose header is that of other data is refused."""
+    poke(array_path(path, "box"), b"X", at=-4096)
+    assert "header" in run(program, path, "box").stderr
+
+
+def test_damaged_offsets_are_refused(program: Path, path: Path) -> None:
+    """Offsets that leave the array, or fall, are an error that names the row."""
+    poke(array_path(path, "tokens", "offsets", shard=2), np.array([2**40], "<u8"), at=8 * 5)
+    done = run(program, path, "tokens")
+    assert done.returncode == 1
+    assert "offsets of row 8 are damaged" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"version": 1', '"version": 2', "unsupported version 2"),
+        ('"rows": 41', '"rows": 41, "rows": 41', "a key comes twice"),
+        ('"stem": "00-box"', '"stem": "../box"', "no file can have the stem"),
+        ('"kind": "ragged"', '"kind": "sparse"', "unknown kind sparse"),
+        ('"made":', '"secret": 1, "made":', "unknown member `secret`"),
+        ('"rows": 41', '"rows": -1', "a count"),
+        ('"shape": [2, 3]', '"shape": [281474976710656,281474976710656]', "too large"),
+        ('"made":', '"made": ' + "[" * 100_000, "nested too deeply"),
+        ("}", "", "not valid JSON"),
+    ],
+)
+def test_a_wrong_manifest_is_refused(
+    program: Path, path: Path, old: str, new: str, message: str
+) -> None:
+    """What the reader does not know or cannot be is refused by name; it never crashes."""
+    file = path / MANIFEST
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1) if old != "}" else text[: text.rindex("}")])
+    done = run(program, path, "box")
+    assert done.returncode == 1
+    assert message in done.stderr
+
+
+def test_links_are_not_followed(program: Path, path: Path) -> None:
+    """An array that is a link is refused."""
+    file = array_path(path, "box")
+    file.rename(path / "elsewhere.npy")
+    file.symlink_to(path / "elsewhere.npy")
+    assert run(program, path, "box").returncode == 1
