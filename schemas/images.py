@@ -95,7 +95,6 @@ def _webp_size(data: memoryview) -> tuple[int, int]:
         (bits,) = struct.unpack_from("<I", data, 21)
         return (bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1
     if chunk == b"VP8X":
-        width = int.from_bytes(data[24:27], "little") + 1
-        height = int.from_bytes(data[27:30], "little") + 1
-        return height, width
+        low, high, low2, high2 = struct.unpack_from("<HBHB", data, 24)
+        return (high2 << 16 | low2) + 1, (high << 16 | low) + 1
     raise IndexError("unknown WebP chunk")
