@@ -1,0 +1,105 @@
+"""The error tree: its drawing, its exit codes, and what the messages say."""
+
+import inspect
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from fieldslab.schemas import errors
+from fieldslab.schemas.errors import (
+    DamagedArray,
+    FieldslabError,
+    NotASlab,
+    RowOutOfRange,
+    UnknownField,
+)
+
+CLASSES = [
+    cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, FieldslabError)
+]
+LINE = re.compile(r"    (?P<tree>[│├└─ ]*)(?P<name>[A-Z]\w+)(?: +(?P<code>\d)\b)?")
+
+
+def drawn() -> dict[str, tuple[str | None, int]]:
+    """Parent and exit code of every class in the drawing of the module's docstring."""
+    found: dict[str, tuple[str | None, int]] = {}
+    above: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        if match := LINE.match(line):
+            depth, name = len(match["tree"]) // 4, match["name"]
+            parent = above[depth - 1] if depth else None
+            inherited = found[parent][1] if parent else FieldslabError.exit_code
+            found[name] = parent, int(match["code"] or inherited)
+            above[depth:] = [name]
+    return found
+
+
+def test_drawing_shows_every_class() -> None:
+    """The tree in the docstring has the classes, parents and exit codes of the code."""
+    real = {
+        cls.__name__: (cls.__bases__[0].__name__ if cls is not FieldslabError else None,
+                       cls.exit_code)
+        for cls in CLASSES
+    }  # fmt: skip
+    assert drawn() == real
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_errors_survive_pickling(cls: type[FieldslabError]) -> None:
+    """An error comes out of a worker process as it went in."""
+    error = cls(
+        "is wrong", file=Path("a.npy"), field="x", row=3, offset=4096, expected=1, found="two",
+        hint="Do this.",
+    )  # fmt: skip
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is cls
+    assert (str(copy), copy.as_dict(), copy.hint) == (str(error), error.as_dict(), error.hint)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_class_says_what_it_stands_for(cls: type[FieldslabError]) -> None:
+    """Each class has a docstring of its own."""
+    assert cls.__dict__["__doc__"].endswith(".") or "\n" in cls.__dict__["__doc__"]
+
+
+def test_message_names_place_and_remedy() -> None:
+    """A message is: file, problem, details in a fixed order, what to do."""
+    error = DamagedArray(
+        "wrong size", file=Path("s/00-x.values.npy"), found="12 bytes", expected="16 bytes",
+        field="x", hint="Pack again.",
+    )  # fmt: skip
+    assert str(error) == (
+        "s/00-x.values.npy: wrong size (field x, expected '16 bytes', found '12 bytes'). "
+        "Pack again."
+    )
+
+
+def test_message_without_details() -> None:
+    """What is not known is not mentioned."""
+    assert str(FieldslabError("is wrong")) == "is wrong"
+    assert str(FieldslabError("is wrong", row=0, field=None)) == "is wrong (row 0)"
+
+
+def test_key_error_keeps_its_message() -> None:
+    """UnknownField is a KeyError, yet its message is not shown in quotation marks."""
+    error = UnknownField("no such field", field="x")
+    assert isinstance(error, KeyError)
+    assert str(error) == "no such field (field x)"
+    assert isinstance(RowOutOfRange("no such row"), IndexError)
+
+
+def test_as_dict_is_ready_for_json() -> None:
+    """`as_dict` holds nothing but JSON values, and the name of the class."""
+    found = NotASlab("is missing", file=Path("a"), row=2, expected=(1, 2)).as_dict()
+    assert found == {
+        "error": "NotASlab", "problem": "is missing", "file": "a", "row": 2,
+        "expected": "(1, 2)", "hint": None,
+    }  # fmt: skip
+
+
+def test_unknown_context_is_a_programming_error() -> None:
+    """A misspelt detail is a TypeError at once, not a detail that nobody sees."""
+    with pytest.raises(TypeError, match="colour"):
+        FieldslabError("is wrong", colour="red")

@@ -1,0 +1,138 @@
+"""A slab's folder: what is opened, and what every other path is told."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.slabs import flip, write_slab
+
+from fieldslab.schemas import layout
+from fieldslab.schemas.errors import (
+    DamagedArray,
+    DamagedManifest,
+    FieldslabError,
+    IncompleteSlab,
+    NotASlab,
+    UnsupportedVersion,
+)
+from fieldslab.schemas.folder import JOURNAL, load_digests, load_manifest, partial_path
+from fieldslab.schemas.manifest import MANIFEST
+
+
+@pytest.fixture
+def slab(tmp_path: Path) -> Path:
+    """A small slab."""
+    return write_slab(tmp_path / "x.slab", {"x": np.arange(5), "s": ["a", "", "bc", "d", "e"]})
+
+
+def refuse(path: Path, cls: type[FieldslabError], words: str) -> None:
+    """Check that loading fails with exactly this class, and a message that says what to do."""
+    with pytest.raises(cls) as caught:
+        load_manifest(path)
+    assert type(caught.value) is cls
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_slab_is_loaded_from_any_spelling_of_its_path(
+    slab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Absolute, relative, with a slash, through a link to the slab, and as `.`: all the same."""
+    manifest = load_manifest(slab)
+    assert manifest.rows == 5
+    (slab.parent / "link").symlink_to("x.slab")
+    monkeypatch.chdir(slab)
+    for path in (str(slab), f"{slab}/", ".", "../x.slab", "../link"):
+        assert load_manifest(path) == manifest
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    """A path that does not exist: check it, or pack first."""
+    refuse(tmp_path / "no.slab", NotASlab, "does not exist. Check the path, or pack the slab first")
+    refuse(tmp_path / "no" / "no.slab", NotASlab, "does not exist")
+
+
+def test_some_other_directory(tmp_path: Path) -> None:
+    """A directory of something else: give the one that was packed."""
+    refuse(tmp_path, NotASlab, "Give the directory that `fieldslab pack -o` wrote")
+
+
+def test_a_file(slab: Path) -> None:
+    """A file, even one out of a slab, is no slab."""
+    refuse(slab / "shard-00000" / "00-x.values.npy", NotASlab, "is a file, not a slab directory")
+
+
+def test_packing_was_cut_off(tmp_path: Path) -> None:
+    """Where a packer left a partial slab, the message says how to go on."""
+    partial_path(tmp_path / "x.slab").mkdir()
+    words = "packing was cut off. Run the same `fieldslab pack` command again"
+    refuse(tmp_path / "x.slab", IncompleteSlab, words)
+
+
+@pytest.mark.parametrize("left", [JOURNAL, "shard-00000/00-x.values.npy"])
+def test_half_a_slab(left: str, tmp_path: Path) -> None:
+    """A directory with parts of a slab but no manifest was not finished, or not copied whole."""
+    path = tmp_path / "x.slab" / left
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"")
+    words = "Run the `fieldslab pack` command again, or copy the directory again"
+    refuse(tmp_path / "x.slab", IncompleteSlab, words)
+
+
+def test_newer_version(slab: Path) -> None:
+    """A slab of a later format: upgrade."""
+    path = slab / MANIFEST
+    path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
+    with pytest.raises(UnsupportedVersion, match=r"expected 1, found 2.*Upgrade fieldslab"):
+        load_manifest(slab)
+
+
+def test_unreadable(slab: Path) -> None:
+    """A manifest that cannot be opened is told apart from one that is not there."""
+    (slab / MANIFEST).unlink()
+    name = "n" * 300
+    refuse(slab / name, NotASlab, "cannot be read: File name too long")
+
+
+def test_manifest_must_be_a_regular_file(slab: Path) -> None:
+    """A manifest that is a link, a pipe, a directory or empty is refused, without waiting."""
+    path = slab / MANIFEST
+    path.rename(slab / "moved")
+    descriptors = len(os.listdir("/dev/fd"))
+    path.symlink_to("moved")
+    refuse(slab, DamagedManifest, "links are not followed")
+    path.unlink()
+    os.mkfifo(path)
+    refuse(slab, DamagedManifest, "not a regular file")
+    path.unlink()
+    path.mkdir()
+    refuse(slab, DamagedManifest, "not a regular file")
+    path.rmdir()
+    path.write_bytes(b"")
+    refuse(slab, DamagedManifest, "not strict JSON")
+    assert len(os.listdir("/dev/fd")) == descriptors
+
+
+def load_table(slab: Path) -> np.ndarray:
+    """The digest table of the first shard, checked."""
+    manifest = load_manifest(slab)
+    files = layout.shard_files(manifest, 0)
+    return load_digests(slab / layout.shard_name(0), files, manifest.shards[0].root)
+
+
+def test_digest_table(slab: Path) -> None:
+    """The table has a digest for every block, and is what the manifest's root says."""
+    assert load_table(slab).shape == (3,)
+    flip(slab / "shard-00000" / layout.DIGESTS, at=9)
+    with pytest.raises(DamagedArray, match="digest table is damaged"):
+        load_table(slab)
+
+
+def test_folders_that_are_links(slab: Path) -> None:
+    """A shard folder that is a link is not followed."""
+    shutil.move(slab / "shard-00000", slab.parent / "elsewhere")
+    (slab / "shard-00000").symlink_to("../elsewhere")
+    with pytest.raises(DamagedArray, match="links are not followed"):
+        load_table(slab)
