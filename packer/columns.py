@@ -199,7 +199,7 @@ def _shape_hint(plan: FieldPlan, column: str) -> str | None:
     if plan.form not in ("dense", "list") or not field.shape or plan.cast is not None:
         return None
     hint = f"--cast '{column}=json' packs lists of any nesting."
-    if plan.form == "dense" and field.logical is None:
+    if plan.form == "dense" and field.logical is None and 0 not in field.shape:
         shape = ",".join(["*", *map(str, field.shape[1:])])
         return f"--tensor '{column}={field.dtype}[{shape}]' lets the first length differ, " + hint
     return hint

@@ -19,7 +19,8 @@ class FieldPlan:
 
     `paths` lead to its source columns: the index of a top-level column, then of struct children;
     a stack has many, all others one. `nulls` is 'mask', 'error' or a value, which `filler` holds
-    as it is stored. `why` is for people; `bytes` an estimate, None if unknown.
+    as it is stored; `compress` is a level of zstd. `why` is for people; `bytes` an estimate, None
+    if unknown.
     """
 
     field: Field
@@ -32,6 +33,7 @@ class FieldPlan:
     tensor: Tensor | None = None
     shape_path: tuple[int, ...] | None = None
     permutation: tuple[int, ...] = ()
+    compress: int | None = None
     why: str = ""
     bytes: int | None = None
 

@@ -22,6 +22,9 @@ CASTS = {name: dtype for name, dtype in DTYPES.items() if not dtype.startswith("
 CASTS |= {name: name for name in ("text", "binary", "json", "categorical")}
 """Spelling -> what `--cast` makes of a column."""
 
+DEFAULT_LEVEL, MAX_LEVEL = 3, 22
+"""Levels of zstd."""
+
 _MAX_DIMENSIONS = 30
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _TENSOR = re.compile(r"(?P<order>[<>]?)(?P<dtype>\w+)\s*\[(?P<shape>[\d\s,*]*)\]")
@@ -53,6 +56,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     image: tuple[str, ...] = ()
     stack: dict[str, str] = {}
     nulls: dict[str, str] = {}
+    compress: dict[str, int] = {}
     rows: tuple[int, int | None] | None = None
     shard_size: int = 2**30
 
@@ -67,6 +71,7 @@ def parse_options(
     image: str | Iterable[str] = (),
     stack: Mapping[str, str] | Iterable[str] = (),
     nulls: Mapping[str, Any] | Iterable[str] = (),
+    compress: Mapping[str, Any] | Iterable[str] = (),
     rows: str | tuple[int, int | None] | None = None,
     limit: int | None = None,
     shard_size: str | int = "1G",
@@ -91,9 +96,26 @@ def parse_options(
         image=_items(image),
         stack=_pairs("stack", stack),
         nulls=_pairs("nulls", nulls, empty=True),
+        compress=_levels(compress),
         rows=_rows(rows, limit),
         shard_size=size,
     )
+
+
+def _levels(given: Mapping[str, Any] | Iterable[str]) -> dict[str, int]:
+    """`col` or `col=LEVEL` of zstd."""
+    if not isinstance(given, Mapping):
+        given = [given] if isinstance(given, str) else given
+        given = [item if "=" in item else f"{item}={DEFAULT_LEVEL}" for item in given]
+    levels = {}
+    for column, text in _pairs("compress", given).items():
+        if not re.fullmatch(r"[0-9]{1,2}", text) or not 1 <= int(text) <= MAX_LEVEL:
+            raise UsageError(
+                "--compress: not a level of zstd", field=column, found=text,
+                expected=f"1..{MAX_LEVEL}",
+            )  # fmt: skip
+        levels[column] = int(text)
+    return levels
 
 
 def parse_size(option: str, text: str | int) -> int:

@@ -20,7 +20,7 @@ from fieldslab.packer.shapes import list_sizes
 from fieldslab.packer.source import Source, Span, cut_rows, matching
 from fieldslab.packer.tensors import infer_tensor
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
-from fieldslab.schemas.fields import Field, stem
+from fieldslab.schemas.fields import Compression, Field, stem
 from fieldslab.schemas.manifest import VERSION
 
 MAX_SHARDS = 1024
@@ -93,6 +93,7 @@ def make_plan(source: Source, options: Options) -> Plan:
             plans.append(_plan_leaf(leaf, source, sample, by_name))
         elif leaf is stacks[stack][0]:
             plans.append(_plan_stack(stack, stacks[stack], source))
+    plans = _compressed(plans, options)
     plans = [_numbered(index, plan, options) for index, plan in enumerate(plans)]
     names = [plan.field.name for plan in plans]
     if len(set(names)) < len(names):
@@ -200,6 +201,31 @@ def _plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
         why=f"--stack of {len(leaves)} columns, {leaves[0].name} to {leaves[-1].name}",
         bytes=None if None in sizes else sum(size or 0 for size in sizes),
     )  # fmt: skip
+
+
+def _compressed(plans: list[FieldPlan], options: Options) -> list[FieldPlan]:
+    """The plans with `--compress` entered; its keys are columns, stacks, or patterns of both."""
+    names = [plan.field.name for plan in plans]
+    levels: dict[str, int] = {}
+    for pattern, level in options.compress.items():
+        hits = matching(pattern, names)
+        if not hits:
+            raise unknown_field("--compress", pattern, names)
+        levels |= dict.fromkeys(hits, level)
+    return [_compress(plan, levels.get(plan.field.name)) for plan in plans]
+
+
+def _compress(plan: FieldPlan, level: int | None) -> FieldPlan:
+    if level is None:
+        return plan
+    if plan.field.kind in ("image", "categorical"):
+        raise UsageError(
+            f"--compress: a field of kind {plan.field.kind} is small already",
+            field=plan.field.name,
+        )
+    compression = Compression(codec="zstd", decoded=0)
+    field = msgspec.structs.replace(plan.field, compression=compression)
+    return replace(plan, field=field, compress=level)
 
 
 def _numbered(index: int, plan: FieldPlan, options: Options) -> FieldPlan:

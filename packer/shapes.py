@@ -67,9 +67,9 @@ def sampled_sizes(sizes: Sizes, samples: Iterable[pa.Array]) -> tuple[Sizes | No
         if len(known) > 1 and axis:
             return None, ""
         found.append(size if size is not None else (known.pop() if len(known) == 1 else None))
-    if not shapes:
-        return (sizes[0], *(length or 0 for length in found[1:])), "no rows to tell the shape from"
     inner = tuple(length or 0 for length in found[1:])
+    if None in found[1:]:
+        return (sizes[0], *inner), "no rows to tell the shape from"
     if found[0] is None:
         text = ", ".join(map(str, ("*", *inner)))
         return (None, *inner), f"{len(shapes)} sampled rows have the shape [{text}]"

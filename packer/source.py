@@ -121,27 +121,28 @@ def _load(name: str) -> Any:
 
 SAMPLE_ROWS = 16
 SAMPLE_BYTES = 2**20
-"""Rows that `sample` reads from a unit: so many, fewer where they are large, at least one."""
+"""`sample` reads so many rows from each place, fewer where they are large, but one at least."""
 
 
 def sample_units(source: Source, columns: list[int]) -> list[pa.RecordBatch]:
-    """`Source.sample` for a source that can be read again: from three of its units."""
+    """`Source.sample` for a source that can be read again."""
     count = len(source.units)
-    chosen = sorted({0, count // 2, count - 1}) if count else []
-    return [
-        batch for index in chosen for batch in _first_rows(source, source.units[index], columns)
-    ]
+    starts = sorted({0, count // 2, count - 1}) if count else []
+    return [batch for at in starts for batch in _first_rows(source, source.units[at:], columns)]
 
 
-def _first_rows(source: Source, unit: Unit, columns: list[int]) -> Iterator[pa.RecordBatch]:
+def _first_rows(
+    source: Source, units: Sequence[Unit], columns: list[int]
+) -> Iterator[pa.RecordBatch]:
     rows = size = 0
-    for batch in source.read(unit, columns, SAMPLE_BYTES):
-        taken = batch.slice(0, SAMPLE_ROWS - rows)
-        yield taken
-        rows += taken.num_rows
-        size += taken.nbytes
-        if rows >= SAMPLE_ROWS or size >= SAMPLE_BYTES:
-            return
+    for unit in units:
+        for batch in source.read(unit, columns, SAMPLE_BYTES):
+            taken = batch.slice(0, SAMPLE_ROWS - rows)
+            yield taken
+            rows += taken.num_rows
+            size += taken.nbytes
+            if rows >= SAMPLE_ROWS or size >= SAMPLE_BYTES:
+                return
 
 
 def unique_names(names: Iterable[str]) -> list[str]:

@@ -1,6 +1,5 @@
 """Arrow in memory: whatever has `__arrow_c_stream__`, and iterables of record batches."""
 
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.dense import decoded_bytes
-from fieldslab.packer.source import SAMPLE_ROWS, Unit, unique_names
+from fieldslab.packer.source import SAMPLE_BYTES, SAMPLE_ROWS, Unit, unique_names
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
 
 MOST_ROWS = 65_536
@@ -33,7 +32,6 @@ class ArrowSource:
         self.units: Sequence[Unit] = [Unit("the stream", None, None, None)]
         self.attributes: dict[str, Any] = {}
         self._head: list[pa.RecordBatch] = []
-        self._id = uuid.uuid4().hex
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
@@ -50,13 +48,16 @@ class ArrowSource:
                 yield chosen.slice(start, rows)
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
-        """The first rows of the first batch that has some; it stays to be read."""
-        while not self._head or not self._head[-1].num_rows:
+        """The first rows; the batches that they come from stay to be read."""
+        rows = size = 0
+        while columns and rows < 3 * SAMPLE_ROWS and size < SAMPLE_BYTES:
             batch = self._next()
             if batch is None:
-                return []
+                break
             self._head.append(batch)
-        return [self._head[-1].select(columns).slice(0, 3 * SAMPLE_ROWS)]
+            rows += batch.num_rows
+            size += batch.nbytes
+        return [batch.select(columns).slice(0, 3 * SAMPLE_ROWS) for batch in self._head]
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
         """Unknown before the stream is read."""
@@ -70,13 +71,13 @@ class ArrowSource:
         """Batches are checked one by one as they come."""
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """An identity of its own: a stream cannot be read again, nor a pack of it be resumed."""
-        return [{"stream": self._id}]
+        """A stream has none: it cannot be read again."""
+        return []
 
     def _next(self) -> pa.RecordBatch | None:
         try:
             batch = next(self._batches, None)
-            if isinstance(batch, pa.RecordBatch):
+            if isinstance(batch, pa.RecordBatch) and batch.num_rows:
                 batch.validate(full=True)
         except (pa.ArrowException, OSError) as error:
             text = " ".join(str(error).split()).rstrip(".")
