@@ -25,21 +25,23 @@ _work: ShardWork
 _progress: Any
 
 
-def serial(
-    work: ShardWork, jobs: list[Job], progress: Progress
-) -> Generator[ShardRecord, None, None]:
-    """Write one shard after the other."""
-    for task, folder in jobs:
-        yield work.write(task, folder, progress)
-
-
-def processes(
+def run_jobs(
     work: ShardWork, jobs: list[Job], progress: Progress, count: int
 ) -> Generator[ShardRecord, None, None]:
-    """Write shards in `count` processes; records come as they are finished.
+    """Write shards in `count` processes, or in this one; records come as they are finished.
 
     Raises what a shard raises, and SourceUnreadable where a worker dies.
     """
+    if count > 1:
+        yield from _in_processes(work, jobs, progress, count)
+    else:
+        for task, folder in jobs:
+            yield work.write(task, folder, progress)
+
+
+def _in_processes(
+    work: ShardWork, jobs: list[Job], progress: Progress, count: int
+) -> Generator[ShardRecord, None, None]:
     context = multiprocessing.get_context("spawn")
     told = context.SimpleQueue()
     listener = threading.Thread(target=_listen, args=(told, progress), daemon=True)

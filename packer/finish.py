@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from fieldslab.packer.categories import Categories, CategoryIndex
+from fieldslab.packer.categories import CategoryIndex
 from fieldslab.packer.commit import Staging, writing
 from fieldslab.packer.dense import bytes_of, lengths_of
 from fieldslab.packer.plan import Plan
+from fieldslab.packer.prepare import Prepared
 from fieldslab.packer.writers import ShardRecord, write_digests
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
@@ -22,6 +23,7 @@ from fieldslab.schemas.fields import (
     MAX_INLINE_BYTES,
     MAX_INLINE_CATEGORIES,
     CategoryTable,
+    Compression,
     Field,
     Role,
 )
@@ -34,9 +36,9 @@ MAX_SOURCES = 1000
 
 
 def finish(
-    plan: Plan, records: list[ShardRecord], categories: Categories, staging: Staging
+    plan: Plan, records: list[ShardRecord], prepared: Prepared, staging: Staging
 ) -> Manifest:
-    """Write the category tables and draw up the manifest from the shards' records."""
+    """Write what shards share and draw up the manifest from the shards' records."""
     nullable = [any(record.nulls[at] for record in records) for at in range(len(plan.fields))]
     room = MAX_ALL_INLINE_BYTES
     fields = []
@@ -47,8 +49,13 @@ def finish(
             codec = codecs.pop() if len(codecs) == 1 and "" not in codecs else "mixed"
             field = msgspec.structs.replace(field, codec=codec)
         if field.kind == "categorical":
-            field = _with_categories(field, categories[field.name], room)
+            field = _with_categories(field, prepared.categories[field.name], room)
             room -= sum(len(name.encode()) for name in field.categories or ())
+        if field.compression is not None:
+            dictionary = len(prepared.compressors[field.name].dictionary)
+            decoded = sum(record.decoded[field.name] for record in records)
+            compression = Compression(codec="zstd", decoded=decoded, dictionary=dictionary)
+            field = msgspec.structs.replace(field, compression=compression)
         fields.append(field)
     shards = tuple(
         Shard(
@@ -73,7 +80,7 @@ def finish(
         rows=sum(record.rows for record in records),
         fields=tuple(fields),
         shards=shards,
-        tables=_write_tables(fields, categories, staging),
+        tables=_write_tables(fields, prepared, staging),
         attributes=plan.source.attributes,
     )
 
@@ -109,19 +116,24 @@ def _with_categories(field: Field, index: CategoryIndex, room: int) -> Field:
     return msgspec.structs.replace(field, table=CategoryTable(len(index.values), size))
 
 
-def _write_tables(fields: list[Field], categories: Categories, staging: Staging) -> str | None:
+def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> str | None:
     """Write the folder `tables`, where a field needs it; returns its root."""
-    stored = [field for field in fields if field.table is not None]
+    stored = [field for field in fields if field.has_tables]
     if not stored:
         return None
     folder = staging.begin(layout.TABLES)
     digests = []
     with writing(folder):
         for field in stored:
-            values = categories[field.name].values
-            ends = np.cumsum(lengths_of(values), dtype="<u8")
-            digests.append(_write(folder, field, "categories.values", bytes_of(values)))
-            digests.append(_write(folder, field, "categories.offsets", np.insert(ends, 0, 0)))
+            if field.table is not None:
+                values = prepared.categories[field.name].values
+                ends = np.cumsum(lengths_of(values), dtype="<u8")
+                digests.append(_write(folder, field, "categories.values", bytes_of(values)))
+                digests.append(_write(folder, field, "categories.offsets", np.insert(ends, 0, 0)))
+            else:
+                dictionary = prepared.compressors[field.name].dictionary
+                items = np.frombuffer(dictionary, np.uint8)
+                digests.append(_write(folder, field, "dictionary", items))
         total = write_digests(folder, digests)
     staging.finish(layout.TABLES)
     return total

@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from fieldslab.packer.ahead import read_ahead
-from fieldslab.packer.categories import Categories
 from fieldslab.packer.commit import Staging, check_output
-from fieldslab.packer.engines import processes, serial
+from fieldslab.packer.engines import run_jobs
 from fieldslab.packer.finish import finish
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import Plan, ShardTask, make_plan
+from fieldslab.packer.prepare import Prepared, prepare
 from fieldslab.packer.shards import (
     Progress,
     ShardWork,
     batches,
-    find_categories,
     quiet,
     stream_shards,
 )
@@ -67,8 +66,8 @@ def pack(
     progress
         Called after every batch.
     options
-        `fields`, `exclude`, `rename`, `cast`, `tensor`, `image`, `stack`, `nulls`, `rows`,
-        `limit`, `shard_size`, spelled as on the command line: see
+        `fields`, `exclude`, `rename`, `cast`, `tensor`, `image`, `stack`, `nulls`, `compress`,
+        `rows`, `limit`, `shard_size`, spelled as on the command line: see
         `fieldslab.packer.options.parse_options`.
 
     Raises
@@ -93,19 +92,19 @@ def pack_plan(
     resumable = plan.source.rereadable
     with Staging(out, plan.fingerprint(), force=force, resumable=resumable) as staging:
         reused = len(staging.finished)
-        categories = find_categories(plan)
-        records = _pack_shards(plan, staging, categories, progress, jobs)
-        manifest = finish(plan, records, categories, staging)
+        prepared = prepare(plan)
+        records = _pack_shards(plan, staging, prepared, progress, jobs)
+        manifest = finish(plan, records, prepared, staging)
         staging.publish(manifest)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     return Packed(out, manifest, size, time.monotonic() - started, reused)
 
 
 def _pack_shards(
-    plan: Plan, staging: Staging, categories: Categories, progress: Progress, jobs: int
+    plan: Plan, staging: Staging, prepared: Prepared, progress: Progress, jobs: int
 ) -> list[ShardRecord]:
     """Write every shard that an earlier run has not finished; records in order."""
-    work = ShardWork(plan, categories)
+    work = ShardWork(plan, prepared)
     for record in staging.finished.values():
         progress(record.rows, record.bytes)
     if plan.rows is None:
@@ -114,9 +113,8 @@ def _pack_shards(
         todo = [task for task in plan.tasks if task.number not in staging.finished]
         places = [(task, staging.begin(layout.shard_name(task.number))) for task in todo]
         count = min(jobs, len(todo))
-        run = serial(work, places, progress) if count < 2 else processes(work, places, progress, count)  # fmt: skip  # noqa: E501
-        with closing(run):
-            for record in run:
+        with closing(run_jobs(work, places, progress, count)) as records:
+            for record in records:
                 staging.finish(layout.shard_name(record.index), record)
     return [staging.finished[number] for number in sorted(staging.finished)]
 

@@ -10,15 +10,12 @@ from typing import Protocol
 import pyarrow as pa
 
 from fieldslab.packer.ahead import read_ahead
-from fieldslab.packer.categories import Categories, CategoryIndex
 from fieldslab.packer.columns import convert
 from fieldslab.packer.commit import writing
 from fieldslab.packer.plan import Plan, ShardTask
+from fieldslab.packer.prepare import BATCH_BYTES, Prepared
 from fieldslab.packer.source import read_span
 from fieldslab.packer.writers import ShardRecord, ShardWriter
-
-BATCH_BYTES = 32 * 1024 * 1024
-"""About so much Arrow data is in flight at a time; two batches are read ahead."""
 
 
 class Progress(Protocol):
@@ -37,7 +34,7 @@ class ShardWork:
     """What it takes to write any shard of a plan, in this process or another."""
 
     plan: Plan
-    categories: Categories
+    prepared: Prepared
 
     def write(self, task: ShardTask, folder: Path, progress: Progress = quiet) -> ShardRecord:
         """Write one shard into an empty folder.
@@ -65,10 +62,11 @@ class ShardWork:
         positions = {column: at for at, column in enumerate(plan.columns)}
         row, size = task.first_row, 0
         with writing(folder):
-            shard = ShardWriter(folder, [one.field for one in plan.fields])
+            fields = [one.field for one in plan.fields]
+            shard = ShardWriter(folder, fields, self.prepared.compressors)
             for batch in stream:
                 for one, writer in zip(plan.fields, shard.writers, strict=True):
-                    index = self.categories.get(one.field.name)
+                    index = self.prepared.categories.get(one.field.name)
                     writer.append(convert(one, batch, positions, row, index))
                 row += batch.num_rows
                 size += batch.nbytes
@@ -92,24 +90,3 @@ def batches(plan: Plan, task: ShardTask) -> Iterator[pa.RecordBatch]:
     """The rows of a shard, or of a whole stream."""
     for span in task.spans:
         yield from read_span(plan.source, span, plan.columns, BATCH_BYTES)
-
-
-def find_categories(plan: Plan) -> Categories:
-    """Categories in order of first appearance, so that codes do not depend on who packs what.
-
-    A source that can be read again is read once for its dictionary columns alone; those of a
-    stream are found as they come.
-    """
-    categorical = [one for one in plan.fields if one.form == "categorical"]
-    categories = {one.field.name: CategoryIndex() for one in categorical}
-    if categorical and plan.source.rereadable:
-        columns = sorted({one.paths[0][0] for one in categorical})
-        positions = {column: at for at, column in enumerate(columns)}
-        for task in plan.tasks:
-            row = task.first_row
-            for span in task.spans:
-                for batch in read_span(plan.source, span, columns, BATCH_BYTES):
-                    for one in categorical:
-                        convert(one, batch, positions, row, categories[one.field.name])
-                    row += batch.num_rows
-    return categories

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from fieldslab.packer.compress import Compressor, Compressors
 from fieldslab.packer.fieldplan import Converted
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
@@ -19,7 +20,8 @@ class ShardRecord(msgspec.Struct, frozen=True):
     """What a finished shard adds to the manifest; one line of the journal.
 
     `nulls` has a count for every field, `codecs` for each image field how many images of each
-    codec it holds ('' where the header could not be read).
+    codec it holds ('' where the header could not be read), `decoded` for each compressed field the
+    bytes of its rows before compression.
     """
 
     index: int
@@ -29,26 +31,30 @@ class ShardRecord(msgspec.Struct, frozen=True):
     root: str
     codecs: dict[str, dict[str, int]]
     bytes: int
+    decoded: dict[str, int] = {}
 
 
 class FieldWriter:
     """Appends rows of one field to its arrays."""
 
-    def __init__(self, folder: Path, field: Field) -> None:
+    def __init__(self, folder: Path, field: Field, compressor: Compressor | None = None) -> None:
         """Create the arrays of `field` in `folder`; `valid` only when the first null comes."""
         self.field = field
-        self.rows = self.elements = self.nulls = 0
+        self.rows = self.elements = self.nulls = self.decoded = 0
+        self._compressor = compressor
         self.codecs: Counter[str] = Counter()
         self._folder = folder
         self._specs = {spec.role: spec for spec in field.arrays()}
         self._arrays = {role: self._create(spec) for role, spec in self._specs.items()}
-        if field.variable:
+        if field.stored.variable:
             self._arrays["offsets"].append(np.zeros(1, np.uint64))
 
     def append(self, rows: Converted) -> None:
         """Append converted rows."""
         count = len(rows.values) if rows.lengths is None else len(rows.lengths)
         self._append_valid(rows.valid, count)
+        if self._compressor is not None:
+            rows = self._compressed(self._compressor, rows)
         self._arrays["values"].append(rows.values)
         if rows.lengths is not None:
             ends = np.cumsum(rows.lengths, dtype=np.uint64) + np.uint64(self.elements)
@@ -60,8 +66,15 @@ class FieldWriter:
 
     def close(self) -> list[np.ndarray]:
         """Finish the arrays; their digests, array by array in file order."""
-        order: tuple[Role, ...] = ("values", "offsets", "size", "valid")
+        order: tuple[Role, ...] = ("values", "offsets", "lengths", "size", "valid")
         return [self._arrays[role].close()[1] for role in order if role in self._arrays]
+
+    def _compressed(self, compressor: Compressor, rows: Converted) -> Converted:
+        if rows.lengths is not None:
+            self._arrays["lengths"].append(rows.lengths.astype("<u8"))
+        self.decoded += rows.values.nbytes
+        frames = compressor.compress(self.field, rows)
+        return Converted(frames.values, frames.lengths, rows.valid)
 
     def _append_valid(self, valid: np.ndarray | None, count: int) -> None:
         nulls = 0 if valid is None else count - int(np.count_nonzero(valid))
@@ -87,10 +100,10 @@ class FieldWriter:
 class ShardWriter:
     """Writes one shard into an empty folder."""
 
-    def __init__(self, folder: Path, fields: list[Field]) -> None:
+    def __init__(self, folder: Path, fields: list[Field], compressors: Compressors) -> None:
         """Create the arrays of all fields in `folder`, which must exist and be empty."""
         self._folder = folder
-        self.writers = [FieldWriter(folder, field) for field in fields]
+        self.writers = [FieldWriter(folder, field, compressors.get(field.name)) for field in fields]
 
     def close(self, index: int) -> ShardRecord:
         """Finish every array, write the digest table, and say what the shard holds."""
@@ -102,10 +115,11 @@ class ShardWriter:
         return ShardRecord(
             index=index,
             rows=rows.pop(),
-            elements=[writer.elements for writer in self.writers if writer.field.variable],
+            elements=[writer.elements for writer in self.writers if writer.field.stored.variable],
             nulls=[writer.nulls for writer in self.writers],
             root=total,
             codecs={w.field.name: dict(w.codecs) for w in self.writers if w.field.kind == "image"},
+            decoded={w.field.name: w.decoded for w in self.writers if w.field.compression},
             bytes=sum(file.stat().st_size for file in self._folder.iterdir()),
         )
 

@@ -85,7 +85,8 @@ class Column:
         directory = self._storage.directory
         shard, first = directory.find(rows[0])
         other, last = directory.find(rows[-1])
-        if shard != other or (self.field.variable and rows.step != 1):
+        in_pieces = shard != other or (self.field.variable and rows.step != 1)
+        if in_pieces or self._stored.frames is not None:
             return self._gather(rows, range(len(rows)))
         values = self._stored.values
         if not self.field.variable:

@@ -10,11 +10,12 @@ import numpy as np
 
 from fieldslab.reader.array import StoredArray
 from fieldslab.reader.batch import Text, not_utf8
-from fieldslab.reader.categories import load_categories
 from fieldslab.reader.folder import Folder
+from fieldslab.reader.tables import load_categories, load_dictionary
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedArray, DamagedManifest
 from fieldslab.schemas.fields import Field, Role
+from fieldslab.schemas.frames import FrameReader
 
 MOST_ROW_BYTES = 2**40
 """No row or element may be larger, not even in lengths beside a 0."""
@@ -36,6 +37,8 @@ class StoredField:
         Its arrays; None for those that its kind does without.
     elements
         How many elements each shard holds, for kinds of variable length: uint64[shards].
+    frames, lengths
+        Of a compressed field: what decompresses its rows, and the elements of each row.
     """
 
     def __init__(
@@ -51,9 +54,15 @@ class StoredField:
         self.valid = self._array("valid", np.dtype(np.bool_)) if field.nullable else None
         self.size = self._array("size", np.dtype("<u4")) if field.kind == "image" else None
         self.offsets: StoredArray | None = None
-        if field.variable:
+        self.lengths: StoredArray | None = None
+        self.frames: FrameReader | None = None
+        if field.compression is not None:
+            self.frames = FrameReader(field.name, self._dictionary())
+            self.lengths = self._array("lengths", np.dtype("<u8")) if field.variable else None
+        if field.stored.variable:
             self.offsets = self._array("offsets", _OFFSETS)
-            self.values: StoredArray = _Elements(self.offsets, field, self.dtype, folders, verify)
+            dtype = self.dtype if self.frames is None else np.dtype("u1")
+            self.values: StoredArray = _Elements(self.offsets, field, dtype, folders, verify)
         else:
             self.values = self._array("values", self.dtype)
         counts = [0 if array is None else len(array) for array in self.values.arrays]
@@ -69,7 +78,12 @@ class StoredField:
         if self.offsets is not None:
             start, stop = self.span(shard, place)
             self.values.verify_items(shard, start, stop)
-            return self._variable(self.values[shard][start:stop], shard, place)
+            values = self.values[shard][start:stop]
+            if self.frames is not None:
+                values = self._decompressed(self.frames, values, shard, place)
+                if not self.field.variable:
+                    return values[0]
+            return self._variable(values, shard, place)
         self.values.verify_items(shard, place, place + 1)
         value = self.values[shard][place]
         if self.field.kind == "categorical":
@@ -117,6 +131,27 @@ class StoredField:
             return True
         self.valid.verify_items(shard, place, place + 1)
         return bool(self.valid[shard][place])
+
+    def _decompressed(
+        self, frames: FrameReader, frame: np.ndarray, shard: int, place: int
+    ) -> np.ndarray:
+        """The row in one frame: (elements, *shape), or (1, *shape)."""
+        counts = None
+        if self.lengths is not None:
+            self.lengths.verify_items(shard, place, place + 1)
+            counts = self.lengths[shard][place : place + 1]
+        offsets = np.array([0, len(frame)])
+        sizes = frames.sizes(offsets, counts, self.field.item_bytes)
+        out = np.empty(int(sizes[0]), np.uint8)
+        frames.read(frame, offsets, sizes, out)
+        count = 1 if counts is None else int(counts[0])
+        return out.view(self.dtype).reshape(count, *self.field.shape)
+
+    def _dictionary(self) -> bytes | None:
+        """The trained dictionary of a compressed field."""
+        if self._tables is None or not self.field.has_tables:
+            return None
+        return load_dictionary(self.field, self._tables, self._verify)
 
     def _variable(self, values: np.ndarray, shard: int, place: int) -> Any:
         if self.field.kind == "ragged":

@@ -11,6 +11,8 @@ from fieldslab.reader.batch import PACKED, Binary, Ragged, Text, Values
 from fieldslab.reader.buffers import Memory, Pool
 from fieldslab.reader.field import StoredField
 from fieldslab.reader.rows import Directory, out_of_range
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.frames import FrameReader
 
 _ONE = np.ones(1, np.int64)
 _TWO = np.full(1, 2, np.int64)
@@ -62,7 +64,9 @@ def gather(fields: list[StoredField], at: Places, memory: Memory, pool: Pool) ->
     columns = Columns({}, {}, {})
     for stored in fields:
         name = stored.field.name
-        if stored.offsets is None:
+        if stored.frames is not None:
+            columns.values[name] = _decompressed(stored, stored.frames, at, memory, pool)
+        elif stored.offsets is None:
             columns.values[name] = _rows(stored.values, at, memory, name)
         else:
             columns.values[name] = _packed(stored, at, memory, pool)
@@ -75,6 +79,12 @@ def gather(fields: list[StoredField], at: Places, memory: Memory, pool: Pool) ->
 
 def addresses(stored: StoredField, at: Places, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
     """Where rows lie in memory, uint64[n], and their bytes, int64[n]. Raises DamagedArray."""
+    if stored.frames is not None:
+        raise UsageError(
+            "compressed rows have no addresses",
+            field=stored.field.name,
+            hint="Gather them, or pack the field without --compress.",
+        )
     values, item = stored.values, stored.values.item_bytes
     if stored.offsets is None:
         _verify(values, at, _ONE)
@@ -109,6 +119,29 @@ def _packed(stored: StoredField, at: Places, memory: Memory, pool: Pool) -> Ragg
     out = memory.empty((name, array.role), shape, array.dtype)
     _copy(array, Places(at.shards, spans.starts), spans.counts, out)
     return PACKED[stored.field.kind](out, spans.offsets, name)
+
+
+def _decompressed(
+    stored: StoredField, frames: FrameReader, at: Places, memory: Memory, pool: Pool
+) -> Values:
+    """Gather frames, then decompress them all at once."""
+    field = stored.field
+    spans = _spans(stored, at, pool, pool)
+    packed = pool.empty(None, (spans.total,), np.dtype(np.uint8))
+    _copy(stored.values, Places(at.shards, spans.starts), spans.counts, packed)
+    counts = None
+    if stored.lengths is not None:
+        counts = _rows(stored.lengths, at, pool, field.name)
+    sizes = frames.sizes(spans.offsets, counts, field.item_bytes)
+    total = int(sizes.sum()) // max(field.item_bytes, 1) if field.variable else len(at.places)
+    out = memory.empty((field.name, "values"), (total, *field.shape), stored.dtype)
+    frames.read(packed, spans.offsets, sizes, out.reshape(-1).view(np.uint8))
+    if counts is None:
+        return out
+    offsets = memory.empty((field.name, "offsets"), (len(at.places) + 1,), _INT64)
+    offsets[0] = 0
+    np.cumsum(counts, out=offsets[1:], dtype=np.int64)
+    return PACKED[field.kind](out, offsets, field.name)
 
 
 def _spans(stored: StoredField, at: Places, memory: Memory, pool: Pool) -> _Spans:

@@ -12,7 +12,10 @@ DtypeName = Literal[
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float16", "float32", "float64", "complex64", "complex128",
 ]  # fmt: skip
-Role = Literal["values", "offsets", "size", "valid", "categories.values", "categories.offsets"]
+Role = Literal[
+    "values", "offsets", "lengths", "size", "valid", "categories.values", "categories.offsets",
+    "dictionary",
+]  # fmt: skip
 Unit = Literal["D", "s", "ms", "us", "ns"]
 
 MAX_COUNT = 2**48
@@ -63,6 +66,20 @@ class CategoryTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes: Count
 
 
+class Compression(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """How the rows of a field are compressed: each row is a frame of its own.
+
+    `decoded` is the bytes of all rows before compression, `dictionary` the bytes of the trained
+    dictionary that stands in the folder `tables`, 0 where there is none.
+    """
+
+    codec: Literal["zstd"]
+    decoded: Count
+    dictionary: Count = 0
+
+
 class ArraySpec(NamedTuple):
     """One array of a field: `shape` is that of one item; `per` says how many items there are."""
 
@@ -91,12 +108,26 @@ class Field(
     logical: Logical | None = None
     categories: tuple[str, ...] | None = None
     table: CategoryTable | None = None
+    compression: Compression | None = None
     attributes: dict[str, Any] = {}
 
     @property
     def variable(self) -> bool:
         """Whether rows differ in length, so that the field has offsets."""
         return self.kind in VARIABLE_KINDS
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether something of this field stands in the folder `tables`."""
+        compressed = self.compression is not None and self.compression.dictionary > 0
+        return self.table is not None or compressed
+
+    @property
+    def stored(self) -> "Field":
+        """The field as its `values` and `offsets` hold it: a compressed one as binary frames."""
+        if self.compression is None:
+            return self
+        return Field(name=self.name, stem=self.stem, kind="binary", nullable=self.nullable)
 
     @property
     def storage(self) -> np.dtype[Any]:
@@ -128,6 +159,10 @@ class Field(
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """The arrays of this field in every shard, in file order; `valid` comes only with nulls."""
+        if self.compression is not None:
+            values, offsets, *beside = self.stored.arrays()
+            lengths = ArraySpec("lengths", np.dtype("<u8"), (), "row")
+            return (values, offsets, *([lengths] if self.variable else []), *beside)
         if not self.variable:
             specs = [ArraySpec("values", self.storage, self.shape, "row")]
         else:
@@ -155,6 +190,8 @@ class Field(
             return f"kind {self.kind} has no categories"
         if self.categories is not None and len(set(self.categories)) < len(self.categories):
             return "a category comes twice"
+        if self.compression is not None and self.kind in ("image", "categorical"):
+            return f"kind {self.kind} is not compressed"
         if (self.codec is not None) != (self.kind == "image"):
             return "`codec` belongs to images"
         return None if self.logical is None else self.logical.impossible(self.dtype)

@@ -55,7 +55,7 @@ def shard_files(manifest: Manifest, index: int) -> list[ArrayFile]:
     files: list[ArrayFile] = []
     for field in manifest.fields:
         counts = {"row": shard.rows, "row+1": shard.rows + 1}
-        if field.variable:
+        if field.stored.variable:
             counts["element"] = next(elements)
         has_nulls = field.nullable and next(nulls) > 0
         for spec in field.arrays():
@@ -73,6 +73,9 @@ def table_files(manifest: Manifest) -> list[ArrayFile]:
             size, count = field.table.bytes, field.table.count
             _append(files, field, "categories.values", np.dtype("u1"), (size,))
             _append(files, field, "categories.offsets", np.dtype("<u8"), (count + 1,))
+        if field.compression is not None and field.compression.dictionary:
+            shape = (field.compression.dictionary,)
+            _append(files, field, "dictionary", np.dtype("u1"), shape)
     return files
 
 

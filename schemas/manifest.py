@@ -100,9 +100,9 @@ class Manifest(Content, frozen=True, forbid_unknown_fields=True, omit_defaults=T
         self._check_counts()
 
     def _check_counts(self) -> None:
-        variable = sum(field.variable for field in self.fields)
+        variable = sum(field.stored.variable for field in self.fields)
         nullable = sum(field.nullable for field in self.fields)
-        widths = [field.widest_item for field in self.fields]
+        widths = [field.stored.widest_item for field in self.fields]
         for index, shard in enumerate(self.shards):
             if len(shard.elements) != variable or len(shard.nulls) != nullable:
                 raise ValueError(
@@ -112,14 +112,14 @@ class Manifest(Content, frozen=True, forbid_unknown_fields=True, omit_defaults=T
                 raise ValueError(f"more nulls than rows - at `$.shards[{index}].nulls`")
             elements = iter(shard.elements)
             for field, width in zip(self.fields, widths, strict=True):
-                items = next(elements) if field.variable else shard.rows
+                items = next(elements) if field.stored.variable else shard.rows
                 if max(items, 1) * width > MAX_ARRAY_BYTES:
                     raise ValueError(f"{field.stem} is too large - at `$.shards[{index}]`")
         total = sum(shard.rows for shard in self.shards)
         if total != self.rows:
             raise ValueError(f"shards hold {total} rows, `rows` says {self.rows} - at `$.rows`")
-        if (self.tables is None) != all(field.table is None for field in self.fields):
-            raise ValueError("`tables` and the fields' `table` contradict - at `$.tables`")
+        if (self.tables is None) != (not any(field.has_tables for field in self.fields)):
+            raise ValueError("`tables` and what the fields say of it contradict - at `$.tables`")
         if self.id != self.content_id():
             raise ValueError("`id` is not the digest of the content - at `$.id`")
 

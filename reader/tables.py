@@ -1,4 +1,4 @@
-"""Category tables that are too long for the manifest."""
+"""What serves a whole field and stands in the folder `tables`."""
 
 import numpy as np
 
@@ -10,12 +10,10 @@ from fieldslab.schemas.fields import Field
 
 
 def load_categories(field: Field, tables: Folder, verify: bool) -> Text:
-    """Names of a categorical field whose table is stored as arrays. Raises DamagedArray."""
+    """Names of a categorical field that are too long for the manifest. Raises DamagedArray."""
     offsets = StoredArray(field, "categories.offsets", np.dtype("<u8"), [tables], verify)
     values = StoredArray(field, "categories.values", np.dtype("u1"), [tables], verify)
-    ends, text = offsets[0], values[0]
-    offsets.verify_items(0, 0, len(ends))
-    values.verify_items(0, 0, len(text))
+    ends, text = _whole(offsets), _whole(values)
     if ends[0] != 0 or ends[-1] != len(text) or (ends[:-1] > ends[1:]).any():
         raise DamagedArray(
             "offsets of the category table are damaged",
@@ -25,3 +23,13 @@ def load_categories(field: Field, tables: Folder, verify: bool) -> Text:
             hint="Restore the file from a copy, or pack the slab again.",
         )
     return Text(text, ends.astype(np.int64), field.name)
+
+
+def load_dictionary(field: Field, tables: Folder, verify: bool) -> bytes:
+    """The trained dictionary of a compressed field. Raises DamagedArray."""
+    return _whole(StoredArray(field, "dictionary", np.dtype("u1"), [tables], verify)).tobytes()
+
+
+def _whole(array: StoredArray) -> np.ndarray:
+    array.verify_items(0, 0, len(array[0]))
+    return array[0]
