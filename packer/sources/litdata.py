@@ -1,0 +1,265 @@
+"""LitData streams: directories that `litdata.optimize` wrote, here or where litdata reads from."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from fieldslab.packer.source import Source, Unit, sample_units
+from fieldslab.packer.sources.litdata_arrays import Arrays, look, tokens_decoder
+from fieldslab.packer.sources.litdata_arrow import common_schema, widened
+from fieldslab.packer.sources.litdata_chunks import ChunkFile
+from fieldslab.packer.sources.litdata_index import INDEX, PARQUET, TOKENS, Chunk
+from fieldslab.packer.sources.litdata_items import BadRow, Decoder, Piece, leaf_pieces
+from fieldslab.packer.sources.litdata_leaves import (
+    decoder,
+    needs_sample,
+    refusal,
+    refused,
+)
+from fieldslab.packer.sources.litdata_library import SCHEMES, Key
+from fieldslab.packer.sources.litdata_stream import Stream, check_tokens
+from fieldslab.packer.sources.parquet import ParquetSource
+from fieldslab.schemas.errors import SourceInconsistent, UsageError
+
+_SAMPLE_BYTES = 4 * 1024 * 1024
+
+
+class LitData:
+    """What `--from litdata` opens: a LitData stream, or the Parquet files of litdata's index."""
+
+    @staticmethod
+    def accepts(paths: list[str]) -> bool:
+        """Whether the one path is a directory with an index, that index, or a remote stream."""
+        if len(paths) != 1:
+            return False
+        path = paths[0]
+        return path.startswith(SCHEMES) or Path(path).name == INDEX or Path(path, INDEX).is_file()
+
+    def __new__(  # type: ignore[misc]
+        cls, paths: list[str], *, block: int | None = None, key: str | None = None,
+        key_password_file: str | None = None,
+    ) -> Source:  # fmt: skip
+        """Open a stream.
+
+        Parameters
+        ----------
+        paths
+            The directory, its `index.json`, or a URL that litdata can download from.
+        block
+            For a stream of tokens: rows of so many tokens, cut as litdata's TokensLoader cuts
+            them. Without it a row is a document.
+        key, key_password_file
+            For an encrypted stream: the file that litdata's `Encryption.save` wrote, and a file
+            whose first line is its password.
+        """
+        if len(paths) != 1:
+            raise UsageError("a LitData stream is one directory", found=", ".join(paths))
+        stream = Stream(paths[0], None if key is None else Key(key, key_password_file))
+        if stream.index.loader == PARQUET:
+            return ParquetSource([stream.place(chunk.name) for chunk in stream.index.chunks])
+        return LitDataSource(stream, block)
+
+
+class LitDataSource:
+    """The chunks of one stream. See `fieldslab.packer.source.Source`."""
+
+    name = "litdata"
+    rereadable = True
+
+    def __init__(self, stream: Stream, block: int | None = None) -> None:
+        """Look at a few rows of a stream; nothing is unpickled, here or later."""
+        self._stream = stream
+        self._index = stream.index
+        self._block = block
+        if block is not None:
+            _check_block(stream, block)
+        self.units: Sequence[Unit] = [
+            Unit(stream.place(chunk.name), self._rows(chunk), chunk.bytes, number)
+            for number, chunk in enumerate(self._index.chunks)
+            if self._rows(chunk)
+        ]
+        self._decoders: list[Decoder | None] = []
+        self._arrow = self._arrow_schema()
+        self.schema = self._leaf_schema() if self._arrow is None else self._arrow
+        self.attributes = self._attributes()
+        self._sizes: list[int | None] = []
+
+    def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one chunk."""
+        self.check(columns)
+        with self._stream.open(unit.key) as file:
+            if self._arrow is not None:
+                self._require_layout(file, arrow=True)
+                yield from widened(file, self._arrow, columns, batch_bytes)
+                return
+            if self._stream.plain:
+                self._require_layout(file, arrow=False)
+            fields = [self.schema.field(column) for column in columns]
+            for row, items in self._items(file, batch_bytes):
+                arrays = self._decode(file, row, items, columns)
+                kinds = [array.type for array in arrays]
+                found = [field.with_type(kind) for field, kind in zip(fields, kinds, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(found))
+
+    def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
+        """The first rows of the first, the middle and the last chunk."""
+        self.check(columns)
+        return sample_units(self, columns)
+
+    def null_count(self, path: tuple[int, ...]) -> int | None:
+        """Leaves are never null; the Arrow layout does not tell without being read."""
+        return 0 if self._arrow is None else None
+
+    def column_bytes(self, path: tuple[int, ...]) -> int | None:
+        """Estimated from sampled rows."""
+        if not self._sizes:
+            self._sizes = [None] * len(self.schema)
+            chosen = [at for at in range(len(self.schema)) if not self._refuses(at)]
+            batches = self.sample(chosen)
+            total = sum(unit.rows or 0 for unit in self.units)
+            rows = sum(batch.num_rows for batch in batches)
+            for at, column in enumerate(chosen):
+                size = sum(batch.column(at).nbytes for batch in batches)
+                self._sizes[column] = size * total // max(rows, 1)
+        return self._sizes[path[0]] if len(path) == 1 else None
+
+    def check(self, columns: list[int]) -> None:
+        """Raise SourceUnsupported where one of the columns is of a format that is refused."""
+        for column in columns:
+            if self._refuses(column):
+                raise refusal(self._index.leaves[column])
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """The digest of the index; path, size and time of each chunk that is a local file."""
+        found = self._stream.fingerprint()
+        if self._block is not None:
+            found[0]["block"] = self._block
+        return found
+
+    def _refuses(self, column: int) -> bool:
+        return self._arrow is None and refused(self._index.leaves[column])
+
+    def _rows(self, chunk: Chunk) -> int:
+        return chunk.rows if self._block is None else (chunk.tokens or 0) // self._block
+
+    def _attributes(self) -> dict[str, Any]:
+        if self._block is None:
+            return {}
+        tokens = sum(chunk.tokens or 0 for chunk in self._index.chunks)
+        rows = sum(unit.rows or 0 for unit in self.units)
+        left_out = tokens - rows * self._block
+        return {"litdata": {"block": self._block, "tokens": tokens, "tokens_left_out": left_out}}
+
+    # What the columns are.
+
+    def _arrow_schema(self) -> pa.Schema | None:
+        """The schema of a stream in the Arrow layout; None where it is in the other."""
+        if not self._stream.plain or self._index.loader == TOKENS:
+            return None
+        schemas = []
+        for unit in _spread(self.units):
+            with self._stream.open(unit.key) as file:
+                if file.arrow_part() is not None:
+                    schemas.append((file.label, file.arrow_batches(None)[0]))
+        return common_schema(schemas) if schemas else None
+
+    def _leaf_schema(self) -> pa.Schema:
+        fields = []
+        for leaf, looked in zip(self._index.leaves, self._samples(), strict=True):
+            kind = pa.large_binary()
+            if self._index.loader == TOKENS:
+                self._decoders.append(tokens_decoder(leaf, self._block))
+            elif refused(leaf):
+                self._decoders.append(None)
+            else:
+                self._decoders.append(decoder(leaf, looked))
+            if (made := self._decoders[-1]) is not None:
+                kind = made.type
+            fields.append(pa.field(leaf.name, kind, metadata={"litdata": leaf.format}))
+        return pa.schema(fields)
+
+    def _samples(self) -> list[list[Arrays]]:
+        """Some rows of each leaf whose format leaves open what is in it."""
+        leaves = self._index.leaves
+        found: list[list[Arrays]] = [[] for _ in leaves]
+        if self._index.loader == TOKENS or not any(map(needs_sample, leaves)):
+            return found
+        for unit in _spread(self.units):
+            with self._stream.open(unit.key) as file:
+                row, items = next(self._stream.items(file, _SAMPLE_BYTES))
+                pieces = self._split(file, row, items)
+                for leaf, piece, looked in zip(leaves, pieces, found, strict=True):
+                    if needs_sample(leaf):
+                        with _named_row(file, leaf.name, row):
+                            looked.append(look(leaf, piece))
+        return found
+
+    # What the rows are.
+
+    def _items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, Piece]]:
+        if self._block is None:
+            return self._stream.items(file, batch_bytes)
+        made = self._decoders[0]
+        assert made is not None
+        itemsize = made.type.value_type.bit_width // 8
+        check_tokens(file, itemsize)
+        return file.blocks(self._block * itemsize, batch_bytes)
+
+    def _split(self, file: ChunkFile, row: int, items: Piece) -> list[Piece]:
+        if self._index.loader == TOKENS:
+            return [items]
+        with _named_row(file, None, row):
+            return leaf_pieces(items, len(self._index.leaves))
+
+    def _decode(
+        self, file: ChunkFile, row: int, items: Piece, columns: list[int]
+    ) -> list[pa.Array]:
+        pieces = self._split(file, row, items)
+        arrays = []
+        for column in columns:
+            made = self._decoders[column]
+            assert made is not None
+            with _named_row(file, self._index.leaves[column].name, row):
+                arrays.append(made.read(pieces[column]))
+        return arrays
+
+    def _require_layout(self, file: ChunkFile, *, arrow: bool) -> None:
+        if (file.arrow_part() is not None) != arrow:
+            layouts = ("serialised leaves", "an Arrow file")
+            raise SourceInconsistent(
+                "a chunk is in another layout than the first", file=file.label,
+                expected=layouts[arrow], found=layouts[not arrow],
+                hint="litdata.optimize of the whole again gives one layout.",
+            )  # fmt: skip
+
+
+def _check_block(stream: Stream, block: int) -> None:
+    if stream.index.loader != TOKENS:
+        raise UsageError(
+            "--block is for streams that were written for TokensLoader",
+            file=stream.place(INDEX), found=stream.index.loader,
+        )  # fmt: skip
+    if block < 1:
+        raise UsageError("--block must be at least 1", found=block)
+    if not stream.plain:
+        raise UsageError("--block does not go with an encrypted stream", file=stream.where)
+
+
+def _spread(units: Sequence[Unit]) -> list[Unit]:
+    """The first, the middle and the last unit."""
+    count = len(units)
+    return [units[at] for at in sorted({0, count // 2, count - 1})] if count else []
+
+
+@contextmanager
+def _named_row(file: ChunkFile, field: str | None, row: int) -> Iterator[None]:
+    """Turn a bad row into an error that names chunk, field and row; the piece begins at `row`."""
+    try:
+        yield
+    except BadRow as error:
+        file.damaged(
+            error.problem, row + error.row, field=field, expected=error.expected, found=error.found
+        )

@@ -1,0 +1,221 @@
+"""LitData's array leaves: in front of a row's values may stand its dtype and its shape."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.sources.litdata_index import Leaf
+from fieldslab.packer.sources.litdata_items import BadRow, Decoder, Piece, values_of
+from fieldslab.packer.sources.litdata_library import Dtypes, numpy_dtypes, torch_dtypes
+from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported
+
+Sizes = tuple[int | None, ...]
+"""Shape of an array leaf; None where rows may differ."""
+
+_MODES: dict[str, tuple[str, tuple[int, ...]]] = {
+    "L": ("|u1", ()), "LA": ("|u1", (2,)), "RGB": ("|u1", (3,)), "RGBA": ("|u1", (4,)),
+    "CMYK": ("|u1", (4,)), "YCbCr": ("|u1", (3,)), "HSV": ("|u1", (3,)), "LAB": ("|u1", (3,)),
+    "I;16": ("<u2", ()), "I": ("<i4", ()), "F": ("<f4", ()),
+}  # fmt: skip
+"""Pixel modes of Pillow: dtype of a sample, and samples a pixel."""
+
+_LONGEST_MODE = 16
+_MOST_AXES = 30
+_MOST_EMPTY = 2**16
+
+
+class Arrays(NamedTuple):
+    """The arrays of some rows: shapes int64[rows, rank], and the bytes of their values."""
+
+    dtype: np.dtype[Any]
+    shapes: np.ndarray
+    values: Piece
+
+
+Parse = Callable[[Piece], Arrays]
+
+_NOTHING = Piece(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def look(leaf: Leaf, piece: Piece) -> Arrays:
+    """What some rows of an array leaf are.
+
+    Raises
+    ------
+    BadRow
+        A row is damaged.
+    SourceUnsupported
+        The dtype has no place in a slab.
+    """
+    return _parse_of(leaf)(piece)
+
+
+def array_decoder(leaf: Leaf, samples: list[Arrays]) -> Decoder:
+    """The decoder of an array leaf that goes by the rows that were looked at.
+
+    Where a row differs from these in a length, what is read has lists of open sizes; whatever
+    plans the field then names the row.
+
+    Raises
+    ------
+    SourceUnsupported
+        There is no row to go by.
+    SourceInconsistent
+        The rows differ in dtype or rank.
+    """
+    if not samples:
+        raise SourceUnsupported(
+            "an array without a row to tell its type from", field=leaf.name, found=leaf.format,
+            hint=exclude(leaf.name),
+        )  # fmt: skip
+    types = {f"{arrays.dtype} of {arrays.shapes.shape[1]} axes" for arrays in samples}
+    if len(types) > 1:
+        raise SourceInconsistent(
+            "arrays of several types", field=leaf.name, found=", ".join(sorted(types)),
+            hint=exclude(leaf.name),
+        )  # fmt: skip
+    sizes = _common(np.concatenate([arrays.shapes for arrays in samples]))
+    return _decoder(_parse_of(leaf), samples[0].dtype, sizes)
+
+
+def tokens_decoder(leaf: Leaf, block: int | None) -> Decoder:
+    """The decoder of a stream for TokensLoader: documents of any length, or blocks of one.
+
+    Raises SourceUnsupported where the leaf does not hold tokens.
+    """
+    if leaf.kind not in ("no_header_tensor", "no_header_numpy"):
+        raise SourceUnsupported(
+            "a stream for TokensLoader that does not hold tokens",
+            field=leaf.name,
+            found=leaf.format,
+        )
+    parse = _parse_of(leaf)
+    dtype = parse(_NOTHING).dtype
+    return _decoder(parse, dtype, (block,))
+
+
+def _decoder(parse: Parse, dtype: np.dtype[Any], sizes: Sizes) -> Decoder:
+    kind = pa.from_numpy_dtype(dtype)
+    for size in reversed(sizes):
+        kind = pa.large_list(kind) if size is None else pa.list_(kind, size)
+    return Decoder(kind, partial(_read_arrays, parse, dtype, sizes))
+
+
+def _read_arrays(parse: Parse, dtype: np.dtype[Any], sizes: Sizes, piece: Piece) -> pa.Array:
+    arrays = parse(piece)
+    shapes = arrays.shapes
+    if arrays.dtype != dtype or shapes.shape[1] != len(sizes):
+        expected = f"{dtype} of {len(sizes)} axes"
+        found = f"{arrays.dtype} of {shapes.shape[1]} axes"
+        raise BadRow(0, "an array of another type than the sampled ones", expected, found)
+    array = pa.array(values_of(arrays.values.gather()).view(dtype))
+    pairs = list(zip(sizes, _common(shapes), strict=True))
+    for axis, (planned, common) in reversed(list(enumerate(pairs))):
+        if planned is not None and planned == common:
+            array = pa.FixedSizeListArray.from_arrays(array, planned)
+        else:
+            lengths = np.repeat(shapes[:, axis], shapes[:, :axis].prod(axis=1))
+            offsets = np.concatenate([[0], np.cumsum(lengths)])
+            array = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), array)
+    return array
+
+
+def _common(shapes: np.ndarray) -> Sizes:
+    """The lengths that all rows share; None for an axis where they differ, or are zero."""
+    first = shapes[:1]
+    same = (shapes == first).all(axis=0) & (first > 0).any(axis=0)
+    return tuple(int(shapes[0, axis]) if same[axis] else None for axis in range(len(same)))
+
+
+def _behind(piece: Piece, head: int, dtype: np.dtype[Any], shapes: np.ndarray) -> Arrays:
+    """The values behind `head` bytes; the shapes must account for every byte."""
+    values = piece.skip(head)
+    sizes = shapes.astype(np.float64).prod(axis=1) * dtype.itemsize
+    # An axis of length 0 makes any other length fit: those are bounded here.
+    empty = np.maximum(shapes, 1).astype(np.float64).prod(axis=1) > _MOST_EMPTY
+    wrong = np.flatnonzero((sizes != values.lengths) | ((sizes == 0) & empty))
+    if len(wrong):
+        row = int(wrong[0])
+        expected = f"{dtype}{shapes[row].tolist()}"
+        raise BadRow(row, "shape and bytes do not agree", expected, f"{values.lengths[row]} bytes")
+    return Arrays(dtype, shapes, values)
+
+
+def _headed(
+    dtypes: Callable[[], Dtypes], order: str, name: str, parameter: str, piece: Piece
+) -> Arrays:
+    """Number of the dtype, rank, lengths: 32 bits each."""
+    start = piece.head(8, "the array's header").view(order)
+    for column, what in enumerate(("dtype", "rank")):
+        other = np.flatnonzero(start[:, column] != start[0, column])
+        if len(other):
+            a, b = int(start[0, column]), int(start[other[0], column])
+            raise BadRow(int(other[0]), f"the array's {what} differs", a, b)
+    code, rank = int(start[0, 0]), int(start[0, 1])
+    if rank > _MOST_AXES:
+        raise BadRow(0, "the array's rank is out of range", f"at most {_MOST_AXES}", rank)
+    head = 8 + 4 * rank
+    shapes = piece.head(head, "the array's header").view(order)[:, 2:].astype(np.int64)
+    return _behind(piece, head, _dtype(dtypes(), code, name), shapes)
+
+
+def _headless(dtypes: Callable[[], Dtypes], name: str, parameter: str, piece: Piece) -> Arrays:
+    """One axis; the format names the dtype."""
+    dtype = _dtype(dtypes(), int(parameter) if parameter.isdecimal() else -1, name)
+    return _behind(piece, 0, dtype, (piece.lengths // dtype.itemsize)[:, None])
+
+
+def _pixels(name: str, parameter: str, piece: Piece) -> Arrays:
+    """Width, height, length of the mode's name, the name, and the raw pixels."""
+    start = piece.head(12, "the picture's header").view("<u4").astype(np.int64)
+    size = int(start[0, 2])
+    if size > _LONGEST_MODE or (start[:, 2] != size).any():
+        row = int(np.argmax(start[:, 2] != size))
+        raise BadRow(row, "the picture's mode is not one name for all", found=f"{size} bytes")
+    modes = piece.head(12 + size, "the picture's header")[:, 12:]
+    other = np.flatnonzero((modes != modes[0]).any(axis=1))
+    mode = modes[0].tobytes().decode(errors="replace")
+    if len(other):
+        found = modes[other[0]].tobytes().decode(errors="replace")
+        raise BadRow(int(other[0]), "the picture's mode differs", mode, found)
+    if mode not in _MODES:
+        raise SourceUnsupported(
+            "raw pixels of this mode are not packed", field=name, found=mode,
+            expected=", ".join(_MODES), hint=exclude(name),
+        )  # fmt: skip
+    dtype, channels = _MODES[mode]
+    inner = np.tile(np.array(channels, np.int64), (len(start), 1))
+    shapes = np.concatenate([start[:, 1::-1], inner], axis=1)
+    return _behind(piece, 12 + size, np.dtype(dtype), shapes)
+
+
+def exclude(name: str) -> str:
+    """The hint that a leaf can be left out."""
+    return f"--exclude '{name}' leaves it out."
+
+
+def _dtype(dtypes: Dtypes, code: int, name: str) -> np.dtype[Any]:
+    dtype = dtypes.get(code)
+    if dtype is None or dtype.kind not in "biuf":
+        raise SourceUnsupported(
+            "arrays of this dtype are not packed", field=name,
+            found=f"number {code}" if dtype is None else str(dtype), hint=exclude(name),
+        )  # fmt: skip
+    return dtype
+
+
+ARRAYS: dict[str, Callable[..., Arrays]] = {
+    "tensor": partial(_headed, torch_dtypes, ">u4"),
+    "numpy": partial(_headed, numpy_dtypes, "<u4"),
+    "no_header_tensor": partial(_headless, torch_dtypes),
+    "no_header_numpy": partial(_headless, numpy_dtypes),
+    "pil": _pixels,
+}
+"""What reads each format: a function of name, parameter and piece."""
+
+
+def _parse_of(leaf: Leaf) -> Parse:
+    return partial(ARRAYS[leaf.kind], leaf.name, leaf.format.partition(":")[2])

@@ -1,0 +1,118 @@
+"""LitData's Arrow layout: chunks whose rows stand in an Arrow file, each with types of its own.
+
+litdata lets Arrow infer the types of every chunk anew, so that a column may be null throughout in
+one and text in the next, and lists may be of nulls. Types are widened to one schema, values never.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from fieldslab.packer.sources.litdata_chunks import ChunkFile
+from fieldslab.schemas.errors import SourceInconsistent
+
+_ONLY_HERE = "Choose common columns with --fields or --exclude."
+
+
+def common_schema(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
+    """One schema for those of several chunks, each with the name of its file.
+
+    Raises SourceInconsistent where a column is of two types.
+    """
+    common: dict[str, pa.DataType] = {}
+    for file, schema in schemas:
+        if len(set(schema.names)) < len(schema.names):
+            raise SourceInconsistent("two columns of a chunk share a name", file=file)
+        for field in schema:
+            kind, known = wide(field.type), common.get(field.name, pa.null())
+            merged = _merged(known, kind)
+            if merged is None:
+                raise _differ(file, field.name, known, kind)
+            common[field.name] = merged
+    return pa.schema(common)
+
+
+def wide(kind: pa.DataType) -> pa.DataType:
+    """A type with 64-bit offsets throughout."""
+    if pa.types.is_string(kind):
+        return pa.large_string()
+    if pa.types.is_binary(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(wide(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, wide(field.type)) for field in kind])
+    return kind
+
+
+def widened(
+    file: ChunkFile, schema: pa.Schema, columns: list[int], batch_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a chunk: these columns of the schema, batches near `batch_bytes`.
+
+    Raises SourceInconsistent where the chunk's columns do not fit the schema.
+    """
+    chosen = pa.schema([schema.field(column) for column in columns])
+    found, batches = file.arrow_batches(chosen.names)
+    if len(set(found.names)) < len(found.names):
+        raise SourceInconsistent("two columns of a chunk share a name", file=file.label)
+    more = [name for name in found.names if name not in schema.names]
+    if more and len(columns) == len(schema):
+        raise SourceInconsistent(
+            "a chunk has columns that the sampled ones do not have", file=file.label,
+            found=", ".join(more), hint=_ONLY_HERE,
+        )  # fmt: skip
+    for field in found:
+        if field.name in chosen.names:
+            planned = chosen.field(field.name).type
+            if _merged(planned, wide(field.type)) != planned:
+                raise _differ(file.label, field.name, planned, wide(field.type))
+    for table in _tables(batches, batch_bytes):
+        columns_of = [_column(table, field) for field in chosen]
+        whole = pa.table(columns_of, schema=chosen).combine_chunks()
+        rows = max(1, batch_bytes * whole.num_rows // max(whole.nbytes, 1))
+        yield from whole.to_batches(max_chunksize=rows)
+
+
+def _tables(batches: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.Table]:
+    """Batches put together until they are near `batch_bytes`: litdata's are of 256 rows."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if held and size + batch.nbytes > batch_bytes:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+        held.append(batch)
+        size += batch.nbytes
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _column(table: pa.Table, field: pa.Field) -> Any:
+    if field.name not in table.schema.names:
+        return pa.nulls(table.num_rows, field.type)
+    return table.column(field.name).cast(field.type)
+
+
+def _merged(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """The type that holds both, where they differ only in what is null throughout."""
+    if a == b or pa.types.is_null(b):
+        return a
+    if pa.types.is_null(a):
+        return b
+    if pa.types.is_large_list(a) and pa.types.is_large_list(b):
+        inner = _merged(a.value_type, b.value_type)
+        return None if inner is None else pa.large_list(inner)
+    if pa.types.is_struct(a) and pa.types.is_struct(b) and len(a) == len(b):
+        members = [(f.name, _merged(f.type, g.type)) for f, g in zip(a, b, strict=True)]
+        same = [f.name for f in a] == [g.name for g in b]
+        return pa.struct(members) if same and None not in dict(members).values() else None
+    return None
+
+
+def _differ(file: str, name: str, known: pa.DataType, kind: pa.DataType) -> SourceInconsistent:
+    return SourceInconsistent(
+        "a chunk's column is of another type than before", file=file, field=name,
+        expected=str(known), found=str(kind), hint=f"--exclude '{name}' leaves it out.",
+    )  # fmt: skip

@@ -1,0 +1,192 @@
+"""A LitData stream's `index.json`: its chunks, and the name and format of every leaf.
+
+Parsed here and not by the library, which imports what the tree of a `defaultdict` names.
+"""
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple, NoReturn
+
+from fieldslab.packer.source import unique_names
+from fieldslab.schemas.errors import SourceUnreadable, SourceUnsupported
+
+INDEX = "index.json"
+TOKENS = "TokensLoader"
+PARQUET = "ParquetLoader"
+
+_LOADERS = ("PyTreeLoader", TOKENS, PARQUET)
+_MAX_COUNT = 2**32 - 1  # a chunk counts its items in 32 bits
+_MAX_BYTES = 2**48
+_COMPRESSIONS = (None, "", "chunk", "batch", "sample")
+
+
+class Chunk(NamedTuple):
+    """A file of items. `bytes` is its size before compression, `tokens` None where unknown."""
+
+    name: str
+    rows: int
+    bytes: int
+    tokens: int | None
+
+
+class Leaf(NamedTuple):
+    """A part of every item: its name, LitData's name of its format, and what `types` says."""
+
+    name: str
+    format: str
+    type: Any
+
+    @property
+    def kind(self) -> str:
+        """The format without its parameter: `no_header_tensor` of `no_header_tensor:17`."""
+        return self.format.partition(":")[0]
+
+
+@dataclass(frozen=True)
+class Index:
+    """What `index.json` says, checked."""
+
+    path: str
+    loader: str
+    chunks: tuple[Chunk, ...]
+    leaves: tuple[Leaf, ...]
+    compression: str | None
+    level: str
+    encryption: dict[str, Any] | None
+
+
+def parse_index(data: bytes, path: str) -> Index:
+    """Parse the bytes of an `index.json`; `path` is for messages.
+
+    Raises
+    ------
+    SourceUnreadable
+        It is damaged or says what cannot be.
+    SourceUnsupported
+        It was written for a loader whose layout fieldslab does not read.
+    """
+    try:
+        content = json.loads(data)
+        if isinstance(content, dict) and "shards" in content:
+            raise SourceUnsupported(
+                "an index of MosaicML shards, not of LitData chunks", file=path,
+                hint="Write it again with litdata.optimize, or export it to Parquet.",
+            )  # fmt: skip
+        return _parse(content, path)
+    except (ValueError, RecursionError) as error:
+        text = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        _damaged(path, f"not JSON: {text}")
+
+
+def _parse(content: Any, path: str) -> Index:
+    config = content.get("config") if isinstance(content, dict) else None
+    if not isinstance(config, dict):
+        _damaged(path, "no `config` in it")
+    formats = config.get("data_format")
+    if not isinstance(formats, list) or not all(isinstance(text, str) for text in formats):
+        _damaged(path, "`data_format` is not a list of names")
+    loader = config.get("item_loader") or _old_loader(formats)
+    if loader not in _LOADERS:
+        raise SourceUnsupported(
+            "written for a loader whose layout fieldslab does not read", file=path,
+            expected=" or ".join(_LOADERS[:2]), found=loader,
+        )  # fmt: skip
+    level, encryption = config.get("compression_level"), config.get("encryption")
+    if level not in _COMPRESSIONS:
+        _damaged(path, "unknown `compression_level`", level)
+    if encryption is not None and not isinstance(encryption, dict):
+        _damaged(path, "`encryption` is not an object")
+    compression = config.get("compression")
+    if compression is not None and not isinstance(compression, str):
+        _damaged(path, "`compression` is not a name")
+    leaves = () if loader == PARQUET else _leaves(config, formats, loader, path)
+    return Index(
+        path, loader, _chunks(content.get("chunks"), path), leaves, compression or None,
+        level or "chunk", encryption,
+    )  # fmt: skip
+
+
+def _old_loader(formats: list[str]) -> str:
+    """The loader of an index that does not name it, as litdata itself tells it."""
+    tokens = len(formats) == 1 and formats[0].startswith("no_header_tensor")
+    return TOKENS if tokens else "PyTreeLoader"
+
+
+def _chunks(given: Any, path: str) -> tuple[Chunk, ...]:
+    if not isinstance(given, list):
+        _damaged(path, "`chunks` is not a list")
+    chunks = []
+    for number, entry in enumerate(given):
+        where = f"chunk {number}"
+        if not isinstance(entry, dict):
+            _damaged(path, f"{where} is not an object")
+        name, tokens = entry.get("filename"), entry.get("dim")
+        if not isinstance(name, str) or not _inside(name):
+            _damaged(path, f"{where}: `filename` is not a path inside the directory", name)
+        rows = _count(entry.get("chunk_size"), _MAX_COUNT, path, f"{where}: `chunk_size`")
+        size = _count(entry.get("chunk_bytes"), _MAX_BYTES, path, f"{where}: `chunk_bytes`")
+        if tokens is not None:
+            tokens = _count(tokens, _MAX_BYTES, path, f"{where}: `dim`")
+        chunks.append(Chunk(name, rows, size, tokens))
+    return tuple(chunks)
+
+
+def _inside(name: str) -> bool:
+    """Whether a file name stays in the directory of the index, and is no more than a name."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and ".." not in parts and not os.path.isabs(name) and name.isprintable()
+
+
+def _count(value: Any, most: int, path: str, what: str) -> int:
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        _damaged(path, f"{what} is not a count", value)
+    return value
+
+
+def _leaves(config: dict[str, Any], formats: list[str], loader: str, path: str) -> tuple[Leaf, ...]:
+    spec = config.get("data_spec")
+    try:
+        protocol, tree = json.loads(spec) if isinstance(spec, str) else (None, None)
+        if protocol != 1:
+            _damaged(path, "`data_spec` is not of a known form", spec)
+        found = list(_walk(tree, (), config.get("types")))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        _damaged(path, f"`data_spec` cannot be understood: {error!r}")
+    if len(found) != len(formats):
+        _damaged(path, f"{len(formats)} formats for {len(found)} leaves")
+    alone = "tokens" if loader == TOKENS else "value"
+    names = unique_names([".".join(keys) or alone for keys, _ in found])
+    return tuple(
+        Leaf(name, text, kind) for name, text, (_, kind) in zip(names, formats, found, strict=True)
+    )
+
+
+def _walk(node: Any, keys: tuple[str, ...], kind: Any) -> Any:
+    """Keys and entry in `types` of every leaf below a node, in the order of the formats."""
+    if node["type"] is None:
+        yield keys, kind
+        return
+    children, context = node["children_spec"], node["context"]
+    names = [str(number) for number in range(len(children))]
+    if node["type"] in ("builtins.dict", "collections.OrderedDict"):
+        names = [str(key) for key in json.loads(context)]
+    elif node["type"] == "collections.defaultdict":
+        names = [str(key) for key in context["dict_context"]]
+    if isinstance(kind, dict) and kind.get("type") == "struct":
+        kind = kind.get("fields")
+    for name, child in zip(names, children, strict=True):
+        inner = kind.get(name) if isinstance(kind, dict) else None
+        yield from _walk(child, (*keys, name), inner)
+
+
+def _damaged(path: str, problem: str, found: Any = None) -> NoReturn:
+    raise SourceUnreadable(
+        f"damaged LitData index: {problem}", file=path,
+        found=None if found is None else str(found)[:200],
+        hint="Restore it from a copy, or run litdata.optimize again.",
+    )  # fmt: skip

@@ -1,0 +1,109 @@
+"""Serialised items in memory, and their leaves: places in a buffer, never an object a row."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+_INLINE = 12
+"""A binary view holds values up to so many bytes itself."""
+
+
+class BadRow(ValueError):
+    """A row that is not what the format demands, counted from the first of the piece."""
+
+    def __init__(self, row: int, problem: str, expected: Any = None, found: Any = None) -> None:
+        super().__init__(problem)
+        self.row, self.problem = row, problem
+        self.expected, self.found = expected, found
+
+
+class Piece(NamedTuple):
+    """Bytes `starts[i]` to `starts[i] + lengths[i]` of `data` for every row i."""
+
+    data: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+    def skip(self, size: int | np.ndarray) -> "Piece":
+        """The same without the first bytes of each row, which must be there."""
+        return Piece(self.data, self.starts + size, self.lengths - size)
+
+    def head(self, size: int, what: str) -> np.ndarray:
+        """The first bytes of every row: uint8[rows, size]. Raises BadRow where there are fewer."""
+        short = np.flatnonzero(self.lengths < size)
+        if len(short):
+            row = int(short[0])
+            raise BadRow(row, f"{what} is cut off", f"{size} bytes", int(self.lengths[row]))
+        sizes = np.full(len(self.starts), size, np.int64)
+        return values_of(Piece(self.data, self.starts, sizes).gather()).reshape(-1, size)
+
+    def gather(self) -> pa.LargeBinaryArray:
+        """Every row's bytes, copied together."""
+        rows, data = len(self.starts), self.data
+        if rows == 1:
+            start, length = int(self.starts[0]), int(self.lengths[0])
+            return large_binary(data[start : start + length], self.lengths)
+        if rows and _even(self.lengths) and _even(np.diff(self.starts)):
+            return large_binary(_strided(self), self.lengths)
+        views = np.zeros((rows, 4), np.int32)
+        views[:, 0], views[:, 3] = self.lengths, self.starts
+        short = np.flatnonzero(self.lengths <= _INLINE)
+        places = self.starts[short, None] + np.arange(_INLINE)
+        inline = data[np.minimum(places, max(len(data) - 1, 0))] if len(data) else places * 0
+        inline = np.where(np.arange(_INLINE) < self.lengths[short, None], inline, 0)
+        views[short, 1:] = np.ascontiguousarray(inline, np.uint8).view(np.int32)
+        buffers = [None, pa.py_buffer(views), pa.py_buffer(data)]
+        return pa.Array.from_buffers(pa.binary_view(), rows, buffers).cast(pa.large_binary())
+
+
+class Decoder(NamedTuple):
+    """One leaf: its Arrow type, and how its bytes become an array of that type."""
+
+    type: pa.DataType
+    read: Callable[[Piece], pa.Array]
+
+
+def leaf_pieces(items: Piece, count: int) -> list[Piece]:
+    """The leaves of items: in front of them stand their sizes, `count` times 32 bits.
+
+    Raises BadRow where the sizes do not add up to the item.
+    """
+    sizes = items.head(4 * count, "the table of leaf sizes").view("<u4").astype(np.int64)
+    found = 4 * count + sizes.sum(axis=1)
+    wrong = np.flatnonzero(found != items.lengths)
+    if len(wrong):
+        row = int(wrong[0])
+        length, claimed = int(items.lengths[row]), int(found[row])
+        raise BadRow(row, "the leaves' sizes do not add up to the item's", length, claimed)
+    ends = items.starts[:, None] + 4 * count + np.cumsum(sizes, axis=1)
+    return [Piece(items.data, ends[:, i] - sizes[:, i], sizes[:, i]) for i in range(count)]
+
+
+def large_binary(values: np.ndarray, lengths: np.ndarray) -> pa.LargeBinaryArray:
+    """Bytes and the lengths of the rows that they hold, as an Arrow array."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)
+
+
+def values_of(array: pa.LargeBinaryArray) -> np.ndarray:
+    """The concatenated bytes of an array that `gather` made: uint8[bytes]."""
+    ends = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1)
+    size = int(ends[-1]) if len(array) else 0
+    data = array.buffers()[2]
+    return np.empty(0, np.uint8) if not size else np.frombuffer(data, np.uint8, size)
+
+
+def _even(numbers: np.ndarray) -> bool:
+    return not len(numbers) or bool((numbers == numbers[0]).all())
+
+
+def _strided(piece: Piece) -> np.ndarray:
+    """Rows of one length at one distance: a copy without a table of places."""
+    step, length = int(piece.starts[1] - piece.starts[0]), int(piece.lengths[0])
+    first = piece.data[int(piece.starts[0]) :]
+    shape = (len(piece.starts), length)
+    rows = np.lib.stride_tricks.as_strided(first, shape, (step, 1), writeable=False)
+    return np.ascontiguousarray(rows).reshape(-1)

@@ -1,0 +1,144 @@
+"""LitData's compact form of lists and dicts (its `json` leaves), read with every bound checked.
+
+A value is a tag byte and what belongs to it; numbers are little-endian. Before that form came,
+JSON text was stored, which no tag looks like.
+"""
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+_TEXT_FROM = 0x21
+_RECORDS = 6
+_DEEPEST = 200
+
+
+class NotNested(ValueError):
+    """Bytes that are not a value in this form."""
+
+
+def nested_value(data: bytes) -> Any:
+    """The value of one leaf: lists, dicts, text, numbers, bools and None.
+
+    Raises NotNested for anything else than one whole value.
+    """
+    if not data:
+        raise NotNested("no bytes at all")
+    if data[0] >= _TEXT_FROM:
+        return _json(data)
+    reader = _Reader(data)
+    value = reader.value(0)
+    if reader.at != len(data):
+        raise NotNested(f"{len(data) - reader.at} bytes too many")
+    return value
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise NotNested(f"not JSON: {error}") from error
+
+
+class _Reader:
+    """Takes value after value from some bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def value(self, depth: int) -> Any:
+        tag = self._byte()
+        if tag in _SCALARS:
+            return _SCALARS[tag](self)
+        if tag in _LISTS:
+            read, least = _LISTS[tag]
+            return read(self, self._count(least))
+        if tag == _DICT:
+            if depth >= _DEEPEST:
+                raise NotNested("nested too deeply")
+            return {self.text(): self.value(depth + 1) for _ in range(self._count(5))}
+        if tag == _RECORDS:
+            return self._records()
+        raise NotNested(f"unknown tag {tag}")
+
+    def _records(self) -> list[dict[str, Any]]:
+        """Many dicts with the same keys, which are stored once."""
+        (rows,) = self._unpack("<I")
+        names = [self.text() for _ in range(self._count(4))]
+        if not names or rows * len(names) > len(self.data) - self.at:
+            raise NotNested("more values than bytes")
+        return [{name: self._member() for name in names} for _ in range(rows)]
+
+    def _member(self) -> Any:
+        tag = self._byte()
+        if tag not in _MEMBERS:
+            raise NotNested(f"unknown tag {tag}")
+        return _MEMBERS[tag](self)
+
+    def text(self) -> str:
+        try:
+            return self.take(self._count(1)).decode()
+        except UnicodeDecodeError as error:
+            raise NotNested("text is not UTF-8") from error
+
+    def number(self, form: str) -> Any:
+        return self._unpack(form)[0]
+
+    def numbers(self, form: str, count: int) -> list[Any]:
+        return list(self._unpack(f"<{count}{form}"))
+
+    def document(self) -> Any:
+        return _json(self.take(self._count(1)))
+
+    def take(self, size: int) -> bytes:
+        end = self.at + size
+        if end > len(self.data):
+            raise NotNested("cut off")
+        taken, self.at = self.data[self.at : end], end
+        return taken
+
+    def _byte(self) -> int:
+        return self.take(1)[0]
+
+    def _count(self, least: int) -> int:
+        """A count of things of at least so many bytes each, which must all be there."""
+        (count,) = self._unpack("<I")
+        if count * least > len(self.data) - self.at:
+            raise NotNested("cut off")
+        return int(count)
+
+    def _unpack(self, form: str) -> tuple[Any, ...]:
+        return struct.unpack(form, self.take(struct.calcsize(form)))
+
+
+def _none(reader: _Reader) -> None:
+    return None
+
+
+def _bool(reader: _Reader) -> bool:
+    return reader.take(1) != b"\0"
+
+
+def _int(reader: _Reader) -> Any:
+    return reader.number("<q")
+
+
+def _float(reader: _Reader) -> Any:
+    return reader.number("<d")
+
+
+_DICT = 5
+_SCALARS: dict[int, Callable[[_Reader], Any]] = {
+    0: _Reader.document, 7: _Reader.text, 8: _int, 9: _float, 10: _bool, 11: _none,
+}  # fmt: skip
+_MEMBERS: dict[int, Callable[[_Reader], Any]] = {
+    0x10: _none, 0x11: _Reader.text, 0x12: _int, 0x13: _float, 0x14: _bool,
+}  # fmt: skip
+_LISTS: dict[int, tuple[Callable[[_Reader, int], list[Any]], int]] = {
+    1: (lambda reader, count: [reader.text() for _ in range(count)], 4),
+    2: (lambda reader, count: reader.numbers("q", count), 8),
+    3: (lambda reader, count: reader.numbers("d", count), 8),
+    4: (lambda reader, count: [byte != 0 for byte in reader.take(count)], 1),
+}
+"""How a list is read, and the least bytes of one of its items."""

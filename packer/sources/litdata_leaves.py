@@ -1,0 +1,158 @@
+"""LitData's leaves as Arrow arrays: one `Decoder` for each leaf, chosen by its format.
+
+Whatever is an encoded file stays its bytes, and nothing is ever unpickled: a format that has no
+decoder here is refused by name, whatever the index calls it.
+"""
+
+import json
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.sources.litdata_arrays import ARRAYS, Arrays, array_decoder, exclude
+from fieldslab.packer.sources.litdata_index import Leaf
+from fieldslab.packer.sources.litdata_items import BadRow, Decoder, Piece, values_of
+from fieldslab.packer.sources.litdata_json import NotNested, nested_value
+from fieldslab.schemas.errors import SourceUnsupported
+
+_FILES = (
+    "bytes", "file", "image", "jpeg", "video", "audio", "nifti", "mesh", "pdf", "tiff", "tifffile",
+)  # fmt: skip
+_TEXT = ("str", "text")
+_NUMBERS = {"int": (pa.int64(), "<i8"), "float": (pa.float64(), "<f8")}
+
+
+def decoder(leaf: Leaf, samples: list[Arrays]) -> Decoder:
+    """The decoder of a leaf; `samples` are some rows of it, needed where `needs_sample` says so.
+
+    Raises
+    ------
+    SourceUnsupported
+        The format holds Python objects, or is not known.
+    SourceInconsistent
+        The sampled arrays differ in dtype or rank.
+    """
+    kind = leaf.kind
+    if kind in _FILES:
+        return Decoder(pa.large_binary(), Piece.gather)
+    if kind in _TEXT:
+        return Decoder(pa.large_string(), _text)
+    if kind in _NUMBERS:
+        arrow, dtype = _NUMBERS[kind]
+        return Decoder(arrow, partial(_numbers, np.dtype(dtype)))
+    if kind == "bool":
+        return Decoder(pa.bool_(), _bools)
+    if kind == "json":
+        numbers = number_list(leaf.type)
+        read = _json_text if numbers is None else partial(_json_numbers, numbers)
+        return Decoder(numbers or JSON, read)
+    if kind in ARRAYS:
+        return array_decoder(leaf, samples)
+    raise refusal(leaf)
+
+
+def needs_sample(leaf: Leaf) -> bool:
+    """Whether the format of a leaf leaves open what is in it."""
+    return leaf.kind in ARRAYS
+
+
+def refused(leaf: Leaf) -> bool:
+    """Whether the format of a leaf is one that `decoder` does not take."""
+    return leaf.kind not in (*_FILES, *_TEXT, *_NUMBERS, *ARRAYS, "bool", "json")
+
+
+def refusal(leaf: Leaf) -> SourceUnsupported:
+    """The error for a leaf whose format is refused."""
+    problem, hint = "a leaf of this format cannot be packed", exclude(leaf.name)
+    if leaf.kind in ("pickle", "graph"):
+        problem = "a leaf of pickled Python objects is never read: unpickling runs code"
+        hint += " To keep it, write the stream again with arrays, numbers, text or bytes."
+    elif leaf.kind == "jpeg_array":
+        problem = "several JPEGs a row have no field to be stored in"
+    return SourceUnsupported(problem, field=leaf.name, found=leaf.format, hint=hint)
+
+
+def _text(piece: Piece) -> pa.Array:
+    data = piece.gather()
+    return pa.Array.from_buffers(pa.large_string(), len(data), data.buffers())
+
+
+def _numbers(dtype: np.dtype[Any], piece: Piece) -> pa.Array:
+    wrong = np.flatnonzero(piece.lengths != dtype.itemsize)
+    if len(wrong):
+        row = int(wrong[0])
+        raise BadRow(row, "not one number", f"{dtype.itemsize} bytes", int(piece.lengths[row]))
+    return pa.array(values_of(piece.gather()).view(dtype))
+
+
+def _bools(piece: Piece) -> pa.Array:
+    flags = _numbers(np.dtype("u1"), piece).to_numpy()
+    wrong = np.flatnonzero(flags > 1)
+    if len(wrong):
+        raise BadRow(int(wrong[0]), "not a flag", "0 or 1", int(flags[wrong[0]]))
+    return pa.array(flags.view(np.bool_))
+
+
+# Lists and dicts.
+
+JSON = pa.json_(pa.large_string())
+
+_NUMBER_TYPES = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+
+
+def number_list(type_: Any) -> pa.DataType | None:
+    """The type of lists of numbers, where an entry of the index's `types` says so."""
+    if not isinstance(type_, dict) or type_.get("type") != "list":
+        return None
+    value = type_.get("value")
+    inner = number_list(value) if isinstance(value, dict) else _NUMBER_TYPES.get(str(value))
+    return None if inner is None else pa.large_list(inner)
+
+
+def _json_numbers(kind: pa.DataType, piece: Piece) -> pa.Array:
+    values = _nested_values(piece)
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        row = next(row for row, value in enumerate(values) if not _fits(value, kind))
+        raise BadRow(row, f"not a list of numbers: {error}", str(kind)) from error
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return False
+    return True
+
+
+def _json_text(piece: Piece) -> pa.Array:
+    texts = [
+        json.dumps(_named(value), ensure_ascii=False, allow_nan=False)
+        for value in _nested_values(piece)
+    ]
+    return pa.ExtensionArray.from_storage(JSON, pa.array(texts, pa.large_string()))
+
+
+def _named(value: Any) -> Any:
+    """The value with NaN and infinities, for which JSON has no word, by their names."""
+    if isinstance(value, list):
+        return [_named(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _named(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return value
+
+
+def _nested_values(piece: Piece) -> list[Any]:
+    values = []
+    for row, data in enumerate(piece.gather()):
+        try:
+            values.append(nested_value(data.as_py()))
+        except NotNested as error:
+            raise BadRow(row, f"not a list or dict: {error}") from error
+    return values

@@ -1,0 +1,196 @@
+"""The one file that imports litdata: its dtypes, downloads, and the chunks that only it opens.
+
+litdata is never given a serializer of its own, so none of them runs: it hands over the bytes of
+an item, and what they mean is found out elsewhere.
+"""
+
+import importlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import zstandard
+
+from fieldslab.packer.sources.litdata_index import INDEX, Chunk, Index
+from fieldslab.schemas.errors import SourceUnreadable, SourceUnsupported, UsageError
+
+Dtypes = dict[int, np.dtype[Any]]
+"""The dtype for each number that stands in a stream."""
+
+SCHEMES = ("s3://", "gs://", "r2://", "azure://", "hf://", "local:")
+"""What litdata downloads from."""
+
+_LARGEST_ITEM = 2**32
+
+
+class Key(NamedTuple):
+    """What opens an encrypted stream: the file that litdata saved, and the file of its password."""
+
+    file: str
+    password_file: str | None
+
+
+def _library(module: str) -> Any:
+    """A module of litdata.
+
+    Raises SourceUnsupported where it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise SourceUnsupported(
+            f"this LitData stream needs the library litdata: {error}",
+            hint="pip install 'fieldslab[litdata]'",
+        ) from error
+
+
+@cache
+def torch_dtypes() -> Dtypes:
+    """Dtypes of tensor leaves; those that numpy does not know are left out."""
+    found: Dtypes = {}
+    for number, dtype in _library("litdata.constants")._TORCH_DTYPES_MAPPING.items():
+        name = str(dtype).removeprefix("torch.")
+        if name in np.sctypeDict:
+            found[number] = np.dtype(name)
+    return found
+
+
+@cache
+def numpy_dtypes() -> Dtypes:
+    """Dtypes of numpy leaves."""
+    return dict(_library("litdata.constants")._NUMPY_DTYPES_MAPPING)
+
+
+def download(url: str, name: str, folder: str) -> str:
+    """Fetch a file of a remote stream into a local folder; returns its path there.
+
+    Raises SourceUnreadable where that fails.
+    """
+    local = os.path.join(folder, os.path.basename(name))
+    remote = os.path.join(url, name)
+    with _reading(remote, "cannot be downloaded"):
+        chunks = [] if name == INDEX else [{"filename": name, "chunk_bytes": 0}]
+        loader = _library("litdata.streaming.downloader").get_downloader(url, folder, chunks)
+        loader.download_file(remote, local)
+    if not os.path.isfile(local):
+        raise SourceUnreadable("cannot be downloaded", file=remote)
+    return local
+
+
+def library_items(
+    path: str, label: str, index: Index, chunk: Chunk, key: Key | None
+) -> Iterator[bytes]:
+    """The bytes of every item of a chunk file, as litdata inflates and decrypts them.
+
+    litdata maps the file at `path`, which nobody else may change; `label` is its name in messages.
+
+    Raises
+    ------
+    UsageError
+        The chunk is encrypted and no key, or not the right one, was given.
+    SourceUnreadable
+        The chunk is damaged, or a zstd frame does not state a size that fits.
+    """
+    with _reading(label, "damaged chunk, or not to be read by litdata"):
+        encryption = _encryption(index, key)
+        if encryption is None:
+            _check_frames(path, index, chunk)
+        with closing(_RawChunk(path, index, chunk)) as raw:
+            for row in range(chunk.rows):
+                yield raw.item(row, encryption)
+
+
+class _RawChunk:
+    """One chunk in the hands of litdata's own loader, which is told that a leaf is its bytes."""
+
+    def __init__(self, path: str, index: Index, chunk: Chunk) -> None:
+        loaders = _library("litdata.streaming.item_loader")
+        serializers = _library("litdata.streaming.serializers")
+
+        class Raw(loaders.PyTreeLoader):  # type: ignore[misc, name-defined]
+            def deserialize(self, raw_item_data: Any) -> Any:
+                return raw_item_data
+
+        self._loader = Raw()
+        self._path = path
+        config = {
+            "data_format": ["bytes"], "data_spec": None, "compression": index.compression,
+            "compression_level": None if index.level == "chunk" else index.level,
+            "encryption": index.encryption,
+        }  # fmt: skip
+        entry = {"filename": chunk.name, "chunk_size": chunk.rows, "chunk_bytes": chunk.bytes}
+        self._loader.setup(config, [entry], {"bytes": serializers.BytesSerializer()})
+        self._loader.set_mmap_allowed_chunks({0})
+
+    def item(self, row: int, encryption: Any) -> bytes:
+        return bytes(self._loader.load_item_from_chunk(row, 0, self._path, 0, 1, encryption))
+
+    def close(self) -> None:
+        self._loader.close(0)
+
+
+def _check_frames(path: str, index: Index, chunk: Chunk) -> None:
+    """Every zstd frame must state the size that it will be inflated to, before one is."""
+    with open(path, "rb") as file:
+        data = np.memmap(file, np.uint8, "r")
+    if index.level == "batch":
+        header = _library("litdata.streaming.framed_zstd").parse_framed_header(
+            memoryview(data.data)
+        )
+        if header.num_items != chunk.rows:
+            raise ValueError(f"{header.num_items} items, the index says {chunk.rows}")
+        for frame in header.frames:
+            last = frame.first_item + frame.n_items
+            size = header.offsets[last] - header.offsets[frame.first_item]
+            stated = _stated_size(data, frame.compressed_off, frame.compressed_len)
+            if not stated == size == frame.uncompressed_len:
+                raise ValueError(f"a zstd frame of {stated} bytes for items of {size}")
+    elif index.level == "sample":
+        offsets = np.frombuffer(data, "<u4", chunk.rows + 1, 4).tolist()
+        for start, end in pairwise(offsets):
+            stated = _stated_size(data, start, end - start)
+            if not 0 <= stated < _LARGEST_ITEM:
+                raise ValueError("a zstd frame does not state its size")
+
+
+def _stated_size(data: np.ndarray, start: int, length: int) -> int:
+    if not 0 <= start <= start + length <= len(data):
+        raise ValueError("a zstd frame lies outside the file")
+    return zstandard.frame_content_size(data[start : start + min(length, 18)].tobytes())
+
+
+def _encryption(index: Index, key: Key | None) -> Any:
+    """litdata's object that decrypts the stream; None where it is not encrypted."""
+    if index.encryption is None:
+        return None
+    if key is None:
+        raise UsageError(
+            "the stream is encrypted", file=index.path, found=index.encryption.get("algorithm"),
+            hint="--key FILE names the file that litdata's Encryption.save wrote, "
+            "--key-password-file FILE the file with its password.",
+        )  # fmt: skip
+    password = ""
+    if key.password_file is not None:
+        with open(key.password_file, encoding="utf-8") as file:
+            password = file.readline().rstrip("\r\n")
+    with open(key.file, encoding="utf-8") as file:
+        kind = "FernetEncryption" if "salt" in json.load(file) else "RSAEncryption"
+    encryption = getattr(_library("litdata.utilities.encryption"), kind)
+    return encryption.load(key.file, password)
+
+
+@contextmanager
+def _reading(path: str, what: str) -> Iterator[None]:
+    """Turn what litdata raises on a bad file into a named error."""
+    try:
+        yield
+    except (UsageError, SourceUnsupported, SourceUnreadable, GeneratorExit):
+        raise
+    except Exception as error:  # the library raises whatever it likes
+        text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise SourceUnreadable(f"{what}: {text}", file=path) from error

@@ -1,0 +1,171 @@
+"""Where a LitData stream is: its index and its chunk files, local or fetched as they are read."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fieldslab.packer.sources.litdata_chunks import ChunkFile, inflate, is_zstd
+from fieldslab.packer.sources.litdata_index import INDEX, parse_index
+from fieldslab.packer.sources.litdata_items import Piece
+from fieldslab.packer.sources.litdata_library import SCHEMES, Key, download, library_items
+from fieldslab.schemas.errors import SourceChanged, SourceUnreadable
+
+
+class Stream:
+    """The index of a stream, and how to open each chunk. Pickles by what it says, not by files."""
+
+    def __init__(self, path: str, key: Key | None = None) -> None:
+        """Read the index at `path`, a directory, the file itself or a URL; look at the chunks.
+
+        Raises
+        ------
+        SourceUnreadable
+            The index or a chunk is missing or damaged.
+        SourceUnsupported
+            The stream is in a layout that is not read.
+        """
+        self.where = path.removesuffix(INDEX).rstrip("/") or "/"
+        if path == INDEX:
+            self.where = "."
+        self.remote = self.where.startswith(SCHEMES)
+        self.key = key
+        self._index_file = None if self.remote else self._stat(INDEX)
+        data = self._read_index()
+        self._digest = hashlib.sha256(data).hexdigest()
+        self.index = parse_index(data, self.place(INDEX))
+        rows = (chunk.rows for chunk in self.index.chunks)
+        self._first_rows = list(accumulate(rows, initial=0))
+        names = [] if self.remote else [chunk.name for chunk in self.index.chunks]
+        self._files = [self._stat(name) for name in names]
+        self._check_lengths()
+
+    @property
+    def rows(self) -> int:
+        """Items in all chunks."""
+        return self._first_rows[-1]
+
+    @property
+    def plain(self) -> bool:
+        """Whether chunks, once inflated whole, are read here and not by litdata."""
+        return self.index.encryption is None and self.index.level == "chunk"
+
+    def place(self, name: str) -> str:
+        """Path or URL of a file of the stream."""
+        return os.path.join(self.where, name)
+
+    @contextmanager
+    def open(self, number: int) -> Iterator[ChunkFile]:
+        """A chunk, fetched and inflated where that is needed.
+
+        Raises SourceUnreadable where it is damaged, SourceChanged where it is not what it was
+        when the stream was opened.
+        """
+        chunk = self.index.chunks[number]
+        path = label = self.place(chunk.name)
+        self._check_unchanged(number)
+        with tempfile.TemporaryDirectory(prefix="fieldslab-") as folder:
+            if self.remote:
+                path = download(self.where, chunk.name, folder)
+            if self.index.compression and self.index.level == "chunk" and is_zstd(path):
+                path = inflate(path, chunk, label, folder)
+            if not self.plain and Path(path).parent != Path(folder):
+                # litdata maps the file: a copy of ours cannot be cut off meanwhile.
+                path = shutil.copy(path, os.path.join(folder, "copy"))
+            with ChunkFile(str(path), chunk, label, self._first_rows[number]) as file:
+                yield file
+        self._check_unchanged(number)
+
+    def items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, Piece]]:
+        """Serialised items, about so many bytes at a time, each piece with its first row."""
+        if self.plain:
+            return file.items(batch_bytes)
+        return self._library_items(file, batch_bytes)
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """Path and digest of the index, then path, size and time of each chunk that is local."""
+        return [{"path": self.place(INDEX), "sha256": self._digest}] + [
+            {"path": self.place(chunk.name), "bytes": size, "modified": modified}
+            for chunk, (size, modified) in zip(self.index.chunks, self._files, strict=False)
+        ]
+
+    def _library_items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, Piece]]:
+        first, size, held = 0, 0, list[bytes]()
+        for item in library_items(file.path, file.label, self.index, file.chunk, self.key):
+            if held and size + len(item) > batch_bytes:
+                yield first, _joined(held)
+                first, size, held = first + len(held), 0, []
+            held.append(item)
+            size += len(item)
+        if held:
+            yield first, _joined(held)
+
+    def _read_index(self) -> bytes:
+        if self.remote:
+            with tempfile.TemporaryDirectory(prefix="fieldslab-") as folder:
+                return Path(download(self.where, INDEX, folder)).read_bytes()
+        with open(self.place(INDEX), "rb") as file:
+            return file.read()
+
+    def _stat(self, name: str) -> tuple[int, int]:
+        try:
+            info = os.stat(self.place(name))
+        except OSError as error:
+            raise SourceUnreadable(
+                f"a file of the stream cannot be read: {error.strerror}", file=self.place(name),
+                hint="litdata.optimize writes the index last, when it is done.",
+            ) from error  # fmt: skip
+        return info.st_size, info.st_mtime_ns
+
+    def _check_unchanged(self, number: int) -> None:
+        if self.remote:
+            return
+        name = self.index.chunks[number].name
+        for part, known in ((INDEX, self._index_file), (name, self._files[number])):
+            try:
+                changed = self._stat(part) != known
+            except SourceUnreadable as error:
+                raise SourceChanged(
+                    "the file went away while the stream was read", file=self.place(part)
+                ) from error
+            if changed:
+                raise SourceChanged(
+                    "the file changed while the stream was read", file=self.place(part),
+                    hint="Pack again when nothing writes to it.",
+                )  # fmt: skip
+
+    def _check_lengths(self) -> None:
+        """Find chunks that are cut off before the work begins."""
+        for number, (size, _) in enumerate(self._files):
+            chunk = self.index.chunks[number]
+            if size >= chunk.bytes or is_zstd(self.place(chunk.name)):
+                continue
+            label = self.place(chunk.name)
+            with ChunkFile(label, chunk, label, self._first_rows[number]) as file:
+                if self.plain:
+                    file.table()  # tells the row
+                file.damaged("cut off", expected=f"{chunk.bytes} bytes", found=f"{size} bytes")
+
+
+def check_tokens(file: ChunkFile, itemsize: int) -> int:
+    """Tokens in a chunk of a stream for TokensLoader, which must be as many as the index says."""
+    table = file.table()
+    tokens, rest = divmod(int(table[-1] - table[0]), itemsize)
+    if rest or tokens != file.chunk.tokens:
+        found = f"{table[-1] - table[0]} bytes"
+        file.damaged("not the number of tokens that the index says",
+                     expected=f"{file.chunk.tokens} of {itemsize} bytes", found=found)  # fmt: skip
+    return tokens
+
+
+def _joined(items: list[bytes]) -> Piece:
+    lengths = np.array([len(item) for item in items], np.int64)
+    data = np.frombuffer(b"".join(items), np.uint8)
+    return Piece(data, np.cumsum(lengths) - lengths, lengths)
