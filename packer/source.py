@@ -14,6 +14,7 @@ from fieldslab.schemas.errors import SourceUnreadable, UsageError
 
 BUILT_IN = {
     "parquet": "fieldslab.packer.sources.parquet:ParquetSource",
+    "litdata": "fieldslab.packer.sources.litdata:LitData",
     "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
 }
 """Sources that come with fieldslab; others register under the entry point below."""
