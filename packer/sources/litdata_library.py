@@ -4,7 +4,6 @@ litdata is never given a serializer of its own, so none of them runs: it hands o
 an item, and what they mean is found out elsewhere.
 """
 
-import importlib
 import json
 import os
 from collections.abc import Iterator
@@ -35,13 +34,11 @@ class Key(NamedTuple):
     password_file: str | None
 
 
-def _library(module: str) -> Any:
-    """A module of litdata.
-
-    Raises SourceUnsupported where it is not installed.
-    """
+@contextmanager
+def _installed() -> Iterator[None]:
+    """Raise SourceUnsupported where an import says that the library is not there."""
     try:
-        return importlib.import_module(module)
+        yield
     except ImportError as error:
         raise SourceUnsupported(
             f"this LitData stream needs the library litdata: {error}",
@@ -52,8 +49,10 @@ def _library(module: str) -> Any:
 @cache
 def torch_dtypes() -> Dtypes:
     """Dtypes of tensor leaves; those that numpy does not know are left out."""
+    with _installed():
+        from litdata.constants import _TORCH_DTYPES_MAPPING
     found: Dtypes = {}
-    for number, dtype in _library("litdata.constants")._TORCH_DTYPES_MAPPING.items():
+    for number, dtype in _TORCH_DTYPES_MAPPING.items():
         name = str(dtype).removeprefix("torch.")
         if name in np.sctypeDict:
             found[number] = np.dtype(name)
@@ -63,7 +62,9 @@ def torch_dtypes() -> Dtypes:
 @cache
 def numpy_dtypes() -> Dtypes:
     """Dtypes of numpy leaves."""
-    return dict(_library("litdata.constants")._NUMPY_DTYPES_MAPPING)
+    with _installed():
+        from litdata.constants import _NUMPY_DTYPES_MAPPING
+    return dict(_NUMPY_DTYPES_MAPPING)
 
 
 def download(url: str, name: str, folder: str) -> str:
@@ -73,10 +74,11 @@ def download(url: str, name: str, folder: str) -> str:
     """
     local = os.path.join(folder, os.path.basename(name))
     remote = os.path.join(url, name)
+    with _installed():
+        from litdata.streaming.downloader import get_downloader
     with _reading(remote, "cannot be downloaded"):
         chunks = [] if name == INDEX else [{"filename": name, "chunk_bytes": 0}]
-        loader = _library("litdata.streaming.downloader").get_downloader(url, folder, chunks)
-        loader.download_file(remote, local)
+        get_downloader(url, folder, chunks).download_file(remote, local)
     if not os.path.isfile(local):
         raise SourceUnreadable("cannot be downloaded", file=remote)
     return local
@@ -109,10 +111,11 @@ class _RawChunk:
     """One chunk in the hands of litdata's own loader, which is told that a leaf is its bytes."""
 
     def __init__(self, path: str, index: Index, chunk: Chunk) -> None:
-        loaders = _library("litdata.streaming.item_loader")
-        serializers = _library("litdata.streaming.serializers")
+        with _installed():
+            from litdata.streaming.item_loader import PyTreeLoader
+            from litdata.streaming.serializers import BytesSerializer
 
-        class Raw(loaders.PyTreeLoader):  # type: ignore[misc, name-defined]
+        class Raw(PyTreeLoader):  # type: ignore[misc]
             def deserialize(self, raw_item_data: Any) -> Any:
                 return raw_item_data
 
@@ -124,7 +127,7 @@ class _RawChunk:
             "encryption": index.encryption,
         }  # fmt: skip
         entry = {"filename": chunk.name, "chunk_size": chunk.rows, "chunk_bytes": chunk.bytes}
-        self._loader.setup(config, [entry], {"bytes": serializers.BytesSerializer()})
+        self._loader.setup(config, [entry], {"bytes": BytesSerializer()})
         self._loader.set_mmap_allowed_chunks({0})
 
     def item(self, row: int, encryption: Any) -> bytes:
@@ -139,9 +142,9 @@ def _check_frames(path: str, index: Index, chunk: Chunk) -> None:
     with open(path, "rb") as file:
         data = np.memmap(file, np.uint8, "r")
     if index.level == "batch":
-        header = _library("litdata.streaming.framed_zstd").parse_framed_header(
-            memoryview(data.data)
-        )
+        with _installed():
+            from litdata.streaming.framed_zstd import parse_framed_header
+        header = parse_framed_header(memoryview(data.data))
         if header.num_items != chunk.rows:
             raise ValueError(f"{header.num_items} items, the index says {chunk.rows}")
         for frame in header.frames:
@@ -180,8 +183,9 @@ def _encryption(index: Index, key: Key | None) -> Any:
             password = file.readline().rstrip("\r\n")
     with open(key.file, encoding="utf-8") as file:
         kind = "FernetEncryption" if "salt" in json.load(file) else "RSAEncryption"
-    encryption = getattr(_library("litdata.utilities.encryption"), kind)
-    return encryption.load(key.file, password)
+    with _installed():
+        from litdata.utilities import encryption
+    return getattr(encryption, kind).load(key.file, password)
 
 
 @contextmanager
