@@ -5,8 +5,10 @@ import struct
 import numpy as np
 
 FORMATS = ("jpeg", "png", "webp")
-_JPEG_SIZE = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_JPEG_BARE = frozenset({0x01, *range(0xD0, 0xD9)})
+
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_BARE = frozenset({0x00, 0x01, *range(0xD0, 0xD9)})
+_SCAN_OR_END = frozenset({0xD9, 0xDA})
 
 
 def image_format(data: memoryview) -> str | None:
@@ -29,15 +31,16 @@ def image_size(data: memoryview) -> tuple[str | None, int, int]:
     codec = image_format(data)
     try:
         if codec == "jpeg":
-            return codec, *_jpeg_size(data)
-        if codec == "png":
-            width, height = struct.unpack_from(">II", data, 16)
-            return codec, height, width
-        if codec == "webp":
-            return codec, *_webp_size(data)
-    except (struct.error, IndexError):
-        pass
-    return None, 0, 0
+            height, width = _jpeg_size(data)
+        elif codec == "png":
+            height, width = _png_size(data)
+        elif codec == "webp":
+            height, width = _webp_size(data)
+        else:
+            return None, 0, 0
+    except (struct.error, IndexError, ValueError):
+        return None, 0, 0
+    return (codec, height, width) if height and width else (None, 0, 0)
 
 
 def image_sizes(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, list[str | None]]:
@@ -67,34 +70,45 @@ def image_sizes(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, li
     return sizes, codecs
 
 
-def _jpeg_size(data: memoryview) -> tuple[int, int]:
-    """From the frame header (ITU-T T.81, B.2.2)."""
+def _jpeg_size(data: memoryview | bytes) -> tuple[int, int]:
+    """From the frame header (ITU-T T.81, B.2.2). Stray bytes between segments are skipped."""
     at = 2
     while True:
         if data[at] != 0xFF:
-            raise IndexError("not at a marker")
+            data = bytes(data)
+            at = data.index(b"\xff", at)
         marker = data[at + 1]
         if marker == 0xFF:
             at += 1
-        elif marker in _JPEG_BARE:
-            at += 2
-        elif marker in _JPEG_SIZE:
+        elif marker in _FRAMES:
             height, width = struct.unpack_from(">HH", data, at + 5)
             return height, width
+        elif marker in _SCAN_OR_END:
+            raise ValueError("no size here")
+        elif marker in _BARE:
+            at += 2
         else:
             at += 2 + max(struct.unpack_from(">H", data, at + 2)[0], 2)
+
+
+def _png_size(data: memoryview) -> tuple[int, int]:
+    """From the first chunk, IHDR (ISO 15948, 11.2.2)."""
+    width, height = struct.unpack_from(">II", data, 16)
+    if bytes(data[12:16]) != b"IHDR" or max(width, height) >= 2**31:
+        raise ValueError("no size here")
+    return height, width
 
 
 def _webp_size(data: memoryview) -> tuple[int, int]:
     """From the first chunk (RFC 9649): lossy, lossless or extended."""
     chunk = bytes(data[12:16])
-    if chunk == b"VP8 ":
+    if chunk == b"VP8 " and bytes(data[23:26]) == b"\x9d\x01\x2a":
         width, height = struct.unpack_from("<HH", data, 26)
         return height & 0x3FFF, width & 0x3FFF
-    if chunk == b"VP8L":
+    if chunk == b"VP8L" and data[20] == 0x2F:
         (bits,) = struct.unpack_from("<I", data, 21)
         return (bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1
     if chunk == b"VP8X":
         low, high, low2, high2 = struct.unpack_from("<HBHB", data, 24)
         return (high2 << 16 | low2) + 1, (high << 16 | low) + 1
-    raise IndexError("unknown WebP chunk")
+    raise ValueError("no size here")
