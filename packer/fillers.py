@@ -51,7 +51,7 @@ def _number(field: Field, text: str) -> np.ndarray | np.generic:
     if logical.type == "bfloat16":
         return cast_elements(given, "bfloat16")[0]
     if logical.type in ("timestamp", "date", "time") and not text.lstrip("-").isdigit():
-        given = given.cast(_temporal(field, logical))
+        given = pa.array([pa.scalar(text).cast(_temporal(field, logical))])
     return cast_elements(given, field.dtype)[0]
 
 
