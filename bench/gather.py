@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,7 +25,7 @@ import pyarrow as pa
 
 from fieldslab.bench.timing import Ratio, interleave, ratio
 from fieldslab.packer import pack
-from fieldslab.reader import Slab, open_slab
+from fieldslab.reader import Batch, Slab, open_slab
 from fieldslab.reader.array import address_of
 from fieldslab.reader.buffers import Pool
 from fieldslab.reader.jit import kernel, memcpy
@@ -40,6 +41,20 @@ slab = open_slab(sys.argv[1])
 started = time.perf_counter()
 slab.gather([1, 0])
 print(time.perf_counter() - started)
+"""
+
+GROWTH = """
+import sys, numpy
+from fieldslab.reader import open_slab
+def anonymous():
+    lines = open("/proc/self/status").read().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1e3
+slab = open_slab(sys.argv[1])
+slab.gather([0])
+before, rng = anonymous(), numpy.random.default_rng(0)
+for _ in range(int(sys.argv[2])):
+    batch = slab.gather(rng.integers(0, len(slab), 8))
+print(anonymous() - before)
 """
 
 
@@ -97,43 +112,59 @@ def _batches(row_bytes: int, variable: bool, total: int) -> Iterator[pa.RecordBa
         yield pa.record_batch({"data": column})
 
 
-def measure(slab: Slab, case: Case, rounds: int) -> dict[str, Any]:
-    """Gather every row once in random order, and copy the same bytes; compare."""
+class Turns:
+    """Batches of one thread: each call gathers or copies the next, a third of them apart.
+
+    Bytes that one call left in the caches are therefore not those of the next.
+    """
+
+    def __init__(self, slab: Slab, batches: list[np.ndarray]) -> None:
+        self._slab = slab
+        spans = [_spans(slab, rows) for rows in batches]
+        third = len(batches) // 3
+        self._gathers = cycle(batches)
+        self._outs = cycle(batches[third:] + batches[:third])
+        self._spans = cycle(spans[-third:] + spans[:-third])
+        self._batch: Batch | None = None
+        self._out = slab.buffers(len(batches[0]))
+        memory = Pool()  # pages of the same kind as those of batches
+        room = max(int(lengths.sum()) for _, lengths in spans)
+        self._targets = cycle([_warm(memory, room), _warm(memory, room)])
+
+    def gather(self) -> None:
+        """Gather; the batch before is held meanwhile, as a training loop does."""
+        self._batch = self._slab.gather(next(self._gathers))
+
+    def gather_out(self) -> None:
+        """Gather into the same buffers as before."""
+        self._slab.gather(next(self._outs), out=self._out)
+
+    def copy(self) -> None:
+        """Copy the bytes of a batch to one of two places, as two batches in use have."""
+        copy_spans(*next(self._spans), address_of(next(self._targets)))
+
+
+def measure(slab: Slab, case: Case, passes: int) -> dict[str, Any]:
+    """Gather random batches, and copy the bytes of random batches; compare."""
     size = min(BATCH_ROWS, MOST_BATCH_BYTES // case.row_bytes)
     order = np.random.default_rng(0).permutation(len(slab))
-    batches = [order[start : start + size] for start in range(0, len(order), size)]
-    spans = [_spans(slab, rows) for rows in batches]
-    total = sum(int(lengths.sum()) for _, lengths in spans)
-    room = max(int(lengths.sum()) for _, lengths in spans)
+    batches = [order[at : at + size] for at in range(0, len(order) - size + 1, size)]
+    slab.gather(order)  # touches every page, and verifies every block
+    parts = [Turns(slab, batches[part :: case.threads]) for part in range(case.threads)]
+    rounds = passes * len(batches) // case.threads
 
-    def gather(part: int) -> None:
-        batch = None  # the batch before is held while the next is made, as a training loop does
-        for rows in batches[part :: case.threads]:
-            batch = slab.gather(rows)
-        del batch
-
-    outs = [slab.buffers(size) for _ in range(case.threads)]
-
-    def gather_out(part: int) -> None:
-        for rows in batches[part :: case.threads]:
-            slab.gather(rows, out=outs[part])
-
-    memory = Pool()  # pages of the same kind as those of batches
-    targets = [[_warm(memory, room) for _ in range(2)] for _ in range(case.threads)]
-
-    def copy(part: int) -> None:
-        for turn, span in enumerate(spans[part :: case.threads]):
-            copy_spans(*span, address_of(targets[part][turn % 2]))
+    def work(turns: Turns) -> dict[str, list[float]]:
+        calls = {"gather": turns.gather, "out": turns.gather_out, "memcpy": turns.copy}
+        return interleave(calls, rounds, warm=4)
 
     with ThreadPoolExecutor(case.threads) as pool:
-        calls = {"gather": gather, "out": gather_out, "memcpy": copy}
-        seconds = interleave(
-            {name: _on_threads(pool, call, case.threads) for name, call in calls.items()}, rounds
-        )
+        found = list(pool.map(work, parts))
+    seconds = {name: [one for part in found for one in part[name]] for name in found[0]}
+    per_second = case.row_bytes * size * case.threads / 1e9
     return {
-        "case": str(case).strip(),
-        "memcpy_gb_s": total / median(seconds["memcpy"]) / 1e9,
-        "gather_gb_s": total / median(seconds["gather"]) / 1e9,
+        "case": str(case),
+        "memcpy_gb_s": per_second / median(seconds["memcpy"]),
+        "gather_gb_s": per_second / median(seconds["gather"]),
         "ratio": ratio(seconds["gather"], seconds["memcpy"]),
         "ratio_out": ratio(seconds["out"], seconds["memcpy"]),
     }
@@ -150,32 +181,19 @@ def _warm(memory: Pool, size: int) -> np.ndarray:
     return pages
 
 
-def _on_threads(
-    pool: ThreadPoolExecutor, call: Callable[[int], None], threads: int
-) -> Callable[[], Any]:
-    if threads == 1:
-        return lambda: call(0)
-    return lambda: list(pool.map(call, range(threads)))
-
-
-def measure_take(slab: Slab, rounds: int) -> Ratio:
+def measure_take(slab: Slab, passes: int) -> Ratio:
     """Rows of 1 KiB, beside `numpy.take` on the mapped array into a buffer."""
     mapped = np.asarray(slab["data"])
     order = np.random.default_rng(0).permutation(len(slab))
-    batches = [order[start : start + 1024] for start in range(0, len(order) - 1023, 1024)]
-    out = np.ones((1024, mapped.shape[1]), mapped.dtype)
-
-    def gather() -> None:
-        batch = None
-        for rows in batches:
-            batch = slab.gather(rows)
-        del batch
+    batches = list(order[: len(order) // 1024 * 1024].reshape(-1, 1024))
+    turns = Turns(slab, batches)
+    taken = cycle(batches[len(batches) // 2 :] + batches[: len(batches) // 2])
+    out = _warm(Pool(), 1024 * KIB).reshape(1024, KIB)
 
     def take() -> None:
-        for rows in batches:
-            np.take(mapped, rows, axis=0, mode="clip", out=out)
+        np.take(mapped, next(taken), axis=0, mode="clip", out=out)
 
-    seconds = interleave({"gather": gather, "take": take}, rounds)
+    seconds = interleave({"gather": turns.gather, "take": take}, passes * len(batches), warm=4)
     return ratio(seconds["gather"], seconds["take"])
 
 
@@ -203,21 +221,18 @@ def measure_verify(path: Path, rounds: int) -> dict[str, Ratio]:
     }
 
 
-def measure_growth(slab: Slab, gathers: int) -> float:
-    """MB by which anonymous memory grows over many gathers; 0 where the system does not tell."""
-    rng = np.random.default_rng(0)
-    before = _anonymous_bytes()
-    for _ in range(gathers):
-        slab.gather(rng.integers(0, len(slab), 8))
-    return (_anonymous_bytes() - before) / 1e6
+def measure_growth(path: Path, gathers: int) -> float:
+    """MB by which anonymous memory of a fresh process grows over many gathers; Linux only."""
+    return float(_python(GROWTH, path, gathers))
 
 
-def _anonymous_bytes() -> int:
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * KIB for line in lines if line.startswith("RssAnon"))
+def _python(code: str, *arguments: object, **environment: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=os.environ | environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout
 
 
 def measure_latency(folder: Path) -> dict[str, float]:
@@ -226,20 +241,16 @@ def measure_latency(folder: Path) -> dict[str, float]:
     for rows in (1_000, 1_000_000):
         path = folder / f"{rows}.slab"
         pack([pa.record_batch(_mixed(rows))], path)
-        seconds = interleave({"open": partial(open_slab, path)}, 20)
-        results[f"open {rows:,} rows, ms"] = median(seconds["open"]) * 1e3
+        opened = interleave({"open": partial(open_slab, path)}, 20)
+        results[f"open {rows:,} rows, ms"] = median(opened["open"]) * 1e3
     slab = open_slab(path)
     picks = iter(np.random.default_rng(0).integers(0, len(slab), 4000).tolist())
-    seconds = interleave({"row": lambda: slab[next(picks)]}, 3000, warm=1000)
-    results["one row of 6 fields, us"] = median(seconds["row"]) * 1e6
+    single = interleave({"row": lambda: slab[next(picks)]}, 3000, warm=1000)
+    results["one row of 6 fields, us"] = median(single["row"]) * 1e6
     cache = folder / "numba"
     for state in ("empty", "warm"):
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
-        done = subprocess.run(
-            [sys.executable, "-c", FIRST_GATHER, path],
-            env=environment, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        results[f"first gather, numba cache {state}, s"] = float(done.stdout)
+        seconds = float(_python(FIRST_GATHER, path, NUMBA_CACHE_DIR=str(cache)))
+        results[f"first gather, numba cache {state}, s"] = seconds
     return results
 
 
@@ -262,7 +273,7 @@ def _mixed(rows: int) -> dict[str, pa.Array]:
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure everything and print it; the result is ready for JSON."""
     total = (128 if quick else 512) * KIB * KIB
-    rounds = 7 if quick else 15
+    passes, rounds = (2, 7) if quick else (4, 15)
     results: dict[str, Any] = {"cases": []}
     print(f"{'rows':<34} {'memcpy':>9} {'gather':>9}   gather / memcpy     with out=")
     with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:
@@ -270,18 +281,18 @@ def run(quick: bool = False) -> dict[str, Any]:
         for case in CASES:
             if case.threads == 1:
                 slab = make_slab(path, case.row_bytes, case.variable, total)
-            measured = measure(slab, case, rounds)
+            measured = measure(slab, case, passes)
             results["cases"].append(measured)
             print(
                 f"{case!s:<34} {measured['memcpy_gb_s']:4.1f} GB/s {measured['gather_gb_s']:4.1f}"
                 f" GB/s   {measured['ratio']!s:<17}   {measured['ratio_out']!s}"
             )
-        growth = measure_growth(slab, 1_000 if quick else 10_000)
+        growth = measure_growth(path, 1_000 if quick else 10_000)
         single: dict[str, Any] = {"RssAnon growth over gathers of 800 KiB rows, MB": growth}
         slab = make_slab(path, 64 * KIB, False, total)
         single |= measure_verify(path, rounds)
         slab = make_slab(path, KIB, False, total)
-        single["fixed 1 KiB, gather / numpy.take"] = measure_take(slab, rounds)
+        single["fixed 1 KiB, gather / numpy.take"] = measure_take(slab, passes)
         single |= measure_latency(Path(name))
     for label, value in single.items():
         print(f"{label:<50} {value if isinstance(value, Ratio) else format(value, '.3g')}")

@@ -1,6 +1,6 @@
 """A batch: the values of chosen rows, field by field."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Generic, Self, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -238,18 +238,20 @@ class Buffers(Batch):
         self.room = room
         self.memory = memory
 
-    def check(self, fields: Iterable[Field], rows: int) -> None:
+    def check(self, fields: tuple[Field, ...], rows: int) -> None:
         """Raise UsageError unless a batch of `rows` rows of these fields fits."""
         if rows > self.room:
             raise UsageError(
                 "`out` has no room for so many rows", expected=f"up to {self.room}", found=rows
             )
+        if fields == self.fields:
+            return
         wanted, made = ([_layout(field) for field in some] for some in (fields, self.fields))
         if wanted != made:
-            difference = [item for item in wanted if item not in made] or made
+            different = [name for name in wanted if name not in made] or wanted
             raise UsageError(
                 "`out` was made for other fields",
-                expected=f"{difference}",
+                expected="; ".join(different),
                 hint="Make it with slab.buffers(batch_size, fields) of the same fields.",
             )
 

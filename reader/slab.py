@@ -145,7 +145,7 @@ class Slab:
         numbers = as_rows(rows, len(self))
         at = place(storage.directory, self._view, numbers, storage.pool)
         if out is not None:
-            out.check((self.fields[name] for name in names), len(numbers))
+            out.check(tuple(self.fields[name] for name in names), len(numbers))
         memory = storage.pool if out is None else out.memory
         stored = [storage.field(name) for name in names]
         batch = Batch(numbers, *gather(stored, at, memory, storage.pool))
