@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from datetime import time
 from typing import Any
 
 import numpy as np
@@ -50,17 +51,19 @@ def _number(field: Field, text: str) -> np.ndarray | np.generic:
     given = pa.array([text])
     if logical.type == "bfloat16":
         return cast_elements(given, "bfloat16")[0]
-    if logical.type in ("timestamp", "date", "time") and not text.lstrip("-").isdigit():
-        given = pa.array([pa.scalar(text).cast(_temporal(field, logical))])
+    if not text.lstrip("-").isdigit():
+        if logical.type in ("timestamp", "date"):
+            given = given.cast(_temporal(logical))
+        elif logical.type == "time":
+            kind = pa.time32 if field.dtype == "int32" else pa.time64
+            given = pa.array([time.fromisoformat(text)], kind(logical.unit))
     return cast_elements(given, field.dtype)[0]
 
 
-def _temporal(field: Field, logical: Logical) -> Any:
+def _temporal(logical: Logical) -> Any:
     if logical.type == "timestamp":
         return pa.timestamp(logical.unit, logical.timezone)
-    if logical.type == "date":
-        return pa.date32() if logical.unit == "D" else pa.date64()
-    return pa.time32(logical.unit) if field.dtype == "int32" else pa.time64(logical.unit)
+    return pa.date32() if logical.unit == "D" else pa.date64()
 
 
 def _is_json(text: str) -> bool:
