@@ -1,0 +1,80 @@
+"""Which blocks `verify --sample` reads: a random share, one part of several, about so many bytes.
+
+Blocks are counted through all arrays that are checked, in manifest order.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from fieldslab.packer.options import parse_size
+from fieldslab.schemas.digest import BLOCK
+from fieldslab.schemas.errors import UsageError
+
+Run = tuple[int, int]
+"""A block, and the block after the last of a run."""
+
+Selection = Callable[[int, int], Iterator[Run]]
+"""Gives the chosen runs among the blocks `start` to `stop`."""
+
+_SPELLINGS = "5%, 3/30 or 10G"
+
+
+def everything(start: int, stop: int) -> Iterator[Run]:
+    """Every block."""
+    if start < stop:
+        yield start, stop
+
+
+def select(sample: str | None, total: int) -> Selection:
+    """The selection that `sample` asks for among `total` blocks; None asks for all.
+
+    `5%` is a random twentieth, `3/30` the third of thirty parts, so that thirty runs read every
+    block once, `10G` a random choice of about 10 GiB.
+
+    Raises UsageError for anything else.
+    """
+    if sample is None:
+        return everything
+    text = sample.strip()
+    if match := re.fullmatch(r"(\d+)/(\d+)", text):
+        part, parts = int(match[1]), int(match[2])
+        if not 1 <= part <= parts:
+            raise UsageError("--sample: no such part", found=sample, expected=f"1/{parts} and up")
+        return _span(total * (part - 1) // parts, total * part // parts)
+    if match := re.fullmatch(r"(\d+(?:\.\d+)?)%", text):
+        percent = float(match[1])
+        if not 0 < percent <= 100:
+            raise UsageError("--sample: not a share", found=sample, expected="0.1% to 100%")
+        return _random(total, percent / 100)
+    if not re.fullmatch(r"\d+\s*[KMGT]i?B?|\d+\s*B?", text, re.IGNORECASE):
+        raise UsageError("--sample: not understood", found=sample, expected=_SPELLINGS)
+    return _random(total, parse_size("--sample", text) / max(total * BLOCK, 1))
+
+
+def _span(first: int, last: int) -> Selection:
+    def runs(start: int, stop: int) -> Iterator[Run]:
+        yield from everything(max(start, first), min(stop, last))
+
+    return runs
+
+
+def _random(total: int, share: float) -> Selection:
+    """One block at random out of each of equal strides: spread evenly, never the same twice."""
+    count = min(total, max(1, round(total * share)))
+    edges = np.linspace(0, total, count + 1).astype(np.int64)
+    widths = np.diff(edges)
+    picks = edges[:-1] + (np.random.default_rng().random(count) * widths).astype(np.int64)
+
+    def runs(start: int, stop: int) -> Iterator[Run]:
+        first, last = np.searchsorted(picks, [start, stop])
+        chosen = picks[first:last]
+        cuts = np.flatnonzero(np.diff(chosen) != 1) + 1
+        bounds = [0, *cuts.tolist(), len(chosen)]
+        for a, b in pairwise(bounds):
+            if a < b:
+                yield int(chosen[a]), int(chosen[b - 1]) + 1
+
+    return runs

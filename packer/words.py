@@ -1,0 +1,76 @@
+"""Numbers and text for people: sizes, rates, counts; cut to a width, safe for a terminal."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.cells import cell_len, set_cell_size
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def size(count: int | float) -> str:
+    """Bytes in decimal units: `61.2 kB`."""
+    value, unit = float(count), 0
+    while value >= 999.95 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def rate(count: int, seconds: float) -> str:
+    """Bytes a second: `1.2 GB/s`."""
+    return f"{size(count / max(seconds, 1e-9))}/s"
+
+
+def duration(seconds: float) -> str:
+    """Time taken: `12.3 s`, with one more digit below ten seconds."""
+    return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.2f} s"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: `1 row`, `12,000 rows`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """The text with everything escaped that a terminal would act upon, or not show."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def cut(text: str, width: int | None) -> str:
+    """The text in at most `width` terminal columns, `…` at its end where it was longer."""
+    if width is None or cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None, right: str = ""
+) -> Iterator[str]:
+    """Lines of a table.
+
+    The last column goes on below itself where it is wider than what is left of `width`; None
+    sets no limit. `right` names the columns that are aligned to the right.
+    """
+    cells = [list(head), *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(cell_len(row[at]) for row in cells) for at in range(len(head) - 1)]
+    if width is not None:
+        widths = [min(one, max(width // 3, 12)) for one in widths]
+    indent = sum(widths) + 2 * len(widths)
+    rest = None if width is None else max(width - indent, 20)
+    for row in cells:
+        front = ""
+        for name, cell, room in zip(head[:-1], row[:-1], widths, strict=True):
+            text = cut(cell, room)
+            spaces = " " * (room - cell_len(text))
+            front += (spaces + text if name in right else text + spaces) + "  "
+        for line in _wrapped(row[-1], rest):
+            yield (front + line).rstrip()
+            front = " " * indent
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    if width is None or cell_len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width) or [""]
