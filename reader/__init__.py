@@ -4,23 +4,34 @@ from fieldslab.reader.batch import Batch, Binary, Ragged, Text
 from fieldslab.reader.blocked import Blocked
 from fieldslab.reader.bylength import ByLength
 from fieldslab.reader.column import Column
+from fieldslab.reader.loader import Loader
 from fieldslab.reader.order import Order, Sequential, Shuffled, Strided, Subset, Weighted
 from fieldslab.reader.slab import Slab, open_slab
+from fieldslab.reader.stats import Stats
+from fieldslab.reader.transforms import Cast, Lambda, Normalize, Pad, Shift, Transform
 
 __all__ = [
     "Batch",
     "Binary",
     "Blocked",
     "ByLength",
+    "Cast",
     "Column",
+    "Lambda",
+    "Loader",
+    "Normalize",
     "Order",
+    "Pad",
     "Ragged",
     "Sequential",
+    "Shift",
     "Shuffled",
     "Slab",
+    "Stats",
     "Strided",
     "Subset",
     "Text",
+    "Transform",
     "Weighted",
     "open_slab",
 ]

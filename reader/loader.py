@@ -1,0 +1,369 @@
+"""Batches of a slab, in an order, made ahead of time."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
+
+from fieldslab.reader.order import Order, Sequential, Shuffled, whole
+from fieldslab.reader.plan import Plan, world
+from fieldslab.reader.slab import Slab
+from fieldslab.reader.stats import Recorder, Stats
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import Field
+
+if TYPE_CHECKING:
+    from fieldslab.reader.preparation import Preparation, Prepared
+    from fieldslab.reader.workers import Workers
+
+MOST_THREADS = 4
+"""By default there are no more: copying saturates memory with a few."""
+_STATE = 1
+
+
+class Loader:
+    """Iterates over batches of a slab; each iteration is an epoch.
+
+    Threads prepare whole batches ahead of the training step and hand them over in order: for any
+    number of threads, the batches are the same. A batch never changes while you hold it or any
+    array taken from it; what you let go is used again, so that in the long run no memory is
+    allocated. At most `prefetch + threads` batches are alive, with the one in your hands.
+
+    `for batch in loader` starts the current epoch from its beginning, or goes on where
+    `load_state_dict` says; at its end the next epoch is up. Leaving the loop early stops the
+    threads, and does not count as an epoch.
+
+    Parameters
+    ----------
+    slab
+        The slab or view.
+    batch_size
+        Rows in a batch, on each rank.
+    order
+        Which rows an epoch has, in which sequence.
+    fields
+        Names of the fields to gather; all if not given.
+    transforms
+        What is done to each batch, in turn: see `fieldslab.reader.transforms`. Any function will
+        do that takes a batch and returns the fields that it makes or replaces, by name; threads
+        call it at once.
+    prefetch
+        How many finished batches may wait. With 0, batches are made when asked for, without
+        threads.
+    threads
+        How many threads make batches: as many as there are processors, up to 4, if not given.
+    drop_last
+        Leave out the last batch where it is smaller. Without this, and on several ranks, that one
+        is filled up with the first rows of the epoch, so that every rank has as many.
+    output
+        "numpy" for `Batch`, "torch" for tensors over the same memory (`TensorBatch`).
+    pin_memory
+        Copy tensors into pinned memory; "auto" does where torch finds an accelerator.
+    rank, world_size
+        Which share of each step is this process's. If not given, torch.distributed is asked where
+        the program uses it; else there is one rank.
+    advise
+        How many batches ahead the system is asked to read what is not in memory; 0 turns that off.
+
+    Raises
+    ------
+    UnknownField, RowOutOfRange, UsageError
+        The arguments contradict each other, or the slab.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        batch_size: int,
+        order: Order | None = None,
+        *,
+        fields: Sequence[str] | None = None,
+        transforms: Sequence[Callable[..., Mapping[str, Any]]] = (),
+        prefetch: int = 3,
+        threads: int | None = None,
+        drop_last: bool = False,
+        output: Literal["numpy", "torch"] = "numpy",
+        pin_memory: bool | Literal["auto"] = "auto",
+        rank: int | None = None,
+        world_size: int | None = None,
+        advise: int = 4,
+    ) -> None:
+        self.slab = slab
+        self.batch_size = whole("batch_size", batch_size, least=1)
+        self.order = Shuffled(0) if order is None else order
+        self.prefetch = whole("prefetch", prefetch, least=0)
+        self.threads = _threads() if threads is None else whole("threads", threads, least=1)
+        self.drop_last = drop_last
+        self.advise = whole("advise", advise, least=0)
+        self._attached = self.order.attach(slab)
+        self._fields = list(slab._names(fields))
+        self._transforms = list(transforms)
+        self._convert = _converter(slab, output, pin_memory)
+        self._given = rank, world_size
+        world(rank, world_size)
+        _check_transforms(slab, self._fields, self._transforms)
+        self._where = _Position(0, 0)
+        self._resumes = False
+        self._recorder = Recorder()
+        self._living: WeakSet[_Batches] = WeakSet()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that runs, or comes next."""
+        return self._where.epoch
+
+    @property
+    def rank(self) -> int:
+        """This process's rank."""
+        return world(*self._given)[0]
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks share each epoch."""
+        return world(*self._given)[1]
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch on this rank, which is the same on every rank."""
+        return self._plan(0).batches
+
+    def __iter__(self) -> Iterator[Any]:
+        """Start an epoch, or go on with the one that was loaded."""
+        if not self._resumes:
+            self._where = _Position(self._where.epoch, 0)
+        self._resumes = False
+        plan = self._plan(self._where.position)
+        source = self._start(plan)
+        self._recorder = Recorder()
+        batches = _Batches(source, plan, self._where, self._recorder)
+        self._living.add(batches)
+        return batches
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make an epoch the next to iterate over; the one that is current already goes on."""
+        epoch = whole("epoch", epoch, least=0)
+        if epoch != self._where.epoch:
+            self._where = _Position(epoch, 0)
+            self._resumes = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run stands, ready for JSON: after the batch that was handed over last.
+
+        When all ranks have had the same number of batches, the state is the same on each of them.
+        """
+        return {
+            "version": _STATE,
+            "epoch": self._where.epoch,
+            "position": self._where.position,
+            **self._identity(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have the next iteration go on where a run stood, on any number of ranks.
+
+        Batch size, world size, threads, fields and transforms may be others than then.
+
+        Raises
+        ------
+        UsageError
+            The state is none, or is of other data or another order: rows would be visited twice
+            or never.
+        """
+        try:
+            version = state["version"]
+            where = _Position(
+                whole("epoch", state["epoch"], 0), whole("position", state["position"], 0)
+            )
+            found = {key: state[key] for key in self._identity()}
+        except (KeyError, TypeError):
+            raise UsageError("not the state of a loader", found=repr(state)[:80]) from None
+        if version != _STATE:
+            raise UsageError("state of another version", expected=_STATE, found=version)
+        for key, expected in self._identity().items():
+            if found[key] != expected:
+                hint = "Make the loader as it was when the state was saved."
+                raise UsageError(
+                    f"the state is of another {key}", expected=expected, found=found[key], hint=hint
+                )
+        if where.position > self._attached.length(len(self.slab)):
+            raise UsageError("the state is behind the end of the epoch", found=where.position)
+        self._where = where
+        self._resumes = True
+
+    def stats(self) -> Stats:
+        """What was measured in the epoch that runs, or in the last one."""
+        return self._recorder.stats()
+
+    def close(self) -> None:
+        """Stop all threads; a new iteration may start afterwards."""
+        for batches in list(self._living):
+            batches.close()
+
+    def __enter__(self) -> "Loader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"Loader({str(self.slab.path)!r}, {len(self):,} batches of {self.batch_size:,} rows, "
+            f"{self.order!r}, epoch {self.epoch})"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: everything but the iterations that run."""
+        state = self.__dict__ | {"_recorder": Recorder(), "_where": self._where.copy()}
+        del state["_living"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._living = WeakSet()
+
+    def _identity(self) -> dict[str, Any]:
+        """What must be the same where a state is loaded."""
+        view = self.slab._view
+        return {
+            "slab": self.slab.manifest.id,
+            "view": [view.start, view.stop, view.step],
+            "order": repr(self.order),
+        }
+
+    def _plan(self, start: int) -> Plan:
+        length = self._attached.length(len(self.slab))
+        return Plan(length, self.batch_size, *world(*self._given), self.drop_last, start)
+
+    def _start(self, plan: Plan) -> "Workers[Prepared] | _OnDemand":
+        # Kernels are compiled when these are imported: not before the first batch is wanted.
+        from fieldslab.reader.advice import Adviser
+        from fieldslab.reader.preparation import Preparation
+        from fieldslab.reader.workers import Workers
+
+        adviser = None
+        if self.advise and plan.batches:
+            adviser = Adviser(self.slab, self._fields)
+            if not isinstance(self.order, Sequential):
+                adviser.expect_random()
+        preparation = Preparation(
+            self.slab,
+            self._attached,
+            self._where.epoch,
+            plan,
+            self._fields,
+            self._transforms,
+            self._convert,
+            adviser,
+            self.advise,
+        )
+        if self.prefetch == 0 or plan.batches == 0:
+            return _OnDemand(preparation, plan.batches)
+        ahead = self.prefetch + self.threads - 1
+        return Workers(preparation, plan.batches, self.threads, ahead)
+
+
+class _Position:
+    """Where an epoch stands."""
+
+    def __init__(self, epoch: int, position: int) -> None:
+        self.epoch = epoch
+        self.position = position
+
+    def copy(self) -> "_Position":
+        return _Position(self.epoch, self.position)
+
+
+class _OnDemand:
+    """Makes batches in the consumer's thread, one at a time."""
+
+    def __init__(self, preparation: "Preparation", count: int) -> None:
+        self._preparation = preparation
+        self._numbers = iter(range(count))
+
+    def take(self) -> "Prepared":
+        return self._preparation(next(self._numbers))
+
+    def close(self) -> None:
+        self._numbers = iter(())
+
+
+class _Batches(Iterator[Any]):
+    """One iteration."""
+
+    def __init__(
+        self,
+        source: "Workers[Prepared] | _OnDemand",
+        plan: Plan,
+        where: _Position,
+        recorder: Recorder,
+    ) -> None:
+        self._source = source
+        self._plan = plan
+        self._where = where  # the loader's, until it starts another iteration
+        self._recorder = recorder
+        self._index = 0
+        self._ended = False
+
+    def __next__(self) -> Any:
+        if self._ended:
+            raise StopIteration
+        started = time.perf_counter()
+        try:
+            prepared = self._source.take()
+        except StopIteration:
+            self._ended = True
+            self._where.epoch += 1
+            self._where.position = 0
+            self.close()
+            raise
+        except BaseException:
+            self.close()
+            raise
+        waited = time.perf_counter() - started
+        self._where.position = self._plan.after(self._index)
+        self._index += 1
+        self._recorder.add(prepared.rows, prepared.bytes, waited, prepared.stages)
+        return prepared.batch
+
+    def close(self) -> None:
+        self._ended = True
+        self._source.close()
+
+
+def _threads() -> int:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(usable or 1, MOST_THREADS)
+
+
+def _converter(
+    slab: Slab, output: str, pin_memory: bool | Literal["auto"]
+) -> Callable[[Any], Any] | None:
+    if output not in ("numpy", "torch"):
+        raise UsageError("no such output", expected='"numpy" or "torch"', found=output)
+    if output == "numpy":
+        if pin_memory is True:
+            raise UsageError('pinned memory needs output="torch"')
+        return None
+    try:
+        from fieldslab.reader.tensors import ToTensors
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        hint = "Install it: pip install 'fieldslab[torch]'."
+        raise UsageError('output="torch" needs torch', hint=hint) from error
+    return ToTensors(slab.fields, pin_memory)
+
+
+def _check_transforms(
+    slab: Slab, names: Sequence[str], transforms: Sequence[Callable[..., Mapping[str, Any]]]
+) -> None:
+    """Raise UsageError where a transform cannot do with what it will get."""
+    from fieldslab.reader.transforms import Transform
+
+    fields: dict[str, Field | None] = {name: slab.fields[name] for name in names}
+    for transform in transforms:
+        if not callable(transform):
+            raise UsageError("a transform is a function of a batch", found=repr(transform))
+        if not isinstance(transform, Transform):
+            return  # nobody knows what comes out of it
+        transform.check(fields)

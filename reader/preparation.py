@@ -1,0 +1,122 @@
+"""How a batch is made: rows from the order, gathered, transformed, converted."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fieldslab.reader import forks
+from fieldslab.reader.advice import Adviser
+from fieldslab.reader.batch import Batch
+from fieldslab.reader.order import Order
+from fieldslab.reader.plan import Plan
+from fieldslab.reader.slab import Slab
+from fieldslab.reader.stats import Stopwatch
+from fieldslab.reader.transforms import Transform
+from fieldslab.schemas.errors import UsageError
+
+
+class Prepared(NamedTuple):
+    """A batch as the user gets it; its rows, gathered bytes, and seconds by stage."""
+
+    batch: Any
+    rows: int
+    bytes: int
+    stages: dict[str, float]
+
+
+class Preparation:
+    """Makes the batches of an epoch by their number; any number of threads may call it at once."""
+
+    def __init__(
+        self,
+        slab: Slab,
+        order: Order,
+        epoch: int,
+        plan: Plan,
+        fields: Sequence[str],
+        transforms: Sequence[Callable[..., Mapping[str, Any]]],
+        convert: Callable[[Batch], Any] | None,
+        adviser: Adviser | None,
+        ahead: int,
+    ) -> None:
+        """See `Loader` for what these are; `ahead` is how many batches are advised beforehand."""
+        self._slab = slab
+        self._order = order
+        self._epoch = epoch
+        self._plan = plan
+        self._fields = fields
+        self._transforms = transforms
+        self._convert = convert
+        self._adviser = adviser
+        self._ahead = ahead
+        self._advised = 0
+        self._lock = threading.Lock()
+        forks.register(self)
+
+    def __call__(self, index: int) -> Prepared:
+        """Make a batch. Errors carry a note that says which."""
+        watch = Stopwatch()
+        try:
+            return self._make(index, watch)
+        except Exception as error:
+            error.add_note(f"in batch {index} of epoch {self._epoch}: {self._where(index)}")
+            raise
+
+    def after_fork(self) -> None:
+        """See `forks`."""
+        self._lock = threading.Lock()
+
+    def _make(self, index: int, watch: Stopwatch) -> Prepared:
+        if self._adviser is not None:
+            self._advise(index, self._adviser)
+            watch.lap("advise")
+        rows = self._rows(index)
+        watch.lap("order")
+        batch = self._slab.gather(rows, self._fields)
+        size = batch.nbytes
+        watch.lap("gather")
+        for transform in self._transforms:
+            batch = self._apply(transform, batch)
+            watch.lap(type(transform).__name__)
+        result = batch
+        if self._convert is not None:
+            result = self._convert(batch)
+            watch.lap("convert")
+        return Prepared(result, len(rows), size, watch.stages)
+
+    def _rows(self, index: int) -> np.ndarray:
+        total = len(self._slab)
+        parts = [
+            self._order.rows(self._epoch, start, stop, total)
+            for start, stop in self._plan.share(index)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _advise(self, index: int, adviser: Adviser) -> None:
+        """Ask for the pages of this batch and the coming ones, each once."""
+        with self._lock:
+            begin, end = self._advised, min(index + 1 + self._ahead, self._plan.batches)
+            self._advised = max(begin, end)
+        for coming in range(begin, end):
+            adviser.will_need(self._rows(coming))
+
+    def _apply(self, transform: Callable[..., Mapping[str, Any]], batch: Batch) -> Batch:
+        made: Any
+        if isinstance(transform, Transform):
+            made = transform(batch, self._slab._storage.pool)
+        else:
+            made = transform(batch)
+        if isinstance(made, Batch):
+            return made
+        if not isinstance(made, Mapping):
+            raise UsageError(
+                "a transform returns a mapping from field name to array",
+                found=f"{type(made).__name__} from {transform!r}",
+            )
+        return Batch(batch.rows, {**batch, **made}, dict(batch.valid), dict(batch.sizes))
+
+    def _where(self, index: int) -> str:
+        parts = ", ".join(f"{start}..{stop - 1}" for start, stop in self._plan.share(index))
+        return f"positions {parts} of {self._order!r}"

@@ -1,0 +1,139 @@
+"""What a loader measures of itself."""
+
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+_REMEMBERED = 4096
+"""Percentiles are those of so many batches, the latest."""
+
+
+class Stopwatch:
+    """Seconds of the stages that make one batch."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        """Book the time since the last call under a stage."""
+        now = time.perf_counter()
+        self.stages[stage] = self.stages.get(stage, 0.0) + now - self._last
+        self._last = now
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """Milliseconds that half, 95 % and 99 % of the batches stayed within."""
+
+    p50: float = 0.0
+    p95: float = 0.0
+    p99: float = 0.0
+
+
+@dataclass(frozen=True)
+class Stats:
+    """An epoch so far, or the one that ended last.
+
+    Attributes
+    ----------
+    batches, rows, bytes
+        What was handed over; bytes as gathered, before transforms.
+    seconds
+        From the start of the epoch to the last batch handed over.
+    wait_seconds, wait_percent
+        How long the consumer waited for data, and how much of `seconds` that is.
+    prepare_ms, wait_ms
+        Time that it took to make a batch in a worker, and that the consumer waited for one.
+    stages
+        Seconds spent in each stage, summed over all workers.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    wait_seconds: float = 0.0
+    prepare_ms: Percentiles = Percentiles()
+    wait_ms: Percentiles = Percentiles()
+    stages: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows handed over in a second."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+    @property
+    def gb_per_second(self) -> float:
+        """Gathered bytes handed over in a second, in 10**9."""
+        return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
+
+    @property
+    def wait_percent(self) -> float:
+        """Part of the time in which the consumer waited for data."""
+        return 100 * self.wait_seconds / self.seconds if self.seconds else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every number, ready for JSON or a logger."""
+        derived = ("rows_per_second", "gb_per_second", "wait_percent")
+        return asdict(self) | {name: getattr(self, name) for name in derived}
+
+    def __str__(self) -> str:
+        prepare, wait = self.prepare_ms, self.wait_ms
+        lines = [
+            f"{self.batches:,} batches, {self.rows:,} rows in {self.seconds:.2f} s: "
+            f"{self.rows_per_second:,.0f} rows/s, {self.gb_per_second:.2f} GB/s",
+            f"waited for data {self.wait_percent:.1f} % of the time",
+            f"prepare ms  p50 {prepare.p50:.2f}  p95 {prepare.p95:.2f}  p99 {prepare.p99:.2f}",
+            f"wait ms     p50 {wait.p50:.2f}  p95 {wait.p95:.2f}  p99 {wait.p99:.2f}",
+        ]
+        for stage, seconds in self.stages.items():
+            lines.append(f"{stage:<11} {1e3 * seconds / max(self.batches, 1):.2f} ms a batch")
+        return "\n".join(lines)
+
+
+class Recorder:
+    """Collects the numbers of one epoch; only the consumer's thread writes."""
+
+    def __init__(self) -> None:
+        self._started = self._last = time.perf_counter()
+        self._batches = self._rows = self._bytes = 0
+        self._waited = 0.0
+        self._stages: dict[str, float] = {}
+        self._prepares: deque[float] = deque(maxlen=_REMEMBERED)
+        self._waits: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def add(self, rows: int, size: int, waited: float, stages: dict[str, float]) -> None:
+        """Count a batch that is handed over now."""
+        self._last = time.perf_counter()
+        self._batches += 1
+        self._rows += rows
+        self._bytes += size
+        self._waited += waited
+        self._waits.append(waited)
+        self._prepares.append(sum(stages.values()))
+        for stage, seconds in stages.items():
+            self._stages[stage] = self._stages.get(stage, 0.0) + seconds
+
+    def stats(self) -> Stats:
+        """The numbers so far."""
+        return Stats(
+            self._batches,
+            self._rows,
+            self._bytes,
+            self._last - self._started if self._batches else 0.0,
+            self._waited,
+            _percentiles(self._prepares),
+            _percentiles(self._waits),
+            dict(self._stages),
+        )
+
+
+def _percentiles(seconds: deque[float]) -> Percentiles:
+    if not seconds:
+        return Percentiles()
+    p50, p95, p99 = (1e3 * np.percentile(list(seconds), [50, 95, 99])).tolist()
+    return Percentiles(p50, p95, p99)

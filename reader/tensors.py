@@ -1,0 +1,107 @@
+"""Batches as torch tensors, over the same memory."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fieldslab.reader.batch import Batch, Ragged
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import Field
+
+
+class Jagged(NamedTuple):
+    """Rows of different lengths: all elements, and where rows begin and end (int64[rows + 1])."""
+
+    values: torch.Tensor
+    offsets: torch.Tensor
+
+    def nested(self) -> torch.Tensor:
+        """The same rows as a nested tensor of layout `torch.jagged`, without a copy."""
+        return torch.nested.nested_tensor_from_jagged(self.values, self.offsets)
+
+
+class TensorBatch(dict[str, Any]):
+    """A batch as tensors by field name; ragged fields are `Jagged`, text and bytes as in `Batch`.
+
+    Attributes
+    ----------
+    rows
+        The rows gathered: int64[rows].
+    valid
+        Of each field that may have nulls: bool[rows], False where the row is null.
+    sizes
+        Of each image field: int64[rows, 2], height and width.
+    """
+
+    rows: torch.Tensor
+    valid: dict[str, torch.Tensor]
+    sizes: dict[str, torch.Tensor]
+
+    def to(self, device: Any, non_blocking: bool = False) -> "TensorBatch":
+        """A copy with every tensor on a device."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "TensorBatch":
+        """A copy with every tensor in memory that the accelerator can read by itself."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def _each(self, change: Any) -> "TensorBatch":
+        def changed(value: Any) -> Any:
+            if isinstance(value, Jagged):
+                return Jagged(change(value.values), change(value.offsets))
+            return change(value) if isinstance(value, torch.Tensor) else value
+
+        other = TensorBatch({name: changed(value) for name, value in self.items()})
+        other.rows = change(self.rows)
+        other.valid = {name: change(value) for name, value in self.valid.items()}
+        other.sizes = {name: change(value) for name, value in self.sizes.items()}
+        return other
+
+
+class ToTensors:
+    """Turns batches into tensors; pins them if asked to.
+
+    Nothing is copied but what is pinned. uint16, uint32 and uint64 keep their dtype. Fields that
+    were packed from bfloat16 become bfloat16; dates and times become their int64.
+    """
+
+    def __init__(self, fields: Mapping[str, Field], pin: bool | str) -> None:
+        """Take the slab's fields and `pin`: yes, no, or "auto" (where there is an accelerator)."""
+        self._bfloat16 = {
+            name
+            for name, field in fields.items()
+            if field.logical is not None and field.logical.type == "bfloat16"
+        }
+        available = pin is not False and torch.cuda.is_available()
+        if pin is True and not available:
+            raise UsageError("memory cannot be pinned: torch finds no accelerator")
+        self._pin = available if pin == "auto" else bool(pin)
+
+    def __call__(self, batch: Batch) -> TensorBatch:
+        """The batch as tensors."""
+        tensors = TensorBatch({name: self._value(name, batch[name]) for name in batch})
+        tensors.rows = torch.from_numpy(batch.rows)
+        tensors.valid = {name: _tensor(valid) for name, valid in batch.valid.items()}
+        tensors.sizes = {
+            name: torch.from_numpy(size.astype(np.int64)) for name, size in batch.sizes.items()
+        }
+        return tensors.pin_memory() if self._pin else tensors
+
+    def _value(self, name: str, value: Any) -> Any:
+        if isinstance(value, Ragged):
+            return Jagged(self._array(name, value.values), torch.from_numpy(value.offsets))
+        return self._array(name, value) if isinstance(value, np.ndarray) else value
+
+    def _array(self, name: str, array: np.ndarray) -> torch.Tensor:
+        tensor = _tensor(array)
+        if name in self._bfloat16 and tensor.dtype == torch.uint16:
+            return tensor.view(torch.bfloat16)
+        return tensor
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    if array.dtype.kind in "mM":
+        array = array.view(np.int64)
+    return torch.from_numpy(array)
