@@ -11,6 +11,7 @@ from fieldslab.reader.batch import Batch, Buffers, Text
 from fieldslab.reader.buffers import Kept
 from fieldslab.reader.column import Column
 from fieldslab.reader.rows import Rows, as_index, as_rows
+from fieldslab.reader.samples import Samples
 from fieldslab.reader.storage import Storage
 from fieldslab.schemas.errors import NotASlab, UsageError
 from fieldslab.schemas.fields import Field
@@ -26,9 +27,8 @@ def open_slab(path: str | os.PathLike[str], *, verify: bool = True) -> "Slab":
     path
         The directory that `fieldslab pack` wrote.
     verify
-        Compare each 64 KiB of data with its digest when it is first touched. What that costs in
-        the first pass over the data is saved by nothing but not looking: turn it off only for
-        storage that checks by itself.
+        Compare each 64 KiB of data with its digest when this process first touches it. The first
+        pass over data in memory is then about half as fast, later ones are not slower.
 
     Raises
     ------
@@ -100,6 +100,10 @@ class Slab:
         row = self._view[as_index(key, len(self))]
         shard, place = self._storage.directory.find(row)
         return {name: self._storage.field(name).row(shard, place) for name in self.fields}
+
+    def __getitems__(self, rows: Rows) -> Samples:
+        """Many rows, as PyTorch's DataLoader asks for them; `fieldslab.reader.torch` says more."""
+        return Samples(self, rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[row] for row in range(len(self)))

@@ -1,0 +1,60 @@
+"""Slabs as datasets for PyTorch's DataLoader.
+
+A slab is a map-style dataset as it is. With `collate`, a batch is one gather instead of a Python
+object a row:
+
+    slab = open_slab("train.slab")
+    loader = DataLoader(slab, batch_size=256, shuffle=True, num_workers=2, collate_fn=collate)
+
+or, where a few fields are enough, `DataLoader(SlabDataset(slab, ["tokens"]), ...)`. Samplers,
+`Subset`, `random_split` and torchdata's `StatefulDataLoader` work on both. The project's own
+`Loader` gives the same batches with `output="torch"`, and without worker processes.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch.utils.data import Dataset, default_collate
+
+from fieldslab.reader.rows import Rows
+from fieldslab.reader.samples import Samples
+from fieldslab.reader.slab import Slab
+from fieldslab.reader.tensors import Jagged, TensorBatch, ToTensors
+
+__all__ = ["Jagged", "SlabDataset", "TensorBatch", "collate"]
+
+
+class SlabDataset(Dataset[dict[str, Any]]):
+    """Some fields of a slab or view, as a map-style dataset.
+
+    An item is a row: a dict from field name to value, as in `slab[row]`. `__getitems__` returns
+    `Samples`, from which `collate` makes a batch.
+    """
+
+    def __init__(self, slab: Slab, fields: Sequence[str] | None = None) -> None:
+        """Take names of fields: all if not given. Raises UnknownField."""
+        self.slab = slab
+        self.fields = slab._names(fields)
+
+    def __len__(self) -> int:
+        return len(self.slab)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        """One row. Raises RowOutOfRange."""
+        return {name: self.slab[name][row] for name in self.fields}
+
+    def __getitems__(self, rows: Rows) -> Samples:
+        """Many rows; they are read when they are used."""
+        return Samples(self.slab, rows, self.fields)
+
+
+def collate(samples: Any) -> Any:
+    """Make a batch, for `DataLoader(..., collate_fn=collate)`.
+
+    Rows of a slab become a `TensorBatch`, whose tensors share the memory of one gather. Whatever
+    else there is, such as rows of a dataset that wraps a slab, goes to PyTorch's
+    `default_collate`. Raises what `Slab.gather` raises.
+    """
+    if isinstance(samples, Samples):
+        return ToTensors(samples.slab.fields, pin=False)(samples.batch)
+    return default_collate(samples)
