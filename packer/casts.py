@@ -55,8 +55,11 @@ def cast_elements(array: pa.Array, target: str) -> np.ndarray:
     if is_text(array.type):
         return _parsed(array, dtype)
     if pa.types.is_decimal(array.type):
-        # Through text, because Arrow's own cast is not always the nearest float64.
-        return cast_elements(array.cast(pa.string() if dtype.kind == "f" else pa.int64()), target)
+        # Through text: Arrow's own casts are not always the nearest float64, and refuse some
+        # integers that fit. Without digits behind the point, the text is that of an integer.
+        if dtype.kind != "f":
+            array = array.cast(pa.decimal256(76, 0))
+        return cast_elements(array.cast(pa.string()), target)
     if pa.types.is_null(array.type):
         return np.zeros(len(array), dtype)
     return _converted(_stored(array), dtype)

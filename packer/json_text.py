@@ -13,6 +13,7 @@ from collections.abc import Callable
 from itertools import islice, repeat
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +27,8 @@ from fieldslab.packer.dense import (
     lengths_of,
 )
 from fieldslab.packer.source import unique_names
+
+_INTERVAL = ("months", "days", "nanoseconds")
 
 
 def json_texts(array: pa.Array) -> pa.Array:
@@ -63,7 +66,7 @@ def _values(array: pa.Array) -> list[Any]:
     if is_bytes(kind) or types.is_fixed_size_binary(kind):
         return _each(lambda value: base64.b64encode(value).decode("ascii"), array.to_pylist())
     if types.is_interval(kind):
-        return _each(lambda value: value._asdict(), array.to_pylist())
+        return _each(lambda value: dict(zip(_INTERVAL, value, strict=True)), array.to_pylist())
     if types.is_duration(kind):
         return array.cast(pa.int64()).to_pylist()
     if types.is_timestamp(kind):
@@ -105,10 +108,12 @@ def _structs(array: pa.Array) -> list[Any]:
 
 def _union(array: pa.Array) -> list[Any]:
     children = {code: _values(array.field(at)) for at, code in enumerate(array.type.type_codes)}
-    dense = array.type.mode == "dense"
-    rows = array.offsets.to_pylist() if dense else range(len(array))
-    codes = array.type_codes.to_pylist()
-    return [children[code][row] for code, row in zip(codes, rows, strict=True)]
+    # From the buffers: the properties of the array leave its offset out.
+    codes = np.frombuffer(array.buffers()[1], np.int8, len(array), array.offset)
+    rows = np.arange(len(array))
+    if array.type.mode == "dense":
+        rows = np.frombuffer(array.buffers()[2], np.int32, len(array), 4 * array.offset)
+    return [children[code][row] for code, row in zip(codes.tolist(), rows.tolist(), strict=True)]
 
 
 def _each(convert: Callable[[Any], Any], values: list[Any]) -> list[Any]:
