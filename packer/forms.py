@@ -44,7 +44,8 @@ def read_elements(plan: FieldPlan, array: pa.Array) -> np.ndarray:
     if plan.cast is not None and plan.cast not in LAYOUTS:
         return cast_elements(array, plan.cast)
     if pa.types.is_fixed_size_binary(array.type):
-        return byte_rows(array)
+        rows = byte_rows(array)
+        return rows.view(plan.field.storage)[:, 0] if plan.field.storage.kind == "c" else rows
     return numbers(array, plan.field.storage)
 
 

@@ -50,10 +50,10 @@ def infer(leaf: Leaf, sample: Sample) -> Inferred:
     if cast is None and (ordered := _categorical(leaf.type)) is not None:
         attributes = {"attributes": leaf.attributes | {"ordered": True}} if ordered else {}
         members = {"kind": "categorical", "dtype": "int32"} | attributes
-        return Inferred(str(leaf.type), "categorical", members)
+        return Inferred(leaf.shown, "categorical", members)
     if cast is None and is_text(kind):
         logical = Logical("json") if extension(leaf.type) == "arrow.json" else None
-        return Inferred(str(leaf.type), "bytes", {"kind": "text", "logical": logical})
+        return Inferred(leaf.shown, "bytes", {"kind": "text", "logical": logical})
     if cast is None and is_bytes(kind):
         return _bytes(leaf, sample)
     if extension(kind) == "arrow.fixed_shape_tensor":
@@ -68,10 +68,13 @@ def element_type(leaf: Leaf, kind: pa.DataType) -> dict[str, Any]:
     """
     kind, cast = strip(kind), leaf.asked.cast
     if cast is None:
-        scalar = _scalar(kind)
+        hint, scalar = leaf.hint, _scalar(kind)
         if scalar is None:
             raise _unsupported(leaf)
-        return {"dtype": scalar[0], "shape": scalar[1], "logical": scalar[2] or _names(leaf, kind)}
+        if hint.dtype is not None:
+            return {"dtype": hint.dtype, "shape": (), "logical": hint.logical}
+        logical = scalar[2] or hint.logical or _names(leaf, kind)
+        return {"dtype": scalar[0], "shape": scalar[1], "logical": logical}
     try:
         cast_elements(plain(pa.array([], kind)), cast)
     except (pa.ArrowException, TypeError) as error:
@@ -182,13 +185,16 @@ def _bytes(leaf: Leaf, sample: Sample) -> Inferred:
     values = [memoryview(value.as_buffer()) for array in sample(leaf.name) for value in array]
     formats = [image_format(value) for value in values if len(value)]
     found = [name for name in formats if name is not None]
+    plain_bytes: dict[str, Any] = {"kind": "binary"}
+    if leaf.hint.dtype == "uint8":
+        plain_bytes = {"kind": "ragged", "dtype": "uint8"}
     if not found:
-        return Inferred(str(leaf.type), "bytes", {"kind": "binary"})
+        return Inferred(leaf.shown, "bytes", plain_bytes)
     why = f"{len(found)} of {len(formats)} sampled values are {'/'.join(sorted(set(found)))}"
     if len(found) == len(formats):
         return Inferred(why, "bytes", picture)
     why += f": not all, so they stay bytes; --image '{leaf.name}' makes them images"
-    return Inferred(why, "bytes", {"kind": "binary"})
+    return Inferred(why, "bytes", plain_bytes)
 
 
 def _categorical(kind: pa.DataType) -> bool | None:
@@ -204,7 +210,9 @@ def _categorical(kind: pa.DataType) -> bool | None:
 
 
 def _names(leaf: Leaf, kind: pa.DataType) -> Logical | None:
-    """HuggingFace ClassLabel, of a scalar or of the elements of lists."""
+    """Names of integers: HuggingFace's ClassLabel, of a scalar or of the elements of lists."""
+    if leaf.hint.logical is not None and leaf.hint.logical.names:
+        return leaf.hint.logical
     feature: Any = leaf.feature
     while True:
         if isinstance(feature, list) and len(feature) == 1:
@@ -223,7 +231,7 @@ def _names(leaf: Leaf, kind: pa.DataType) -> Logical | None:
 
 def _why(leaf: Leaf) -> str:
     cast = leaf.asked.cast
-    return str(leaf.type) if cast is None else f"--cast {cast} of {leaf.type}"
+    return leaf.shown if cast is None else f"--cast {cast} of {leaf.shown}"
 
 
 def _is_raw(kind: pa.DataType) -> bool:

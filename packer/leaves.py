@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.options import Options, Tensor
-from fieldslab.packer.source import matching, unique_names
-from fieldslab.schemas.errors import UnknownField, UsageError
+from fieldslab.packer.source import Hint, Source, hint_of, matching, unique_names
+from fieldslab.schemas.errors import SourceUnsupported, UnknownField, UsageError
 
 _ARROW_METADATA = (b"ARROW:", b"PARQUET:")
 
@@ -31,7 +31,7 @@ class Leaf:
     """A column that may become a field: `a.b` for child `b` of a struct `a`.
 
     `feature` is the HuggingFace feature of the column, `role` says which part of a HuggingFace
-    Image or Audio struct this is.
+    Image or Audio struct this is; `hint` is what the source says beside the type.
     """
 
     name: str
@@ -40,16 +40,24 @@ class Leaf:
     feature: dict[str, Any] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
     role: str | None = None
+    hint: Hint = field(default_factory=Hint)
     asked: Asked = Asked()
 
+    @property
+    def shown(self) -> str:
+        """The type, for people."""
+        return self.hint.why or str(self.type)
 
-def find_leaves(schema: pa.Schema, options: Options) -> list[Leaf]:
-    """Every leaf of a schema. A struct that `--cast STRUCT=json` names stays whole."""
-    features = _features(schema)
+
+def find_leaves(source: Source, options: Options) -> list[Leaf]:
+    """Every leaf of a source. A struct that `--cast STRUCT=json` names stays whole."""
+    features = _features(source.schema)
     leaves: list[Leaf] = []
-    for index, column in enumerate(schema):
-        feature = features.get(column.name)
-        leaves += _flatten(column, column.name, (index,), feature, options)
+    for index, column in enumerate(source.schema):
+        feature, hint = features.get(column.name), hint_of(source, index)
+        for leaf in _flatten(column, column.name, (index,), feature, options):
+            attributes = leaf.attributes | dict(hint.attributes)
+            leaves.append(replace(leaf, hint=hint, attributes=attributes))
     names = unique_names([leaf.name for leaf in leaves])
     return [
         replace(leaf, name=name, asked=_asked(name, options))
@@ -77,6 +85,12 @@ def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
     for name in options.rename:
         if name not in names:
             raise unknown_field("--rename", name, names)
+    for leaf in chosen:
+        if leaf.hint.refusal is not None:
+            problem, hint = leaf.hint.refusal
+            raise SourceUnsupported(
+                problem, field=leaf.name, found=leaf.shown, hint=hint.format(leaf.name)
+            )
     images = _expand("--image", options.image, names)
     return [replace(leaf, asked=replace(leaf.asked, image=leaf.name in images)) for leaf in chosen]
 

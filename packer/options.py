@@ -45,7 +45,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Parsed options of one pack. Names are those of the source, before `rename`.
 
     Keys and items are names, names of structs, or shell patterns; those of `fields`, `exclude`
-    and `image` may also be lists with commas.
+    and `image` may also be lists with commas. `settings` are those of the source.
     """
 
     fields: tuple[str, ...] | None = None
@@ -59,6 +59,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     compress: dict[str, int] = {}
     rows: tuple[int, int | None] | None = None
     shard_size: int = 2**30
+    settings: dict[str, Any] = {}
 
 
 def parse_options(

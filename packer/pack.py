@@ -1,6 +1,7 @@
 """Pack a source into a slab: plan, write shards, publish."""
 
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,8 @@ class Packed:
 
 def pack(
     source: Any, out: str | Path, *, from_: str | None = None, force: bool = False,
-    jobs: int = 1, progress: Progress = quiet, **options: Any,
+    jobs: int = 1, settings: Mapping[str, Any] | None = None, progress: Progress = quiet,
+    **options: Any,
 ) -> Packed:  # fmt: skip
     """Pack a source into a slab.
 
@@ -63,6 +65,9 @@ def pack(
     jobs
         Processes to pack shards in. The slab does not depend on it. As with every use of
         `multiprocessing`, the calling script needs its `if __name__ == "__main__":`.
+    settings
+        Of the kind of source: for HDF5 `rows_attr`, `raw`, `external` and `memory`, see
+        `fieldslab.packer.sources.hdf5`.
     progress
         Called after every batch.
     options
@@ -78,7 +83,7 @@ def pack(
     out = Path(out)
     parsed = parse_options(**options)
     check_output(out, force=force)
-    plan = make_plan(find_source(source, from_), parsed)
+    plan = make_plan(find_source(source, from_, settings), parsed)
     return pack_plan(plan, out, force=force, jobs=jobs, progress=progress)
 
 

@@ -79,8 +79,9 @@ def make_plan(source: Source, options: Options) -> Plan:
     SourceUnsupported, SourceInconsistent, NullsFound
         What the schema and the metadata tell already.
     """
+    options = msgspec.structs.replace(options, settings=getattr(source, "settings", {}))
     notes: list[str] = []
-    leaves = find_leaves(source.schema, options)
+    leaves = find_leaves(source, options)
     by_name = {leaf.name: leaf for leaf in leaves}
     chosen = _without_empty_paths(choose(leaves, options), source, notes)
     stacks = _stacks(chosen, options)
@@ -101,6 +102,7 @@ def make_plan(source: Source, options: Options) -> Plan:
         raise UsageError("two fields would have this name", field=twice, hint="Use --rename.")
     plan = Plan(source, options, tuple(plans), (), tuple(notes))
     source.check(plan.columns)
+    plan = replace(plan, notes=(*notes, *getattr(source, "warnings", ())))
     if options.rows is None:  # the metadata counts the nulls of all rows
         for one in plans:
             _check_nulls(one, source)

@@ -3,19 +3,23 @@
 import fnmatch
 import glob
 import importlib
+import inspect
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from fieldslab.schemas.errors import SourceUnreadable, UsageError
+from fieldslab.schemas.fields import DtypeName, Logical
 
 BUILT_IN = {
     "parquet": "fieldslab.packer.sources.parquet:ParquetSource",
     "litdata": "fieldslab.packer.sources.litdata:LitData",
     "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
+    "hdf5": "fieldslab.packer.sources.hdf5:HDF5Source",
 }
 """Sources that come with fieldslab; others register under the entry point below."""
 
@@ -35,13 +39,44 @@ class Unit(NamedTuple):
     key: Any
 
 
+@dataclass(frozen=True)
+class Hint:
+    """What a source knows of a column that its Arrow type does not say.
+
+    Attributes
+    ----------
+    dtype
+        What the column's scalars are stored as, where Arrow has no type of that name: complex
+        numbers come as fixed_size_binary, bools as uint8, and binary of `uint8` is ragged unless
+        it holds images.
+    logical
+        What the numbers stand for.
+    attributes
+        Kept with the field: JSON-ready.
+    why
+        The type as the source calls it, for people.
+    refusal
+        Why the column cannot be packed, and what to do about it; `{}` is the column's name.
+    """
+
+    dtype: DtypeName | None = None
+    logical: Logical | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+    refusal: tuple[str, str] | None = None
+
+
 @runtime_checkable
 class Source(Protocol):
     """A schema, a list of units and, for a unit, a stream of record batches.
 
     A source class also has `accepts(paths) -> bool`, asked when no `--from` is given, and is
-    made from the list of what the user wrote. Sources raise the errors of
+    made from the list of what the user wrote; its keyword-only parameters are the settings that
+    `pack(..., settings={...})` may give. Sources raise the errors of
     `fieldslab.schemas.errors`; they never unpickle, evaluate or import what they read.
+
+    A source may also have `hints` (column index -> Hint), `warnings` (texts for the user, asked
+    for after `check`), and `settings` (those that decide what it reads, JSON-ready).
     """
 
     name: str
@@ -76,13 +111,15 @@ class Source(Protocol):
         """One dict a file: path, size, time. Equal as long as the source has not changed."""
 
 
-def find_source(given: Any, name: str | None = None) -> Source:
+def find_source(
+    given: Any, name: str | None = None, settings: Mapping[str, Any] | None = None
+) -> Source:
     """The source for what the user gave: paths and globs, or an object in memory.
 
     Raises
     ------
     UsageError
-        No source of this name.
+        No source of this name, or a setting that the source does not know.
     SourceUnreadable
         No source accepts it.
     """
@@ -91,16 +128,16 @@ def find_source(given: Any, name: str | None = None) -> Source:
         isinstance(item, str) or hasattr(item, "__fspath__") for item in items
     )
     if not paths:
-        return _load("arrow")(given)
+        return _make(_load("arrow"), given, settings)
     if not items:
         raise UsageError("no source given", hint="Name files, globs or directories.")
     items = [os.fspath(item) for item in items]
     if name is not None:
-        return _load(name)(items)
+        return _make(_load(name), items, settings)
     for candidate in [*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINT))]:
         cls = _load(candidate)
         if cls.accepts(items):
-            return cls(items)
+            return _make(cls, items, settings)
     if not os.path.lexists(items[0]) and not glob.glob(items[0], recursive=True):
         raise SourceUnreadable("no such file or directory", file=items[0], hint="Check the path.")
     raise SourceUnreadable(
@@ -118,6 +155,24 @@ def _load(name: str) -> Any:
     for point in entry_points(group=ENTRY_POINT, name=name):
         return point.load()
     raise UsageError(f"--from: no source is called {name!r}", expected=", ".join(BUILT_IN))
+
+
+def _make(cls: Any, given: Any, settings: Mapping[str, Any] | None) -> Source:
+    parameters = inspect.signature(cls).parameters.values()
+    known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    for setting in settings or {}:
+        if setting not in known:
+            raise UsageError(
+                f"--{setting.replace('_', '-')}: {cls.name} sources have no such setting",
+                expected=", ".join(known) or "none",
+            )
+    return cls(given, **(settings or {}))
+
+
+def hint_of(source: Source, column: int) -> Hint:
+    """What a source says of a column beside its type."""
+    hints: Mapping[int, Hint] = getattr(source, "hints", {})
+    return hints.get(column, Hint())
 
 
 SAMPLE_ROWS = 16

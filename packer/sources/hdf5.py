@@ -1,0 +1,264 @@
+"""HDF5 files: every dataset is a column, axis 0 are the rows."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fieldslab.packer.options import parse_size
+from fieldslab.packer.source import SAMPLE_ROWS, Unit
+from fieldslab.packer.sources.hdf5_files import discover, looks_like_hdf5, reading
+from fieldslab.packer.sources.hdf5_parts import Key, Part, describe, most_common, scan_warnings
+from fieldslab.packer.sources.hdf5_read import OpenFiles, Wanted, read_columns
+from fieldslab.packer.sources.hdf5_scan import scan
+from fieldslab.packer.sources.hdf5_storage import check_filters, never_written
+from fieldslab.packer.sources.hdf5_windows import (
+    WORTH_SAYING,
+    Memory,
+    batch_rows,
+    memory_of,
+    physical_memory,
+    windows,
+)
+from fieldslab.packer.words import size
+from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable
+
+_MOST_UNITS = 1_000_000
+_MOST_WARNINGS = 10
+
+
+class HDF5Source:
+    """Datasets of one or many HDF5 files. See `fieldslab.packer.source.Source`."""
+
+    name = "hdf5"
+    rereadable = True
+
+    def __init__(
+        self, paths: list[str], *, rows_attr: str | None = None, raw: bool = False,
+        external: bool = False, memory: str | int | None = None,
+    ) -> None:  # fmt: skip
+        """Walk through every file.
+
+        Parameters
+        ----------
+        rows_attr
+            Attribute of each file that says how many of its rows were written.
+        raw
+            Pack opaque bytes, as uint8.
+        external
+            Admit external links, virtual datasets and external raw storage.
+        memory
+            What reading may take, like '4G'; half of the machine's memory if not given.
+
+        Raises
+        ------
+        SourceUnreadable
+            A file is missing or damaged, or holds no dataset.
+        """
+        given = {"rows_attr": rows_attr, "raw": raw, "external": external}
+        self.settings: dict[str, Any] = {key: value for key, value in given.items() if value}
+        self._rows_attr = rows_attr
+        self._memory = physical_memory() // 2 if memory is None else parse_size("--memory", memory)
+        scans = [scan(path, raw=raw, external=external) for path in discover(paths)]
+        self._parts = [Part.of(one) for one in scans]
+        first = self._parts[0]
+        if not first.columns:
+            raise SourceUnreadable("no dataset in here", file=first.path)
+        self._keys = list(first.columns)
+        self.schema, self.hints = describe(first)
+        self.attributes = first.scan.attributes
+        self._scan_warnings = scan_warnings(scans)
+        self.warnings = self._scan_warnings
+        self._sampled: dict[Key, float] = {}
+        self._spare: OpenFiles | None = None
+        self.units: Sequence[Unit] = self._cut(self._usual())
+
+    @staticmethod
+    def accepts(paths: list[str]) -> bool:
+        """Whether the first file looks like HDF5, by its name or its first bytes."""
+        try:
+            return looks_like_hdf5(discover(paths[:1])[0])
+        except SourceUnreadable:
+            return False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Open files stay behind: another process opens them anew."""
+        return self.__dict__ | {"_spare": None}
+
+    def check(self, columns: list[int]) -> None:
+        """Settle on these columns: from now on `units` and `warnings` are about them.
+
+        Raises
+        ------
+        SourceInconsistent
+            Files differ in these columns, or the columns in their number of rows.
+        SourceUnsupported
+            A filter is not installed, or there is too little memory.
+        """
+        keys = [self._keys[column] for column in columns]
+        for part in self._parts[1:]:
+            part.check_same(self._parts[0], keys)
+        for part in self._parts:
+            part.check_lengths(keys)
+        warnings = self._check_storage(keys)
+        self._sample_lengths(columns)
+        needed = max(self._check_memory(part, keys) for part in self._parts)
+        self.units = self._cut(keys)
+        if needed > WORTH_SAYING:
+            warnings.append(f"reading takes about {size(needed)} of memory")
+        self.warnings = self._scan_warnings + warnings
+
+    def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a window, in whole chunks or even parts of one.
+
+        Raises
+        ------
+        SourceUnreadable, SourceInconsistent
+            The file is damaged, or a value is not what its type admits.
+        SourceChanged
+            It is not the file that was looked at first.
+        """
+        number, start, stop = unit.key
+        part, opened = self._parts[number], self._take_open_files(number)
+        try:
+            yield from self._batches(part, opened, columns, start, stop, batch_bytes)
+        finally:
+            self._spare = opened
+        for file in (part.scan.file, *part.scan.others):
+            file.check_unchanged()
+
+    def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
+        """A few rows from the start, the middle and the end of the first file's rows."""
+        keys = [self._keys[column] for column in columns]
+        part, opened = self._parts[0], OpenFiles(0)
+        rows = min((part.columns[key][0].rows or 0 for key in keys), default=0)
+        count = min(SAMPLE_ROWS, rows)
+        starts = sorted({0, max(rows // 2 - count, 0), rows - count})
+        try:
+            return [
+                next(self._batches(part, opened, columns, start, start + count, 1 << 40))
+                for start in starts if count
+            ]  # fmt: skip
+        finally:
+            opened.close()
+
+    def null_count(self, path: tuple[int, ...]) -> int:
+        """HDF5 knows no nulls."""
+        return 0
+
+    def column_bytes(self, path: tuple[int, ...]) -> int:
+        """Bytes of all values; for variable lengths by what was sampled, or next to nothing."""
+        key = self._keys[path[0]]
+        parts = (part for part in self._parts if key in part.columns)
+        return int(sum(
+            (part.columns[key][0].rows or 0) * self._row_bytes(part, [key]) for part in parts
+        ))  # fmt: skip
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """Path, size and time of each file, those behind links included."""
+        files = [file for part in self._parts for file in (part.scan.file, *part.scan.others)]
+        return [
+            {"path": file.path, "bytes": file.size, "modified": file.modified}
+            for file in dict.fromkeys(files)
+        ]
+
+    def _usual(self) -> list[Key]:
+        """The columns of the most common length that all files have and that can be packed."""
+        lengths = {
+            key: dataset.rows
+            for key, (dataset, column) in self._parts[0].columns.items()
+            if column.refusal is None and all(key in part.columns for part in self._parts)
+        }
+        length = most_common(lengths.values())
+        return [key for key, rows in lengths.items() if rows is not None and rows == length]
+
+    def _cut(self, keys: list[Key]) -> list[Unit]:
+        units: list[Unit] = []
+        for number, part in enumerate(self._parts if keys else []):
+            row_bytes = self._row_bytes(part, keys)
+            datasets = [wanted.dataset for wanted in part.wanted(keys)]
+            for start, stop in windows(datasets, part.rows(keys, self._rows_attr), row_bytes):
+                name = f"{part.path} rows {start}..{stop - 1}"
+                taken = int((stop - start) * row_bytes)
+                units.append(Unit(name, stop - start, taken, (number, start, stop)))
+                if len(units) > _MOST_UNITS:
+                    raise SourceInconsistent(
+                        f"more than {_MOST_UNITS:,} windows of 64 MB", file=part.path,
+                        hint="--rows-attr leaves out rows that were never written.",
+                    )  # fmt: skip
+        return units
+
+    def _row_bytes(self, part: Part, keys: Sequence[Key]) -> float:
+        return sum(
+            self._sampled.get(key, part.columns[key][1].bytes_in(part.columns[key][0].row_shape))
+            for key in keys
+        )
+
+    def _sample_lengths(self, columns: list[int]) -> None:
+        """Bytes of a row of the columns whose rows differ in length, from a few of them."""
+        first = self._parts[0]
+        variable = [at for at in columns if first.columns[self._keys[at]][1].variable]
+        for batch in self.sample(variable) if variable else []:
+            for at, array in zip(variable, batch.columns, strict=True):
+                key = self._keys[at]
+                self._sampled[key] = max(self._sampled.get(key, 0), array.nbytes / len(array))
+
+    def _check_memory(self, part: Part, keys: Sequence[Key]) -> int:
+        """Bytes that reading takes. Raises SourceUnsupported where that is too much."""
+        memory, row_bytes = self._memory_of(part.wanted(keys)), self._row_bytes(part, keys)
+        memory.check(self._memory, int(row_bytes), part.path)
+        return memory.needed(int(row_bytes))
+
+    def _memory_of(self, wanted: Sequence[Wanted]) -> Memory:
+        return memory_of([one.dataset for one in wanted])
+
+    def _check_storage(self, keys: Sequence[Key]) -> list[str]:
+        """Warnings of rows never written. Raises SourceUnsupported for filters not installed."""
+        found: list[str] = []
+        for number, part in enumerate(self._parts):
+            opened = OpenFiles(number)
+            rows = part.rows(keys, self._rows_attr)
+            for wanted in part.wanted(keys):
+                with reading(wanted.dataset.file, wanted.dataset.name):
+                    dataset = opened.dataset(wanted.dataset)
+                    check_filters(dataset, wanted.dataset)
+                    if (text := never_written(dataset, wanted.dataset, rows)) is not None:
+                        found.append(text)
+            opened.close()
+        if len(found) > _MOST_WARNINGS:
+            more = f"and {len(found) - _MOST_WARNINGS} more datasets were not written whole"
+            found = [*found[:_MOST_WARNINGS], more]
+        return found
+
+    def _batches(
+        self, part: Part, opened: OpenFiles, columns: list[int], start: int, stop: int,
+        batch_bytes: int,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        keys = [self._keys[column] for column in columns]
+        wanted = part.wanted(keys)
+        datasets = [one.dataset for one in wanted]
+        schema = pa.schema([self.schema.field(column) for column in columns])
+        batch_bytes = self._memory_of(wanted).batch_bytes(self._memory, batch_bytes)
+        row_bytes = self._row_bytes(part, keys)
+        while start < stop:
+            end = min(start + batch_rows(datasets, row_bytes, batch_bytes), stop)
+            arrays = {
+                (one.dataset.name, column.member): array
+                for one in wanted
+                for column, array in zip(
+                    one.columns, read_columns(opened, one, start, end), strict=True
+                )
+            }
+            batch = pa.RecordBatch.from_arrays([arrays[key] for key in keys], schema=schema)
+            row_bytes = max(row_bytes, batch.nbytes / batch.num_rows)
+            yield batch
+            start = end
+
+    def _take_open_files(self, number: int) -> OpenFiles:
+        """The files that the last window left open, where they are those of the same part."""
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.usable and spare.part == number:
+            return spare
+        if spare is not None and spare.usable:
+            spare.close()
+        return OpenFiles(number)

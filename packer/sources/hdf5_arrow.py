@@ -1,0 +1,137 @@
+"""What was read from HDF5 as Arrow arrays; numbers stay where they lie."""
+
+from functools import cache
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.sources.hdf5_types import Column, Element, field_name
+
+_ROWS_AT_ONCE = 1 << 16
+
+
+class BadValue(ValueError):
+    """A value that no type admits: `row` counts from the first that was read."""
+
+    def __init__(self, problem: str, row: int, found: Any) -> None:
+        super().__init__(problem)
+        self.problem, self.row, self.found = problem, row, found
+
+
+def to_arrow(column: Column, read: np.ndarray, row_shape: tuple[int, ...]) -> pa.Array:
+    """One column of what was read.
+
+    Parameters
+    ----------
+    read
+        (rows, *row_shape, *shape of an array type), structured where the type is a compound.
+    row_shape
+        Shape of a row of the dataset.
+
+    Raises BadValue for a bool that is neither 0 nor 1.
+    """
+    values = read
+    for name in column.member:
+        values = values[field_name(name)]
+    rows = len(read)
+    flat = np.ascontiguousarray(values).reshape(-1)
+    kind = column.arrow_type(row_shape)
+    per_row = len(flat) // max(rows, 1)
+    array = _MAKE[column.element.form](column.element, flat, per_row)
+    return nested(array, kind, rows)
+
+
+def nested(flat: pa.Array, kind: pa.DataType, rows: int) -> pa.Array:
+    """Flat elements in lists of fixed sizes, without a copy."""
+    sizes = []
+    while pa.types.is_fixed_size_list(kind):
+        sizes.append(kind)
+        kind = kind.value_type
+    counts = [rows]
+    for size in sizes:
+        counts.append(counts[-1] * size.list_size)
+    for size, count in zip(reversed(sizes), reversed(counts[:-1]), strict=True):
+        flat = pa.Array.from_buffers(size, count, [None], children=[flat])
+    return flat
+
+
+def _number(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
+    if element.dtype.str[0] == ">":
+        flat = flat.astype(element.dtype.newbyteorder("<"))
+    return pa.Array.from_buffers(element.type, len(flat), [None, pa.py_buffer(flat.view(np.uint8))])
+
+
+def _flag(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
+    if len(flat) and flat.max() > 1:
+        first = int(np.argmax(flat > 1))
+        raise BadValue("a bool is neither 0 nor 1", first // per_row, int(flat[first]))
+    return pa.array(flat)
+
+
+def _raw(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
+    return pa.Array.from_buffers(element.type, len(flat), [None, pa.py_buffer(flat.view(np.uint8))])
+
+
+def _text(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
+    """Text of fixed length without its padding."""
+    width = element.dtype.itemsize
+    letters = flat.view(np.uint8).reshape(len(flat), width)
+    if element.padding == "first":
+        ends = letters == 0
+        lengths = np.where(ends.any(axis=1), ends.argmax(axis=1), width)
+    else:
+        kept = letters[:, ::-1] != (0 if element.padding == "null" else ord(" "))
+        lengths = np.where(kept.any(axis=1), width - kept.argmax(axis=1), 0)
+    inside = np.arange(width) < lengths[:, None]
+    return _variable(element.type, letters[inside], lengths)
+
+
+def _texts(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
+    """Text of any length; whether it is UTF-8 is looked at later."""
+    data = pa.array(flat, pa.large_binary())
+    return pa.Array.from_buffers(element.type, len(data), data.buffers())
+
+
+def _lists(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
+    """Arrays of any length, one Python object each: h5py reads them no other way."""
+    base = element.base
+    assert base is not None
+    lengths = np.fromiter(map(len, flat), np.int64, len(flat))
+    stored = base.newbyteorder("<")
+    # h5py hands out big-endian numbers as if they were little-endian (seen in 3.16).
+    read_as = base if _swapped() else stored
+    parts = [
+        np.concatenate([np.empty(0, stored), *flat[at : at + _ROWS_AT_ONCE]])
+        for at in range(0, len(flat), _ROWS_AT_ONCE)
+    ]
+    values = np.concatenate([np.empty(0, stored), *parts])
+    if read_as.str[0] == ">":
+        values = values.view(read_as).astype(stored)
+    return _variable(element.type, values, lengths)
+
+
+def _variable(kind: pa.DataType, values: np.ndarray, lengths: np.ndarray) -> pa.Array:
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    data = pa.py_buffer(np.ascontiguousarray(values).view(np.uint8))
+    ends = pa.py_buffer(offsets)
+    if not pa.types.is_large_list(kind):
+        return pa.Array.from_buffers(kind, len(lengths), [None, ends, data])
+    inner = pa.Array.from_buffers(kind.value_type, len(values), [None, data])
+    return pa.Array.from_buffers(kind, len(lengths), [None, ends], children=[inner])
+
+
+@cache
+def _swapped() -> bool:
+    """Whether this h5py hands out big-endian arrays of variable length in the file's order."""
+    with h5py.File("byte order", "w", driver="core", backing_store=False) as file:
+        dataset = file.create_dataset("x", 1, h5py.vlen_dtype(np.dtype(">i2")))
+        dataset[0] = np.array([1], ">i2")
+        return bool(dataset[0][0] != 1)
+
+
+_MAKE = {
+    "number": _number, "flag": _flag, "raw": _raw, "text": _text, "texts": _texts, "lists": _lists,
+}  # fmt: skip

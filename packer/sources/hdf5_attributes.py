@@ -1,0 +1,75 @@
+"""Attributes of an HDF5 object as values that JSON can hold. Nothing is ever unpickled."""
+
+import base64
+import json
+import math
+from typing import Any
+
+import h5py
+import numpy as np
+
+MOST_BYTES = 16 * 1024
+"""An attribute whose JSON is longer is left out, and its type kept in its place."""
+
+
+def attributes_of(thing: Any) -> dict[str, Any]:
+    """The attributes of a file, group or dataset, JSON-ready.
+
+    Text stays text and numbers stay numbers; NaN and infinities become "NaN", "Infinity" and
+    "-Infinity", complex numbers [real, imaginary], bytes that are no UTF-8 {"base64": ...}.
+    References are left out: they mean nothing outside the file. Where a value is too long or
+    cannot be read, {"left_out": why} stands in its place.
+    """
+    found: dict[str, Any] = {}
+    for name in thing.attrs:
+        try:
+            kind = thing.attrs.get_id(name).dtype
+            if h5py.check_ref_dtype(kind) is not None:
+                continue
+            value = plain(thing.attrs[name])
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+            value = {"left_out": f"cannot be read: {error}"}
+        if len(json.dumps(value)) > MOST_BYTES:
+            shape = thing.attrs.get_id(name).shape
+            value = {"left_out": f"{kind}{list(shape or ())}"}
+        found[clean(name)] = value
+    return found
+
+
+def clean(text: str) -> str:
+    """Text that UTF-8 can hold."""
+    return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def plain(value: Any) -> Any:
+    """A value as h5py gives it, JSON-ready."""
+    if isinstance(value, h5py.Empty):
+        return None
+    if isinstance(value, np.ndarray):
+        return [plain(item) for item in value]
+    if isinstance(value, np.void):
+        if value.dtype.names is not None:
+            return {clean(name): plain(value[name]) for name in value.dtype.names}
+        return {"base64": base64.b64encode(value.tobytes()).decode()}
+    if isinstance(value, bytes):
+        return _text(value)
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return str(value)
+    if isinstance(value, np.generic):
+        return plain(value.item()) if not isinstance(value.item(), np.generic) else str(value)
+    if isinstance(value, complex):
+        return [plain(value.real), plain(value.imag)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return str(type(value).__name__)
+
+
+def _text(value: bytes) -> Any:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

@@ -1,0 +1,106 @@
+"""Which HDF5 files are meant, and how what goes wrong in them is told."""
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+
+from fieldslab.schemas.errors import FieldslabError, SourceChanged, SourceUnreadable
+
+SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5py")
+MAGIC = b"\x89HDF\r\n\x1a\n"
+
+
+class SourceFile(NamedTuple):
+    """A file as it was when it was first looked at."""
+
+    path: str
+    size: int
+    modified: int
+    inode: int
+
+    @staticmethod
+    def of(path: str) -> "SourceFile":
+        """Raises SourceUnreadable where there is no such file."""
+        try:
+            info = os.stat(path)
+        except OSError as error:
+            raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
+        return SourceFile(path, info.st_size, info.st_mtime_ns, info.st_ino)
+
+    def check_unchanged(self) -> None:
+        """Raise SourceChanged where the file is another one now."""
+        try:
+            same = SourceFile.of(self.path) == self
+        except SourceUnreadable as error:
+            raise SourceChanged("the file went away while it was read", file=self.path) from error
+        if not same:
+            raise SourceChanged(
+                "the file changed while it was read", file=self.path,
+                hint="Pack again when nothing writes to it.",
+            )  # fmt: skip
+
+
+def discover(paths: Sequence[str]) -> list[str]:
+    """Files in the order given, globs and directories sorted.
+
+    Raises SourceUnreadable where there is none.
+    """
+    found: list[str] = []
+    for path in paths:
+        if os.path.isdir(path):
+            files = sorted(str(file) for file in Path(path).rglob("*") if _packable(file, path))
+            problem = f"no HDF5 files ({', '.join(SUFFIXES)}) in here"
+        else:
+            files = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)
+            files = sorted(file for file in files if not os.path.isdir(file))
+            problem = "no such file"
+        if not files:
+            raise SourceUnreadable(problem, file=path, hint="Check the path.")
+        found += files
+    return found
+
+
+def looks_like_hdf5(path: str) -> bool:
+    """Whether a file has one of the usual names, or begins as HDF5 does."""
+    if path.lower().endswith(SUFFIXES):
+        return True
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC or h5py.is_hdf5(path)
+    except OSError:
+        return False
+
+
+def open_file(path: str) -> h5py.File:
+    """Open a file for reading. Raises SourceUnreadable."""
+    with reading(path):
+        if not os.path.isfile(path):  # a pipe would wait for ever
+            raise SourceUnreadable("is not a file", file=path)
+        return h5py.File(path, "r", locking="best-effort")
+
+
+@contextmanager
+def reading(file: str, field: str | None = None, row: Any = None) -> Iterator[None]:
+    """Turn what h5py raises on bad files into SourceUnreadable."""
+    try:
+        yield
+    except FieldslabError:
+        raise
+    except PermissionError as error:
+        raise SourceUnreadable("no permission to read it", file=file) from error
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError, SystemError) as error:
+        text = " ".join(str(error).split()).rstrip(".")
+        problem, hint = f"damaged or unreadable HDF5: {text}", "Write or download the file again."
+        if "unable to lock file" in text:
+            problem, hint = "another program has it open for writing", "Pack again when it is done."
+        raise SourceUnreadable(problem, file=file, field=field, row=row, hint=hint) from error
+
+
+def _packable(file: Path, directory: str) -> bool:
+    hidden = any(part.startswith((".", "_")) for part in file.relative_to(directory).parts)
+    return file.suffix.lower() in SUFFIXES and not hidden and file.is_file()

@@ -1,0 +1,163 @@
+"""The files of one HDF5 source side by side: the columns of each, and where they differ."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from fieldslab.packer.source import Hint, unique_names
+from fieldslab.packer.sources.hdf5_read import Wanted
+from fieldslab.packer.sources.hdf5_scan import Dataset, Scan
+from fieldslab.packer.sources.hdf5_types import Column, Member
+from fieldslab.schemas.errors import SourceInconsistent
+
+Key = tuple[str, Member]
+"""A column of any of the files: its dataset's name, and its place in the compound type."""
+
+_MOST_LISTED = 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file and its columns."""
+
+    scan: Scan
+    columns: dict[Key, tuple[Dataset, Column]]
+
+    @staticmethod
+    def of(scan: Scan) -> "Part":
+        """The part that a scanned file is."""
+        columns = {
+            (dataset.name, column.member): (dataset, column)
+            for dataset in scan.datasets
+            for column in dataset.columns
+        }
+        return Part(scan, columns)
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self.scan.file.path
+
+    def wanted(self, keys: Iterable[Key]) -> list[Wanted]:
+        """The datasets of these columns, each with those of its columns that are meant."""
+        found: dict[str, tuple[Dataset, list[Column]]] = {}
+        for key in keys:
+            dataset, column = self.columns[key]
+            found.setdefault(dataset.name, (dataset, []))[1].append(column)
+        return [Wanted(dataset, tuple(columns)) for dataset, columns in found.values()]
+
+    def rows(self, keys: Sequence[Key], attribute: str | None) -> int:
+        """Rows of these columns: as many as there are, or as an attribute of the file says.
+
+        Raises SourceInconsistent where that attribute is no number of rows.
+        """
+        length = min((self.columns[key][0].rows or 0 for key in keys), default=0)
+        if attribute is None:
+            return length
+        rows = self.scan.attributes.get(attribute)
+        if isinstance(rows, list) and len(rows) == 1:
+            rows = rows[0]
+        if type(rows) is not int or not 0 <= rows <= length:
+            raise SourceInconsistent(
+                f"--rows-attr: the attribute {attribute} of the file is no number of its rows",
+                file=self.path, expected=f"0..{length}",
+                found="no such attribute" if rows is None else rows,
+                hint=f"Its attributes are: {', '.join(self.scan.attributes) or 'none'}.",
+            )  # fmt: skip
+        return rows
+
+    def check_lengths(self, keys: Sequence[Key]) -> None:
+        """Raise SourceInconsistent where columns differ in length from most of them."""
+        lengths = {key: self.columns[key][0].rows for key in keys}
+        length = most_common(lengths.values())
+        others = [key for key, rows in lengths.items() if rows is None or rows != length]
+        if not others:
+            return
+        lines = [_shown(key, *self.columns[key]) for key in others[:_MOST_LISTED]]
+        more = f"; and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
+        names = ",".join(dict.fromkeys(name for name, _ in others[:_MOST_LISTED]))
+        raise SourceInconsistent(
+            f"datasets without the {length or 0:,} rows that most have: {'; '.join(lines)}{more}",
+            file=self.path,
+            hint=f"--exclude '{names}' leaves them out; --fields packs what it names.",
+        )
+
+    def check_same(self, first: "Part", keys: Sequence[Key]) -> None:
+        """Raise SourceInconsistent where these columns are not those of the first file."""
+        lines = []
+        for key in keys:
+            there = _shown(key, *first.columns[key], rows=False)
+            if key not in self.columns:
+                lines.append(f"{there} is missing here")
+            elif not _same(first.columns[key], self.columns[key]):
+                here = _shown(key, *self.columns[key], rows=False)
+                lines.append(f"{there} there, {here.partition(': ')[2]} here")
+        if len(keys) == len(first.columns):
+            only = [key for key in self.columns if key not in first.columns]
+            lines += [f"{_shown(key, *self.columns[key], rows=False)} is only here" for key in only]
+        if lines:
+            raise SourceInconsistent(
+                f"datasets differ from those of {first.path}: {'; '.join(lines[:_MOST_LISTED])}",
+                file=self.path,
+                hint="Pack the files apart, or choose what they share with --fields/--exclude.",
+            )
+
+
+def describe(first: Part) -> tuple[pa.Schema, dict[int, Hint]]:
+    """The columns of the first file, which all others must have."""
+    names = unique_names(name + column.suffix for (name, _), (_, column) in first.columns.items())
+    fields, hints = [], {}
+    for at, (name, (dataset, column)) in enumerate(zip(names, first.columns.values(), strict=True)):
+        fields.append(pa.field(name, column.arrow_type(dataset.row_shape)))
+        hints[at] = column.hint(dataset.attributes)
+    return pa.schema(fields), hints
+
+
+def scan_warnings(scans: Sequence[Scan]) -> list[str]:
+    """What was left out, and files whose attributes differ from the first one's."""
+    found = [text for scan in scans for text in scan.warnings]
+    first = scans[0].attributes
+    differing: dict[str, None] = {}
+    for scan in scans[1:]:
+        names = first.keys() | scan.attributes.keys()
+        both = (
+            name for name in sorted(names) if _value(first, name) != _value(scan.attributes, name)
+        )
+        differing |= dict.fromkeys(both)
+    if differing:
+        found.append(
+            f"files differ in the attributes {', '.join(differing)}: those of "
+            f"{scans[0].file.path} are kept"
+        )
+    return list(dict.fromkeys(found))
+
+
+def most_common(lengths: Iterable[int | None]) -> int | None:
+    """The most common length, of several the largest."""
+    counts = Counter(length for length in lengths if length is not None)
+    return max(counts, key=lambda length: (counts[length], length), default=None)
+
+
+def _value(attributes: dict[str, Any], name: str) -> tuple[bool, Any]:
+    return name in attributes, attributes.get(name)
+
+
+def _same(one: tuple[Dataset, Column], other: tuple[Dataset, Column]) -> bool:
+    return _meaning(*one) == _meaning(*other)
+
+
+def _meaning(dataset: Dataset, column: Column) -> tuple[Any, ...]:
+    """What must be equal in all files: byte order, filters and chunks may differ."""
+    element = column.element
+    kind = column.arrow_type(dataset.row_shape)
+    return kind, element.hint, element.logical, column.refusal is None
+
+
+def _shown(key: Key, dataset: Dataset, column: Column, rows: bool = True) -> str:
+    """A column with its type and shape, with or without the number of rows."""
+    shape = dataset.shape if rows else dataset.row_shape
+    text = "no rows" if shape is None else str([*shape, *column.shape])
+    return f"{key[0]}{column.suffix}: {column.element.why} {text}"

@@ -1,0 +1,104 @@
+"""Reads rows of datasets; files stay open between windows, and so do their chunk caches."""
+
+import os
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+import pyarrow as pa
+from h5py import h5d, h5s, h5t
+
+from fieldslab.packer.sources.hdf5_arrow import BadValue, to_arrow
+from fieldslab.packer.sources.hdf5_files import open_file, reading
+from fieldslab.packer.sources.hdf5_scan import Dataset
+from fieldslab.packer.sources.hdf5_storage import open_dataset
+from fieldslab.packer.sources.hdf5_types import Column, Member, read_layout
+from fieldslab.schemas.errors import SourceInconsistent
+
+_Layout = tuple[h5t.TypeID, np.dtype]
+
+
+class Wanted(NamedTuple):
+    """A dataset, and which of its columns are read."""
+
+    dataset: Dataset
+    columns: tuple[Column, ...]
+
+
+class OpenFiles:
+    """What is open, in this process, of part number `part` of a source."""
+
+    def __init__(self, part: int) -> None:
+        self.part = part
+        self._process = os.getpid()
+        self._files: dict[str, h5py.File] = {}
+        self._datasets: dict[tuple[str, bytes], h5d.DatasetID] = {}
+        self._layouts: dict[tuple[str, bytes, tuple[Member, ...]], _Layout] = {}
+        self._stack = ExitStack()
+
+    @property
+    def usable(self) -> bool:
+        """Whether these were opened in this process: the library does not survive a fork."""
+        return self._process == os.getpid()
+
+    def dataset(self, dataset: Dataset) -> h5d.DatasetID:
+        """The open dataset. Raises SourceUnreadable."""
+        key = dataset.file, dataset.place
+        if key not in self._datasets:
+            if dataset.file not in self._files:
+                self._files[dataset.file] = self._stack.enter_context(open_file(dataset.file))
+            with reading(dataset.file, dataset.name):
+                self._datasets[key] = open_dataset(self._files[dataset.file], dataset)
+        return self._datasets[key]
+
+    def layout(self, wanted: Wanted) -> _Layout:
+        """The type to read these columns in, and the dtype that it fills."""
+        members = tuple(column.member for column in wanted.columns)
+        key = wanted.dataset.file, wanted.dataset.place, members
+        if key not in self._layouts:
+            kind = self.dataset(wanted.dataset).get_type()
+            self._layouts[key] = read_layout(kind, members)
+        return self._layouts[key]
+
+    def close(self) -> None:
+        """Close everything, and free the chunk caches."""
+        self._datasets.clear()
+        self._layouts.clear()
+        self._files.clear()
+        self._stack.close()
+
+
+def read_columns(opened: OpenFiles, wanted: Wanted, start: int, stop: int) -> list[pa.Array]:
+    """Rows `start` to `stop` of columns of one dataset.
+
+    Raises
+    ------
+    SourceUnreadable
+        The file is damaged.
+    SourceInconsistent
+        A value that its type does not admit.
+    """
+    dataset = wanted.dataset
+    rows = f"{start}..{stop - 1}"
+    with reading(dataset.file, dataset.name, rows):
+        read = _read(opened, wanted, start, stop)
+        try:
+            return [to_arrow(column, read, dataset.row_shape) for column in wanted.columns]
+        except BadValue as error:
+            raise SourceInconsistent(
+                error.problem, file=dataset.file, field=dataset.name, row=start + error.row,
+                expected="0 or 1", found=error.found,
+            ) from error  # fmt: skip
+
+
+def _read(opened: OpenFiles, wanted: Wanted, start: int, stop: int) -> np.ndarray:
+    dataset, source = wanted.dataset, opened.dataset(wanted.dataset)
+    kind, dtype = opened.layout(wanted)
+    shape = (stop - start, *dataset.row_shape)
+    values = np.empty(shape, dtype)
+    if values.size:
+        place = source.get_space()
+        place.select_hyperslab((start, *(0 for _ in dataset.row_shape)), shape)
+        source.read(h5s.create_simple(shape), place, values, kind)
+    return values

@@ -1,0 +1,221 @@
+"""What is in an HDF5 file: its datasets, by a walk over its links."""
+
+import os
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import h5py
+from h5py import h5d, h5g, h5l, h5o
+
+from fieldslab.packer.sources.hdf5_attributes import attributes_of
+from fieldslab.packer.sources.hdf5_files import SourceFile, open_file, reading
+from fieldslab.packer.sources.hdf5_outside import NOT_ADMITTED, beside, outside_files
+from fieldslab.packer.sources.hdf5_types import (
+    NOTHING,
+    Column,
+    Element,
+    Refusal,
+    Rules,
+    columns_of,
+    readable,
+)
+from fieldslab.schemas.errors import SourceUnreadable
+
+_MOST_DEPTH = 64
+_PANDAS_FIXED = ("frame", "series", "wide")
+_PYTABLES_INDEX = ("TINDEX", "INDEX")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset, or something in a dataset's place that cannot be packed.
+
+    Attributes
+    ----------
+    name
+        Where it stands in the file that was asked for, as text: `g/h/x`.
+    file, place
+        The file that holds it, which an external link may have led to, and its path there.
+    shape
+        None where it has no rows: an empty dataspace, or not a dataset.
+    chunks
+        None where it is stored in one piece.
+    item_bytes
+        Bytes of one element in the file.
+    """
+
+    name: str
+    file: str
+    place: bytes
+    shape: tuple[int, ...] | None
+    chunks: tuple[int, ...] | None
+    item_bytes: int
+    columns: tuple[Column, ...]
+    attributes: dict[str, Any]
+
+    @property
+    def rows(self) -> int | None:
+        """Length of axis 0; None for a scalar and for what has no shape."""
+        return self.shape[0] if self.shape else None
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one row."""
+        return self.shape[1:] if self.shape else ()
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in the file; 16 for each element of variable length, wherever it lies."""
+        return prod(self.row_shape) * self.item_bytes
+
+
+@dataclass
+class Scan:
+    """One file: its datasets in the order of its links, and what it says of itself."""
+
+    file: SourceFile
+    datasets: list[Dataset] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    others: list[SourceFile] = field(default_factory=list)
+
+
+def scan(path: str, *, raw: bool = False, external: bool = False) -> Scan:
+    """Walk through a file.
+
+    Soft links, and further names of the same object, are left out with a warning: what they lead
+    to is packed under its own name.
+
+    Raises SourceUnreadable where the file is missing or damaged.
+    """
+    walk = _Walk(Scan(SourceFile.of(path)), raw, external)
+    with open_file(path) as file:
+        walk.enter(file, path, "", 0)
+    walk.scan.others = [SourceFile.of(other) for other in sorted(walk.others)]
+    return walk.scan
+
+
+class _Walk:
+    def __init__(self, scan: Scan, raw: bool, external: bool) -> None:
+        self.scan = scan
+        self.others: set[str] = set()
+        self._raw = raw
+        self._external = external
+        self._seen: dict[tuple[str, int], str] = {}
+
+    def enter(self, file: h5py.File, path: str, name: str, depth: int, place: str = "/") -> None:
+        """Everything below a place of a file, under `name`."""
+        with reading(path):
+            rules = Rules(self._raw, "PYTABLES_FORMAT_VERSION" in file.attrs)
+            found = h5o.open(file.id, place.encode(errors="surrogateescape"))
+            self._object(found, path, name, rules, depth)
+
+    def _object(self, found: Any, path: str, name: str, rules: Rules, depth: int) -> None:
+        if isinstance(found, h5d.DatasetID | h5g.GroupID):
+            key = (os.path.realpath(path), h5o.get_info(found).addr)
+            if key in self._seen:
+                self._warn(f"{name} is another name of {self._seen[key]}: left out")
+                return
+            self._seen[key] = name or "/"
+        if isinstance(found, h5d.DatasetID):
+            self._dataset(h5py.Dataset(found), path, name, rules)
+        elif isinstance(found, h5g.GroupID):
+            self._group(h5py.Group(found), path, name, rules, depth)
+
+    def _group(self, group: h5py.Group, path: str, name: str, rules: Rules, depth: int) -> None:
+        if depth > _MOST_DEPTH:
+            raise SourceUnreadable("groups are nested too deeply", file=path, field=name)
+        if _text(group, "CLASS") in _PYTABLES_INDEX:
+            return
+        if _text(group, "pandas_type") in _PANDAS_FIXED:
+            self._refuse(name, path, "pandas, fixed layout", Refusal(
+                "the fixed layout of pandas holds pickled objects",
+                "Write it as Parquet: pandas.read_hdf(file, key).to_parquet(...); or leave it out: "
+                "--exclude '{}'.",
+            ))  # fmt: skip
+            return
+        attributes = attributes_of(group)
+        if name:
+            attributes = {f"{name}/": attributes} if attributes else {}
+        self.scan.attributes |= attributes
+        for child in group:
+            raw = child if isinstance(child, bytes) else child.encode(errors="surrogateescape")
+            full = f"{name}/{readable(raw)}" if name else readable(raw)
+            with reading(path, full):
+                self._link(group, raw, path, full, rules, depth)
+
+    def _link(
+        self, group: h5py.Group, raw: bytes, path: str, name: str, rules: Rules, depth: int
+    ) -> None:
+        kind = group.id.links.get_info(raw).type
+        if kind == h5l.TYPE_HARD:
+            self._object(h5o.open(group.id, raw), path, name, rules, depth + 1)
+        elif kind == h5l.TYPE_SOFT:
+            target = readable(group.id.links.get_val(raw))
+            self._warn(f"{name} is a link to {target}: left out")
+        elif kind == h5l.TYPE_EXTERNAL:
+            file, place = map(os.fsdecode, group.id.links.get_val(raw))
+            self._external_link(path, file, place, name, depth)
+        else:
+            self._refuse(name, path, "user-defined link", Refusal("a user-defined link"))
+
+    def _external_link(self, path: str, file: str, place: str, name: str, depth: int) -> None:
+        what, target = f"link to {place} in {file}", beside(path, file)
+        if not self._external:
+            refusal = Refusal("an external link reads another file", NOT_ADMITTED)
+            self._refuse(name, path, what, refusal)
+            return
+        if not os.path.isfile(target):
+            refusal = Refusal(f"the file {target} of an external link is missing")
+            self._refuse(name, path, what, refusal)
+            return
+        self.others.add(target)
+        with open_file(target) as opened:
+            self.enter(opened, target, name, depth + 1, place)
+
+    def _dataset(self, dataset: h5py.Dataset, path: str, name: str, rules: Rules) -> None:
+        outside = outside_files(dataset, path, self._external)
+        if isinstance(outside, Refusal):
+            self._refuse(name, path, "dataset with data outside", outside, dataset.shape)
+            return
+        self.others.update(outside)
+        kind = dataset.id.get_type()
+        columns = tuple(columns_of(kind, rules))
+        if not columns:
+            self._refuse(name, path, "compound without members", Refusal("holds nothing"))
+            return
+        if _text(dataset, "PSEUDOATOM") == "object":
+            self._refuse(name, path, "pickled objects", Refusal(
+                "holds pickled Python objects, which are never read: unpickling runs code"
+            ), dataset.shape)  # fmt: skip
+            return
+        self.scan.datasets.append(Dataset(
+            name, path, dataset.name.encode(errors="surrogateescape"), dataset.shape,
+            dataset.chunks, kind.get_size(), columns, attributes_of(dataset),
+        ))  # fmt: skip
+
+    def _refuse(
+        self, name: str, path: str, what: str, refusal: Refusal,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:  # fmt: skip
+        nothing = Column((), _nothing(what), (), refusal)
+        self.scan.datasets.append(Dataset(name, path, b"", shape, None, 0, (nothing,), {}))
+
+    def _warn(self, text: str) -> None:
+        self.scan.warnings.append(text)
+
+
+def _nothing(what: str) -> Element:
+    return replace(NOTHING, why=what)
+
+
+def _text(thing: Any, name: str) -> str | None:
+    """A text attribute; None where there is none."""
+    try:
+        value = thing.attrs.get(name)
+    except (OSError, RuntimeError, TypeError, ValueError, KeyError):
+        return None
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value if isinstance(value, str) else None

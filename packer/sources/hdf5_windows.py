@@ -1,0 +1,86 @@
+"""In which pieces a file is read: windows of rows along the chunks, and the memory they take."""
+
+import os
+from collections.abc import Iterator, Sequence
+from math import ceil
+from typing import NamedTuple
+
+from fieldslab.packer.sources.hdf5_scan import Dataset
+from fieldslab.packer.sources.hdf5_storage import band_bytes, chunk_bytes
+from fieldslab.packer.words import size
+from fieldslab.schemas.errors import SourceUnsupported
+
+WINDOW_BYTES = 64 * 1024 * 1024
+IN_FLIGHT = 6
+"""Batches in memory at a time: read ahead, in conversion, and being read."""
+_LEAST_BATCH = 1024 * 1024
+WORTH_SAYING = 1024**3
+
+
+class Memory(NamedTuple):
+    """What reading takes: chunks in bytes, of them those of the greediest dataset, by name."""
+
+    chunks: int
+    most: int
+    name: str
+
+    def needed(self, row_bytes: int) -> int:
+        """Bytes needed at least."""
+        return self.chunks + IN_FLIGHT * max(row_bytes, _LEAST_BATCH)
+
+    def batch_bytes(self, limit: int, wanted: int) -> int:
+        """How large batches may be so that all stays within the limit."""
+        return max(min(wanted, (limit - self.chunks) // IN_FLIGHT), 1)
+
+    def check(self, limit: int, row_bytes: int, file: str) -> None:
+        """Raise SourceUnsupported where the limit is too low."""
+        needed = self.needed(row_bytes)
+        if needed > limit:
+            raise SourceUnsupported(
+                f"reading takes {size(needed)} of memory: the chunks that hold a row of "
+                f"{self.name or 'it'} take {size(self.most)}",
+                file=file, field=self.name or None, expected=f"at most {size(limit)}",
+                hint=f"--memory {ceil(needed / 2**20)}M allows it; smaller chunks need less: "
+                "h5repack -l CHUNK=... writes them.",
+            )  # fmt: skip
+
+
+def memory_of(datasets: Sequence[Dataset]) -> Memory:
+    """What the chunks of datasets that are read side by side take.
+
+    The chunks of a row of each are kept; while one is decompressed there are two copies more.
+    """
+    bands = [band_bytes(dataset) for dataset in datasets]
+    most = max(bands, default=0)
+    chunks = sum(bands) + 2 * max((chunk_bytes(dataset) for dataset in datasets), default=0)
+    name = next((d.name for d, band in zip(datasets, bands, strict=True) if band == most), "")
+    return Memory(chunks, most, name if most else "")
+
+
+def physical_memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def windows(datasets: Sequence[Dataset], rows: int, row_bytes: float) -> Iterator[tuple[int, int]]:
+    """Cut rows into windows of about 64 MB that end where chunks do."""
+    step = max(int(WINDOW_BYTES / max(row_bytes, 1)), 1)
+    chunk = leading_chunk(datasets)
+    step = max(step // chunk, 1) * chunk
+    for start in range(0, rows, step):
+        yield start, min(start + step, rows)
+
+
+def batch_rows(datasets: Sequence[Dataset], row_bytes: float, batch_bytes: int) -> int:
+    """Rows of a batch: whole chunks, or even parts of one, of the dataset with the largest rows."""
+    rows = max(int(batch_bytes / max(row_bytes, 1)), 1)
+    chunk = leading_chunk(datasets)
+    if rows >= chunk:
+        return rows - rows % chunk
+    return ceil(chunk / ceil(chunk / rows))
+
+
+def leading_chunk(datasets: Sequence[Dataset]) -> int:
+    """Rows of a chunk of the dataset with the largest rows; 1 where it has no chunks."""
+    first = max(datasets, key=lambda dataset: dataset.row_bytes)
+    return first.chunks[0] if first.chunks else 1
