@@ -58,6 +58,7 @@ class Staging:
         self._journal = Journal(self.folder / JOURNAL, plan)
         self._old = self.folder / "old"
         self._lock = -1
+        self._removed = False
         # A worker process may outlive a killed packer for a while: it must never meet the names
         # that this run writes to.
         self._suffix = f".{secrets.token_hex(4)}.staging"
@@ -79,6 +80,8 @@ class Staging:
             try:
                 self._resume()
             except BaseException:
+                with contextlib.suppress(OSError):
+                    self.folder.rmdir()  # where there is nothing in it
                 os.close(self._lock)
                 raise
         return self
@@ -88,12 +91,8 @@ class Staging:
     ) -> None:
         """Leave nothing behind but finished shards, which a rerun takes over."""
         with contextlib.suppress(OSError):
-            self._restore_old()
-            reusable = self._resumable and self.finished and self.slab.is_dir()
-            if self.published or not reusable:
-                self._remove()
-            else:
-                self._drop_unfinished()
+            if not self._removed:  # else another packer may be at work there by now
+                self._leave()
         os.close(self._lock)
 
     def begin(self, name: str) -> Path:
@@ -161,10 +160,18 @@ class Staging:
             for record in self._journal.read():
                 if is_whole(self.slab / layout.shard_name(record.index), record):
                     self.finished[record.index] = record
+        self._journal.start(self.finished.values())  # first of all: it tells that the rest is ours
         self.slab.mkdir(exist_ok=True)
-        self._drop_unfinished()
-        self._journal.start(self.finished.values())
         sync_directory(self.folder)
+        self._drop_unfinished()
+
+    def _leave(self) -> None:
+        self._restore_old()
+        reusable = self._resumable and self.finished and self.slab.is_dir()
+        if self.published or not reusable:
+            self._remove()
+        else:
+            self._drop_unfinished()
 
     def _check_ours(self) -> None:
         """Raise OutputExists for a directory that only happens to have this name."""
@@ -189,6 +196,7 @@ class Staging:
         for path in (self.slab, self._old, self._journal.fresh, self._journal.path):
             remove(path)
         self.folder.rmdir()
+        self._removed = True
 
 
 def is_whole(folder: Path, record: ShardRecord) -> bool:
