@@ -23,7 +23,7 @@ HEAVY: dict[str, set[str]] = {
     "litdata": {"packer/sources/litdata_library.py"},
     "lightning": {"reader/lightning.py"},
     "pytorch_lightning": set(),
-    "grain": {"reader/grain.py"},
+    "grain": set(),
     "jax": set(),
     "datasets": set(),
     "pandas": set(),

@@ -228,7 +228,9 @@ def test_the_distributed_sampler_reshuffles(slab: Slab) -> None:
     for epoch in range(2):
         both = []
         for rank in range(2):
-            sampler = DistributedSampler(data, num_replicas=2, rank=rank, seed=1)
+            sampler: DistributedSampler[Any] = DistributedSampler(
+                data, num_replicas=2, rank=rank, seed=1
+            )
             sampler.set_epoch(epoch)
             both.append(labels(DataLoader(data, 16, sampler=sampler, collate_fn=collate)))
         assert sorted(both[0] + both[1]) == list(range(ROWS))

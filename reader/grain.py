@@ -1,0 +1,155 @@
+"""Slabs in Grain, the loader of JAX programs.
+
+A slab is a `grain.sources.RandomAccessDataSource` of rows as it is. Faster by far is a source of
+whole batches, since Grain then does its work once a batch:
+
+    source = grain_batches(open_slab("train.slab"), batch_size=128, epochs=3)
+    dataset = grain.MapDataset.source(source).to_iter_dataset()
+    for batch in dataset:
+        step(jax.device_put(batch, sharding))
+
+Element `i` of the source is batch `i` of the run, whoever asks for it, so what Grain saves of an
+iterator's state is all there is to resume by.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fieldslab.reader.batch import Batch
+from fieldslab.reader.order import Order, Shuffled, whole
+from fieldslab.reader.plan import Plan, world
+from fieldslab.reader.preparation import Preparation
+from fieldslab.reader.rows import as_index
+from fieldslab.reader.slab import Slab
+from fieldslab.schemas.errors import UsageError
+
+
+def grain_batches(
+    slab: Slab,
+    batch_size: int,
+    seed: int = 0,
+    *,
+    order: Order | None = None,
+    fields: Sequence[str] | None = None,
+    transforms: Sequence[Callable[..., Mapping[str, Any]]] = (),
+    epochs: int = 1,
+    drop_last: bool = True,
+    rank: int | None = None,
+    world_size: int | None = None,
+) -> "GrainBatches":
+    """A source of batches, for `grain.MapDataset.source`.
+
+    Parameters
+    ----------
+    slab
+        The slab or view.
+    batch_size
+        Rows in a batch, on each process.
+    seed
+        Shuffles the rows, in each epoch anew. Do not shuffle the dataset again.
+    order
+        Another order than `Shuffled(seed)`.
+    fields
+        Names of the fields to gather; all if not given.
+    transforms
+        What is done to each batch, as in `Loader`: `Pad` makes arrays of ragged fields.
+    epochs
+        How many epochs the source has. It may be any number: nothing is stored for them.
+    drop_last
+        Leave out the last batch of an epoch where it is smaller; compiled JAX functions want one
+        shape. Else it is smaller, and several processes fill it up alike.
+    rank, world_size
+        Which share of each step is this process's: JAX's process index and count if not given and
+        `jax.distributed` is initialised, else there is one.
+
+    Raises
+    ------
+    UnknownField, RowOutOfRange, UsageError
+        The arguments contradict each other, or the slab.
+    """
+    order = Shuffled(whole("seed", seed)) if order is None else order
+    rank, world_size = _processes(rank, world_size)
+    length = order.attach(slab).length(len(slab))
+    size = whole("batch_size", batch_size, least=1)
+    plan = Plan(length, size, rank, world_size, drop_last)
+    epochs = whole("epochs", epochs, least=1)
+    return GrainBatches(slab, order, plan, slab._names(fields), transforms, epochs)
+
+
+class GrainBatches:
+    """Batches of all epochs, by number; each is read when it is asked for, in any thread.
+
+    It is a `grain.sources.RandomAccessDataSource`, which asks for methods, not for a base class.
+
+    A batch is a dict from field name to ndarray, which JAX takes for a tree of arrays; ragged, text
+    and binary fields are what they are in a `Batch`. Fields that may have nulls have their mask
+    under `NAME.valid` beside them. It pickles as the slab's path.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        order: Order,
+        plan: Plan,
+        fields: Sequence[str],
+        transforms: Sequence[Callable[..., Mapping[str, Any]]],
+        epochs: int,
+    ) -> None:
+        """Not for callers: use `grain_batches`."""
+        self._slab = slab
+        self._order = order
+        self._attached = order.attach(slab)
+        self._plan = plan
+        self._fields = list(fields)
+        self._transforms = list(transforms)
+        self._epochs = epochs
+
+    def __len__(self) -> int:
+        return self._plan.batches * self._epochs
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """One batch. Raises RowOutOfRange, DamagedArray."""
+        epoch, number = divmod(as_index(index, len(self)), self._plan.batches)
+        prepare = Preparation(
+            self._slab,
+            self._attached,
+            epoch,
+            self._plan,
+            self._fields,
+            self._transforms,
+            convert=None,
+            adviser=None,
+            ahead=0,
+        )
+        return _tree(prepare(number).batch)
+
+    def __repr__(self) -> str:
+        """The same in every process that reads the same; Grain compares it before it resumes."""
+        plan = self._plan
+        return (
+            f"GrainBatches({self._slab.manifest.id}, {self._slab._view}, {self._order!r}, "
+            f"{self._fields}, batch_size={plan.batch_size}, world_size={plan.world_size}, "
+            f"drop_last={plan.drop_last}, epochs={self._epochs})"
+        )
+
+
+def _tree(batch: Batch) -> dict[str, Any]:
+    tree: dict[str, Any] = dict(batch)
+    for name, valid in batch.valid.items():
+        if f"{name}.valid" in tree:
+            hint = "Choose fields without it."
+            raise UsageError("a field has the name of a mask", field=f"{name}.valid", hint=hint)
+        tree[f"{name}.valid"] = valid
+    return tree
+
+
+def _processes(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """This process and their number: as given, or JAX's where it runs on several."""
+    if rank is not None or world_size is not None:
+        return world(rank, world_size)
+    # Who runs several processes has imported JAX to say so; nobody else waits for it.
+    jax = sys.modules.get("jax")
+    if jax is None or not jax.distributed.is_initialized():
+        return 0, 1
+    return jax.process_index(), jax.process_count()
