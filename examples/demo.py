@@ -35,7 +35,7 @@ def main(path: str) -> None:
     for _ in range(ROUNDS):
         order = generator.permutation(len(slab))
         started = time.perf_counter()
-        batch = slab.gather(order)
+        slab.gather(order)
         gathered = time.perf_counter()
         for target, part in zip(copies, parts, strict=True):
             target[...] = part
