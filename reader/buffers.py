@@ -8,8 +8,9 @@ the caller's hands.
 
 import math
 import mmap
+from collections import deque
 from collections.abc import Hashable
-from threading import RLock
+from threading import Lock
 from typing import Any, Protocol
 from weakref import ref
 
@@ -21,6 +22,8 @@ SMALL = 64 * 1024
 """Bytes from which memory is pooled; below, numpy's allocator is as good."""
 WASTE = 4
 """A block may be so many times as large as what is asked for."""
+SPARE = 4
+"""Idle blocks kept beyond those, so that batches of other sizes in turn find theirs again."""
 _WINDOW = 256
 """Leases over which the largest number of blocks in use is remembered."""
 _HUGE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
@@ -38,16 +41,16 @@ class Pool:
     """Blocks of anonymous memory of one process, in sizes that are powers of two.
 
     It keeps no more blocks idle than make up, with those in use, the most that were in use at one
-    time lately.
+    time lately, and a few to spare.
     """
 
     def __init__(self) -> None:
-        # Reentrant, because the death of an array may come at any point of this thread.
-        self._lock = RLock()
+        self._lock = Lock()
         self._idle: list[mmap.mmap] = []  # that used last comes last
         self._leases: dict[int, tuple[ref[np.ndarray], mmap.mmap]] = {}
+        # An array may die at any point of any thread, so its death is only noted.
+        self._dead: deque[ref[np.ndarray]] = deque()
         self._turns = self._peak = self._earlier_peak = 0
-        self._when_dead = self._return
         forks.register(self)
 
     def empty(self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -56,10 +59,11 @@ class Pool:
         if size < SMALL:
             return np.empty(shape, dtype)
         with self._lock:
+            self._take_back()
             block = self._take(size) or _fresh(size)
             # Over the map itself: over another array, views would hold that one alone.
             array: np.ndarray = np.ndarray(shape, dtype, buffer=block)
-            lease = ref(array, self._when_dead)
+            lease = ref(array, self._dead.append)
             self._leases[id(lease)] = lease, block
             self._turns += 1
             if self._turns == _WINDOW:
@@ -71,13 +75,24 @@ class Pool:
     def idle_bytes(self) -> int:
         """Bytes that wait for their next use."""
         with self._lock:
+            self._take_back()
             return sum(map(len, self._idle))
 
     def after_fork(self) -> None:
         """Start empty in the child: what the parent had leased is not returned there."""
-        self._lock = RLock()
+        self._lock = Lock()
         self._idle = []
         self._leases = {}
+        self._dead = deque()
+
+    def _take_back(self) -> None:
+        """Collect the blocks of arrays that have died; keep what may be needed again."""
+        while self._dead:
+            _, block = self._leases.pop(id(self._dead.popleft()))
+            self._idle.append(block)
+        keep = max(self._peak, self._earlier_peak) - len(self._leases) + SPARE
+        if len(self._idle) > keep:
+            del self._idle[: len(self._idle) - keep]
 
     def _take(self, size: int) -> mmap.mmap | None:
         """The block that fits and was used last, and so is likeliest in the caches."""
@@ -85,15 +100,6 @@ class Pool:
             if size <= len(self._idle[at]) <= WASTE * size:
                 return self._idle.pop(at)
         return None
-
-    def _return(self, lease: ref[np.ndarray]) -> None:
-        """Called when an array has died."""
-        with self._lock:
-            _, block = self._leases.pop(id(lease))
-            self._idle.append(block)
-            keep = max(self._peak, self._earlier_peak) - len(self._leases)
-            if len(self._idle) > keep:
-                del self._idle[: len(self._idle) - keep]
 
 
 class Kept:
