@@ -22,7 +22,7 @@ from fieldslab.packer.sources.litdata_leaves import (
 from fieldslab.packer.sources.litdata_library import SCHEMES, Key
 from fieldslab.packer.sources.litdata_stream import Stream, check_tokens
 from fieldslab.packer.sources.parquet import ParquetSource
-from fieldslab.schemas.errors import SourceInconsistent, UsageError
+from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
 
 _SAMPLE_BYTES = 4 * 1024 * 1024
 
@@ -91,12 +91,10 @@ class LitDataSource:
         """The rows of one chunk."""
         self.check(columns)
         with self._stream.open(unit.key) as file:
+            self._require_layout(file)
             if self._arrow is not None:
-                self._require_layout(file, arrow=True)
                 yield from widened(file, self._arrow, columns, batch_bytes)
                 return
-            if self._stream.plain:
-                self._require_layout(file, arrow=False)
             fields = [self.schema.field(column) for column in columns]
             for row, items in self._items(file, batch_bytes):
                 arrays = self._decode(file, row, items, columns)
@@ -157,12 +155,12 @@ class LitDataSource:
 
     def _arrow_schema(self) -> pa.Schema | None:
         """The schema of a stream in the Arrow layout; None where it is in the other."""
-        if not self._stream.plain or self._index.loader == TOKENS:
+        if self._index.loader == TOKENS:
             return None
         schemas = []
         for unit in _spread(self.units):
             with self._stream.open(unit.key) as file:
-                if file.arrow_part() is not None:
+                if self._is_arrow(file):
                     schemas.append((file.label, file.arrow_batches(None)[0]))
         return common_schema(schemas) if schemas else None
 
@@ -226,12 +224,16 @@ class LitDataSource:
                 arrays.append(made.read(pieces[column]))
         return arrays
 
-    def _require_layout(self, file: ChunkFile, *, arrow: bool) -> None:
-        if (file.arrow_part() is not None) != arrow:
-            layouts = ("serialised leaves", "an Arrow file")
+    def _is_arrow(self, file: ChunkFile) -> bool:
+        return not self._stream.by_litdata(file) and file.arrow_part() is not None
+
+    def _require_layout(self, file: ChunkFile) -> None:
+        layouts = ("serialised leaves", "an Arrow file")
+        expected, found = self._arrow is not None, self._is_arrow(file)
+        if expected != found:
             raise SourceInconsistent(
                 "a chunk is in another layout than the first", file=file.label,
-                expected=layouts[arrow], found=layouts[not arrow],
+                expected=layouts[expected], found=layouts[found],
                 hint="litdata.optimize of the whole again gives one layout.",
             )  # fmt: skip
 
@@ -244,8 +246,16 @@ def _check_block(stream: Stream, block: int) -> None:
         )  # fmt: skip
     if block < 1:
         raise UsageError("--block must be at least 1", found=block)
-    if not stream.plain:
+    if stream.index.encryption is not None:
         raise UsageError("--block does not go with an encrypted stream", file=stream.where)
+    for chunk in stream.index.chunks:
+        if chunk.tokens is None:
+            raise SourceUnreadable(
+                "the index does not say how many tokens the chunk holds",
+                file=stream.place(chunk.name),
+                hint="litdata forgets it where the first document is empty. Without --block rows "
+                "are documents, for which it is not needed.",
+            )  # fmt: skip
 
 
 def _spread(units: Sequence[Unit]) -> list[Unit]:

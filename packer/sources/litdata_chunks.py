@@ -22,6 +22,7 @@ from fieldslab.schemas.errors import SourceUnreadable
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
+_FRAMES = b"LDFZ"
 _FOOTER = b"LDARW01\0"
 _FOOTER_END = 12  # length of the Arrow part, and the magic
 _ARROW_FILE = b"ARROW1"
@@ -71,6 +72,11 @@ class ChunkFile:
         raise SourceUnreadable(
             f"damaged chunk: {problem}", file=self.label, hint=_RESTORE, **context
         )
+
+    @property
+    def framed(self) -> bool:
+        """Whether zstd frames stand in the file. litdata leaves tuples and lists unframed."""
+        return self.size >= 8 and self.read(0, 8).tobytes().startswith(_FRAMES)
 
     def table(self) -> np.ndarray:
         """The offsets of the items, from the start of the file: int64[rows + 1], checked."""

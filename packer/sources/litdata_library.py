@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,8 +99,9 @@ def library_items(
     SourceUnreadable
         The chunk is damaged, or a zstd frame does not state a size that fits.
     """
-    with _reading(label, "damaged chunk, or not to be read by litdata"):
-        encryption = _encryption(index, key)
+    encryption = _encryption(index, key)
+    what = "damaged chunk" if encryption is None else "wrong key or password, or a damaged chunk"
+    with _reading(label, what):
         if encryption is None:
             _check_frames(path, index, chunk)
         with closing(_RawChunk(path, index, chunk)) as raw:
@@ -134,7 +136,10 @@ class _RawChunk:
         return bytes(self._loader.load_item_from_chunk(row, 0, self._path, 0, 1, encryption))
 
     def close(self) -> None:
+        handle = getattr(self._loader, "_open_handle", None)
         self._loader.close(0)
+        if handle is not None:
+            handle.close()
 
 
 def _check_frames(path: str, index: Index, chunk: Chunk) -> None:
@@ -178,14 +183,22 @@ def _encryption(index: Index, key: Key | None) -> Any:
             "--key-password-file FILE the file with its password.",
         )  # fmt: skip
     password = ""
-    if key.password_file is not None:
-        with open(key.password_file, encoding="utf-8") as file:
-            password = file.readline().rstrip("\r\n")
-    with open(key.file, encoding="utf-8") as file:
-        kind = "FernetEncryption" if "salt" in json.load(file) else "RSAEncryption"
     with _installed():
         from litdata.utilities import encryption
-    return getattr(encryption, kind).load(key.file, password)
+    try:
+        if key.password_file is not None:
+            password = Path(key.password_file).read_text(encoding="utf-8").partition("\n")[0]
+        state = json.loads(Path(key.file).read_text(encoding="utf-8"))
+        kind = "FernetEncryption" if "salt" in state else "RSAEncryption"
+        return getattr(encryption, kind).load(key.file, password.rstrip("\r"))
+    except OSError as error:
+        raise UsageError(
+            f"--key: cannot be opened: {error.strerror}", file=error.filename
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"--key: not a key that litdata saved, or another password: {error}", file=key.file
+        ) from error
 
 
 @contextmanager

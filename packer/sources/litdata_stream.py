@@ -53,9 +53,13 @@ class Stream:
         return self._first_rows[-1]
 
     @property
-    def plain(self) -> bool:
-        """Whether chunks, once inflated whole, are read here and not by litdata."""
+    def _plain(self) -> bool:
         return self.index.encryption is None and self.index.level == "chunk"
+
+    def by_litdata(self, file: ChunkFile) -> bool:
+        """Whether a chunk's items are read by litdata: encrypted ones, and zstd frames inside."""
+        index = self.index
+        return index.encryption is not None or index.level == "sample" or file.framed
 
     def place(self, name: str) -> str:
         """Path or URL of a file of the stream."""
@@ -76,7 +80,7 @@ class Stream:
                 path = download(self.where, chunk.name, folder)
             if self.index.compression and self.index.level == "chunk" and is_zstd(path):
                 path = inflate(path, chunk, label, folder)
-            if not self.plain and Path(path).parent != Path(folder):
+            if not self._plain and Path(path).parent != Path(folder):
                 # litdata maps the file: a copy of ours cannot be cut off meanwhile.
                 path = shutil.copy(path, os.path.join(folder, "copy"))
             with ChunkFile(str(path), chunk, label, self._first_rows[number]) as file:
@@ -85,9 +89,9 @@ class Stream:
 
     def items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, Piece]]:
         """Serialised items, about so many bytes at a time, each piece with its first row."""
-        if self.plain:
-            return file.items(batch_bytes)
-        return self._library_items(file, batch_bytes)
+        if self.by_litdata(file):
+            return self._library_items(file, batch_bytes)
+        return file.items(batch_bytes)
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """Path and digest of the index, then path, size and time of each chunk that is local."""
@@ -149,7 +153,7 @@ class Stream:
                 continue
             label = self.place(chunk.name)
             with ChunkFile(label, chunk, label, self._first_rows[number]) as file:
-                if self.plain:
+                if self._plain:
                     file.table()  # tells the row
                 file.damaged("cut off", expected=f"{chunk.bytes} bytes", found=f"{size} bytes")
 
