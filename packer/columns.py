@@ -13,6 +13,7 @@ from fieldslab.packer.fieldplan import Converted, FieldPlan
 from fieldslab.packer.forms import FORMS, read_elements
 from fieldslab.packer.misfit import InnerNull, Misfit
 from fieldslab.packer.options import parse_shape
+from fieldslab.packer.padding import cut
 from fieldslab.schemas.errors import FieldslabError, NullsFound, SourceInconsistent
 
 _BAD = (Misfit, InnerNull, pa.ArrowException)
@@ -104,7 +105,13 @@ def _column(
         ordered = plan.field.attributes.get("ordered") is True
         converted = Converted(categories.codes(array, ordered=ordered))
     else:
-        converted = FORMS[plan.form](plan, array)
+        converted = FORMS[plan.form](plan.as_read, array)
+    if plan.padding is not None:
+        stated = plan.padding.lengths
+        lengths = None if stated is None else reach(batch, positions, stated)
+        if lengths is not None and valid is not None:
+            lengths = lengths.filter(pa.array(valid))
+        converted = Converted(*cut(plan.padding, converted.values, lengths))
     return converted if valid is None else _scatter(plan, converted, valid)
 
 
@@ -165,13 +172,15 @@ def _check_shapes(plan: FieldPlan, shapes: pa.Array, valid: np.ndarray | None) -
             )  # fmt: skip
 
 
-def nulls_error(column: str, count: object, row: int | None = None) -> NullsFound:
+def nulls_error(
+    column: str, count: object, row: int | None = None, *, stacked: bool = False
+) -> NullsFound:
     """The error for null rows that no option speaks of."""
+    mask = "" if stacked else f"--nulls '{column}=mask' keeps them with a validity array, "
     return NullsFound(
         f"{count} nulls", field=column, row=row,
-        hint=f"Say what to do with them: --nulls '{column}=mask' keeps them with a validity "
-        f"array, --nulls '{column}=VALUE' replaces them, --exclude '{column}' leaves the column "
-        "out.",
+        hint=f"Say what to do with them: {mask}--nulls '{column}=VALUE' replaces them, "
+        f"--exclude '{column}' leaves the column out.",
     )  # fmt: skip
 
 

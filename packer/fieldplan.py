@@ -1,12 +1,13 @@
 """How one field is made, and what a piece of it looks like between Arrow and the disk."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from fieldslab.packer.fillers import Filler
 from fieldslab.packer.options import Tensor
+from fieldslab.packer.padding import Padding
 from fieldslab.schemas.fields import Field
 
 Form = Literal["dense", "flat", "permuted", "raw", "list", "bytes", "categorical", "stack"]
@@ -33,9 +34,15 @@ class FieldPlan:
     tensor: Tensor | None = None
     shape_path: tuple[int, ...] | None = None
     permutation: tuple[int, ...] = ()
+    padding: Padding | None = None
     compress: int | None = None
     why: str = ""
     bytes: int | None = None
+
+    @property
+    def as_read(self) -> "FieldPlan":
+        """The same with the padding still in."""
+        return self if self.padding is None else replace(self, field=self.padding.padded)
 
 
 class Converted(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.options import Options, Tensor
+from fieldslab.packer.options import Options, Ragged, Tensor
 from fieldslab.packer.source import Hint, Source, hint_of, matching, unique_names
 from fieldslab.schemas.errors import SourceUnsupported, UnknownField, UsageError
 
@@ -24,6 +24,7 @@ class Asked:
     tensor: Tensor | None = None
     image: bool = False
     nulls: str = "error"
+    ragged: Ragged | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
     chosen = [leaf for leaf in chosen if leaf.name not in dropped]
     if not chosen:
         raise UsageError("no field is left to pack", hint="Look at --fields and --exclude.")
-    for option in ("cast", "tensor", "nulls"):
+    for option in ("cast", "tensor", "nulls", "ragged"):
         for pattern in getattr(options, option):
             _hits(f"--{option}", pattern, names)
     for name in options.rename:
@@ -134,6 +135,7 @@ def _asked(name: str, options: Options) -> Asked:
         cast=_lookup(options.cast, name),
         tensor=_lookup(options.tensor, name),
         nulls="error" if nulls is None else nulls,
+        ragged=_lookup(options.ragged, name),
     )
 
 

@@ -29,6 +29,7 @@ _MAX_DIMENSIONS = 30
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _TENSOR = re.compile(r"(?P<order>[<>]?)(?P<dtype>\w+)\s*\[(?P<shape>[\d\s,*]*)\]")
 _SHAPE_FROM = re.compile(r"(?P<order>[<>]?)(?P<dtype>\w+)\s*,\s*shape_from=(?P<column>.+)")
+_RAGGED = re.compile(r"(?:len=(?P<lengths>.+?))?(?:(?:^|,)pad=(?P<fill>[^,=]+))?")
 _SHAPE = re.compile(r"(?:torch\.Size)?[(\[]*([0-9\s,x]*)[)\]]*")
 
 
@@ -39,6 +40,18 @@ class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: tuple[int, ...] | None = None
     shape_from: str | None = None
     big_endian: bool = False
+
+
+class Ragged(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How `--ragged` cuts padded rows: by what they are padded with, or to a column's lengths."""
+
+    fill: str = "0"
+    lengths_from: str | None = None
+
+    def __str__(self) -> str:
+        return (
+            "" if self.lengths_from is None else f"len={self.lengths_from},"
+        ) + f"pad={self.fill}"
 
 
 class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -56,6 +69,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     image: tuple[str, ...] = ()
     stack: dict[str, str] = {}
     nulls: dict[str, str] = {}
+    ragged: dict[str, Ragged] = {}
     compress: dict[str, int] = {}
     rows: tuple[int, int | None] | None = None
     shard_size: int = 2**30
@@ -72,6 +86,7 @@ def parse_options(
     image: str | Iterable[str] = (),
     stack: Mapping[str, str] | Iterable[str] = (),
     nulls: Mapping[str, Any] | Iterable[str] = (),
+    ragged: Mapping[str, str] | Iterable[str] = (),
     compress: Mapping[str, Any] | Iterable[str] = (),
     rows: str | tuple[int, int | None] | None = None,
     limit: int | None = None,
@@ -97,10 +112,37 @@ def parse_options(
         image=_items(image),
         stack=_pairs("stack", stack),
         nulls=_pairs("nulls", nulls, empty=True),
+        ragged=_ragged(ragged),
         compress=_levels(compress),
         rows=_rows(rows, limit),
         shard_size=size,
     )
+
+
+def _ragged(given: Mapping[str, str] | Iterable[str]) -> dict[str, Ragged]:
+    """`col:pad=VALUE`, `col:len=COLUMN` or `col:len=COLUMN,pad=VALUE`."""
+    if not isinstance(given, Mapping):
+        pairs = {}
+        for item in [given] if isinstance(given, str) else given:
+            match = re.fullmatch(r"(.+?):((?:pad|len)=.+)", item)
+            if match is None:
+                raise _not_ragged(item)
+            if match[1] in pairs:
+                raise UsageError("--ragged: given twice", field=match[1], found=item)
+            pairs[match[1]] = match[2]
+        given = pairs
+    found = {}
+    for column, text in given.items():
+        match = _RAGGED.fullmatch(text.strip())
+        if match is None or not text.strip():
+            raise _not_ragged(text)
+        found[column] = Ragged(match["fill"] or "0", match["lengths"])
+    return found
+
+
+def _not_ragged(text: str) -> UsageError:
+    expected = "COLUMN:pad=VALUE, COLUMN:len=COLUMN or COLUMN:len=COLUMN,pad=VALUE"
+    return UsageError("--ragged: not understood", found=text, expected=expected)
 
 
 def _levels(given: Mapping[str, Any] | Iterable[str]) -> dict[str, int]:
@@ -150,7 +192,7 @@ def parse_tensor(column: str, text: str) -> Tensor:
             expected="f4[402,500], f4[*,3] or f4,shape_from=COLUMN",
         )  # fmt: skip
     shape = tuple(int(part) for part in parts[ragged:])
-    if not possible_shape(shape):
+    if not possible_shape(shape) or (ragged and 0 in shape):
         raise UsageError("--tensor: no array has this shape", field=column, found=text)
     if ragged:
         shape = (-1, *shape)

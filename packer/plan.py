@@ -4,7 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -16,6 +16,7 @@ from fieldslab.packer.fillers import parse_filler
 from fieldslab.packer.infer import Sample, element_type, infer
 from fieldslab.packer.leaves import Leaf, choose, find_leaves, unknown_field
 from fieldslab.packer.options import Options
+from fieldslab.packer.padding import Padding, make_padding
 from fieldslab.packer.shapes import list_sizes
 from fieldslab.packer.source import Source, Span, cut_rows, matching
 from fieldslab.packer.tensors import infer_tensor
@@ -58,6 +59,9 @@ class Plan:
         """Top-level columns of the source that are read, ascending."""
         paths = [path for plan in self.fields for path in plan.paths]
         paths += [plan.shape_path for plan in self.fields if plan.shape_path]
+        paths += [
+            plan.padding.lengths for plan in self.fields if plan.padding and plan.padding.lengths
+        ]
         return sorted({path[0] for path in paths})
 
     def fingerprint(self) -> str:
@@ -143,15 +147,34 @@ def _plan_leaf(leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Lea
     nulls = leaf.asked.nulls
     if leaf.role == "path" and nulls == "error":
         nulls = "mask"
+    padding = _plan_padding(leaf, field, leaves)
+    field = field if padding is None else padding.stored
     tensor = leaf.asked.tensor
     shape_from = leaves.get(tensor.shape_from or "") if tensor else None
     return FieldPlan(
         field=field, form=inferred.form, paths=(leaf.path,), columns=(leaf.name,), nulls=nulls,
         filler=parse_filler(field, nulls, leaf.name), cast=leaf.asked.cast, tensor=tensor,
         shape_path=shape_from.path if shape_from else None,
-        permutation=inferred.permutation, why=inferred.why,
+        permutation=inferred.permutation, padding=padding,
+        why=inferred.why if padding is None else f"--ragged {leaf.asked.ragged} of {inferred.why}",
         bytes=source.column_bytes(leaf.path),
     )  # fmt: skip
+
+
+def _plan_padding(leaf: Leaf, field: Field, leaves: dict[str, Leaf]) -> Padding | None:
+    asked = leaf.asked.ragged
+    if asked is None:
+        return None
+    lengths = None
+    if asked.lengths_from is not None:
+        if asked.lengths_from not in leaves:
+            raise unknown_field("--ragged len", asked.lengths_from, leaves)
+        lengths = leaves[asked.lengths_from]
+        if not pa.types.is_integer(lengths.type):
+            raise UsageError(
+                "--ragged len: not a column of integers", field=lengths.name, found=lengths.shown
+            )
+    return make_padding(field, asked, leaf.name, None if lengths is None else lengths.path)
 
 
 def _stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
@@ -173,27 +196,21 @@ def _stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
 
 def _plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
     first = leaves[0].asked
-    for leaf in leaves:
-        if leaf.asked.tensor or leaf.asked.image or list_sizes(leaf.type)[0]:
-            raise SourceUnsupported(
-                "--stack: only columns of single numbers can be stacked", field=leaf.name,
-                found=str(leaf.type),
-            )  # fmt: skip
+    kinds = [_stackable(leaf) for leaf in leaves]
+    for leaf, kind in zip(leaves, kinds, strict=True):
         if (leaf.asked.cast, leaf.asked.nulls) != (first.cast, first.nulls):
             raise UsageError(
                 "--stack: all columns need the same --cast and --nulls", field=leaf.name,
                 hint="Give both with the pattern of --stack.",
             )  # fmt: skip
-    kinds = [element_type(leaf, leaf.type) for leaf in leaves]
-    other = next((at for at, kind in enumerate(kinds) if kind != kinds[0]), None)
-    if other is not None:
-        raise SourceInconsistent(
-            "--stack: the columns differ in type", field=leaves[other].name,
-            expected=f"{leaves[0].type}, as {leaves[0].name}", found=str(leaves[other].type),
-            hint="--cast with the pattern of --stack gives them one dtype.",
-        )  # fmt: skip
-    shape = (len(leaves), *kinds[0].pop("shape"))
-    field = Field(name=name, stem="00-x", kind="fixed", shape=shape, **kinds[0])
+        if kind != kinds[0]:
+            raise SourceInconsistent(
+                "--stack: the columns differ in type", field=leaf.name,
+                expected=f"{leaves[0].type}, as {leaves[0].name}", found=str(leaf.type),
+                hint="--cast with the pattern of --stack gives them one dtype.",
+            )  # fmt: skip
+    members = kinds[0] | {"shape": (len(leaves),)}
+    field = Field(name=name, stem="00-x", kind="fixed", **members)
     nulls = "error" if first.nulls == "mask" else first.nulls
     sizes = [source.column_bytes(leaf.path) for leaf in leaves]
     return FieldPlan(
@@ -230,6 +247,19 @@ def _compress(plan: FieldPlan, level: int | None) -> FieldPlan:
     return replace(plan, field=field, compress=level)
 
 
+def _stackable(leaf: Leaf) -> dict[str, Any]:
+    """Dtype and logical type of a column of single numbers. Raises SourceUnsupported for others."""
+    asked = leaf.asked
+    if not (asked.tensor or asked.image or asked.ragged or list_sizes(leaf.type)[0]):
+        members = element_type(leaf, leaf.type)
+        if not members["shape"]:
+            return members
+    raise SourceUnsupported(
+        "--stack: only columns of single numbers can be stacked", field=leaf.name,
+        found=str(leaf.type),
+    )  # fmt: skip
+
+
 def _numbered(index: int, plan: FieldPlan, options: Options) -> FieldPlan:
     name = options.rename.get(plan.field.name, plan.field.name)
     field = msgspec.structs.replace(plan.field, name=name, stem=stem(index, name))
@@ -254,7 +284,7 @@ def _check_nulls(plan: FieldPlan, source: Source) -> None:
     if plan.nulls == "error":
         for column, path in zip(plan.columns, plan.paths, strict=True):
             if count := source.null_count(path):
-                raise nulls_error(column, count)
+                raise nulls_error(column, count, stacked=plan.form == "stack")
 
 
 def _cut(plan: Plan) -> tuple[ShardTask, ...]:

@@ -43,6 +43,8 @@ class Dataset:
         None where it is stored in one piece.
     item_bytes
         Bytes of one element in the file.
+    outside
+        Other files that its data lies in.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Dataset:
     item_bytes: int
     columns: tuple[Column, ...]
     attributes: dict[str, Any]
+    outside: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int | None:
@@ -192,7 +195,7 @@ class _Walk:
             return
         self.scan.datasets.append(Dataset(
             name, path, dataset.name.encode(errors="surrogateescape"), dataset.shape,
-            dataset.chunks, kind.get_size(), columns, attributes_of(dataset),
+            dataset.chunks, kind.get_size(), columns, attributes_of(dataset), outside,
         ))  # fmt: skip
 
     def _refuse(

@@ -37,8 +37,9 @@ def open_dataset(file: h5py.File, dataset: Dataset) -> h5d.DatasetID:
     if dataset.chunks:
         slots = min(_next_prime(100 * _chunks_across(dataset)), _MOST_SLOTS)
         access.set_chunk_cache(slots, max(band_bytes(dataset), 1 << 20), 1.0)
-    access.set_efile_prefix(b"${ORIGIN}")
-    access.set_virtual_prefix(b"${ORIGIN}")
+    if dataset.outside:  # a relative path starts at the file, not where the program runs
+        access.set_efile_prefix(b"${ORIGIN}")
+        access.set_virtual_prefix(b"${ORIGIN}")
     return h5d.open(file.id, dataset.place, access)
 
 
