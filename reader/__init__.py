@@ -1,6 +1,6 @@
 """Read slabs: open one, look at rows, gather random batches at the speed of memory."""
 
-from fieldslab.reader.batch import Batch, Binary, Ragged, Text
+from fieldslab.reader.batch import Batch, Binary, Packed, Ragged, Text
 from fieldslab.reader.blocked import Blocked
 from fieldslab.reader.bylength import ByLength
 from fieldslab.reader.column import Column
@@ -21,6 +21,7 @@ __all__ = [
     "Loader",
     "Normalize",
     "Order",
+    "Packed",
     "Pad",
     "Ragged",
     "Sequential",

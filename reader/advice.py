@@ -8,80 +8,100 @@ rows in random order and is turned off (RANDOM).
 
 import mmap
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fieldslab.reader import paging
+from fieldslab.reader.buffers import Pool
+from fieldslab.reader.field import StoredField
+from fieldslab.reader.gather import Places, _spans, place
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import FieldslabError
 
 if TYPE_CHECKING:
-    from fieldslab.reader.array import StoredArray
     from fieldslab.reader.slab import Slab
 
 _SAMPLES = 16
 """So many rows of a batch are looked at; if all are in memory, the system is asked for nothing."""
+_LONGEST_PAUSE = 16
+"""After batches that were in memory, so many of the next ones are not even looked at."""
 
 
 class Adviser:
-    """Asks for the rows of batches of some fields of a slab."""
+    """Asks for the rows of batches of some fields of a slab. Any thread may call it."""
 
-    def __init__(self, slab: "Slab", fields: list[str]) -> None:
-        storage = slab._storage
-        self._storage = storage
+    def __init__(self, slab: "Slab", fields: Sequence[str]) -> None:
+        self._storage = slab._storage
         self._view = slab._view
-        self._stored = [storage.field(name) for name in fields]
-        self._sizes = {
-            stored.field.name: np.array(
-                [0 if array is None else array.nbytes for array in stored.values.arrays], np.int64
-            )
-            for stored in self._stored
-        }
+        self._fields = [_Field(self._storage.field(name), self._storage.pool) for name in fields]
+        self._pause = self._skip = 0  # threads may lose a count here: nothing depends on it
 
     def expect_random(self) -> None:
         """Tell the system that rows come in no order."""
-        from fieldslab.reader import paging
-
-        for stored in self._stored:
-            starts = stored.values.addresses[stored.values.present]
-            ends = starts + self._sizes[stored.field.name][stored.values.present]
-            paging.advise(starts, ends, mmap.PAGESIZE, paging.RANDOM)
+        for field in self._fields:
+            field.expect_random()
 
     def will_need(self, rows: np.ndarray) -> None:
         """Ask for the values of rows, where they are not in memory; errors are left to gather."""
+        if self._skip > 0:
+            self._skip -= 1
+            return
         try:
-            self._will_need(rows)
+            some = self._place(rows[:: max(len(rows) // _SAMPLES, 1)])
+            missing = [field for field in self._fields if not field.is_resident(some)]
+            if missing:
+                at = self._place(rows)
+                for field in missing:
+                    field.will_need(at)
         except FieldslabError:
             return
+        self._pause = 0 if missing else min(2 * self._pause + 1, _LONGEST_PAUSE)
+        self._skip = self._pause
 
-    def _will_need(self, rows: np.ndarray) -> None:
-        from fieldslab.reader import paging
-        from fieldslab.reader.gather import _spans, place
-
-        pool = self._storage.pool
-        at = place(self._storage.directory, self._view, rows, pool)
-        for stored in self._stored:
-            values, item = stored.values, stored.values.item_bytes
-            if stored.offsets is None:
-                begins, ends = at.places * item, (at.places + 1) * item
-            else:
-                spans = _spans(stored, at, pool, pool)
-                begins, ends = spans.starts * item, (spans.starts + spans.counts) * item
-            if values.marks is not None and not values.marks.complete:
-                # Blocks that are not verified yet are read as wholes.
-                sizes = self._sizes[stored.field.name][at.shards]
-                begins = begins // BLOCK * BLOCK
-                ends = np.minimum(-(-ends // BLOCK) * BLOCK, sizes)
-            bases = values.addresses[at.shards]
-            begins, ends = (bases + begins)[begins < ends], (bases + ends)[begins < ends]
-            step = max(len(begins) // _SAMPLES, 1)
-            if _is_told(values) and paging.resident(begins[::step].copy(), mmap.PAGESIZE):
-                continue
-            by_place = np.argsort(begins)
-            paging.advise(begins[by_place], ends[by_place], mmap.PAGESIZE, paging.WILLNEED)
+    def _place(self, rows: np.ndarray) -> Places:
+        numbers = np.ascontiguousarray(rows)
+        return place(self._storage.directory, self._view, numbers, self._storage.pool)
 
 
-def _is_told(values: "StoredArray") -> bool:
-    """Whether the system tells this user which pages are in memory: not of files of others."""
-    shards = np.flatnonzero(values.present)
-    return len(shards) > 0 and os.access(values.path(int(shards[0])), os.W_OK)
+class _Field:
+    """The values of one field."""
+
+    def __init__(self, stored: StoredField, pool: Pool) -> None:
+        self._stored = stored
+        self._values = stored.values
+        self._pool = pool
+        sizes = [0 if array is None else array.nbytes for array in self._values.arrays]
+        self._sizes = np.array(sizes, np.int64)
+        # The system says which pages are in memory, but not of files that others own.
+        shards = np.flatnonzero(self._values.present)
+        self._told = all(os.access(self._values.path(int(shard)), os.W_OK) for shard in shards[:1])
+
+    def expect_random(self) -> None:
+        present = self._values.present
+        starts = self._values.addresses[present]
+        paging.advise(starts, starts + self._sizes[present], mmap.PAGESIZE, paging.RANDOM)
+
+    def is_resident(self, at: Places) -> bool:
+        return self._told and paging.resident(self._ranges(at)[0], mmap.PAGESIZE)
+
+    def will_need(self, at: Places) -> None:
+        begins, ends = self._ranges(at)
+        order = np.argsort(begins)
+        paging.advise(begins[order], ends[order], mmap.PAGESIZE, paging.WILLNEED)
+
+    def _ranges(self, at: Places) -> tuple[np.ndarray, np.ndarray]:
+        """Addresses between which the rows lie, without those that are empty: int64 each."""
+        item, marks = self._values.item_bytes, self._values.marks
+        if self._stored.offsets is None:
+            begins, ends = at.places * item, (at.places + 1) * item
+        else:
+            spans = _spans(self._stored, at, self._pool, self._pool)
+            begins, ends = spans.starts * item, (spans.starts + spans.counts) * item
+        if marks is not None and not marks.complete:  # blocks are read whole, to be verified
+            begins = begins // BLOCK * BLOCK
+            ends = np.minimum(-(-ends // BLOCK) * BLOCK, self._sizes[at.shards])
+        some = begins < ends
+        bases = self._values.addresses[at.shards][some]
+        return bases + begins[some], bases + ends[some]

@@ -1,0 +1,184 @@
+"""The loader beside its parts: threads, prefetch, and data that is not in memory.
+
+Run as a program: `python -m fieldslab.bench.loader [--quick] [--json FILE]`. It makes its own
+data, and every ratio compares calls that ran in turns within this one run.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from fieldslab.bench.gather import KIB, make_slab
+from fieldslab.bench.timing import Ratio, interleave, ratio
+from fieldslab.reader import Batch, Loader, Shuffled, Slab, open_slab
+
+ROW_BYTES = 110 * KIB
+CONSUMER, PREPARATION = 6e-3, 4e-3
+
+
+def measure_threads(slab: Slab, batch_size: int, rounds: int) -> dict[str, Ratio]:
+    """A loader of one and of two threads, beside gathers of the same batches and nothing else."""
+    order, total = Shuffled(0), len(slab)
+    parts = [
+        order.rows(0, start, min(start + batch_size, total), total)
+        for start in range(0, total, batch_size)
+    ]
+
+    def bare() -> None:
+        batch = None
+        for rows in parts:
+            batch = slab.gather(rows)
+        del batch
+
+    calls = {"bare": bare}
+    for threads in (1, 2):
+        calls[f"{threads}"] = _epoch(Loader(slab, batch_size, order, threads=threads))
+    calls["none"] = _epoch(Loader(slab, batch_size, order, prefetch=0))
+    seconds = interleave(calls, rounds)
+    return {
+        "without prefetch / bare gather": ratio(seconds["none"], seconds["bare"]),
+        "1 thread / bare gather": ratio(seconds["1"], seconds["bare"]),
+        "2 threads / bare gather": ratio(seconds["2"], seconds["bare"]),
+    }
+
+
+def _epoch(loader: Loader) -> Callable[[], None]:
+    def run() -> None:
+        loader.set_epoch(0)
+        for _ in loader:
+            pass
+
+    return run
+
+
+def measure_overlap(slab: Slab, batches: int) -> dict[str, float]:
+    """A consumer of 6 ms a batch and a preparation of 4 ms: throughput and data wait."""
+
+    def slow(batch: Batch) -> dict[str, Any]:
+        time.sleep(PREPARATION)
+        return {}
+
+    rows = slab[: batches * 8]
+    seconds, stats = {}, {}
+    for prefetch in (0, 3):
+        loader = Loader(rows, 8, transforms=[slow], prefetch=prefetch, threads=2)
+        next(iter(loader))
+        loader.close()
+        started = time.perf_counter()
+        for _ in loader:
+            time.sleep(CONSUMER)
+        seconds[prefetch] = time.perf_counter() - started
+        stats[prefetch] = loader.stats()
+    return {
+        "6 ms step, 4 ms preparation: with prefetch / without": seconds[0] / seconds[3],
+        "  data wait with prefetch, %": stats[3].wait_percent,
+        "  data wait without, %": stats[0].wait_percent,
+    }
+
+
+def drop(slab: Slab) -> float:
+    """Have the system forget a slab's pages; the fraction that it still has."""
+    for path in slab.path.rglob("*.npy"):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return resident(slab)
+
+
+def resident(slab: Slab) -> float:
+    """How much of the values of a slab's first field is in memory, by samples."""
+    from fieldslab.reader import paging
+
+    values = slab._storage.field(next(iter(slab.fields))).values
+    pages = [
+        values.addresses[shard] + np.linspace(0, array.nbytes - 1, 200).astype(np.int64)
+        for shard, array in enumerate(values.arrays)
+        if array is not None
+    ]
+    found = [paging.resident(page.reshape(1), 4096) for page in np.concatenate(pages)]
+    return float(np.mean(found))
+
+
+def measure_cold(path: Path, batch_size: int, rows: int, rounds: int) -> dict[str, Any]:
+    """Batches of rows that are not in memory: default map, loader without advice, and with."""
+
+    def plain() -> None:
+        slab = open_slab(path, verify=False)
+        order = Shuffled(0)
+        for start in range(0, rows, batch_size):
+            slab.gather(order.rows(0, start, start + batch_size, len(slab)))
+
+    def loader(advise: int, threads: int, verify: bool = False) -> Callable[[], None]:
+        def run() -> None:
+            slab = open_slab(path, verify=verify)
+            with Loader(slab, batch_size, threads=threads, advise=advise) as loader:
+                for number, _ in enumerate(loader, start=1):
+                    if number * batch_size >= rows:
+                        break
+
+        return run
+
+    calls = {
+        "default map": plain,
+        "loader, no advice": loader(0, 2),
+        "loader, 1 thread": loader(4, 1),
+        "loader, 2 threads": loader(4, 2),
+        "loader, 2 threads, verify": loader(4, 2, verify=True),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    left = 0.0
+    for _ in range(rounds):
+        for name, call in calls.items():
+            left = max(left, drop(open_slab(path)))
+            started = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - started)
+    size = rows * ROW_BYTES / 1e9
+    results: dict[str, Any] = {"cold: part still in memory before": left}
+    for name, taken in seconds.items():
+        results[f"cold: {name}, GB/s"] = size / median(taken)
+        if name != "default map":
+            results[f"cold: {name} / default map"] = ratio(taken, seconds["default map"])
+    return results
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """Measure everything and print it; the result is ready for JSON."""
+    total = (256 if quick else 2048) * KIB * KIB
+    rounds = 3 if quick else 7
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:
+        path = Path(name) / "data.slab"
+        for row_bytes, batch_size in ((KIB, 1024), (ROW_BYTES, 64)):
+            slab = make_slab(path, row_bytes, False, total // 8)
+            found = measure_threads(slab, batch_size, 3 * rounds)
+            results |= {f"{row_bytes // KIB} KiB rows, {key}": found[key] for key in found}
+        results |= measure_overlap(slab, 50 if quick else 200)
+        make_slab(path, ROW_BYTES, False, total)
+        results |= measure_cold(path, 64, total // ROW_BYTES // 4 // 64 * 64, rounds)
+    for label, value in results.items():
+        print(f"{label:<56} {value if isinstance(value, Ratio) else format(value, '.3g')}")
+    return results
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    options = parser.parse_args()
+    results = run(options.quick)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
