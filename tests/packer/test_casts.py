@@ -85,7 +85,7 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("array", "target"), BAD, ids=str)
+@pytest.mark.parametrize(("array", "target"), BAD)
 def test_no_silent_loss(tmp_path: Path, array: pa.Array, target: str) -> None:
     """What a target cannot hold is an error that names column and row, never a wrapped value."""
     padded = pa.concat_arrays([array.slice(0, 1)] * 999 + [array.slice(1, 1), array])
@@ -104,7 +104,7 @@ IMPOSSIBLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("array", "target"), IMPOSSIBLE, ids=str)
+@pytest.mark.parametrize(("array", "target"), IMPOSSIBLE)
 def test_impossible_casts(tmp_path: Path, array: pa.Array, target: str) -> None:
     """A type that can never be cast so is refused before data is read."""
     name = "a"
@@ -187,7 +187,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("array", "expected"), TEXTS, ids=str)
+@pytest.mark.parametrize(("array", "expected"), TEXTS)
 def test_to_text(tmp_path: Path, array: pa.Array, expected: list[str | None]) -> None:
     """Scalars of any kind become text; nulls stay nulls."""
     back = cast(tmp_path, array, "text", nulls="a=mask")
@@ -207,7 +207,6 @@ def test_to_text(tmp_path: Path, array: pa.Array, expected: list[str | None]) ->
         (pa.array([5, 6], pa.timestamp("ns", "UTC")), "f8", np.array([5, 6], "f8")),
         (pa.array([5], pa.duration("s")), "i2", np.array([5], "i2")),
     ],
-    ids=str,
 )
 def test_to_numbers(tmp_path: Path, array: pa.Array, target: str, expected: np.ndarray) -> None:
     """Text is parsed, dictionaries are decoded, times are the integers they are stored as."""
@@ -227,7 +226,7 @@ LISTS: list[tuple[pa.Array, str, Sequence[Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("array", "target", "expected"), LISTS, ids=str)
+@pytest.mark.parametrize(("array", "target", "expected"), LISTS)
 def test_lists(tmp_path: Path, array: pa.Array, target: str, expected: Sequence[Any]) -> None:
     """Lists are cast element by element; what a slice hides is not looked at."""
     back = cast(tmp_path, array, target)

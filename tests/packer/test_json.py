@@ -92,7 +92,7 @@ NESTED: list[tuple[pa.Array, list[Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("array", "expected"), [*SCALARS, *NESTED], ids=str)
+@pytest.mark.parametrize(("array", "expected"), [*SCALARS, *NESTED])
 def test_arrow(tmp_path: Path, array: pa.Array, expected: list[Any]) -> None:
     """Every type becomes strict JSON, sliced or not; null rows stay null."""
     assert packed(tmp_path, pa.table({"a": array})) == expected
@@ -101,7 +101,7 @@ def test_arrow(tmp_path: Path, array: pa.Array, expected: list[Any]) -> None:
     assert found == expected[1:]
 
 
-@pytest.mark.parametrize("array", [POINTS, PAIRS, pa.array([[{"x": 1}], None])], ids=str)
+@pytest.mark.parametrize("array", [POINTS, PAIRS, pa.array([[{"x": 1}], None])])
 def test_parquet(tmp_path: Path, array: pa.Array) -> None:
     """What Parquet can nest, JSON can; values are those of `to_pylist`."""
     pq.write_table(pa.table({"a": array}), tmp_path / "a.parquet", row_group_size=2)
@@ -160,7 +160,7 @@ HINTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("array", "casts"), HINTED, ids=str)
+@pytest.mark.parametrize(("array", "casts"), HINTED)
 def test_hints_hold(tmp_path: Path, array: pa.Array, casts: list[str]) -> None:
     """A refused type is named with its column, and the casts that the hint names admit it."""
     table = pa.table({"x": [1] * len(array), "a": array})

@@ -70,7 +70,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("array", "value", "expected"), VALUES, ids=lambda given: str(given)[:20])
+@pytest.mark.parametrize(("array", "value", "expected"), VALUES)
 def test_value(tmp_path: Path, array: pa.Array, value: str, expected: list[Any]) -> None:
     """A value stands for every null, in the field's own type; no validity array is left."""
     back = packed(tmp_path, array, nulls={"a": value})
@@ -90,7 +90,6 @@ def test_value(tmp_path: Path, array: pa.Array, value: str, expected: list[Any])
          "12345"),
         (pa.array([[1, None]], pa.list_(pa.int16())), "70000"),
     ],
-    ids=lambda given: str(given)[:20],
 )  # fmt: skip
 def test_value_that_does_not_fit(tmp_path: Path, array: pa.Array, value: str) -> None:
     """A value that the field cannot hold is refused before anything is written."""
@@ -132,7 +131,6 @@ def test_value_cannot_be_a_list(tmp_path: Path) -> None:
         (pa.array([[[1], [2]], [None, [3]]], pa.list_(pa.list_(pa.int8(), 1))), 1),
         (pa.array([[[1], [2]], None, [[5], [None]]]), 2),
     ],
-    ids=str,
 )
 def test_null_inside_a_list(tmp_path: Path, array: pa.Array, row: int) -> None:
     """A mask covers rows: a null inside a list is an error that names the row."""
