@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.reader.conftest import SHARDS, Example
+from tests.slabs import write_slab
 
 from fieldslab.reader import open_slab
 from fieldslab.reader.folder import Folder
 from fieldslab.schemas import layout
 from fieldslab.schemas.folder import load_manifest
-from tests.reader.conftest import SHARDS, Example
-from tests.slabs import write_slab
 
 
 @pytest.fixture
