@@ -53,28 +53,32 @@ class Checked(NamedTuple):
 def check_piece(piece: Piece) -> Checked:
     """Read the blocks of a piece and check them. Never raises for what is wrong with the file."""
     folder, file = piece.folder, piece.file
-    checked = Checked(piece, [], [], 0, 0)
     try:
         fd = open_array(folder.path / file.name, file.dtype, file.shape, file.field.name)
     except DamagedArray as error:
-        checked.problems.append(problem_of(error, all_rows(folder)))
-        return checked
-    size = nulls = 0
+        return Checked(piece, [problem_of(error, all_rows(folder))], [], 0, 0)
     try:
-        _advise(fd, piece)
-        rule = rule_of(folder, file)
-        for first, data in _chunks(fd, piece, checked.problems):
-            size += len(data)
-            digests = digest_blocks(memoryview(data.data))
-            checked.digests.append((first, digests))
-            wrong = list(_wrong_blocks(piece, first, digests))
-            checked.problems.extend(wrong)
-            if rule is not None and not wrong:
-                checked.problems.extend(_broken(rule, fd, piece, first, data))
-            if file.role == "valid":
-                nulls += len(data) - int(np.count_nonzero(data))
+        return check_opened(fd, piece)
     finally:
         os.close(fd)
+
+
+def check_opened(fd: int, piece: Piece) -> Checked:
+    """Check the blocks of a piece; its header was checked when the file was opened."""
+    checked = Checked(piece, [], [], 0, 0)
+    rule = rule_of(piece.folder, piece.file)
+    size = nulls = 0
+    _advise(fd, piece)
+    for first, data in _chunks(fd, piece, checked.problems):
+        size += len(data)
+        digests = digest_blocks(memoryview(data.data))
+        checked.digests.append((first, digests))
+        wrong = list(_wrong_blocks(piece, first, digests))
+        checked.problems.extend(wrong)
+        if rule is not None and not wrong:
+            checked.problems.extend(_broken(rule, fd, piece, first, data))
+        if piece.file.role == "valid":
+            nulls += len(data) - int(np.count_nonzero(data))
     return checked._replace(bytes=size, nulls=nulls)
 
 

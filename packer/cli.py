@@ -24,7 +24,6 @@ from fieldslab.packer.terminal import (
 )
 from fieldslab.packer.words import counted, printable
 from fieldslab.schemas.errors import Damaged, NotASlab, RowOutOfRange, UsageError
-from fieldslab.schemas.folder import load_manifest, partial_path
 
 _PIPE_WIDTH = 120
 """Columns that `head` cuts to where there is no terminal."""
@@ -343,6 +342,7 @@ def info(
 ) -> None:
     """Show what is in a slab: rows, fields and their types, and where it came from."""
     from fieldslab.packer import show
+    from fieldslab.schemas.folder import load_manifest
 
     manifest = load_manifest(slab)
     if as_json:
@@ -431,6 +431,8 @@ def _verified(slab: Path, *, hidden: bool, silent: bool, **options: Any) -> Repo
 
 def _left_behind(output: Path, existed: bool) -> str:
     """What an interrupted pack leaves, and what a rerun does."""
+    from fieldslab.schemas.folder import partial_path
+
     partial = partial_path(output)
     if partial.is_dir():
         kept = len(list(partial.glob("slab/shard-?????")))

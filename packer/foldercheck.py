@@ -12,7 +12,7 @@ from fieldslab.packer.findings import Findings, Problem, problem_of
 from fieldslab.packer.folders import Folder
 from fieldslab.packer.sampling import Run, Selection
 from fieldslab.schemas import layout
-from fieldslab.schemas.arrays import HEADER
+from fieldslab.schemas.arrays import HEADER, open_array
 from fieldslab.schemas.digest import BLOCK, root
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.layout import ArrayFile
@@ -34,9 +34,10 @@ class FolderCheck:
         self._table: np.ndarray | None = None
         self._table_problem: Problem | None = None
         self._held: list[Problem] = []
-        self._computed = np.zeros(layout.total_blocks(folder.files), np.uint64)
+        self._computed: list[tuple[int, np.ndarray]] = []
         self._read: Counter[str] = Counter()
         self._zeros: Counter[str] = Counter()
+        self._wrong: set[str] = set()
 
     def start(self) -> bool:
         """List the folder and read its digest table; False where there is no folder to check."""
@@ -63,28 +64,34 @@ class FolderCheck:
     def pieces(self, files: list[tuple[ArrayFile, Selection, int]]) -> Iterator[Piece]:
         """The work on some arrays, each with its selection and the number of its first block."""
         for file, selection, number in files:
+            # Before work is cut out by a size in the manifest, the file must have that size.
+            problem = self._opens(file)
+            if problem is not None:
+                self._findings.add(problem)
+                continue
             digests = None
             if self._table is not None:
                 digests = self._table[file.first_block : file.first_block + file.blocks]
             runs: list[Run] = []
-            filled, handed_out = 0, False
+            filled = 0
             for run in _split(selection(number, number + file.blocks)):
                 runs.append((run[0] - number, run[1] - number))
                 filled += run[1] - run[0]
                 if filled >= PIECE_BLOCKS:
                     yield Piece(self.folder, file, tuple(runs), digests)
-                    runs, filled, handed_out = [], 0, True
-            if runs or not handed_out:  # without a run, the header is still compared
+                    runs, filled = [], 0
+            if runs:
                 yield Piece(self.folder, file, tuple(runs), digests)
 
     def take(self, checked: Checked) -> None:
         """Enter what came of a piece."""
         file = checked.piece.file
-        for first, digests in checked.digests:
-            start = file.first_block + first
-            self._computed[start : start + len(digests)] = digests
+        if self._table_problem is not None:
+            self._computed += [(file.first_block + at, found) for at, found in checked.digests]
         self._read[file.name] += checked.bytes
         self._zeros[file.name] += checked.nulls
+        if checked.problems:
+            self._wrong.add(file.name)
         if self._table_problem is None:
             for problem in checked.problems:
                 self._findings.add(problem)
@@ -96,16 +103,21 @@ class FolderCheck:
         if self._table_problem is not None:
             self._judge_table(self._table_problem)
         for file in self.folder.files:
-            if file.role == "valid" and self._read[file.name] == file.data_bytes:
+            whole = self._read[file.name] == file.data_bytes and file.name not in self._wrong
+            if file.role == "valid" and whole:
                 self._judge_nulls(file)
 
     def _judge_table(self, problem: Problem) -> None:
         """Tell damage of the digest table from damage of the values, where all were read."""
         whole = all(self._read[file.name] == file.data_bytes for file in self.folder.files)
-        intact = whole and root(self._computed) == self.folder.root
+        computed = np.empty(0, np.uint64)
+        if whole:
+            parts = [digests for _, digests in sorted(self._computed, key=lambda part: part[0])]
+            computed = np.concatenate([computed, *parts])
+        intact = whole and root(computed) == self.folder.root
         if intact and self._table is not None:
-            for block in np.flatnonzero(self._table != self._computed).tolist():
-                self._findings.add(self._wrong_entry(block))
+            for block in np.flatnonzero(self._table != computed).tolist():
+                self._findings.add(self._wrong_entry(block, computed))
             return
         if intact:
             text = f"digest table: {problem.problem}; the values are intact"
@@ -120,7 +132,16 @@ class FolderCheck:
                 problem=text, file=str(self.folder.path), rows=all_rows(self.folder),
             ))  # fmt: skip
 
-    def _wrong_entry(self, block: int) -> Problem:
+    def _opens(self, file: ArrayFile) -> Problem | None:
+        """What is wrong with a file's size or header."""
+        path = self.folder.path / file.name
+        try:
+            os.close(open_array(path, file.dtype, file.shape, file.field.name))
+        except DamagedArray as error:
+            return problem_of(error, all_rows(self.folder))
+        return None
+
+    def _wrong_entry(self, block: int, computed: np.ndarray) -> Problem:
         assert self._table is not None
         file = next(f for f in self.folder.files if block < f.first_block + f.blocks)
         first = block - file.first_block
@@ -128,7 +149,7 @@ class FolderCheck:
         return replace(
             covered, file=str(self.folder.path / layout.DIGESTS), offset=HEADER + 8 * block,
             problem=f"digest table is damaged; the values in {file.name} are intact",
-            expected=f"{self._computed[block]:016x}", found=f"{self._table[block]:016x}",
+            expected=f"{computed[block]:016x}", found=f"{self._table[block]:016x}",
         )  # fmt: skip
 
     def _judge_nulls(self, file: ArrayFile) -> None:

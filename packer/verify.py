@@ -17,6 +17,7 @@ from fieldslab.packer.folders import Folder, all_folders
 from fieldslab.packer.rules import rule_of
 from fieldslab.packer.sampling import Selection, everything, select
 from fieldslab.schemas import layout
+from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import (
     DamagedManifest,
     FieldslabError,
@@ -147,14 +148,19 @@ def _check_arrays(
     nullable = [field.name for field in manifest.fields if field.nullable]
     counts = [dict(zip(nullable, shard.nulls, strict=True)) for shard in manifest.shards]
     nulls: list[dict[str, int]] = [] if manifest.tables is None else [{}]
-    total = sum(file.blocks for folder in all_folders(path, manifest)
-                for file in folder.files if file.field.name in chosen)  # fmt: skip
+    total = sum(
+        _blocks_there(folder, file)
+        for folder in (all_folders(path, manifest) if sample is not None else ())
+        for file in folder.files
+        if file.field.name in chosen
+    )
     selection = select(sample, total)
     number = 0
     with _threads() as run:
         for folder, counted in zip(all_folders(path, manifest), nulls + counts, strict=True):
             files = [file for file in folder.files if file.field.name in chosen]
-            numbers = list(accumulate((file.blocks for file in files), initial=number))
+            counts_there = (_blocks_there(folder, file) for file in files)
+            numbers = list(accumulate(counts_there, initial=number))
             number = numbers.pop()
             check = FolderCheck(folder, counted, findings)
             if not check.start():
@@ -169,6 +175,15 @@ def _check_arrays(
                 if progress is not None:
                     progress(0, checked.bytes)
             check.finish()
+
+
+def _blocks_there(folder: Folder, file: ArrayFile) -> int:
+    """Blocks of a file; 0 where it has not the size that the manifest says."""
+    try:
+        size = (folder.path / file.name).lstat().st_size
+    except OSError:
+        return 0
+    return file.blocks if size == HEADER + file.data_bytes else 0
 
 
 def _without_values(folder: Folder, file: ArrayFile) -> Selection:
