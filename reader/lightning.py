@@ -1,0 +1,186 @@
+"""Slabs in Lightning: a data module whose training goes on in mid-epoch.
+
+    data = SlabDataModule(train="train.slab", val="val.slab", batch_size=256, fields=["x", "y"])
+    trainer.fit(model, data)                                  # or with ckpt_path=...
+
+With Fabric, use a `Loader` with `output="torch"` and `fabric.to_device(batch)`, and put the loader
+into what `fabric.save` and `fabric.load` take; or pass a DataLoader over a `SlabDataset` to
+`fabric.setup_dataloaders`.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from lightning.pytorch import LightningDataModule
+
+from fieldslab.reader.loader import Loader
+from fieldslab.reader.order import Order, Sequential, Shuffled
+from fieldslab.reader.slab import Slab, open_slab
+from fieldslab.schemas.errors import UsageError
+
+Part = Literal["train", "val", "test", "predict"]
+Source = Slab | str | os.PathLike[str]
+
+_PARTS: dict[str | None, tuple[Part, ...]] = {
+    "fit": ("train", "val"),
+    "validate": ("val",),
+    "test": ("test",),
+    "predict": ("predict",),
+    None: ("train", "val", "test", "predict"),
+}
+
+
+class SlabDataModule(LightningDataModule):
+    """Loaders for training, validation, test and prediction.
+
+    Batches are `TensorBatch`. Training is shuffled, everything else comes as it is stored. Every
+    rank has its share, and `set_epoch` is called by the trainer. A checkpoint holds where training
+    stood, to the batch, and a run goes on from there on any number of ranks. Override `loader` for
+    other options in other parts.
+
+    Parameters
+    ----------
+    train, val, test, predict
+        Slabs or views, or their paths, which each process then opens for itself.
+    batch_size
+        Rows in a batch, on each rank.
+    order
+        Order of training, `Shuffled(0)` if not given.
+    options
+        Whatever else `Loader` takes: `fields`, `transforms`, `prefetch`, `threads`, `drop_last`,
+        `pin_memory`, `advise`.
+
+    Raises
+    ------
+    UsageError
+        None of the parts is given, or an option is unknown.
+    """
+
+    def __init__(
+        self,
+        train: Source | None = None,
+        val: Source | None = None,
+        test: Source | None = None,
+        predict: Source | None = None,
+        *,
+        batch_size: int,
+        order: Order | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        given = {"train": train, "val": val, "test": test, "predict": predict}
+        self.sources = {part: source for part, source in given.items() if source is not None}
+        if not self.sources:
+            raise UsageError("no slab given", hint='Write SlabDataModule(train="train.slab", ...).')
+        known = {"fields", "transforms", "prefetch", "threads", "drop_last", "pin_memory", "advise"}
+        if unknown := sorted(options.keys() - known):
+            raise UsageError("no such option", expected=f"one of {sorted(known)}", found=unknown)
+        self.batch_size = batch_size
+        self.order = Shuffled(0) if order is None else order
+        self.options = options
+        self.loaders: dict[str, Loader] = {}
+        if val is None:
+            # Lightning validates where the hook is overridden; it would warn of an empty loader.
+            self.val_dataloader = super().val_dataloader  # type: ignore[method-assign]
+
+    def loader(self, slab: Slab, part: Part) -> Loader:
+        """Make the loader of a part; `output="torch"` belongs to it."""
+        order = self.order if part == "train" else Sequential()
+        return Loader(slab, self.batch_size, order, output="torch", **self.options)
+
+    def prepare_data(self) -> None:
+        """Open all slabs once, so that one that is missing or damaged is found before a run."""
+        for source in self.sources.values():
+            _open(source)
+
+    def setup(self, stage: str | None = None) -> None:
+        """Make the loaders of a stage: fit, validate, test, predict; all of them for None.
+
+        Raises what `open_slab` and `Loader` raise.
+        """
+        for part in _PARTS[stage]:
+            if part in self.sources and part not in self.loaders:
+                self.loaders[part] = self.loader(_open(self.sources[part]), part)
+
+    def train_dataloader(self) -> "TrainingLoader":
+        """Batches to train on. Raises UsageError without a slab for it."""
+        return TrainingLoader(self._loader("train"))
+
+    def val_dataloader(self) -> "EvaluationLoader":
+        """Batches to validate on; without a slab for it, there is no validation."""
+        return EvaluationLoader(self._loader("val"))
+
+    def test_dataloader(self) -> "EvaluationLoader":
+        """Batches to test on. Raises UsageError without a slab for it."""
+        return EvaluationLoader(self._loader("test"))
+
+    def predict_dataloader(self) -> "EvaluationLoader":
+        """Batches to predict. Raises UsageError without a slab for it."""
+        return EvaluationLoader(self._loader("predict"))
+
+    def teardown(self, stage: str | None = None) -> None:
+        """Stop the threads of a stage's loaders."""
+        for part in _PARTS[stage]:
+            if part in self.loaders:
+                self.loaders.pop(part).close()
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Stop all threads when a run fails or is interrupted."""
+        for loader in self.loaders.values():
+            loader.close()
+
+    def _loader(self, part: Part) -> Loader:
+        if part not in self.sources:
+            hint = f'Write SlabDataModule({part}="{part}.slab", ...).'
+            raise UsageError(f"no slab given for `{part}`", hint=hint)
+        if part not in self.loaders:
+            self.loaders[part] = self.loader(_open(self.sources[part]), part)
+        return self.loaders[part]
+
+
+class EvaluationLoader:
+    """A loader that starts at the first batch, however far a pass before it came."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)
+
+
+class TrainingLoader:
+    """A loader as Lightning's training loop expects one.
+
+    It asks for an iterator before it says which epoch comes, so an epoch starts when its first
+    batch is wanted; and it tells the epoch to something called `sampler`.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    @property
+    def sampler(self) -> Loader:
+        """What is told the epoch."""
+        return self.loader
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.loader
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Loader`."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Loader`."""
+        self.loader.load_state_dict(state)
+
+
+def _open(source: Source) -> Slab:
+    return source if isinstance(source, Slab) else open_slab(source)

@@ -1,0 +1,246 @@
+"""Slabs in Lightning: real trainers on the CPU, stopped and resumed; Fabric."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lightning.fabric import Fabric
+from lightning.pytorch import Callback, LightningModule, Trainer
+from tests.slabs import write_slab
+from torch.utils.data import DataLoader
+
+from fieldslab.reader import Loader, Sequential, Shuffled, open_slab
+from fieldslab.reader.lightning import SlabDataModule
+from fieldslab.reader.torch import SlabDataset, TensorBatch, collate
+from fieldslab.schemas.errors import NotASlab, UsageError
+
+# Of Lightning itself, its dependencies and this machine; none speaks of a fault.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*tensorboardX.*:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:.*have no `val_dataloader`"),
+    pytest.mark.filterwarnings("ignore:The number of training batches"),
+]
+
+ROWS = 100
+BATCH = 8
+STEPS = 13  # in an epoch
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A slab of points and what to predict from them."""
+    rng = np.random.default_rng(0)
+    x = rng.random((ROWS, 3)).astype("f4")
+    columns = {"x": x, "y": x @ np.array([1, -2, 3], "f4"), "id": np.arange(ROWS)}
+    return write_slab(tmp_path / "train.slab", columns, [60, 40])
+
+
+class Line(LightningModule):
+    """A linear model that remembers what it saw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(3, 1)
+        self.seen: list[tuple[int, list[int], float]] = []
+        self.evaluated: list[int] = []
+
+    def training_step(self, batch: TensorBatch) -> torch.Tensor:
+        """Mean squared error; noted with epoch and rows."""
+        loss = torch.nn.functional.mse_loss(self.layer(batch["x"])[:, 0], batch["y"])
+        self.seen.append((self.current_epoch, batch["id"].tolist(), loss.item()))
+        return loss
+
+    def validation_step(self, batch: TensorBatch) -> None:
+        """Note the rows."""
+        self.evaluated += batch.rows.tolist()
+
+    def test_step(self, batch: TensorBatch) -> None:
+        """Note the rows."""
+        self.evaluated += batch.rows.tolist()
+
+    def predict_step(self, batch: TensorBatch) -> Any:
+        """Return the rows."""
+        return batch.rows
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Adam, whose state a checkpoint must hold."""
+        return torch.optim.Adam(self.parameters(), lr=0.05)
+
+
+class SaveAt(Callback):
+    """Saves a checkpoint after a step."""
+
+    def __init__(self, step: int, path: Path) -> None:
+        self.step, self.path = step, path
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        """Save when the step is done."""
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(self.path)
+
+
+class SaveAtEnd(Callback):
+    """Saves a checkpoint after each epoch, over the one before."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
+        """Save."""
+        trainer.save_checkpoint(self.path)
+
+
+def trainer(tmp_path: Path, **options: Any) -> Trainer:
+    """A quiet trainer on the CPU."""
+    quiet: dict[str, Any] = {
+        "accelerator": "cpu",
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "default_root_dir": tmp_path,
+    }
+    return Trainer(**quiet | options)
+
+
+def data(path: Path, **options: Any) -> SlabDataModule:
+    """The slab for training and validation."""
+    return SlabDataModule(train=path, val=path, batch_size=BATCH, order=Shuffled(4), **options)
+
+
+@pytest.mark.parametrize("step", [3, STEPS + 5, 2 * STEPS])
+def test_a_resumed_run_equals_an_uninterrupted_one(path: Path, tmp_path: Path, step: int) -> None:
+    """From a checkpoint in mid-epoch or at its end, rows and losses go on as they would have."""
+    whole = Line()
+    trainer(tmp_path, max_epochs=3).fit(whole, data(path))
+    assert len(whole.seen) == 3 * STEPS
+
+    saved = tmp_path / "run.ckpt"
+    stopped = Line()
+    trainer(tmp_path, max_steps=step, callbacks=[SaveAt(step, saved)]).fit(stopped, data(path))
+    resumed = Line()
+    trainer(tmp_path, max_epochs=3).fit(resumed, data(path), ckpt_path=saved, weights_only=True)
+    assert stopped.seen == whole.seen[:step]
+    assert resumed.seen == whole.seen[step:]
+
+
+def test_every_epoch_has_an_order_of_its_own(path: Path, tmp_path: Path) -> None:
+    """The trainer's epochs are the loader's: all rows once each, and never in the same order."""
+    model = Line()
+    trainer(tmp_path, max_epochs=3).fit(model, data(path))
+    epochs = [
+        [row for epoch, rows, _ in model.seen if epoch == number for row in rows]
+        for number in range(3)
+    ]
+    assert all(sorted(epoch) == list(range(ROWS)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_short_epochs_move_on(path: Path, tmp_path: Path) -> None:
+    """With `limit_train_batches`, epochs differ; one resumed at its end starts the next."""
+    whole, first, second = Line(), Line(), Line()
+    options: dict[str, Any] = {"limit_train_batches": 4}
+    trainer(tmp_path, max_epochs=3, **options).fit(whole, data(path))
+    assert len({str(rows) for _, rows, _ in whole.seen}) == 12
+    saved = tmp_path / "epoch.ckpt"
+    trainer(tmp_path, max_epochs=2, callbacks=[SaveAtEnd(saved)], **options).fit(first, data(path))
+    trainer(tmp_path, max_epochs=3, **options).fit(
+        second, data(path), ckpt_path=saved, weights_only=True
+    )
+    assert first.seen + second.seen == whole.seen
+
+
+def test_every_stage_has_its_rows(path: Path, tmp_path: Path) -> None:
+    """Validation, test and prediction read their slab once, in stored order."""
+    module = SlabDataModule(val=path, test=open_slab(path)[:30], predict=path, batch_size=BATCH)
+    model = Line()
+    runner = trainer(tmp_path)
+    runner.validate(model, module, verbose=False)
+    assert model.evaluated == list(range(ROWS))
+    runner.test(model, module, verbose=False)
+    assert model.evaluated[ROWS:] == list(range(30))
+    predicted: Any = runner.predict(model, module)
+    assert torch.cat(predicted).tolist() == list(range(ROWS))
+
+
+def test_training_does_without_validation(path: Path, tmp_path: Path) -> None:
+    """Only the slabs that are given are read."""
+    model = Line()
+    module = SlabDataModule(train=path, batch_size=50, fields=["x", "y", "id"])
+    trainer(tmp_path, max_epochs=1).fit(model, module)
+    assert len(model.seen) == 2
+    assert model.evaluated == []
+
+
+def test_mistakes_are_named(path: Path, tmp_path: Path) -> None:
+    """A slab that is missing, not given or a wrong option is an error before the first step."""
+    with pytest.raises(UsageError, match="no slab given"):
+        SlabDataModule(batch_size=4)
+    with pytest.raises(UsageError, match="sharing"):
+        SlabDataModule(train=path, batch_size=4, sharing=True)
+    with pytest.raises(UsageError, match="`test`"):
+        trainer(tmp_path).test(Line(), data(path), verbose=False)
+    with pytest.raises(NotASlab):
+        trainer(tmp_path, max_epochs=1).fit(
+            Line(), SlabDataModule(train=tmp_path / "no.slab", batch_size=4)
+        )
+
+
+def test_a_failed_run_leaves_no_thread(path: Path, tmp_path: Path) -> None:
+    """When a step raises, the threads of the loaders are stopped."""
+
+    class Failing(Line):
+        def training_step(self, batch: TensorBatch) -> torch.Tensor:
+            raise ArithmeticError("stop")
+
+    before = threading.active_count()
+    with pytest.raises(ArithmeticError):
+        trainer(tmp_path, max_epochs=1).fit(Failing(), data(path))
+    assert threading.active_count() <= before
+
+
+def steps(fabric: Fabric, batches: Iterator[Any], count: int) -> list[list[int]]:
+    """Rows of the next batches, as they reach the device."""
+    return [fabric.to_device(next(batches))["id"].tolist() for _ in range(count)]
+
+
+def test_fabric_saves_and_loads_a_loader(path: Path, tmp_path: Path) -> None:
+    """A loader in Fabric's checkpoint goes on with the next batch."""
+    fabric = Fabric(accelerator="cpu", devices=1)
+
+    def make() -> Loader:
+        return Loader(open_slab(path), BATCH, Shuffled(9), output="torch")
+
+    loader, other = make(), make()
+    batches = iter(loader)
+    steps(fabric, batches, 5)
+    fabric.save(tmp_path / "fabric.ckpt", {"loader": loader})
+    wanted = steps(fabric, batches, STEPS - 5)
+    fabric.load(tmp_path / "fabric.ckpt", {"loader": other})
+    assert steps(fabric, iter(other), STEPS - 5) == wanted
+    loader.close()
+    other.close()
+
+
+def test_fabric_sets_up_a_dataloader(path: Path) -> None:
+    """Fabric takes a DataLoader over a slab."""
+    fabric = Fabric(accelerator="cpu", devices=1)
+    dataset = SlabDataset(open_slab(path), ["id"])
+    loader: Any = fabric.setup_dataloaders(DataLoader(dataset, 25, collate_fn=collate))
+    assert [row for batch in loader for row in batch["id"].tolist()] == list(range(ROWS))
+
+
+def test_sequential_training_is_possible(path: Path, tmp_path: Path) -> None:
+    """`order` decides how training rows come."""
+    model = Line()
+    module = SlabDataModule(train=path, batch_size=BATCH, order=Sequential())
+    trainer(tmp_path, max_epochs=1).fit(model, module)
+    assert [row for _, rows, _ in model.seen for row in rows] == list(range(ROWS))
