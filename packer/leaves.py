@@ -60,8 +60,9 @@ def find_leaves(source: Source, options: Options) -> list[Leaf]:
             attributes = leaf.attributes | dict(hint.attributes)
             leaves.append(replace(leaf, hint=hint, attributes=attributes))
     names = unique_names([leaf.name for leaf in leaves])
+    known = frozenset(names)
     return [
-        replace(leaf, name=name, asked=_asked(name, options))
+        replace(leaf, name=name, asked=_asked(name, known, options))
         for leaf, name in zip(leaves, names, strict=True)
     ]
 
@@ -115,38 +116,45 @@ def _expand(option: str, items: Iterable[str], names: list[str]) -> set[str]:
     """The names that items stand for: names, structs, patterns, or lists of these with commas."""
     found: set[str] = set()
     for item in items:
-        for pattern in [item] if item in names else item.split(","):
+        if item in names:
+            found |= _hits(option, item, names)
+            continue
+        for pattern in item.split(","):
             if pattern.strip():
                 found |= _hits(option, pattern.strip(), names)
     return found
 
 
 def _hits(option: str, pattern: str, names: list[str]) -> set[str]:
-    inside = {name for name in names if name.startswith(pattern + ".")}
-    hits = inside | set(matching(pattern, names))
+    hits = {name for name in names if _inside(name, pattern)} | set(matching(pattern, names))
     if not hits:
         raise unknown_field(option, pattern, names)
     return hits
 
 
-def _asked(name: str, options: Options) -> Asked:
-    nulls = _lookup(options.nulls, name)
+def _inside(name: str, struct: str) -> bool:
+    return bool(struct) and name.startswith(struct + ".")
+
+
+def _asked(name: str, known: frozenset[str], options: Options) -> Asked:
+    nulls = _lookup(options.nulls, name, known)
     return Asked(
-        cast=_lookup(options.cast, name),
-        tensor=_lookup(options.tensor, name),
+        cast=_lookup(options.cast, name, known),
+        tensor=_lookup(options.tensor, name, known),
         nulls="error" if nulls is None else nulls,
-        ragged=_lookup(options.ragged, name),
+        ragged=_lookup(options.ragged, name, known),
     )
 
 
-def _lookup(given: Mapping[str, Any], name: str) -> Any:
-    """What an option says of a column, or None.
+def _lookup(given: Mapping[str, Any], name: str, known: frozenset[str] = frozenset()) -> Any:
+    """What an option says of a column, or None; `known` are the names that mean one column alone.
 
     An exact name wins over structs and patterns, of these the later one over the earlier.
     """
     if name in given:
         return given[name]
-    hits = [key for key in given if name.startswith(key + ".") or fnmatchcase(name, key)]
+    keys = [key for key in given if key not in known]
+    hits = [key for key in keys if _inside(name, key) or fnmatchcase(name, key)]
     return given[hits[-1]] if hits else None
 
 
