@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.source import Source, Unit, sample_units
+from fieldslab.packer.source import Hint, Source, Unit, sample_units
 from fieldslab.packer.sources.litdata_arrays import Arrays, look, tokens_decoder
 from fieldslab.packer.sources.litdata_arrow import common_schema, widened
 from fieldslab.packer.sources.litdata_chunks import ChunkFile
-from fieldslab.packer.sources.litdata_index import INDEX, PARQUET, TOKENS, Chunk
+from fieldslab.packer.sources.litdata_index import INDEX, PARQUET, TOKENS, Chunk, Leaf
 from fieldslab.packer.sources.litdata_items import BadRow, Decoder, Piece, leaf_pieces
 from fieldslab.packer.sources.litdata_leaves import (
     decoder,
@@ -19,16 +20,24 @@ from fieldslab.packer.sources.litdata_leaves import (
     refusal,
     refused,
 )
-from fieldslab.packer.sources.litdata_library import SCHEMES, Key
+from fieldslab.packer.sources.litdata_library import SCHEMES, Key, NotInstalled
 from fieldslab.packer.sources.litdata_stream import Stream, check_tokens
 from fieldslab.packer.sources.parquet import ParquetSource
-from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
+from fieldslab.schemas.errors import (
+    SourceError,
+    SourceInconsistent,
+    SourceUnreadable,
+    SourceUnsupported,
+    UsageError,
+)
 
 _SAMPLE_BYTES = 4 * 1024 * 1024
 
 
 class LitData:
     """What `--from litdata` opens: a LitData stream, or the Parquet files of litdata's index."""
+
+    name = "litdata"
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
@@ -57,10 +66,15 @@ class LitData:
         """
         if len(paths) != 1:
             raise UsageError("a LitData stream is one directory", found=", ".join(paths))
+        if key is None and key_password_file is not None:
+            raise UsageError("--key-password-file needs --key")
         stream = Stream(paths[0], None if key is None else Key(key, key_password_file))
         if stream.index.loader == PARQUET:
             return ParquetSource([stream.place(chunk.name) for chunk in stream.index.chunks])
-        return LitDataSource(stream, block)
+        if block is not None:
+            _check_block(stream, block)
+        given = {"block": block, "key": key, "key_password_file": key_password_file}
+        return LitDataSource(stream, {key: value for key, value in given.items() if value})
 
 
 class LitDataSource:
@@ -69,22 +83,23 @@ class LitDataSource:
     name = "litdata"
     rereadable = True
 
-    def __init__(self, stream: Stream, block: int | None = None) -> None:
+    def __init__(self, stream: Stream, settings: dict[str, Any]) -> None:
         """Look at a few rows of a stream; nothing is unpickled, here or later."""
         self._stream = stream
         self._index = stream.index
-        self._block = block
-        if block is not None:
-            _check_block(stream, block)
+        self.settings = settings
+        self._block: int | None = settings.get("block")
         self.units: Sequence[Unit] = [
             Unit(stream.place(chunk.name), self._rows(chunk), chunk.bytes, number)
             for number, chunk in enumerate(self._index.chunks)
             if self._rows(chunk)
         ]
         self._decoders: list[Decoder | None] = []
+        self.hints: dict[int, Hint] = {}
         self._arrow = self._arrow_schema()
         self.schema = self._leaf_schema() if self._arrow is None else self._arrow
-        self.attributes = self._attributes()
+        self.attributes: dict[str, Any] = {}
+        self.warnings = self._left_out()
         self._sizes: list[int | None] = []
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -115,7 +130,8 @@ class LitDataSource:
         """Estimated from sampled rows."""
         if not self._sizes:
             self._sizes = [None] * len(self.schema)
-            chosen = [at for at in range(len(self.schema)) if not self._refuses(at)]
+            everything = range(len(self.schema))
+            chosen = [at for at in everything if self._refusal(at) is None]
             batches = self.sample(chosen)
             total = sum(unit.rows or 0 for unit in self.units)
             rows = sum(batch.num_rows for batch in batches)
@@ -125,10 +141,11 @@ class LitDataSource:
         return self._sizes[path[0]] if len(path) == 1 else None
 
     def check(self, columns: list[int]) -> None:
-        """Raise SourceUnsupported where one of the columns is of a format that is refused."""
+        """Raise SourceUnsupported where one of the columns cannot be packed."""
         for column in columns:
-            if self._refuses(column):
-                raise refusal(self._index.leaves[column])
+            if (found := self._refusal(column)) is not None:
+                name = self.schema.field(column).name
+                raise SourceUnsupported(found[0], field=name, hint=found[1].format(name))
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """The digest of the index; path, size and time of each chunk that is a local file."""
@@ -137,19 +154,19 @@ class LitDataSource:
             found[0]["block"] = self._block
         return found
 
-    def _refuses(self, column: int) -> bool:
-        return self._arrow is None and refused(self._index.leaves[column])
+    def _refusal(self, column: int) -> tuple[str, str] | None:
+        return self.hints.get(column, Hint()).refusal
 
     def _rows(self, chunk: Chunk) -> int:
         return chunk.rows if self._block is None else (chunk.tokens or 0) // self._block
 
-    def _attributes(self) -> dict[str, Any]:
+    def _left_out(self) -> list[str]:
+        """What the user should know of tokens that do not fill a block."""
         if self._block is None:
-            return {}
+            return []
         tokens = sum(chunk.tokens or 0 for chunk in self._index.chunks)
-        rows = sum(unit.rows or 0 for unit in self.units)
-        left_out = tokens - rows * self._block
-        return {"litdata": {"block": self._block, "tokens": tokens, "tokens_left_out": left_out}}
+        left = tokens - self._block * sum(unit.rows or 0 for unit in self.units)
+        return [f"{left} of {tokens} tokens left out: blocks end with their chunk"] if left else []
 
     # What the columns are.
 
@@ -165,24 +182,40 @@ class LitDataSource:
         return common_schema(schemas) if schemas else None
 
     def _leaf_schema(self) -> pa.Schema:
+        samples = self._samples()
         fields = []
-        for leaf, looked in zip(self._index.leaves, self._samples(), strict=True):
-            kind = pa.large_binary()
-            if self._index.loader == TOKENS:
-                self._decoders.append(tokens_decoder(leaf, self._block))
-            elif refused(leaf):
+        for number, leaf in enumerate(self._index.leaves):
+            attributes, kind = {"litdata": leaf.format}, pa.large_binary()
+            hint = Hint(attributes=attributes, why=leaf.format)
+            try:
+                made = self._decoder(leaf, samples[number])
+            except SourceError as error:
                 self._decoders.append(None)
+                hint = replace(hint, refusal=(_told(error), "--exclude '{}' leaves it out."))
             else:
-                self._decoders.append(decoder(leaf, looked))
-            if (made := self._decoders[-1]) is not None:
-                kind = made.type
-            fields.append(pa.field(leaf.name, kind, metadata={"litdata": leaf.format}))
+                self._decoders.append(made)
+                if made is None:
+                    hint = replace(hint, refusal=refusal(leaf))
+                else:
+                    kind = made.type
+                    hint = Hint(attributes=attributes, dtype=made.dtype)
+            self.hints[number] = hint
+            fields.append(pa.field(leaf.name, kind))
         return pa.schema(fields)
 
-    def _samples(self) -> list[list[Arrays]]:
-        """Some rows of each leaf whose format leaves open what is in it."""
+    def _decoder(self, leaf: Leaf, samples: list[Arrays | SourceError]) -> Decoder | None:
+        if self._index.loader == TOKENS:
+            return tokens_decoder(leaf, self._block)
+        for error in samples:
+            if isinstance(error, SourceError):
+                raise error
+        found = [arrays for arrays in samples if isinstance(arrays, Arrays)]
+        return None if refused(leaf) else decoder(leaf, found)
+
+    def _samples(self) -> list[list[Arrays | SourceError]]:
+        """Some rows of each leaf whose format leaves open what is in it, or why there are none."""
         leaves = self._index.leaves
-        found: list[list[Arrays]] = [[] for _ in leaves]
+        found: list[list[Arrays | SourceError]] = [[] for _ in leaves]
         if self._index.loader == TOKENS or not any(map(needs_sample, leaves)):
             return found
         for unit in _spread(self.units):
@@ -190,9 +223,15 @@ class LitDataSource:
                 row, items = next(self._stream.items(file, _SAMPLE_BYTES))
                 pieces = self._split(file, row, items)
                 for leaf, piece, looked in zip(leaves, pieces, found, strict=True):
-                    if needs_sample(leaf):
+                    if not needs_sample(leaf):
+                        continue
+                    try:
                         with _named_row(file, leaf.name, row):
                             looked.append(look(leaf, piece))
+                    except NotInstalled:
+                        raise
+                    except SourceError as error:
+                        looked.append(error)
         return found
 
     # What the rows are.
@@ -262,6 +301,11 @@ def _spread(units: Sequence[Unit]) -> list[Unit]:
     """The first, the middle and the last unit."""
     count = len(units)
     return [units[at] for at in sorted({0, count // 2, count - 1})] if count else []
+
+
+def _told(error: SourceError) -> str:
+    """What an error says, without what to do."""
+    return str(type(error)(error.problem, **error.context))
 
 
 @contextmanager

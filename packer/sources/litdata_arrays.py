@@ -98,10 +98,12 @@ def tokens_decoder(leaf: Leaf, block: int | None) -> Decoder:
 
 
 def _decoder(parse: Parse, dtype: np.dtype[Any], sizes: Sizes) -> Decoder:
-    kind = pa.from_numpy_dtype(dtype)
+    complex_ = dtype.kind == "c"
+    kind = pa.binary(dtype.itemsize) if complex_ else pa.from_numpy_dtype(dtype)
     for size in reversed(sizes):
         kind = pa.large_list(kind) if size is None else pa.list_(kind, size)
-    return Decoder(kind, partial(_read_arrays, parse, dtype, sizes))
+    read = partial(_read_arrays, parse, dtype, sizes)
+    return Decoder(kind, read, str(dtype) if complex_ else None)
 
 
 def _read_arrays(parse: Parse, dtype: np.dtype[Any], sizes: Sizes, piece: Piece) -> pa.Array:
@@ -111,7 +113,7 @@ def _read_arrays(parse: Parse, dtype: np.dtype[Any], sizes: Sizes, piece: Piece)
         expected = f"{dtype} of {len(sizes)} axes"
         found = f"{arrays.dtype} of {shapes.shape[1]} axes"
         raise BadRow(0, "an array of another type than the sampled ones", expected, found)
-    array = pa.array(values_of(arrays.values.gather()).view(dtype))
+    array = _elements(values_of(arrays.values.gather()), dtype)
     pairs = list(zip(sizes, _common(shapes), strict=True))
     for axis, (planned, common) in reversed(list(enumerate(pairs))):
         if planned is not None and planned == common:
@@ -121,6 +123,13 @@ def _read_arrays(parse: Parse, dtype: np.dtype[Any], sizes: Sizes, piece: Piece)
             offsets = np.concatenate([[0], np.cumsum(lengths)])
             array = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), array)
     return array
+
+
+def _elements(values: np.ndarray, dtype: np.dtype[Any]) -> pa.Array:
+    if dtype.kind != "c":
+        return pa.array(values.view(dtype))
+    kind = pa.binary(dtype.itemsize)
+    return pa.Array.from_buffers(kind, len(values) // dtype.itemsize, [None, pa.py_buffer(values)])
 
 
 def _common(shapes: np.ndarray) -> Sizes:
@@ -199,7 +208,7 @@ def exclude(name: str) -> str:
 
 def _dtype(dtypes: Dtypes, code: int, name: str) -> np.dtype[Any]:
     dtype = dtypes.get(code)
-    if dtype is None or dtype.kind not in "biuf":
+    if dtype is None or dtype.kind not in "biufc":
         raise SourceUnsupported(
             "arrays of this dtype are not packed", field=name,
             found=f"number {code}" if dtype is None else str(dtype), hint=exclude(name),

@@ -59,10 +59,14 @@ class Piece(NamedTuple):
 
 
 class Decoder(NamedTuple):
-    """One leaf: its Arrow type, and how its bytes become an array of that type."""
+    """One leaf: its Arrow type, and how its bytes become an array of that type.
+
+    `dtype` names that of complex numbers, for which Arrow has no type: they are bytes there.
+    """
 
     type: pa.DataType
     read: Callable[[Piece], pa.Array]
+    dtype: Any = None
 
 
 def leaf_pieces(items: Piece, count: int) -> list[Piece]:

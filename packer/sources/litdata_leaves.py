@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.sources.litdata_arrays import ARRAYS, Arrays, array_decoder, exclude
+from fieldslab.packer.sources.litdata_arrays import ARRAYS, Arrays, array_decoder
 from fieldslab.packer.sources.litdata_index import Leaf
 from fieldslab.packer.sources.litdata_items import BadRow, Decoder, Piece, values_of
 from fieldslab.packer.sources.litdata_json import NotNested, nested_value
-from fieldslab.schemas.errors import SourceUnsupported
 
 _FILES = (
     "bytes", "file", "image", "jpeg", "video", "audio", "nifti", "mesh", "pdf", "tiff", "tifffile",
@@ -26,14 +25,9 @@ _NUMBERS = {"int": (pa.int64(), "<i8"), "float": (pa.float64(), "<f8")}
 
 
 def decoder(leaf: Leaf, samples: list[Arrays]) -> Decoder:
-    """The decoder of a leaf; `samples` are some rows of it, needed where `needs_sample` says so.
+    """The decoder of a leaf that is not `refused`.
 
-    Raises
-    ------
-    SourceUnsupported
-        The format holds Python objects, or is not known.
-    SourceInconsistent
-        The sampled arrays differ in dtype or rank.
+    `samples` are some rows of it, needed where `needs_sample` says so. Raises as `array_decoder`.
     """
     kind = leaf.kind
     if kind in _FILES:
@@ -51,7 +45,7 @@ def decoder(leaf: Leaf, samples: list[Arrays]) -> Decoder:
         return Decoder(numbers or JSON, read)
     if kind in ARRAYS:
         return array_decoder(leaf, samples)
-    raise refusal(leaf)
+    raise TypeError(f"{leaf.format} has no decoder: ask `refused` first")
 
 
 def needs_sample(leaf: Leaf) -> bool:
@@ -64,15 +58,15 @@ def refused(leaf: Leaf) -> bool:
     return leaf.kind not in (*_FILES, *_TEXT, *_NUMBERS, *ARRAYS, "bool", "json")
 
 
-def refusal(leaf: Leaf) -> SourceUnsupported:
-    """The error for a leaf whose format is refused."""
-    problem, hint = "a leaf of this format cannot be packed", exclude(leaf.name)
+def refusal(leaf: Leaf) -> tuple[str, str]:
+    """Why a leaf is refused, and what to do about it; `{}` stands for its name."""
+    hint = "--exclude '{}' leaves it out."
     if leaf.kind in ("pickle", "graph"):
-        problem = "a leaf of pickled Python objects is never read: unpickling runs code"
-        hint += " To keep it, write the stream again with arrays, numbers, text or bytes."
-    elif leaf.kind == "jpeg_array":
-        problem = "several JPEGs a row have no field to be stored in"
-    return SourceUnsupported(problem, field=leaf.name, found=leaf.format, hint=hint)
+        problem = f"a leaf of format {leaf.format}: pickled objects are never read, it runs code"
+        return problem, f"{hint} To keep it, write it as arrays, numbers, text or bytes."
+    if leaf.kind == "jpeg_array":
+        return "a leaf of format jpeg_array: many JPEGs a row have no field to be stored in", hint
+    return f"a leaf of format {leaf.format!r}, which is not known", hint
 
 
 def _text(piece: Piece) -> pa.Array:

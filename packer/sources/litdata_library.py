@@ -35,13 +35,17 @@ class Key(NamedTuple):
     password_file: str | None
 
 
+class NotInstalled(SourceUnsupported):
+    """The stream needs litdata itself."""
+
+
 @contextmanager
 def _installed() -> Iterator[None]:
-    """Raise SourceUnsupported where an import says that the library is not there."""
+    """Raise NotInstalled where an import says that the library is not there."""
     try:
         yield
     except ImportError as error:
-        raise SourceUnsupported(
+        raise NotInstalled(
             f"this LitData stream needs the library litdata: {error}",
             hint="pip install 'fieldslab[litdata]'",
         ) from error

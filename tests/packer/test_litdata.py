@@ -212,13 +212,16 @@ def test_tokens_are_documents_or_blocks(tmp_path: Path, dtype: torch.dtype) -> N
     source = find_source(stream)
     assert source.schema.names == ["tokens"]
     assert read_all(source)["tokens"].to_pylist() == [one.tolist() for one in documents]
-    blocks = LitData([str(stream)], block=32)
+    blocks = find_source(stream, settings={"block": 32})
     expected = litdata_rows(stream, item_loader=TokensLoader(block_size=32))
     assert [row["tokens"] for row in read_all(blocks).to_pylist()] == [r["value"] for r in expected]
-    left_out = blocks.attributes["litdata"]["tokens_left_out"]
-    assert left_out == sum(map(len, documents)) - 32 * len(expected)
     pack(stream, tmp_path / "ragged.slab")
-    assert open_slab(tmp_path / "ragged.slab")["tokens"].kind == "ragged"
+    assert open_slab(tmp_path / "ragged.slab").fields["tokens"].kind == "ragged"
+    done = pack(stream, tmp_path / "fixed.slab", settings={"block": 32})
+    assert open_slab(tmp_path / "fixed.slab").fields["tokens"].shape == (32,)
+    tokens = sum(map(len, documents))
+    left_out = tokens - 32 * len(expected)
+    assert f"{left_out} of {tokens} tokens left out" in " ".join(done.warnings)
 
 
 def test_a_block_is_for_tokens(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_graphs_are_refused_by_name(tmp_path: Path, canary: Canary) -> None:
     whole = write_stream(tmp_path / "whole", lambda row: {"g": Graph(data=canary), "n": row})
     parts = write_stream(tmp_path / "parts", lambda row: {"g": Graph(x=torch.ones(2)), "n": row})
     for stream in (whole, parts):
-        with pytest.raises(SourceUnsupported, match=r"field g, found graph"):
+        with pytest.raises(SourceUnsupported, match=r"field g.*found graph"):
             pack(stream, tmp_path / "out.slab")
     assert not canary.file.exists()
 
