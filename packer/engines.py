@@ -5,11 +5,13 @@ one worker along, not the packer.
 """
 
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Generator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +76,18 @@ def _listen(told: Any, progress: Progress) -> None:
 
 
 def _start(work: ShardWork, told: Any) -> None:
-    """Set up a worker. Ctrl-C is for the parent, which stops the workers."""
+    """Set up a worker. Ctrl-C is for the parent, which stops the workers; they end with it."""
     global _work, _progress
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _work, _progress = work, told
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 def _run(task: ShardTask, folder: Path) -> ShardRecord:

@@ -16,10 +16,10 @@ from fieldslab.packer.plan import Plan, ShardTask, make_plan
 from fieldslab.packer.prepare import Prepared, prepare
 from fieldslab.packer.shards import (
     Progress,
+    Pushback,
     ShardWork,
     batches,
     quiet,
-    stream_shards,
 )
 from fieldslab.packer.source import find_source
 from fieldslab.packer.writers import ShardRecord
@@ -127,10 +127,11 @@ def _pack_shards(
 def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:
     (task,) = work.plan.tasks
     row = 0
-    with closing(read_ahead(batches(work.plan, task))) as stream:
-        for number, part in stream_shards(task, stream):
-            name = layout.shard_name(number)
-            shard = ShardTask(number, row, None, task.spans)
-            record = work.write_stream(shard, part, staging.begin(name), progress)
+    with closing(read_ahead(batches(work.plan, task))) as source:
+        stream = Pushback(source)
+        while not stream.exhausted():
+            shard = ShardTask(len(staging.finished), row, None, task.spans)
+            name = layout.shard_name(shard.number)
+            record = work.write_stream(shard, stream, staging.begin(name), progress)
             staging.finish(name, record)
             row += record.rows

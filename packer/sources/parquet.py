@@ -174,7 +174,7 @@ def _batches(
     size = sum(part.leaf_bytes(group, leaf) for leaf in leaves)
     most = min(MOST_ROWS, max(1, batch_bytes * total // max(size, 1)))
     rows = most if all(part.fixed_width(leaf) for leaf in leaves) else 1
-    with reading(name), part.open(len(leaves)) as parquet:
+    with part.or_changed(), reading(name), part.open(len(leaves)) as parquet:
         # The public `iter_batches` knows neither positions nor a size that changes on the way.
         reader = parquet.reader
         for batch in reader.iter_batches(rows, row_groups=[group], column_indices=leaves):

@@ -96,6 +96,15 @@ class ParquetPart:
                 hint="Pack again when nothing writes to it.",
             )  # fmt: skip
 
+    @contextmanager
+    def or_changed(self) -> Iterator[None]:
+        """Raise SourceChanged for what cannot be read because the file is another one now."""
+        try:
+            yield
+        except SourceUnreadable:
+            self.check_unchanged()
+            raise
+
 
 def open_parts(paths: list[str]) -> list[ParquetPart]:
     """Read the footers of all files that are meant, in order.
