@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from rich.cells import cell_len
 
 from fieldslab.packer.folders import all_folders
 from fieldslab.packer.stored import StoredSlab
 from fieldslab.packer.values import json_value, row_of, short_text
-from fieldslab.packer.words import counted, duration, printable, rate, size, table
+from fieldslab.packer.words import counted, cut, duration, printable, rate, size, table
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.fields import Field
@@ -189,17 +190,17 @@ def info_json(path: Path, manifest: Manifest) -> dict[str, Any]:
 def head_lines(slab: StoredSlab, rows: list[int], width: int | None) -> Iterator[str]:
     """Rows, one value a line: the row's number, the field's name, the value."""
     fields, categories = slab.manifest.fields, _categories(slab)
+    labels = [cut(printable(field.name), 30 if width is None else width // 3) for field in fields]
     digits = max([len("row"), *(len(str(row)) for row in rows)])
-    names = max([len("field"), *(min(len(field.name), 30) for field in fields)])
-    room = None if width is None else max(width - digits - names - 4, 20)
-    yield f"{'row':>{digits}}  {'field':<{names}}  value"
+    column = max([len("field"), *map(cell_len, labels)])
+    room = None if width is None else max(width - digits - column - 4, 10)
+    yield f"{'row':>{digits}}  {'field':<{column}}  value"
     for row, values in _values(slab, rows):
-        for number, (field, value) in enumerate(zip(fields, values, strict=True)):
-            label = str(row) if number == 0 else ""
-            name = printable(field.name)
-            name = name if len(name) <= 30 else name[:29] + "…"
+        number = str(row)
+        for field, label, value in zip(fields, labels, values, strict=True):
             text = short_text(field, value, room, categories.get(field.name, []))
-            yield f"{label:>{digits}}  {name:<{names}}  {text}"
+            yield f"{number:>{digits}}  {label}{' ' * (column - cell_len(label))}  {text}"
+            number = ""
 
 
 def head_json(slab: StoredSlab, rows: list[int]) -> Iterator[dict[str, Any]]:
