@@ -179,7 +179,7 @@ class LitDataSource:
             with self._stream.open(unit.key) as file:
                 if self._is_arrow(file):
                     schemas.append((file.label, file.arrow_batches(None)[0]))
-        return common_schema(schemas) if schemas else None
+        return common_schema(schemas, self._index.types) if schemas else None
 
     def _leaf_schema(self) -> pa.Schema:
         samples = self._samples()

@@ -4,7 +4,7 @@ litdata lets Arrow infer the types of every chunk anew, so that a column may be 
 one and text in the next, and lists may be of nulls. Types are widened to one schema, values never.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +15,10 @@ from fieldslab.schemas.errors import SourceInconsistent
 _ONLY_HERE = "Choose common columns with --fields or --exclude."
 
 
-def common_schema(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
-    """One schema for those of several chunks, each with the name of its file.
+def common_schema(schemas: Iterable[tuple[str, pa.Schema]], types: Mapping[str, Any]) -> pa.Schema:
+    """One schema for those of some chunks, each with the name of its file.
+
+    `types`, of the index, tells of columns that these chunks lack, or that are null throughout.
 
     Raises SourceInconsistent where a column is of two types.
     """
@@ -30,7 +32,26 @@ def common_schema(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
             if merged is None:
                 raise _differ(file, field.name, known, kind)
             common[field.name] = merged
+    for name, told in types.items():
+        known = common.get(name, pa.null())
+        common[name] = _merged(known, declared(told)) or known
     return pa.schema(common)
+
+
+def declared(told: Any) -> pa.DataType:
+    """The Arrow type of an entry in the index's `types`; null where it does not tell."""
+    kind = told.get("type") if isinstance(told, dict) else told
+    if kind == "list":
+        return pa.large_list(declared(told.get("value")))
+    if kind == "struct" and isinstance(told.get("fields"), dict):
+        return pa.struct([(name, declared(inner)) for name, inner in told["fields"].items()])
+    return _DECLARED.get(kind, pa.null()) if isinstance(kind, str) else pa.null()
+
+
+_DECLARED = {
+    "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_(), "str": pa.large_string(),
+    "bytes": pa.large_binary(),
+}  # fmt: skip
 
 
 def wide(kind: pa.DataType) -> pa.DataType:

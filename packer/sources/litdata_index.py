@@ -47,7 +47,7 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True)
 class Index:
-    """What `index.json` says, checked."""
+    """What `index.json` says, checked; `types` is what litdata found in the rows by column."""
 
     path: str
     loader: str
@@ -56,6 +56,7 @@ class Index:
     compression: str | None
     level: str
     encryption: dict[str, Any] | None
+    types: dict[str, Any]
 
 
 def parse_index(data: bytes, path: str) -> Index:
@@ -102,10 +103,11 @@ def _parse(content: Any, path: str) -> Index:
     compression = config.get("compression")
     if compression is not None and not isinstance(compression, str):
         _damaged(path, "`compression` is not a name")
+    types = config.get("types")
     leaves = () if loader == PARQUET else _leaves(config, formats, loader, path)
     return Index(
         path, loader, _chunks(content.get("chunks"), path), leaves, compression or None,
-        level or "chunk", encryption,
+        level or "chunk", encryption, types if isinstance(types, dict) else {},
     )  # fmt: skip
 
 
