@@ -110,14 +110,18 @@ def test_parquet_comes_back(shard_size: int | str, source: Path, tmp_path: Path)
     assert len(packed.manifest.shards) in count
 
 
-@pytest.mark.parametrize("size", [1, 77, 1000])
-@pytest.mark.parametrize("shard_size", [5000, "1G"])
-def test_streams_come_back(size: int, shard_size: int | str, tmp_path: Path) -> None:
-    """An iterator of batches is cut into shards as it comes, and is all there."""
-    packed = pack(batches(table(), size), tmp_path / "x.slab", nulls=NULLS, shard_size=shard_size)
-    check_content(packed, table())
-    assert packed.manifest.rows == ROWS
-    assert (len(packed.manifest.shards) > 1) == (shard_size == 5000 and size < 1000)
+@pytest.mark.parametrize(("shard_size", "count"), [(5000, 6), ("1G", 1)])
+def test_streams_are_cut_by_rows(shard_size: int | str, count: int, tmp_path: Path) -> None:
+    """The shards of a stream and its id do not depend on the batches it comes in."""
+    packs = [
+        pack(batches(table(), size), tmp_path / f"{size}.slab", nulls=NULLS, shard_size=shard_size)
+        for size in (1, 77, 1000)
+    ]
+    for packed in packs:
+        check_content(packed, table())
+        assert packed.manifest.rows == ROWS
+        assert len(packed.manifest.shards) == count
+    assert len({packed.manifest.id for packed in packs}) == 1
 
 
 def test_what_offers_an_arrow_stream(tmp_path: Path) -> None:
