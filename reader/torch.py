@@ -16,6 +16,7 @@ from typing import Any
 
 from torch.utils.data import Dataset, default_collate
 
+import fieldslab.reader.gather  # noqa: F401  # so that forked workers inherit the kernels
 from fieldslab.reader.rows import Rows
 from fieldslab.reader.samples import Samples
 from fieldslab.reader.slab import Slab

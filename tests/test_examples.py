@@ -1,0 +1,49 @@
+"""The programs in `examples/`, run as a reader of the README would."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fieldslab.packer import pack
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example's photographs, packed."""
+    path = tmp_path_factory.mktemp("examples") / "photos.slab"
+    pack(ROOT / "examples" / "photos.parquet", path, nulls={"weight": "mask"})
+    return path
+
+
+def run(program: str, slab: Path) -> str:
+    """What a program prints."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / program), str(slab)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("program", ["train_torch.py", "train_grain.py"])
+def test_training_lowers_the_loss(program: str, photos: Path) -> None:
+    """The loss of the last of twenty epochs is well below that of the first."""
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", run(program, photos))]
+    assert len(losses) == 20
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_lightning_goes_on_where_it_stopped(photos: Path) -> None:
+    """The run that goes on ends at the step of an uninterrupted one, and has learnt something."""
+    printed = run("train_lightning.py", photos)
+    assert "resumed at step 100, ended at step 160" in printed
+    assert int(re.findall(r"right (\d+)%", printed)[0]) > 60
