@@ -1,0 +1,215 @@
+"""Frozen slabs of format version 1: they can be read for ever, by numpy alone too."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+from tests.golden.make import FOLDER, SLABS, plain
+
+from fieldslab.packer import verify
+from fieldslab.reader import Slab, open_slab
+from fieldslab.schemas import layout
+from fieldslab.schemas.fields import DtypeName, Field, Kind, Logical
+from fieldslab.schemas.folder import load_manifest
+from fieldslab.schemas.images import image_size
+from fieldslab.schemas.manifest import Manifest
+
+Row = bytes | str | None
+NAMES = sorted(SLABS)
+
+
+def slab_path(name: str) -> Path:
+    """Directory of a frozen slab."""
+    return FOLDER / f"{name}.slab"
+
+
+def expected_rows(name: str) -> dict[str, list[Row]]:
+    """What a frozen slab holds: see `Golden.rows` in make.py."""
+    found = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+    return {field: [_row(row) for row in rows] for field, rows in found.items()}
+
+
+def _row(told: Any) -> Row:
+    if not isinstance(told, dict):
+        return None if told is None else str(told)
+    return bytes.fromhex(told["hex"]) * told.get("times", 1)
+
+
+class NumpyReader:
+    """Reads rows with `numpy.load` and the manifest as plain JSON: nothing of ours."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = json.loads((path / "manifest.json").read_bytes())
+
+    def rows(self, field: dict[str, Any]) -> Iterator[Row]:
+        """Every row of a field, in order."""
+        for index, shard in enumerate(self.manifest["shards"]):
+            folder = self.path / f"shard-{index:05d}"
+            yield from self._shard(field, folder, shard["rows"])
+
+    def _load(self, folder: Path, field: dict[str, Any], role: str) -> np.ndarray:
+        loaded = np.load(folder / f"{field['stem']}.{role}.npy", mmap_mode="r", allow_pickle=False)
+        assert isinstance(loaded, np.memmap)
+        return loaded
+
+    def _shard(self, field: dict[str, Any], folder: Path, count: int) -> Iterator[Row]:
+        values = self._load(folder, field, "values")
+        valid = np.ones(count, bool)
+        if (folder / f"{field['stem']}.valid.npy").exists():
+            valid = self._load(folder, field, "valid")
+        for row in range(count):
+            data = self._bytes(field, folder, values, row)
+            yield self._meaning(field, data) if valid[row] else None
+
+    def _bytes(self, field: dict[str, Any], folder: Path, values: np.ndarray, row: int) -> bytes:
+        if "compression" not in field and field["kind"] in ("fixed", "categorical"):
+            return bytes(values[row].tobytes())
+        offsets = self._load(folder, field, "offsets")
+        data = bytes(values[offsets[row] : offsets[row + 1]].tobytes())
+        if "compression" not in field or not data:
+            return data
+        dictionary = None
+        if field["compression"].get("dictionary"):
+            stored = self._load(self.path / "tables", field, "dictionary")
+            dictionary = zstandard.ZstdCompressionDict(stored.tobytes())
+        return bytes(zstandard.ZstdDecompressor(dict_data=dictionary).decompress(data))
+
+    def _meaning(self, field: dict[str, Any], data: bytes) -> Row:
+        if field["kind"] == "text":
+            return data.decode()
+        if field["kind"] != "categorical":
+            return data
+        code = int(np.frombuffer(data, "<i4")[0])
+        if "categories" in field:
+            return str(field["categories"][code])
+        names = self._load(self.path / "tables", field, "categories.values")
+        offsets = self._load(self.path / "tables", field, "categories.offsets")
+        return bytes(names[offsets[code] : offsets[code + 1]].tobytes()).decode()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numpy_alone_reads_them(name: str) -> None:
+    """`numpy.load(mmap_mode="r")` and a JSON parser are enough to get every row of every field."""
+    reader, expected = NumpyReader(slab_path(name)), expected_rows(name)
+    fields = reader.manifest["fields"]
+    assert [field["name"] for field in fields] == list(expected)
+    for field in fields:
+        assert list(reader.rows(field)) == expected[field["name"]], field["name"]
+
+
+def as_row(value: Any) -> Row:
+    """A value out of a slab as `expected_rows` tells it."""
+    if value is None or isinstance(value, str | bytes):
+        return value
+    return bytes(value.tobytes())
+
+
+@pytest.mark.parametrize("verify_blocks", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_slab_gives_every_row(name: str, verify_blocks: bool) -> None:
+    """`slab[i]` gives what was packed, with digests checked or not."""
+    slab, expected = open_slab(slab_path(name), verify=verify_blocks), expected_rows(name)
+    assert len(slab) == len(next(iter(expected.values())))
+    for index in range(len(slab)):
+        row = slab[index]
+        assert {key: as_row(value) for key, value in row.items()} == {
+            key: rows[index] for key, rows in expected.items()
+        }
+
+
+def gathered(slab: Slab, rows: list[int], name: str) -> list[Row]:
+    """Rows of a field, gathered in one batch, as `expected_rows` tells them."""
+    batch, field = slab.gather(rows, [name]), slab.fields[name]
+    values: Any = batch[name]
+    if field.kind == "categorical":
+        names = slab.categories(name)
+        found: list[Row] = [names[code] if code >= 0 else None for code in values.tolist()]
+    else:
+        found = [as_row(values[index]) for index in range(len(rows))]
+    valid = batch.valid.get(name, np.ones(len(rows), bool))
+    return [row if present else None for row, present in zip(found, valid, strict=True)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gather_gives_every_row(name: str) -> None:
+    """A batch of all rows, in disorder and some of them twice, gives what was packed."""
+    slab, expected = open_slab(slab_path(name)), expected_rows(name)
+    order = np.random.default_rng(4).integers(0, max(len(slab), 1), 2 * len(slab)).tolist()
+    for field in expected:
+        assert gathered(slab, order, field) == [expected[field][row] for row in order], field
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_verify(name: str) -> None:
+    """`verify` finds nothing wrong with them."""
+    report = verify(slab_path(name))
+    assert report.ok, report.problems
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_expected_content_is_that_of_the_maker(name: str) -> None:
+    """The JSON beside each slab still is what make.py would write."""
+    told = {field: [plain(row) for row in rows] for field, rows in SLABS[name]().rows.items()}
+    assert json.loads((FOLDER / f"{name}.json").read_text("utf-8")) == told
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if SLABS[name]().reproducible])
+def test_the_same_content_has_the_same_id(name: str, tmp_path: Path) -> None:
+    """Packed again, from the same values, a slab has the id that it had when it was frozen."""
+    frozen = load_manifest(slab_path(name)).id
+    assert SLABS[name]().pack(tmp_path, tmp_path / "again.slab") == frozen
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_else_lies_there(name: str) -> None:
+    """Each folder has the files that the manifest tells of, and no other."""
+    path, manifest = slab_path(name), load_manifest(slab_path(name))
+    expected = {"manifest.json"}
+    for index in range(len(manifest.shards)):
+        folder, files = layout.shard_name(index), layout.shard_files(manifest, index)
+        expected |= {f"{folder}/{name}" for name in [layout.DIGESTS, *(f.name for f in files)]}
+    if manifest.tables is not None:
+        files = layout.table_files(manifest)
+        expected |= {f"tables/{name}" for name in [layout.DIGESTS, *(f.name for f in files)]}
+    assert {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()} == expected
+
+
+def manifests() -> list[Manifest]:
+    """The manifests of all frozen slabs."""
+    return [load_manifest(slab_path(name)) for name in NAMES]
+
+
+def fields() -> list[Field]:
+    """The fields of all frozen slabs."""
+    return [field for manifest in manifests() for field in manifest.fields]
+
+
+def test_everything_is_frozen_once() -> None:
+    """Every kind, dtype, logical type and role that the format has occurs in some frozen slab."""
+    kinds, dtypes = Kind.__args__, DtypeName.__args__  # type: ignore[attr-defined]
+    logical = Logical.__annotations__["type"].__args__
+    assert {field.kind for field in fields()} == set(kinds)
+    assert {field.dtype for field in fields()} == set(dtypes)
+    assert {field.logical.type for field in fields() if field.logical} == set(logical)
+    assert {field.codec for field in fields() if field.codec} == {"jpeg", "mixed"}
+    roles = {path.name.split(".", 1)[1] for path in FOLDER.rglob("*.npy") if "-" in path.name}
+    assert {role.removesuffix(".npy") for role in roles} == set(layout.Role.__args__)  # type: ignore[attr-defined]
+    assert {len(manifest.shards) > 1 for manifest in manifests()} == {True, False}
+    assert any(max(shard.nulls, default=0) == shard.rows for m in manifests() for shard in m.shards)
+
+
+def test_sizes_of_images_are_right() -> None:
+    """Stored heights and widths are those of the frozen images."""
+    slab = open_slab(slab_path("kinds"))
+    images = [image for image in expected_rows("kinds")["image"] if isinstance(image, bytes)]
+    assert {image_size(memoryview(image)) for image in images} == {
+        ("jpeg", 16, 24), ("png", 16, 24), ("webp", 16, 24),
+    }  # fmt: skip
+    sizes = np.concatenate([np.load(p) for p in sorted(slab.path.glob("*/*-image.size.npy"))])
+    rows = expected_rows("kinds")["image"]
+    assert sizes.tolist() == [[0, 0] if row is None else [16, 24] for row in rows]
