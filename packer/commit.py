@@ -32,6 +32,7 @@ from fieldslab.schemas.folder import JOURNAL, partial_path
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, Manifest, encode
 
 _FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
+_WRITERS = ("fieldslab", "zstandard")
 _OUR_NAMES = re.compile(rf"{re.escape(MANIFEST)}|{layout.TABLES}|shard-[0-9]{{5,}}")
 
 
@@ -53,8 +54,8 @@ class Staging:
         self.published = False
         self._force = force
         self._resumable = resumable
-        # A newer fieldslab may write other bytes by the same plan: one slab, one version.
-        plan = f"{plan} {version('fieldslab')}"
+        # Other versions may write other bytes by the same plan: one slab, one set of versions.
+        plan = " ".join([plan, *(f"{name} {version(name)}" for name in _WRITERS)])
         self._journal = Journal(self.folder / JOURNAL, plan)
         self._old = self.folder / "old"
         self._lock = -1
