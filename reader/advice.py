@@ -43,11 +43,13 @@ class Adviser:
         for field in self._fields:
             field.expect_random()
 
+    def rests(self) -> bool:
+        """Whether the next batch needs no look, since those before were in memory."""
+        self._skip -= 1
+        return self._skip >= 0
+
     def will_need(self, rows: np.ndarray) -> None:
         """Ask for the values of rows, where they are not in memory; errors are left to gather."""
-        if self._skip > 0:
-            self._skip -= 1
-            return
         try:
             some = self._place(rows[:: max(len(rows) // _SAMPLES, 1)])
             missing = [field for field in self._fields if not field.is_resident(some)]

@@ -15,7 +15,7 @@ from fieldslab.schemas.fields import Field
 
 if TYPE_CHECKING:
     from fieldslab.reader.preparation import Preparation, Prepared
-    from fieldslab.reader.workers import Workers
+    from fieldslab.reader.workers import Desk, Workers
 
 MOST_THREADS = 4
 """By default there are no more: copying saturates memory with a few."""
@@ -106,7 +106,8 @@ class Loader:
         self._where = _Position(0, 0)
         self._resumes = False
         self._recorder = Recorder()
-        self._living: WeakSet[_Batches] = WeakSet()
+        self._running: WeakSet[_Batches] = WeakSet()
+        self._desks: WeakSet[Desk[Any]] = WeakSet()
 
     @property
     def epoch(self) -> int:
@@ -136,7 +137,7 @@ class Loader:
         source = self._start(plan)
         self._recorder = Recorder()
         batches = _Batches(source, plan, self._where, self._recorder)
-        self._living.add(batches)
+        self._running.add(batches)
         return batches
 
     def set_epoch(self, epoch: int) -> None:
@@ -195,9 +196,11 @@ class Loader:
         return self._recorder.stats()
 
     def close(self) -> None:
-        """Stop all threads; a new iteration may start afterwards."""
-        for batches in list(self._living):
+        """Stop all iterations and wait for their threads; a new one may start afterwards."""
+        for batches in list(self._running):
             batches.close()
+        for desk in list(self._desks):
+            desk.close()
 
     def __enter__(self) -> "Loader":
         return self
@@ -214,12 +217,13 @@ class Loader:
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: everything but the iterations that run."""
         state = self.__dict__ | {"_recorder": Recorder(), "_where": self._where.copy()}
-        del state["_living"]
+        del state["_running"], state["_desks"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._living = WeakSet()
+        self._running = WeakSet()
+        self._desks = WeakSet()
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same where a state is loaded."""
@@ -259,7 +263,9 @@ class Loader:
         if self.prefetch == 0 or plan.batches == 0:
             return _OnDemand(preparation, plan.batches)
         ahead = self.prefetch + self.threads - 1
-        return Workers(preparation, plan.batches, self.threads, ahead)
+        workers = Workers(preparation, plan.batches, self.threads, ahead)
+        self._desks.add(workers.desk)
+        return workers
 
 
 class _Position:

@@ -100,7 +100,8 @@ class Preparation:
             begin, end = self._advised, min(index + 1 + self._ahead, self._plan.batches)
             self._advised = max(begin, end)
         for coming in range(begin, end):
-            adviser.will_need(self._rows(coming))
+            if not adviser.rests():
+                adviser.will_need(self._rows(coming))
 
     def _apply(self, transform: Callable[..., Mapping[str, Any]], batch: Batch) -> Batch:
         made: Any

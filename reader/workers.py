@@ -22,29 +22,31 @@ class Workers(Generic[_Made]):
 
     def __init__(self, make: Callable[[int], _Made], count: int, threads: int, ahead: int) -> None:
         """Start `threads` threads; up to `ahead` results are in the making or wait to be taken."""
-        self._desk = _Desk(make, count, ahead)
-        _living.add(self._desk)
-        self._desk.start(min(threads, count))
+        self.desk = Desk(make, count, ahead)
+        _living.add(self.desk)
+        self.desk.start(min(threads, count))
 
     def take(self) -> _Made:
         """The next result, waited for; or the error that `make` raised instead.
 
         Raises StopIteration when all were taken.
         """
-        return self._desk.take()
+        return self.desk.take()
 
     def close(self) -> None:
         """Stop, and wait until the threads are gone; what was made is let go."""
-        self._desk.stop()
-        self._desk.join()
+        self.desk.close()
 
     def __del__(self) -> None:
         # No waiting here: the collector may run in any thread, whatever locks it holds.
-        self._desk.stop()
+        self.desk.stop()
 
 
-class _Desk(Generic[_Made]):
-    """What threads and consumer share. The threads hold this, and so not `Workers`."""
+class Desk(Generic[_Made]):
+    """What threads and consumer share: it lives as long as either. Threads do not hold `Workers`.
+
+    A desk is stopped when its `Workers` go; the threads then finish what they are at.
+    """
 
     def __init__(self, make: Callable[[int], _Made], count: int, ahead: int) -> None:
         self._make = make
@@ -58,6 +60,7 @@ class _Desk(Generic[_Made]):
         forks.register(self)
 
     def start(self, threads: int) -> None:
+        """Start the threads."""
         for number in range(threads):
             name = f"fieldslab-loader-{number}"
             thread = threading.Thread(target=_work, args=(self,), name=name, daemon=True)
@@ -65,6 +68,7 @@ class _Desk(Generic[_Made]):
             thread.start()
 
     def take(self) -> _Made:
+        """See `Workers.take`."""
         with self._changed:
             if self._taken >= self._count:
                 raise StopIteration
@@ -102,12 +106,15 @@ class _Desk(Generic[_Made]):
         return not isinstance(made, _Failure)
 
     def stop(self) -> None:
+        """Have the threads end, and let go what was made."""
         with self._changed:
             self._stopped = True
             self._done.clear()
             self._changed.notify_all()
 
-    def join(self) -> None:
+    def close(self) -> None:
+        """Stop, and wait until the threads are gone."""
+        self.stop()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -132,19 +139,19 @@ class _Failure:
         self.error = error
 
 
-def _work(desk: _Desk[_Made]) -> None:
+def _work(desk: Desk[_Made]) -> None:
     while desk.step():
         pass
 
 
-_living: WeakSet[_Desk[Any]] = WeakSet()
+_living: WeakSet[Desk[Any]] = WeakSet()
 
 
 def _stop_all() -> None:
     for desk in list(_living):
         desk.stop()
     for desk in list(_living):
-        desk.join()
+        desk.close()
 
 
 atexit.register(_stop_all)

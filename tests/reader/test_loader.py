@@ -284,6 +284,13 @@ def closed(loader: Loader) -> None:
     assert next(batches, None) is None
 
 
+def closed_after_a_break(loader: Loader) -> None:
+    """Leave the loop early, then close."""
+    with loader:
+        broken_off(loader)
+    assert not threads()
+
+
 def failed(loader: Loader) -> None:
     """Fail in the loop's body."""
     with pytest.raises(ZeroDivisionError):
@@ -295,7 +302,9 @@ def finished(loader: Loader) -> None:
     assert rows_of(loader) == loader.order.rows(0, 0, ROWS, ROWS).tolist()
 
 
-@pytest.mark.parametrize("leave", [broken_off, collected, closed, failed, finished])
+@pytest.mark.parametrize(
+    "leave", [broken_off, collected, closed, closed_after_a_break, failed, finished]
+)
 def test_no_thread_is_left(numbers: Slab, leave: Callable[[Loader], None]) -> None:
     """However an iteration ends, its threads end; and the loader can start another."""
     loader = Loader(numbers, 3, threads=3)
