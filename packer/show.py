@@ -38,7 +38,7 @@ def _plain_type(field: Field) -> str:
     if field.kind == "categorical":
         known = field.categories is not None
         count = len(field.categories or ()) if known else field.table.count if field.table else 0
-        return "int32 code" if not count else f"{count:,} categories"
+        return "codes" if not count else f"{count:,} categories"
     if field.kind in ("text", "binary"):
         return logical.type if logical is not None else ""
     name: str = field.dtype
@@ -57,7 +57,7 @@ def _plain_type(field: Field) -> str:
 
 def plan_lines(plan: "Plan", width: int | None) -> Iterator[str]:
     """A plan: every field, what it becomes and why, and how much there is."""
-    head = ("field", "kind", "type", "nulls", "bytes", "why")
+    head = ("field", "kind", "type", "if null", "bytes", "why")
     rows = [
         (
             one.field.name, one.field.kind, type_text(one.field), one.nulls,

@@ -168,7 +168,7 @@ def test_one_changed_value_is_found(
     assert (problem.field, problem.rows) == (field, (201, 201))
     assert f"first in row 201: {text}" in problem.problem
     was = pa.table(source())[column][201].as_py()
-    held = {"tokens": lambda: len(was), "vector": lambda: np.float32(was[0])}
+    held: dict[str, Any] = {"tokens": lambda: len(was), "vector": lambda: np.float32(was[0])}
     shown = found.format(held[column]()) if column in held else found
     assert (problem.expected, problem.found) == (expected, shown)
 
