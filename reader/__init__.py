@@ -6,9 +6,10 @@ from fieldslab.reader.bylength import ByLength
 from fieldslab.reader.column import Column
 from fieldslab.reader.loader import Loader
 from fieldslab.reader.order import Order, Sequential, Shuffled, Strided, Subset, Weighted
+from fieldslab.reader.sequences import Pad, Shift
 from fieldslab.reader.slab import Slab, open_slab
 from fieldslab.reader.stats import Stats
-from fieldslab.reader.transforms import Cast, Lambda, Normalize, Pad, Shift, Transform
+from fieldslab.reader.transforms import Cast, Lambda, Normalize, Transform
 
 __all__ = [
     "Batch",

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _SAMPLES = 16
 """So many rows of a batch are looked at; if all are in memory, the system is asked for nothing."""
+_WORTH = 16 * 1024
+"""Where the system does not tell what is in memory, rows of fewer bytes are never asked for."""
 _LONGEST_PAUSE = 16
 """After batches that were in memory, so many of the next ones are not even looked at."""
 
@@ -86,7 +88,10 @@ class _Field:
         paging.advise(starts, starts + self._sizes[present], mmap.PAGESIZE, paging.RANDOM)
 
     def is_resident(self, at: Places) -> bool:
-        return self._told and paging.resident(self._ranges(at)[0], mmap.PAGESIZE)
+        begins, ends = self._ranges(at)
+        if not self._told:  # asking for short rows costs more than reading them from memory
+            return int((ends - begins).sum()) < _WORTH * len(begins)
+        return paging.resident(begins, mmap.PAGESIZE)
 
     def will_need(self, at: Places) -> None:
         begins, ends = self._ranges(at)

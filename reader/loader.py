@@ -1,11 +1,11 @@
 """Batches of a slab, in an order, made ahead of time."""
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
+from fieldslab.reader.iteration import Batches, OnDemand, Position
 from fieldslab.reader.order import Order, Sequential, Shuffled, whole
 from fieldslab.reader.plan import Plan, world
 from fieldslab.reader.slab import Slab
@@ -14,7 +14,7 @@ from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
 if TYPE_CHECKING:
-    from fieldslab.reader.preparation import Preparation, Prepared
+    from fieldslab.reader.preparation import Prepared
     from fieldslab.reader.workers import Desk, Workers
 
 MOST_THREADS = 4
@@ -103,10 +103,10 @@ class Loader:
         self._given = rank, world_size
         world(rank, world_size)
         _check_transforms(slab, self._fields, self._transforms)
-        self._where = _Position(0, 0)
+        self._where = Position(0, 0)
         self._resumes = False
         self._recorder = Recorder()
-        self._running: WeakSet[_Batches] = WeakSet()
+        self._running: WeakSet[Batches] = WeakSet()
         self._desks: WeakSet[Desk[Any]] = WeakSet()
 
     @property
@@ -131,12 +131,12 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch, or go on with the one that was loaded."""
         if not self._resumes:
-            self._where = _Position(self._where.epoch, 0)
+            self._where = Position(self._where.epoch, 0)
         self._resumes = False
         plan = self._plan(self._where.position)
         source = self._start(plan)
         self._recorder = Recorder()
-        batches = _Batches(source, plan, self._where, self._recorder)
+        batches = Batches(source, plan, self._where, self._recorder)
         self._running.add(batches)
         return batches
 
@@ -144,7 +144,7 @@ class Loader:
         """Make an epoch the next to iterate over; the one that is current already goes on."""
         epoch = whole("epoch", epoch, least=0)
         if epoch != self._where.epoch:
-            self._where = _Position(epoch, 0)
+            self._where = Position(epoch, 0)
             self._resumes = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Loader:
         """
         try:
             version = state["version"]
-            where = _Position(
+            where = Position(
                 whole("epoch", state["epoch"], 0), whole("position", state["position"], 0)
             )
             found = {key: state[key] for key in self._identity()}
@@ -238,7 +238,7 @@ class Loader:
         length = self._attached.length(len(self.slab))
         return Plan(length, self.batch_size, *world(*self._given), self.drop_last, start)
 
-    def _start(self, plan: Plan) -> "Workers[Prepared] | _OnDemand":
+    def _start(self, plan: Plan) -> "Workers[Prepared] | OnDemand":
         # Kernels are compiled when these are imported: not before the first batch is wanted.
         from fieldslab.reader.advice import Adviser
         from fieldslab.reader.preparation import Preparation
@@ -261,79 +261,11 @@ class Loader:
             self.advise,
         )
         if self.prefetch == 0 or plan.batches == 0:
-            return _OnDemand(preparation, plan.batches)
+            return OnDemand(preparation, plan.batches)
         ahead = self.prefetch + self.threads - 1
         workers = Workers(preparation, plan.batches, self.threads, ahead)
         self._desks.add(workers.desk)
         return workers
-
-
-class _Position:
-    """Where an epoch stands."""
-
-    def __init__(self, epoch: int, position: int) -> None:
-        self.epoch = epoch
-        self.position = position
-
-    def copy(self) -> "_Position":
-        return _Position(self.epoch, self.position)
-
-
-class _OnDemand:
-    """Makes batches in the consumer's thread, one at a time."""
-
-    def __init__(self, preparation: "Preparation", count: int) -> None:
-        self._preparation = preparation
-        self._numbers = iter(range(count))
-
-    def take(self) -> "Prepared":
-        return self._preparation(next(self._numbers))
-
-    def close(self) -> None:
-        self._numbers = iter(())
-
-
-class _Batches(Iterator[Any]):
-    """One iteration."""
-
-    def __init__(
-        self,
-        source: "Workers[Prepared] | _OnDemand",
-        plan: Plan,
-        where: _Position,
-        recorder: Recorder,
-    ) -> None:
-        self._source = source
-        self._plan = plan
-        self._where = where  # the loader's, until it starts another iteration
-        self._recorder = recorder
-        self._index = 0
-        self._ended = False
-
-    def __next__(self) -> Any:
-        if self._ended:
-            raise StopIteration
-        started = time.perf_counter()
-        try:
-            prepared = self._source.take()
-        except StopIteration:
-            self._ended = True
-            self._where.epoch += 1
-            self._where.position = 0
-            self.close()
-            raise
-        except BaseException:
-            self.close()
-            raise
-        waited = time.perf_counter() - started
-        self._where.position = self._plan.after(self._index)
-        self._index += 1
-        self._recorder.add(prepared.rows, prepared.bytes, waited, prepared.stages)
-        return prepared.batch
-
-    def close(self) -> None:
-        self._ended = True
-        self._source.close()
 
 
 def _threads() -> int:

@@ -1,0 +1,84 @@
+"""One iteration over a loader, and where it stands."""
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fieldslab.reader.plan import Plan
+from fieldslab.reader.stats import Recorder
+
+if TYPE_CHECKING:
+    from fieldslab.reader.preparation import Preparation, Prepared
+    from fieldslab.reader.workers import Workers
+
+
+class Position:
+    """Where an epoch stands."""
+
+    def __init__(self, epoch: int, position: int) -> None:
+        self.epoch = epoch
+        self.position = position
+
+    def copy(self) -> "Position":
+        """Another one that says the same."""
+        return Position(self.epoch, self.position)
+
+
+class OnDemand:
+    """Makes batches in the consumer's thread, one at a time."""
+
+    def __init__(self, preparation: "Preparation", count: int) -> None:
+        self._preparation = preparation
+        self._numbers = iter(range(count))
+
+    def take(self) -> "Prepared":
+        """The next batch. Raises StopIteration when there is none."""
+        return self._preparation(next(self._numbers))
+
+    def close(self) -> None:
+        """Make no more."""
+        self._numbers = iter(())
+
+
+class Batches(Iterator[Any]):
+    """One iteration."""
+
+    def __init__(
+        self,
+        source: "Workers[Prepared] | OnDemand",
+        plan: Plan,
+        where: Position,
+        recorder: Recorder,
+    ) -> None:
+        self._source = source
+        self._plan = plan
+        self._where = where  # the loader's, until it starts another iteration
+        self._recorder = recorder
+        self._index = 0
+        self._ended = False
+
+    def __next__(self) -> Any:
+        if self._ended:
+            raise StopIteration
+        started = time.perf_counter()
+        try:
+            prepared = self._source.take()
+        except StopIteration:
+            self._ended = True
+            self._where.epoch += 1
+            self._where.position = 0
+            self.close()
+            raise
+        except BaseException:
+            self.close()
+            raise
+        waited = time.perf_counter() - started
+        self._where.position = self._plan.after(self._index)
+        self._index += 1
+        self._recorder.add(prepared.rows, prepared.bytes, waited, prepared.stages)
+        return prepared.batch
+
+    def close(self) -> None:
+        """End early."""
+        self._ended = True
+        self._source.close()
