@@ -243,7 +243,10 @@ def read_span(
 
 
 def cut_rows(units: Iterable[Unit], rows: tuple[int, int | None] | None) -> list[Span]:
-    """The spans that hold rows A to B of the units, empty units left out."""
+    """The spans that hold rows A to B of the units, empty units left out.
+
+    Raises UsageError where the units are known to end before A.
+    """
     start, stop = rows or (0, None)
     spans, first = [], 0
     for unit in units:
@@ -257,6 +260,10 @@ def cut_rows(units: Iterable[Unit], rows: tuple[int, int | None] | None) -> list
         if end > skip:
             spans.append(Span(unit, skip, end - skip))
         first += unit.rows
+    if start > 0 and not spans and stop != start and start >= first:
+        raise UsageError(
+            "--rows: starts behind the last row", found=start, expected=f"below {first}"
+        )
     return spans
 
 

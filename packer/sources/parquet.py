@@ -88,7 +88,7 @@ class ParquetSource:
         for part, leaves in self._leaves(path):
             for leaf in leaves:
                 for group in range(part.metadata.num_row_groups):
-                    statistics = part.metadata.row_group(group).column(leaf).statistics
+                    statistics = part.chunk(group, leaf).statistics
                     if statistics is None or not statistics.has_null_count:
                         return None
                     total += int(statistics.null_count)

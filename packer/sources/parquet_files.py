@@ -2,14 +2,15 @@
 
 import glob
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fieldslab.packer.source import unique_names
@@ -20,6 +21,8 @@ MAGIC = (b"PAR1", b"PARE")
 _MOST_BUFFER = 1 << 20
 _LEAST_BUFFER = 1 << 14
 _ALL_BUFFERS = 1 << 26
+
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 
@@ -36,6 +39,7 @@ class ParquetPart:
     metadata: pq.FileMetaData
     schema: pa.Schema
     partition: dict[str, pa.Scalar]
+    encrypted: frozenset[int]
     size: int
     modified: int
     inode: int
@@ -68,9 +72,23 @@ class ParquetPart:
             page_checksum_verification=True, arrow_extensions_enabled=True,
         )  # fmt: skip
 
+    def chunk(self, group: int, leaf: int) -> pq.ColumnChunkMetaData:
+        """What the footer says of a leaf column in a row group.
+
+        Raises SourceUnreadable where it is encrypted or contradicts itself: pyarrow would end
+        the process over either.
+        """
+        name = f"{self.path} row group {group}"
+        if leaf in self.encrypted:
+            raise _encrypted(name, f"column {self.metadata.schema.column(leaf).path}")
+        chunk = self.metadata.row_group(group).column(leaf)
+        if chunk.physical_type != self.metadata.schema.column(leaf).physical_type:
+            raise _damaged(name, "the footer contradicts itself")
+        return chunk
+
     def leaf_bytes(self, group: int, leaf: int) -> int:
         """Bytes of a leaf column of a row group once decoded: an estimate for byte strings."""
-        chunk = self.metadata.row_group(group).column(leaf)
+        chunk = self.chunk(group, leaf)
         width = _WIDTHS.get(chunk.physical_type)
         if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
             width = self.metadata.schema.column(leaf).length
@@ -116,12 +134,36 @@ def open_parts(paths: list[str]) -> list[ParquetPart]:
         partition = directory.get(path, {})
         with reading(path):
             info = os.stat(path)
-            with pq.ParquetFile(path, arrow_extensions_enabled=True) as file:
-                schema = file.schema_arrow
+            with pq.ParquetFile(
+                path, pre_buffer=False, buffer_size=_LEAST_BUFFER, arrow_extensions_enabled=True
+            ) as file:
+                schema, encrypted = file.schema_arrow, _encrypted_leaves(file)
                 own = {key: value for key, value in partition.items() if key not in schema.names}
                 facts = (info.st_size, info.st_mtime_ns, info.st_ino)
-                parts.append(ParquetPart(path, file.metadata, schema, own, *facts))
+                parts.append(ParquetPart(path, file.metadata, schema, own, encrypted, *facts))
     return parts
+
+
+def _encrypted_leaves(file: pq.ParquetFile) -> frozenset[int]:
+    """The leaf columns that are encrypted: a footer in the clear does not tell.
+
+    Reading no rows tells, because it looks at what the footer says of each column.
+    """
+    groups = [at for at in range(file.num_row_groups) if file.metadata.row_group(at).num_rows]
+    leaves = list(range(file.metadata.num_columns))
+    if not groups or _readable(file, groups[0], leaves):
+        return frozenset()
+    return frozenset(leaf for leaf in leaves if not _readable(file, groups[0], [leaf]))
+
+
+def _readable(file: pq.ParquetFile, group: int, leaves: list[int]) -> bool:
+    try:
+        next(file.reader.iter_batches(0, row_groups=[group], column_indices=leaves), None)
+    except OSError as error:
+        if "crypt" not in str(error).lower():
+            raise
+        return False
+    return True
 
 
 @contextmanager
@@ -134,13 +176,19 @@ def reading(what: str) -> Iterator[None]:
         if isinstance(error, PermissionError):
             raise SourceUnreadable("no permission to read it", file=what) from error
         if "crypt" in text.lower():
-            raise SourceUnreadable(
-                f"encrypted Parquet: {text}", file=what, hint="Decrypt it first."
-            ) from error
-        raise SourceUnreadable(
-            f"damaged or unreadable Parquet: {text}", file=what,
-            hint="Write or download the file again.",
-        ) from error  # fmt: skip
+            raise _encrypted(what, text) from error
+        raise _damaged(what, text) from error
+
+
+def _encrypted(what: str, reason: str) -> SourceUnreadable:
+    return SourceUnreadable(f"encrypted Parquet: {reason}", file=what, hint="Decrypt it first.")
+
+
+def _damaged(what: str, reason: str) -> SourceUnreadable:
+    return SourceUnreadable(
+        f"damaged or unreadable Parquet: {reason}", file=what,
+        hint="Write or download the file again.",
+    )  # fmt: skip
 
 
 def discover(paths: Sequence[str]) -> list[tuple[str, dict[str, dict[str, pa.Scalar]]]]:
@@ -171,22 +219,29 @@ def _packable(file: Path, directory: str) -> bool:
 
 
 def _partitions(directory: str, files: list[str]) -> dict[str, dict[str, pa.Scalar]]:
-    """Values of the hive partitions (`year=2024/`) below a directory, by file and column."""
-    folders = [os.path.relpath(os.path.dirname(file), directory) for file in files]
-    if not any("=" in folder for folder in folders):
-        return {}
-    factory = ds.HivePartitioning.discover(infer_dictionary=False)
-    schema = factory.inspect([folder + "/" for folder in folders])
-    partitioning = ds.HivePartitioning(schema)
-    values: dict[str, dict[str, pa.Scalar]] = {}
-    for file, folder in zip(files, folders, strict=True):
-        keys = ds.get_partition_keys(partitioning.parse(folder + "/"))
-        values[file] = {
-            field.name: pa.scalar(keys[field.name], field.type)
-            for field in schema
-            if field.name in keys
-        }
-    return values
+    """Values of the hive partitions (`year=2024/`) below a directory, by file and column.
+
+    A column whose values all are integers has type int64, any other is text.
+    """
+    texts = {file: _hive_keys(os.path.relpath(os.path.dirname(file), directory)) for file in files}
+    types: dict[str, pa.DataType] = {}
+    for keys in texts.values():
+        for name, text in keys.items():
+            integer = text is None or re.fullmatch(r"-?[0-9]{1,18}", text)
+            types[name] = types.get(name, pa.int64()) if integer else pa.string()
+    return {
+        file: {name: pa.scalar(text).cast(types[name]) for name, text in keys.items()}
+        for file, keys in texts.items()
+    }
+
+
+def _hive_keys(folder: str) -> dict[str, str | None]:
+    pairs = [part.partition("=") for part in Path(folder).parts]
+    return {
+        unquote(name): None if value == _NO_VALUE else unquote(value)
+        for name, equals, value in pairs
+        if equals
+    }
 
 
 def leaf_count(kind: pa.DataType) -> int:

@@ -37,7 +37,7 @@ class Readback:
     def values(self, name: str) -> np.ndarray:
         """The `values` of all shards, one behind the other."""
         parts = [self.array(name, "values", at) for at in range(len(self.manifest["shards"]))]
-        return np.concatenate([part for part in parts if part is not None])
+        return np.concatenate([part for part in parts if part is not None] or [np.empty(0)])
 
     def _shard(self, name: str, shard: int) -> list[Any]:
         kind = self.fields[name]["kind"]

@@ -1,0 +1,509 @@
+"""Parquet as a source: files, globs, directories, partitions, and files that are wrong."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
+import pytest
+from tests.packer.damage import flip, page_range
+from tests.packer.readback import Readback
+
+from fieldslab.packer import pack
+from fieldslab.packer.source import find_source
+from fieldslab.schemas.errors import (
+    FieldslabError,
+    SourceChanged,
+    SourceInconsistent,
+    SourceUnreadable,
+    UsageError,
+)
+
+
+def write(path: Path, rows: range, **options: Any) -> Path:
+    """A file with a number and a text column."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    numbers = np.array(rows, np.int64)
+    table = pa.table({"n": numbers, "t": [f"row {at}" for at in rows]})
+    pq.write_table(table, path, **options)
+    return path
+
+
+def numbers(slab: Path) -> list[int]:
+    """The column `n` of a slab."""
+    found: list[int] = Readback(slab).values("n").tolist()
+    return found
+
+
+def refused(tmp_path: Path, source: Any, **options: Any) -> FieldslabError:
+    """The error of a pack, which must leave nothing behind."""
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(FieldslabError) as caught:
+        pack(source, tmp_path / "slab", **options)
+    assert sorted(tmp_path.rglob("*")) == before
+    return caught.value
+
+
+def test_files_globs_and_directories(tmp_path: Path) -> None:
+    """Files come in the order given, globs and directories sorted and without hidden files."""
+    data = tmp_path / "data"
+    for at in (2, 0, 1):
+        write(data / f"part-{at}.parquet", range(10 * at, 10 * at + 3))
+    write(data / "deep" / "part-3.parquet", range(30, 33))
+    for hidden in (".part.parquet", "_part.parquet", ".tmp/a.parquet", "_delta/a.parquet"):
+        write(data / hidden, range(99, 100))
+    (data / "_SUCCESS").touch()
+    (data / "notes.txt").write_text("not Parquet")
+    zero, one, two, three = (list(range(10 * at, 10 * at + 3)) for at in range(4))
+    expected: list[tuple[Any, list[int]]] = [
+        (data / "part-1.parquet", one),
+        ([str(data / "part-2.parquet"), data / "part-0.parquet"], two + zero),
+        (str(data / "part-*.parquet"), zero + one + two),
+        (str(data / "**" / "part-*.parquet"), three + zero + one + two),
+        (data, three + zero + one + two),
+        (f"{data}/part-[02].parquet", zero + two),
+        ([data / "part-1.parquet", data / "part-1.parquet"], one + one),
+    ]
+    for source, rows in expected:
+        pack(source, tmp_path / "slab", force=True)
+        assert numbers(tmp_path / "slab") == rows
+
+
+def test_name_with_the_signs_of_a_glob(tmp_path: Path) -> None:
+    """A file that is there is meant by its name, even if it looks like a glob."""
+    write(tmp_path / "a[1].parquet", range(3))
+    write(tmp_path / "a1.parquet", range(9))
+    pack(tmp_path / "a[1].parquet", tmp_path / "slab")
+    assert numbers(tmp_path / "slab") == [0, 1, 2]
+
+
+def test_file_without_a_suffix(tmp_path: Path) -> None:
+    """Parquet is recognised by its first bytes as well."""
+    write(tmp_path / "data.parquet", range(3)).rename(tmp_path / "data")
+    pack(tmp_path / "data", tmp_path / "slab")
+    assert numbers(tmp_path / "slab") == [0, 1, 2]
+
+
+def test_links_to_files(tmp_path: Path) -> None:
+    """Links to files are followed, as HuggingFace's cache is full of them."""
+    write(tmp_path / "blobs" / "abc", range(3))
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / "train.parquet").symlink_to("../blobs/abc")
+    pack(tmp_path / "snapshot", tmp_path / "slab")
+    assert numbers(tmp_path / "slab") == [0, 1, 2]
+
+
+def test_partitions(tmp_path: Path) -> None:
+    """Hive partitions become columns of the type that all of their values have."""
+    data = tmp_path / "x=ignored" / "data"
+    for year, name in ((2023, "a b"), (2024, "ü/v"), (2024, "w")):
+        folder = f"year={year}/name={name.replace('/', '%2F')}"
+        write(data / folder / "part.parquet", range(year, year + 2))
+    pack(data, tmp_path / "slab")
+    back = Readback(tmp_path / "slab")
+    assert list(back.fields) == ["n", "t", "year", "name"]
+    assert back.values("year").tolist() == [2023] * 2 + [2024] * 4
+    assert (
+        back.column("name") == ["a b"] * 2 + ["w"] * 2 + ["ü/v"] * 2
+        or back.column("name") == ["a b"] * 2 + ["ü/v"] * 2 + ["w"] * 2
+    )
+    pack(data, tmp_path / "one", fields="year")
+    assert Readback(tmp_path / "one").values("year").tolist() == [2023] * 2 + [2024] * 4
+    pack(data, tmp_path / "cast", fields="year,n", cast="year=i2", rows="1:5")
+    assert Readback(tmp_path / "cast").values("year").dtype == np.int16
+
+
+def test_partitions_with_nulls_and_text(tmp_path: Path) -> None:
+    """A partition without a value is null; numbers beside words are text."""
+    for value in ("7", "__HIVE_DEFAULT_PARTITION__"):
+        write(tmp_path / "a" / f"k={value}" / "p.parquet", range(2))
+    pack(tmp_path / "a", tmp_path / "slab", nulls="k=mask")
+    assert sorted(Readback(tmp_path / "slab").column("k"), key=str) == [7, 7, None, None]
+    for value in ("7", "seven"):
+        write(tmp_path / "b" / f"k={value}" / "p.parquet", range(2))
+    pack(tmp_path / "b", tmp_path / "text")
+    assert Readback(tmp_path / "text").column("k") == ["7", "7", "seven", "seven"]
+
+
+def test_partition_that_the_file_holds_as_well(tmp_path: Path) -> None:
+    """A column of the file wins over a partition of the same name."""
+    write(tmp_path / "a" / "n=5" / "p.parquet", range(2))
+    pack(tmp_path / "a", tmp_path / "slab")
+    assert list(Readback(tmp_path / "slab").fields) == ["n", "t"]
+    assert numbers(tmp_path / "slab") == [0, 1]
+
+
+def test_order_of_columns_may_differ(tmp_path: Path) -> None:
+    """Columns of several files are matched by name: values, sizes and null counts."""
+    first = pa.table({"a": [1, 2], "b": ["x", "y"], "c": pa.array([1.0, 2.0])})
+    second = pa.table({"c": pa.array([3.0, None]), "a": [3, 4], "b": ["z", "w"]})
+    pq.write_table(first, tmp_path / "1.parquet")
+    pq.write_table(second, tmp_path / "2.parquet")
+    pack(tmp_path, tmp_path / "slab", nulls="c=mask")
+    back = Readback(tmp_path / "slab")
+    assert back.values("a").tolist() == [1, 2, 3, 4]
+    assert back.column("b") == ["x", "y", "z", "w"]
+    assert back.column("c") == [1.0, 2.0, 3.0, None]
+    with pytest.raises(FieldslabError, match=r"1 nulls \(field c\)"):
+        pack(tmp_path, tmp_path / "other")
+
+
+DIFFERENT = [
+    (pa.table({"a": [1.0], "b": ["x"]}), ["a: int64 there, double here"]),
+    (pa.table({"a": [1]}), ["b: string there, missing here"]),
+    (pa.table({"a": [1], "b": ["x"], "c": [1]}), ["c: only here"]),
+    (pa.table({"A": [1], "b": ["x"]}), ["a: int64 there, missing here", "A: only here"]),
+    (pa.table({"a": [1], "b": [b"x"]}), ["b: string there, binary here"]),
+    (pa.table({"a": pa.array([1], pa.int32()), "b": [1]}), ["a: int64", "b: string"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("other", "lines"), DIFFERENT)
+def test_different_columns(tmp_path: Path, other: pa.Table, lines: list[str]) -> None:
+    """Files whose columns differ are refused; the message shows every difference."""
+    pq.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "1.parquet")
+    pq.write_table(other, tmp_path / "2.parquet")
+    error = refused(tmp_path, tmp_path)
+    assert isinstance(error, SourceInconsistent)
+    assert error.context["file"] == str(tmp_path / "2.parquet")
+    assert "1.parquet" in str(error)
+    assert all(line in str(error) for line in lines)
+
+
+def test_common_columns_can_be_chosen(tmp_path: Path) -> None:
+    """`--fields` packs the columns that all files have."""
+    pq.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"b": [2.0], "a": [2], "c": [1]}), tmp_path / "2.parquet")
+    pack(tmp_path, tmp_path / "slab", fields="a")
+    assert Readback(tmp_path / "slab").values("a").tolist() == [1, 2]
+
+
+SAME = [
+    (pa.string(), pa.large_string()), (pa.string(), pa.string_view()),
+    (pa.list_(pa.int8()), pa.large_list(pa.field("element", pa.int8(), nullable=False))),
+    (pa.struct([("x", pa.int8())]), pa.struct([pa.field("x", pa.int8(), nullable=False)])),
+    (pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.string())),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "two"), SAME)
+def test_types_that_go_together(tmp_path: Path, one: pa.DataType, two: pa.DataType) -> None:
+    """Widths of offsets and indices, and nullability inside, may differ between files."""
+    value: Any = "x"
+    if not pa.types.is_dictionary(one) and pa.types.is_nested(one):
+        value = [1] if pa.types.is_list(one) else {"x": 1}
+    for name, kind in (("1", one), ("2", two)):
+        pq.write_table(pa.table({"a": pa.array([value], kind)}), tmp_path / f"{name}.parquet")
+    pack(tmp_path, tmp_path / "slab")
+    back = Readback(tmp_path / "slab")
+    column = back.column(next(iter(back.fields)))
+    assert len(column) == 2
+    assert np.array_equal(column[0], column[1])
+
+
+def test_pandas(tmp_path: Path) -> None:
+    """Frames that pandas wrote: a named index is a column, a range is not."""
+    letters = pd.Categorical(["b", "a"], ["a", "b"], ordered=True)
+    frame = pd.DataFrame({"x": [1.5, 2.5], "c": letters}, pd.Index(["r1", "r2"], name="key"))
+    frame.to_parquet(tmp_path / "named.parquet")
+    frame.reset_index(drop=True).to_parquet(tmp_path / "range.parquet")
+    pack(tmp_path / "named.parquet", tmp_path / "slab")
+    back = Readback(tmp_path / "slab")
+    assert list(back.fields) == ["x", "c", "key"]
+    assert (back.column("c"), back.categories("c")) == (["b", "a"], ["a", "b"])
+    assert back.fields["c"]["attributes"] == {"ordered": True}
+    pack(tmp_path / "range.parquet", tmp_path / "other")
+    assert list(Readback(tmp_path / "other").fields) == ["x", "c"]
+    pack(frame, tmp_path / "memory")
+    assert Readback(tmp_path / "memory").column("c") == ["b", "a"]
+
+
+def test_metadata_of_the_file(tmp_path: Path) -> None:
+    """The file's own key-value metadata is kept; Arrow's, pandas' and HuggingFace's is not."""
+    field = pa.field("a", pa.int8(), metadata={"unit": "m"})
+    schema = pa.schema([field], {"origin": "é", "pandas": "{}"})
+    pq.write_table(pa.table({"a": [1]}).cast(schema), tmp_path / "a.parquet")
+    pack(tmp_path / "a.parquet", tmp_path / "slab")
+    back = Readback(tmp_path / "slab")
+    assert back.manifest["attributes"] == {"origin": "é"}
+    assert back.fields["a"]["attributes"] == {"unit": "m"}
+
+
+def _nothing(folder: Path) -> Any:
+    return folder / "missing.parquet"
+
+
+def _no_match(folder: Path) -> Any:
+    return str(folder / "*.parquet")
+
+
+def _no_file(folder: Path) -> Any:
+    return folder / "missing"
+
+
+def _empty_folder(folder: Path) -> Any:
+    (folder / "data").mkdir()
+    (folder / "data" / "a.txt").touch()
+    return folder / "data"
+
+
+def _dangling(folder: Path) -> Any:
+    (folder / "a.parquet").symlink_to("nowhere")
+    return folder / "a.parquet"
+
+
+def _empty_file(folder: Path) -> Any:
+    (folder / "a.parquet").touch()
+    return folder / "a.parquet"
+
+
+def _other_content(folder: Path) -> Any:
+    (folder / "a.parquet").write_bytes(b"PK\3\4" + bytes(400))
+    return folder / "a.parquet"
+
+
+def _not_ours(folder: Path) -> Any:
+    (folder / "a.csv").write_text("a,b\n1,2\n")
+    return folder / "a.csv"
+
+
+def _truncated(folder: Path) -> Any:
+    path = write(folder / "a.parquet", range(100))
+    path.write_bytes(path.read_bytes()[:-60])
+    return path
+
+
+def _only_the_end(folder: Path) -> Any:
+    path = write(folder / "a.parquet", range(10_000))
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + data[-5000:])
+    return path
+
+
+def _footer_length(folder: Path) -> Any:
+    path = write(folder / "a.parquet", range(100))
+    data = path.read_bytes()
+    path.write_bytes(data[:-8] + b"\xff\xff\xff\x7f" + data[-4:])
+    return path
+
+
+WRONG: list[tuple[Callable[[Path], Any], str]] = [
+    (_nothing, "no such file"), (_no_match, "no such file"), (_no_file, "no such file"),
+    (_empty_folder, "no Parquet files|nothing here"), (_dangling, "No such file|no such file"),
+    (_empty_file, "damaged"), (_other_content, "damaged"), (_not_ours, "nothing here"),
+    (_truncated, "damaged"), (_only_the_end, "damaged"), (_footer_length, "damaged"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "message"), WRONG)
+def test_unreadable(tmp_path: Path, make: Callable[[Path], Any], message: str) -> None:
+    """What is missing or damaged is SourceUnreadable, and names the file."""
+    source = make(tmp_path)
+    error = refused(tmp_path, source)
+    assert isinstance(error, SourceUnreadable)
+    assert error.exit_code == 3
+    assert str(source) in str(error)
+    with pytest.raises(SourceUnreadable, match=message):
+        pack(source, tmp_path / "slab")
+
+
+def test_no_source(tmp_path: Path) -> None:
+    """An empty list of sources, or an object that is none, is a wrong call."""
+    wrong: list[Any] = [[], 7, {"a": [1]}, [1, 2], iter([])]
+    for given in wrong:
+        assert isinstance(refused(tmp_path, given), UsageError)
+    with pytest.raises(UsageError, match="no source is called 'csv'"):
+        pack("a.csv", tmp_path / "slab", from_="csv")
+
+
+@contextmanager
+def powerless() -> Iterator[None]:
+    """Without the powers of root, for whom no file is unreadable."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_no_permission(tmp_path: Path) -> None:
+    """A file that may not be read is SourceUnreadable, and says so."""
+    path = write(tmp_path / "a.parquet", range(3))
+    pack(path, tmp_path / "before")
+    path.chmod(0)
+    with powerless(), pytest.raises(SourceUnreadable, match="ermission"):
+        find_source(path)
+
+
+def _flipped_everywhere(tmp_path: Path, checksums: bool) -> Iterator[tuple[Path, int]]:
+    path = write(tmp_path / "good.parquet", range(3000), write_page_checksum=checksums,
+                 row_group_size=1000, compression="none")  # fmt: skip
+    bad = tmp_path / "bad.parquet"
+    for column in (0, 1):
+        pages = page_range(path, 1, column)
+        for at in np.linspace(pages.start, pages.stop - 1, 25).astype(int):
+            shutil.copyfile(path, bad)
+            flip(bad, int(at), 1 << int(at) % 8)
+            yield bad, int(at)
+
+
+def outcome(source: Path, slab: Path) -> FieldslabError | None:
+    """The named error of a pack, or None where it went through. Anything else is raised."""
+    try:
+        pack(source, slab, force=True)
+    except FieldslabError as error:
+        return error
+    return None
+
+
+def test_flipped_bits_with_checksums(tmp_path: Path) -> None:
+    """Page checksums find a flipped bit in any page; in a page header it may do no harm."""
+    slab, detected = tmp_path / "slab", 0
+    for bad, at in _flipped_everywhere(tmp_path, checksums=True):
+        error = outcome(bad, slab)
+        if error is None:
+            assert numbers(slab) == list(range(3000)), at
+            assert Readback(slab).column("t") == [f"row {row}" for row in range(3000)], at
+            continue
+        detected += 1
+        assert isinstance(error, SourceUnreadable)
+        assert f"{bad} row group 1" in str(error)
+    assert detected >= 46
+
+
+def test_flipped_bits_without_checksums(tmp_path: Path) -> None:
+    """Without checksums a flipped bit is an error or another value, never a crash."""
+    errors = [outcome(bad, tmp_path / "slab") for bad, _ in _flipped_everywhere(tmp_path, False)]
+    assert {None if error is None else error.exit_code for error in errors} <= {None, 3, 4}
+    assert 0 < errors.count(None) < len(errors)
+
+
+def test_flipped_footers(tmp_path: Path) -> None:
+    """A footer with a flipped bit is an error, or says something else: never a crash."""
+    path = write(tmp_path / "good.parquet", range(20))
+    size = path.stat().st_size
+    length = int.from_bytes(path.read_bytes()[-8:-4], "little")
+    errors = []
+    for at in range(size - 8 - length, size, 3):
+        bad = tmp_path / "bad.parquet"
+        shutil.copyfile(path, bad)
+        flip(bad, at, 1 << at % 8)
+        errors.append(outcome(bad, tmp_path / "slab"))
+    assert {None if error is None else error.exit_code for error in errors} <= {None, 3, 4}
+    assert errors.count(None) < len(errors)
+
+
+class Kms(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
+    """Wraps keys with nothing: enough for tests."""
+
+    def __init__(self, configuration: Any) -> None:
+        """Keep nothing."""
+        super().__init__()
+
+    def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
+        """The key itself, as text."""
+        return key_bytes.hex().encode()
+
+    def unwrap_key(self, wrapped_key: bytes, master_key_identifier: str) -> bytes:
+        """The key from its text."""
+        return bytes.fromhex(wrapped_key.decode())
+
+
+@pytest.mark.parametrize("plaintext_footer", [False, True], ids=["footer", "columns"])
+def test_encrypted(tmp_path: Path, plaintext_footer: bool) -> None:
+    """Encrypted files are named as such, whether the footer can be read or not."""
+    factory = pe.CryptoFactory(Kms)
+    properties = factory.file_encryption_properties(
+        pe.KmsConnectionConfig(),
+        pe.EncryptionConfiguration(
+            footer_key="f", column_keys={"c": ["n"]}, plaintext_footer=plaintext_footer
+        ),
+    )
+    table = pa.table({"n": [1, 2], "t": ["a", "b"]})
+    with pq.ParquetWriter(
+        tmp_path / "a.parquet", table.schema, encryption_properties=properties
+    ) as writer:
+        writer.write_table(table)
+    error = refused(tmp_path, tmp_path / "a.parquet")
+    assert isinstance(error, SourceUnreadable)
+    assert "encrypted" in str(error)
+    assert "Decrypt" in str(error)
+    if plaintext_footer:
+        pack(tmp_path / "a.parquet", tmp_path / "slab", fields="t")
+        assert Readback(tmp_path / "slab").column("t") == ["a", "b"]
+
+
+def _replace(path: Path) -> None:
+    write(path.with_suffix(".new"), range(1, 601), row_group_size=100).replace(path)
+
+
+def _append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+def _touch(path: Path) -> None:
+    os.utime(path, ns=(1, 1))
+
+
+def _garble(path: Path) -> None:
+    path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+@pytest.mark.parametrize("change", [_replace, _append, _touch, Path.unlink, _garble])
+def test_file_that_changes(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    """A file that changes while it is packed is SourceChanged, whatever else it breaks."""
+    path = write(tmp_path / "a.parquet", range(600), row_group_size=100)
+    done = False
+
+    def once(rows: int, bytes: int) -> None:
+        nonlocal done
+        if not done:
+            change(path)
+        done = True
+
+    with pytest.raises(SourceChanged) as caught:
+        pack(path, tmp_path / "slab", progress=once, shard_size=1)
+    assert caught.value.context["file"] == str(path)
+    assert not (tmp_path / "slab").exists()
+
+
+def test_rows_and_limit(tmp_path: Path) -> None:
+    """`--rows` and `--limit` count over row groups and files."""
+    for at in range(3):
+        write(tmp_path / f"{at}.parquet", range(10 * at, 10 * at + 10), row_group_size=4)
+    every = list(range(30))
+    for rows, limit in (
+        ("0:30", None), ("3:5", None), ("9:11", None), ("4:8", None), (":7", None), ("27:", None),
+        ("5:100", None), (None, 0), (None, 1), (None, 13), ("8:20", 5), ("8:10", 5), ("7:7", None),
+    ):  # fmt: skip
+        first, last = (rows or ":").split(":")
+        expected = every[int(first or 0) : int(last) if last else None][:limit]
+        pack(tmp_path, tmp_path / "slab", rows=rows, limit=limit, force=True, shard_size=1)
+        assert numbers(tmp_path / "slab") == expected
+    with pytest.raises(UsageError, match="behind the last row"):
+        pack(tmp_path, tmp_path / "other", rows="31:40")
+
+
+def test_wide_tables(tmp_path: Path) -> None:
+    """Two thousand columns, some of them text and some nested, are packed without ado."""
+    columns: dict[str, Any] = {f"n{at}": [at, at + 1, at + 2] for at in range(1700)}
+    columns |= {f"t{at}": ["a", f"{at}", "c"] for at in range(200)}
+    columns |= {f"l{at}": [[[at]], [[1]], [[2]]] for at in range(100)}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=2)
+    pack(tmp_path / "a.parquet", tmp_path / "slab")
+    back = Readback(tmp_path / "slab")
+    assert list(back.fields) == list(columns)
+    for name in ("n0", "n1699", "t7", "l99"):
+        found = back.column(name)
+        assert [row.tolist() if name[0] != "t" else row for row in found] == columns[name]
