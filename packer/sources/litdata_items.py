@@ -26,7 +26,7 @@ class Piece(NamedTuple):
     starts: np.ndarray
     lengths: np.ndarray
 
-    def skip(self, size: int | np.ndarray) -> "Piece":
+    def skip(self, size: int) -> "Piece":
         """The same without the first bytes of each row, which must be there."""
         return Piece(self.data, self.starts + size, self.lengths - size)
 
@@ -41,19 +41,19 @@ class Piece(NamedTuple):
 
     def gather(self) -> pa.LargeBinaryArray:
         """Every row's bytes, copied together."""
-        rows, data = len(self.starts), self.data
+        rows, data, lengths = len(self.starts), self.data, self.lengths
         if rows == 1:
-            start, length = int(self.starts[0]), int(self.lengths[0])
-            return large_binary(data[start : start + length], self.lengths)
-        if rows and _even(self.lengths) and _even(np.diff(self.starts)):
-            return large_binary(_strided(self), self.lengths)
+            start = int(self.starts[0])
+            return large_binary(data[start : start + int(lengths[0])], lengths)
+        if rows and (lengths == lengths[0]).all():
+            return large_binary(_windows(data, self.starts, int(lengths[0])), lengths)
+        # As views into `data`: Arrow copies them together. Short values stand in the views.
         views = np.zeros((rows, 4), np.int32)
-        views[:, 0], views[:, 3] = self.lengths, self.starts
-        short = np.flatnonzero(self.lengths <= _INLINE)
-        places = self.starts[short, None] + np.arange(_INLINE)
-        inline = data[np.minimum(places, max(len(data) - 1, 0))] if len(data) else places * 0
-        inline = np.where(np.arange(_INLINE) < self.lengths[short, None], inline, 0)
-        views[short, 1:] = np.ascontiguousarray(inline, np.uint8).view(np.int32)
+        views[:, 0], views[:, 3] = lengths, self.starts
+        short = np.flatnonzero(lengths <= _INLINE)
+        inline = _windows(data, self.starts[short], _INLINE).reshape(-1, _INLINE)
+        inline[np.arange(_INLINE) >= lengths[short, None]] = 0
+        views[short, 1:] = inline.view(np.int32)
         buffers = [None, pa.py_buffer(views), pa.py_buffer(data)]
         return pa.Array.from_buffers(pa.binary_view(), rows, buffers).cast(pa.large_binary())
 
@@ -100,14 +100,22 @@ def values_of(array: pa.LargeBinaryArray) -> np.ndarray:
     return np.empty(0, np.uint8) if not size else np.frombuffer(data, np.uint8, size)
 
 
-def _even(numbers: np.ndarray) -> bool:
-    return not len(numbers) or bool((numbers == numbers[0]).all())
+def _windows(data: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
+    """`size` bytes from each start on, one behind the other; zeros behind the end of `data`."""
+    if not size:
+        return np.empty(0, np.uint8)
+    last = len(data) - size
+    inside = starts <= last
+    if inside.all():
+        return _every(data, size)[starts].view(np.uint8)
+    tail = np.concatenate([data[max(last, 0) :], np.zeros(size, np.uint8)])
+    found = np.empty(len(starts), f"V{size}")
+    if inside.any():
+        found[inside] = _every(data, size)[starts[inside]]
+    found[~inside] = _every(tail, size)[starts[~inside] - max(last, 0)]
+    return found.view(np.uint8)
 
 
-def _strided(piece: Piece) -> np.ndarray:
-    """Rows of one length at one distance: a copy without a table of places."""
-    step, length = int(piece.starts[1] - piece.starts[0]), int(piece.lengths[0])
-    first = piece.data[int(piece.starts[0]) :]
-    shape = (len(piece.starts), length)
-    rows = np.lib.stride_tricks.as_strided(first, shape, (step, 1), writeable=False)
-    return np.ascontiguousarray(rows).reshape(-1)
+def _every(data: np.ndarray, size: int) -> np.ndarray:
+    """The `size` bytes from every place on: an array of overlapping items, without a copy."""
+    return np.ndarray(len(data) - size + 1, f"V{size}", data, strides=(1,))
