@@ -1,6 +1,7 @@
 """Arrow in memory: whatever has `__arrow_c_stream__`, and iterables of record batches."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -25,7 +26,9 @@ class ArrowSource:
 
         Raises UsageError for anything else.
         """
-        self._batches, self._schema = _start(given)
+        with _reading():
+            self._batches, self._schema = _start(given)
+            self._schema.to_string()  # raises UnicodeDecodeError where a name is not UTF-8
         names = unique_names(self._schema.names)
         fields = [f.with_name(name) for f, name in zip(self._schema, names, strict=True)]
         self.schema = pa.schema(fields, self._schema.metadata)
@@ -75,19 +78,26 @@ class ArrowSource:
         return []
 
     def _next(self) -> pa.RecordBatch | None:
-        try:
+        with _reading():
             batch = next(self._batches, None)
             if isinstance(batch, pa.RecordBatch) and batch.num_rows:
                 batch.validate(full=True)
-        except (pa.ArrowException, OSError) as error:
-            text = " ".join(str(error).split()).rstrip(".")
-            raise SourceUnreadable(f"the stream is damaged or broke off: {text}") from error
         if batch is None or _columns(batch) == _columns(self._schema):
             return batch
         raise SourceInconsistent(
             "a batch differs from the first one", expected=_columns(self._schema),
             found=_columns(batch),
         )  # fmt: skip
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Turn what pyarrow raises on bad data into a named error."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        text = " ".join(str(error).split()).rstrip(".")
+        raise SourceUnreadable(f"the stream is damaged or broke off: {text}") from error
 
 
 def _start(given: Any) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:

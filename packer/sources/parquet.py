@@ -1,5 +1,6 @@
 """Parquet files, globs of them, and directories with hive partitions."""
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -53,6 +54,8 @@ class ParquetSource:
         """Whether the first path looks like Parquet, by its name or its first four bytes."""
         try:
             first = discover(paths[:1])[0][0]
+            if not os.path.isfile(first):  # a pipe would wait for ever
+                return False
             with open(first, "rb") as file:
                 return first.endswith(SUFFIXES) or file.read(4) in MAGIC
         except (OSError, SourceUnreadable):

@@ -138,6 +138,7 @@ def open_parts(paths: list[str]) -> list[ParquetPart]:
                 path, pre_buffer=False, buffer_size=_LEAST_BUFFER, arrow_extensions_enabled=True
             ) as file:
                 schema, encrypted = file.schema_arrow, _encrypted_leaves(file)
+                schema.to_string()  # raises UnicodeDecodeError where a name is not UTF-8
                 own = {key: value for key, value in partition.items() if key not in schema.names}
                 facts = (info.st_size, info.st_mtime_ns, info.st_ino)
                 parts.append(ParquetPart(path, file.metadata, schema, own, encrypted, *facts))
@@ -145,15 +146,18 @@ def open_parts(paths: list[str]) -> list[ParquetPart]:
 
 
 def _encrypted_leaves(file: pq.ParquetFile) -> frozenset[int]:
-    """The leaf columns that are encrypted: a footer in the clear does not tell.
+    """The leaf columns that are encrypted, of which a footer in the clear does not tell.
 
-    Reading no rows tells, because it looks at what the footer says of each column.
+    Reads no rows of each row group, which looks at what the footer says of every column. What
+    this raises would end the process where pyarrow met it elsewhere.
     """
-    groups = [at for at in range(file.num_row_groups) if file.metadata.row_group(at).num_rows]
     leaves = list(range(file.metadata.num_columns))
-    if not groups or _readable(file, groups[0], leaves):
+    groups = [at for at in range(file.num_row_groups) if file.metadata.row_group(at).num_rows]
+    if all(_readable(file, group, leaves) for group in groups):
         return frozenset()
-    return frozenset(leaf for leaf in leaves if not _readable(file, groups[0], [leaf]))
+    return frozenset(
+        leaf for leaf in leaves for group in groups if not _readable(file, group, [leaf])
+    )
 
 
 def _readable(file: pq.ParquetFile, group: int, leaves: list[int]) -> bool:
