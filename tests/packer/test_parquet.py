@@ -296,7 +296,7 @@ def _footer_length(folder: Path) -> Any:
 
 WRONG: list[tuple[Callable[[Path], Any], str]] = [
     (_nothing, "no such file"), (_no_match, "no such file"), (_no_file, "no such file"),
-    (_empty_folder, "no Parquet files|nothing here"), (_dangling, "No such file|no such file"),
+    (_empty_folder, "no Parquet files|nothing here"), (_dangling, "no such file"),
     (_empty_file, "damaged"), (_other_content, "damaged"), (_not_ours, "nothing here"),
     (_truncated, "damaged"), (_only_the_end, "damaged"), (_footer_length, "damaged"),
 ]  # fmt: skip
