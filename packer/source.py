@@ -138,7 +138,7 @@ def find_source(
         cls = _load(candidate)
         if cls.accepts(items):
             return _make(cls, items, settings)
-    if not os.path.exists(items[0]) and not glob.glob(items[0], recursive=True):
+    if not any(map(os.path.exists, [items[0], *glob.glob(items[0], recursive=True)])):
         raise SourceUnreadable("no such file or directory", file=items[0], hint="Check the path.")
     raise SourceUnreadable(
         "nothing here that fieldslab can pack",
