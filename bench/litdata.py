@@ -32,6 +32,9 @@ from fieldslab.reader import Slab, open_slab
 
 BATCH = 256
 READ = 8 * 2**20
+JPEG = bytes.fromhex("ffd8 ffc0 0011 08 0177 01f4 03 011100 021101 031101")
+"""The start of a JPEG of 375 x 500."""
+
 BATCH_BYTES = 32 * 2**20
 
 Item = Callable[[int, bytes], dict[str, Any]]
@@ -51,13 +54,13 @@ CASES: dict[str, Item] = {"Arrow layout": as_bytes, "leaves": as_media}
 
 
 def write_stream(folder: Path, item: Item, rows: int) -> None:
-    """Write a stream of 60-160 KB of noise that looks like a JPEG, with label, number and path."""
+    """Write a stream of labels, numbers, paths and 60-160 KB of noise that start as a JPEG."""
     rng = np.random.default_rng(0)
     noise = rng.bytes(2**26)
     cache = Cache(str(folder), chunk_bytes="64MB")
     for row in range(rows):
         start, size = int(rng.integers(2**25)), int(rng.integers(60_000, 160_000))
-        cache[row] = item(row, b"\xff\xd8\xff\xe0" + noise[start : start + size])
+        cache[row] = item(row, JPEG + noise[start : start + size])
     cache.done()
     cache.merge()
 

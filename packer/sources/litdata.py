@@ -73,6 +73,8 @@ class LitData:
             return ParquetSource([stream.place(chunk.name) for chunk in stream.index.chunks])
         if block is not None:
             _check_block(stream, block)
+        if key is not None and stream.index.encryption is None:
+            raise UsageError("--key: the stream is not encrypted", file=stream.where)
         given = {"block": block, "key": key, "key_password_file": key_password_file}
         return LitDataSource(stream, {key: value for key, value in given.items() if value})
 
@@ -283,8 +285,8 @@ def _check_block(stream: Stream, block: int) -> None:
             "--block is for streams that were written for TokensLoader",
             file=stream.place(INDEX), found=stream.index.loader,
         )  # fmt: skip
-    if block < 1:
-        raise UsageError("--block must be at least 1", found=block)
+    if not isinstance(block, int) or block < 1:
+        raise UsageError("--block must be a number of tokens, at least 1", found=block)
     if stream.index.encryption is not None:
         raise UsageError("--block does not go with an encrypted stream", file=stream.where)
     for chunk in stream.index.chunks:

@@ -62,11 +62,11 @@ def refusal(leaf: Leaf) -> tuple[str, str]:
     """Why a leaf is refused, and what to do about it; `{}` stands for its name."""
     hint = "--exclude '{}' leaves it out."
     if leaf.kind in ("pickle", "graph"):
-        problem = f"a leaf of format {leaf.format}: pickled objects are never read, it runs code"
+        problem = f"a leaf of format {leaf.format} is never read: unpickling runs code"
         return problem, f"{hint} To keep it, write it as arrays, numbers, text or bytes."
     if leaf.kind == "jpeg_array":
-        return "a leaf of format jpeg_array: many JPEGs a row have no field to be stored in", hint
-    return f"a leaf of format {leaf.format!r}, which is not known", hint
+        return "a leaf of format jpeg_array has no field to be stored in: many JPEGs a row", hint
+    return f"a leaf of a format that is not known: {leaf.format!r}", hint
 
 
 def _text(piece: Piece) -> pa.Array:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from litdata import Jpeg
+from litdata.streaming.item_loader import TokensLoader
 from litdata.utilities.encryption import FernetEncryption
 from tests.packer.litdata_streams import (
     change_index,
@@ -205,8 +206,6 @@ def test_a_chunk_in_another_layout_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.int64])
 def test_tokens_are_documents_or_blocks(tmp_path: Path, dtype: torch.dtype) -> None:
     """Without a block a row is a document; with one, rows are what TokensLoader gives."""
-    from litdata.streaming.item_loader import TokensLoader
-
     documents = [torch.arange(row * 10, row * 10 + 1 + row % 17).to(dtype) for row in range(60)]
     stream = write_tokens(tmp_path / "stream", lambda row: documents[row], 60, 150)
     source = find_source(stream)
@@ -229,8 +228,12 @@ def test_a_block_is_for_tokens(tmp_path: Path) -> None:
     stream = write_stream(tmp_path / "stream", photo)
     with pytest.raises(UsageError, match=r"--block.*PyTreeLoader"):
         LitData([str(stream)], block=32)
+    with pytest.raises(UsageError, match="--key: the stream is not encrypted"):
+        LitData([str(stream)], key="key.json")
+    with pytest.raises(UsageError, match="--key-password-file needs --key"):
+        LitData([str(stream)], key_password_file="password")
     tokens = write_tokens(tmp_path / "tokens", lambda row: torch.arange(9), 9, 30)
-    with pytest.raises(UsageError, match="--block must be at least 1"):
+    with pytest.raises(UsageError, match="at least 1"):
         LitData([str(tokens)], block=0)
 
 
