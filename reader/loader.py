@@ -41,7 +41,7 @@ class Loader:
     batch_size
         Rows in a batch, on each rank.
     order
-        Which rows an epoch has, in which sequence.
+        Which rows an epoch has, in which sequence: `Shuffled(0)` if not given.
     fields
         Names of the fields to gather; all if not given.
     transforms
@@ -92,6 +92,9 @@ class Loader:
         self.slab = slab
         self.batch_size = whole("batch_size", batch_size, least=1)
         self.order = Shuffled(0) if order is None else order
+        if not isinstance(self.order, Order):
+            hint = "Give Shuffled(0), Sequential() or another of fieldslab.reader."
+            raise UsageError("not an order", found=type(order).__name__, hint=hint)
         self.prefetch = whole("prefetch", prefetch, least=0)
         self.threads = _threads() if threads is None else whole("threads", threads, least=1)
         self.drop_last = drop_last

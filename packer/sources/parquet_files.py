@@ -213,8 +213,16 @@ def discover(paths: Sequence[str]) -> list[tuple[str, dict[str, dict[str, pa.Sca
         files = sorted(file for file in files if not os.path.isdir(file))
         if not files:
             raise NoParquet("no such file", file=path, hint="Check the path.")
-        found += [(file, {}) for file in files]
+        partitions = _partitions(_fixed_part(path), files) if glob.has_magic(path) else {}
+        found += [(file, partitions) for file in files]
     return found
+
+
+def _fixed_part(pattern: str) -> str:
+    """The directory in front of the first wildcard: partitions lie below it."""
+    while glob.has_magic(pattern):
+        pattern = os.path.dirname(pattern)
+    return pattern
 
 
 def _packable(file: Path, directory: str) -> bool:
@@ -227,7 +235,10 @@ def _partitions(directory: str, files: list[str]) -> dict[str, dict[str, pa.Scal
 
     A column whose values all are integers has type int64, any other is text.
     """
-    texts = {file: _hive_keys(os.path.relpath(os.path.dirname(file), directory)) for file in files}
+    texts = {
+        file: _hive_keys(os.path.relpath(os.path.dirname(file) or ".", directory or "."))
+        for file in files
+    }
     types: dict[str, pa.DataType] = {}
     for keys in texts.values():
         for name, text in keys.items():
