@@ -92,14 +92,11 @@ class Loader:
         self.slab = slab
         self.batch_size = whole("batch_size", batch_size, least=1)
         self.order = Shuffled(0) if order is None else order
-        if not isinstance(self.order, Order):
-            hint = "Give Shuffled(0), Sequential() or another of fieldslab.reader."
-            raise UsageError("not an order", found=type(order).__name__, hint=hint)
         self.prefetch = whole("prefetch", prefetch, least=0)
         self.threads = _threads() if threads is None else whole("threads", threads, least=1)
         self.drop_last = drop_last
         self.advise = whole("advise", advise, least=0)
-        self._attached = self.order.attach(slab)
+        self._attached = _attach(self.order, slab)
         self._fields = list(slab._names(fields))
         self._transforms = list(transforms)
         self._convert = _converter(slab, output, pin_memory)
@@ -269,6 +266,13 @@ class Loader:
         workers = Workers(preparation, plan.batches, self.threads, ahead)
         self._desks.add(workers.desk)
         return workers
+
+
+def _attach(order: Any, slab: Slab) -> Order:
+    if not isinstance(order, Order):
+        hint = "Give Shuffled(0), Sequential() or another of fieldslab.reader."
+        raise UsageError("not an order", found=type(order).__name__, hint=hint)
+    return order.attach(slab)
 
 
 def _threads() -> int:

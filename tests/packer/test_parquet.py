@@ -120,6 +120,16 @@ def test_partitions(tmp_path: Path) -> None:
     assert Readback(tmp_path / "cast").values("year").dtype == np.int16
 
 
+@pytest.mark.parametrize("source", [".", "year=*/*.parquet", "**/*.parquet"])
+def test_partitions_from_here(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions count for the current directory and below a wildcard too."""
+    for year in (2023, 2024):
+        write(tmp_path / "data" / f"year={year}" / "a.parquet", range(2))
+    monkeypatch.chdir(tmp_path / "data")
+    pack(source, tmp_path / "slab")
+    assert Readback(tmp_path / "slab").values("year").tolist() == [2023, 2023, 2024, 2024]
+
+
 def test_partitions_with_nulls_and_text(tmp_path: Path) -> None:
     """A partition without a value is null; numbers beside words are text."""
     for value in ("7", "__HIVE_DEFAULT_PARTITION__"):
