@@ -59,28 +59,24 @@ def sampled_sizes(sizes: Sizes, samples: Iterable[pa.Array]) -> tuple[Sizes | No
 
     The first length may differ between rows: it stays None then.
     """
-    rows = [array.slice(at, 1) for array in samples for at in range(len(array))]
-    shapes = [_row_shape(row, len(sizes)) for row in rows]
-    found: list[int | None] = []
-    for axis, size in enumerate(sizes):
-        known = {length for shape in shapes for length in shape[axis]}
-        if len(known) > 1 and axis:
-            return None, ""
-        found.append(size if size is not None else (known.pop() if len(known) == 1 else None))
+    lengths: list[set[int]] = [set() for _ in sizes]
+    rows = 0
+    for array in samples:
+        rows += len(array)
+        for known in lengths:
+            array = decoded(array).drop_null()
+            known.update(np.unique(lengths_of(array)).tolist())
+            array = elements(array)
+    if any(len(known) > 1 for known in lengths[1:]):
+        return None, ""
+    found = [
+        next(iter(known), None) if size is None and len(known) < 2 else size
+        for size, known in zip(sizes, lengths, strict=True)
+    ]
     inner = tuple(length or 0 for length in found[1:])
     if None in found[1:]:
         return (sizes[0], *inner), "no rows to tell the shape from"
     if found[0] is None:
         text = ", ".join(map(str, ("*", *inner)))
-        return (None, *inner), f"{len(shapes)} sampled rows have the shape [{text}]"
-    return (found[0], *inner), f"{len(shapes)} sampled rows have the shape {[found[0], *inner]}"
-
-
-def _row_shape(row: pa.Array, depth: int) -> list[set[int]]:
-    """The lengths that occur at each depth of one row."""
-    shape: list[set[int]] = []
-    for _ in range(depth):
-        row = decoded(row).drop_null()
-        shape.append(set(np.unique(lengths_of(row)).tolist()))
-        row = elements(row)
-    return shape
+        return (None, *inner), f"{rows} sampled rows have the shape [{text}]"
+    return (found[0], *inner), f"{rows} sampled rows have the shape {[found[0], *inner]}"
