@@ -43,7 +43,7 @@ def convert(
     """
 
     def attempt(start: int, rows: int) -> Converted:
-        part = batch.slice(start, rows)
+        part = batch if rows == batch.num_rows else batch.slice(start, rows)  # slices are dear
         if plan.form == "stack":
             return _stack(plan, part, positions)
         return _column(plan, part, positions, first_row + start, categories)
