@@ -44,6 +44,9 @@ class Staging:
     ) -> None:
         """Build `out` by the plan of this fingerprint.
 
+        `finished` are the shards taken over from an earlier run, `dropped` counts those that were
+        not, because source, options or version are others now.
+
         `force` replaces a slab that is there. What is not `resumable`, such as a stream that can
         be read once only, never takes over shards of an earlier run.
         """
@@ -51,6 +54,7 @@ class Staging:
         self.folder = partial_path(out)
         self.slab = self.folder / "slab"
         self.finished: dict[int, ShardRecord] = {}
+        self.dropped = 0
         self.published = False
         self._force = force
         self._resumable = resumable
@@ -164,6 +168,8 @@ class Staging:
         self._journal.start(self.finished.values())  # first of all: it tells that the rest is ours
         self.slab.mkdir(exist_ok=True)
         sync_directory(self.folder)
+        shards = len(list(self.slab.glob("shard-?????")))
+        self.dropped = shards - len(self.finished)
         self._drop_unfinished()
 
     def _leave(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.schemas.digest import BLOCK, digest, digest_blocks
-from fieldslab.schemas.errors import DamagedArray
+from fieldslab.schemas.errors import DamagedArray, NotASlab
 from fieldslab.schemas.mapping import map_file
 
 HEADER = 4096
@@ -123,11 +123,16 @@ def open_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], field: 
     ------
     DamagedArray
         The file is missing, a link, not a regular file, or not of this size or header.
+    NotASlab
+        There is no permission to read it.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     context: dict[str, Any] = {"file": path, "field": field}
     try:
         fd = os.open(path, flags)
+    except PermissionError as error:
+        hint = "Check the permissions of the slab's folders and files."
+        raise NotASlab("no permission to read it", **context, hint=hint) from error
     except OSError as error:
         link = error.errno == errno.ELOOP
         problem = "links are not followed" if link else f"cannot be opened: {error.strerror}"

@@ -9,8 +9,7 @@
     │   └── UnsupportedVersion     written by a newer fieldslab
     ├── Damaged                 1  bytes are not what pack wrote
     │   ├── DamagedManifest
-    │   ├── DamagedArray           a file's size, header or content
-    │   └── Mismatch               the slab and its source differ (`verify --against`)
+    │   └── DamagedArray           a file's size, header or content
     ├── SourceError             4  what is packed cannot be packed as asked
     │   ├── SourceUnreadable    3  missing, damaged, encrypted, or no right to read it
     │   ├── SourceUnsupported      a type that needs an option, or cannot be stored
@@ -127,10 +126,6 @@ class DamagedManifest(Damaged):
 
 class DamagedArray(Damaged):
     """A file's size, header or content is not what the manifest says."""
-
-
-class Mismatch(Damaged):
-    """The slab and its source differ."""
 
 
 class SourceError(FieldslabError):
