@@ -279,7 +279,7 @@ class LitDataSource:
             )  # fmt: skip
 
 
-def _check_block(stream: Stream, block: int) -> None:
+def _check_block(stream: Stream, block: Any) -> None:
     if stream.index.loader != TOKENS:
         raise UsageError(
             "--block is for streams that were written for TokensLoader",
