@@ -178,6 +178,23 @@ def pack(
         "--stack", metavar="NAME=PATTERN", rich_help_panel=_FIELDS,
         help="Many numeric columns as one field, so that a row is one copy: 'x=feature_*'.",
     )] = None,
+    tokenize: Annotated[list[str] | None, typer.Option(
+        "--tokenize", metavar="COL=FILE", rich_help_panel=_FIELDS,
+        help="Text as tokens, by the tokenizer.json of HuggingFace's tokenizers: ragged, with the "
+        "special tokens that its `encode` adds.",
+    )] = None,
+    max_length: Annotated[int | None, typer.Option(
+        "--max-length", metavar="N", rich_help_panel=_FIELDS,
+        help="Cut tokenized rows to N tokens, special ones included.",
+    )] = None,
+    pad: Annotated[bool, typer.Option(
+        "--pad", rich_help_panel=_FIELDS,
+        help="Fill them up to N with the tokenizer's padding token.",
+    )] = False,
+    no_special_tokens: Annotated[bool, typer.Option(
+        "--no-special-tokens", rich_help_panel=_FIELDS,
+        help="Add no special tokens to tokenized rows.",
+    )] = False,
     compress: Annotated[list[str] | None, typer.Option(
         "--compress", metavar="COL[=LEVEL]", rich_help_panel=_FIELDS,
         help="Store each row as a zstd frame: smaller, and slower to read. Level 3 if none is "
@@ -226,7 +243,9 @@ def pack(
     options = parse_options(
         fields=fields or None, exclude=exclude or (), rename=rename or (), cast=cast or (),
         tensor=tensor or (), image=image or (), stack=stack or (), nulls=nulls or (),
-        compress=compress or (), rows=rows, limit=limit, shard_size=shard_size,
+        tokenize=tokenize or (), max_length=max_length, pad=pad,
+        special_tokens=not no_special_tokens, compress=compress or (),
+        rows=rows, limit=limit, shard_size=shard_size,
     )  # fmt: skip
     if output is None and not dry_run:
         raise UsageError("no output given", hint="Name the slab to write: -o train.slab")

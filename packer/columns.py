@@ -144,7 +144,7 @@ def _scatter(plan: FieldPlan, there: Converted, valid: np.ndarray) -> Converted:
     if there.lengths is not None:
         lengths = np.zeros(len(valid), np.int64)
         lengths[valid] = there.lengths
-        return Converted(there.values, lengths, valid)
+        return Converted(there.values, lengths, valid, there.shortened)
     values = np.zeros((len(valid), *plan.field.shape), there.values.dtype)
     values[valid] = there.values
     if plan.filler is not None:
@@ -152,7 +152,7 @@ def _scatter(plan: FieldPlan, there: Converted, valid: np.ndarray) -> Converted:
         return Converted(values)
     if plan.form == "categorical":
         values[~valid] = -1
-    return Converted(values, None, valid)
+    return Converted(values, None, valid, there.shortened)
 
 
 def _check_shapes(plan: FieldPlan, shapes: pa.Array, valid: np.ndarray | None) -> None:

@@ -6,11 +6,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fieldslab.packer.fillers import Filler
-from fieldslab.packer.options import Tensor
+from fieldslab.packer.options import Tensor, Tokenize
 from fieldslab.packer.padding import Padding
 from fieldslab.schemas.fields import Field
 
-Form = Literal["dense", "flat", "permuted", "raw", "list", "bytes", "categorical", "stack"]
+Form = Literal[
+    "dense", "flat", "permuted", "raw", "list", "bytes", "categorical", "stack", "tokens"
+]
 """How a column becomes arrays; `fieldslab.packer.forms` has a function for each."""
 
 
@@ -35,6 +37,7 @@ class FieldPlan:
     shape_path: tuple[int, ...] | None = None
     permutation: tuple[int, ...] = ()
     padding: Padding | None = None
+    tokenize: Tokenize | None = None
     compress: int | None = None
     why: str = ""
     bytes: int | None = None
@@ -50,8 +53,10 @@ class Converted(NamedTuple):
 
     `values` is (rows, *shape), or (elements, *shape) with `lengths` int64[rows]; `valid` is
     bool[rows], or None where no row is null. Values under nulls are zero (categories: -1).
+    `shortened` counts the rows that `--max-length` has cut.
     """
 
     values: np.ndarray
     lengths: np.ndarray | None = None
     valid: np.ndarray | None = None
+    shortened: int = 0

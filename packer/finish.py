@@ -73,7 +73,7 @@ def finish(
         sources=_few(plan.source.fingerprint()),
         options=msgspec.to_builtins(plan.options) | {"from": plan.source.name},
         reasons={one.field.name: one.why for one in plan.fields},
-        warnings=(*plan.notes, *_image_warnings(fields, records)),
+        warnings=(*plan.notes, *_image_warnings(fields, records), *_length_warnings(plan, records)),
     )
     return _checked(
         made,
@@ -156,3 +156,15 @@ def _image_warnings(fields: list[Field], records: list[ShardRecord]) -> Iterator
                     f"{field.name}: {found['']} of {sum(found.values())} values have no JPEG, PNG "
                     "or WebP header; they are kept byte for byte, with height and width 0"
                 )
+
+
+def _length_warnings(plan: Plan, records: list[ShardRecord]) -> Iterator[str]:
+    rows = sum(record.rows for record in records)
+    for one in plan.fields:
+        name = one.field.name
+        shortened = sum(record.shortened.get(name, 0) for record in records)
+        if one.tokenize is not None and shortened:
+            yield (
+                f"{name}: {shortened} of {rows} rows had more than {one.tokenize.max_length} "
+                "tokens and were cut (--max-length)"
+            )

@@ -21,6 +21,7 @@ from fieldslab.packer.dense import (
 )
 from fieldslab.packer.fieldplan import Converted, FieldPlan
 from fieldslab.packer.misfit import InnerNull, Misfit
+from fieldslab.packer.tokens import encode
 
 _NIBBLES = np.full(256, 255, np.uint8)
 for _value, _digit in enumerate("0123456789abcdef"):
@@ -143,6 +144,13 @@ def _bytes(plan: FieldPlan, array: pa.Array) -> Converted:
     return Converted(*_bytes_and_lengths(array))
 
 
+def _tokens(plan: FieldPlan, array: pa.Array) -> Converted:
+    """Text as the tokens that it consists of."""
+    array = decoded(array)
+    _check_text(plan, array)
+    return encode(plan, array)
+
+
 def _bytes_and_lengths(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     if pa.types.is_fixed_size_binary(array.type):
         rows = byte_rows(array)
@@ -154,11 +162,13 @@ def _check_text(plan: FieldPlan, array: pa.Array) -> None:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
-        hint = f"--cast '{plan.columns[0]}=binary' packs it as bytes."
+        hint = None
+        if plan.tokenize is None:
+            hint = f"--cast '{plan.columns[0]}=binary' packs it as bytes."
         raise Misfit("text is not UTF-8", hint=hint) from error
 
 
 FORMS: dict[str, Callable[[FieldPlan, pa.Array], Converted]] = {
     "dense": _dense, "list": _list, "flat": _flat, "permuted": _permuted, "raw": _raw,
-    "bytes": _bytes,
+    "bytes": _bytes, "tokens": _tokens,
 }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.options import Options, Ragged, Tensor
+from fieldslab.packer.options import Options, Ragged, Tensor, Tokenize
 from fieldslab.packer.source import Hint, Source, hint_of, matching, unique_names
 from fieldslab.schemas.errors import SourceUnsupported, UnknownField, UsageError
 
@@ -25,6 +25,7 @@ class Asked:
     image: bool = False
     nulls: str = "error"
     ragged: Ragged | None = None
+    tokenize: Tokenize | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
     chosen = [leaf for leaf in chosen if leaf.name not in dropped]
     if not chosen:
         raise UsageError("no field is left to pack", hint="Look at --fields and --exclude.")
-    for option in ("cast", "tensor", "nulls", "ragged"):
+    for option in ("cast", "tensor", "nulls", "ragged", "tokenize"):
         for pattern in getattr(options, option):
             _hits(f"--{option}", pattern, names)
     for name in options.rename:
@@ -143,6 +144,7 @@ def _asked(name: str, known: frozenset[str], options: Options) -> Asked:
         tensor=_lookup(options.tensor, name, known),
         nulls="error" if nulls is None else nulls,
         ragged=_lookup(options.ragged, name, known),
+        tokenize=_lookup(options.tokenize, name, known),
     )
 
 

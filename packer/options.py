@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 
@@ -24,6 +25,9 @@ CASTS |= {name: name for name in ("text", "binary", "json", "categorical")}
 
 DEFAULT_LEVEL, MAX_LEVEL = 3, 22
 """Levels of zstd."""
+
+MAX_LENGTH = 2**24
+"""Tokens of a row, with `--max-length`."""
 
 _MAX_DIMENSIONS = 30
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -54,6 +58,20 @@ class Ragged(msgspec.Struct, frozen=True, omit_defaults=True):
         ) + f"pad={self.fill}"
 
 
+class Tokenize(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The tokenizer that `--tokenize` gives a column; `sha256` is known once the file is read.
+
+    Rows are cut to `max_length` tokens, and filled up to as many with `pad`. `special_tokens`
+    says whether those are added that `Tokenizer.encode` adds, such as [CLS] and [SEP].
+    """
+
+    file: str
+    sha256: str | None = None
+    max_length: Annotated[int, msgspec.Meta(ge=1, le=MAX_LENGTH)] | None = None
+    pad: bool = False
+    special_tokens: bool = True
+
+
 class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Parsed options of one pack. Names are those of the source, before `rename`.
 
@@ -70,6 +88,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     stack: dict[str, str] = {}
     nulls: dict[str, str] = {}
     ragged: dict[str, Ragged] = {}
+    tokenize: dict[str, Tokenize] = {}
     compress: dict[str, int] = {}
     rows: tuple[int, int | None] | None = None
     shard_size: int = 2**30
@@ -87,6 +106,10 @@ def parse_options(
     stack: Mapping[str, str] | Iterable[str] = (),
     nulls: Mapping[str, Any] | Iterable[str] = (),
     ragged: Mapping[str, str] | Iterable[str] = (),
+    tokenize: Mapping[str, Any] | Iterable[str] = (),
+    max_length: int | None = None,
+    pad: bool = False,
+    special_tokens: bool = True,
     compress: Mapping[str, Any] | Iterable[str] = (),
     rows: str | tuple[int, int | None] | None = None,
     limit: int | None = None,
@@ -113,6 +136,7 @@ def parse_options(
         stack=_pairs("stack", stack),
         nulls=_pairs("nulls", nulls, empty=True),
         ragged=_ragged(ragged),
+        tokenize=_tokenize(_pairs("tokenize", tokenize), max_length, pad, special_tokens),
         compress=_levels(compress),
         rows=_rows(rows, limit),
         shard_size=size,
@@ -143,6 +167,28 @@ def _ragged(given: Mapping[str, str] | Iterable[str]) -> dict[str, Ragged]:
 def _not_ragged(text: str) -> UsageError:
     expected = "COLUMN:pad=VALUE, COLUMN:len=COLUMN or COLUMN:len=COLUMN,pad=VALUE"
     return UsageError("--ragged: not understood", found=text, expected=expected)
+
+
+def _tokenize(
+    files: dict[str, str], max_length: int | None, pad: bool, special_tokens: bool
+) -> dict[str, Tokenize]:
+    given = {
+        "--max-length": max_length is not None, "--pad": pad,
+        "--no-special-tokens": not special_tokens,
+    }  # fmt: skip
+    for option, is_given in given.items():
+        if is_given and not files:
+            raise UsageError(f"{option} goes with --tokenize")
+    if max_length is not None and not 1 <= max_length <= MAX_LENGTH:
+        raise UsageError(
+            "--max-length: no such length", found=max_length, expected=f"1..{MAX_LENGTH}"
+        )
+    if pad and max_length is None:
+        raise UsageError("--pad needs --max-length: all rows get that length")
+    return {
+        column: Tokenize(str(Path(file).absolute()), None, max_length, pad, special_tokens)
+        for column, file in files.items()
+    }
 
 
 def _levels(given: Mapping[str, Any] | Iterable[str]) -> dict[str, int]:

@@ -71,8 +71,9 @@ def pack(
     progress
         Called after every batch.
     options
-        `fields`, `exclude`, `rename`, `cast`, `tensor`, `image`, `stack`, `nulls`, `compress`,
-        `rows`, `limit`, `shard_size`, spelled as on the command line: see
+        `fields`, `exclude`, `rename`, `cast`, `tensor`, `image`, `stack`, `nulls`, `tokenize`,
+        `max_length`, `pad`, `special_tokens`, `compress`, `rows`, `limit`, `shard_size`, spelled
+        as on the command line: see
         `fieldslab.packer.options.parse_options`.
 
     Raises

@@ -13,13 +13,14 @@ from fieldslab.packer.columns import nulls_error, reach
 from fieldslab.packer.dense import decoded, is_bytes
 from fieldslab.packer.fieldplan import FieldPlan
 from fieldslab.packer.fillers import parse_filler
-from fieldslab.packer.infer import Sample, element_type, infer
+from fieldslab.packer.infer import Inferred, Sample, element_type, infer
 from fieldslab.packer.leaves import Leaf, choose, find_leaves, unknown_field
 from fieldslab.packer.options import Options
 from fieldslab.packer.padding import Padding, make_padding
 from fieldslab.packer.shapes import list_sizes
 from fieldslab.packer.source import Source, Span, cut_rows, matching
 from fieldslab.packer.tensors import infer_tensor
+from fieldslab.packer.tokens import identified, infer_tokens
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Compression, Field, stem
 from fieldslab.schemas.manifest import VERSION
@@ -82,8 +83,11 @@ def make_plan(source: Source, options: Options) -> Plan:
         An option names what is not there or does not fit.
     SourceUnsupported, SourceInconsistent, NullsFound
         What the schema and the metadata tell already.
+    SourceUnreadable
+        A tokenizer cannot be read.
     """
     options = msgspec.structs.replace(options, settings=getattr(source, "settings", {}))
+    options = identified(options)
     notes: list[str] = []
     leaves = find_leaves(source, options)
     by_name = {leaf.name: leaf for leaf in leaves}
@@ -141,7 +145,7 @@ def _needs_sample(leaf: Leaf) -> bool:
 
 
 def _plan_leaf(leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Leaf]) -> FieldPlan:
-    inferred = infer_tensor(leaf, sample) if leaf.asked.tensor else infer(leaf, sample)
+    inferred = _inferred(leaf, sample)
     attributes = leaf.attributes | inferred.members.pop("attributes", {})
     field = Field(name=leaf.name, stem="00-x", attributes=attributes, **inferred.members)
     nulls = leaf.asked.nulls
@@ -149,16 +153,24 @@ def _plan_leaf(leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Lea
         nulls = "mask"
     padding = _plan_padding(leaf, field, leaves)
     field = field if padding is None else padding.stored
+    # What stands for a null text is tokenized like the others.
+    read = field if inferred.form != "tokens" else Field(name=leaf.name, stem="00-x", kind="text")
     tensor = leaf.asked.tensor
     shape_from = leaves.get(tensor.shape_from or "") if tensor else None
     return FieldPlan(
         field=field, form=inferred.form, paths=(leaf.path,), columns=(leaf.name,), nulls=nulls,
-        filler=parse_filler(field, nulls, leaf.name), cast=leaf.asked.cast, tensor=tensor,
+        filler=parse_filler(read, nulls, leaf.name), cast=leaf.asked.cast, tensor=tensor,
         shape_path=shape_from.path if shape_from else None,
-        permutation=inferred.permutation, padding=padding,
+        permutation=inferred.permutation, padding=padding, tokenize=leaf.asked.tokenize,
         why=inferred.why if padding is None else f"--ragged {leaf.asked.ragged} of {inferred.why}",
         bytes=source.column_bytes(leaf.path),
     )  # fmt: skip
+
+
+def _inferred(leaf: Leaf, sample: Sample) -> Inferred:
+    if leaf.asked.tokenize is not None:
+        return infer_tokens(leaf, leaf.asked.tokenize)
+    return infer_tensor(leaf, sample) if leaf.asked.tensor else infer(leaf, sample)
 
 
 def _plan_padding(leaf: Leaf, field: Field, leaves: dict[str, Leaf]) -> Padding | None:
@@ -250,7 +262,8 @@ def _compress(plan: FieldPlan, level: int | None) -> FieldPlan:
 def _stackable(leaf: Leaf) -> dict[str, Any]:
     """Dtype and logical type of a column of single numbers. Raises SourceUnsupported for others."""
     asked = leaf.asked
-    if not (asked.tensor or asked.image or asked.ragged or list_sizes(leaf.type)[0]):
+    shaped = asked.tensor or asked.image or asked.ragged or asked.tokenize
+    if not (shaped or list_sizes(leaf.type)[0]):
         members = element_type(leaf, leaf.type)
         if not members["shape"]:
             return members

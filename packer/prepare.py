@@ -4,8 +4,10 @@ A source that can be read again is read once more for this, those columns alone.
 a stream are found as they come; its rows are compressed without a dictionary.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+import pyarrow as pa
 
 from fieldslab.packer.categories import Categories, CategoryIndex
 from fieldslab.packer.columns import convert
@@ -18,10 +20,24 @@ from fieldslab.packer.compress import (
 )
 from fieldslab.packer.fieldplan import Converted, FieldPlan
 from fieldslab.packer.plan import Plan
-from fieldslab.packer.source import read_span
+from fieldslab.packer.source import Span, read_span
 
 BATCH_BYTES = 32 * 1024 * 1024
 """About so much Arrow data is in flight at a time."""
+
+
+def span_batches(
+    plan: Plan, span: Span, columns: list[int], fields: Iterable[FieldPlan]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a span, in batches of about `BATCH_BYTES`, before and after conversion.
+
+    Padded tokens alone may take far more room than the text that they are made of.
+    """
+    padded = [one.field.item_bytes for one in fields if one.tokenize and not one.field.variable]
+    most = max(1, BATCH_BYTES // max(padded, default=1))
+    for batch in read_span(plan.source, span, columns, BATCH_BYTES):
+        for start in range(0, max(batch.num_rows, 1), most):
+            yield batch.slice(start, most)
 
 
 class Prepared(NamedTuple):
@@ -78,7 +94,7 @@ def _converted(
     for task in plan.tasks:
         row = task.first_row
         for span in task.spans:
-            for batch in read_span(plan.source, span, columns, BATCH_BYTES):
+            for batch in span_batches(plan, span, columns, fields):
                 yield [
                     convert(one, batch, positions, row, categories.get(one.field.name))
                     for one in fields

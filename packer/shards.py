@@ -16,8 +16,7 @@ from fieldslab.packer.commit import writing
 from fieldslab.packer.compress import row_sizes
 from fieldslab.packer.fieldplan import Converted
 from fieldslab.packer.plan import Plan, ShardTask
-from fieldslab.packer.prepare import BATCH_BYTES, Prepared
-from fieldslab.packer.source import read_span
+from fieldslab.packer.prepare import Prepared, span_batches
 from fieldslab.packer.writers import ShardRecord, ShardWriter
 
 
@@ -120,4 +119,4 @@ class Pushback:
 def batches(plan: Plan, task: ShardTask) -> Iterator[pa.RecordBatch]:
     """The rows of a shard, or of a whole stream."""
     for span in task.spans:
-        yield from read_span(plan.source, span, plan.columns, BATCH_BYTES)
+        yield from span_batches(plan, span, plan.columns, plan.fields)

@@ -21,7 +21,8 @@ class ShardRecord(msgspec.Struct, frozen=True):
 
     `nulls` has a count for every field, `codecs` for each image field how many images of each
     codec it holds ('' where the header could not be read), `decoded` for each compressed field the
-    bytes of its rows before compression.
+    bytes of its rows before compression, `shortened` for each tokenized field how many rows were
+    cut.
     """
 
     index: int
@@ -32,6 +33,7 @@ class ShardRecord(msgspec.Struct, frozen=True):
     codecs: dict[str, dict[str, int]]
     bytes: int
     decoded: dict[str, int] = {}
+    shortened: dict[str, int] = {}
 
 
 class FieldWriter:
@@ -40,7 +42,7 @@ class FieldWriter:
     def __init__(self, folder: Path, field: Field, compressor: Compressor | None = None) -> None:
         """Create the arrays of `field` in `folder`; `valid` only when the first null comes."""
         self.field = field
-        self.rows = self.elements = self.nulls = self.decoded = 0
+        self.rows = self.elements = self.nulls = self.decoded = self.shortened = 0
         self._compressor = compressor
         self.codecs: Counter[str] = Counter()
         self._folder = folder
@@ -53,6 +55,7 @@ class FieldWriter:
         """Append converted rows."""
         count = len(rows.values) if rows.lengths is None else len(rows.lengths)
         self._append_valid(rows.valid, count)
+        self.shortened += rows.shortened
         if self._compressor is not None:
             rows = self._compressed(self._compressor, rows)
         self._arrays["values"].append(rows.values)
@@ -120,6 +123,7 @@ class ShardWriter:
             root=total,
             codecs={w.field.name: dict(w.codecs) for w in self.writers if w.field.kind == "image"},
             decoded={w.field.name: w.decoded for w in self.writers if w.field.compression},
+            shortened={w.field.name: w.shortened for w in self.writers if w.shortened},
             bytes=sum(file.stat().st_size for file in self._folder.iterdir()),
         )
 
