@@ -42,6 +42,14 @@ def test_training_lowers_the_loss(program: str, photos: Path) -> None:
     assert losses[-1] < 0.8 * losses[0]
 
 
+def test_language_model_learns() -> None:
+    """It packs a text as tokens, and the loss of the last of twenty epochs is far lower."""
+    printed = run("train_language_model.py", ROOT / "LICENSE")
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", printed)]
+    assert len(losses) == 20
+    assert losses[-1] < 0.5 * losses[0]
+
+
 def test_lightning_goes_on_where_it_stopped(photos: Path) -> None:
     """The run that goes on ends at the step of an uninterrupted one, and has learnt something."""
     printed = run("train_lightning.py", photos)
