@@ -17,7 +17,7 @@ from fieldslab.packer.folders import Folder, read_exactly
 from fieldslab.packer.rules import Rule, rule_of
 from fieldslab.packer.sampling import Run
 from fieldslab.schemas.arrays import HEADER, open_array
-from fieldslab.schemas.digest import BLOCK, digest_blocks
+from fieldslab.schemas.digest import BLOCK, blocks, digest
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.layout import ArrayFile
 
@@ -69,9 +69,10 @@ def check_opened(fd: int, piece: Piece) -> Checked:
     rule = rule_of(piece.folder, piece.file)
     size = nulls = 0
     _advise(fd, piece)
-    for first, data in _chunks(fd, piece, checked.problems):
+    buffer = _buffer()
+    for first, data in _chunks(fd, piece, buffer.data, checked.problems):
         size += len(data)
-        digests = digest_blocks(memoryview(data.data))
+        digests = buffer.digest(len(data))
         checked.digests.append((first, digests))
         wrong = list(_wrong_blocks(piece, first, digests))
         checked.problems.extend(wrong)
@@ -104,9 +105,11 @@ def block_problem(piece: Piece, first: int, stop: int, **details: str) -> Proble
     )  # fmt: skip
 
 
-def _chunks(fd: int, piece: Piece, problems: list[Problem]) -> Iterator[tuple[int, np.ndarray]]:
+def _chunks(
+    fd: int, piece: Piece, buffer: np.ndarray, problems: list[Problem]
+) -> Iterator[tuple[int, np.ndarray]]:
     """First block and bytes of each chunk; what cannot be read becomes a problem."""
-    buffer, total = _buffer(), piece.file.data_bytes
+    total = piece.file.data_bytes
     for start, stop in piece.runs:
         for first in range(start, stop, CHUNK // BLOCK):
             offset = first * BLOCK
@@ -125,10 +128,26 @@ def _chunks(fd: int, piece: Piece, problems: list[Problem]) -> Iterator[tuple[in
             yield first, data
 
 
-def _buffer() -> np.ndarray:
+class _Buffer:
+    """Room for a chunk, with views of its blocks made once: they are a tenth of the time."""
+
+    def __init__(self) -> None:
+        self.data = np.empty(CHUNK, np.uint8)
+        self._blocks = list(blocks(memoryview(self.data.data)))
+
+    def digest(self, size: int) -> np.ndarray:
+        """Digest the first `size` bytes: uint64[blocks]."""
+        whole, rest = divmod(size, BLOCK)
+        digests = list(map(digest, self._blocks[:whole]))
+        if rest:
+            digests.append(digest(self._blocks[whole][:rest]))
+        return np.array(digests, np.uint64)
+
+
+def _buffer() -> _Buffer:
     if not hasattr(_thread, "buffer"):
-        _thread.buffer = np.empty(CHUNK, np.uint8)
-    found: np.ndarray = _thread.buffer
+        _thread.buffer = _Buffer()
+    found: _Buffer = _thread.buffer
     return found
 
 

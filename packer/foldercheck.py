@@ -17,7 +17,7 @@ from fieldslab.schemas.digest import BLOCK, root
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.layout import ArrayFile
 
-PIECE_BLOCKS = 32 * 1024 * 1024 // BLOCK
+PIECE_BLOCKS = 128 * 1024 * 1024 // BLOCK
 """Blocks that one thread checks at a time."""
 
 _HARMLESS = ("Thumbs.db", "desktop.ini")

@@ -88,8 +88,11 @@ def verify(
         return report
     chosen = _choose(manifest, fields)
     report.rows, report.fields = manifest.rows, len(chosen)
-    for name in unexpected(str(path), _top_names(manifest)):
-        findings.add(Problem(problem="does not belong here", file=name))
+    try:
+        for name in unexpected(str(path), _top_names(manifest)):
+            findings.add(Problem(problem="does not belong here", file=name))
+    except OSError as error:
+        findings.add(Problem(problem=f"cannot be listed: {error.strerror}", file=str(path)))
     _check_arrays(path, manifest, chosen, quick, sample, findings, progress)
     if against is not None:
         from fieldslab.packer.against import compare  # needs pyarrow, which takes its time

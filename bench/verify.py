@@ -1,0 +1,138 @@
+"""How fast a slab is verified, beside reading the same bytes and doing nothing with them.
+
+Run as a program: `python -m fieldslab.bench.verify [--quick] [--json FILE]`. It makes its own
+slab, which stays in the page cache: from a disk, both wait for the disk. The mark is the time of
+plain reads divided by that of `verify`; plain reads go over the same files, in pieces as large,
+by as many threads, into a buffer as large.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.bench.timing import interleave, ratio
+from fieldslab.packer import pack, verify
+from fieldslab.packer.blocks import CHUNK
+from fieldslab.packer.foldercheck import PIECE_BLOCKS
+from fieldslab.packer.verify import THREADS
+from fieldslab.schemas.digest import BLOCK
+
+MIB = 2**20
+
+
+def photographs(size: int) -> Iterator[pa.RecordBatch]:
+    """Rows of 64-160 KB of noise, and a label."""
+    rng = np.random.default_rng(0)
+    for _ in range(0, size, 64 * MIB):
+        lengths = rng.integers(64_000, 160_000, 600)
+        images = [rng.bytes(int(length)) for length in lengths]
+        yield pa.record_batch({"image": pa.array(images, pa.large_binary()), "label": lengths})
+
+
+def table(size: int) -> Iterator[pa.RecordBatch]:
+    """Many short rows: vectors, labels, tokens and text, about 500 bytes each."""
+    rng = np.random.default_rng(0)
+    rows = 120_000
+    for _ in range(0, size, 64 * MIB):
+        tokens = pa.array(rng.integers(0, 30_000, rows * 50), pa.int32())
+        vectors = pa.array(rng.random(rows * 64), pa.float32())
+        columns = {
+            "vector": pa.FixedSizeListArray.from_arrays(vectors, 64),
+            "label": rng.integers(0, 100, rows),
+            "tokens": pa.LargeListArray.from_arrays(np.arange(rows + 1) * 50, tokens),
+            "text": [f"the text of row {row}" for row in range(rows)],
+        }
+        yield pa.record_batch(columns)
+
+
+def read_plainly(slab: Path, threads: int) -> None:
+    """Read every byte of every array into a buffer that each thread uses again and again."""
+    piece = PIECE_BLOCKS * BLOCK
+    files = sorted(slab.rglob("*.npy"))
+    pieces = [(file, at) for file in files for at in range(0, file.stat().st_size, piece)]
+    todo = iter(pieces)
+    lock = threading.Lock()
+
+    def work() -> None:
+        buffer = memoryview(bytearray(CHUNK))
+        while True:
+            with lock:
+                item = next(todo, None)
+            if item is None:
+                return
+            read_piece(*item, piece, buffer)
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def read_piece(file: Path, start: int, size: int, buffer: memoryview) -> None:
+    """Read `size` bytes of a file from `start` on, or to its end."""
+    fd = os.open(file, os.O_RDONLY)
+    try:
+        stop = start + size
+        while start < stop:
+            done = os.preadv(fd, [buffer], start)
+            if not done:
+                return
+            start += done
+    finally:
+        os.close(fd)
+
+
+def measure(slab: Path, rounds: int) -> tuple[int, dict[str, list[float]]]:
+    """Bytes of a slab, and seconds to verify it and to read it plainly, in turns."""
+    size = verify(slab).bytes
+    calls = {
+        "verify": lambda: verify(slab),
+        "read": lambda: read_plainly(slab, THREADS),
+        "read by one": lambda: read_plainly(slab, 1),
+    }
+    return size, interleave(calls, rounds)
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """Measure everything and print it; the result is ready for JSON."""
+    size, rounds = (256 * MIB, 7) if quick else (1024 * MIB, 21)
+    results: dict[str, Any] = {}
+    print(f"{'slab':<12} {'size':>8} {'verify':>10}   as fast as plain reads, by {THREADS} threads")
+    with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:
+        for label, make in (("photographs", photographs), ("table", table)):
+            slab = Path(name) / f"{label}.slab"
+            pack(make(size), slab)
+            total, seconds = measure(slab, rounds)
+            shutil.rmtree(slab)
+            speed = results[f"verify, GB/s, {label}"] = total / median(seconds["verify"]) / 1e9
+            same, one = (ratio(seconds["verify"], seconds[key]) for key in ("read", "read by one"))
+            results[f"verify / plain reads, {THREADS} threads each, {label}"] = same
+            results[f"verify, {THREADS} threads / plain reads, one thread, {label}"] = one
+            print(f"{label:<12} {total / 1e9:5.2f} GB {speed:5.1f} GB/s   {same}; by one: {one}")
+    return results
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    options = parser.parse_args()
+    results = run(options.quick)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
