@@ -18,12 +18,12 @@ from fieldslab.packer.sources.hdf5_windows import (
     batch_rows,
     memory_of,
     physical_memory,
-    windows,
+    window_starts,
 )
 from fieldslab.packer.words import size
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable
 
-_MOST_UNITS = 1_000_000
+_MOST_WINDOWS = 1_000_000
 _MOST_WARNINGS = 10
 
 
@@ -118,12 +118,15 @@ class HDF5Source:
         SourceChanged
             It is not the file that was looked at first.
         """
-        number, start, stop = unit.key
+        number, start, stop, last = unit.key
         part, opened = self._parts[number], self._take_open_files(number)
         try:
             yield from self._batches(part, opened, columns, start, stop, batch_bytes)
         finally:
-            self._spare = opened
+            if last:
+                opened.close()
+            else:
+                self._spare = opened
         for file in (part.scan.file, *part.scan.others):
             file.check_unchanged()
 
@@ -175,17 +178,19 @@ class HDF5Source:
     def _cut(self, keys: list[Key]) -> list[Unit]:
         units: list[Unit] = []
         for number, part in enumerate(self._parts if keys else []):
-            row_bytes = self._row_bytes(part, keys)
+            rows, row_bytes = part.rows(keys, self._rows_attr), self._row_bytes(part, keys)
             datasets = [wanted.dataset for wanted in part.wanted(keys)]
-            for start, stop in windows(datasets, part.rows(keys, self._rows_attr), row_bytes):
+            starts = window_starts(datasets, rows, row_bytes)
+            if len(starts) > _MOST_WINDOWS:
+                raise SourceInconsistent(
+                    f"{size(rows * row_bytes)} are more than a file can hold", file=part.path,
+                    hint="--rows-attr leaves out rows that were never written.",
+                )  # fmt: skip
+            for start in starts:
+                stop = min(start + starts.step, rows)
                 name = f"{part.path} rows {start}..{stop - 1}"
                 taken = int((stop - start) * row_bytes)
-                units.append(Unit(name, stop - start, taken, (number, start, stop)))
-                if len(units) > _MOST_UNITS:
-                    raise SourceInconsistent(
-                        f"more than {_MOST_UNITS:,} windows of 64 MB", file=part.path,
-                        hint="--rows-attr leaves out rows that were never written.",
-                    )  # fmt: skip
+                units.append(Unit(name, stop - start, taken, (number, start, stop, stop == rows)))
         return units
 
     def _row_bytes(self, part: Part, keys: Sequence[Key]) -> float:

@@ -69,6 +69,8 @@ def looks_like_hdf5(path: str) -> bool:
     """Whether a file has one of the usual names, or begins as HDF5 does."""
     if path.lower().endswith(SUFFIXES):
         return True
+    if not os.path.isfile(path):  # a pipe would wait for ever
+        return False
     try:
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC or h5py.is_hdf5(path)

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 import h5py
-from h5py import h5d, h5g, h5l, h5o
+from h5py import h5d, h5g, h5i, h5l, h5o
 
 from fieldslab.packer.sources.hdf5_attributes import attributes_of
 from fieldslab.packer.sources.hdf5_files import SourceFile, open_file, reading
@@ -193,9 +193,13 @@ class _Walk:
                 "holds pickled Python objects, which are never read: unpickling runs code"
             ), dataset.shape)  # fmt: skip
             return
+        attributes = attributes_of(dataset)
+        if columns[0].member and attributes:  # one copy, and not one for each member
+            self.scan.attributes[f"{name}/"] = attributes
+            attributes = {}
         self.scan.datasets.append(Dataset(
-            name, path, dataset.name.encode(errors="surrogateescape"), dataset.shape,
-            dataset.chunks, kind.get_size(), columns, attributes_of(dataset), outside,
+            name, path, h5i.get_name(dataset.id), dataset.shape,
+            dataset.chunks, kind.get_size(), columns, attributes, outside,
         ))  # fmt: skip
 
     def _refuse(

@@ -1,7 +1,7 @@
 """In which pieces a file is read: windows of rows along the chunks, and the memory they take."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -62,13 +62,11 @@ def physical_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def windows(datasets: Sequence[Dataset], rows: int, row_bytes: float) -> Iterator[tuple[int, int]]:
-    """Cut rows into windows of about 64 MB that end where chunks do."""
+def window_starts(datasets: Sequence[Dataset], rows: int, row_bytes: float) -> range:
+    """Where windows begin: about every 64 MB, and where a chunk does."""
     step = max(int(WINDOW_BYTES / max(row_bytes, 1)), 1)
     chunk = leading_chunk(datasets)
-    step = max(step // chunk, 1) * chunk
-    for start in range(0, rows, step):
-        yield start, min(start + step, rows)
+    return range(0, rows, max(step // chunk, 1) * chunk)
 
 
 def batch_rows(datasets: Sequence[Dataset], row_bytes: float, batch_bytes: int) -> int:
