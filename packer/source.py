@@ -16,8 +16,8 @@ from fieldslab.schemas.errors import SourceUnreadable, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
 
 BUILT_IN = {
-    "parquet": "fieldslab.packer.sources.parquet:ParquetSource",
     "litdata": "fieldslab.packer.sources.litdata:LitData",
+    "parquet": "fieldslab.packer.sources.parquet:ParquetSource",
     "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
     "hdf5": "fieldslab.packer.sources.hdf5:HDF5Source",
 }

@@ -12,7 +12,14 @@ from fieldslab.packer.source import Hint, Source, Unit, sample_units
 from fieldslab.packer.sources.litdata_arrays import Arrays, look, tokens_decoder
 from fieldslab.packer.sources.litdata_arrow import common_schema, widened
 from fieldslab.packer.sources.litdata_chunks import ChunkFile
-from fieldslab.packer.sources.litdata_index import INDEX, PARQUET, TOKENS, Chunk, Leaf
+from fieldslab.packer.sources.litdata_index import (
+    INDEX,
+    PARQUET,
+    TOKENS,
+    Chunk,
+    Leaf,
+    is_index,
+)
 from fieldslab.packer.sources.litdata_items import BadRow, Decoder, Piece, leaf_pieces
 from fieldslab.packer.sources.litdata_leaves import (
     decoder,
@@ -23,6 +30,7 @@ from fieldslab.packer.sources.litdata_leaves import (
 from fieldslab.packer.sources.litdata_library import SCHEMES, Key, NotInstalled
 from fieldslab.packer.sources.litdata_stream import Stream, check_tokens
 from fieldslab.packer.sources.parquet import ParquetSource
+from fieldslab.packer.sources.parquet_files import SUFFIXES
 from fieldslab.schemas.errors import (
     SourceError,
     SourceInconsistent,
@@ -44,8 +52,10 @@ class LitData:
         """Whether the one path is a directory with an index, that index, or a remote stream."""
         if len(paths) != 1:
             return False
-        path = paths[0]
-        return path.startswith(SCHEMES) or Path(path).name == INDEX or Path(path, INDEX).is_file()
+        path = Path(paths[0])
+        if paths[0].startswith(SCHEMES) and path.suffix not in SUFFIXES:
+            return True
+        return is_index(path if path.name == INDEX else path / INDEX)
 
     def __new__(  # type: ignore[misc]
         cls, paths: list[str], *, block: int | None = None, key: str | None = None,
@@ -191,6 +201,8 @@ class LitDataSource:
             hint = Hint(attributes=attributes, why=leaf.format)
             try:
                 made = self._decoder(leaf, samples[number])
+            except NotInstalled:
+                raise
             except SourceError as error:
                 self._decoders.append(None)
                 hint = replace(hint, refusal=(_told(error), "--exclude '{}' leaves it out."))

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn
 
 from fieldslab.packer.source import unique_names
@@ -57,6 +57,17 @@ class Index:
     level: str
     encryption: dict[str, Any] | None
     types: dict[str, Any]
+
+
+def is_index(path: Path) -> bool:
+    """Whether a file is an index of chunks or shards, or too damaged to tell."""
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError:
+        return False
+    except (ValueError, RecursionError):
+        return True
+    return isinstance(content, dict) and ("chunks" in content or "shards" in content)
 
 
 def parse_index(data: bytes, path: str) -> Index:

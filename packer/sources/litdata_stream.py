@@ -48,11 +48,6 @@ class Stream:
         self._check_lengths()
 
     @property
-    def rows(self) -> int:
-        """Items in all chunks."""
-        return self._first_rows[-1]
-
-    @property
     def _plain(self) -> bool:
         return self.index.encryption is None and self.index.level == "chunk"
 

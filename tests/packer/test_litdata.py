@@ -297,6 +297,19 @@ def test_an_index_of_parquet_goes_to_parquet(tmp_path: Path) -> None:
     assert source.schema.field("a").type == pa.int16()
 
 
+def test_parquet_beside_an_index_goes_where_it_belongs(tmp_path: Path) -> None:
+    """A stream with a Parquet file of keys is a stream; an index of something else is none."""
+    stream = write_stream(tmp_path / "stream", photo)
+    (stream / "keys").mkdir()
+    pq.write_table(pa.table({"key": [1]}), stream / "keys" / "shard-00000.parquet")
+    assert find_source(stream).name == "litdata"
+    pq.write_table(pa.table({"key": [1]}), tmp_path / "a.parquet")
+    (tmp_path / "index.json").write_text('{"pages": []}')
+    assert find_source(tmp_path / "a.parquet").name == "parquet"
+    shutil.rmtree(stream)
+    assert find_source(tmp_path).name == "parquet"
+
+
 # Packing
 
 
@@ -361,19 +374,21 @@ def test_importing_the_packer_loads_neither_litdata_nor_torch() -> None:
 
 def test_without_litdata_the_error_says_what_to_install(tmp_path: Path) -> None:
     """A stream that needs the library names the command that installs it."""
-    stream = write_stream(tmp_path / "stream", mixed)
+    arrays = write_stream(tmp_path / "arrays", mixed)
+    tokens = write_tokens(tmp_path / "tokens", lambda row: torch.arange(9), 9, 30)
     code = (
         "import sys\n"
         "sys.modules['litdata'] = None\n"
         "from fieldslab.packer.source import find_source\n"
         "from fieldslab.schemas.errors import SourceUnsupported\n"
-        "try:\n"
-        "    find_source(sys.argv[1])\n"
-        "except SourceUnsupported as error:\n"
-        "    print(error)\n"
+        "for path in sys.argv[1:]:\n"
+        "    try:\n"
+        "        find_source(path)\n"
+        "    except SourceUnsupported as error:\n"
+        "        print(error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code, stream], check=True, capture_output=True, text=True,
-        env={"PYTHONPATH": str(ROOT / ".ns")},
+        [sys.executable, "-P", "-c", code, arrays, tokens], check=True, capture_output=True,
+        text=True, env={"PYTHONPATH": str(ROOT / ".ns")},
     )  # fmt: skip
-    assert "pip install 'fieldslab[litdata]'" in done.stdout
+    assert done.stdout.count("pip install 'fieldslab[litdata]'") == 2

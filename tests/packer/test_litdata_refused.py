@@ -206,7 +206,7 @@ def test_an_index_that_contradicts_itself_is_a_named_error(tmp_path: Path, lie: 
     stream = write_stream(tmp_path / "stream", lambda row: torch.ones(1, 2), rows=8)
     change_index(stream, lie)
     with pytest.raises(SourceUnreadable, match=r"stream/\S+: damaged"):
-        read_all(find_source(stream))
+        read_all(find_source(stream, "litdata"))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"a": 1}', "[" * 10**5, "\udcff{}"])
@@ -214,7 +214,7 @@ def test_an_index_that_is_no_json_is_a_named_error(tmp_path: Path, text: str) ->
     """An index that cannot be parsed is told as one."""
     (tmp_path / "index.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(SourceUnreadable, match="damaged LitData index"):
-        find_source(tmp_path)
+        find_source(tmp_path, "litdata")
 
 
 @pytest.mark.parametrize("loader", ["TemporalArrayLoader", "MyLoader"])
