@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?= -n 2
+MINUTES ?= 10
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,12 +16,13 @@ CORE := $(VENV)/.core-installed
 FULL := $(VENV)/.full-installed
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench dist dist-test clean
+.PHONY: help setup demo test campaign lint bench dist dist-test clean
 
 help:
 	@echo "make demo       pack, verify and gather a small set of photographs (core packages only)"
 	@echo "make test       ruff, mypy and the whole test suite, with every extra"
 	@echo "make lint       ruff and mypy alone"
+	@echo "make campaign   damage slabs for MINUTES=10, and look how they are read"
 	@echo "make bench      measure this checkout on this machine"
 	@echo "make dist-test  build sdist and wheel, install the wheel elsewhere, try it there"
 	@echo "make setup      only prepare $(VENV) with every extra and the test tools"
@@ -36,6 +38,9 @@ demo: $(CORE)
 
 test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+campaign: $(FULL)
+	PYTHONPATH=.ns $(BIN)/python -m tests.campaign --minutes $(MINUTES)
 
 lint: $(FULL)
 	$(BIN)/ruff check

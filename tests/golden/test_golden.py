@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
+from tests.contents import Row, as_row, gathered
 from tests.golden.make import FOLDER, SLABS, plain
 
 from fieldslab.packer import verify
-from fieldslab.reader import Slab, open_slab
+from fieldslab.reader import open_slab
 from fieldslab.schemas import layout
 from fieldslab.schemas.fields import DtypeName, Field, Kind, Logical
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.images import image_size
 from fieldslab.schemas.manifest import Manifest
 
-Row = bytes | str | None
 NAMES = sorted(SLABS)
 
 
@@ -102,13 +102,6 @@ def test_numpy_alone_reads_them(name: str) -> None:
         assert list(reader.rows(field)) == expected[field["name"]], field["name"]
 
 
-def as_row(value: Any) -> Row:
-    """A value out of a slab as `expected_rows` tells it."""
-    if value is None or isinstance(value, str | bytes):
-        return value
-    return bytes(value.tobytes())
-
-
 @pytest.mark.parametrize("verify_blocks", [True, False])
 @pytest.mark.parametrize("name", NAMES)
 def test_slab_gives_every_row(name: str, verify_blocks: bool) -> None:
@@ -120,19 +113,6 @@ def test_slab_gives_every_row(name: str, verify_blocks: bool) -> None:
         assert {key: as_row(value) for key, value in row.items()} == {
             key: rows[index] for key, rows in expected.items()
         }
-
-
-def gathered(slab: Slab, rows: list[int], name: str) -> list[Row]:
-    """Rows of a field, gathered in one batch, as `expected_rows` tells them."""
-    batch, field = slab.gather(rows, [name]), slab.fields[name]
-    values: Any = batch[name]
-    if field.kind == "categorical":
-        names = slab.categories(name)
-        found: list[Row] = [names[code] if code >= 0 else None for code in values.tolist()]
-    else:
-        found = [as_row(values[index]) for index in range(len(rows))]
-    valid = batch.valid.get(name, np.ones(len(rows), bool))
-    return [row if present else None for row, present in zip(found, valid, strict=True)]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,64 @@
+"""A long campaign of mutations, with other ones in every run: `make campaign`.
+
+What is found is printed with its seed and the mutation; the exit status then is 1.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.mutations import FAMILIES, Worker, make_subject
+
+
+def say(text: str) -> None:
+    """Write a line at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Run for some minutes; the exit status tells whether anything was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--family", choices=FAMILIES)
+    given = parser.parse_args()
+    families = [given.family] if given.family else list(FAMILIES)
+    until = time.monotonic() + 60 * given.minutes
+    say(f"seed {given.seed}, {given.minutes:g} minutes, {given.jobs} processes")
+
+    with tempfile.TemporaryDirectory() as name:
+        whole = make_subject(Path(name)).slab
+
+        def run(number: int) -> tuple[Counter[str], int]:
+            worker = Worker(Path(name) / f"worker-{number}")
+            tried, found, seed = Counter[str](), 0, given.seed + number * 10**9
+            while time.monotonic() < until:
+                family = families[seed % len(families)]
+                mutation = FAMILIES[family](random.Random(seed), whole)
+                problem = worker.examine(mutation)
+                tried[family] += 1
+                if problem:
+                    found += 1
+                    say(f"\nseed {seed}: {json.dumps(mutation)}\n{problem}")
+                seed += 1
+            worker.close()
+            return tried, found
+
+        with ThreadPoolExecutor(given.jobs) as pool:
+            results = list(pool.map(run, range(given.jobs)))
+    tried = sum((one for one, _ in results), Counter[str]())
+    found = sum(count for _, count in results)
+    say(f"{tried.total()} mutations ({dict(tried)}), {found} problems")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
