@@ -186,6 +186,12 @@ def _encryption(index: Index, key: Key | None) -> Any:
             hint="--key FILE names the file that litdata's Encryption.save wrote, "
             "--key-password-file FILE the file with its password.",
         )  # fmt: skip
+    return _unlocked(key)
+
+
+@cache
+def _unlocked(key: Key) -> Any:
+    """litdata's object for a key; making one takes it a good part of a second."""
     password = ""
     with _installed():
         from litdata.utilities import encryption
