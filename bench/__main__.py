@@ -36,8 +36,8 @@ def machine() -> str:
 def table(results: dict[str, Any]) -> str:
     """The measured ratios as Markdown."""
     lines = [
-        f"Measured on {date.today()} ({machine()}), page cache warm. Ratios are medians over rounds",
-        "in which all calls take turns, with quartiles.",
+        f"Measured on {date.today()} ({machine()}), page cache warm. Ratios are medians over",
+        "rounds in which all calls take turns, with quartiles.",
         "",
         "| what | measured |",
         "|---|---|",

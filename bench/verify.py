@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from fieldslab.bench.timing import interleave, ratio
 from fieldslab.packer import pack, verify
-from fieldslab.packer.blocks import CHUNK
-from fieldslab.packer.foldercheck import PIECE_BLOCKS
-from fieldslab.packer.verify import THREADS
+from fieldslab.packer.check.blocks import CHUNK
+from fieldslab.packer.check.foldercheck import PIECE_BLOCKS
+from fieldslab.packer.check.verify import THREADS
 from fieldslab.schemas.digest import BLOCK
 
 MIB = 2**20

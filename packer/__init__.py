@@ -4,40 +4,26 @@
 pyarrow, nor `fieldslab verify`.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fieldslab.packer.findings import Problem, Report
-    from fieldslab.packer.pack import Packed, pack
-    from fieldslab.packer.verify import verify
+    from fieldslab.packer.check.findings import Problem, Report
+    from fieldslab.packer.check.verify import verify
+    from fieldslab.packer.write.pack import Packed, pack
 
 __all__ = ["Packed", "Problem", "Report", "pack", "verify"]
 
 _HOMES = {
-    "Packed": "fieldslab.packer.pack",
-    "Problem": "fieldslab.packer.findings",
-    "Report": "fieldslab.packer.findings",
-    "pack": "fieldslab.packer.pack",
-    "verify": "fieldslab.packer.verify",
+    "Packed": "fieldslab.packer.write.pack",
+    "Problem": "fieldslab.packer.check.findings",
+    "Report": "fieldslab.packer.check.findings",
+    "pack": "fieldslab.packer.write.pack",
+    "verify": "fieldslab.packer.check.verify",
 }
 
 
-class _Package(ModuleType):
-    """This package: `pack` and `verify` name the functions, never the modules they live in."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in _HOMES:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        found = getattr(import_module(_HOMES[name]), name)
-        super().__setattr__(name, found)
-        return found
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from fieldslab.packer.columns import nulls_error, reach
-from fieldslab.packer.dense import decoded, is_bytes
-from fieldslab.packer.fieldplan import FieldPlan
-from fieldslab.packer.fillers import parse_filler
-from fieldslab.packer.infer import Inferred, Sample, element_type, infer
-from fieldslab.packer.leaves import Leaf, choose, find_leaves, unknown_field
+from fieldslab.packer.convert.columns import nulls_error, reach
+from fieldslab.packer.convert.dense import decoded, is_bytes
+from fieldslab.packer.convert.fieldplan import FieldPlan
+from fieldslab.packer.convert.fillers import parse_filler
+from fieldslab.packer.convert.infer import Inferred, Sample, element_type, infer
+from fieldslab.packer.convert.leaves import Leaf, choose, find_leaves, unknown_field
+from fieldslab.packer.convert.padding import Padding, make_padding
+from fieldslab.packer.convert.shapes import list_sizes
+from fieldslab.packer.convert.tensors import infer_tensor
+from fieldslab.packer.convert.tokens import identified, infer_tokens
 from fieldslab.packer.options import Options
-from fieldslab.packer.padding import Padding, make_padding
-from fieldslab.packer.shapes import list_sizes
 from fieldslab.packer.source import Source, Span, cut_rows, matching
-from fieldslab.packer.tensors import infer_tensor
-from fieldslab.packer.tokens import identified, infer_tokens
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Compression, Field, stem
 from fieldslab.schemas.manifest import VERSION

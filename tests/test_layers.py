@@ -25,7 +25,7 @@ HEAVY: dict[str, set[str]] = {
     "pytorch_lightning": set(),
     "grain": set(),
     "jax": set(),
-    "tokenizers": {"packer/tokens.py"},
+    "tokenizers": {"packer/convert/tokens.py"},
     "datasets": set(),
     "pandas": set(),
     "matplotlib": set(),

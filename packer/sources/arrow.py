@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.dense import decoded_bytes
+from fieldslab.packer.convert.dense import decoded_bytes
 from fieldslab.packer.source import SAMPLE_BYTES, SAMPLE_ROWS, Unit, unique_names
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
 

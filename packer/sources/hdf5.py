@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fieldslab.packer.commands.words import size
 from fieldslab.packer.options import parse_size
 from fieldslab.packer.source import SAMPLE_ROWS, Unit
 from fieldslab.packer.sources.hdf5_files import discover, looks_like_hdf5, reading
@@ -20,7 +21,6 @@ from fieldslab.packer.sources.hdf5_windows import (
     physical_memory,
     window_starts,
 )
-from fieldslab.packer.words import size
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable
 
 _MOST_WINDOWS = 1_000_000

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
+from fieldslab.packer.commands.words import size
 from fieldslab.packer.sources.hdf5_scan import Dataset
 from fieldslab.packer.sources.hdf5_storage import band_bytes, chunk_bytes
-from fieldslab.packer.words import size
 from fieldslab.schemas.errors import SourceUnsupported
 
 WINDOW_BYTES = 64 * 1024 * 1024

@@ -6,8 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.dense import decoded_bytes, is_list
+from fieldslab.packer.convert.dense import is_list
 from fieldslab.packer.source import Unit, sample_units, unique_names
+from fieldslab.packer.sources.parquet_batches import batches
 from fieldslab.packer.sources.parquet_files import (
     MAGIC,
     SUFFIXES,
@@ -15,14 +16,8 @@ from fieldslab.packer.sources.parquet_files import (
     discover,
     leaf_count,
     open_parts,
-    reading,
 )
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable
-
-MOST_ROWS = 65_536
-"""Rows of a batch at most."""
-GROWTH = 8
-"""Where rows differ in size, a batch has at most so many times the rows of the one before it."""
 
 _NOT_OURS = {b"ARROW:schema", b"pandas", b"huggingface"}
 
@@ -68,7 +63,7 @@ class ParquetSource:
         fields = [self.schema.field(column) for column in columns]
         inside = sorted(part.columns[field.name] for field in fields if field.name in part.columns)
         places = {position: at for at, position in enumerate(inside)}
-        for batch in _batches(part, group, inside, batch_bytes, unit.name):
+        for batch in batches(part, group, inside, batch_bytes, unit.name):
             arrays = []
             for field in fields:
                 position = part.columns.get(field.name)
@@ -159,41 +154,6 @@ def _units(parts: list[ParquetPart]) -> Iterator[Unit]:
             if info.num_rows:
                 name = f"{part.path} row group {group}"
                 yield Unit(name, info.num_rows, info.total_byte_size, (number, group))
-
-
-def _batches(
-    part: ParquetPart, group: int, positions: list[int], batch_bytes: int, name: str
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a row group: the columns at these positions, in batches near `batch_bytes`.
-
-    A footer does not tell how large byte strings and lists are once decoded: a dictionary or a
-    run hides any size. So batches of such columns start with one row and grow with what is seen.
-    """
-    leaves = [leaf for position in positions for leaf in part.leaves[position]]
-    total = part.metadata.row_group(group).num_rows
-    if not leaves:
-        yield from _empty_batches(total)
-        return
-    size = sum(part.leaf_bytes(group, leaf) for leaf in leaves)
-    most = min(MOST_ROWS, max(1, batch_bytes * total // max(size, 1)))
-    rows = most if all(part.fixed_width(leaf) for leaf in leaves) else 1
-    with part.or_changed(), reading(name), part.open(len(leaves)) as parquet:
-        # The public `iter_batches` knows neither positions nor a size that changes on the way.
-        reader = parquet.reader
-        for batch in reader.iter_batches(rows, row_groups=[group], column_indices=leaves):
-            part.check_unchanged()
-            yield batch
-            size = sum(decoded_bytes(array) for array in batch.columns)
-            seen = max(1, size // max(batch.num_rows, 1))
-            rows = max(1, min(most, GROWTH * rows, batch_bytes // seen))
-            reader.set_batch_size(rows)
-
-
-def _empty_batches(total: int) -> Iterator[pa.RecordBatch]:
-    """Rows without columns, as where only partition columns are packed."""
-    for start in range(0, total, MOST_ROWS):
-        rows = pa.nulls(min(MOST_ROWS, total - start))
-        yield pa.RecordBatch.from_arrays([rows], names=["rows"])
 
 
 def _storage(kind: pa.DataType) -> pa.DataType:

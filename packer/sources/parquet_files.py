@@ -64,10 +64,14 @@ class ParquetPart:
         types = {name: self.schema.field(at).type for name, at in self.columns.items()}
         return types | {key: value.type for key, value in self.partition.items()}
 
-    def open(self, leaves: int) -> pq.ParquetFile:
-        """Open the file to read so many of its leaf columns, each of which has a buffer."""
+    def open(self, leaves: int, read_dictionary: Sequence[str] = ()) -> pq.ParquetFile:
+        """Open the file to read so many of its leaf columns, each of which has a buffer.
+
+        Those at the paths `read_dictionary` come as dictionaries.
+        """
         return pq.ParquetFile(
             self.path, metadata=self.metadata, pre_buffer=False,
+            read_dictionary=list(read_dictionary),
             buffer_size=min(_MOST_BUFFER, max(_LEAST_BUFFER, _ALL_BUFFERS // max(leaves, 1))),
             page_checksum_verification=True, arrow_extensions_enabled=True,
         )  # fmt: skip

@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fieldslab.packer import commit
-from fieldslab.packer.pack import pack
+from fieldslab.packer.write import commit
+from fieldslab.packer.write.pack import pack
 from fieldslab.schemas.errors import FieldslabError, OutputExists
 from fieldslab.schemas.folder import load_manifest
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fieldslab.packer import ahead
-from fieldslab.packer.ahead import read_ahead
+from fieldslab.packer.write import ahead
+from fieldslab.packer.write.ahead import read_ahead
 from fieldslab.schemas.errors import SourceUnreadable
 
 

@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fieldslab.packer import Packed, commit, pack
-from fieldslab.packer.commit import Staging, is_whole
-from fieldslab.packer.directories import lock_directory, remove
-from fieldslab.packer.journal import Journal
-from fieldslab.packer.writers import ShardRecord
+from fieldslab.packer import Packed, pack
+from fieldslab.packer.write import commit
+from fieldslab.packer.write.commit import Staging, is_whole
+from fieldslab.packer.write.directories import lock_directory, remove
+from fieldslab.packer.write.journal import Journal
+from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.errors import (
     Busy,
     IncompleteSlab,

@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fieldslab.packer import Packed, finish, pack
+from fieldslab.packer import Packed, pack
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
+from fieldslab.packer.write import finish
 from fieldslab.schemas import layout, manifest
 from fieldslab.schemas.errors import SourceUnsupported, UsageError
 from fieldslab.schemas.folder import load_digests, load_manifest

@@ -21,9 +21,9 @@ from tests.slabs import (
 )
 
 from fieldslab.packer import Problem, Report, verify
-from fieldslab.packer.blocks import Piece, check_opened
-from fieldslab.packer.folders import shard_folder
-from fieldslab.packer.sampling import select
+from fieldslab.packer.check.blocks import Piece, check_opened
+from fieldslab.packer.check.folders import shard_folder
+from fieldslab.packer.check.sampling import select
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import IncompleteSlab, NotASlab, UnknownField, UsageError

@@ -1,0 +1,1 @@
+"""Whether a slab is what pack wrote, and what its source says."""

@@ -1,0 +1,213 @@
+"""Compare a slab with its source: pack the source again, in memory, and compare every value."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from fieldslab.packer.check.differences import Difference, find_differences
+from fieldslab.packer.check.findings import Findings, Problem, Progress, problem_of
+from fieldslab.packer.check.stored import StoredSlab
+from fieldslab.packer.convert.categories import CategoryIndex
+from fieldslab.packer.convert.columns import convert
+from fieldslab.packer.convert.fieldplan import FieldPlan
+from fieldslab.packer.options import CASTS, DTYPES, Options
+from fieldslab.packer.plan import Plan, make_plan
+from fieldslab.packer.source import find_source
+from fieldslab.packer.write.ahead import read_ahead
+from fieldslab.packer.write.shards import batches
+from fieldslab.schemas.errors import (
+    DamagedArray,
+    DamagedManifest,
+    NullsFound,
+    SourceInconsistent,
+    SourceUnsupported,
+    UsageError,
+)
+from fieldslab.schemas.fields import Field
+from fieldslab.schemas.manifest import Manifest
+
+_DIFFERENT = (NullsFound, SourceInconsistent, SourceUnsupported, UsageError)
+"""What planning and conversion raise where the source is not what was packed."""
+
+
+def compare(
+    path: Path, source: Any, from_: str | None, chosen: set[str], findings: Findings,
+    progress: Progress | None = None,
+) -> None:  # fmt: skip
+    """Compare the chosen fields of the slab at `path` with `source`; enter what differs.
+
+    Raises SourceUnreadable and SourceChanged, and UsageError for an unknown `from_`.
+    """
+    slab = StoredSlab(path, checked=False)
+    manifest = slab.manifest
+    options, name = recorded(manifest, path)
+    settings = options.settings if from_ in (None, name) else {}
+    found = find_source(source, from_ or name, settings)
+    try:
+        plan = make_plan(found, options)
+    except _DIFFERENT as error:
+        text = f"the source cannot be packed as this slab was: {error.problem}"
+        findings.add(replace(problem_of(error), problem=text))
+        return
+    plans = list(_same_fields(manifest, plan, chosen, findings))
+    if plan.rows is not None and plan.rows != manifest.rows:
+        _other_rows(findings, plan.rows, manifest.rows)
+    if plans:
+        comparison = _Comparison(slab, replace(plan, fields=tuple(plans)), findings)
+        comparison.run(progress)
+
+
+def recorded(manifest: Manifest, path: Path) -> tuple[Options, str | None]:
+    """The options that a slab was packed with, and the name of its kind of source.
+
+    Raises DamagedManifest where they are none that `pack` could have been given.
+    """
+    given = dict(manifest.made.options)
+    name = given.pop("from", None)
+    try:
+        options = msgspec.convert(given, Options)
+    except msgspec.ValidationError as error:
+        raise DamagedManifest(f"unknown options of pack: {error}", file=path) from error
+    dtypes = {tensor.dtype for tensor in options.tensor.values()}
+    if not (set(options.cast.values()) <= set(CASTS) and dtypes <= set(DTYPES)):
+        raise DamagedManifest("unknown options of pack: no such dtype", file=path)
+    # What was packed from memory has no name that a path could be found by.
+    return options, name if isinstance(name, str) and name != "arrow" else None
+
+
+class _Comparison:
+    """Goes through the source batch by batch and reads the same rows of the slab."""
+
+    def __init__(self, slab: StoredSlab, plan: Plan, findings: Findings) -> None:
+        self._slab = slab
+        self._plan = plan
+        self._findings = findings
+        self._fields = {field.name: field for field in slab.manifest.fields}
+        self._open: dict[str, Difference] = {}
+        self._known = {
+            name: slab.categories(field)
+            for name, field in self._fields.items()
+            if field.kind == "categorical" and name in {one.field.name for one in plan.fields}
+        }
+        # One index maps to the slab's codes, the other finds out what the source has.
+        self._indices = {name: CategoryIndex(texts) for name, texts in self._known.items()}
+        self._seen = {name: CategoryIndex() for name in self._known}
+
+    def run(self, progress: Progress | None) -> None:
+        plan, rows = self._plan, self._slab.manifest.rows
+        positions = {column: at for at, column in enumerate(plan.columns)}
+        row = 0
+        with closing(read_ahead(_all_batches(plan))) as stream:
+            for batch in stream:
+                common = batch.slice(0, max(rows - row, 0))
+                if common.num_rows and not self._batch(common, positions, row):
+                    return
+                row += batch.num_rows
+                if progress is not None:
+                    progress(batch.num_rows, batch.nbytes)
+        for name in list(self._open):
+            self._close(name)
+        if plan.rows is None and row != rows:
+            _other_rows(self._findings, row, rows)
+        self._compare_categories()
+
+    def _batch(self, batch: pa.RecordBatch, positions: dict[int, int], row: int) -> bool:
+        """Compare a batch; False where the source cannot be converted any further."""
+        for one in self._plan.fields:
+            field = self._fields[one.field.name]
+            index, seen = self._indices.get(field.name), self._seen.get(field.name)
+            try:
+                converted = convert(one, batch, positions, row, index)
+                if seen is not None:
+                    convert(one, batch, positions, row, seen)
+            except _DIFFERENT as error:
+                text = f"the source cannot be packed as this slab was: {error.problem}"
+                self._findings.add(replace(problem_of(error), problem=text))
+                return False
+            try:
+                stored = self._slab.read(field, row, row + batch.num_rows)
+            except DamagedArray as error:
+                rows = (row, row + batch.num_rows - 1)
+                self._findings.add(problem_of(error, rows))
+                continue
+            for difference in find_differences(field, converted, stored, row):
+                self._enter(field.name, difference)
+        return True
+
+    def _enter(self, name: str, difference: Difference) -> None:
+        """Join a difference to the one in front of it, or enter that one and begin anew."""
+        before = self._open.get(name)
+        if before is not None and before.last + 1 == difference.first:
+            self._open[name] = before._replace(last=difference.last)
+            return
+        if before is not None:
+            self._close(name)
+        self._open[name] = difference
+
+    def _close(self, name: str) -> None:
+        found = self._open.pop(name)
+        file, offset = self._slab.place(self._fields[name], found.first, found.byte)
+        self._findings.add(Problem(
+            problem=f"differs from the source, first in row {found.first}: {found.what}",
+            file=str(file), field=name, rows=(found.first, found.last), offset=offset,
+            expected=found.expected, found=found.found,
+        ))  # fmt: skip
+
+    def _compare_categories(self) -> None:
+        for name, texts in self._known.items():
+            stored, seen = set(texts), set(self._seen[name].values.to_pylist())
+            if stored != seen:
+                self._findings.add(Problem(
+                    problem="the categories differ from the source's", field=name,
+                    expected=_shown(seen - stored), found=_shown(stored - seen),
+                ))  # fmt: skip
+
+
+def _all_batches(plan: Plan) -> Iterator[pa.RecordBatch]:
+    for task in plan.tasks:
+        yield from batches(plan, task)
+
+
+def _same_fields(
+    manifest: Manifest, plan: Plan, chosen: set[str], findings: Findings
+) -> Iterator[FieldPlan]:
+    """The plans of chosen fields that slab and source agree on; enter the others."""
+    stored = {field.name: field for field in manifest.fields}
+    planned = {one.field.name: one for one in plan.fields}
+    for name in stored:
+        if name not in chosen:
+            continue
+        if name not in planned:
+            findings.add(Problem(problem="the source has no such field", field=name))
+        elif _signature(stored[name]) != _signature(planned[name].field):
+            findings.add(Problem(
+                problem="the field is another in the source", field=name,
+                expected=_signature(planned[name].field), found=_signature(stored[name]),
+            ))  # fmt: skip
+        else:
+            yield planned[name]
+    if chosen == set(stored):
+        for name in planned.keys() - stored.keys():
+            findings.add(Problem(problem="the slab lacks this field of the source", field=name))
+
+
+def _signature(field: Field) -> str:
+    """What must agree before values can: kind, dtype, shape, and what they stand for."""
+    logical = "" if field.logical is None else f" {msgspec.json.encode(field.logical).decode()}"
+    return f"{field.kind} {field.dtype}{list(field.shape)}{logical}"
+
+
+def _other_rows(findings: Findings, source: int, slab: int) -> None:
+    findings.add(Problem(
+        problem="source and slab differ in rows", expected=str(source), found=str(slab),
+    ))  # fmt: skip
+
+
+def _shown(categories: set[str]) -> str:
+    names = sorted(categories)
+    return ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "") or "no others"

@@ -1,0 +1,119 @@
+"""What a check of a slab found: problems, one line each, and the report."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from fieldslab.packer.commands.words import counted, duration, printable, rate, size
+from fieldslab.schemas.errors import FieldslabError
+
+
+class Progress(Protocol):
+    """Told what was done since the last call; the command line draws a bar with it."""
+
+    def __call__(self, rows: int, bytes: int) -> None:
+        """So many more rows, so many more bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing that is wrong.
+
+    `rows` are the first and the last row of the slab that may be affected, None where no row is;
+    `offset` counts bytes from the start of `file`.
+    """
+
+    problem: str
+    file: str | None = None
+    field: str | None = None
+    rows: tuple[int, int] | None = None
+    offset: int | None = None
+    expected: str | None = None
+    found: str | None = None
+
+    def __str__(self) -> str:
+        subject = [self.field] if self.field is not None else []
+        if self.rows is not None:
+            first, last = self.rows
+            subject.append(f"row {first}" if first == last else f"rows {first}..{last}")
+        where = [self.file] if self.file is not None else []
+        if self.offset is not None:
+            where.append(f"offset {self.offset}")
+        parts = [" ".join(part) for part in (subject, where) if part]
+        text = ": ".join([*parts, self.problem])
+        pairs = [("expected", self.expected), ("found", self.found)]
+        details = [f"{key} {value}" for key, value in pairs if value is not None]
+        return printable(f"{text} ({', '.join(details)})" if details else text)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The problem as JSON-ready values; members that are not known are left out."""
+        return {key: value for key, value in vars(self).items() if value is not None}
+
+
+def problem_of(error: FieldslabError, rows: tuple[int, int] | None = None) -> Problem:
+    """A named error as a problem."""
+    known = dict(error.context)
+    row = known.pop("row", None)
+    if rows is None and isinstance(row, int):
+        rows = (row, row)
+    texts = {key: str(known[key]) for key in ("file", "field", "expected", "found") if key in known}
+    return Problem(problem=error.problem, rows=rows, offset=known.get("offset"), **texts)
+
+
+@dataclass
+class Report:
+    """What `verify` found. `problems` holds the first of them, `count` says how many there are."""
+
+    path: Path
+    rows: int = 0
+    fields: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    scope: str = "all"
+    count: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.count == 0
+
+    def __str__(self) -> str:
+        done = f"{size(self.bytes)} checked in {duration(self.seconds)}"
+        if self.bytes and self.seconds:
+            done += f", {rate(self.bytes, self.seconds)}"
+        scope = "" if self.scope == "all" else f" ({self.scope})"
+        text = f"{counted(self.rows, 'row')}, {counted(self.fields, 'field')}, {done}{scope}"
+        if self.ok:
+            return f"OK: {self.path}: {text}"
+        more = f", the first {len(self.problems)} shown" if self.count > len(self.problems) else ""
+        return f"FAILED: {counted(self.count, 'problem')} in {self.path}{more}; {text}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON-ready values."""
+        return {
+            "path": str(self.path), "ok": self.ok, "scope": self.scope, "rows": self.rows,
+            "fields": self.fields, "bytes": self.bytes, "seconds": round(self.seconds, 3),
+            "problem_count": self.count,
+            "problems": [problem.as_dict() for problem in self.problems],
+        }  # fmt: skip
+
+
+class Findings:
+    """Collects problems: keeps the first few, counts all, and tells each one that it keeps."""
+
+    def __init__(
+        self, report: Report, keep: int, tell: Callable[[Problem], None] | None = None
+    ) -> None:
+        self.report = report
+        self._keep = keep
+        self._tell = tell
+
+    def add(self, problem: Problem) -> None:
+        """Enter one problem."""
+        self.report.count += 1
+        if len(self.report.problems) < self._keep:
+            self.report.problems.append(problem)
+            if self._tell is not None:
+                self._tell(problem)

@@ -1,0 +1,176 @@
+"""Checks one folder of a slab: its files, its digest table, and what its blocks came to."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from fieldslab.packer.check.blocks import Checked, Piece, all_rows, block_problem
+from fieldslab.packer.check.findings import Findings, Problem, problem_of
+from fieldslab.packer.check.folders import Folder
+from fieldslab.packer.check.sampling import Run, Selection
+from fieldslab.schemas import layout
+from fieldslab.schemas.arrays import HEADER, open_array
+from fieldslab.schemas.digest import BLOCK, root
+from fieldslab.schemas.errors import DamagedArray
+from fieldslab.schemas.layout import ArrayFile
+
+PIECE_BLOCKS = 128 * 1024 * 1024 // BLOCK
+"""Blocks that one thread checks at a time."""
+
+_HARMLESS = ("Thumbs.db", "desktop.ini")
+
+
+class FolderCheck:
+    """One folder, from the listing to the verdict."""
+
+    def __init__(self, folder: Folder, nulls: dict[str, int], findings: Findings) -> None:
+        """`nulls` are those that the manifest counts in this folder, by field."""
+        self.folder = folder
+        self._nulls = nulls
+        self._findings = findings
+        self._table: np.ndarray | None = None
+        self._table_problem: Problem | None = None
+        self._held: list[Problem] = []
+        self._computed: list[tuple[int, np.ndarray]] = []
+        self._read: Counter[str] = Counter()
+        self._zeros: Counter[str] = Counter()
+        self._wrong: set[str] = set()
+
+    def start(self) -> bool:
+        """List the folder and read its digest table; False where there is no folder to check."""
+        path = self.folder.path
+        rows = all_rows(self.folder)
+        if path.is_symlink() or not path.is_dir():
+            problem = "links are not followed" if path.is_symlink() else "folder is missing"
+            self._findings.add(Problem(problem=problem, file=str(path), rows=rows))
+            return False
+        names = {file.name for file in self.folder.files} | {layout.DIGESTS}
+        try:
+            for name in unexpected(str(path), names):
+                self._findings.add(Problem(problem="file does not belong here", file=name))
+        except OSError as error:
+            problem = f"cannot be listed: {error.strerror}"
+            self._findings.add(Problem(problem=problem, file=str(path), rows=rows))
+        try:
+            self._table = self.folder.read_digests()
+            self.folder.load_digests()
+        except DamagedArray as error:
+            self._table_problem = replace(problem_of(error), field=None)
+        return True
+
+    def pieces(self, files: list[tuple[ArrayFile, Selection, int]]) -> Iterator[Piece]:
+        """The work on some arrays, each with its selection and the number of its first block."""
+        for file, selection, number in files:
+            # Before work is cut out by a size in the manifest, the file must have that size.
+            problem = self._opens(file)
+            if problem is not None:
+                self._findings.add(problem)
+                continue
+            digests = None
+            if self._table is not None:
+                digests = self._table[file.first_block : file.first_block + file.blocks]
+            runs: list[Run] = []
+            filled = 0
+            for run in _split(selection(number, number + file.blocks)):
+                runs.append((run[0] - number, run[1] - number))
+                filled += run[1] - run[0]
+                if filled >= PIECE_BLOCKS:
+                    yield Piece(self.folder, file, tuple(runs), digests)
+                    runs, filled = [], 0
+            if runs:
+                yield Piece(self.folder, file, tuple(runs), digests)
+
+    def take(self, checked: Checked) -> None:
+        """Enter what came of a piece."""
+        file = checked.piece.file
+        if self._table_problem is not None:
+            self._computed += [(file.first_block + at, found) for at, found in checked.digests]
+        self._read[file.name] += checked.bytes
+        self._zeros[file.name] += checked.nulls
+        if checked.problems:
+            self._wrong.add(file.name)
+        if self._table_problem is None:
+            for problem in checked.problems:
+                self._findings.add(problem)
+        else:
+            self._held += checked.problems
+
+    def finish(self) -> None:
+        """Judge what only the whole folder tells: its digest table, and its nulls."""
+        if self._table_problem is not None:
+            self._judge_table(self._table_problem)
+        for file in self.folder.files:
+            whole = self._read[file.name] == file.data_bytes and file.name not in self._wrong
+            if file.role == "valid" and whole:
+                self._judge_nulls(file)
+
+    def _judge_table(self, problem: Problem) -> None:
+        """Tell damage of the digest table from damage of the values, where all were read."""
+        whole = all(self._read[file.name] == file.data_bytes for file in self.folder.files)
+        computed = np.empty(0, np.uint64)
+        if whole:
+            parts = [digests for _, digests in sorted(self._computed, key=lambda part: part[0])]
+            computed = np.concatenate([computed, *parts])
+        intact = whole and root(computed) == self.folder.root
+        if intact and self._table is not None:
+            for block in np.flatnonzero(self._table != computed).tolist():
+                self._findings.add(self._wrong_entry(block, computed))
+            return
+        if intact:
+            text = f"digest table: {problem.problem}; the values are intact"
+            self._findings.add(replace(problem, problem=text))
+            return
+        self._findings.add(replace(problem, rows=all_rows(self.folder)))
+        for held in self._held:
+            self._findings.add(held)
+        if whole and self._table is None and not self._held:
+            text = "values are not what pack wrote; which ones, only the digest table could tell"
+            self._findings.add(Problem(
+                problem=text, file=str(self.folder.path), rows=all_rows(self.folder),
+            ))  # fmt: skip
+
+    def _opens(self, file: ArrayFile) -> Problem | None:
+        """What is wrong with a file's size or header."""
+        path = self.folder.path / file.name
+        try:
+            os.close(open_array(path, file.dtype, file.shape, file.field.name))
+        except DamagedArray as error:
+            return problem_of(error, all_rows(self.folder))
+        return None
+
+    def _wrong_entry(self, block: int, computed: np.ndarray) -> Problem:
+        assert self._table is not None
+        file = next(f for f in self.folder.files if block < f.first_block + f.blocks)
+        first = block - file.first_block
+        covered = block_problem(Piece(self.folder, file, (), None), first, first + 1)
+        return replace(
+            covered, file=str(self.folder.path / layout.DIGESTS), offset=HEADER + 8 * block,
+            problem=f"digest table is damaged; the values in {file.name} are intact",
+            expected=f"{computed[block]:016x}", found=f"{self._table[block]:016x}",
+        )  # fmt: skip
+
+    def _judge_nulls(self, file: ArrayFile) -> None:
+        expected, found = self._nulls[file.field.name], self._zeros[file.name]
+        if found != expected:
+            self._findings.add(Problem(
+                problem="the manifest counts other nulls", file=str(self.folder.path / file.name),
+                field=file.field.name, rows=all_rows(self.folder),
+                expected=str(expected), found=str(found),
+            ))  # fmt: skip
+
+
+def unexpected(folder: str, names: set[str]) -> Iterator[str]:
+    """Paths of what is in a folder beside `names`; hidden files and the like are harmless."""
+    for entry in sorted(os.listdir(folder)):
+        if entry not in names and not entry.startswith(".") and entry not in _HARMLESS:
+            yield os.path.join(folder, entry)
+
+
+def _split(runs: Iterator[Run]) -> Iterator[Run]:
+    """The same runs, cut so that none is longer than a piece."""
+    for start, stop in runs:
+        for first in range(start, stop, PIECE_BLOCKS):
+            yield first, min(first + PIECE_BLOCKS, stop)

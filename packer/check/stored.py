@@ -1,0 +1,190 @@
+"""Rows of a slab as they are stored, for the packer's own use (`head`, `verify --against`)."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fieldslab.packer.check.folders import RESTORE, Folder, shard_folder, table_folder
+from fieldslab.schemas.arrays import HEADER
+from fieldslab.schemas.errors import DamagedArray, RowOutOfRange
+from fieldslab.schemas.fields import Field
+from fieldslab.schemas.folder import load_manifest
+from fieldslab.schemas.frames import FrameReader
+
+
+class StoredRows(NamedTuple):
+    """Some rows of one field.
+
+    `values` is (rows, *shape), or (elements, *shape) with `lengths` int64[rows]; `size` is
+    uint32[rows, 2] for images; `valid` bool[rows], or None where no row is null.
+    """
+
+    values: np.ndarray
+    lengths: np.ndarray | None = None
+    size: np.ndarray | None = None
+    valid: np.ndarray | None = None
+
+
+class StoredSlab:
+    """Reads ranges of rows from a slab; with `checked`, every block that it reads is digested."""
+
+    def __init__(self, path: Path, *, checked: bool = True) -> None:
+        """Load the manifest of the slab at `path`; raises as `load_manifest` does."""
+        self.path = path
+        self.manifest = load_manifest(path)
+        self._checked = checked
+        rows = [shard.rows for shard in self.manifest.shards]
+        self._starts = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
+        self._shard = lru_cache(maxsize=2)(self._open_shard)
+        self._frames: dict[str, FrameReader] = {}
+
+    def read(self, field: Field, start: int, stop: int) -> StoredRows:
+        """Rows `start` to `stop` of a field, from whichever shards hold them.
+
+        Raises
+        ------
+        RowOutOfRange
+            The slab does not have these rows.
+        DamagedArray
+            A block is not what its digest says, or offsets point outside.
+        """
+        if not 0 <= start <= stop <= self.manifest.rows:
+            raise RowOutOfRange(
+                "no such row", file=self.path, row=f"{start}..{stop - 1}",
+                expected=f"0..{self.manifest.rows - 1}",
+            )  # fmt: skip
+        pieces = [
+            self._read_piece(self._shard(shard), field, first, last)
+            for shard, first, last in self._pieces(start, stop)
+        ]
+        return _joined(pieces) if pieces else _no_rows(field)
+
+    def place(self, field: Field, row: int, byte: int) -> tuple[Path, int]:
+        """File and offset of a byte of a row's values; of a compressed row, where it begins."""
+        shard, first, _ = next(self._pieces(row, row + 1))
+        folder = self._shard(shard)
+        values = folder.require(field.name, "values")
+        if field.stored.variable:
+            first = folder.require(field.name, "offsets")[first]
+        within = byte if field.compression is None else 0
+        return values.path, HEADER + first * values.file.item_bytes + within
+
+    def categories(self, field: Field) -> list[str]:
+        """The categories of a categorical field, by code.
+
+        Raises DamagedArray where a stored table is not what pack wrote.
+        """
+        if field.categories is not None:
+            return list(field.categories)
+        folder = self._tables()
+        ends = folder.require(field.name, "categories.offsets").read().tolist()
+        values = folder.require(field.name, "categories.values")
+        data = values.read().tobytes()
+        try:
+            return [data[start:stop].decode() for start, stop in pairwise(ends)]
+        except UnicodeDecodeError as error:
+            raise values.damaged("a category is not UTF-8") from error
+
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """The shards that hold these rows: number, first row and stop row within it."""
+        shard = int(np.searchsorted(self._starts, start, side="right")) - 1
+        while start < stop:
+            base, end = int(self._starts[shard]), int(self._starts[shard + 1])
+            last = min(stop, end)
+            yield shard, start - base, last - base
+            start, shard = last, shard + 1
+
+    def _read_piece(self, folder: Folder, field: Field, start: int, stop: int) -> StoredRows:
+        rows = _read_rows(folder, field.stored, start, stop)
+        if field.compression is None:
+            return rows
+        if field.name not in self._frames:
+            dictionary = None
+            if field.compression.dictionary:
+                dictionary = self._tables().require(field.name, "dictionary").read().tobytes()
+            self._frames[field.name] = FrameReader(field.name, dictionary)
+        lengths = folder.array(field.name, "lengths")
+        counts = None if lengths is None else lengths.read(start, stop)
+        return _decompressed(self._frames[field.name], field, rows, counts)
+
+    def _tables(self) -> Folder:
+        folder = table_folder(self.path, self.manifest)
+        assert folder is not None  # a manifest with a field that needs `tables` has them
+        self._open(folder)
+        return folder
+
+    def _open_shard(self, index: int) -> Folder:
+        folder = shard_folder(self.path, self.manifest, index, int(self._starts[index]))
+        self._open(folder)
+        return folder
+
+    def _open(self, folder: Folder) -> None:
+        if folder.path.is_symlink():
+            raise DamagedArray("links are not followed", file=folder.path, hint=RESTORE)
+        if self._checked:
+            folder.load_digests()
+
+
+def _read_rows(folder: Folder, field: Field, start: int, stop: int) -> StoredRows:
+    valid, size = folder.array(field.name, "valid"), folder.array(field.name, "size")
+    beside = (
+        None if size is None else size.read(start, stop),
+        None if valid is None else valid.read(start, stop),
+    )
+    values = folder.require(field.name, "values")
+    if not field.variable:
+        return StoredRows(values.read(start, stop), None, *beside)
+    offsets = folder.require(field.name, "offsets")
+    ends = offsets.read(start, stop + 1)
+    if ends[-1] > len(values) or (ends[1:] < ends[:-1]).any():
+        raise offsets.damaged("offsets decrease, or end outside the values")
+    lengths = np.diff(ends).astype(np.int64)
+    return StoredRows(values.read(int(ends[0]), int(ends[-1])), lengths, *beside)
+
+
+def _decompressed(
+    frames: FrameReader, field: Field, rows: StoredRows, counts: np.ndarray | None
+) -> StoredRows:
+    """Rows as they were before compression."""
+    assert rows.lengths is not None
+    offsets = np.concatenate([[0], np.cumsum(rows.lengths)])
+    sizes = frames.sizes(offsets, counts, field.item_bytes)
+    data = np.empty(int(sizes.sum()), np.uint8)
+    frames.read(rows.values, offsets, sizes, data)
+    lengths = None if counts is None else counts.astype(np.int64)
+    items = len(rows.lengths) if lengths is None else int(lengths.sum())
+    values = data.view(field.storage).reshape(items, *field.shape)
+    return StoredRows(values, lengths, None, rows.valid)
+
+
+def _joined(pieces: list[StoredRows]) -> StoredRows:
+    if len(pieces) == 1:
+        return pieces[0]
+    valid = None
+    if any(piece.valid is not None for piece in pieces):
+        valid = np.concatenate([
+            np.ones(_count(piece), bool) if piece.valid is None else piece.valid
+            for piece in pieces
+        ])  # fmt: skip
+    lengths = [piece.lengths for piece in pieces if piece.lengths is not None]
+    sizes = [piece.size for piece in pieces if piece.size is not None]
+    return StoredRows(
+        np.concatenate([piece.values for piece in pieces]),
+        np.concatenate(lengths) if lengths else None,
+        np.concatenate(sizes) if sizes else None,
+        valid,
+    )
+
+
+def _count(rows: StoredRows) -> int:
+    return len(rows.values if rows.lengths is None else rows.lengths)
+
+
+def _no_rows(field: Field) -> StoredRows:
+    lengths = np.empty(0, np.int64) if field.variable else None
+    size = np.empty((0, 2), np.uint32) if field.kind == "image" else None
+    return StoredRows(np.empty((0, *field.shape), field.storage), lengths, size)

@@ -1,0 +1,97 @@
+"""`fieldslab info` and `fieldslab head`."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fieldslab.packer.commands.shared import ROWS, TALK, Json
+from fieldslab.packer.commands.terminal import emit, emit_lines, warn, width_of
+from fieldslab.schemas.errors import RowOutOfRange, UsageError
+
+PIPE_WIDTH = 120
+"""Columns that `head` cuts to where there is no terminal."""
+
+INFO_EXAMPLES = """\
+Example:
+  fieldslab info train.slab"""
+
+
+def info(
+    slab: Annotated[Path, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
+    as_json: Json = False,
+) -> None:
+    """Show what is in a slab: rows, fields and their types, and where it came from."""
+    from fieldslab.packer.commands import show
+    from fieldslab.schemas.folder import load_manifest
+
+    manifest = load_manifest(slab)
+    if as_json:
+        emit(show.info_json(slab, manifest))
+        return
+    for warning in manifest.made.warnings:
+        warn(warning)
+    emit_lines(show.info_lines(slab, manifest, width_of(sys.stdout)))
+
+
+HEAD_EXAMPLES = """\
+Examples:
+  fieldslab head train.slab
+  fieldslab head train.slab --rows 7,-1 --json         the eighth row and the last"""
+
+
+def head(
+    slab: Annotated[Path, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
+    count: Annotated[int | None, typer.Option(
+        "-n", metavar="N", min=0, rich_help_panel=ROWS, help="The first N rows (5).",
+    )] = None,
+    rows: Annotated[str | None, typer.Option(
+        "--rows", metavar="I,J", rich_help_panel=ROWS,
+        help="These rows, counted from 0; negative ones from the end.",
+    )] = None,
+    as_json: Annotated[bool, typer.Option(
+        "--json", rich_help_panel=TALK,
+        help="Print one JSON object a row, and errors as JSON, too.",
+    )] = False,
+) -> None:  # fmt: skip
+    """Show some rows of a slab.
+
+    Every byte that is read is checked first. An image is shown as 'image/jpeg 375x500, 61.2 kB',
+    which is height x width; times in ISO 8601, in UTC where they have a zone.
+    """
+    from fieldslab.packer.check.stored import StoredSlab
+    from fieldslab.packer.commands import show
+
+    if count is not None and rows is not None:
+        raise UsageError("-n and --rows exclude each other")
+    stored = StoredSlab(slab)
+    total = stored.manifest.rows
+    chosen = list(range(min(5 if count is None else count, total)))
+    if rows is not None:
+        chosen = parse_rows(rows, total)
+    if as_json:
+        for row in show.head_json(stored, chosen):
+            emit(row, indent=None)
+        return
+    emit_lines(show.head_lines(stored, chosen, width_of(sys.stdout) or PIPE_WIDTH))
+
+
+def parse_rows(text: str, total: int) -> list[int]:
+    """Row numbers from `7,-1`; negative ones count from the end.
+
+    Raises UsageError for what is no number, RowOutOfRange for what is not there.
+    """
+    rows = []
+    for part in text.split(","):
+        if not re.fullmatch(r"\s*-?\d+\s*", part):
+            raise UsageError("--rows: not row numbers", found=text, expected="numbers like 1,7,-1")
+        row = int(part)
+        if not -total <= row < total:
+            raise RowOutOfRange(
+                "--rows: no such row", row=row, expected=f"{-total}..{total - 1}",
+                hint=f"The slab has {total:,} rows.",
+            )  # fmt: skip
+        rows.append(row % total)
+    return rows

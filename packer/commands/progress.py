@@ -1,0 +1,45 @@
+"""The progress bar on a terminal: done of total, rate, time left. Nothing on a pipe."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fieldslab.packer.check.findings import Progress
+from fieldslab.packer.commands.words import rate
+
+
+@contextmanager
+def bar(label: str, total: int | None, unit: str, *, hidden: bool) -> Iterator[Progress]:
+    """Draw a bar on stderr, and give the function that moves it.
+
+    `unit` is what `total` counts, "rows" or "bytes"; without a total the bar only shows that
+    something happens. Nothing is drawn if `hidden`, or where stderr is no terminal.
+    """
+    if hidden or not sys.stderr.isatty():
+        yield _ignore
+        return
+    from rich import progress  # takes a while to load, and only terminals need it
+    from rich.console import Console
+
+    known = total is not None
+    columns = [progress.TextColumn("{task.description}"), progress.BarColumn()]
+    columns += [progress.TaskProgressColumn()] if known else []
+    columns += [progress.TextColumn("{task.fields[rate]}")]
+    columns += [progress.TimeRemainingColumn() if known else progress.TimeElapsedColumn()]
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(label, total=total, rate="")
+        done = {"rows": 0, "bytes": 0}
+
+        def move(rows: int, bytes: int) -> None:
+            done["rows"] += rows
+            done["bytes"] += bytes
+            elapsed = bars.tasks[0].elapsed or 0
+            speed = f"{done['rows']:,} rows  " if done["rows"] else ""
+            speed += rate(done["bytes"], elapsed) if elapsed > 0.2 else ""
+            bars.update(task, completed=done[unit], rate=speed)
+
+        yield move
+
+
+def _ignore(rows: int, bytes: int) -> None:
+    pass

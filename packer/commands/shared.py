@@ -1,0 +1,32 @@
+"""What the commands share: groups of options, `--json`, and verifying behind a bar."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fieldslab.packer.check.findings import Problem, Report
+
+SOURCE, FIELDS = "What to read", "What becomes of the columns"
+OUTPUT, TALK = "Where and how to write", "What to print"
+CHECKS, ROWS = "What to check", "Which rows"
+HDF5, LITDATA = "HDF5", "LitData"
+
+Json = Annotated[
+    bool,
+    typer.Option("--json", rich_help_panel=TALK, help="Print JSON, and errors as JSON, too."),
+]
+
+
+def verified(slab: Path, *, hidden: bool, silent: bool, **options: Any) -> Report:
+    """Verify one slab behind a progress bar; problems are printed as they come."""
+    from fieldslab.packer.check.verify import expected_bytes, verify
+    from fieldslab.packer.commands.progress import bar
+
+    def tell(problem: Problem) -> None:
+        if not silent:
+            print(problem, flush=True)
+
+    total = expected_bytes(slab, **options)
+    with bar("verifying", total, "bytes", hidden=hidden) as progress:
+        return verify(slab, progress=progress, tell=tell, **options)

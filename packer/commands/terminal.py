@@ -1,0 +1,141 @@
+"""Between the commands and the shell: streams, signals, errors, exit codes."""
+
+import json
+import os
+import signal
+import sys
+import textwrap
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TextIO
+
+from fieldslab.packer.commands.words import printable
+from fieldslab.schemas.errors import FieldslabError
+
+INTERRUPTED = 130
+BUG = 70
+"""Exit code of what should never happen; `EX_SOFTWARE` of sysexits.h."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM; the message says what is left behind, and what a rerun does."""
+
+
+def guarded(command: Callable[[], int], *, as_json: bool) -> int:
+    """Run a command and return its exit code; whatever it raises is said in a line or two."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        with _signals():
+            code = command()
+            sys.stdout.flush()
+        return code
+    except FieldslabError as error:
+        report(error, as_json=as_json)
+        return error.exit_code
+    except (KeyboardInterrupt, Interrupted) as error:
+        text = f"interrupted: {error}" if str(error) else "interrupted"
+        _say(text, as_json, {"error": "Interrupted", "problem": text})
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. Python must not flush into the pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        text = f"{where}{error.strerror or error}"
+        _say(f"error: {text}", as_json, {"error": type(error).__name__, "problem": text})
+        return 3
+    except Exception:  # noqa: BLE001  # a bug: its traceback is what a report needs
+        traceback.print_exc()
+        _write("error: this is a bug in fieldslab; please report it", sys.stderr)
+        return BUG
+
+
+def report(error: FieldslabError, *, as_json: bool) -> None:
+    """Say what is wrong: on stderr for people, or as one JSON object on stdout."""
+    text = str(error)
+    if error.hint:
+        text = text.removesuffix(error.hint).rstrip().rstrip(".")
+    _say(f"error: {text}", as_json, error.as_dict(), error.hint)
+
+
+def warn(text: str) -> None:
+    """A warning on stderr."""
+    _say(f"warning: {text}")
+
+
+def emit(value: Any, *, indent: int | None = 2) -> None:
+    """One JSON value on stdout; without `indent`, in one line."""
+    _write(json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False))
+
+
+def emit_lines(lines: Iterator[str]) -> None:
+    """Lines on stdout."""
+    for line in lines:
+        _write(line)
+
+
+def width_of(stream: TextIO) -> int | None:
+    """Columns of a terminal; None for a pipe or a file."""
+    if not stream.isatty():
+        return None
+    if os.environ.get("COLUMNS", "").isdigit():
+        return int(os.environ["COLUMNS"])
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def _say(
+    text: str, as_json: bool = False, value: dict[str, Any] | None = None, hint: str | None = None
+) -> None:
+    """Text on stderr, its hint in a paragraph below; or a JSON object on stdout."""
+    if as_json and value is not None:
+        emit(value)
+        return
+    width = width_of(sys.stderr)
+    for part, indent in ((text, ""), (hint, "  ")):
+        if not part:
+            continue
+        if width is None:
+            _write(indent + printable(part), sys.stderr)
+            continue
+        filled = textwrap.fill(
+            printable(part), max(width, 40), initial_indent=indent, subsequent_indent="  ",
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+        _write(filled, sys.stderr)
+
+
+def _write(text: str, stream: TextIO | None = None) -> None:
+    (stream or sys.stdout).write(text + "\n")
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Let SIGTERM interrupt as Ctrl-C does. The second signal ends the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    known = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in known}
+    caught = [number for number in known if before[number] is not signal.SIG_IGN]
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for one in caught:
+            signal.signal(one, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    for number in caught:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, before[number])

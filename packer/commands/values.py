@@ -1,0 +1,194 @@
+"""Stored values for people and for JSON: images in a few words, times as ISO 8601, names."""
+
+import json
+import math
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fieldslab.packer.check.stored import StoredRows
+from fieldslab.packer.commands.words import cut, printable, size
+from fieldslab.schemas.fields import Field, Logical
+from fieldslab.schemas.images import image_format
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_TIMES = ("timestamp", "date", "time", "duration")
+_NOT_A_TIME = np.iinfo(np.int64).min
+
+
+def row_of(rows: StoredRows, index: int) -> StoredRows:
+    """One row out of several: `values` is (*shape) or (elements, *shape), the rest has one item."""
+    valid = None if rows.valid is None else rows.valid[index : index + 1]
+    if rows.lengths is None:
+        return StoredRows(rows.values[index], None, None, valid)
+    start = int(rows.lengths[:index].sum())
+    length = int(rows.lengths[index])
+    sizes = None if rows.size is None else rows.size[index : index + 1]
+    values = rows.values[start : start + length]
+    return StoredRows(values, rows.lengths[index : index + 1], sizes, valid)
+
+
+def json_value(field: Field, row: StoredRows, categories: Sequence[str] = ()) -> Any:
+    """One value as JSON: complete, but of images and bytes only what they are.
+
+    An image is `{"codec", "height", "width", "bytes"}`, other bytes are `{"bytes"}`; NaN and
+    infinities, which JSON does not have, are texts.
+    """
+    if row.valid is not None and not row.valid[0]:
+        return None
+    if field.kind == "image":
+        assert row.size is not None
+        height, width = row.size[0].tolist()
+        codec = image_format(memoryview(row.values.data))
+        return {"codec": codec, "height": height, "width": width, "bytes": len(row.values)}
+    if field.kind == "binary":
+        return {"bytes": len(row.values)}
+    if field.kind == "text":
+        return _text(row.values)
+    if field.kind == "categorical":
+        return _category(int(row.values), categories)
+    if _is_hexadecimal(field):
+        return _hexadecimal(field, row.values)
+    return _nested(_items(field, row.values), row.values.shape)
+
+
+def short_text(
+    field: Field, row: StoredRows, width: int | None, categories: Sequence[str] = ()
+) -> str:
+    """One value in at most `width` columns of a terminal, `…` where something was left out.
+
+    An image is `image/jpeg 375x500, 61.2 kB`: height x width, as in an array.
+    """
+    if row.valid is not None and not row.valid[0]:
+        return "null"
+    if field.kind == "image":
+        assert row.size is not None
+        height, width_ = row.size[0].tolist()
+        codec = image_format(memoryview(row.values.data))
+        if codec is None:
+            return f"not an image, {size(len(row.values))}"
+        return f"image/{codec} {height}x{width_}, {size(len(row.values))}"
+    if field.kind == "binary":
+        start = row.values[:16].tobytes().hex(" ")
+        return cut(f"{size(len(row.values))}: {start}" + "…" * (len(row.values) > 16), width)
+    most = 10**9 if width is None else width + 1
+    if field.kind == "text":
+        text = json.dumps(_text(row.values[: 4 * most]), ensure_ascii=False)
+        return cut(printable(text), width)
+    if field.kind == "categorical":
+        return cut(printable(_category(int(row.values), categories)), width)
+    if _is_hexadecimal(field) and row.values.ndim == 1:
+        return cut(str(_hexadecimal(field, row.values)), width)
+    if not row.values.shape:
+        return cut(printable(_plain(_items(field, row.values)[0])), width)
+    return cut(_array_text(field, row.values, most), width)
+
+
+def _array_text(field: Field, values: np.ndarray, most: int) -> str:
+    """`16 values: 0.5, 0.25, ...`, `3x2 values: ...` with the first of them."""
+    if not values.size:
+        return "no values"
+    shown = _items(field, values.reshape(-1)[: most // 2 + 1])
+    dims = "x".join(map(str, values.shape))
+    noun = "value" if values.size == 1 else "values"
+    return f"{dims} {noun}: {printable(', '.join(map(_plain, shown)))}"
+
+
+def _items(field: Field, values: np.ndarray) -> list[Any]:
+    """The numbers of an array, flat, as what they stand for: JSON-ready."""
+    flat, logical = values.reshape(-1), field.logical
+    # A manifest may claim anything: what does not go with the dtype is shown as plain numbers.
+    if logical is not None and flat.dtype.kind in "iu":
+        if logical.type == "bfloat16" and field.dtype == "uint16":
+            return _floats((flat.astype("<u4") << 16).view("<f4"))
+        if logical.type in ("class_label", "enum"):
+            return [_label(logical, number) for number in flat.tolist()]
+        if logical.type in _TIMES and flat.dtype.kind == "i":
+            return [_iso(logical, number) for number in flat.tolist()]
+    if flat.dtype.kind == "f":
+        return _floats(flat)
+    if flat.dtype.kind == "c":
+        return [str(number) for number in flat]
+    items: list[Any] = flat.tolist()
+    return items
+
+
+def _floats(numbers: np.ndarray) -> list[Any]:
+    """The shortest decimals that give the same float of that width."""
+    if numbers.dtype.itemsize < 8:
+        found = [float(str(number)) for number in numbers]
+    else:
+        found = numbers.tolist()
+    return [one if math.isfinite(one) else _infinite(one) for one in found]
+
+
+def _infinite(number: float) -> str:
+    if math.isnan(number):
+        return "NaN"
+    return "Infinity" if number > 0 else "-Infinity"
+
+
+def _label(logical: Logical, number: int) -> Any:
+    """The name of a class; the number itself where it has none."""
+    names = logical.names or ()
+    if logical.codes is not None:
+        return dict(zip(logical.codes, names, strict=True)).get(number, number)
+    return names[number] if 0 <= number < len(names) else number
+
+
+def _iso(logical: Logical, number: int) -> str:
+    unit = logical.unit or "ns"
+    if number == _NOT_A_TIME:
+        return "NaT"
+    if logical.type == "date":
+        return str(np.datetime64(number, unit).astype("<M8[D]"))
+    if logical.type in ("time", "duration") and unit == "D":
+        return f"{number} D"
+    if logical.type == "timestamp":
+        # A zone is kept beside the values, which count from 1970 in UTC.
+        return str(np.datetime64(number, unit)) + ("Z" if logical.timezone else "")
+    seconds, part = divmod(abs(number), _PER_SECOND[unit])
+    digits = len(str(_PER_SECOND[unit])) - 1
+    fraction = f".{part:0{digits}d}" if digits else ""
+    sign = "-" if number < 0 else ""
+    if logical.type == "duration":
+        return f"{sign}PT{seconds}{fraction}S"
+    hours, minutes = seconds // 3600, seconds // 60 % 60
+    return f"{sign}{hours:02d}:{minutes:02d}:{seconds % 60:02d}{fraction}"
+
+
+def _is_hexadecimal(field: Field) -> bool:
+    """Whether each row, or each element, is a few bytes that belong together."""
+    logical = field.logical
+    return logical is not None and logical.type in ("uuid", "bytes") and bool(field.shape)
+
+
+def _hexadecimal(field: Field, values: np.ndarray) -> Any:
+    if values.ndim > 1:
+        return [_hexadecimal(field, value) for value in values]
+    data = values.tobytes()
+    assert field.logical is not None
+    if field.logical.type == "uuid" and len(data) == 16:
+        return str(uuid.UUID(bytes=data))
+    return data.hex()
+
+
+def _category(code: int, categories: Sequence[str]) -> str:
+    return categories[code] if 0 <= code < len(categories) else f"code {code}"
+
+
+def _text(values: np.ndarray) -> str:
+    return values.tobytes().decode(errors="replace")
+
+
+def _plain(item: Any) -> str:
+    return item if isinstance(item, str) else json.dumps(item)
+
+
+def _nested(items: list[Any], shape: tuple[int, ...]) -> Any:
+    """A flat list as lists of lists of a shape; the item itself for shape ()."""
+    nested = np.empty(shape, object)
+    nested.reshape(-1)[:] = items
+    return nested.tolist()

@@ -1,0 +1,79 @@
+"""`fieldslab verify`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fieldslab.packer.commands.shared import CHECKS, TALK, Json, verified
+from fieldslab.packer.commands.terminal import emit, report
+from fieldslab.packer.commands.words import printable
+from fieldslab.schemas.errors import Damaged, NotASlab, UsageError
+
+EXAMPLES = """\
+Examples:
+  fieldslab verify train.slab
+  fieldslab verify train.slab --sample 3/30            the third of thirty nights
+  fieldslab verify train.slab --against train.parquet"""
+
+
+def verify(
+    slabs: Annotated[list[Path], typer.Argument(
+        metavar="SLAB...", help="Directories that pack wrote.",
+    )],
+    quick: Annotated[bool, typer.Option(
+        "--quick", rich_help_panel=CHECKS,
+        help="Check files, headers, digest tables, offsets and codes; do not read the values.",
+    )] = False,
+    sample: Annotated[str | None, typer.Option(
+        "--sample", metavar="5%|3/30|10G", rich_help_panel=CHECKS,
+        help="Read a part only: 5% at random, the third of thirty parts, about 10 GiB at random.",
+    )] = None,
+    against: Annotated[list[str] | None, typer.Option(
+        "--against", metavar="SRC", rich_help_panel=CHECKS,
+        help="Compare every value with this source, packed as the slab was; may be repeated.",
+    )] = None,
+    from_: Annotated[str | None, typer.Option(
+        "--from", metavar="KIND", rich_help_panel=CHECKS,
+        help="Kind of the source to compare with, where it is another than was packed.",
+    )] = None,
+    fields: Annotated[list[str] | None, typer.Option(
+        "--fields", metavar="a,b", rich_help_panel=CHECKS,
+        help="Check these fields only: names or patterns.",
+    )] = None,
+    max_errors: Annotated[int, typer.Option(
+        "--max-errors", metavar="N", min=0, rich_help_panel=TALK,
+        help="Print the first N problems (20); all are counted.",
+    )] = 20,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option(
+        "-q", "--quiet", rich_help_panel=TALK, help="Print nothing about a slab that is whole.",
+    )] = False,
+) -> None:  # fmt: skip
+    """Check that slabs are what pack wrote, byte for byte.
+
+    Prints one line for every problem, with the rows that it affects, then OK or FAILED for each
+    slab. With several slabs the exit code is the highest.
+    """
+    if against and len(slabs) > 1:
+        raise UsageError("--against compares one slab with its source", found=f"{len(slabs)} slabs")
+    code = 0
+    for slab in slabs:
+        try:
+            checked = verified(
+                slab, hidden=quiet or as_json, silent=as_json, quick=quick, sample=sample,
+                against=against or None, from_=from_, fields=fields or None,
+                max_errors=max_errors,
+            )  # fmt: skip
+        except NotASlab as error:
+            report(error, as_json=as_json)
+            if not as_json:
+                print(f"FAILED: {printable(str(slab))}: {printable(error.problem)}")
+            code = max(code, error.exit_code)
+            continue
+        if as_json:
+            emit(checked.as_dict(), indent=None)
+        elif not (quiet and checked.ok):
+            print(checked)
+        code = max(code, 0 if checked.ok else Damaged.exit_code)
+    raise typer.Exit(code)

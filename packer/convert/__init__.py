@@ -1,0 +1,1 @@
+"""What a column becomes, and how: Arrow columns -> the arrays of their fields."""

@@ -1,0 +1,62 @@
+"""How one field is made, and what a piece of it looks like between Arrow and the disk."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fieldslab.packer.convert.fillers import Filler
+from fieldslab.packer.convert.padding import Padding
+from fieldslab.packer.options import Tensor, Tokenize
+from fieldslab.schemas.fields import Field
+
+Form = Literal[
+    "dense", "flat", "permuted", "raw", "list", "bytes", "categorical", "stack", "tokens"
+]
+"""How a column becomes arrays; `fieldslab.packer.convert.forms` has a function for each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldPlan:
+    """How one field is made.
+
+    `paths` lead to its source columns: the index of a top-level column, then of struct children;
+    a stack has many, all others one. `nulls` is 'mask', 'error' or a value, which `filler` holds
+    as it is stored; `compress` is a level of zstd. `why` is for people; `bytes` an estimate, None
+    if unknown.
+    """
+
+    field: Field
+    form: Form
+    paths: tuple[tuple[int, ...], ...]
+    columns: tuple[str, ...]
+    nulls: str = "error"
+    filler: Filler | None = None
+    cast: str | None = None
+    tensor: Tensor | None = None
+    shape_path: tuple[int, ...] | None = None
+    permutation: tuple[int, ...] = ()
+    padding: Padding | None = None
+    tokenize: Tokenize | None = None
+    compress: int | None = None
+    why: str = ""
+    bytes: int | None = None
+
+    @property
+    def as_read(self) -> "FieldPlan":
+        """The same with the padding still in."""
+        return self if self.padding is None else replace(self, field=self.padding.padded)
+
+
+class Converted(NamedTuple):
+    """Some rows of one field.
+
+    `values` is (rows, *shape), or (elements, *shape) with `lengths` int64[rows]; `valid` is
+    bool[rows], or None where no row is null. Values under nulls are zero (categories: -1).
+    `shortened` counts the rows that `--max-length` has cut.
+    """
+
+    values: np.ndarray
+    lengths: np.ndarray | None = None
+    valid: np.ndarray | None = None
+    shortened: int = 0

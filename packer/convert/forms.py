@@ -1,0 +1,174 @@
+"""The forms a column can take: Arrow array without null rows -> values and lengths."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.convert.casts import LAYOUTS, cast_elements
+from fieldslab.packer.convert.dense import (
+    byte_rows,
+    bytes_of,
+    decoded,
+    dense,
+    elements,
+    is_text,
+    lengths_of,
+    numbers,
+    valid_rows,
+)
+from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
+from fieldslab.packer.convert.misfit import InnerNull, Misfit
+from fieldslab.packer.convert.tokens import encode
+
+_NIBBLES = np.full(256, 255, np.uint8)
+for _value, _digit in enumerate("0123456789abcdef"):
+    _NIBBLES[[ord(_digit), ord(_digit.upper())]] = _value
+
+
+def read_elements(plan: FieldPlan, array: pa.Array) -> np.ndarray:
+    """Scalars as the field stores them: ndarray (len, *shape of one).
+
+    Raises InnerNull for a null, where `--nulls` gives no value.
+    """
+    array = decoded(array)
+    valid = valid_rows(array)
+    if valid is not None:
+        if plan.filler is None:
+            raise InnerNull
+        there = read_elements(plan, array.filter(pa.array(valid)))
+        values = np.empty((len(array), *there.shape[1:]), there.dtype)
+        values[valid], values[~valid] = there, plan.filler
+        return values
+    if plan.cast is not None and plan.cast not in LAYOUTS:
+        return cast_elements(array, plan.cast)
+    if pa.types.is_fixed_size_binary(array.type):
+        rows = byte_rows(array)
+        return rows.view(plan.field.storage)[:, 0] if plan.field.storage.kind == "c" else rows
+    return numbers(array, plan.field.storage)
+
+
+def _dense(plan: FieldPlan, array: pa.Array) -> Converted:
+    """Scalars, or lists in lists that all have the field's shape."""
+    return Converted(dense(decoded(array), _sizes(plan), partial(read_elements, plan)))
+
+
+def _list(plan: FieldPlan, array: pa.Array) -> Converted:
+    """Lists of any length, of scalars or of lists that all have the field's shape."""
+    array = decoded(array)
+    values = dense(elements(array), _sizes(plan), partial(read_elements, plan))
+    return Converted(values, lengths_of(array))
+
+
+def _sizes(plan: FieldPlan) -> tuple[int, ...]:
+    """The field's shape without the axis that bytes of fixed width have of their own."""
+    logical = plan.field.logical
+    own_axis = logical is not None and logical.type in ("bytes", "uuid")
+    return plan.field.shape[:-1] if own_axis else plan.field.shape
+
+
+def _flat(plan: FieldPlan, array: pa.Array) -> Converted:
+    """Flat lists that hold a whole nd array each, row-major."""
+    array = decoded(array)
+    return _shaped(plan, read_elements(plan, elements(array)), lengths_of(array), "elements")
+
+
+def _permuted(plan: FieldPlan, array: pa.Array) -> Converted:
+    """arrow.fixed_shape_tensor: axis i of a row is axis permutation[i] of what is stored."""
+    order = plan.permutation
+    stored = tuple(plan.field.shape[order.index(axis)] for axis in range(len(order)))
+    flat = read_elements(plan, elements(decoded(array)))
+    rows = flat.reshape(len(array), *stored)
+    return Converted(np.ascontiguousarray(rows.transpose(0, *(axis + 1 for axis in order))))
+
+
+def _raw(plan: FieldPlan, array: pa.Array) -> Converted:
+    """Raw bytes or hexadecimal digits as a tensor."""
+    assert plan.tensor is not None
+    field, array = plan.field, decoded(array)
+    digits = is_text(array.type)
+    data, lengths = _bytes_and_lengths(array)
+    if not digits and not field.variable and field.item_bytes and len(array):
+        digits = bool((lengths == 2 * field.item_bytes).all())
+    if digits:
+        data, lengths = _from_hex(data, lengths)
+    stored = field.storage.newbyteorder(">") if plan.tensor.big_endian else field.storage
+    odd = np.flatnonzero(lengths % stored.itemsize)
+    if len(odd):
+        raise Misfit(
+            f"not a whole number of {field.dtype}",
+            expected=f"a multiple of {stored.itemsize} bytes", found=f"{lengths[odd[0]]} bytes",
+        )  # fmt: skip
+    if stored.kind == "b" and data.size and data.max() > 1:
+        raise Misfit("a byte is no bool", expected="0 or 1", found=int(data.max()))
+    values = data.view(stored).astype(field.storage, copy=False)
+    return _shaped(plan, values, lengths // stored.itemsize, f"{field.dtype} values")
+
+
+def _shaped(plan: FieldPlan, values: np.ndarray, lengths: np.ndarray, what: str) -> Converted:
+    """Flat values, `lengths` of them a row, in the shape of the field."""
+    field = plan.field
+    item = math.prod(field.shape)
+    if field.variable:
+        wrong, expected = np.flatnonzero(lengths % item), f"a multiple of {item} {what}"
+    else:
+        wrong, expected = np.flatnonzero(lengths != item), f"{item} {what}"
+    if len(wrong):
+        raise Misfit(
+            "the length does not go with the shape", expected=f"{expected} for {list(field.shape)}",
+            found=f"{lengths[wrong[0]]} {what}",
+        )  # fmt: skip
+    if field.variable:
+        return Converted(values.reshape(-1, *field.shape), lengths // item)
+    return Converted(values.reshape(len(lengths), *field.shape))
+
+
+def _from_hex(data: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    odd = np.flatnonzero(lengths % 2)
+    if len(odd):
+        raise Misfit("an odd number of hexadecimal digits", found=f"{lengths[odd[0]]} digits")
+    nibbles = _NIBBLES[data]
+    if nibbles.size and nibbles.max() > 15:
+        found = bytes(data[[int(nibbles.argmax())]])
+        raise Misfit("not hexadecimal digits", found=found)
+    return nibbles[::2] << 4 | nibbles[1::2], lengths // 2
+
+
+def _bytes(plan: FieldPlan, array: pa.Array) -> Converted:
+    """Text and bytes."""
+    array = decoded(array)
+    if plan.field.kind == "text":
+        _check_text(plan, array)
+    return Converted(*_bytes_and_lengths(array))
+
+
+def _tokens(plan: FieldPlan, array: pa.Array) -> Converted:
+    """Text as the tokens that it consists of."""
+    array = decoded(array)
+    _check_text(plan, array)
+    return encode(plan, array)
+
+
+def _bytes_and_lengths(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    if pa.types.is_fixed_size_binary(array.type):
+        rows = byte_rows(array)
+        return rows.reshape(-1), np.full(len(rows), rows.shape[1], np.int64)
+    return bytes_of(array), lengths_of(array)
+
+
+def _check_text(plan: FieldPlan, array: pa.Array) -> None:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        hint = None
+        if plan.tokenize is None:
+            hint = f"--cast '{plan.columns[0]}=binary' packs it as bytes."
+        raise Misfit("text is not UTF-8", hint=hint) from error
+
+
+FORMS: dict[str, Callable[[FieldPlan, pa.Array], Converted]] = {
+    "dense": _dense, "list": _list, "flat": _flat, "permuted": _permuted, "raw": _raw,
+    "bytes": _bytes, "tokens": _tokens,
+}  # fmt: skip

@@ -1,0 +1,263 @@
+"""What a column becomes: its field kind and the form it is converted by, and why."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from fieldslab.packer.convert.casts import LAYOUTS, cast_elements, cast_layout
+from fieldslab.packer.convert.dense import is_bytes, is_text, plain
+from fieldslab.packer.convert.fieldplan import Form
+from fieldslab.packer.convert.leaves import Leaf
+from fieldslab.packer.convert.shapes import (
+    described_sizes,
+    extension,
+    list_sizes,
+    sampled_sizes,
+    strip,
+)
+from fieldslab.schemas.errors import SourceUnsupported, UsageError
+from fieldslab.schemas.fields import Logical
+from fieldslab.schemas.images import image_format
+
+Sample = Callable[[str], list[pa.Array]]
+"""Gives a few values of a column, nulls left out."""
+
+
+@dataclass
+class Inferred:
+    """The members of a field and of its plan that follow from a column's type and options."""
+
+    why: str
+    form: Form = "dense"
+    members: dict[str, Any] = field(default_factory=dict)
+    permutation: tuple[int, ...] = ()
+
+
+def infer(leaf: Leaf, sample: Sample) -> Inferred:
+    """Decide what a leaf becomes, where no `--tensor` says it.
+
+    Raises
+    ------
+    SourceUnsupported
+        The type cannot be stored as it is; the hint names the option that admits it.
+    UsageError
+        An option does not go with the type.
+    """
+    kind, cast = strip(leaf.type), leaf.asked.cast
+    if leaf.asked.image and (cast is not None or not is_bytes(kind)):
+        raise UsageError(
+            "--image: not a column of bytes", field=leaf.name, expected="binary",
+            found=str(leaf.type),
+        )  # fmt: skip
+    if cast in LAYOUTS:
+        return _layout(leaf, cast)
+    if cast is None and (ordered := _categorical(leaf.type)) is not None:
+        attributes = {"attributes": leaf.attributes | {"ordered": True}} if ordered else {}
+        members = {"kind": "categorical", "dtype": "int32"} | attributes
+        return Inferred(leaf.shown, "categorical", members)
+    if cast is None and is_text(kind):
+        logical = Logical("json") if extension(leaf.type) == "arrow.json" else None
+        return Inferred(leaf.shown, "bytes", {"kind": "text", "logical": logical})
+    if cast is None and is_bytes(kind):
+        return _bytes(leaf, sample)
+    if extension(kind) == "arrow.fixed_shape_tensor":
+        return _fixed_shape_tensor(leaf, kind)
+    return _numbers(leaf, sample)
+
+
+def element_type(leaf: Leaf, kind: pa.DataType) -> dict[str, Any]:
+    """Members `dtype`, `shape` and `logical` of one scalar, as cast.
+
+    Raises SourceUnsupported where it has no dtype, or cannot be cast.
+    """
+    kind, cast = strip(kind), leaf.asked.cast
+    if cast is None:
+        hint, scalar = leaf.hint, _scalar(kind)
+        if scalar is None:
+            raise _unsupported(leaf)
+        if hint.dtype is not None:
+            return {"dtype": hint.dtype, "shape": (), "logical": hint.logical}
+        logical = scalar[2] or hint.logical or _names(leaf, kind)
+        return {"dtype": scalar[0], "shape": scalar[1], "logical": logical}
+    try:
+        cast_elements(plain(pa.array([], kind)), cast)
+    except (pa.ArrowException, TypeError) as error:
+        raise SourceUnsupported(
+            f"--cast: {leaf.type} cannot become {cast}", field=leaf.name,
+            hint=f"--tensor '{leaf.name}={cast}[...]' takes raw bytes." if _is_raw(kind) else None,
+        ) from error  # fmt: skip
+    if cast == "bfloat16":
+        return {"dtype": "uint16", "shape": (), "logical": Logical("bfloat16")}
+    keeps_names = cast.startswith(("int", "uint"))
+    return {"dtype": cast, "shape": (), "logical": _names(leaf, kind) if keeps_names else None}
+
+
+_NUMBERS = {
+    pa.bool_(): "bool", pa.float16(): "float16", pa.float32(): "float32", pa.float64(): "float64",
+    pa.int8(): "int8", pa.int16(): "int16", pa.int32(): "int32", pa.int64(): "int64",
+    pa.uint8(): "uint8", pa.uint16(): "uint16", pa.uint32(): "uint32", pa.uint64(): "uint64",
+}  # fmt: skip
+
+
+def _scalar(kind: pa.DataType) -> tuple[str, tuple[int, ...], Logical | None] | None:
+    types = pa.types
+    if kind in _NUMBERS:
+        return _NUMBERS[kind], (), None
+    if extension(kind) == "arrow.bool8":
+        return "bool", (), None
+    if extension(kind) == "arrow.uuid":
+        return "uint8", (16,), Logical("uuid")
+    if types.is_fixed_size_binary(kind):
+        return "uint8", (kind.byte_width,), Logical("bytes")
+    if types.is_date(kind):
+        return (
+            f"int{kind.bit_width}",
+            (),
+            Logical("date", unit="D" if kind.bit_width == 32 else "ms"),
+        )
+    if types.is_time(kind):
+        return f"int{kind.bit_width}", (), Logical("time", unit=kind.unit)
+    if types.is_timestamp(kind):
+        return "int64", (), Logical("timestamp", unit=kind.unit, timezone=kind.tz)
+    if types.is_duration(kind):
+        return "int64", (), Logical("duration", unit=kind.unit)
+    return None
+
+
+def _numbers(leaf: Leaf, sample: Sample) -> Inferred:
+    """Scalars and (nested) lists of scalars."""
+    sizes, element = list_sizes(leaf.type)
+    members = element_type(leaf, element)
+    why = _why(leaf)
+    if described := described_sizes(leaf.feature, sizes):
+        sizes, why = (
+            described,
+            f"HuggingFace {leaf.feature.get('_type')} of shape {list(described)}",
+        )
+    if None in sizes[1:]:
+        known, why = sampled_sizes(sizes, sample(leaf.name))
+        if known is None:
+            raise SourceUnsupported(
+                "lists in lists of unequal length", field=leaf.name, found=str(leaf.type),
+                hint=_json_hint(leaf.name),
+            )  # fmt: skip
+        sizes = known
+    if members["logical"] is not None and members["logical"].type == "class_label":
+        why = f"HuggingFace ClassLabel with {len(members['logical'].names)} names"
+    if sizes[:1] == (None,):
+        members |= {"kind": "ragged", "shape": (*sizes[1:], *members["shape"])}
+        return Inferred(why, "list", members)
+    members |= {"kind": "fixed", "shape": (*sizes, *members["shape"])}
+    return Inferred(why, "dense", members)
+
+
+def _fixed_shape_tensor(leaf: Leaf, kind: Any) -> Inferred:
+    members = element_type(leaf, kind.value_type)
+    order = tuple(kind.permutation or range(len(kind.shape)))
+    shape = tuple(kind.shape[axis] for axis in order)
+    members |= {"kind": "fixed", "shape": shape}
+    return Inferred(_why(leaf), "permuted", members, permutation=order)
+
+
+def _layout(leaf: Leaf, cast: str) -> Inferred:
+    """Text, binary, JSON and categories, by `--cast`."""
+    if cast != "json":
+        try:
+            cast_layout(pa.array([], strip(leaf.type)), cast)
+        except pa.ArrowException as error:
+            raise SourceUnsupported(
+                f"--cast: {leaf.type} cannot become {cast}", field=leaf.name,
+                hint=_json_hint(leaf.name),
+            ) from error  # fmt: skip
+    if cast == "categorical":
+        members: dict[str, Any] = {"kind": "categorical", "dtype": "int32"}
+        return Inferred(_why(leaf), "categorical", members)
+    if cast == "binary":
+        return Inferred(_why(leaf), "bytes", {"kind": "binary"})
+    logical = Logical("json") if cast == "json" else None
+    return Inferred(_why(leaf), "bytes", {"kind": "text", "logical": logical})
+
+
+def _bytes(leaf: Leaf, sample: Sample) -> Inferred:
+    media = leaf.feature.get("_type")
+    if media == "Audio":
+        members = {"kind": "binary", "logical": Logical("audio")}
+        return Inferred("HuggingFace Audio", "bytes", members)
+    picture = {"kind": "image", "codec": "mixed"}
+    if leaf.asked.image or media == "Image":
+        return Inferred("--image" if leaf.asked.image else "HuggingFace Image", "bytes", picture)
+    values = [memoryview(value.as_buffer()) for array in sample(leaf.name) for value in array]
+    formats = [image_format(value) for value in values if len(value)]
+    found = [name for name in formats if name is not None]
+    plain_bytes: dict[str, Any] = {"kind": "binary"}
+    if leaf.hint.dtype == "uint8":
+        plain_bytes = {"kind": "ragged", "dtype": "uint8"}
+    if not found:
+        return Inferred(leaf.shown, "bytes", plain_bytes)
+    why = f"{len(found)} of {len(formats)} sampled values are {'/'.join(sorted(set(found)))}"
+    if len(found) == len(formats):
+        return Inferred(why, "bytes", picture)
+    why += f": not all, so they stay bytes; --image '{leaf.name}' makes them images"
+    return Inferred(why, "bytes", plain_bytes)
+
+
+def _categorical(kind: pa.DataType) -> bool | None:
+    """Whether the categories of a type are ordered; None where it has no text categories."""
+    while not pa.types.is_dictionary(kind):
+        if pa.types.is_run_end_encoded(kind):
+            kind = kind.value_type
+        elif isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        else:
+            return None
+    return kind.ordered if is_text(kind.value_type) else None
+
+
+def _names(leaf: Leaf, kind: pa.DataType) -> Logical | None:
+    """Names of integers: HuggingFace's ClassLabel, of a scalar or of the elements of lists."""
+    if leaf.hint.logical is not None and leaf.hint.logical.names:
+        return leaf.hint.logical
+    feature: Any = leaf.feature
+    while True:
+        if isinstance(feature, list) and len(feature) == 1:
+            feature = feature[0]
+        elif isinstance(feature, dict) and "feature" in feature:
+            feature = feature["feature"]
+        else:
+            break
+    if not isinstance(feature, dict) or feature.get("_type") != "ClassLabel":
+        return None
+    names = feature.get("names")
+    if not isinstance(names, list) or not names or not pa.types.is_integer(kind):
+        return None
+    return Logical("class_label", names=tuple(map(str, names)))
+
+
+def _why(leaf: Leaf) -> str:
+    cast = leaf.asked.cast
+    return leaf.shown if cast is None else f"--cast {cast} of {leaf.shown}"
+
+
+def _is_raw(kind: pa.DataType) -> bool:
+    return is_bytes(kind) or pa.types.is_fixed_size_binary(kind)
+
+
+def _json_hint(column: str) -> str:
+    return f"--cast '{column}=json' stores it as JSON text, --exclude '{column}' leaves it out."
+
+
+def _unsupported(leaf: Leaf) -> SourceUnsupported:
+    column, kind = leaf.name, strip(leaf.type)
+    hint = _json_hint(column)
+    if pa.types.is_decimal(kind):
+        hint = (
+            f"--cast '{column}=text' keeps every digit, --cast '{column}=f8' the nearest float64, "
+            f"--exclude '{column}' leaves it out."
+        )
+    elif pa.types.is_null(kind):
+        hint = f"The column holds nothing but nulls: --exclude '{column}' leaves it out."
+    return SourceUnsupported(
+        "type cannot be stored as it is", field=column, found=str(leaf.type), hint=hint
+    )

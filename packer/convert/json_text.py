@@ -1,0 +1,127 @@
+"""Any Arrow array as JSON text, for `--cast COLUMN=json`.
+
+Strict RFC 8259, one value a row. What JSON has no word for becomes a string: NaN, Infinity and
+-Infinity by their names, bytes in base64, decimals with every digit, dates and times in ISO 8601.
+Durations are integers in the column's unit, intervals objects, maps arrays of [key, value].
+"""
+
+import base64
+import json
+import math
+import uuid
+from collections.abc import Callable
+from itertools import islice, repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fieldslab.packer.convert.dense import (
+    child,
+    decoded,
+    elements,
+    is_bytes,
+    is_list,
+    is_text,
+    lengths_of,
+)
+from fieldslab.packer.source import unique_names
+
+_INTERVAL = ("months", "days", "nanoseconds")
+
+
+def json_texts(array: pa.Array) -> pa.Array:
+    """Each row as JSON text: large_string, null where the row is null.
+
+    Raises pa.ArrowException where text is not UTF-8 or a time zone is unknown.
+    """
+    texts = [None if value is None else _dump(value) for value in _values(array)]
+    return pa.array(texts, pa.large_string())
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _values(array: pa.Array) -> list[Any]:
+    """What `json` takes, one value a row; None for a null."""
+    if isinstance(array.type, pa.UuidType):
+        return _each(lambda value: str(uuid.UUID(bytes=value)), array.storage.to_pylist())
+    array = decoded(array)
+    kind, types = array.type, pa.types
+    if types.is_union(kind):
+        return _union(array)
+    if types.is_struct(kind):
+        return _structs(array)
+    if types.is_map(kind):
+        return _maps(array)
+    if is_list(kind):
+        return _lists(array)
+    if is_text(kind):
+        array.validate(full=True)
+        return array.to_pylist()
+    if types.is_floating(kind):
+        return _each(_finite, array.to_pylist())
+    if is_bytes(kind) or types.is_fixed_size_binary(kind):
+        return _each(lambda value: base64.b64encode(value).decode("ascii"), array.to_pylist())
+    if types.is_interval(kind):
+        return _each(lambda value: dict(zip(_INTERVAL, value, strict=True)), array.to_pylist())
+    if types.is_duration(kind):
+        return array.cast(pa.int64()).to_pylist()
+    if types.is_timestamp(kind):
+        text = array.cast(pa.string())
+        return pc.replace_substring(text, " ", "T", max_replacements=1).to_pylist()
+    if types.is_temporal(kind) or types.is_decimal(kind):
+        return array.cast(pa.string()).to_pylist()
+    return array.to_pylist()
+
+
+def _lists(array: pa.Array) -> list[Any]:
+    inner = iter(_values(elements(array)))
+    valid = array.is_valid().to_pylist()
+    lengths = lengths_of(array).tolist()
+    return [
+        list(islice(inner, length)) if there else None
+        for there, length in zip(valid, lengths, strict=True)
+    ]
+
+
+def _maps(array: pa.Array) -> list[Any]:
+    pair = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
+    return [
+        None if pairs is None else [list(pair.values()) for pair in pairs]
+        for pairs in _lists(array.cast(pa.list_(pair)))
+    ]
+
+
+def _structs(array: pa.Array) -> list[Any]:
+    names = unique_names([field.name for field in array.type])
+    columns = [_values(child(array, index)) for index in range(len(names))]
+    rows = zip(*columns, strict=True) if columns else repeat((), len(array))
+    valid = array.is_valid().to_pylist()
+    return [
+        dict(zip(names, row, strict=True)) if there else None
+        for there, row in zip(valid, rows, strict=True)
+    ]
+
+
+def _union(array: pa.Array) -> list[Any]:
+    children = {code: _values(array.field(at)) for at, code in enumerate(array.type.type_codes)}
+    # From the buffers: the properties of the array leave its offset out.
+    codes = np.frombuffer(array.buffers()[1], np.int8, len(array), array.offset)
+    rows = np.arange(len(array))
+    if array.type.mode == "dense":
+        rows = np.frombuffer(array.buffers()[2], np.int32, len(array), 4 * array.offset)
+    return [children[code][row] for code, row in zip(codes.tolist(), rows.tolist(), strict=True)]
+
+
+def _each(convert: Callable[[Any], Any], values: list[Any]) -> list[Any]:
+    return [None if value is None else convert(value) for value in values]
+
+
+def _finite(value: float) -> float | str:
+    value = float(value)
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")

@@ -1,0 +1,175 @@
+"""`--ragged`: rows of one padded length are stored without their padding, and can be padded again.
+
+What is cut off is checked bit by bit: `Ragged.to_padded(length, fill)` gives back exactly what
+the source holds. `length` and `fill` stand in the field's attribute `fieldslab.padding`.
+"""
+
+from dataclasses import dataclass
+from math import isfinite, isnan, prod
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.convert.dense import decoded, numbers
+from fieldslab.packer.convert.fillers import parse_filler
+from fieldslab.packer.convert.misfit import Misfit
+from fieldslab.packer.options import Ragged
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import Field
+
+ATTRIBUTE = "fieldslab.padding"
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How the rows of a field are padded in the source.
+
+    Attributes
+    ----------
+    padded
+        The field as the source has it: fixed, of shape (length, *shape).
+    fill
+        What stands behind the real part: a scalar of the field's dtype.
+    lengths
+        Path to the column that says how long the real part is; None where the padding tells.
+    """
+
+    padded: Field
+    fill: np.generic
+    lengths: tuple[int, ...] | None
+
+    @property
+    def length(self) -> int:
+        """Elements of a padded row."""
+        return self.padded.shape[0]
+
+    @property
+    def stored(self) -> Field:
+        """The field as it is stored: ragged."""
+        attribute = {ATTRIBUTE: {"length": self.length, "fill": _plain(self.fill)}}
+        return msgspec.structs.replace(
+            self.padded, kind="ragged", shape=self.padded.shape[1:],
+            attributes=self.padded.attributes | attribute,
+        )  # fmt: skip
+
+
+def make_padding(
+    field: Field, asked: Ragged, column: str, lengths: tuple[int, ...] | None
+) -> Padding:
+    """Raises UsageError where a field has no rows of arrays, or no such value."""
+    if field.kind != "fixed" or not field.shape:
+        raise UsageError(
+            "--ragged: its rows are no arrays of one length", field=column,
+            found=f"{field.kind} {field.dtype}{list(field.shape)}",
+        )  # fmt: skip
+    scalar = msgspec.structs.replace(field, shape=())
+    fill = parse_filler(scalar, asked.fill, column, "--ragged")
+    if not isinstance(fill, np.generic):
+        raise UsageError("--ragged: its elements are no numbers", field=column)
+    return Padding(field, field.storage.type(fill), lengths)
+
+
+def cut(
+    padding: Padding, values: np.ndarray, stated: pa.Array | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows without their padding.
+
+    Parameters
+    ----------
+    values
+        (rows, length, *shape), as in the source.
+    stated
+        Lengths of the rows: integers; None where the padding tells.
+
+    Returns
+    -------
+    (elements, *shape) and int64[rows] lengths.
+
+    Raises Misfit where padding would not come back as it was.
+    """
+    found = _lengths(values, padding.fill)
+    if stated is None:
+        _check_nan(padding, values, found)
+        lengths = found
+    else:
+        lengths = _stated(padding, stated)
+        if (found > lengths).any():
+            row = int(np.argmax(found > lengths))
+            rest = values[row, lengths[row] :].reshape(-1)
+            wrong = _bits(rest, padding.fill) != _bits_of(padding.fill, len(rest))
+            first = wrong.reshape(len(rest), -1).any(axis=1).argmax()
+            raise Misfit(
+                f"behind its length of {lengths[row]} there is something else than padding",
+                expected=padding.fill, found=rest[first],
+                hint="Name another column with len=, or what it is padded with: pad=VALUE.",
+            )  # fmt: skip
+    inside = np.arange(padding.length) < lengths[:, None]
+    return values[inside], lengths
+
+
+def _lengths(values: np.ndarray, fill: np.generic) -> np.ndarray:
+    """Elements of each row up to the last that is not padding throughout: int64[rows]."""
+    rows, length, item = len(values), values.shape[1], prod(values.shape[2:])
+    if not values.size:
+        return np.zeros(rows, np.int64)
+    bits = _bits(values, fill).reshape(rows, -1)
+    real = bits != _bits_of(fill, length * item)
+    behind = real[:, ::-1].argmax(axis=1)
+    last = np.where(real.any(axis=1), bits.shape[1] - behind, 0)
+    return -(-last // (bits.shape[1] // length))
+
+
+def _bits(values: np.ndarray, fill: np.generic) -> np.ndarray:
+    """Numbers as unsigned integers, so that -0.0 is not 0.0 and NaN equals itself."""
+    return np.ascontiguousarray(values).view(_unsigned(fill))
+
+
+def _bits_of(fill: np.generic, count: int) -> np.ndarray:
+    """The same of `count` times the padding: one scalar where it is one integer."""
+    bits = np.array([fill]).view(_unsigned(fill))
+    return bits if len(bits) == 1 else np.tile(bits, count)
+
+
+def _unsigned(fill: np.generic) -> str:
+    return f"u{min(fill.itemsize, 8)}"
+
+
+def _stated(padding: Padding, stated: pa.Array) -> np.ndarray:
+    array = decoded(stated)
+    if array.null_count:
+        raise Misfit("its length is null", hint="Choose another column with len=.")
+    lengths = numbers(array, np.dtype(array.type.to_pandas_dtype()))
+    wrong = (lengths < 0) | (lengths > padding.length)
+    if wrong.any():
+        raise Misfit(
+            "its length is out of range", expected=f"0..{padding.length}",
+            found=int(lengths[wrong.argmax()]), hint="Choose another column with len=.",
+        )  # fmt: skip
+    return lengths.astype(np.int64)
+
+
+def _check_nan(padding: Padding, values: np.ndarray, lengths: np.ndarray) -> None:
+    """There are many NaNs: a row that ends in another one than `fill` would not be cut."""
+    if values.dtype.kind not in "fc" or not np.isnan(padding.fill) or not values.size:
+        return
+    last = values[np.arange(len(values)), np.maximum(lengths - 1, 0)].reshape(len(values), -1)
+    other = np.isnan(last).all(axis=1) & (lengths > 0)
+    if other.any():
+        found = last[other.argmax(), :1].tobytes()[::-1].hex()
+        raise Misfit(
+            "it is padded with a NaN of other bits",
+            expected=np.array([padding.fill]).tobytes()[::-1].hex(), found=found,
+            hint="--ragged with len=COLUMN cannot give it back either: leave the column fixed.",
+        )  # fmt: skip
+
+
+def _plain(fill: np.generic) -> Any:
+    """A number for JSON; NaN and infinities as text that `float` reads, complex as [re, im]."""
+    value = fill.item()
+    if isinstance(value, complex):
+        return [_plain(np.float64(value.real)), _plain(np.float64(value.imag))]
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else str(value)
+    return value

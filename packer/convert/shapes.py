@@ -1,0 +1,82 @@
+"""The shape of a row of nested lists: from the type, from HuggingFace, or from sampled rows."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.convert.dense import decoded, elements, is_list, lengths_of
+from fieldslab.packer.options import possible_shape
+
+Sizes = tuple[int | None, ...]
+"""Lengths of nested lists from the outside in; None where any length is possible."""
+
+
+def list_sizes(kind: pa.DataType) -> tuple[Sizes, pa.DataType]:
+    """Lengths of the nested lists of a type, and the type of their elements."""
+    sizes: list[int | None] = []
+    kind = strip(kind)
+    while is_list(kind):
+        sizes.append(kind.list_size if pa.types.is_fixed_size_list(kind) else None)
+        kind = strip(kind.value_type)
+    return tuple(sizes), kind
+
+
+def strip(kind: pa.DataType) -> pa.DataType:
+    """A type without run ends, dictionaries, and extensions that do not change its meaning."""
+    while True:
+        if pa.types.is_run_end_encoded(kind) or pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        elif extension(kind) and extension(kind) not in _MEANINGFUL:
+            kind = kind.storage_type
+        else:
+            return kind
+
+
+_MEANINGFUL = ("arrow.bool8", "arrow.uuid", "arrow.fixed_shape_tensor")
+
+
+def extension(kind: pa.DataType) -> str | None:
+    """The name of an extension type; None for any other."""
+    return kind.extension_name if isinstance(kind, pa.BaseExtensionType) else None
+
+
+def described_sizes(feature: dict[str, Any], sizes: Sizes) -> Sizes | None:
+    """The shape that a HuggingFace ArrayXD states, where it goes with the type."""
+    shape = feature.get("shape")
+    if not isinstance(shape, list | tuple) or len(shape) != len(sizes):
+        return None
+    if not all(length is None or type(length) is int for length in shape):
+        return None
+    if not possible_shape(tuple(length or 0 for length in shape)):
+        return None
+    return tuple(known if size is None else size for size, known in zip(sizes, shape, strict=True))
+
+
+def sampled_sizes(sizes: Sizes, samples: Iterable[pa.Array]) -> tuple[Sizes | None, str]:
+    """Fill in the open lengths of a type from sampled rows, and say how; None if they differ.
+
+    The first length may differ between rows: it stays None then.
+    """
+    lengths: list[set[int]] = [set() for _ in sizes]
+    rows = 0
+    for array in samples:
+        rows += len(array)
+        for known in lengths:
+            array = decoded(array).drop_null()
+            known.update(np.unique(lengths_of(array)).tolist())
+            array = elements(array)
+    if any(len(known) > 1 for known in lengths[1:]):
+        return None, ""
+    found = [
+        next(iter(known), None) if size is None and len(known) < 2 else size
+        for size, known in zip(sizes, lengths, strict=True)
+    ]
+    inner = tuple(length or 0 for length in found[1:])
+    if None in found[1:]:
+        return (sizes[0], *inner), "no rows to tell the shape from"
+    if found[0] is None:
+        text = ", ".join(map(str, ("*", *inner)))
+        return (None, *inner), f"{rows} sampled rows have the shape [{text}]"
+    return (found[0], *inner), f"{rows} sampled rows have the shape {[found[0], *inner]}"

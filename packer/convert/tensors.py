@@ -1,0 +1,66 @@
+"""What `--tensor` makes of a column: raw bytes, hexadecimal digits or lists as an nd array."""
+
+import pyarrow as pa
+
+from fieldslab.packer.convert.dense import decoded, is_bytes, is_text
+from fieldslab.packer.convert.infer import Inferred, Sample, element_type
+from fieldslab.packer.convert.leaves import Leaf
+from fieldslab.packer.convert.shapes import list_sizes, strip
+from fieldslab.packer.options import parse_shape, possible_shape
+from fieldslab.schemas.errors import SourceInconsistent, UsageError
+from fieldslab.schemas.fields import Logical
+
+
+def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
+    """Decide what a leaf with `--tensor` becomes.
+
+    Raises
+    ------
+    UsageError
+        The column does not hold that, or another option contradicts it.
+    SourceInconsistent
+        The column of shapes holds none.
+    """
+    tensor, kind = leaf.asked.tensor, strip(leaf.type)
+    assert tensor is not None
+    shape, why = tensor.shape, f"--tensor of {leaf.type}"
+    if shape is None:
+        shape = _first_shape(tensor.shape_from or "", sample)
+        why = f"--tensor of {leaf.type}, shape {list(shape)} from {tensor.shape_from}"
+    bfloat16 = tensor.dtype == "bfloat16"
+    dtype = "uint16" if bfloat16 else tensor.dtype
+    members = {
+        "kind": "ragged" if shape[:1] == (-1,) else "fixed",
+        "dtype": dtype, "logical": Logical("bfloat16") if bfloat16 else None,
+        "shape": shape[1:] if shape[:1] == (-1,) else shape,
+    }  # fmt: skip
+    raw = is_bytes(kind) or is_text(kind) or pa.types.is_fixed_size_binary(kind)
+    if leaf.asked.image or (raw and leaf.asked.cast is not None):
+        other = "--image" if leaf.asked.image else "--cast"
+        raise UsageError(f"--tensor and {other} contradict each other", field=leaf.name)
+    if raw:
+        return Inferred(why, "raw", members)
+    sizes, element = list_sizes(kind)
+    found = element_type(leaf, element) if sizes else {"dtype": str(leaf.type), "shape": ()}
+    fits = found["dtype"] == dtype and not found["shape"] and len(sizes) in (1, len(shape))
+    if not sizes or not fits or tensor.big_endian:
+        raise UsageError(
+            "--tensor: the column does not hold that", field=leaf.name, found=str(leaf.type),
+            expected=f"bytes, hexadecimal text or lists of {dtype}",
+            hint="--cast changes the dtype of a list's elements.",
+        )  # fmt: skip
+    if len(sizes) == 1 < len(shape):
+        return Inferred(why, "flat", members)
+    return Inferred(why, "list" if shape[:1] == (-1,) else "dense", members)
+
+
+def _first_shape(column: str, sample: Sample) -> tuple[int, ...]:
+    for array in sample(column):
+        for given in decoded(array).to_pylist():
+            shape = tuple(given) if isinstance(given, list) else parse_shape(str(given))
+            if shape is None or None in shape or not possible_shape(shape):
+                raise SourceInconsistent(
+                    "not a shape", field=column, found=given, expected="text like '(402, 500)'"
+                )
+            return shape
+    raise SourceInconsistent("no row to take the shape from", field=column)

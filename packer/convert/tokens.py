@@ -1,0 +1,259 @@
+"""`--tokenize`: text -> tokens. The one file that imports HuggingFace's tokenizers.
+
+The tokenizer is the file that its `save` writes, `tokenizer.json`. A row becomes what
+`Tokenizer.encode` makes of it; what that file says of truncation and padding is not heeded.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.convert.dense import is_text, lengths_of
+from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
+from fieldslab.packer.convert.infer import Inferred
+from fieldslab.packer.convert.leaves import Leaf
+from fieldslab.packer.convert.misfit import Misfit
+from fieldslab.packer.convert.shapes import strip
+from fieldslab.packer.options import Options, Tokenize
+from fieldslab.schemas.errors import (
+    SourceChanged,
+    SourceInconsistent,
+    SourceUnreadable,
+    SourceUnsupported,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+ATTRIBUTE = "fieldslab.tokens"
+PAD_TOKENS = ("[PAD]", "<pad>", "<|pad|>", "<|padding|>", "<PAD>")
+"""What the token for padding is called, where the file does not tell."""
+
+_PIECE_BYTES = 2**21
+"""So much text is encoded at a time: an encoding takes a hundred times the room of its tokens."""
+_MAX_NAMED = 64
+"""Special tokens that the attributes name."""
+
+
+def identified(options: Options) -> Options:
+    """The options with the SHA-256 of every tokenizer.
+
+    Raises SourceUnreadable where a file cannot be read, SourceInconsistent where it is another
+    than the options already name.
+    """
+    found = {}
+    for column, asked in options.tokenize.items():
+        digest = hashlib.sha256(_content(asked.file)).hexdigest()
+        if asked.sha256 not in (None, digest):
+            raise SourceInconsistent(
+                "--tokenize: this is another tokenizer than the slab was packed with",
+                file=asked.file, field=column, expected=asked.sha256, found=digest,
+            )  # fmt: skip
+        found[column] = msgspec.structs.replace(asked, sha256=digest)
+    return msgspec.structs.replace(options, tokenize=found)
+
+
+def infer_tokens(leaf: Leaf, asked: Tokenize) -> Inferred:
+    """What a column of text becomes.
+
+    Raises
+    ------
+    UsageError
+        The column is no text, another option speaks of it, or the options do not go with the
+        tokenizer.
+    SourceUnreadable, SourceUnsupported
+        The tokenizer is damaged, is not deterministic, or tokenizers is not installed.
+    """
+    others = {
+        "--cast": leaf.asked.cast, "--tensor": leaf.asked.tensor, "--image": leaf.asked.image,
+        "--ragged": leaf.asked.ragged,
+    }  # fmt: skip
+    for option, given in others.items():
+        if given:
+            raise UsageError(f"--tokenize and {option} do not go together", field=leaf.name)
+    kind = strip(leaf.type)
+    if not is_text(kind):
+        raise UsageError(
+            "--tokenize: not a column of text", field=leaf.name, expected="string",
+            found=str(leaf.type),
+        )  # fmt: skip
+    tokenizer = _load(asked)
+    added = tokenizer.num_special_tokens_to_add(False) if asked.special_tokens else 0
+    if asked.max_length is not None and asked.max_length <= added:
+        raise UsageError(
+            f"--max-length: the tokenizer adds {added} special tokens to each row",
+            field=leaf.name, expected=f"at least {added + 1}", found=asked.max_length,
+        )  # fmt: skip
+    special = _special(tokenizer)
+    attribute: dict[str, Any] = {
+        "sha256": asked.sha256,
+        "vocabulary": tokenizer.get_vocab_size(),
+        "special_tokens": dict(list(special.items())[:_MAX_NAMED]),
+        "special_tokens_added": asked.special_tokens,
+    }
+    if asked.max_length is not None:
+        attribute["max_length"] = asked.max_length
+    pad = _pad_id(tokenizer, special)
+    if pad is not None:
+        attribute["pad"] = pad
+    elif asked.pad:
+        raise UsageError(
+            "--pad: the tokenizer has no token for padding", file=asked.file, field=leaf.name,
+            expected=" or ".join(PAD_TOKENS),
+            hint="Leave --pad out: rows are ragged then, and Loader's Pad fills them with any id.",
+        )  # fmt: skip
+    members: dict[str, Any] = {
+        "kind": "ragged",
+        "dtype": _dtype(tokenizer, asked),
+        "attributes": {ATTRIBUTE: attribute},
+    }
+    if asked.pad and asked.max_length is not None:
+        members |= {"kind": "fixed", "shape": (asked.max_length,)}
+    why = f"--tokenize {Path(asked.file).name}, {attribute['vocabulary']:,} tokens"
+    return Inferred(f"{why}, of {leaf.shown}", "tokens", members)
+
+
+def encode(plan: FieldPlan, array: pa.Array) -> Converted:
+    """Texts, none of them null, as tokens: ragged, or fixed where they are padded.
+
+    Raises Misfit for a text that the tokenizer cannot encode.
+    """
+    asked = plan.tokenize
+    assert asked is not None
+    tokenizer = _load(asked)
+    lengths = np.zeros(len(array), np.int64)
+    parts = [np.empty(0, plan.field.storage)]
+    row = shortened = 0
+    for piece in _pieces(array):
+        encodings = _encoded(tokenizer, piece.to_pylist(), asked.special_tokens)
+        lengths[row : row + len(encodings)] = [len(one) for one in encodings]
+        row += len(encodings)
+        parts.append(_ids([one.ids for one in encodings], plan.field.storage))
+        if asked.max_length is not None:
+            shortened += sum(bool(one.overflowing) for one in encodings)
+    values = np.concatenate(parts)
+    if plan.field.variable:
+        return Converted(values, lengths, shortened=shortened)
+    pad = plan.field.attributes[ATTRIBUTE]["pad"]
+    padded = np.full((len(array), *plan.field.shape), pad, plan.field.storage)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = values
+    return Converted(padded, shortened=shortened)
+
+
+def _pieces(array: pa.Array) -> Iterator[pa.Array]:
+    """Parts of about the same size."""
+    ends = np.cumsum(lengths_of(array))
+    start = 0
+    while start < len(array):
+        size = ends[start - 1] if start else 0
+        stop = max(int(np.searchsorted(ends, size + _PIECE_BYTES)), start + 1)
+        yield array.slice(start, stop - start)
+        start = stop
+
+
+def _encoded(tokenizer: "Tokenizer", texts: list[str], special_tokens: bool) -> list[Any]:
+    """Encodings of texts, made by all cores."""
+    try:
+        return tokenizer.encode_batch_fast(texts, add_special_tokens=special_tokens)
+    except BaseException as error:
+        if not _is_from_library(error):
+            raise
+        raise Misfit(f"the tokenizer cannot encode it: {_said(error)}") from error
+
+
+def _ids(rows: list[list[int]], dtype: np.dtype[Any]) -> np.ndarray:
+    """The ids of all rows, one behind the other. Raises Misfit where one has no room in `dtype`."""
+    ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(map(len, rows)))
+    if ids.size and ids.max() > np.iinfo(dtype).max:
+        raise Misfit("a token is outside of the vocabulary", found=int(ids.max()))
+    return ids.astype(dtype)
+
+
+def _content(file: str) -> bytes:
+    path = Path(file)
+    try:
+        if path.exists() and not path.is_file():
+            raise SourceUnreadable("--tokenize: not a file", file=file, hint=_NAME_IT)
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SourceUnreadable(
+            f"the tokenizer cannot be read: {reason}", file=file, hint=_NAME_IT
+        ) from error
+
+
+_NAME_IT = "Name the tokenizer.json that `Tokenizer.save` or `save_pretrained` wrote."
+
+
+def _load(asked: Tokenize) -> "Tokenizer":
+    return _loaded(asked.file, asked.sha256, asked.max_length)
+
+
+@lru_cache(maxsize=8)
+def _loaded(file: str, sha256: str | None, max_length: int | None) -> "Tokenizer":
+    """The tokenizer in a file, once for a process."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise SourceUnsupported(
+            f"--tokenize needs the library tokenizers: {error}",
+            hint="pip install 'fieldslab[text]'",
+        ) from error
+    content = _content(file)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise SourceChanged("the tokenizer has changed while it was in use", file=file)
+    try:
+        tokenizer = Tokenizer.from_str(content.decode())
+    except BaseException as error:
+        if not _is_from_library(error):
+            raise
+        raise SourceUnreadable(
+            f"not a tokenizer, or damaged: {_said(error)}", file=file, hint=_NAME_IT
+        ) from error
+    if getattr(tokenizer.model, "dropout", None):
+        raise SourceUnsupported(
+            "the tokenizer drops merges at random: each pack would give other tokens", file=file,
+            found=f"dropout {tokenizer.model.dropout}",
+            hint="Set `tokenizer.model.dropout = None` and save it.",
+        )  # fmt: skip
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    if max_length is not None:
+        tokenizer.enable_truncation(max_length)
+    return tokenizer
+
+
+def _is_from_library(error: BaseException) -> bool:
+    """Whether tokenizers raised it: a plain Exception, or the panic of Rust, a BaseException."""
+    known = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
+    return not isinstance(error, known)
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(str(error).split()).rstrip(".")
+
+
+def _special(tokenizer: "Tokenizer") -> dict[str, int]:
+    """Special tokens and their ids, by id."""
+    known = tokenizer.get_added_tokens_decoder()
+    return {token.content: id for id, token in sorted(known.items()) if token.special}
+
+
+def _pad_id(tokenizer: "Tokenizer", special: dict[str, int]) -> int | None:
+    return next((special[name] for name in PAD_TOKENS if name in special), None)
+
+
+def _dtype(tokenizer: "Tokenizer", asked: Tokenize) -> str:
+    """uint16 where all ids fit, int32 otherwise."""
+    last = max(tokenizer.get_vocab().values(), default=0)
+    if last > np.iinfo(np.int32).max:
+        raise SourceUnsupported("a token's id does not fit int32", file=asked.file, found=last)
+    return "uint16" if last <= np.iinfo(np.uint16).max else "int32"

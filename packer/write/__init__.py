@@ -1,0 +1,1 @@
+"""Shards on disk, and how a slab comes to its place whole or not at all."""

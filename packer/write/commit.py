@@ -1,0 +1,282 @@
+"""Commit: a slab is built beside its place and appears there whole, or not at all.
+
+While `NAME` is packed there is `NAME.partial`, and in it
+
+    journal.jsonl   which shards are finished
+    slab/           what will be `NAME`
+    old/            the slab that is being replaced, where two directories cannot be swapped at once
+
+A shard is written under a staging name, fsynced, renamed, then entered in the journal. The
+manifest comes last, then one rename puts `slab/` in its place. A kill at any moment leaves the
+old slab, or the new one, or a partial that a rerun goes on with.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+
+from fieldslab.packer.write.directories import (
+    lock_directory,
+    remove,
+    swap_directories,
+    sync_directory,
+)
+from fieldslab.packer.write.journal import Journal
+from fieldslab.packer.write.writers import ShardRecord
+from fieldslab.schemas import layout
+from fieldslab.schemas.arrays import HEADER
+from fieldslab.schemas.errors import NoSpace, OutputError, OutputExists
+from fieldslab.schemas.folder import JOURNAL, partial_path
+from fieldslab.schemas.manifest import FORMAT, MANIFEST, Manifest, encode
+
+_FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
+_WRITERS = ("fieldslab", "zstandard")
+_OUR_NAMES = re.compile(rf"{re.escape(MANIFEST)}|{layout.TABLES}|shard-[0-9]{{5,}}")
+
+
+class Staging:
+    """The directory in which one slab is built; a context manager that holds its lock."""
+
+    def __init__(
+        self, out: Path, plan: str, *, force: bool = False, resumable: bool = True
+    ) -> None:
+        """Build `out` by the plan of this fingerprint.
+
+        `finished` are the shards taken over from an earlier run, `dropped` counts those that were
+        not, because source, options or version are others now.
+
+        `force` replaces a slab that is there. What is not `resumable`, such as a stream that can
+        be read once only, never takes over shards of an earlier run.
+        """
+        self.out = out
+        self.folder = partial_path(out)
+        self.slab = self.folder / "slab"
+        self.finished: dict[int, ShardRecord] = {}
+        self.dropped = 0
+        self.published = False
+        self._force = force
+        self._resumable = resumable
+        # Other versions may write other bytes by the same plan: one slab, one set of versions.
+        plan = " ".join([plan, *(f"{name} {version(name)}" for name in _WRITERS)])
+        self._journal = Journal(self.folder / JOURNAL, plan)
+        self._old = self.folder / "old"
+        self._lock = -1
+        self._removed = False
+        # A worker process may outlive a killed packer for a while: it must never meet the names
+        # that this run writes to.
+        self._suffix = f".{secrets.token_hex(4)}.staging"
+
+    def __enter__(self) -> "Staging":
+        """Lock the staging directory and take over what an earlier run finished in it.
+
+        Raises
+        ------
+        OutputExists
+            Something is there already, and `force` was not given.
+        Busy
+            Another packer is at work on the same output.
+        """
+        check_output(self.out, force=self._force)
+        with writing(self.out):
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = lock_directory(self.folder)
+            try:
+                self._resume()
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    self.folder.rmdir()  # where there is nothing in it
+                os.close(self._lock)
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Leave nothing behind but finished shards, which a rerun takes over."""
+        with contextlib.suppress(OSError):
+            if not self._removed:  # else another packer may be at work there by now
+                self._leave()
+        os.close(self._lock)
+
+    def begin(self, name: str) -> Path:
+        """An empty folder to write a shard (or the tables) in."""
+        folder = self.slab / (name + self._suffix)
+        with writing(folder):
+            remove(folder)
+            folder.mkdir()
+        return folder
+
+    def finish(self, name: str, record: ShardRecord | None = None) -> None:
+        """Make a folder durable under its name, then enter it in the journal."""
+        staged, final = self.slab / (name + self._suffix), self.slab / name
+        with writing(final):
+            sync_directory(staged)
+            remove(final)
+            staged.rename(final)
+            sync_directory(self.slab)
+            if record is not None:
+                self._journal.append(record)
+                self.finished[record.index] = record
+
+    def publish(self, manifest: Manifest) -> None:
+        """Write the manifest and put the slab in its place, in the place of an old one if forced.
+
+        Raises OutputExists where a slab has come to stand there meanwhile.
+        """
+        with writing(self.out):
+            with open(self.slab / MANIFEST, "xb") as file:
+                file.write(encode(manifest))
+                file.flush()
+                os.fsync(file.fileno())
+            sync_directory(self.slab)
+            check_output(self.out, force=self._force)
+            self._put_in_place()
+            self.published = True
+            sync_directory(self.out.parent)
+        try:
+            self._remove()
+        except OSError as error:
+            raise OutputError(
+                f"the new slab is in its place, but this cannot be removed: {error.strerror}",
+                file=error.filename or self.folder, hint="Remove it yourself.",
+            ) from error  # fmt: skip
+
+    def _put_in_place(self) -> None:
+        if self.out.exists():
+            if swap_directories(self.slab, self.out):
+                return
+            self.out.rename(self._old)
+        self.slab.rename(self.out)
+
+    def _restore_old(self) -> None:
+        """Undo half a replacement, cut off between its two renames."""
+        if self._old.is_dir() and not self.out.exists():
+            self._old.rename(self.out)
+            sync_directory(self.out.parent)
+
+    def _resume(self) -> None:
+        """Take over the finished shards of an earlier run of the same plan; drop all else."""
+        self._check_ours()
+        self._restore_old()
+        check_output(self.out, force=self._force)
+        if self._resumable:
+            for record in self._journal.read():
+                if is_whole(self.slab / layout.shard_name(record.index), record):
+                    self.finished[record.index] = record
+        self._journal.start(self.finished.values())  # first of all: it tells that the rest is ours
+        self.slab.mkdir(exist_ok=True)
+        sync_directory(self.folder)
+        shards = len(list(self.slab.glob("shard-?????")))
+        self.dropped = shards - len(self.finished)
+        self._drop_unfinished()
+
+    def _leave(self) -> None:
+        self._restore_old()
+        reusable = self._resumable and self.finished and self.slab.is_dir()
+        if self.published or not reusable:
+            self._remove()
+        else:
+            self._drop_unfinished()
+
+    def _check_ours(self) -> None:
+        """Raise OutputExists for a directory that only happens to have this name."""
+        names = {entry.name for entry in self.folder.iterdir()}
+        ours = {self._journal.path.name, self._journal.fresh.name, self.slab.name, self._old.name}
+        started = JOURNAL in names or names <= {self._journal.fresh.name}
+        if names - ours or not started:
+            raise OutputExists(
+                "is in the way, and not what a packer left", file=self.folder,
+                hint="Remove it yourself, or choose another output.",
+            )  # fmt: skip
+
+    def _drop_unfinished(self) -> None:
+        keep = {layout.shard_name(index) for index in self.finished}
+        for entry in self.slab.iterdir():
+            if entry.name not in keep:
+                remove(entry)
+        remove(self._old)
+
+    def _remove(self) -> None:
+        """Remove everything; the journal last, since it tells that the rest is ours."""
+        for path in (self.slab, self._old, self._journal.fresh, self._journal.path):
+            remove(path)
+        self.folder.rmdir()
+        self._removed = True
+
+
+def is_whole(folder: Path, record: ShardRecord) -> bool:
+    """Whether a finished shard still is what its record says, as far as a glance can tell.
+
+    Every file was fsynced before the record was written, so only foreign hands or a failing disk
+    can have changed it. Sizes find what was cut or removed, the digest table what belongs to
+    another run; reading every byte again is what `fieldslab verify` is for.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    size = sum(file.lstat().st_size for file in folder.iterdir())
+    if size != record.bytes:
+        return False
+    try:
+        digests = (folder / layout.DIGESTS).read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(digests[HEADER:]).hexdigest() == record.root
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError while writing into an OutputError that names the path."""
+    try:
+        yield
+    except OSError as error:
+        file = error.filename or path
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoSpace(
+                "no space left on the device", file=file,
+                hint="Free some space and run the same command again: finished shards are kept.",
+            ) from error  # fmt: skip
+        if error.errno == errno.EFBIG:
+            raise NoSpace(
+                "a file would be larger than the file system or `ulimit -f` allows", file=file,
+                hint="A smaller --shard-size makes smaller files.",
+            ) from error  # fmt: skip
+        raise OutputError(f"cannot be written: {error.strerror or error}", file=file) from error
+
+
+def check_output(out: Path, *, force: bool) -> None:
+    """Raise OutputExists where a pack to `out` would destroy something.
+
+    `force` allows to replace a slab, and nothing else.
+    """
+    with writing(out):
+        if not (out.exists() or out.is_symlink()):
+            return
+        if not force:
+            raise OutputExists("exists already", file=out, hint="--force replaces a slab.")
+        if out.is_symlink() or not _is_slab(out):
+            raise OutputExists(
+                "exists and is not a slab, so that --force leaves it alone", file=out,
+                hint="Remove it yourself, or choose another output.",
+            )  # fmt: skip
+        strangers = sorted(e.name for e in out.iterdir() if not _OUR_NAMES.fullmatch(e.name))
+        if strangers:
+            raise OutputExists(
+                "holds more than a slab, so that --force leaves it alone", file=out,
+                found=", ".join(strangers[:5]), hint="Move that elsewhere.",
+            )  # fmt: skip
+
+
+def _is_slab(out: Path) -> bool:
+    """Whether there is a manifest that begins as ours do; it may be damaged further on."""
+    path = out / MANIFEST
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(_FIRST_LINES)) == _FIRST_LINES

@@ -1,0 +1,94 @@
+"""Where shard tasks run: in this process, or in a pool of processes.
+
+Processes and not threads: HDF5 holds one lock for all, and a file that crashes its library takes
+one worker along, not the packer.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Generator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from fieldslab.packer.plan import ShardTask
+from fieldslab.packer.write.shards import Progress, ShardWork
+from fieldslab.packer.write.writers import ShardRecord
+from fieldslab.schemas.errors import SourceUnreadable
+
+Job = tuple[ShardTask, Path]
+"""A shard task and the empty folder that it is written to."""
+
+_work: ShardWork
+_progress: Any
+
+
+def run_jobs(
+    work: ShardWork, jobs: list[Job], progress: Progress, count: int
+) -> Generator[ShardRecord, None, None]:
+    """Write shards in `count` processes, or in this one; records come as they are finished.
+
+    Raises what a shard raises, and SourceUnreadable where a worker dies.
+    """
+    if count > 1:
+        yield from _in_processes(work, jobs, progress, count)
+    else:
+        for task, folder in jobs:
+            yield work.write(task, folder, progress)
+
+
+def _in_processes(
+    work: ShardWork, jobs: list[Job], progress: Progress, count: int
+) -> Generator[ShardRecord, None, None]:
+    context = multiprocessing.get_context("spawn")
+    told = context.SimpleQueue()
+    listener = threading.Thread(target=_listen, args=(told, progress), daemon=True)
+    listener.start()
+    pool = ProcessPoolExecutor(count, context, _start, (work, told))
+    running: dict[Future[ShardRecord], ShardTask] = {}
+    try:
+        running = {pool.submit(_run, task, folder): task for task, folder in jobs}
+        for future in as_completed(list(running)):
+            record = future.result()
+            del running[future]
+            yield record
+    except BrokenProcessPool as error:
+        numbers = sorted(task.number for task in running.values())[:count]
+        first = running[next(iter(running))].spans[0].unit.name
+        raise SourceUnreadable(
+            f"a worker process died while it packed shard {' or '.join(map(str, numbers))}",
+            file=first,
+            hint="The file may crash the library that reads it, or memory ran out: try --jobs 1.",
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        told.put(None)
+        listener.join()
+
+
+def _listen(told: Any, progress: Progress) -> None:
+    while (step := told.get()) is not None:
+        progress(*step)
+
+
+def _start(work: ShardWork, told: Any) -> None:
+    """Set up a worker. Ctrl-C is for the parent, which stops the workers; they end with it."""
+    global _work, _progress
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _work, _progress = work, told
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _run(task: ShardTask, folder: Path) -> ShardRecord:
+    return _work.write(task, folder, lambda rows, bytes: _progress.put((rows, bytes)))

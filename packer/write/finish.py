@@ -1,0 +1,170 @@
+"""The end of a pack: from the shards' records to the manifest."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fieldslab.packer.convert.categories import CategoryIndex
+from fieldslab.packer.convert.dense import bytes_of, lengths_of
+from fieldslab.packer.plan import Plan
+from fieldslab.packer.write.commit import Staging, writing
+from fieldslab.packer.write.prepare import Prepared
+from fieldslab.packer.write.writers import ShardRecord, write_digests
+from fieldslab.schemas import layout
+from fieldslab.schemas.arrays import ArrayWriter
+from fieldslab.schemas.errors import DamagedManifest, SourceUnsupported
+from fieldslab.schemas.fields import (
+    MAX_INLINE_BYTES,
+    MAX_INLINE_CATEGORIES,
+    CategoryTable,
+    Compression,
+    Field,
+    Role,
+)
+from fieldslab.schemas.manifest import Made, Manifest, Shard, create, decode, encode
+
+MAX_ALL_INLINE_BYTES = 4 * 1024 * 1024
+"""Categories of all fields that stand in the manifest, together."""
+MAX_SOURCES = 1000
+"""Source files that the manifest names."""
+
+
+def finish(
+    plan: Plan, records: list[ShardRecord], prepared: Prepared, staging: Staging
+) -> Manifest:
+    """Write what shards share and draw up the manifest from the shards' records."""
+    nullable = [any(record.nulls[at] for record in records) for at in range(len(plan.fields))]
+    room = MAX_ALL_INLINE_BYTES
+    fields = []
+    for one, has_nulls in zip(plan.fields, nullable, strict=True):
+        field = msgspec.structs.replace(one.field, nullable=has_nulls)
+        if field.kind == "image":
+            codecs = {codec for record in records for codec in record.codecs[field.name]}
+            codec = codecs.pop() if len(codecs) == 1 and "" not in codecs else "mixed"
+            field = msgspec.structs.replace(field, codec=codec)
+        if field.kind == "categorical":
+            field = _with_categories(field, prepared.categories[field.name], room)
+            room -= sum(len(name.encode()) for name in field.categories or ())
+        if field.compression is not None:
+            dictionary = len(prepared.compressors[field.name].dictionary)
+            decoded = sum(record.decoded[field.name] for record in records)
+            compression = Compression(codec="zstd", decoded=decoded, dictionary=dictionary)
+            field = msgspec.structs.replace(field, compression=compression)
+        fields.append(field)
+    shards = tuple(
+        Shard(
+            record.rows,
+            tuple(record.elements),
+            tuple(n for n, kept in zip(record.nulls, nullable, strict=True) if kept),
+            record.root,
+        )
+        for record in records
+    )
+    made = Made(
+        tool=f"fieldslab {version('fieldslab')}",
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        plan=plan.fingerprint(),
+        sources=_few(plan.source.fingerprint()),
+        options=msgspec.to_builtins(plan.options) | {"from": plan.source.name},
+        reasons={one.field.name: one.why for one in plan.fields},
+        warnings=(*plan.notes, *_image_warnings(fields, records), *_length_warnings(plan, records)),
+    )
+    return _checked(
+        made,
+        rows=sum(record.rows for record in records),
+        fields=tuple(fields),
+        shards=shards,
+        tables=_write_tables(fields, prepared, staging),
+        attributes=plan.source.attributes,
+    )
+
+
+def _checked(made: Made, **content: Any) -> Manifest:
+    """The manifest, read back once: a slab that no reader opens is never published."""
+    try:
+        manifest = create(made, **content)
+        return decode(encode(manifest))
+    except (DamagedManifest, ValueError) as error:
+        problem = error.problem if isinstance(error, DamagedManifest) else str(error)
+        where = error.context if isinstance(error, DamagedManifest) else {}
+        raise SourceUnsupported(
+            f"cannot be described in a manifest: {problem}",
+            expected=where.get("expected"), found=where.get("found"),
+            hint="Leave columns out with --exclude, or pack them into a slab of their own.",
+        ) from error  # fmt: skip
+
+
+def _few(sources: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The first sources; a hundred thousand of them would fill the manifest."""
+    more = len(sources) - MAX_SOURCES
+    if more <= 0:
+        return tuple(sources)
+    return (*sources[:MAX_SOURCES], {"more": more})
+
+
+def _with_categories(field: Field, index: CategoryIndex, room: int) -> Field:
+    """Few categories stand in the manifest, many in arrays of their own."""
+    size = bytes_of(index.values).nbytes
+    if len(index.values) <= MAX_INLINE_CATEGORIES and size <= min(MAX_INLINE_BYTES, room):
+        return msgspec.structs.replace(field, categories=tuple(index.values.to_pylist()))
+    return msgspec.structs.replace(field, table=CategoryTable(len(index.values), size))
+
+
+def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> str | None:
+    """Write the folder `tables`, where a field needs it; returns its root."""
+    stored = [field for field in fields if field.has_tables]
+    if not stored:
+        return None
+    folder = staging.begin(layout.TABLES)
+    digests = []
+    with writing(folder):
+        for field in stored:
+            if field.table is not None:
+                values = prepared.categories[field.name].values
+                ends = np.cumsum(lengths_of(values), dtype="<u8")
+                digests.append(_write(folder, field, "categories.values", bytes_of(values)))
+                digests.append(_write(folder, field, "categories.offsets", np.insert(ends, 0, 0)))
+            else:
+                dictionary = prepared.compressors[field.name].dictionary
+                items = np.frombuffer(dictionary, np.uint8)
+                digests.append(_write(folder, field, "dictionary", items))
+        total = write_digests(folder, digests)
+    staging.finish(layout.TABLES)
+    return total
+
+
+def _write(folder: Path, field: Field, role: Role, items: np.ndarray) -> np.ndarray:
+    writer = ArrayWriter(folder / layout.file_name(field, role), items.dtype)
+    writer.append(items)
+    return writer.close()[1]
+
+
+def _image_warnings(fields: list[Field], records: list[ShardRecord]) -> Iterator[str]:
+    for field in fields:
+        if field.kind == "image":
+            found: Counter[str] = Counter()
+            for record in records:
+                found.update(record.codecs[field.name])
+            if found[""]:
+                yield (
+                    f"{field.name}: {found['']} of {sum(found.values())} values have no JPEG, PNG "
+                    "or WebP header; they are kept byte for byte, with height and width 0"
+                )
+
+
+def _length_warnings(plan: Plan, records: list[ShardRecord]) -> Iterator[str]:
+    rows = sum(record.rows for record in records)
+    for one in plan.fields:
+        name = one.field.name
+        shortened = sum(record.shortened.get(name, 0) for record in records)
+        if one.tokenize is not None and shortened:
+            yield (
+                f"{name}: {shortened} of {rows} rows had more than {one.tokenize.max_length} "
+                "tokens and were cut (--max-length)"
+            )

@@ -1,0 +1,77 @@
+"""The journal: which shards of a pack are finished, so that a rerun need not write them again."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import xxhash
+
+from fieldslab.packer.write.writers import ShardRecord
+
+
+class Journal:
+    """A file of lines, each the digest of a text and the text: first the plan, then the shards.
+
+    What follows a torn or damaged line is not believed.
+    """
+
+    def __init__(self, path: Path, plan: str) -> None:
+        """The journal of the plan with this fingerprint; nothing is read or written yet."""
+        self.path = path
+        self.fresh = path.with_name(path.name + ".new")
+        self._plan = plan
+
+    def read(self) -> list[ShardRecord]:
+        """Records of finished shards; none where the journal belongs to another plan."""
+        texts = self._texts()
+        if not texts or texts[0] != self._plan:
+            return []
+        records = []
+        for text in texts[1:]:
+            try:
+                records.append(msgspec.json.decode(text, type=ShardRecord))
+            except msgspec.DecodeError:
+                break
+        return records
+
+    def start(self, records: Iterable[ShardRecord]) -> None:
+        """Replace the journal by one with these records: at once, or not at all."""
+        lines = [_line(self._plan), *(_line(_text(record)) for record in records)]
+        with open(self.fresh, "wb") as file:
+            file.write(b"".join(lines))
+            file.flush()
+            os.fsync(file.fileno())
+        self.fresh.rename(self.path)
+
+    def append(self, record: ShardRecord) -> None:
+        """Enter a finished shard, for good."""
+        with open(self.path, "ab") as file:
+            file.write(_line(_text(record)))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _texts(self) -> list[str]:
+        texts: list[str] = []
+        try:
+            lines = self.path.read_text("utf-8", errors="replace").split("\n")
+        except FileNotFoundError:
+            return texts
+        for line in lines[:-1]:
+            digest, _, text = line.partition(" ")
+            if digest != _digest(text):
+                break
+            texts.append(text)
+        return texts
+
+
+def _text(record: ShardRecord) -> str:
+    return msgspec.json.encode(record).decode()
+
+
+def _line(text: str) -> bytes:
+    return f"{_digest(text)} {text}\n".encode()
+
+
+def _digest(text: str) -> str:
+    return xxhash.xxh3_64_hexdigest(text.encode())

@@ -1,0 +1,137 @@
+"""Writes the arrays of one shard: a folder, a writer for each field, the digest table."""
+
+from collections import Counter
+from itertools import compress, repeat
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from fieldslab.packer.convert.compress import Compressor, Compressors
+from fieldslab.packer.convert.fieldplan import Converted
+from fieldslab.schemas import layout
+from fieldslab.schemas.arrays import ArrayWriter
+from fieldslab.schemas.digest import root
+from fieldslab.schemas.fields import ArraySpec, Field, Role
+from fieldslab.schemas.images import image_sizes
+
+
+class ShardRecord(msgspec.Struct, frozen=True):
+    """What a finished shard adds to the manifest; one line of the journal.
+
+    `nulls` has a count for every field, `codecs` for each image field how many images of each
+    codec it holds ('' where the header could not be read), `decoded` for each compressed field the
+    bytes of its rows before compression, `shortened` for each tokenized field how many rows were
+    cut.
+    """
+
+    index: int
+    rows: int
+    elements: list[int]
+    nulls: list[int]
+    root: str
+    codecs: dict[str, dict[str, int]]
+    bytes: int
+    decoded: dict[str, int] = {}
+    shortened: dict[str, int] = {}
+
+
+class FieldWriter:
+    """Appends rows of one field to its arrays."""
+
+    def __init__(self, folder: Path, field: Field, compressor: Compressor | None = None) -> None:
+        """Create the arrays of `field` in `folder`; `valid` only when the first null comes."""
+        self.field = field
+        self.rows = self.elements = self.nulls = self.decoded = self.shortened = 0
+        self._compressor = compressor
+        self.codecs: Counter[str] = Counter()
+        self._folder = folder
+        self._specs = {spec.role: spec for spec in field.arrays()}
+        self._arrays = {role: self._create(spec) for role, spec in self._specs.items()}
+        if field.stored.variable:
+            self._arrays["offsets"].append(np.zeros(1, np.uint64))
+
+    def append(self, rows: Converted) -> None:
+        """Append converted rows."""
+        count = len(rows.values) if rows.lengths is None else len(rows.lengths)
+        self._append_valid(rows.valid, count)
+        self.shortened += rows.shortened
+        if self._compressor is not None:
+            rows = self._compressed(self._compressor, rows)
+        self._arrays["values"].append(rows.values)
+        if rows.lengths is not None:
+            ends = np.cumsum(rows.lengths, dtype=np.uint64) + np.uint64(self.elements)
+            self._arrays["offsets"].append(ends)
+            self.elements += len(rows.values)
+            if self.field.kind == "image":
+                self._append_sizes(rows)
+        self.rows += count
+
+    def close(self) -> list[np.ndarray]:
+        """Finish the arrays; their digests, array by array in file order."""
+        order: tuple[Role, ...] = ("values", "offsets", "lengths", "size", "valid")
+        return [self._arrays[role].close()[1] for role in order if role in self._arrays]
+
+    def _compressed(self, compressor: Compressor, rows: Converted) -> Converted:
+        if rows.lengths is not None:
+            self._arrays["lengths"].append(rows.lengths.astype("<u8"))
+        self.decoded += rows.values.nbytes
+        frames = compressor.compress(self.field, rows)
+        return Converted(frames.values, frames.lengths, rows.valid)
+
+    def _append_valid(self, valid: np.ndarray | None, count: int) -> None:
+        nulls = 0 if valid is None else count - int(np.count_nonzero(valid))
+        if nulls and "valid" not in self._arrays:
+            self._arrays["valid"] = self._create(ArraySpec("valid", np.dtype(bool), (), "row"))
+            self._arrays["valid"].append(np.ones(self.rows, bool))
+        if "valid" in self._arrays:
+            self._arrays["valid"].append(np.ones(count, bool) if valid is None else valid)
+        self.nulls += nulls
+
+    def _append_sizes(self, rows: Converted) -> None:
+        assert rows.lengths is not None
+        sizes, codecs = image_sizes(rows.values, rows.lengths)
+        self._arrays["size"].append(sizes)
+        present = repeat(True) if rows.valid is None else rows.valid
+        self.codecs.update(codec or "" for codec in compress(codecs, present))
+
+    def _create(self, spec: ArraySpec) -> ArrayWriter:
+        path = self._folder / layout.file_name(self.field, spec.role)
+        return ArrayWriter(path, spec.dtype, spec.shape)
+
+
+class ShardWriter:
+    """Writes one shard into an empty folder."""
+
+    def __init__(self, folder: Path, fields: list[Field], compressors: Compressors) -> None:
+        """Create the arrays of all fields in `folder`, which must exist and be empty."""
+        self._folder = folder
+        self.writers = [FieldWriter(folder, field, compressors.get(field.name)) for field in fields]
+
+    def close(self, index: int) -> ShardRecord:
+        """Finish every array, write the digest table, and say what the shard holds."""
+        digests = [digest for writer in self.writers for digest in writer.close()]
+        total = write_digests(self._folder, digests)
+        rows = {writer.rows for writer in self.writers}
+        if len(rows) != 1:
+            raise AssertionError(f"fields of one shard differ in rows: {rows}")
+        return ShardRecord(
+            index=index,
+            rows=rows.pop(),
+            elements=[writer.elements for writer in self.writers if writer.field.stored.variable],
+            nulls=[writer.nulls for writer in self.writers],
+            root=total,
+            codecs={w.field.name: dict(w.codecs) for w in self.writers if w.field.kind == "image"},
+            decoded={w.field.name: w.decoded for w in self.writers if w.field.compression},
+            shortened={w.field.name: w.shortened for w in self.writers if w.shortened},
+            bytes=sum(file.stat().st_size for file in self._folder.iterdir()),
+        )
+
+
+def write_digests(folder: Path, digests: list[np.ndarray]) -> str:
+    """Write a folder's `digests.npy`; returns its root."""
+    table = np.concatenate([np.empty(0, np.uint64), *digests])
+    writer = ArrayWriter(folder / layout.DIGESTS, np.dtype("<u8"))
+    writer.append(table)
+    writer.close()
+    return root(table)
