@@ -10,6 +10,7 @@ from fieldslab.reader.sequences import Pad, Shift
 from fieldslab.reader.slab import Slab, open_slab
 from fieldslab.reader.stats import Stats
 from fieldslab.reader.transforms import Cast, Lambda, Normalize, Transform
+from fieldslab.reader.triangle import UpperTriangle
 
 __all__ = [
     "Batch",
@@ -34,6 +35,7 @@ __all__ = [
     "Subset",
     "Text",
     "Transform",
+    "UpperTriangle",
     "Weighted",
     "open_slab",
 ]
