@@ -1,7 +1,5 @@
 """The end of a pack: from the shards' records to the manifest."""
 
-from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +13,7 @@ from fieldslab.packer.convert.dense import bytes_of, lengths_of
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.commit import Staging, writing
 from fieldslab.packer.write.prepare import Prepared
+from fieldslab.packer.write.warnings import find_warnings
 from fieldslab.packer.write.writers import ShardRecord, write_digests
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
@@ -73,7 +72,7 @@ def finish(
         sources=_few(plan.source.fingerprint()),
         options=msgspec.to_builtins(plan.options) | {"from": plan.source.name},
         reasons={one.field.name: one.why for one in plan.fields},
-        warnings=(*plan.notes, *_image_warnings(fields, records), *_length_warnings(plan, records)),
+        warnings=(*plan.notes, *find_warnings(plan, fields, records)),
     )
     return _checked(
         made,
@@ -143,28 +142,3 @@ def _write(folder: Path, field: Field, role: Role, items: np.ndarray) -> np.ndar
     writer = ArrayWriter(folder / layout.file_name(field, role), items.dtype)
     writer.append(items)
     return writer.close()[1]
-
-
-def _image_warnings(fields: list[Field], records: list[ShardRecord]) -> Iterator[str]:
-    for field in fields:
-        if field.kind == "image":
-            found: Counter[str] = Counter()
-            for record in records:
-                found.update(record.codecs[field.name])
-            if found[""]:
-                yield (
-                    f"{field.name}: {found['']} of {sum(found.values())} values have no JPEG, PNG "
-                    "or WebP header; they are kept byte for byte, with height and width 0"
-                )
-
-
-def _length_warnings(plan: Plan, records: list[ShardRecord]) -> Iterator[str]:
-    rows = sum(record.rows for record in records)
-    for one in plan.fields:
-        name = one.field.name
-        shortened = sum(record.shortened.get(name, 0) for record in records)
-        if one.tokenize is not None and shortened:
-            yield (
-                f"{name}: {shortened} of {rows} rows had more than {one.tokenize.max_length} "
-                "tokens and were cut (--max-length)"
-            )

@@ -37,11 +37,18 @@ class Packed:
     bytes: int
     seconds: float
     reused_shards: int
+    dropped_shards: int
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the user should know."""
-        return self.manifest.made.warnings
+        if not self.dropped_shards:
+            return self.manifest.made.warnings
+        return (
+            f"{self.dropped_shards} finished shards of an earlier run were dropped: the source, "
+            "the options or the version are others now",
+            *self.manifest.made.warnings,
+        )
 
 
 def pack(
@@ -97,13 +104,13 @@ def pack_plan(
     started = time.monotonic()
     resumable = plan.source.rereadable
     with Staging(out, plan.fingerprint(), force=force, resumable=resumable) as staging:
-        reused = len(staging.finished)
+        reused, dropped = len(staging.finished), staging.dropped
         prepared = prepare(plan)
         records = _pack_shards(plan, staging, prepared, progress, jobs)
         manifest = finish(plan, records, prepared, staging)
         staging.publish(manifest)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-    return Packed(out, manifest, size, time.monotonic() - started, reused)
+    return Packed(out, manifest, size, time.monotonic() - started, reused, dropped)
 
 
 def _pack_shards(
