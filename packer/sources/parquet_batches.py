@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fieldslab.packer.convert.dense import decoded_bytes, is_bytes, is_text
+from fieldslab.packer.convert.dense import decoded, decoded_bytes, is_bytes, is_text
 from fieldslab.packer.sources.parquet_files import ParquetPart, reading
+from fieldslab.packer.sources.side_by_side import side_by_side
 
 MOST_ROWS = 65_536
 GROWTH = 8
@@ -24,6 +25,10 @@ SPIKE_BYTES = 2**26
 """A piece may be so large where short values are followed by long ones of a dictionary."""
 FRONT_CODED_ROWS = 64
 """Rows of a piece at most where values share their beginnings, of which the footer says nothing."""
+MOST_PAGES = 3 * 2**27
+PAGES_OF_A_COLUMN = 2**21
+"""The decoder holds a page and a dictionary of every column that it reads: so many bytes of them
+at a time, if each column has about so many."""
 
 
 def batches(
@@ -33,10 +38,35 @@ def batches(
 
     Raises SourceUnreadable or SourceChanged, which name the row group by `name`.
     """
-    leaves = [leaf for position in positions for leaf in part.leaves[position]]
-    if not leaves:
+    if not positions:
         yield from _without_columns(part.metadata.row_group(group).num_rows)
         return
+    parts = _that_fit(part, group, positions)
+    streams = [
+        _stream(part, group, some, max(1, batch_bytes // len(parts)), name) for some in parts
+    ]
+    yield from streams[0] if len(streams) == 1 else side_by_side(streams)
+
+
+def _that_fit(part: ParquetPart, group: int, positions: list[int]) -> list[list[int]]:
+    """Runs of columns of which one page each fits in memory, as the decoder needs."""
+    runs: list[list[int]] = [[]]
+    filled = 0
+    for position in positions:
+        chunks = [part.chunk(group, leaf) for leaf in part.leaves[position]]
+        pages = sum(min(chunk.total_uncompressed_size, PAGES_OF_A_COLUMN) for chunk in chunks)
+        if runs[-1] and filled + pages > MOST_PAGES:
+            runs.append([])
+            filled = 0
+        runs[-1].append(position)
+        filled += pages
+    return runs
+
+
+def _stream(
+    part: ParquetPart, group: int, positions: list[int], batch_bytes: int, name: str
+) -> Iterator[pa.RecordBatch]:
+    leaves = [leaf for position in positions for leaf in part.leaves[position]]
     with part.or_changed(), reading(name), part.open(len(leaves)) as parquet:
         yield from _joined(_pieces(parquet, part, group, leaves, batch_bytes), batch_bytes)
 
@@ -44,9 +74,10 @@ def batches(
 def _pieces(
     parquet: pq.ParquetFile, part: ParquetPart, group: int, leaves: list[int], batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    most = _most_rows(part, group, leaves, batch_bytes)
     fixed = all(part.fixed_width(leaf) for leaf in leaves)
-    target = batch_bytes if fixed else min(batch_bytes, _piece_bytes(leaves))
+    piece_bytes = max(PIECE_BYTES, PIECE_BYTES_OF_A_COLUMN * len(leaves))
+    target = batch_bytes if fixed else min(batch_bytes, piece_bytes)
+    most = _most_rows(part, group, leaves, target)
     rows = most if fixed else 1
     # The public `iter_batches` knows neither positions nor a size that changes on the way.
     reader = parquet.reader
@@ -58,12 +89,8 @@ def _pieces(
         reader.set_batch_size(rows)
 
 
-def _most_rows(part: ParquetPart, group: int, leaves: list[int], batch_bytes: int) -> int:
+def _most_rows(part: ParquetPart, group: int, leaves: list[int], target: int) -> int:
     """Rows of a piece at most, by what the footer and the dictionaries say."""
-    if all(part.fixed_width(leaf) for leaf in leaves):
-        target = batch_bytes
-    else:
-        target = min(batch_bytes, _piece_bytes(leaves))
     size = sum(part.leaf_bytes(group, leaf) for leaf in leaves)
     total = part.metadata.row_group(group).num_rows
     most = min(MOST_ROWS, target * total // max(size, 1))
@@ -102,10 +129,6 @@ def _longest(array: pa.Array) -> int:
     if not (is_text(values.type) or is_bytes(values.type)):
         return 0
     return int(pc.max(pc.binary_length(values)).as_py() or 0)
-
-
-def _piece_bytes(leaves: list[int]) -> int:
-    return max(PIECE_BYTES, PIECE_BYTES_OF_A_COLUMN * len(leaves))
 
 
 def _bytes(piece: pa.RecordBatch) -> int:
