@@ -40,7 +40,7 @@ test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 campaign: $(FULL)
-	PYTHONPATH=.ns $(BIN)/python -m tests.campaign --minutes $(MINUTES)
+	$(BIN)/python -m tests.campaign --minutes $(MINUTES)
 
 lint: $(FULL)
 	$(BIN)/ruff check

@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,7 @@ from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, header
 from fieldslab.schemas.digest import digest_blocks
 from fieldslab.schemas.errors import FieldslabError
+from fieldslab.schemas.fields import VARIABLE_KINDS, DtypeName, Kind
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.manifest import MANIFEST, Content
 
@@ -182,14 +183,15 @@ def _same_header(one: Path, other: Path) -> bool:
 def change_manifest(rng: random.Random, slab: Path) -> Mutation:
     """Let the manifest say something else, with a right id and a right seal."""
     content = json.loads((slab / MANIFEST).read_bytes())
-    places = [place for place in _places(content, []) if place[0] not in ("id", "sha256")]
+    places = [place for place in _places(content, []) if place[0] not in ("id", "made", "sha256")]
     edits = []
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         place = rng.choice(places)
         twins = [other for other in places if other[-1] == place[-1]]
         found = _at(content, rng.choice(twins))
         near = [found + rng.choice([-1, 1])] if isinstance(found, int) else []
-        value = rng.choice([found, *near, rng.choice(VALUES), rng.choice(VALUES)])
+        alike = [value for value in VALUES if type(value) is type(found)] or [found]
+        value = rng.choice([found, *near, rng.choice(alike), rng.choice(alike), rng.choice(VALUES)])
         kind = rng.choice(["set", "set", "set", "set", "remove", "insert"])
         edits.append({"do": "edit", "kind": kind, "place": place, "value": value})
     return [*edits, {"do": "seal"}]
@@ -227,14 +229,60 @@ def remake(rng: random.Random, slab: Path) -> Mutation:
     return [*ops, *edits, *fit, {"do": "digest"}, {"do": "seal"}]
 
 
+def lie(rng: random.Random, slab: Path) -> Mutation:
+    """Let the manifest tell of other fields and counts, and let every file agree with it."""
+    content = json.loads((slab / MANIFEST).read_bytes())
+    edits: Mutation = []
+    for _ in range(rng.choice([1, 1, 2, 3, 5])):
+        field = ["fields", rng.randrange(len(content["fields"]))]
+        shard = ["shards", rng.randrange(len(content["shards"]))]
+        key = rng.choice([*MEMBERS, "kind", "shape", "rows", "elements", "nulls"])
+        if key in MEMBERS:
+            place, value = [*field, key], rng.choice(MEMBERS[key])
+        elif key == "rows":
+            place, value = [*shard, key], rng.choice([1, 2, 3, 5, 7, 4096, 2**20])
+        else:
+            position = rng.randrange(len(_at(content, shard)[key]))
+            place, value = [*shard, key, position], rng.choice([0, 1, 3, 4, 5, 100, 2**20])
+        edits.append({"do": "edit", "kind": "set", "place": place, "value": value})
+    edits.append({"do": "balance"})
+    # Kept data means something else now; new numbers in it go through the same checks.
+    numbers = [_hostile_number(rng, slab, rng.choice(files_of(slab))) for _ in range(2)]
+    numbers = [op for op in numbers if op["file"] != MANIFEST]
+    return [*edits, {"do": "fit"}, *numbers, {"do": "digest"}, {"do": "seal"}]
+
+
+MEMBERS: dict[str, list[Any]] = {
+    "kind": list(get_args(Kind)),
+    "dtype": list(get_args(DtypeName)),
+    "shape": [[], [0], [1], [3], [2, 3], [0, 2**40], [2**20, 0, 2**20], [1] * 30, [65536], [7, 1]],
+    "nullable": [True, False],
+    "codec": ["jpeg", "mixed", "none"],
+    "logical": [
+        None, {"type": "timestamp", "unit": "s", "timezone": "?"}, {"type": "uuid"},
+        {"type": "timestamp", "unit": "D"}, {"type": "duration", "unit": "ns"},
+        {"type": "bfloat16"}, {"type": "json"}, {"type": "date", "unit": "D"},
+        {"type": "class_label", "names": ["a"]}, {"type": "enum", "names": ["a"], "codes": [7]},
+        {"type": "audio"}, {"type": "time", "unit": "us"},
+    ],
+    "categories": [None, [], ["a"], ["", "\x00"], [str(number) for number in range(2000)]],
+    "table": [None, *({"count": n, "bytes": size} for n, size in ((0, 0), (5, 3), (1100, 9)))],
+    "compression": [
+        None, {"codec": "zstd", "decoded": 0}, {"codec": "zstd", "decoded": 9, "dictionary": 7},
+        {"codec": "zstd", "decoded": 2**40, "dictionary": 300},
+    ],
+    "name": ["", "x", "\n", "a/b", "💥"],
+}  # fmt: skip
+
 FAMILIES: dict[str, Callable[[random.Random, Path], Mutation]] = {
     "bytes": change_bytes, "files": change_files, "manifest": change_manifest, "remade": remake,
+    "lies": lie,
 }  # fmt: skip
 
 
 def is_accident(mutation: Mutation) -> bool:
     """Whether digests and manifest were left as they are, so that reading must notice."""
-    return not any(op["do"] in ("edit", "seal", "digest", "fit") for op in mutation)
+    return not any(op["do"] in ("edit", "balance", "seal", "digest", "fit") for op in mutation)
 
 
 # Carrying them out
@@ -355,15 +403,58 @@ def _seal(slab: Path, op: Op) -> None:
     _own(slab / MANIFEST).write_bytes(body + seal)
 
 
+def _balance(slab: Path, op: Op) -> None:
+    """Bring the members of a manifest into line, so that it passes for one that was packed."""
+    content = json.loads((slab / MANIFEST).read_bytes())
+    variable = nullable = 0
+    for field in content["fields"]:
+        kind = field["kind"]
+        wanted = {
+            "codec": kind == "image", "categories": kind == "categorical",
+            "table": kind == "categorical", "dtype": kind in ("fixed", "ragged"),
+            "shape": kind in ("fixed", "ragged"),
+            "compression": kind not in ("image", "categorical"),
+        }  # fmt: skip
+        for key, allowed in wanted.items():
+            if not allowed or field.get(key) is None:
+                field.pop(key, None)
+        if kind == "categorical":
+            field["dtype"] = "int32"
+            if "table" not in field:
+                field.setdefault("categories", ["a"])
+            elif "categories" in field:
+                del field["table"]
+        if kind == "image":
+            field.setdefault("codec", "mixed")
+        time = field.get("logical") or {}
+        if time.get("type") in ("timestamp", "duration") and field.get("dtype") != "int64":
+            del field["logical"]
+        defaults = {"nullable": False, "logical": None, "shape": [], "dtype": "uint8"}
+        for key, default in defaults.items():
+            if field.get(key) == default:
+                field.pop(key, None)
+        variable += kind in VARIABLE_KINDS or "compression" in field
+        nullable += field.get("nullable", False)
+    for shard in content["shards"]:
+        shard["elements"] = [*shard["elements"], *[3] * 20][:variable]
+        shard["nulls"] = [min(n, shard["rows"]) for n in [*shard["nulls"], *[1] * 20]][:nullable]
+    content["rows"] = sum(shard["rows"] for shard in content["shards"])
+    content.pop("tables", None)
+    if any("table" in f or f.get("compression", {}).get("dictionary") for f in content["fields"]):
+        content["tables"] = "0" * 64
+    _own(slab / MANIFEST).write_text(json.dumps(content))
+
+
 def _fit(slab: Path, op: Op) -> None:
     """Give every array the size and the header that the manifest demands."""
     with contextlib.suppress(FieldslabError):
         _seal(slab, op)
-        manifest = load_manifest(slab)
         for folder, files in _folders(slab):
+            folder.mkdir(exist_ok=True)
             for file in files:
-                if file.data_bytes < 2**20 and len(manifest.fields) < 100:
-                    path = _own(folder / file.name)
+                if file.data_bytes <= MOST:
+                    path = folder / file.name
+                    _own(path) if path.exists() else path.touch()
                     os.truncate(path, HEADER + file.data_bytes)
                     with path.open("r+b") as opened:
                         opened.write(header(file.dtype, file.shape))
@@ -380,7 +471,8 @@ def _digest(slab: Path, op: Op) -> None:
                 for file in files
             ]
             table = np.concatenate([np.empty(0, "<u8"), *tables]).astype("<u8")
-            path = _own(folder / layout.DIGESTS)
+            path = folder / layout.DIGESTS
+            path.unlink(missing_ok=True)
             path.write_bytes(header(table.dtype, table.shape) + table.tobytes())
             roots.append(hashlib.sha256(table.tobytes()).hexdigest())
         content = json.loads((slab / MANIFEST).read_bytes())
@@ -406,7 +498,8 @@ _OPS: dict[str, Callable[[Path, Op], None]] = {
     "flip": _flip, "write": _write, "truncate": _truncate, "swap": _swap, "folder swap": _swap,
     "copy": _copy, "add": _add, "link": _link, "folder link": _link, "hard link": _hard_link,
     "pipe": _pipe, "directory": _directory, "folder file": _folder_file,
-    "folder copy": _folder_copy, "edit": _edit, "seal": _seal, "fit": _fit, "digest": _digest,
+    "folder copy": _folder_copy, "edit": _edit, "seal": _seal, "balance": _balance, "fit": _fit,
+    "digest": _digest,
     "remove": lambda slab, op: (slab / op["file"]).unlink(),
     "rename": lambda slab, op: (slab / op["file"]).rename(slab / (op["file"] + "x")) and None,
     "folder remove": lambda slab, op: shutil.rmtree(slab / op["file"]),
