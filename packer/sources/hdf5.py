@@ -9,7 +9,14 @@ from fieldslab.packer.commands.words import size
 from fieldslab.packer.options import parse_size
 from fieldslab.packer.source import SAMPLE_ROWS, Unit
 from fieldslab.packer.sources.hdf5_files import discover, looks_like_hdf5, reading
-from fieldslab.packer.sources.hdf5_parts import Key, Part, describe, most_common, scan_warnings
+from fieldslab.packer.sources.hdf5_parts import (
+    Key,
+    Part,
+    all_columns,
+    describe,
+    most_common,
+    scan_warnings,
+)
 from fieldslab.packer.sources.hdf5_read import OpenFiles, Wanted, read_columns
 from fieldslab.packer.sources.hdf5_scan import scan
 from fieldslab.packer.sources.hdf5_storage import check_filters, never_written
@@ -21,7 +28,7 @@ from fieldslab.packer.sources.hdf5_windows import (
     physical_memory,
     window_starts,
 )
-from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable
+from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
 
 _MOST_WINDOWS = 1_000_000
 _MOST_WARNINGS = 10
@@ -56,17 +63,18 @@ class HDF5Source:
             A file is missing or damaged, or holds no dataset.
         """
         given = {"rows_attr": rows_attr, "raw": raw, "external": external}
+        _check_types(given)
         self.settings: dict[str, Any] = {key: value for key, value in given.items() if value}
         self._rows_attr = rows_attr
         self._memory = physical_memory() // 2 if memory is None else parse_size("--memory", memory)
         scans = [scan(path, raw=raw, external=external) for path in discover(paths)]
         self._parts = [Part.of(one) for one in scans]
-        first = self._parts[0]
-        if not first.columns:
-            raise SourceUnreadable("no dataset in here", file=first.path)
-        self._keys = list(first.columns)
-        self.schema, self.hints = describe(first)
-        self.attributes = first.scan.attributes
+        self._columns = all_columns(self._parts)
+        if not self._columns:
+            raise SourceUnreadable("no dataset in here", file=self._parts[0].path)
+        self._keys = list(self._columns)
+        self.schema, self.hints = describe(self._columns)
+        self.attributes = scans[0].attributes
         self._scan_warnings = scan_warnings(scans)
         self.warnings = self._scan_warnings
         self._sampled: dict[Key, float] = {}
@@ -96,9 +104,8 @@ class HDF5Source:
             A filter is not installed, or there is too little memory.
         """
         keys = [self._keys[column] for column in columns]
-        for part in self._parts[1:]:
-            part.check_same(self._parts[0], keys)
         for part in self._parts:
+            part.check_same(self._columns, keys)
             part.check_lengths(keys)
         warnings = self._check_storage(keys)
         self._sample_lengths(columns)
@@ -131,9 +138,12 @@ class HDF5Source:
             file.check_unchanged()
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
-        """A few rows from the start, the middle and the end of the first file's rows."""
+        """A few rows from the start, the middle and the end of the first file that has all."""
         keys = [self._keys[column] for column in columns]
-        part, opened = self._parts[0], OpenFiles(0)
+        having = [part for part in self._parts if part.columns.keys() >= set(keys)]
+        if not having:
+            return []
+        part, opened = having[0], OpenFiles(self._parts.index(having[0]))
         rows = min((part.columns[key][0].rows or 0 for key in keys), default=0)
         count = min(SAMPLE_ROWS, rows)
         starts = sorted({0, max(rows // 2 - count, 0), rows - count})
@@ -167,13 +177,14 @@ class HDF5Source:
 
     def _usual(self) -> list[Key]:
         """The columns of the most common length that all files have and that can be packed."""
-        lengths = {
-            key: dataset.rows
-            for key, (dataset, column) in self._parts[0].columns.items()
-            if column.refusal is None and all(key in part.columns for part in self._parts)
-        }
-        length = most_common(lengths.values())
-        return [key for key, rows in lengths.items() if rows is not None and rows == length]
+        first = self._parts[0].columns
+        common = [
+            key for key in first
+            if all(key in part.columns and part.columns[key][1].refusal is None
+                   for part in self._parts)
+        ]  # fmt: skip
+        length = most_common(first[key][0].rows for key in common)
+        return [key for key in common if length is not None and first[key][0].rows == length]
 
     def _cut(self, keys: list[Key]) -> list[Unit]:
         units: list[Unit] = []
@@ -201,11 +212,11 @@ class HDF5Source:
 
     def _sample_lengths(self, columns: list[int]) -> None:
         """Bytes of a row of the columns whose rows differ in length, from a few of them."""
-        first = self._parts[0]
-        variable = [at for at in columns if first.columns[self._keys[at]][1].variable]
+        first = self._parts[0].columns
+        variable = [column for column in columns if first[self._keys[column]][1].variable]
         for batch in self.sample(variable) if variable else []:
-            for at, array in zip(variable, batch.columns, strict=True):
-                key = self._keys[at]
+            for column, array in zip(variable, batch.columns, strict=True):
+                key = self._keys[column]
                 self._sampled[key] = max(self._sampled.get(key, 0), array.nbytes / len(array))
 
     def _check_memory(self, part: Part, keys: Sequence[Key]) -> int:
@@ -267,3 +278,11 @@ class HDF5Source:
         if spare is not None and spare.usable:
             spare.close()
         return OpenFiles(number)
+
+
+def _check_types(settings: dict[str, Any]) -> None:
+    """Raise UsageError for settings that do not have their types: a slab may hold any."""
+    for name, value in settings.items():
+        kind: Any = str | None if name == "rows_attr" else bool
+        if not isinstance(value, kind):
+            raise UsageError(f"settings: {name} has another type", found=repr(value))

@@ -85,32 +85,44 @@ class Part:
             hint=f"--exclude '{names}' leaves them out; --fields packs what it names.",
         )
 
-    def check_same(self, first: "Part", keys: Sequence[Key]) -> None:
-        """Raise SourceInconsistent where these columns are not those of the first file."""
+    def check_same(self, columns: "Columns", keys: Sequence[Key]) -> None:
+        """Raise SourceInconsistent where these columns are not those of the other files."""
         lines = []
         for key in keys:
-            there = _shown(key, *first.columns[key], rows=False)
+            part = columns[key]
+            there = f"{_shown(key, *part.columns[key], rows=False)} in {part.path}"
             if key not in self.columns:
                 lines.append(f"{there} is missing here")
-            elif not _same(first.columns[key], self.columns[key]):
+            elif _meaning(*part.columns[key]) != _meaning(*self.columns[key]):
                 here = _shown(key, *self.columns[key], rows=False)
-                lines.append(f"{there} there, {here.partition(': ')[2]} here")
-        if len(keys) == len(first.columns):
-            only = [key for key in self.columns if key not in first.columns]
-            lines += [f"{_shown(key, *self.columns[key], rows=False)} is only here" for key in only]
+                lines.append(f"{there}, {here.partition(': ')[2]} here")
         if lines:
             raise SourceInconsistent(
-                f"datasets differ from those of {first.path}: {'; '.join(lines[:_MOST_LISTED])}",
+                f"datasets differ from file to file: {'; '.join(lines[:_MOST_LISTED])}",
                 file=self.path,
                 hint="Pack the files apart, or choose what they share with --fields/--exclude.",
             )
 
 
-def describe(first: Part) -> tuple[pa.Schema, dict[int, Hint]]:
-    """The columns of the first file, which all others must have."""
-    names = unique_names(name + column.suffix for (name, _), (_, column) in first.columns.items())
+Columns = dict[Key, Part]
+"""Every column of any file, and the first file that has it: all others must have the same."""
+
+
+def all_columns(parts: Sequence[Part]) -> Columns:
+    """The columns of all files, those of the first file first."""
+    found: Columns = {}
+    for part in parts:
+        for key in part.columns:
+            found.setdefault(key, part)
+    return found
+
+
+def describe(columns: Columns) -> tuple[pa.Schema, dict[int, Hint]]:
+    """Name, type and hint of each column."""
+    described = [(key, *part.columns[key]) for key, part in columns.items()]
+    names = unique_names(key[0] + column.suffix for key, _, column in described)
     fields, hints = [], {}
-    for at, (name, (dataset, column)) in enumerate(zip(names, first.columns.values(), strict=True)):
+    for at, (name, (_, dataset, column)) in enumerate(zip(names, described, strict=True)):
         fields.append(pa.field(name, column.arrow_type(dataset.row_shape)))
         hints[at] = column.hint(dataset.attributes)
     return pa.schema(fields), hints
@@ -143,10 +155,6 @@ def most_common(lengths: Iterable[int | None]) -> int | None:
 
 def _value(attributes: dict[str, Any], name: str) -> tuple[bool, Any]:
     return name in attributes, attributes.get(name)
-
-
-def _same(one: tuple[Dataset, Column], other: tuple[Dataset, Column]) -> bool:
-    return _meaning(*one) == _meaning(*other)
 
 
 def _meaning(dataset: Dataset, column: Column) -> tuple[Any, ...]:

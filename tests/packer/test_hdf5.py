@@ -200,10 +200,13 @@ def test_files_that_differ(tmp_path: Path) -> None:
     assert isinstance(error, SourceInconsistent)
     text = str(error)
     assert "2.h5" in text
-    assert "a: int64 [] there, float32 [] here" in text
-    assert "b: float64 [2] there, float64 [4] here" in text
-    assert "c: float64 [] is missing here" in text
-    assert "e: float64 [] is only here" in text
+    assert "1.h5: datasets differ from file to file" in text
+    assert f"e: float64 [] in {tmp_path}/2.h5 is missing here" in text
+    text = str(error_of(tmp_path, tmp_path / "slab", exclude="e"))
+    assert "2.h5: datasets differ from file to file" in text
+    assert f"a: int64 [] in {tmp_path}/1.h5, float32 [] here" in text
+    assert f"b: float64 [2] in {tmp_path}/1.h5, float64 [4] here" in text
+    assert f"c: float64 [] in {tmp_path}/1.h5 is missing here" in text
     assert numbers(packed(tmp_path, tmp_path / "slab", fields="d"), "d") == [1] * 6
 
 
@@ -337,8 +340,9 @@ def test_unknown_settings(tmp_path: Path) -> None:
     assert isinstance(error, UsageError)
     assert "--rows-atr: hdf5 sources have no such setting" in str(error)
     assert "rows_attr, raw, external, memory" in str(error)
-    assert "no such column" in str(error_of(path, tmp_path / "slab", fields="b"))
     assert isinstance(error_of(path, tmp_path / "slab", fields="b"), UnknownField)
+    for wrong in ({"rows_attr": 3}, {"raw": []}, {"external": "yes"}, {"memory": "much"}):
+        assert isinstance(error_of(path, tmp_path / "slab", settings=wrong), UsageError)
 
 
 def test_memory(tmp_path: Path) -> None:
