@@ -25,7 +25,7 @@ SPIKE_BYTES = 2**26
 """A piece may be so large where short values are followed by long ones of a dictionary."""
 FRONT_CODED_ROWS = 64
 """Rows of a piece at most where values share their beginnings, of which the footer says nothing."""
-MOST_PAGES = 3 * 2**27
+MOST_PAGES = 2**28
 PAGES_OF_A_COLUMN = 2**21
 """The decoder holds a page and a dictionary of every column that it reads: so many bytes of them
 at a time, if each column has about so many."""
