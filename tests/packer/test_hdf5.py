@@ -341,6 +341,7 @@ def test_unknown_settings(tmp_path: Path) -> None:
     assert "--rows-atr: hdf5 sources have no such setting" in str(error)
     assert "rows_attr, raw, external, memory" in str(error)
     assert isinstance(error_of(path, tmp_path / "slab", fields="b"), UnknownField)
+    wrong: dict[str, Any]
     for wrong in ({"rows_attr": 3}, {"raw": []}, {"external": "yes"}, {"memory": "much"}):
         assert isinstance(error_of(path, tmp_path / "slab", settings=wrong), UsageError)
 
