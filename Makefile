@@ -48,7 +48,7 @@ lint: $(FULL)
 	$(BIN)/mypy
 
 bench: $(FULL)
-	$(BIN)/python -m fieldslab.bench
+	$(BIN)/python -m fieldslab.bench --readme
 
 # The wheel is built from the sdist, so both are known to be complete.
 dist: $(FULL)
