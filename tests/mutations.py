@@ -429,7 +429,9 @@ def _balance(slab: Path, op: Op) -> None:
         time = field.get("logical") or {}
         if time.get("type") in ("timestamp", "duration") and field.get("dtype") != "int64":
             del field["logical"]
-        defaults: dict[str, Any] = {"nullable": False, "logical": None, "shape": [], "dtype": "uint8"}
+        defaults: dict[str, Any] = {
+            "nullable": False, "logical": None, "shape": [], "dtype": "uint8",
+        }  # fmt: skip
         for key, default in defaults.items():
             if field.get(key) == default:
                 field.pop(key, None)
