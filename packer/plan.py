@@ -29,6 +29,9 @@ MAX_SHARDS = 1024
 MAX_MAPS = 32_768
 """Shards times arrays stay below half of Linux's usual limit of maps in a process."""
 
+SAMPLED_AT_ONCE = 64
+"""Columns that are sampled together: more would cost memory, fewer time."""
+
 
 class ShardTask(NamedTuple):
     """One shard to be packed. `rows` is None for a stream, which is cut as it is read."""
@@ -118,22 +121,24 @@ def make_plan(source: Source, options: Options) -> Plan:
 
 
 def _sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) -> Sample:
-    """A few values of a column, nulls left out; whatever may be asked for is read at once."""
+    """A few values of a column, nulls left out; many columns are read at once."""
     asked = [leaf.asked.tensor.shape_from for leaf in chosen if leaf.asked.tensor]
     wanted = {leaf.path[0] for leaf in chosen if _needs_sample(leaf)}
     wanted |= {leaves[name].path[0] for name in asked if name in leaves}
     columns = sorted(wanted)
-    positions = {column: at for at, column in enumerate(columns)}
+    positions = {column: at % SAMPLED_AT_ONCE for at, column in enumerate(columns)}
 
     @cache
-    def batches() -> list[pa.RecordBatch]:
-        return source.sample(columns)
+    def batches(first: int) -> list[pa.RecordBatch]:
+        return source.sample(columns[first : first + SAMPLED_AT_ONCE])
 
     def sample(name: str) -> list[pa.Array]:
         if name not in leaves:
             raise unknown_field("--tensor shape_from", name, leaves)
-        found = [decoded(reach(batch, positions, leaves[name].path)) for batch in batches()]
-        return [array.drop_null() for array in found]
+        path = leaves[name].path
+        at = columns.index(path[0])
+        found = [reach(batch, positions, path) for batch in batches(at - positions[path[0]])]
+        return [decoded(array).drop_null() for array in found]
 
     return sample
 

@@ -217,6 +217,25 @@ def unique_names(names: Iterable[str]) -> list[str]:
     return result
 
 
+def check_names(schema: pa.Schema) -> None:
+    """Raise UnicodeDecodeError where a name or a time zone in a schema is not UTF-8."""
+    for column in schema:
+        _check_name(column)
+
+
+def _check_name(column: pa.Field) -> None:
+    kind, texts = column.type, [column.name]  # pyarrow decodes each when it is asked for
+    if isinstance(kind, pa.BaseExtensionType):
+        texts.append(kind.extension_name)
+        _check_name(pa.field("", kind.storage_type))
+    elif pa.types.is_dictionary(kind):
+        _check_name(pa.field("", kind.value_type))
+    elif pa.types.is_timestamp(kind):
+        texts.append(kind.tz)
+    for index in range(kind.num_fields):
+        _check_name(kind.field(index))
+
+
 class Span(NamedTuple):
     """Some rows of a unit: from row `skip` on, `rows` of them (None: to the end)."""
 

@@ -8,7 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.convert.dense import decoded_bytes
-from fieldslab.packer.source import SAMPLE_BYTES, SAMPLE_ROWS, Unit, unique_names
+from fieldslab.packer.source import (
+    SAMPLE_BYTES,
+    SAMPLE_ROWS,
+    Unit,
+    check_names,
+    unique_names,
+)
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
 
 MOST_ROWS = 65_536
@@ -28,7 +34,7 @@ class ArrowSource:
         """
         with _reading():
             self._batches, self._schema = _start(given)
-            self._schema.to_string()  # raises UnicodeDecodeError where a name is not UTF-8
+            check_names(self._schema)
         names = unique_names(self._schema.names)
         fields = [f.with_name(name) for f, name in zip(self._schema, names, strict=True)]
         self.schema = pa.schema(fields, self._schema.metadata)
@@ -52,7 +58,8 @@ class ArrowSource:
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
         """The first rows; the batches that they come from stay to be read."""
-        rows = size = 0
+        rows = sum(batch.num_rows for batch in self._head)
+        size = sum(batch.nbytes for batch in self._head)
         while columns and rows < 3 * SAMPLE_ROWS and size < SAMPLE_BYTES:
             batch = self._next()
             if batch is None:

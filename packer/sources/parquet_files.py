@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fieldslab.packer.source import unique_names
+from fieldslab.packer.source import check_names, unique_names
 from fieldslab.schemas.errors import SourceChanged, SourceUnreadable
 
 SUFFIXES = (".parquet", ".pq", ".parq")
@@ -142,7 +142,7 @@ def open_parts(paths: list[str]) -> list[ParquetPart]:
                 path, pre_buffer=False, buffer_size=_LEAST_BUFFER, arrow_extensions_enabled=True
             ) as file:
                 schema, encrypted = file.schema_arrow, _encrypted_leaves(file)
-                schema.to_string()  # raises UnicodeDecodeError where a name is not UTF-8
+                check_names(schema)
                 own = {key: value for key, value in partition.items() if key not in schema.names}
                 facts = (info.st_size, info.st_mtime_ns, info.st_ino)
                 parts.append(ParquetPart(path, file.metadata, schema, own, encrypted, *facts))
