@@ -4,8 +4,6 @@ Run as a program: `python -m fieldslab.bench.adapters [--quick] [--json FILE]`. 
 `torch` and `grain`, makes its own data, and compares calls that ran in turns within one run.
 """
 
-import argparse
-import json
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterable
@@ -19,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from torch.utils.data import DataLoader, Dataset
 
-from fieldslab.bench.timing import interleave, ratio
+from fieldslab.bench.timing import interleave, program, ratio
 from fieldslab.packer import pack
 from fieldslab.reader import Loader, Shuffled, Slab, open_slab
 from fieldslab.reader.grain import grain_batches
@@ -177,16 +175,5 @@ def run(quick: bool = False) -> dict[str, Any]:
     return results
 
 
-def main() -> None:
-    """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
-    options = parser.parse_args()
-    results = run(options.quick)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    program(run, __doc__)

@@ -4,8 +4,6 @@ Run as a program: `python -m fieldslab.bench.gather [--quick] [--json FILE]`. It
 data, and every ratio compares calls that ran in turns within this one run.
 """
 
-import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -23,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.bench.timing import Ratio, interleave, ratio
+from fieldslab.bench.timing import Ratio, interleave, program, ratio
 from fieldslab.packer import pack
 from fieldslab.reader import Batch, Slab, open_slab
 from fieldslab.reader.array import address_of
@@ -299,16 +297,5 @@ def run(quick: bool = False) -> dict[str, Any]:
     return results | single
 
 
-def main() -> None:
-    """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
-    options = parser.parse_args()
-    results = run(options.quick)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    program(run, __doc__)

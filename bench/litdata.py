@@ -7,11 +7,8 @@ two workers (timed from its first batch on) and with reading the stream in order
 with a plain read of the same files. Nothing is decoded anywhere.
 """
 
-import argparse
-import json
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,7 +22,7 @@ from litdata import Jpeg, StreamingDataLoader, StreamingDataset
 from litdata.streaming.cache import Cache
 from litdata.streaming.serializers import BytesSerializer
 
-from fieldslab.bench.timing import Ratio, interleave, ratio
+from fieldslab.bench.timing import Ratio, interleave, program, ratio
 from fieldslab.packer import pack
 from fieldslab.packer.source import find_source
 from fieldslab.reader import Slab, open_slab
@@ -210,17 +207,5 @@ def run(quick: bool = False) -> dict[str, Any]:
     return results
 
 
-def main() -> int:
-    """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
-    options = parser.parse_args()
-    results = run(options.quick)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    program(run, __doc__)

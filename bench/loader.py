@@ -4,8 +4,6 @@ Run as a program: `python -m fieldslab.bench.loader [--quick] [--json FILE]`. It
 data, and every ratio compares calls that ran in turns within this one run.
 """
 
-import argparse
-import json
 import os
 import tempfile
 import time
@@ -17,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.bench.gather import KIB, make_slab
-from fieldslab.bench.timing import Ratio, interleave, ratio
+from fieldslab.bench.timing import Ratio, interleave, program, ratio
 from fieldslab.reader import Batch, Loader, Shuffled, Slab, Subset, open_slab
 
 ROW_BYTES = 110 * KIB
@@ -174,16 +172,5 @@ def run(quick: bool = False) -> dict[str, Any]:
     return results
 
 
-def main() -> None:
-    """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
-    options = parser.parse_args()
-    results = run(options.quick)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    program(run, __doc__)

@@ -5,8 +5,6 @@ files. The mark is (read + write) / pack, where `read` is pyarrow's `iter_batche
 as it comes, and `write` a plain write and fsync of as many bytes as the slab has.
 """
 
-import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -21,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fieldslab.bench.timing import interleave, ratio
+from fieldslab.bench.timing import interleave, program, ratio
 from fieldslab.packer import pack
 
 MIB = 2**20
@@ -141,16 +139,5 @@ def run(quick: bool = False) -> dict[str, Any]:
     return results
 
 
-def main() -> None:
-    """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
-    options = parser.parse_args()
-    results = run(options.quick)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    program(run, __doc__)

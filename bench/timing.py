@@ -1,8 +1,11 @@
 """Timing of several calls side by side, so that a busy machine slows all of them alike."""
 
+import argparse
+import json
 import random
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -43,3 +46,14 @@ def ratio(seconds: list[float], against: list[float]) -> Ratio:
     ratios = sorted(other / own for own, other in zip(seconds, against, strict=True))
     quarter = len(ratios) // 4
     return Ratio(median(ratios), ratios[quarter], ratios[-1 - quarter])
+
+
+def program(run: Callable[[bool], dict[str, Any]], about: str | None) -> None:
+    """A benchmark as a program: `run(quick)` prints, its result goes to `--json FILE` too."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    options = parser.parse_args()
+    results = run(options.quick)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")

@@ -6,8 +6,6 @@ plain reads divided by that of `verify`; plain reads go over the same files, in 
 by as many threads, into a buffer as large.
 """
 
-import argparse
-import json
 import os
 import shutil
 import tempfile
@@ -20,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.bench.timing import interleave, ratio
+from fieldslab.bench.timing import interleave, program, ratio
 from fieldslab.packer import pack, verify
 from fieldslab.packer.check.blocks import CHUNK
 from fieldslab.packer.check.foldercheck import PIECE_BLOCKS
@@ -123,16 +121,5 @@ def run(quick: bool = False) -> dict[str, Any]:
     return results
 
 
-def main() -> None:
-    """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
-    options = parser.parse_args()
-    results = run(options.quick)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    program(run, __doc__)
