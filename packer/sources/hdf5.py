@@ -223,7 +223,7 @@ class HDF5Source:
         """Bytes that reading takes. Raises SourceUnsupported where that is too much."""
         memory, row_bytes = self._memory_of(part.wanted(keys)), self._row_bytes(part, keys)
         memory.check(self._memory, int(row_bytes), part.path)
-        return memory.needed(int(row_bytes))
+        return memory.taken(self._memory, int(row_bytes))
 
     def _memory_of(self, wanted: Sequence[Wanted]) -> Memory:
         return memory_of([one.dataset for one in wanted])

@@ -14,6 +14,7 @@ WINDOW_BYTES = 64 * 1024 * 1024
 IN_FLIGHT = 6
 """Batches in memory at a time: read ahead, in conversion, and being read."""
 _LEAST_BATCH = 1024 * 1024
+_USUAL_BATCH = 32 * 1024 * 1024
 WORTH_SAYING = 1024**3
 
 
@@ -27,6 +28,11 @@ class Memory(NamedTuple):
     def needed(self, row_bytes: int) -> int:
         """Bytes needed at least."""
         return self.chunks + IN_FLIGHT * max(row_bytes, _LEAST_BATCH)
+
+    def taken(self, limit: int, row_bytes: int) -> int:
+        """Bytes taken where batches are as large as usual, or as the limit allows."""
+        batch = self.batch_bytes(limit, _USUAL_BATCH)
+        return max(self.needed(row_bytes), self.chunks + IN_FLIGHT * batch)
 
     def batch_bytes(self, limit: int, wanted: int) -> int:
         """How large batches may be so that all stays within the limit."""
