@@ -84,6 +84,8 @@ def _text(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
     else:
         kept = letters[:, ::-1] != (0 if element.padding == "null" else ord(" "))
         lengths = np.where(kept.any(axis=1), width - kept.argmax(axis=1), 0)
+    if (lengths == width).all():
+        return _variable(element.type, letters.reshape(-1), lengths)
     inside = np.arange(width) < lengths[:, None]
     return _variable(element.type, letters[inside], lengths)
 
