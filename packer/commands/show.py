@@ -55,6 +55,13 @@ def _plain_type(field: Field) -> str:
     return f"{name}[{','.join(dims)}]" if dims else name
 
 
+def _bytes_text(field: Field, stored: int) -> str:
+    """Bytes of a field; of a compressed one, how many times more it held before."""
+    if field.compression is None or not stored:
+        return size(stored)
+    return f"{size(stored)} ({field.compression.decoded / stored:.1f}x)"
+
+
 def plan_lines(plan: "Plan", width: int | None) -> Iterator[str]:
     """A plan: every field, what it becomes and why, and how much there is."""
     head = ("field", "kind", "type", "if null", "bytes", "why")
@@ -153,7 +160,7 @@ def info_lines(path: Path, manifest: Manifest, width: int | None) -> Iterator[st
     lines = [
         (
             field.name, field.kind, type_text(field), f"{nulls[field.name]:,}",
-            size(sizes[field.name]), made.reasons.get(field.name, ""),
+            _bytes_text(field, sizes[field.name]), made.reasons.get(field.name, ""),
         )
         for field in manifest.fields
     ]  # fmt: skip
