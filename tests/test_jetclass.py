@@ -39,7 +39,7 @@ def test_batches_and_matrices(tmp_path: Path, case: Case) -> None:
     for batch in Loader(slab, 32, Shuffled(), transforms=transforms):
         rows = batch.rows
         seen += rows.tolist()
-        features = batch["feature_matrix"].to_padded(100, 0)  # type: ignore[union-attr]
+        features = batch["feature_matrix"].to_padded(100, 0)
         assert features.tobytes() == columns["feature_matrix"][rows].tobytes()
         assert np.array_equal(np.asarray(batch["adjacency_matrix"]), matrices[rows])
         for name in ("labels", "n_particles", "index"):
