@@ -1,4 +1,4 @@
-"""Arrow in memory: whatever has `__arrow_c_stream__`, and iterables of record batches."""
+"""Arrow in memory: whatever has `__arrow_c_stream__`, iterables of batches, HuggingFace datasets."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +19,8 @@ from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, Usage
 
 MOST_ROWS = 65_536
 """Rows of a batch at most."""
+HUGGINGFACE_ROWS = 1000
+"""Rows that a HuggingFace dataset is asked for at a time."""
 
 
 class ArrowSource:
@@ -28,7 +30,7 @@ class ArrowSource:
     rereadable = False
 
     def __init__(self, given: Any) -> None:
-        """Take a table, reader, dataframe or any iterable of record batches.
+        """Take a table, reader, dataframe, dataset, or any iterable of record batches or tables.
 
         Raises UsageError for anything else.
         """
@@ -113,19 +115,30 @@ def _start(given: Any) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
         return iter(reader), reader.schema
     if isinstance(given, pa.RecordBatchFileReader):
         return (given.get_batch(at) for at in range(given.num_record_batches)), given.schema
+    if hasattr(given, "with_format") and hasattr(given, "iter"):
+        given = given.with_format("arrow").iter(HUGGINGFACE_ROWS)
     if not isinstance(given, Iterable):
         raise UsageError(
             "cannot be packed", found=type(given).__name__,
             expected="paths, an object with __arrow_c_stream__, or record batches",
         )  # fmt: skip
-    batches = iter(given)
+    batches = _batches_of(given)
     first = next(batches, None)
     if not isinstance(first, pa.RecordBatch):
         raise UsageError(
-            "not an iterable of pyarrow.RecordBatch", found=type(first).__name__,
+            "not an iterable of pyarrow.RecordBatch or Table", found=type(first).__name__,
             hint="An empty stream needs a schema: give a pyarrow.RecordBatchReader.",
         )  # fmt: skip
     return chain([first], batches), first.schema
+
+
+def _batches_of(items: Iterable[Any]) -> Iterator[Any]:
+    """Record batches one by one; tables are taken apart."""
+    for item in items:
+        if isinstance(item, pa.Table):
+            yield from item.to_batches() or [pa.RecordBatch.from_pylist([], item.schema)]
+        else:
+            yield item
 
 
 def _columns(given: Any) -> str:

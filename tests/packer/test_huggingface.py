@@ -143,9 +143,19 @@ def test_without_the_library(tmp_path: Path, parquet: Path) -> None:
 
 
 def test_from_memory(tmp_path: Path) -> None:
-    """A Dataset object is a source, by its Arrow table."""
-    pack(dataset().data.table, tmp_path / "slab", exclude="image.path,audio.path")
+    """A Dataset is a source, with the rows that were chosen of it, and so is its Arrow table."""
+    options: dict[str, Any] = {"exclude": "image.path,audio.path"}
+    pack(dataset().data.table, tmp_path / "slab", **options)
     check(tmp_path / "slab")
+    pack(dataset(), tmp_path / "slab", force=True, **options)
+    check(tmp_path / "slab")
+    pack(dataset().select([4, 0, 1]), tmp_path / "slab", force=True, **options)
+    back = Readback(tmp_path / "slab")
+    for name, (rows, _) in EXPECTED.items():
+        assert difference(back.column(name), [rows[4], rows[0], rows[1]]) is None, name
+    streamed = dataset().to_iterable_dataset().skip(2)
+    pack(streamed, tmp_path / "slab", force=True, **options)
+    assert Readback(tmp_path / "slab").values("label").tolist() == LABELS[2:]
 
 
 @pytest.mark.parametrize(
