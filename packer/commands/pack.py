@@ -55,8 +55,8 @@ def pack(
     )] = None,
     ragged: Annotated[list[str] | None, typer.Option(
         "--ragged", metavar="COL:SPEC", rich_help_panel=FIELDS,
-        help="Store padded rows without their padding: 'x:pad=0', or 'x:len=COLUMN' where a "
-        "column tells the lengths.",
+        help="Store padded rows without their padding: 'x:pad=0', 'x:len=COLUMN' where a column "
+        "tells the lengths, or 'x:len=COLUMN,pad=V'.",
     )] = None,
     nulls: Annotated[list[str] | None, typer.Option(
         "--nulls", metavar="COL=WHAT", rich_help_panel=FIELDS,
@@ -119,7 +119,7 @@ def pack(
     )] = False,
     memory: Annotated[str | None, typer.Option(
         "--memory", metavar="SIZE", rich_help_panel=HDF5,
-        help="What reading may take, such as 4G; half of the machine's memory if not given.",
+        help="What reading may take, such as 4G, for each job; half of the machine's if not given.",
     )] = None,
     block: Annotated[int | None, typer.Option(
         "--block", metavar="N", rich_help_panel=LITDATA,
