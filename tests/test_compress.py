@@ -85,6 +85,14 @@ def test_small_rows_share_a_dictionary(packed: Slab) -> None:
     assert stored < vector.decoded / 3
 
 
+def test_compression_that_does_not_pay_is_said(tmp_path: Path) -> None:
+    """A field that grows is a warning with its bytes; so is a field without any value."""
+    rows = pa.table({"f": [1.0, 2.0], "n": pa.array([None, None], pa.int32())})
+    packed = pack(rows, tmp_path / "t.slab", compress="f", nulls={"n": "mask"})
+    assert packed.warnings[0] == "n: all 2 rows are null"
+    assert packed.warnings[1].startswith("f: 16 bytes became 50")
+
+
 def test_compressed_rows_have_no_address(packed: Slab) -> None:
     """`addresses` of a compressed field is refused by name."""
     with pytest.raises(UsageError, match="no addresses"):

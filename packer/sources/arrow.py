@@ -1,4 +1,4 @@
-"""Arrow in memory: whatever has `__arrow_c_stream__`, iterables of batches, HuggingFace datasets."""
+"""Arrow in memory: what has `__arrow_c_stream__`, iterables of batches, HuggingFace datasets."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
