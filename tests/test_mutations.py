@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 def test_the_whole_slab_is_read(subject: Subject) -> None:
     """Without damage every way of reading gives every row, so that the tests below say a lot."""
     examine(subject.slab, subject, accident=True)
-    wrong = subject._replace(rows=subject.rows | {"x": subject.rows["x"][::-1]})
+    wrong = replace(subject, rows=subject.rows | {"x": subject.rows["x"][::-1]})
     with pytest.raises(AssertionError, match="x: a gather gives other rows"):
         examine(subject.slab, wrong, accident=True)
 
