@@ -1,6 +1,7 @@
 """Reads a slab with `json` and `numpy.load` alone: an oracle that shares no code with fieldslab."""
 
 import json
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,7 @@ class Readback:
             return row.tobytes().decode()
         return row.tobytes() if kind in ("binary", "image") else row
 
+    @cache  # noqa: B019  # lives as long as a test
     def categories(self, name: str) -> list[str]:
         """The categories of a field, from the manifest or from its table."""
         field = self.fields[name]
