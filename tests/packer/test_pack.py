@@ -180,13 +180,19 @@ def test_id_does_not_depend_on_jobs(source: Path, tmp_path: Path) -> None:
         assert path.read_bytes() == (two.path / path.relative_to(one.path)).read_bytes()
 
 
-def test_id_does_not_depend_on_how_a_stream_arrives(tmp_path: Path) -> None:
-    """Batches of any size make the same shard."""
-    found = {
-        pack(batches(table(), size), tmp_path / f"{size}.slab", nulls=NULLS).manifest.id
+@pytest.mark.parametrize(("shard_size", "several"), [("1G", False), (5000, True)])
+def test_id_does_not_depend_on_how_a_stream_arrives(
+    shard_size: int | str, several: bool, tmp_path: Path
+) -> None:
+    """Batches of any size make the same shards."""
+    found = [
+        pack(
+            batches(table(), size), tmp_path / f"{size}.slab", nulls=NULLS, shard_size=shard_size
+        ).manifest
         for size in (1, 33, 999, 1000)
-    }
-    assert len(found) == 1
+    ]
+    assert (len(found[0].shards) > 3) == several
+    assert len({manifest.id for manifest in found}) == 1
 
 
 def test_id_depends_on_the_content(source: Path, tmp_path: Path) -> None:
