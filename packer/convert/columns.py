@@ -16,6 +16,9 @@ from fieldslab.packer.convert.padding import cut
 from fieldslab.packer.options import parse_shape
 from fieldslab.schemas.errors import FieldslabError, NullsFound, SourceInconsistent
 
+STACKED_AT_ONCE = 1024
+"""Rows that are put side by side at a time: so many lie close enough together in memory."""
+
 _BAD = (Misfit, InnerNull, pa.ArrowException)
 
 
@@ -133,9 +136,12 @@ def _filled(array: pa.Array, value: str) -> pa.Array:
 
 def _stack(plan: FieldPlan, batch: pa.RecordBatch, positions: dict[int, int]) -> Converted:
     """Many numeric columns side by side: (rows, columns)."""
-    values = np.empty((batch.num_rows, len(plan.paths)), plan.field.storage)
-    for index, path in enumerate(plan.paths):
-        values[:, index] = read_elements(plan, reach(batch, positions, path))
+    columns = [read_elements(plan, reach(batch, positions, path)) for path in plan.paths]
+    values = np.empty((batch.num_rows, len(columns)), plan.field.storage)
+    for start in range(0, batch.num_rows, STACKED_AT_ONCE):
+        rows = slice(start, start + STACKED_AT_ONCE)
+        for index, column in enumerate(columns):
+            values[rows, index] = column[rows]
     return Converted(values)
 
 

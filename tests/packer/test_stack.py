@@ -52,7 +52,7 @@ def test_order_is_that_of_the_source(tmp_path: Path, in_memory: bool) -> None:
 
 def test_many_columns(tmp_path: Path) -> None:
     """Blocks of rows and columns of any size come out right."""
-    for rows, columns in ((1, 1), (1, 300), (300, 1), (257, 129), (64, 64)):
+    for rows, columns in ((1, 1), (1, 300), (300, 1), (257, 129), (64, 64), (2500, 3)):
         values = np.arange(rows * columns, dtype=np.int32).reshape(rows, columns)
         given = pa.table({f"c{at}": values[:, at] for at in range(columns)})
         pack(given, tmp_path / "slab", stack="x=c*", force=True)
