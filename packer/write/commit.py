@@ -39,6 +39,8 @@ from fieldslab.schemas.manifest import FORMAT, MANIFEST, Manifest, encode
 _FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
 _WRITERS = ("fieldslab", "zstandard")
 _OUR_NAMES = re.compile(rf"{re.escape(MANIFEST)}|{layout.TABLES}|shard-[0-9]{{5,}}")
+_LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
+"""What file managers leave everywhere, and nobody misses."""
 
 
 class Staging:
@@ -265,7 +267,8 @@ def check_output(out: Path, *, force: bool) -> None:
                 "exists and is not a slab, so that --force leaves it alone", file=out,
                 hint="Remove it yourself, or choose another output.",
             )  # fmt: skip
-        strangers = sorted(e.name for e in out.iterdir() if not _OUR_NAMES.fullmatch(e.name))
+        names = sorted(entry.name for entry in out.iterdir())
+        strangers = [n for n in names if not _OUR_NAMES.fullmatch(n) and n not in _LITTER]
         if strangers:
             raise OutputExists(
                 "holds more than a slab, so that --force leaves it alone", file=out,

@@ -657,6 +657,14 @@ def test_force_replaces_a_damaged_slab(source: Path, out: Path) -> None:
     assert content(out) == expected
 
 
+def test_force_ignores_the_litter_of_file_managers(source: Path, out: Path) -> None:
+    """What a file manager leaves in a slab does not protect it."""
+    pack_shards(batches(table(1)), out)
+    (out / ".DS_Store").write_bytes(b"")
+    assert pack_shards(source, out, force=True).manifest.rows == ROWS
+    assert not (out / ".DS_Store").exists()
+
+
 def test_partial_that_is_not_ours(source: Path, out: Path) -> None:
     """A directory that only happens to be called NAME.partial is left alone."""
     left = partial_path(out)
