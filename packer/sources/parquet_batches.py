@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fieldslab.packer.convert.dense import decoded, decoded_bytes, is_bytes, is_text
+from fieldslab.packer.sources.int96 import checked
 from fieldslab.packer.sources.parquet_files import ParquetPart, reading
 from fieldslab.packer.sources.side_by_side import side_by_side
 
@@ -68,7 +69,8 @@ def _stream(
 ) -> Iterator[pa.RecordBatch]:
     leaves = [leaf for position in positions for leaf in part.leaves[position]]
     with part.or_changed(), reading(name), part.open(len(leaves)) as parquet:
-        yield from _joined(_pieces(parquet, part, group, leaves, batch_bytes), batch_bytes)
+        pieces = _pieces(parquet, part, group, leaves, batch_bytes)
+        yield from _joined(checked(pieces, part, group, positions), batch_bytes)
 
 
 def _pieces(

@@ -64,7 +64,21 @@ class ParquetPart:
         types = {name: self.schema.field(at).type for name, at in self.columns.items()}
         return types | {key: value.type for key, value in self.partition.items()}
 
-    def open(self, leaves: int, read_dictionary: Sequence[str] = ()) -> pq.ParquetFile:
+    @property
+    def int96_unit(self) -> str:
+        """The unit that INT96 timestamps are read in: Spark's have microseconds."""
+        return _int96_unit(self.metadata)
+
+    def int96_leaf(self, position: int) -> int | None:
+        """The leaf of a column of INT96 timestamps; None for any other column."""
+        leaf = self.leaves[position].start
+        single = pa.types.is_timestamp(self.schema.field(position).type)
+        int96 = self.metadata.schema.column(leaf).physical_type == "INT96"
+        return leaf if single and int96 else None
+
+    def open(
+        self, leaves: int, read_dictionary: Sequence[str] = (), int96_unit: str | None = None
+    ) -> pq.ParquetFile:
         """Open the file to read so many of its leaf columns, each of which has a buffer.
 
         Those at the paths `read_dictionary` come as dictionaries.
@@ -72,6 +86,7 @@ class ParquetPart:
         return pq.ParquetFile(
             self.path, metadata=self.metadata, pre_buffer=False,
             read_dictionary=list(read_dictionary),
+            coerce_int96_timestamp_unit=int96_unit or self.int96_unit,
             buffer_size=min(_MOST_BUFFER, max(_LEAST_BUFFER, _ALL_BUFFERS // max(leaves, 1))),
             page_checksum_verification=True, arrow_extensions_enabled=True,
         )  # fmt: skip
@@ -138,15 +153,21 @@ def open_parts(paths: list[str]) -> list[ParquetPart]:
         partition = directory.get(path, {})
         with reading(path):
             info = os.stat(path)
+            metadata = pq.read_metadata(path)
             with pq.ParquetFile(
-                path, pre_buffer=False, buffer_size=_LEAST_BUFFER, arrow_extensions_enabled=True
-            ) as file:
+                path, metadata=metadata, pre_buffer=False, buffer_size=_LEAST_BUFFER,
+                coerce_int96_timestamp_unit=_int96_unit(metadata), arrow_extensions_enabled=True,
+            ) as file:  # fmt: skip
                 schema, encrypted = file.schema_arrow, _encrypted_leaves(file)
                 check_names(schema)
                 own = {key: value for key, value in partition.items() if key not in schema.names}
                 facts = (info.st_size, info.st_mtime_ns, info.st_ino)
                 parts.append(ParquetPart(path, file.metadata, schema, own, encrypted, *facts))
     return parts
+
+
+def _int96_unit(metadata: pq.FileMetaData) -> str:
+    return "us" if (metadata.created_by or "").startswith("parquet-mr") else "ns"
 
 
 def _encrypted_leaves(file: pq.ParquetFile) -> frozenset[int]:

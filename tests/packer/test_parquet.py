@@ -1,6 +1,8 @@
 """Parquet as a source: files, globs, directories, partitions, and files that are wrong."""
 
+import datetime
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -216,6 +218,53 @@ def test_types_that_go_together(tmp_path: Path, one: pa.DataType, two: pa.DataTy
     column = back.column(next(iter(back.fields)))
     assert len(column) == 2
     assert np.array_equal(column[0], column[1])
+
+
+DAYS = [datetime.datetime(1999, 12, 31), None, datetime.datetime(2020, 2, 29, 1, 2, 3, 456789)]
+LATER = [*DAYS, datetime.datetime(9999, 12, 31)]
+TINY = [np.datetime64("2020-01-01T00:00:00.000000001", "ns")]
+
+
+def int96(path: Path, values: list[Any], unit: str, *, spark: bool) -> Path:
+    """A file with INT96 timestamps, by pyarrow or, as the footer has it, by Spark."""
+    table = pa.table({"t": pa.array(values, pa.timestamp(unit)), "n": list(range(len(values)))})
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True, row_group_size=2)
+    if spark:
+        data = path.read_bytes()
+        (writer,) = set(re.findall(rb"parquet-cpp-arrow version [0-9.]+", data))
+        path.write_bytes(data.replace(writer, b"parquet-mr version 1.12.3".ljust(len(writer))))
+    return path
+
+
+@pytest.mark.parametrize("spark", [False, True])
+def test_int96(tmp_path: Path, spark: bool) -> None:
+    """Timestamps of Spark and Hive are right: nanoseconds, or microseconds if Spark wrote them."""
+    path = int96(tmp_path / "a.parquet", LATER if spark else DAYS, "us", spark=spark)
+    pack(path, tmp_path / "slab", nulls="t=mask")
+    back = Readback(tmp_path / "slab")
+    unit: Any = "us" if spark else "ns"
+    assert back.fields["t"]["logical"] == {"type": "timestamp", "unit": unit}
+    found = [None if t is None else np.datetime64(int(t), unit) for t in back.column("t")]
+    expected = LATER if spark else DAYS
+    assert found == [None if t is None else np.datetime64(t) for t in expected]
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "spark", "message"),
+    [(LATER, "us", False, "1678 to 2262"), (DAYS + TINY, "ns", True, "below a microsecond")],
+)
+def test_int96_without_loss(
+    tmp_path: Path, values: list[Any], unit: Any, spark: bool, message: str
+) -> None:
+    """A timestamp that the unit cannot hold is an error, where others wrap it or cut it off."""
+    values = [None if value is None else np.datetime64(value, unit) for value in values]
+    path = int96(tmp_path / "a.parquet", values, unit, spark=spark)
+    error = refused(tmp_path, path, nulls="t=mask")
+    assert message in str(error)
+    assert error.context["field"] == "t"
+    assert error.context["row"] == "1 of its row group"
+    pack(path, tmp_path / "slab", exclude="t")
+    assert numbers(tmp_path / "slab") == [0, 1, 2, 3]
 
 
 def test_pandas(tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""INT96 timestamps, which Spark and Hive still write: a day and nanoseconds of the day.
+
+Arrow has no type for them. In nanoseconds of 64 bits the years 1678 to 2262 fit, and what lies
+outside is wrapped silently; in microseconds the last three digits are cut off silently. So such
+columns are read in both units, and compared.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.convert.dense import numbers, valid_rows
+from fieldslab.packer.sources.parquet_files import ParquetPart
+from fieldslab.schemas.errors import SourceUnsupported
+
+_NS_IN_US = 1000
+_FIRST_US, _LAST_US = -(2**63) // _NS_IN_US + 1, 2**63 // _NS_IN_US - 1
+
+
+def checked(
+    pieces: Iterator[pa.RecordBatch], part: ParquetPart, group: int, positions: list[int]
+) -> Iterator[pa.RecordBatch]:
+    """The pieces of these columns, as long as no INT96 timestamp has lost anything.
+
+    Raises SourceUnsupported for one that has.
+    """
+    found = [(at, part.int96_leaf(position)) for at, position in enumerate(positions)]
+    columns = {at: leaf for at, leaf in found if leaf is not None}
+    if not columns:
+        yield from pieces
+        return
+    other = "us" if part.int96_unit == "ns" else "ns"
+    with part.open(len(columns), int96_unit=other) as parquet:
+        reader = parquet.reader
+        batches = reader.iter_batches(1, row_groups=[group], column_indices=[*columns.values()])
+        row = 0
+        for piece in pieces:
+            reader.set_batch_size(piece.num_rows)
+            again = next(batches)
+            for at, array in zip(columns, again.columns, strict=True):
+                _compare(part, piece.column(at), array, piece.schema.names[at], row)
+            yield piece
+            row += piece.num_rows
+
+
+def _compare(part: ParquetPart, array: pa.Array, again: pa.Array, name: str, row: int) -> None:
+    int64 = np.dtype("<i8")
+    valid = valid_rows(array)
+    there = np.ones(len(array), bool) if valid is None else valid
+    main, other = (numbers(one.fill_null(pa.scalar(0, one.type)), int64) for one in (array, again))
+    if part.int96_unit == "ns":
+        good = main // _NS_IN_US == other
+        problem = "an INT96 timestamp lies outside of the years 1678 to 2262"
+    else:
+        good = (main < _FIRST_US) | (main > _LAST_US) | (main * _NS_IN_US == other)
+        problem = "an INT96 timestamp has digits below a microsecond"
+    bad = np.flatnonzero(~good & there)
+    if len(bad):
+        raise SourceUnsupported(
+            problem, file=part.path, field=name, row=f"{row + int(bad[0])} of its row group",
+            hint=f"--exclude '{name}' leaves the column out; newer writers have better types.",
+        )  # fmt: skip
