@@ -11,6 +11,7 @@ from fieldslab.schemas.errors import Busy, OutputError, OutputExists
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+_RENAME_SWAP = 2
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
@@ -61,11 +62,14 @@ def sync_directory(folder: Path) -> None:
 def swap_directories(one: Path, other: Path) -> bool:
     """Exchange two directories at once; False where the system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
-    renameat2 = getattr(libc, "renameat2", None)
-    if renameat2 is None:
-        return False
     paths = os.fsencode(one), os.fsencode(other)
-    if renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+    if hasattr(libc, "renameat2"):  # Linux
+        failed = libc.renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE)
+    elif hasattr(libc, "renamex_np"):  # macOS
+        failed = libc.renamex_np(*paths, _RENAME_SWAP)
+    else:
+        return False
+    if not failed:
         return True
     number = ctypes.get_errno()
     if number in _NO_EXCHANGE:
