@@ -26,7 +26,7 @@ from fieldslab.packer import pack
 from fieldslab.reader import Batch, Slab, open_slab
 from fieldslab.reader.array import address_of
 from fieldslab.reader.buffers import Pool
-from fieldslab.reader.jit import kernel, memcpy
+from fieldslab.schemas.jit import kernel, memcpy
 
 KIB = 1024
 BATCH_ROWS = 256

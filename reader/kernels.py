@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.jit import inlined, kernel, load_u64, memcpy, prefetch
+from fieldslab.schemas.jit import inlined, kernel, load_u64, memcpy, prefetch
 
 AHEAD = 12
 """Rows between the one that is copied and the one whose first cache lines are fetched.

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fieldslab.reader.array import address_of
-from fieldslab.reader.jit import kernel, memcpy
+from fieldslab.schemas.jit import kernel, memcpy
 
 _Array = np.ndarray
 

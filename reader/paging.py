@@ -6,7 +6,7 @@ import numpy as np
 from numba import types
 
 from fieldslab.reader.array import address_of
-from fieldslab.reader.jit import kernel
+from fieldslab.schemas.jit import kernel
 
 RANDOM, WILLNEED = 1, 3
 """Advice: the same numbers on Linux and macOS."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.jit import inlined, kernel
+from fieldslab.schemas.jit import inlined, kernel
 
 ROUNDS = 6
 """One key each."""

@@ -9,7 +9,8 @@
     │   └── UnsupportedVersion     written by a newer fieldslab
     ├── Damaged                 1  bytes are not what pack wrote
     │   ├── DamagedManifest
-    │   └── DamagedArray           a file's size, header or content
+    │   ├── DamagedArray           a file's size, header or content
+    │   └── DamagedImage           stored as it was packed, but no decoder can make a picture of it
     ├── SourceError             4  what is packed cannot be packed as asked
     │   ├── SourceUnreadable    3  missing, damaged, encrypted, or no right to read it
     │   ├── SourceUnsupported      a type that needs an option, or cannot be stored
@@ -126,6 +127,10 @@ class DamagedManifest(Damaged):
 
 class DamagedArray(Damaged):
     """A file's size, header or content is not what the manifest says."""
+
+
+class DamagedImage(Damaged):
+    """The bytes are what was packed, but no decoder can make a picture of them."""
 
 
 class SourceError(FieldslabError):

@@ -5,6 +5,8 @@ import struct
 import numpy as np
 
 FORMATS = ("jpeg", "png", "webp")
+CODES = {None: 0, "jpeg": 1, "png": 2, "webp": 3, "rgb": 4, "yuv420": 5}
+"""Codec -> how it is told in numbers; None is everything that is not known by its first bytes."""
 
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _BARE = frozenset({0x00, 0x01, *range(0xD0, 0xD9)})

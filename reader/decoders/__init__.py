@@ -1,0 +1,1 @@
+"""Decoders: encoded images in the memory map in, pixels of a batch out."""

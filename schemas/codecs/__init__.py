@@ -1,0 +1,1 @@
+"""What the bytes of an encoded image mean: ground that packer and reader share."""
