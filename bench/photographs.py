@@ -1,0 +1,80 @@
+"""Photographs to measure with: cut from pictures that PyPI packages ship, or the user's own."""
+
+import io
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fieldslab.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+SHIPPED = {
+    "skimage": ("data", "astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png",
+                "motorcycle_right.png", "rocket.jpg"),
+    "sklearn": ("datasets/images", "china.jpg", "flower.jpg"),
+}  # fmt: skip
+"""Package -> folder and names of pictures in colour that a camera took."""
+
+LONG_SIDE, SHORT_SIDE = 500, 375
+"""Of a picture of ImageNet, usually."""
+QUALITY = 95
+"""Gives 70 KB a picture."""
+
+
+def photographs(
+    count: int, seed: int = 0, quality: int = QUALITY, subsampling: str = "4:2:0"
+) -> Iterator[bytes]:
+    """`count` JPEG files of about 500 x 375 pixels, some upright, each another cut.
+
+    Every cut has another place, scale and brightness, so that no two share their bytes.
+    """
+    from PIL import Image, ImageEnhance
+
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        picture = pictures()[rng.integers(len(pictures()))]
+        size = (LONG_SIDE, SHORT_SIDE) if rng.random() < 0.75 else (SHORT_SIDE, LONG_SIDE)
+        most = min(picture.width / size[0], picture.height / size[1])
+        scale = most * rng.uniform(0.7, 1.0)
+        width, height = size[0] * scale, size[1] * scale
+        left = rng.uniform(0, picture.width - width)
+        top = rng.uniform(0, picture.height - height)
+        box = (left, top, left + width, top + height)
+        cut = picture.resize(size, Image.Resampling.BICUBIC, box=box)
+        if rng.random() < 0.5:
+            cut = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        cut = ImageEnhance.Brightness(cut).enhance(rng.uniform(0.8, 1.2))
+        file = io.BytesIO()
+        cut.save(file, "JPEG", quality=quality, subsampling=subsampling)
+        yield file.getvalue()
+
+
+def own_photographs(folder: Path, count: int | None = None) -> Iterator[bytes]:
+    """The JPEG files under a folder, by name. Raises UsageError where there is none."""
+    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+    if not files:
+        raise UsageError("no JPEG files here", found=folder, hint="Give a folder that holds some.")
+    for path in files[:count]:
+        yield path.read_bytes()
+
+
+@cache
+def pictures() -> list["Image.Image"]:
+    """The shipped pictures, decoded. Raises UsageError where the packages are missing."""
+    from PIL import Image
+
+    found = []
+    for package, (folder, *names) in SHIPPED.items():
+        spec = find_spec(package)
+        if spec is None or spec.origin is None:
+            hint = "pip install scikit-image scikit-learn, or give --images DIR."
+            raise UsageError(f"{package} is not installed: it ships pictures", hint=hint)
+        paths = [Path(spec.origin).parent / folder / name for name in names]
+        found += [Image.open(path).convert("RGB") for path in paths]
+    return found
