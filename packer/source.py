@@ -16,10 +16,10 @@ from fieldslab.schemas.errors import SourceUnreadable, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
 
 BUILT_IN = {
-    "litdata": "fieldslab.packer.sources.litdata:LitData",
-    "parquet": "fieldslab.packer.sources.parquet:ParquetSource",
+    "litdata": "fieldslab.packer.sources.litdata.source:LitData",
+    "parquet": "fieldslab.packer.sources.parquet.source:ParquetSource",
     "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
-    "hdf5": "fieldslab.packer.sources.hdf5:HDF5Source",
+    "hdf5": "fieldslab.packer.sources.hdf5.source:HDF5Source",
 }
 """Sources that come with fieldslab; others register under the entry point below."""
 

@@ -20,7 +20,7 @@ FORBIDDEN = {
 HEAVY: dict[str, set[str]] = {
     "torch": {"reader/torch.py", "reader/tensors.py"},
     "torchvision": set(),
-    "litdata": {"packer/sources/litdata_library.py"},
+    "litdata": {"packer/sources/litdata/library.py"},
     "lightning": {"reader/lightning.py"},
     "pytorch_lightning": set(),
     "grain": set(),

@@ -1,1 +1,1 @@
-"""One adapter a file: each imports the library that it needs, and nothing else does."""
+"""One adapter a file or folder: each imports the library that it needs, and nothing else does."""

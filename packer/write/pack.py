@@ -74,7 +74,7 @@ def pack(
         `multiprocessing`, the calling script needs its `if __name__ == "__main__":`.
     settings
         Of the kind of source: for HDF5 `rows_attr`, `raw`, `external` and `memory`, see
-        `fieldslab.packer.sources.hdf5`.
+        `fieldslab.packer.sources.hdf5.source`.
     progress
         Called after every batch.
     options

@@ -13,7 +13,7 @@ from tests.packer.readback import Readback
 
 from fieldslab.packer.convert.dense import decoded_bytes
 from fieldslab.packer.source import find_source
-from fieldslab.packer.sources import parquet_batches
+from fieldslab.packer.sources.parquet import batches as parquet_batches
 
 MB = 2**20
 RANDOM = np.random.default_rng(9)

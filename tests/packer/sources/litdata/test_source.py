@@ -19,7 +19,7 @@ import torch
 from litdata import Jpeg
 from litdata.streaming.item_loader import TokensLoader
 from litdata.utilities.encryption import FernetEncryption
-from tests.packer.litdata_streams import (
+from tests.packer.sources.litdata.streams import (
     change_index,
     chunks,
     is_arrow,
@@ -31,8 +31,8 @@ from tests.packer.litdata_streams import (
 
 from fieldslab.packer import pack
 from fieldslab.packer.source import find_source
-from fieldslab.packer.sources.litdata import LitData
-from fieldslab.packer.sources.parquet import ParquetSource
+from fieldslab.packer.sources.litdata.source import LitData
+from fieldslab.packer.sources.parquet.source import ParquetSource
 from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import (
     SourceInconsistent,
@@ -40,7 +40,7 @@ from fieldslab.schemas.errors import (
     UsageError,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 PHOTOS = pq.read_table(ROOT / "examples" / "photos.parquet", columns=["image"])
 JPEGS: list[bytes] = [
     value["bytes"] if isinstance(value, dict) else value
@@ -364,7 +364,9 @@ def test_optimize_writes_what_is_read(tmp_path: Path) -> None:
 
 def test_importing_the_packer_loads_neither_litdata_nor_torch() -> None:
     """The library is loaded where a stream needs it, and not before."""
-    code = "import sys, fieldslab.packer, fieldslab.packer.sources.litdata; print(*sys.modules)"
+    code = (
+        "import sys, fieldslab.packer, fieldslab.packer.sources.litdata.source; print(*sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True,
         env={"PYTHONPATH": str(ROOT / ".ns")},

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.packer.sources.litdata_chunks import ChunkFile, inflate, is_zstd
-from fieldslab.packer.sources.litdata_index import INDEX, parse_index
-from fieldslab.packer.sources.litdata_items import Piece
-from fieldslab.packer.sources.litdata_library import SCHEMES, Key, download, library_items
+from fieldslab.packer.sources.litdata.chunks import ChunkFile, inflate, is_zstd
+from fieldslab.packer.sources.litdata.index import INDEX, parse_index
+from fieldslab.packer.sources.litdata.items import Piece
+from fieldslab.packer.sources.litdata.library import SCHEMES, Key, download, library_items
 from fieldslab.schemas.errors import SourceChanged, SourceUnreadable
 
 

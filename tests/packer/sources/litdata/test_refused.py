@@ -12,7 +12,13 @@ import pyarrow as pa
 import pytest
 import torch
 from litdata import Graph, Jpeg
-from tests.packer.litdata_streams import change_index, chunks, is_arrow, read_all, write_stream
+from tests.packer.sources.litdata.streams import (
+    change_index,
+    chunks,
+    is_arrow,
+    read_all,
+    write_stream,
+)
 
 from fieldslab.packer import pack
 from fieldslab.packer.source import find_source

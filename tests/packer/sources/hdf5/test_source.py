@@ -27,7 +27,7 @@ from fieldslab.schemas.errors import (
     UsageError,
 )
 
-STORED = Path(__file__).parent / "hdf5"
+STORED = Path(__file__).parent
 
 
 def write(path: Path, **columns: Any) -> Path:

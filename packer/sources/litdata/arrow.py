@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.sources.litdata_chunks import ChunkFile
+from fieldslab.packer.sources.litdata.chunks import ChunkFile
 from fieldslab.schemas.errors import SourceInconsistent
 
 _ONLY_HERE = "Choose common columns with --fields or --exclude."

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from fieldslab.packer.convert.dense import is_list
 from fieldslab.packer.source import Unit, sample_units, unique_names
-from fieldslab.packer.sources.parquet_batches import batches
-from fieldslab.packer.sources.parquet_files import (
+from fieldslab.packer.sources.parquet.batches import batches
+from fieldslab.packer.sources.parquet.files import (
     MAGIC,
     SUFFIXES,
     ParquetPart,

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.sources.litdata_arrays import ARRAYS, Arrays, array_decoder
-from fieldslab.packer.sources.litdata_index import Leaf
-from fieldslab.packer.sources.litdata_items import BadRow, Decoder, Piece, values_of
-from fieldslab.packer.sources.litdata_json import NotNested, nested_value
+from fieldslab.packer.sources.litdata.arrays import ARRAYS, Arrays, array_decoder
+from fieldslab.packer.sources.litdata.compact import NotNested, nested_value
+from fieldslab.packer.sources.litdata.index import Leaf
+from fieldslab.packer.sources.litdata.items import BadRow, Decoder, Piece, values_of
 
 _FILES = (
     "bytes", "file", "image", "jpeg", "video", "audio", "nifti", "mesh", "pdf", "tiff", "tifffile",

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from fieldslab.packer.sources.litdata_index import Chunk
-from fieldslab.packer.sources.litdata_items import Piece
+from fieldslab.packer.sources.litdata.index import Chunk
+from fieldslab.packer.sources.litdata.items import Piece
 from fieldslab.schemas.errors import SourceUnreadable
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

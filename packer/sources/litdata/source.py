@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.source import Hint, Source, Unit, sample_units
-from fieldslab.packer.sources.litdata_arrays import Arrays, look, tokens_decoder
-from fieldslab.packer.sources.litdata_arrow import common_schema, widened
-from fieldslab.packer.sources.litdata_chunks import ChunkFile
-from fieldslab.packer.sources.litdata_index import (
+from fieldslab.packer.sources.litdata.arrays import Arrays, look, tokens_decoder
+from fieldslab.packer.sources.litdata.arrow import common_schema, widened
+from fieldslab.packer.sources.litdata.chunks import ChunkFile
+from fieldslab.packer.sources.litdata.index import (
     INDEX,
     PARQUET,
     TOKENS,
@@ -20,17 +20,17 @@ from fieldslab.packer.sources.litdata_index import (
     Leaf,
     is_index,
 )
-from fieldslab.packer.sources.litdata_items import BadRow, Decoder, Piece, leaf_pieces
-from fieldslab.packer.sources.litdata_leaves import (
+from fieldslab.packer.sources.litdata.items import BadRow, Decoder, Piece, leaf_pieces
+from fieldslab.packer.sources.litdata.leaves import (
     decoder,
     needs_sample,
     refusal,
     refused,
 )
-from fieldslab.packer.sources.litdata_library import SCHEMES, Key, NotInstalled
-from fieldslab.packer.sources.litdata_stream import Stream, check_tokens
-from fieldslab.packer.sources.parquet import ParquetSource
-from fieldslab.packer.sources.parquet_files import SUFFIXES
+from fieldslab.packer.sources.litdata.library import SCHEMES, Key, NotInstalled
+from fieldslab.packer.sources.litdata.stream import Stream, check_tokens
+from fieldslab.packer.sources.parquet.files import SUFFIXES
+from fieldslab.packer.sources.parquet.source import ParquetSource
 from fieldslab.schemas.errors import (
     SourceError,
     SourceInconsistent,

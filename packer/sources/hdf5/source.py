@@ -8,8 +8,8 @@ import pyarrow as pa
 from fieldslab.packer.commands.words import size
 from fieldslab.packer.options import parse_size
 from fieldslab.packer.source import SAMPLE_ROWS, Unit
-from fieldslab.packer.sources.hdf5_files import discover, looks_like_hdf5, reading
-from fieldslab.packer.sources.hdf5_parts import (
+from fieldslab.packer.sources.hdf5.files import discover, looks_like_hdf5, reading
+from fieldslab.packer.sources.hdf5.parts import (
     Key,
     Part,
     all_columns,
@@ -17,10 +17,10 @@ from fieldslab.packer.sources.hdf5_parts import (
     most_common,
     scan_warnings,
 )
-from fieldslab.packer.sources.hdf5_read import OpenFiles, Wanted, read_columns
-from fieldslab.packer.sources.hdf5_scan import scan
-from fieldslab.packer.sources.hdf5_storage import check_filters, never_written
-from fieldslab.packer.sources.hdf5_windows import (
+from fieldslab.packer.sources.hdf5.read import OpenFiles, Wanted, read_columns
+from fieldslab.packer.sources.hdf5.scan import scan
+from fieldslab.packer.sources.hdf5.storage import check_filters, never_written
+from fieldslab.packer.sources.hdf5.windows import (
     WORTH_SAYING,
     Memory,
     batch_rows,

@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.sources.hdf5_types import Column, Element, field_name
+from fieldslab.packer.sources.hdf5.types import Column, Element, field_name
 
 _ROWS_AT_ONCE = 1 << 16
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.sources.litdata_index import Leaf
-from fieldslab.packer.sources.litdata_items import BadRow, Decoder, Piece, values_of
-from fieldslab.packer.sources.litdata_library import Dtypes, numpy_dtypes, torch_dtypes
+from fieldslab.packer.sources.litdata.index import Leaf
+from fieldslab.packer.sources.litdata.items import BadRow, Decoder, Piece, values_of
+from fieldslab.packer.sources.litdata.library import Dtypes, numpy_dtypes, torch_dtypes
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported
 
 Sizes = tuple[int | None, ...]

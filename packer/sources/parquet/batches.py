@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fieldslab.packer.convert.dense import decoded, decoded_bytes, is_bytes, is_text
-from fieldslab.packer.sources.int96 import checked
-from fieldslab.packer.sources.parquet_files import ParquetPart, reading
-from fieldslab.packer.sources.side_by_side import side_by_side
+from fieldslab.packer.sources.parquet.files import ParquetPart, reading
+from fieldslab.packer.sources.parquet.int96 import checked
+from fieldslab.packer.sources.parquet.side_by_side import side_by_side
 
 MOST_ROWS = 65_536
 GROWTH = 8

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from h5py import h5d, h5s, h5t
 
-from fieldslab.packer.sources.hdf5_arrow import BadValue, to_arrow
-from fieldslab.packer.sources.hdf5_files import open_file, reading
-from fieldslab.packer.sources.hdf5_scan import Dataset
-from fieldslab.packer.sources.hdf5_storage import open_dataset
-from fieldslab.packer.sources.hdf5_types import Column, Member, read_layout
+from fieldslab.packer.sources.hdf5.arrow import BadValue, to_arrow
+from fieldslab.packer.sources.hdf5.files import open_file, reading
+from fieldslab.packer.sources.hdf5.scan import Dataset
+from fieldslab.packer.sources.hdf5.storage import open_dataset
+from fieldslab.packer.sources.hdf5.types import Column, Member, read_layout
 from fieldslab.schemas.errors import SourceInconsistent
 
 _Layout = tuple[h5t.TypeID, np.dtype]

@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from litdata import Jpeg
-from tests.packer.litdata_streams import change_index, chunks, read_all, write_stream
+from tests.packer.sources.litdata.streams import change_index, chunks, read_all, write_stream
 
 from fieldslab.packer import pack
 from fieldslab.packer.source import find_source

@@ -6,8 +6,8 @@ from math import ceil
 from typing import NamedTuple
 
 from fieldslab.packer.commands.words import size
-from fieldslab.packer.sources.hdf5_scan import Dataset
-from fieldslab.packer.sources.hdf5_storage import band_bytes, chunk_bytes
+from fieldslab.packer.sources.hdf5.scan import Dataset
+from fieldslab.packer.sources.hdf5.storage import band_bytes, chunk_bytes
 from fieldslab.schemas.errors import SourceUnsupported
 
 WINDOW_BYTES = 64 * 1024 * 1024

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.source import Hint, unique_names
-from fieldslab.packer.sources.hdf5_read import Wanted
-from fieldslab.packer.sources.hdf5_scan import Dataset, Scan
-from fieldslab.packer.sources.hdf5_types import Column, Member
+from fieldslab.packer.sources.hdf5.read import Wanted
+from fieldslab.packer.sources.hdf5.scan import Dataset, Scan
+from fieldslab.packer.sources.hdf5.types import Column, Member
 from fieldslab.schemas.errors import SourceInconsistent
 
 Key = tuple[str, Member]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import zstandard
 
-from fieldslab.packer.sources.litdata_index import INDEX, Chunk, Index
+from fieldslab.packer.sources.litdata.index import INDEX, Chunk, Index
 from fieldslab.schemas.errors import SourceUnreadable, SourceUnsupported, UsageError
 
 Dtypes = dict[int, np.dtype[Any]]

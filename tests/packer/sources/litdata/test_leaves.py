@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from litdata import Audio, File, Image, Jpeg, Pil, Text, Video
 from litdata.streaming.serializers import JsonLeaf, JsonSerializer
 from PIL import Image as Pillow
-from tests.packer.litdata_streams import read_all, write_stream
+from tests.packer.sources.litdata.streams import read_all, write_stream
 
 from fieldslab.packer import pack
 from fieldslab.packer.source import find_source
-from fieldslab.packer.sources.litdata_items import Piece
-from fieldslab.packer.sources.litdata_json import NotNested, nested_value
+from fieldslab.packer.sources.litdata.compact import NotNested, nested_value
+from fieldslab.packer.sources.litdata.items import Piece
 from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import SourceUnsupported
 

@@ -29,7 +29,7 @@ class Element:
     Attributes
     ----------
     form
-        How what was read becomes Arrow: see `fieldslab.packer.sources.hdf5_arrow`.
+        How what was read becomes Arrow: see `fieldslab.packer.sources.hdf5.arrow`.
     dtype
         As it lies in memory once read; object for variable lengths.
     type

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5p, h5z
 
-from fieldslab.packer.sources.hdf5_scan import Dataset
+from fieldslab.packer.sources.hdf5.scan import Dataset
 from fieldslab.schemas.errors import SourceUnsupported
 
 _PLUGINS = {

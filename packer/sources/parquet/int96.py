@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.convert.dense import numbers, valid_rows
-from fieldslab.packer.sources.parquet_files import ParquetPart
+from fieldslab.packer.sources.parquet.files import ParquetPart
 from fieldslab.schemas.errors import SourceUnsupported
 
 _NS_IN_US = 1000

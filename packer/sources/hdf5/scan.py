@@ -8,10 +8,10 @@ from typing import Any
 import h5py
 from h5py import h5d, h5g, h5i, h5l, h5o
 
-from fieldslab.packer.sources.hdf5_attributes import attributes_of
-from fieldslab.packer.sources.hdf5_files import SourceFile, open_file, reading
-from fieldslab.packer.sources.hdf5_outside import NOT_ADMITTED, beside, outside_files
-from fieldslab.packer.sources.hdf5_types import (
+from fieldslab.packer.sources.hdf5.attributes import attributes_of
+from fieldslab.packer.sources.hdf5.files import SourceFile, open_file, reading
+from fieldslab.packer.sources.hdf5.outside import NOT_ADMITTED, beside, outside_files
+from fieldslab.packer.sources.hdf5.types import (
     NOTHING,
     Column,
     Element,

@@ -1,0 +1,1 @@
+"""HDF5 files as a source. `source` is what the packer meets."""

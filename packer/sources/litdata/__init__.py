@@ -1,0 +1,1 @@
+"""LitData streams as a source. `source` is what the packer meets."""

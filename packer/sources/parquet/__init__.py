@@ -1,0 +1,1 @@
+"""Parquet files as a source. `source` is what the packer meets."""
