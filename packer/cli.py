@@ -1,4 +1,4 @@
-"""The command line: `fieldslab pack`, `verify`, `info` and `head`.
+"""The command line: `fieldslab pack`, `verify`, `info`, `head`, and those of entry points.
 
 What a command needs is imported inside it: `fieldslab --help` loads neither pyarrow nor numba.
 """
@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from fieldslab.packer.commands import look, pack, verify
-from fieldslab.packer.commands.helptext import Command, Group
+from fieldslab.packer.commands.helptext import Command
+from fieldslab.packer.commands.plugins import PluginGroup
 from fieldslab.packer.commands.terminal import guarded
 from fieldslab.schemas.errors import UsageError
 
@@ -29,7 +30,7 @@ Exit codes:
   130  interrupted; packing goes on where it was when it is run again"""
 
 app = typer.Typer(
-    cls=Group,
+    cls=PluginGroup,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

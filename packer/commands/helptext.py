@@ -42,9 +42,11 @@ def _help_lines(command: Any, ctx: Any) -> Iterator[str]:
         yield ""
         yield from textwrap.wrap(paragraph, width)
     if isinstance(command, Group):
-        yield from _section("Commands", [
-            (name, (one.help or "").split("\n\n")[0]) for name, one in command.commands.items()
-        ], width)  # fmt: skip
+        entries = []
+        for name in command.list_commands(ctx):
+            one: Any = command.get_command(ctx, name)
+            entries.append((name, (one.help or "").split("\n\n")[0]))
+        yield from _section("Commands", entries, width)
     groups: dict[str, list[tuple[str, str]]] = {}
     for one in arguments:
         groups.setdefault("Arguments", []).append((one.metavar, one.help))
