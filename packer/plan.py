@@ -3,34 +3,30 @@
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from fieldslab.packer.convert.columns import nulls_error, reach
-from fieldslab.packer.convert.dense import decoded, is_bytes
+from fieldslab.packer.convert.columns import nulls_error
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.fillers import parse_filler
-from fieldslab.packer.convert.infer import Inferred, Sample, element_type, infer
+from fieldslab.packer.convert.infer import Inferred, Sample, infer
 from fieldslab.packer.convert.leaves import Leaf, choose, find_leaves, unknown_field
 from fieldslab.packer.convert.padding import Padding, make_padding
-from fieldslab.packer.convert.shapes import list_sizes
+from fieldslab.packer.convert.samples import sampler
+from fieldslab.packer.convert.stacks import find_stacks, plan_stack
 from fieldslab.packer.convert.tensors import infer_tensor
 from fieldslab.packer.convert.tokens import identified, infer_tokens
 from fieldslab.packer.options import Options
 from fieldslab.packer.source import Source, Span, cut_rows, matching
-from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
+from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Compression, Field, stem
 from fieldslab.schemas.manifest import VERSION
 
 MAX_SHARDS = 1024
 MAX_MAPS = 32_768
 """Shards times arrays stay below half of Linux's usual limit of maps in a process."""
-
-SAMPLED_AT_ONCE = 64
-"""Columns that are sampled together: more would cost memory, fewer time."""
 
 
 class ShardTask(NamedTuple):
@@ -95,16 +91,16 @@ def make_plan(source: Source, options: Options) -> Plan:
     leaves = find_leaves(source, options)
     by_name = {leaf.name: leaf for leaf in leaves}
     chosen = _without_empty_paths(choose(leaves, options), source, notes)
-    stacks = _stacks(chosen, options)
+    stacks = find_stacks(chosen, options)
     stacked = {leaf.name: name for name, members in stacks.items() for leaf in members}
-    sample = _sampler(source, by_name, [leaf for leaf in chosen if leaf.name not in stacked])
+    sample = sampler(source, by_name, [leaf for leaf in chosen if leaf.name not in stacked])
     plans: list[FieldPlan] = []
     for leaf in chosen:
         stack = stacked.get(leaf.name)
         if stack is None:
             plans.append(_plan_leaf(leaf, source, sample, by_name))
         elif leaf is stacks[stack][0]:
-            plans.append(_plan_stack(stack, stacks[stack], source))
+            plans.append(plan_stack(stack, stacks[stack], source))
     plans = _compressed(plans, options)
     plans = [_numbered(index, plan, options) for index, plan in enumerate(plans)]
     names = [plan.field.name for plan in plans]
@@ -118,35 +114,6 @@ def make_plan(source: Source, options: Options) -> Plan:
         for one in plans:
             _check_nulls(one, source)
     return replace(plan, tasks=_cut(plan))
-
-
-def _sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) -> Sample:
-    """A few values of a column, nulls left out; many columns are read at once."""
-    asked = [leaf.asked.tensor.shape_from for leaf in chosen if leaf.asked.tensor]
-    wanted = {leaf.path[0] for leaf in chosen if _needs_sample(leaf)}
-    wanted |= {leaves[name].path[0] for name in asked if name in leaves}
-    columns = sorted(wanted)
-    positions = {column: at % SAMPLED_AT_ONCE for at, column in enumerate(columns)}
-
-    @cache
-    def batches(first: int) -> list[pa.RecordBatch]:
-        return source.sample(columns[first : first + SAMPLED_AT_ONCE])
-
-    def sample(name: str) -> list[pa.Array]:
-        if name not in leaves:
-            raise unknown_field("--tensor shape_from", name, leaves)
-        path = leaves[name].path
-        at = columns.index(path[0])
-        found = [reach(batch, positions, path) for batch in batches(at - positions[path[0]])]
-        return [decoded(array).drop_null() for array in found]
-
-    return sample
-
-
-def _needs_sample(leaf: Leaf) -> bool:
-    """Whether the type alone does not tell: bytes may be images, nested lists rectangular."""
-    sizes, element = list_sizes(leaf.type)
-    return None in sizes[1:] or (not sizes and is_bytes(element))
 
 
 def _plan_leaf(leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Leaf]) -> FieldPlan:
@@ -194,51 +161,6 @@ def _plan_padding(leaf: Leaf, field: Field, leaves: dict[str, Leaf]) -> Padding 
     return make_padding(field, asked, leaf.name, None if lengths is None else lengths.path)
 
 
-def _stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
-    """The columns of each `--stack`, in the order of the source."""
-    found: dict[str, list[Leaf]] = {}
-    taken: set[str] = set()
-    for name, pattern in options.stack.items():
-        hits = set(matching(pattern, [leaf.name for leaf in leaves]))
-        if not hits:
-            raise unknown_field("--stack", pattern, [leaf.name for leaf in leaves])
-        if both := sorted(taken & hits):
-            raise UsageError("--stack: a column is in two stacks", field=both[0])
-        if renamed := sorted(hits & options.rename.keys()):
-            raise UsageError("--rename: the column goes into a stack", field=renamed[0])
-        taken |= hits
-        found[name] = [leaf for leaf in leaves if leaf.name in hits]
-    return found
-
-
-def _plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
-    first = leaves[0].asked
-    kinds = [_stackable(leaf) for leaf in leaves]
-    for leaf, kind in zip(leaves, kinds, strict=True):
-        if (leaf.asked.cast, leaf.asked.nulls) != (first.cast, first.nulls):
-            raise UsageError(
-                "--stack: all columns need the same --cast and --nulls", field=leaf.name,
-                hint="Give both with the pattern of --stack.",
-            )  # fmt: skip
-        if kind != kinds[0]:
-            raise SourceInconsistent(
-                "--stack: the columns differ in type", field=leaf.name,
-                expected=f"{leaves[0].type}, as {leaves[0].name}", found=str(leaf.type),
-                hint="--cast with the pattern of --stack gives them one dtype.",
-            )  # fmt: skip
-    members = kinds[0] | {"shape": (len(leaves),)}
-    field = Field(name=name, stem="00-x", kind="fixed", **members)
-    nulls = "error" if first.nulls == "mask" else first.nulls
-    sizes = [source.column_bytes(leaf.path) for leaf in leaves]
-    return FieldPlan(
-        field=field, form="stack", paths=tuple(leaf.path for leaf in leaves),
-        columns=tuple(leaf.name for leaf in leaves), nulls=nulls,
-        filler=parse_filler(field, nulls, name), cast=first.cast,
-        why=f"--stack of {len(leaves)} columns, {leaves[0].name} to {leaves[-1].name}",
-        bytes=None if None in sizes else sum(size or 0 for size in sizes),
-    )  # fmt: skip
-
-
 def _compressed(plans: list[FieldPlan], options: Options) -> list[FieldPlan]:
     """The plans with `--compress` entered; its keys are columns, stacks, or patterns of both."""
     names = [plan.field.name for plan in plans]
@@ -262,20 +184,6 @@ def _compress(plan: FieldPlan, level: int | None) -> FieldPlan:
     compression = Compression(codec="zstd", decoded=0)
     field = msgspec.structs.replace(plan.field, compression=compression)
     return replace(plan, field=field, compress=level)
-
-
-def _stackable(leaf: Leaf) -> dict[str, Any]:
-    """Dtype and logical type of a column of single numbers. Raises SourceUnsupported for others."""
-    asked = leaf.asked
-    shaped = asked.tensor or asked.image or asked.ragged or asked.tokenize
-    if not (shaped or list_sizes(leaf.type)[0]):
-        members = element_type(leaf, leaf.type)
-        if not members["shape"]:
-            return members
-    raise SourceUnsupported(
-        "--stack: only columns of single numbers can be stacked", field=leaf.name,
-        found=str(leaf.type),
-    )  # fmt: skip
 
 
 def _numbered(index: int, plan: FieldPlan, options: Options) -> FieldPlan:

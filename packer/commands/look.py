@@ -24,16 +24,16 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Show what is in a slab: rows, fields and their types, and where it came from."""
-    from fieldslab.packer.commands import show
+    from fieldslab.packer.commands import slabs
     from fieldslab.schemas.folder import load_manifest
 
     manifest = load_manifest(slab)
     if as_json:
-        emit(show.info_json(slab, manifest))
+        emit(slabs.info_json(slab, manifest))
         return
     for warning in manifest.made.warnings:
         warn(warning)
-    emit_lines(show.info_lines(slab, manifest, width_of(sys.stdout)))
+    emit_lines(slabs.info_lines(slab, manifest, width_of(sys.stdout)))
 
 
 HEAD_EXAMPLES = """\
@@ -62,7 +62,7 @@ def head(
     which is height x width; times in ISO 8601, in UTC where they have a zone.
     """
     from fieldslab.packer.check.stored import StoredSlab
-    from fieldslab.packer.commands import show
+    from fieldslab.packer.commands import slabs
 
     if count is not None and rows is not None:
         raise UsageError("-n and --rows exclude each other")
@@ -72,10 +72,10 @@ def head(
     if rows is not None:
         chosen = parse_rows(rows, total)
     if as_json:
-        for row in show.head_json(stored, chosen):
+        for row in slabs.head_json(stored, chosen):
             emit(row, indent=None)
         return
-    emit_lines(show.head_lines(stored, chosen, width_of(sys.stdout) or PIPE_WIDTH))
+    emit_lines(slabs.head_lines(stored, chosen, width_of(sys.stdout) or PIPE_WIDTH))
 
 
 def parse_rows(text: str, total: int) -> list[int]:

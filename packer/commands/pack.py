@@ -165,7 +165,7 @@ def pack(
     Values are kept byte for byte: nothing is cast, transcoded or dropped unless an option says
     so. What was cut off goes on where it was when the same command is run again.
     """
-    from fieldslab.packer.commands import show
+    from fieldslab.packer.commands import plans
     from fieldslab.packer.commands.progress import bar
     from fieldslab.packer.options import parse_options
     from fieldslab.packer.plan import make_plan
@@ -196,21 +196,21 @@ def pack(
         for note in [] if as_json else plan.notes:
             warn(note)
         if as_json:
-            emit(show.plan_json(plan))
+            emit(plans.plan_json(plan))
         else:
-            emit_lines(show.plan_lines(plan, width_of(sys.stdout)))
+            emit_lines(plans.plan_lines(plan, width_of(sys.stdout)))
         return
     try:
         with bar("packing", plan.rows, "rows", hidden=quiet or as_json) as progress:
             packed = pack_plan(plan, output, force=force, jobs=jobs, progress=progress)
     except KeyboardInterrupt as error:
         raise Interrupted(_left_behind(output, existed)) from error
-    result = show.packed_json(packed)
+    result = plans.packed_json(packed)
     if not as_json:
         for warning in packed.warnings:
             warn(warning)
         if not quiet:
-            emit_lines(show.packed_lines(packed, width_of(sys.stdout)))
+            emit_lines(plans.packed_lines(packed, width_of(sys.stdout)))
     code = 0
     if verify:
         checked = verified(output, hidden=quiet or as_json, silent=as_json)

@@ -11,7 +11,8 @@ from tests.slabs import Column, categorical, flip, images, ragged, write_slab
 from tests.slabs import array_path as path_of
 
 from fieldslab.packer.check.stored import StoredSlab
-from fieldslab.packer.commands.show import head_json, head_lines, info_json, info_lines, type_text
+from fieldslab.packer.commands.fieldtext import type_text
+from fieldslab.packer.commands.slabs import head_json, head_lines, info_json, info_lines
 from fieldslab.packer.commands.words import counted, cut, duration, printable, rate, size, table
 from fieldslab.schemas.errors import DamagedArray, RowOutOfRange
 from fieldslab.schemas.fields import Logical

@@ -7,7 +7,8 @@ import h5py
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.sources.hdf5.types import Column, Element, field_name
+from fieldslab.packer.sources.hdf5.elements import Element
+from fieldslab.packer.sources.hdf5.types import Column, field_name
 
 _ROWS_AT_ONCE = 1 << 16
 

@@ -11,8 +11,8 @@ from typing import Any
 import h5py
 from h5py import h5d, h5s
 
+from fieldslab.packer.sources.hdf5.elements import Refusal
 from fieldslab.packer.sources.hdf5.files import open_file
-from fieldslab.packer.sources.hdf5.types import Refusal
 from fieldslab.schemas.errors import SourceUnreadable
 
 _MOST_DEPTH = 8

@@ -9,17 +9,10 @@ import h5py
 from h5py import h5d, h5g, h5i, h5l, h5o
 
 from fieldslab.packer.sources.hdf5.attributes import attributes_of
+from fieldslab.packer.sources.hdf5.elements import NOTHING, Element, Refusal, Rules, readable
 from fieldslab.packer.sources.hdf5.files import SourceFile, open_file, reading
 from fieldslab.packer.sources.hdf5.outside import NOT_ADMITTED, beside, outside_files
-from fieldslab.packer.sources.hdf5.types import (
-    NOTHING,
-    Column,
-    Element,
-    Refusal,
-    Rules,
-    columns_of,
-    readable,
-)
+from fieldslab.packer.sources.hdf5.types import Column, columns_of
 from fieldslab.schemas.errors import SourceUnreadable
 
 _MOST_DEPTH = 64

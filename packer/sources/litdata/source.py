@@ -1,45 +1,40 @@
 """LitData streams: directories that `litdata.optimize` wrote, here or where litdata reads from."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from fieldslab.packer.source import Hint, Source, Unit, sample_units
-from fieldslab.packer.sources.litdata.arrays import Arrays, look, tokens_decoder
-from fieldslab.packer.sources.litdata.arrow import common_schema, widened
+from fieldslab.packer.sources.litdata.arrow import widened
 from fieldslab.packer.sources.litdata.chunks import ChunkFile
 from fieldslab.packer.sources.litdata.index import (
     INDEX,
     PARQUET,
     TOKENS,
     Chunk,
-    Leaf,
     is_index,
 )
-from fieldslab.packer.sources.litdata.items import BadRow, Decoder, Piece, leaf_pieces
-from fieldslab.packer.sources.litdata.leaves import (
-    decoder,
-    needs_sample,
-    refusal,
-    refused,
+from fieldslab.packer.sources.litdata.items import Piece
+from fieldslab.packer.sources.litdata.library import SCHEMES, Key
+from fieldslab.packer.sources.litdata.schema import (
+    LeafColumns,
+    arrow_schema,
+    is_arrow,
+    leaf_columns,
+    named_row,
+    split,
 )
-from fieldslab.packer.sources.litdata.library import SCHEMES, Key, NotInstalled
 from fieldslab.packer.sources.litdata.stream import Stream, check_tokens
 from fieldslab.packer.sources.parquet.files import SUFFIXES
 from fieldslab.packer.sources.parquet.source import ParquetSource
 from fieldslab.schemas.errors import (
-    SourceError,
     SourceInconsistent,
     SourceUnreadable,
     SourceUnsupported,
     UsageError,
 )
-
-_SAMPLE_BYTES = 4 * 1024 * 1024
 
 
 class LitData:
@@ -106,10 +101,12 @@ class LitDataSource:
             for number, chunk in enumerate(self._index.chunks)
             if self._rows(chunk)
         ]
-        self._decoders: list[Decoder | None] = []
-        self.hints: dict[int, Hint] = {}
-        self._arrow = self._arrow_schema()
-        self.schema = self._leaf_schema() if self._arrow is None else self._arrow
+        self._arrow = arrow_schema(stream, self.units)
+        if self._arrow is None:
+            columns = leaf_columns(stream, self.units, self._block)
+        else:
+            columns = LeafColumns(self._arrow, {}, [])
+        self.schema, self.hints, self._decoders = columns
         self.attributes: dict[str, Any] = {}
         self.warnings = self._left_out()
         self._sizes: list[int | None] = []
@@ -180,76 +177,6 @@ class LitDataSource:
         left = tokens - self._block * sum(unit.rows or 0 for unit in self.units)
         return [f"{left} of {tokens} tokens left out: blocks end with their chunk"] if left else []
 
-    # What the columns are.
-
-    def _arrow_schema(self) -> pa.Schema | None:
-        """The schema of a stream in the Arrow layout; None where it is in the other."""
-        if self._index.loader == TOKENS:
-            return None
-        schemas = []
-        for unit in _spread(self.units):
-            with self._stream.open(unit.key) as file:
-                if self._is_arrow(file):
-                    schemas.append((file.label, file.arrow_batches(None)[0]))
-        return common_schema(schemas, self._index.types) if schemas else None
-
-    def _leaf_schema(self) -> pa.Schema:
-        samples = self._samples()
-        fields = []
-        for number, leaf in enumerate(self._index.leaves):
-            attributes, kind = {"litdata": leaf.format}, pa.large_binary()
-            hint = Hint(attributes=attributes, why=leaf.format)
-            try:
-                made = self._decoder(leaf, samples[number])
-            except NotInstalled:
-                raise
-            except SourceError as error:
-                self._decoders.append(None)
-                hint = replace(hint, refusal=(_told(error), "--exclude '{}' leaves it out."))
-            else:
-                self._decoders.append(made)
-                if made is None:
-                    hint = replace(hint, refusal=refusal(leaf))
-                else:
-                    kind = made.type
-                    hint = Hint(attributes=attributes, dtype=made.dtype)
-            self.hints[number] = hint
-            fields.append(pa.field(leaf.name, kind))
-        return pa.schema(fields)
-
-    def _decoder(self, leaf: Leaf, samples: list[Arrays | SourceError]) -> Decoder | None:
-        if self._index.loader == TOKENS:
-            return tokens_decoder(leaf, self._block)
-        for error in samples:
-            if isinstance(error, SourceError):
-                raise error
-        found = [arrays for arrays in samples if isinstance(arrays, Arrays)]
-        return None if refused(leaf) else decoder(leaf, found)
-
-    def _samples(self) -> list[list[Arrays | SourceError]]:
-        """Some rows of each leaf whose format leaves open what is in it, or why there are none."""
-        leaves = self._index.leaves
-        found: list[list[Arrays | SourceError]] = [[] for _ in leaves]
-        if self._index.loader == TOKENS or not any(map(needs_sample, leaves)):
-            return found
-        for unit in _spread(self.units):
-            with self._stream.open(unit.key) as file:
-                row, items = next(self._stream.items(file, _SAMPLE_BYTES))
-                pieces = self._split(file, row, items)
-                for leaf, piece, looked in zip(leaves, pieces, found, strict=True):
-                    if not needs_sample(leaf):
-                        continue
-                    try:
-                        with _named_row(file, leaf.name, row):
-                            looked.append(look(leaf, piece))
-                    except NotInstalled:
-                        raise
-                    except SourceError as error:
-                        looked.append(error)
-        return found
-
-    # What the rows are.
-
     def _items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, Piece]]:
         if self._block is None:
             return self._stream.items(file, batch_bytes)
@@ -259,30 +186,21 @@ class LitDataSource:
         check_tokens(file, itemsize)
         return file.blocks(self._block * itemsize, batch_bytes)
 
-    def _split(self, file: ChunkFile, row: int, items: Piece) -> list[Piece]:
-        if self._index.loader == TOKENS:
-            return [items]
-        with _named_row(file, None, row):
-            return leaf_pieces(items, len(self._index.leaves))
-
     def _decode(
         self, file: ChunkFile, row: int, items: Piece, columns: list[int]
     ) -> list[pa.Array]:
-        pieces = self._split(file, row, items)
+        pieces = split(self._index, file, row, items)
         arrays = []
         for column in columns:
             made = self._decoders[column]
             assert made is not None
-            with _named_row(file, self._index.leaves[column].name, row):
+            with named_row(file, self._index.leaves[column].name, row):
                 arrays.append(made.read(pieces[column]))
         return arrays
 
-    def _is_arrow(self, file: ChunkFile) -> bool:
-        return not self._stream.by_litdata(file) and file.arrow_part() is not None
-
     def _require_layout(self, file: ChunkFile) -> None:
         layouts = ("serialised leaves", "an Arrow file")
-        expected, found = self._arrow is not None, self._is_arrow(file)
+        expected, found = self._arrow is not None, is_arrow(self._stream, file)
         if expected != found:
             raise SourceInconsistent(
                 "a chunk is in another layout than the first", file=file.label,
@@ -309,25 +227,3 @@ def _check_block(stream: Stream, block: Any) -> None:
                 hint="litdata forgets it where the first document is empty. Without --block rows "
                 "are documents, for which it is not needed.",
             )  # fmt: skip
-
-
-def _spread(units: Sequence[Unit]) -> list[Unit]:
-    """The first, the middle and the last unit."""
-    count = len(units)
-    return [units[at] for at in sorted({0, count // 2, count - 1})] if count else []
-
-
-def _told(error: SourceError) -> str:
-    """What an error says, without what to do."""
-    return str(type(error)(error.problem, **error.context))
-
-
-@contextmanager
-def _named_row(file: ChunkFile, field: str | None, row: int) -> Iterator[None]:
-    """Turn a bad row into an error that names chunk, field and row; the piece begins at `row`."""
-    try:
-        yield
-    except BadRow as error:
-        file.damaged(
-            error.problem, row + error.row, field=field, expected=error.expected, found=error.found
-        )

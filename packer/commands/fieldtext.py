@@ -1,0 +1,63 @@
+"""Fields as the commands show them: as text and as JSON."""
+
+from typing import Any
+
+import msgspec
+
+from fieldslab.packer.commands.words import counted, size
+from fieldslab.schemas.fields import Field
+
+
+def type_text(field: Field) -> str:
+    """What a row of a field is: `float32[16]`, `int32[*]`, `jpeg`, `timestamp[us, UTC]`."""
+    compressed = [] if field.compression is None else [field.compression.codec]
+    return ", ".join([text for text in (_plain_type(field), *compressed) if text])
+
+
+def _plain_type(field: Field) -> str:
+    logical = field.logical
+    if field.kind == "image":
+        return field.codec or ""
+    if field.kind == "categorical":
+        known = field.categories is not None
+        count = len(field.categories or ()) if known else field.table.count if field.table else 0
+        return "codes" if not count else f"{count:,} categories"
+    if field.kind in ("text", "binary"):
+        return logical.type if logical is not None else ""
+    name: str = field.dtype
+    if logical is not None and logical.type in ("timestamp", "time", "duration"):
+        zone = f", {logical.timezone}" if logical.timezone else ""
+        name = f"{logical.type}[{logical.unit}{zone}]"
+    elif logical is not None and logical.type in ("date", "bfloat16"):
+        name = logical.type
+    elif logical is not None and logical.names is not None:
+        name = f"{field.dtype}, {counted(len(logical.names), 'name')}"
+    elif logical is not None and logical.type == "uuid":
+        return "uuid" if field.kind == "fixed" else "uuid[*]"
+    dims = [*(["*"] if field.kind == "ragged" else []), *map(str, field.shape)]
+    return f"{name}[{','.join(dims)}]" if dims else name
+
+
+def bytes_text(field: Field, stored: int) -> str:
+    """Bytes of a field; of a compressed one, how many times more it held before."""
+    if field.compression is None or not stored:
+        return size(stored)
+    return f"{size(stored)} ({field.compression.decoded / stored:.1f}x)"
+
+
+def field_json(field: Field) -> dict[str, Any]:
+    """The members of a field that say what it is; a category table only by its size."""
+    members = msgspec.to_builtins(field)
+    names = (
+        "name",
+        "kind",
+        "dtype",
+        "shape",
+        "codec",
+        "logical",
+        "categories",
+        "table",
+        "compression",
+    )
+    found = {"dtype": field.dtype, "shape": list(field.shape)} | members
+    return {name: found[name] for name in names if found.get(name) is not None}

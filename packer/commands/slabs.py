@@ -1,0 +1,148 @@
+"""Slabs and their rows as the commands show them: as text and as JSON."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.cells import cell_len
+
+from fieldslab.packer.check.folders import all_folders
+from fieldslab.packer.check.stored import StoredSlab
+from fieldslab.packer.commands.fieldtext import bytes_text, field_json, type_text
+from fieldslab.packer.commands.values import json_value, row_of, short_text
+from fieldslab.packer.commands.words import counted, cut, printable, size, table
+from fieldslab.schemas import layout
+from fieldslab.schemas.arrays import HEADER
+from fieldslab.schemas.manifest import MANIFEST, Manifest
+
+
+def info_lines(path: Path, manifest: Manifest, width: int | None) -> Iterator[str]:
+    """What a slab is: size, origin, fields."""
+    made, sizes = manifest.made, _field_bytes(path, manifest)
+    yield f"{printable(str(path))}: {counted(manifest.rows, 'row')}, {size(_total(manifest, path))}"
+    yield f"id      {manifest.id}"
+    yield f"packed  {printable(made.time)} by {printable(made.tool)}"
+    yield f"from    {printable(_origin(manifest))}"
+    options = {key: value for key, value in made.options.items() if key != "from"}
+    if options:
+        yield f"options {printable(json.dumps(options, ensure_ascii=False))}"
+    rows = [shard.rows for shard in manifest.shards]
+    if rows:
+        span = f"{min(rows):,}" if min(rows) == max(rows) else f"{min(rows):,} to {max(rows):,}"
+        yield f"shards  {len(rows):,}, of {span} rows"
+    yield ""
+    nulls = _nulls(manifest)
+    lines = [
+        (
+            field.name, field.kind, type_text(field), f"{nulls[field.name]:,}",
+            bytes_text(field, sizes[field.name]), made.reasons.get(field.name, ""),
+        )
+        for field in manifest.fields
+    ]  # fmt: skip
+    head = ("field", "kind", "type", "nulls", "bytes", "why")
+    yield from table(head, lines, width, right="nulls bytes")
+
+
+def info_json(path: Path, manifest: Manifest) -> dict[str, Any]:
+    """What a slab is, as JSON-ready values."""
+    made, sizes, nulls = manifest.made, _field_bytes(path, manifest), _nulls(manifest)
+    return {
+        "path": str(path),
+        "id": manifest.id,
+        "version": manifest.version,
+        "rows": manifest.rows,
+        "bytes": _total(manifest, path),
+        "made": {
+            "tool": made.tool, "time": made.time, "sources": list(made.sources),
+            "options": made.options, "warnings": list(made.warnings),
+        },
+        "fields": [
+            field_json(field)
+            | {
+                "nulls": nulls[field.name], "bytes": sizes[field.name],
+                "why": made.reasons.get(field.name),
+            }
+            for field in manifest.fields
+        ],
+        "shards": [{"rows": shard.rows, "root": shard.root} for shard in manifest.shards],
+        "attributes": manifest.attributes,
+    }  # fmt: skip
+
+
+def head_lines(slab: StoredSlab, rows: list[int], width: int | None) -> Iterator[str]:
+    """Rows, one value a line: the row's number, the field's name, the value."""
+    fields, categories = slab.manifest.fields, _categories(slab)
+    labels = [cut(printable(field.name), 30 if width is None else width // 3) for field in fields]
+    digits = max([len("row"), *(len(str(row)) for row in rows)])
+    column = max([len("field"), *map(cell_len, labels)])
+    room = None if width is None else max(width - digits - column - 4, 10)
+    yield f"{'row':>{digits}}  {'field':<{column}}  value"
+    for row, values in _values(slab, rows):
+        number = str(row)
+        for field, label, value in zip(fields, labels, values, strict=True):
+            text = short_text(field, value, room, categories.get(field.name, []))
+            yield f"{number:>{digits}}  {label}{' ' * (column - cell_len(label))}  {text}"
+            number = ""
+
+
+def head_json(slab: StoredSlab, rows: list[int]) -> Iterator[dict[str, Any]]:
+    """Rows as JSON-ready dicts: `{"row": 7, "values": {...}}`."""
+    fields, categories = slab.manifest.fields, _categories(slab)
+    for row, values in _values(slab, rows):
+        content = {
+            field.name: json_value(field, value, categories.get(field.name, []))
+            for field, value in zip(fields, values, strict=True)
+        }
+        yield {"row": row, "values": content}
+
+
+def _values(slab: StoredSlab, rows: list[int]) -> Iterator[tuple[int, list[Any]]]:
+    for row in rows:
+        yield row, [row_of(slab.read(field, row, row + 1), 0) for field in slab.manifest.fields]
+
+
+def _categories(slab: StoredSlab) -> dict[str, list[str]]:
+    fields = [field for field in slab.manifest.fields if field.kind == "categorical"]
+    return {field.name: slab.categories(field) for field in fields}
+
+
+def _nulls(manifest: Manifest) -> dict[str, int]:
+    """Null rows of each field."""
+    counts = {field.name: 0 for field in manifest.fields}
+    nullable = [field.name for field in manifest.fields if field.nullable]
+    for shard in manifest.shards:
+        for name, nulls in zip(nullable, shard.nulls, strict=True):
+            counts[name] += nulls
+    return counts
+
+
+def _field_bytes(path: Path, manifest: Manifest) -> dict[str, int]:
+    """Bytes of data of each field, in all its arrays."""
+    sizes = {field.name: 0 for field in manifest.fields}
+    for folder in all_folders(path, manifest):
+        for file in folder.files:
+            sizes[file.field.name] += file.data_bytes
+    return sizes
+
+
+def _total(manifest: Manifest, path: Path) -> int:
+    """Bytes of all files of a slab, by its manifest."""
+    total = (path / MANIFEST).stat().st_size
+    for folder in all_folders(path, manifest):
+        total += sum(HEADER + file.data_bytes for file in folder.files)
+        total += HEADER + 8 * layout.total_blocks(folder.files)
+    return total
+
+
+def _origin(manifest: Manifest) -> str:
+    """What a slab was packed from, in a line."""
+    made = manifest.made
+    kind = made.options.get("from", "unknown source")
+    paths = [str(source["path"]) for source in made.sources if "path" in source]
+    if not paths:
+        return f"{kind}, in memory" if kind == "arrow" else str(kind)
+    sizes = [source.get("bytes") for source in made.sources]
+    total = sum(one for one in sizes if isinstance(one, int))
+    files = paths[0] if len(paths) == 1 else f"{len(paths):,} files, {paths[0]} and on"
+    return f"{kind}: {files}, {size(total)}"

@@ -1,0 +1,44 @@
+"""A few values of a column, for what its type alone does not tell."""
+
+from functools import cache
+
+import pyarrow as pa
+
+from fieldslab.packer.convert.columns import reach
+from fieldslab.packer.convert.dense import decoded, is_bytes
+from fieldslab.packer.convert.infer import Sample
+from fieldslab.packer.convert.leaves import Leaf, unknown_field
+from fieldslab.packer.convert.shapes import list_sizes
+from fieldslab.packer.source import Source
+
+SAMPLED_AT_ONCE = 64
+"""Columns that are sampled together: more would cost memory, fewer time."""
+
+
+def sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) -> Sample:
+    """A few values of a column, nulls left out; many columns are read at once."""
+    asked = [leaf.asked.tensor.shape_from for leaf in chosen if leaf.asked.tensor]
+    wanted = {leaf.path[0] for leaf in chosen if _needs_sample(leaf)}
+    wanted |= {leaves[name].path[0] for name in asked if name in leaves}
+    columns = sorted(wanted)
+    positions = {column: at % SAMPLED_AT_ONCE for at, column in enumerate(columns)}
+
+    @cache
+    def batches(first: int) -> list[pa.RecordBatch]:
+        return source.sample(columns[first : first + SAMPLED_AT_ONCE])
+
+    def sample(name: str) -> list[pa.Array]:
+        if name not in leaves:
+            raise unknown_field("--tensor shape_from", name, leaves)
+        path = leaves[name].path
+        at = columns.index(path[0])
+        found = [reach(batch, positions, path) for batch in batches(at - positions[path[0]])]
+        return [decoded(array).drop_null() for array in found]
+
+    return sample
+
+
+def _needs_sample(leaf: Leaf) -> bool:
+    """Whether the type alone does not tell: bytes may be images, nested lists rectangular."""
+    sizes, element = list_sizes(leaf.type)
+    return None in sizes[1:] or (not sizes and is_bytes(element))

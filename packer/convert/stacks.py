@@ -1,0 +1,89 @@
+"""`--stack`: which columns become one field, and what that field is."""
+
+from typing import Any
+
+from fieldslab.packer.convert.fieldplan import FieldPlan
+from fieldslab.packer.convert.fillers import parse_filler
+from fieldslab.packer.convert.infer import element_type
+from fieldslab.packer.convert.leaves import Leaf, unknown_field
+from fieldslab.packer.convert.shapes import list_sizes
+from fieldslab.packer.options import Options
+from fieldslab.packer.source import Source, matching
+from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
+from fieldslab.schemas.fields import Field
+
+
+def find_stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
+    """The columns of each `--stack`, in the order of the source.
+
+    Raises
+    ------
+    UnknownField
+        A pattern matches no column.
+    UsageError
+        A column is in two stacks, or is renamed.
+    """
+    found: dict[str, list[Leaf]] = {}
+    taken: set[str] = set()
+    for name, pattern in options.stack.items():
+        hits = set(matching(pattern, [leaf.name for leaf in leaves]))
+        if not hits:
+            raise unknown_field("--stack", pattern, [leaf.name for leaf in leaves])
+        if both := sorted(taken & hits):
+            raise UsageError("--stack: a column is in two stacks", field=both[0])
+        if renamed := sorted(hits & options.rename.keys()):
+            raise UsageError("--rename: the column goes into a stack", field=renamed[0])
+        taken |= hits
+        found[name] = [leaf for leaf in leaves if leaf.name in hits]
+    return found
+
+
+def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
+    """The field of a stack.
+
+    Raises
+    ------
+    UsageError, SourceInconsistent
+        The columns differ in what was asked of them, or in type.
+    SourceUnsupported
+        One does not hold single numbers.
+    """
+    first = leaves[0].asked
+    kinds = [_stackable(leaf) for leaf in leaves]
+    for leaf, kind in zip(leaves, kinds, strict=True):
+        if (leaf.asked.cast, leaf.asked.nulls) != (first.cast, first.nulls):
+            raise UsageError(
+                "--stack: all columns need the same --cast and --nulls", field=leaf.name,
+                hint="Give both with the pattern of --stack.",
+            )  # fmt: skip
+        if kind != kinds[0]:
+            raise SourceInconsistent(
+                "--stack: the columns differ in type", field=leaf.name,
+                expected=f"{leaves[0].type}, as {leaves[0].name}", found=str(leaf.type),
+                hint="--cast with the pattern of --stack gives them one dtype.",
+            )  # fmt: skip
+    members = kinds[0] | {"shape": (len(leaves),)}
+    field = Field(name=name, stem="00-x", kind="fixed", **members)
+    nulls = "error" if first.nulls == "mask" else first.nulls
+    sizes = [source.column_bytes(leaf.path) for leaf in leaves]
+    return FieldPlan(
+        field=field, form="stack", paths=tuple(leaf.path for leaf in leaves),
+        columns=tuple(leaf.name for leaf in leaves), nulls=nulls,
+        filler=parse_filler(field, nulls, name), cast=first.cast,
+        why=f"--stack of {len(leaves)} columns, {leaves[0].name} to {leaves[-1].name}",
+        bytes=None if None in sizes else sum(size or 0 for size in sizes),
+    )  # fmt: skip
+
+
+def _stackable(leaf: Leaf) -> dict[str, Any]:
+    """Dtype and logical type of a column of single numbers. Raises SourceUnsupported for others."""
+    asked = leaf.asked
+    shaped = asked.tensor or asked.image or asked.ragged or asked.tokenize
+    if not (shaped or list_sizes(leaf.type)[0]):
+        members = element_type(leaf, leaf.type)
+        if not members["shape"]:
+            return members
+    raise SourceUnsupported(
+        "--stack: only columns of single numbers can be stacked", field=leaf.name,
+        found=str(leaf.type),
+    )  # fmt: skip

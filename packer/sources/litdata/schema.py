@@ -1,0 +1,141 @@
+"""Which columns a LitData stream has: by its index, and by a few rows where that leaves it open."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from fieldslab.packer.source import Hint, Unit
+from fieldslab.packer.sources.litdata.arrays import Arrays, look, tokens_decoder
+from fieldslab.packer.sources.litdata.arrow import common_schema
+from fieldslab.packer.sources.litdata.chunks import ChunkFile
+from fieldslab.packer.sources.litdata.index import TOKENS, Index, Leaf
+from fieldslab.packer.sources.litdata.items import BadRow, Decoder, Piece, leaf_pieces
+from fieldslab.packer.sources.litdata.leaves import decoder, needs_sample, refusal, refused
+from fieldslab.packer.sources.litdata.library import NotInstalled
+from fieldslab.packer.sources.litdata.stream import Stream
+from fieldslab.schemas.errors import SourceError
+
+_SAMPLE_BYTES = 4 * 1024 * 1024
+
+
+class LeafColumns(NamedTuple):
+    """The columns of a stream of leaves, one a leaf; `decoders` has None where one is refused."""
+
+    schema: pa.Schema
+    hints: dict[int, Hint]
+    decoders: list[Decoder | None]
+
+
+def arrow_schema(stream: Stream, units: Sequence[Unit]) -> pa.Schema | None:
+    """The schema of a stream in the Arrow layout; None where it is in the other."""
+    if stream.index.loader == TOKENS:
+        return None
+    schemas = []
+    for unit in _spread(units):
+        with stream.open(unit.key) as file:
+            if is_arrow(stream, file):
+                schemas.append((file.label, file.arrow_batches(None)[0]))
+    return common_schema(schemas, stream.index.types) if schemas else None
+
+
+def leaf_columns(stream: Stream, units: Sequence[Unit], block: int | None) -> LeafColumns:
+    """The columns of a stream of serialised leaves; tokens are cut into blocks of `block`.
+
+    Raises NotInstalled where litdata is needed to tell.
+    """
+    samples = _samples(stream, units)
+    columns = LeafColumns(pa.schema([]), {}, [])
+    fields = []
+    for number, leaf in enumerate(stream.index.leaves):
+        attributes, kind = {"litdata": leaf.format}, pa.large_binary()
+        hint = Hint(attributes=attributes, why=leaf.format)
+        made = None
+        try:
+            made = _decoder(stream.index, leaf, samples[number], block)
+        except NotInstalled:
+            raise
+        except SourceError as error:
+            hint = replace(hint, refusal=(_told(error), "--exclude '{}' leaves it out."))
+        else:
+            if made is None:
+                hint = replace(hint, refusal=refusal(leaf))
+            else:
+                kind = made.type
+                hint = Hint(attributes=attributes, dtype=made.dtype)
+        columns.decoders.append(made)
+        columns.hints[number] = hint
+        fields.append(pa.field(leaf.name, kind))
+    return columns._replace(schema=pa.schema(fields))
+
+
+def is_arrow(stream: Stream, file: ChunkFile) -> bool:
+    """Whether the rows of a chunk stand in an Arrow file."""
+    return not stream.by_litdata(file) and file.arrow_part() is not None
+
+
+def split(index: Index, file: ChunkFile, row: int, items: Piece) -> list[Piece]:
+    """The leaves of some items, the first of which is row `row` of the chunk."""
+    if index.loader == TOKENS:
+        return [items]
+    with named_row(file, None, row):
+        return leaf_pieces(items, len(index.leaves))
+
+
+@contextmanager
+def named_row(file: ChunkFile, field: str | None, row: int) -> Iterator[None]:
+    """Turn a bad row into an error that names chunk, field and row; the piece begins at `row`."""
+    try:
+        yield
+    except BadRow as error:
+        file.damaged(
+            error.problem, row + error.row, field=field, expected=error.expected, found=error.found
+        )
+
+
+def _decoder(
+    index: Index, leaf: Leaf, samples: list[Arrays | SourceError], block: int | None
+) -> Decoder | None:
+    if index.loader == TOKENS:
+        return tokens_decoder(leaf, block)
+    for error in samples:
+        if isinstance(error, SourceError):
+            raise error
+    found = [arrays for arrays in samples if isinstance(arrays, Arrays)]
+    return None if refused(leaf) else decoder(leaf, found)
+
+
+def _samples(stream: Stream, units: Sequence[Unit]) -> list[list[Arrays | SourceError]]:
+    """Some rows of each leaf whose format leaves open what is in it, or why there are none."""
+    index = stream.index
+    found: list[list[Arrays | SourceError]] = [[] for _ in index.leaves]
+    if index.loader == TOKENS or not any(map(needs_sample, index.leaves)):
+        return found
+    for unit in _spread(units):
+        with stream.open(unit.key) as file:
+            row, items = next(stream.items(file, _SAMPLE_BYTES))
+            pieces = split(index, file, row, items)
+            for leaf, piece, looked in zip(index.leaves, pieces, found, strict=True):
+                if not needs_sample(leaf):
+                    continue
+                try:
+                    with named_row(file, leaf.name, row):
+                        looked.append(look(leaf, piece))
+                except NotInstalled:
+                    raise
+                except SourceError as error:
+                    looked.append(error)
+    return found
+
+
+def _spread(units: Sequence[Unit]) -> list[Unit]:
+    """The first, the middle and the last unit."""
+    count = len(units)
+    return [units[at] for at in sorted({0, count // 2, count - 1})] if count else []
+
+
+def _told(error: SourceError) -> str:
+    """What an error says, without what to do."""
+    return str(type(error)(error.problem, **error.context))
