@@ -2,6 +2,7 @@
 
     FieldslabError
     ├── UsageError              2  the call contradicts itself or names what is not there
+    │   ├── MissingLibrary         what is asked for needs a library that is not here
     │   ├── UnknownField           a field that the slab or the source does not have (KeyError)
     │   └── RowOutOfRange          a row outside 0..len-1 (IndexError)
     ├── NotASlab                3  nothing there, or not a slab
@@ -91,6 +92,10 @@ class UsageError(FieldslabError):
     """The call contradicts itself or names what is not there."""
 
     exit_code = 2
+
+
+class MissingLibrary(UsageError):
+    """What is asked for needs a library that is not here; the hint says how to install it."""
 
 
 class UnknownField(UsageError, KeyError):

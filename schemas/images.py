@@ -33,7 +33,7 @@ def image_size(data: memoryview) -> tuple[str | None, int, int]:
     codec = image_format(data)
     try:
         if codec == "jpeg":
-            height, width = _jpeg_size(data)
+            _, height, width = jpeg_frame(data)
         elif codec == "png":
             height, width = _png_size(data)
         elif codec == "webp":
@@ -72,8 +72,11 @@ def image_sizes(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, li
     return sizes, codecs
 
 
-def _jpeg_size(data: memoryview | bytes) -> tuple[int, int]:
-    """From the frame header (ITU-T T.81, B.2.2). Stray bytes between segments are skipped."""
+def jpeg_frame(data: memoryview | bytes) -> tuple[int, int, int]:
+    """Marker, height and width of a JPEG's frame (ITU-T T.81, B.2.2); stray bytes are skipped.
+
+    Raises ValueError, IndexError or struct.error where there is none.
+    """
     at = 2
     while True:
         if data[at] != 0xFF:
@@ -84,7 +87,7 @@ def _jpeg_size(data: memoryview | bytes) -> tuple[int, int]:
             at += 1
         elif marker in _FRAMES:
             height, width = struct.unpack_from(">HH", data, at + 5)
-            return height, width
+            return marker, height, width
         elif marker in _SCAN_OR_END:
             raise ValueError("no size here")
         elif marker in _BARE:
