@@ -297,8 +297,8 @@ inline bool is_stem(const std::string& stem) {
 }
 
 inline Field parse_field(const Json& json) {
-  know(json, {"name", "stem", "kind", "dtype", "shape", "nullable", "codec", "logical",
-              "categories", "table", "attributes"});
+  know(json, {"name", "stem", "kind", "dtype", "shape", "nullable", "codec", "index", "coded",
+              "logical", "categories", "table", "attributes"});
   Field field;
   field.name = json.at("name").string();
   field.stem = json.at("stem").string();
@@ -329,7 +329,7 @@ inline Manifest parse_manifest(const std::string& source) {
   }
   std::uint64_t rows = 0;
   for (const Json& item : json.at("shards").array()) {
-    know(item, {"rows", "elements", "nulls", "root"});
+    know(item, {"rows", "elements", "nulls", "root", "points"});
     Shard shard{item.at("rows").count(), parse_counts(item.at("elements")),
                 parse_counts(item.at("nulls"))};
     if (shard.rows == 0 || shard.elements.size() != variable || shard.nulls.size() != nullable)

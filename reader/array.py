@@ -92,7 +92,7 @@ class StoredArray:
     def suspects(self, shard: int, begin: int, end: int) -> tuple[int, int]:
         """First and last row of a shard that have something in the data bytes begin..end-1."""
         first, last = begin // self.item_bytes, (end - 1) // self.item_bytes
-        return (first - 1 if self.role == "offsets" else first), last
+        return (first - 1 if self.role.endswith("offsets") else first), last
 
     def _verify(self, blocks: Iterable[tuple[int, int]]) -> None:
         assert self.marks is not None

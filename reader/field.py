@@ -33,8 +33,9 @@ class StoredField:
         What the manifest says of it.
     dtype
         Dtype of its values as they are handed out.
-    values, offsets, size, valid
-        Its arrays; None for those that its kind does without.
+    values, offsets, size, points, codec, valid
+        Its arrays; None for those that it does without. `points.offsets` tells which of the index
+        points, uint16[points, 5], are an image's; `codec` holds the codes of single rows.
     elements
         How many elements each shard holds, for kinds of variable length: uint64[shards].
     frames, lengths
@@ -53,6 +54,12 @@ class StoredField:
         self._verify = verify
         self.valid = self._array("valid", np.dtype(np.bool_)) if field.nullable else None
         self.size = self._array("size", np.dtype("<u4")) if field.kind == "image" else None
+        self.codec = self._array("codec", np.dtype("u1")) if field.coded else None
+        self.points: Elements | None = None
+        if field.index is not None:
+            ends = self._array("points.offsets", _OFFSETS)
+            item = np.dtype("<u2")
+            self.points = Elements(ends, field, "points.values", item, folders, verify)
         self.offsets: StoredArray | None = None
         self.lengths: StoredArray | None = None
         self.frames: FrameReader | None = None
@@ -62,7 +69,9 @@ class StoredField:
         if field.stored.variable:
             self.offsets = self._array("offsets", _OFFSETS)
             dtype = self.dtype if self.frames is None else np.dtype("u1")
-            self.values: StoredArray = _Elements(self.offsets, field, dtype, folders, verify)
+            self.values: StoredArray = Elements(
+                self.offsets, field, "values", dtype, folders, verify
+            )
         else:
             self.values = self._array("values", self.dtype)
         counts = [0 if array is None else len(array) for array in self.values.arrays]
@@ -198,23 +207,25 @@ class StoredField:
         )
 
 
-class _Elements(StoredArray):
-    """Values of variable-length rows: which rows lie in a block, only the offsets can tell."""
+class Elements(StoredArray):
+    """What rows have different numbers of: which rows lie in a block, only `offsets` can tell."""
 
     def __init__(
         self,
         offsets: StoredArray,
         field: Field,
+        role: Role,
         dtype: np.dtype[Any],
         folders: Sequence[Folder],
         verify: bool,
     ) -> None:
-        super().__init__(field, "values", dtype, folders, verify)
-        self._offsets = offsets
+        super().__init__(field, role, dtype, folders, verify)
+        self.offsets = offsets
 
     def suspects(self, shard: int, begin: int, end: int) -> tuple[int, int]:
+        """As in `StoredArray`, by a search in the offsets."""
         elements = super().suspects(shard, begin, end)
-        first, last = np.searchsorted(self._offsets[shard], elements, side="right") - 1
+        first, last = np.searchsorted(self.offsets[shard], elements, side="right") - 1
         return int(first), int(last)
 
 

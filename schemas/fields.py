@@ -13,8 +13,8 @@ DtypeName = Literal[
     "float16", "float32", "float64", "complex64", "complex128",
 ]  # fmt: skip
 Role = Literal[
-    "values", "offsets", "lengths", "size", "valid", "categories.values", "categories.offsets",
-    "dictionary",
+    "values", "offsets", "lengths", "size", "points.values", "points.offsets", "codec", "valid",
+    "categories.values", "categories.offsets", "dictionary",
 ]  # fmt: skip
 Unit = Literal["D", "s", "ms", "us", "ns"]
 
@@ -24,7 +24,13 @@ MAX_INLINE_CATEGORIES = 1024
 MAX_INLINE_BYTES = 64 * 1024
 """More categories, or longer ones, are stored as arrays, not in the manifest."""
 
+MAX_EVERY = 8192
+"""MCUs from one index point to the next, at most: a row of MCUs in a JPEG is no longer."""
+POINT_ITEMS = 5
+"""Numbers of an index point: its bit position in two, and three DC predictors."""
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Every = Annotated[int, msgspec.Meta(ge=0, le=MAX_EVERY)]
 Shape = Annotated[tuple[Count, ...], msgspec.Meta(max_length=30)]
 Stem = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{2,6}-[a-z0-9_]{1,40}\Z")]
 
@@ -86,7 +92,7 @@ class ArraySpec(NamedTuple):
     role: Role
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    per: Literal["row", "row+1", "element"]
+    per: Literal["row", "row+1", "element", "point"]
 
 
 class Field(
@@ -96,6 +102,8 @@ class Field(
 
     `dtype` and `shape` are those of one row (`fixed`, `categorical`) or of one element along
     axis 0 (`ragged`; for `text`, `binary` and `image` one byte). `stem` starts its file names.
+    Of images, `index` is the MCUs from one index point to the next (0 for one point a row of
+    MCUs), None without an index; `coded` fields have an array of codes, one for each row.
     """
 
     name: str
@@ -105,6 +113,8 @@ class Field(
     shape: Shape = ()
     nullable: bool = False
     codec: str | None = None
+    index: Every | None = None
+    coded: bool = False
     logical: Logical | None = None
     categories: tuple[str, ...] | None = None
     table: CategoryTable | None = None
@@ -172,6 +182,11 @@ class Field(
             ]
         if self.kind == "image":
             specs.append(ArraySpec("size", np.dtype("<u4"), (2,), "row"))
+        if self.index is not None:
+            specs.append(ArraySpec("points.values", np.dtype("<u2"), (POINT_ITEMS,), "point"))
+            specs.append(ArraySpec("points.offsets", np.dtype("<u8"), (), "row+1"))
+        if self.coded:
+            specs.append(ArraySpec("codec", np.dtype("u1"), (), "row"))
         if self.nullable:
             specs.append(ArraySpec("valid", np.dtype("bool"), (), "row"))
         return tuple(specs)
@@ -194,6 +209,8 @@ class Field(
             return f"kind {self.kind} is not compressed"
         if (self.codec is not None) != (self.kind == "image"):
             return "`codec` belongs to images"
+        if (self.index is not None or self.coded) and self.kind != "image":
+            return "`index` and `coded` belong to images"
         return None if self.logical is None else self.logical.impossible(self.dtype)
 
 

@@ -51,12 +51,14 @@ def file_name(field: Field, role: Role) -> str:
 def shard_files(manifest: Manifest, index: int) -> list[ArrayFile]:
     """The arrays of one shard, in manifest order; `digests.npy` stands beside them."""
     shard = manifest.shards[index]
-    elements, nulls = iter(shard.elements), iter(shard.nulls)
+    elements, nulls, points = iter(shard.elements), iter(shard.nulls), iter(shard.points)
     files: list[ArrayFile] = []
     for field in manifest.fields:
         counts = {"row": shard.rows, "row+1": shard.rows + 1}
         if field.stored.variable:
             counts["element"] = next(elements)
+        if field.index is not None:
+            counts["point"] = next(points)
         has_nulls = field.nullable and next(nulls) > 0
         for spec in field.arrays():
             if spec.role != "valid" or has_nulls:

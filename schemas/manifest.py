@@ -26,18 +26,19 @@ _SEAL = b',\n"sha256": "'
 _SEAL_END = b'"\n}\n'
 
 
-class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A run of rows with its own arrays.
 
-    `elements` has one count per variable-length field (bytes for text, binary and image) and
-    `nulls` one count per nullable field, both in field order: with `rows` they fix the size of
-    every file. `root` is the SHA-256 over the shard's digests.
+    `elements` has one count per variable-length field (bytes for text, binary and image), `nulls`
+    one per nullable field and `points` one per indexed field, in field order: with `rows` they
+    fix the size of every file. `root` is the SHA-256 over the shard's digests.
     """
 
     rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
     elements: tuple[Count, ...]
     nulls: tuple[Count, ...]
     root: Sha256
+    points: tuple[Count, ...] = ()
 
 
 class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -102,12 +103,15 @@ class Manifest(Content, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     def _check_counts(self) -> None:
         variable = sum(field.stored.variable for field in self.fields)
         nullable = sum(field.nullable for field in self.fields)
+        indexed = sum(field.index is not None for field in self.fields)
         widths = [field.stored.widest_item for field in self.fields]
         for index, shard in enumerate(self.shards):
             if len(shard.elements) != variable or len(shard.nulls) != nullable:
                 raise ValueError(
                     f"{variable} `elements` and {nullable} `nulls` needed - at `$.shards[{index}]`"
                 )
+            if len(shard.points) != indexed:
+                raise ValueError(f"{indexed} `points` needed - at `$.shards[{index}]`")
             if any(count > shard.rows for count in shard.nulls):
                 raise ValueError(f"more nulls than rows - at `$.shards[{index}].nulls`")
             elements = iter(shard.elements)

@@ -25,7 +25,8 @@ class Column:
     """Values of one field, row by row, and what the manifest shall say of it.
 
     `values` is an array (rows, *shape) or, for kinds of variable length, a list with an item for
-    each row. `valid` (bool[rows]) makes the field nullable; `size` (rows, 2) belongs to images.
+    each row. `valid` (bool[rows]) makes the field nullable; `size` (rows, 2) belongs to images, and
+    so do `points`, for each row a list of index points, which make an index, and `codes`.
     """
 
     values: np.ndarray | Sequence[Any]
@@ -34,6 +35,8 @@ class Column:
     shape: tuple[int, ...] = ()
     valid: np.ndarray | None = None
     size: np.ndarray | None = None
+    points: Sequence[Any] | None = None
+    codes: np.ndarray | None = None
     logical: Logical | None = None
     categories: Sequence[str] | None = None
     table: bool = False
@@ -46,9 +49,9 @@ def ragged(rows: Sequence[Any], dtype: str, shape: tuple[int, ...] = ()) -> Colu
     )
 
 
-def images(rows: Sequence[bytes], size: np.ndarray) -> Column:
-    """An image field; the bytes may be anything."""
-    return Column(rows, "image", size=size)
+def images(rows: Sequence[bytes], size: np.ndarray, **beside: Any) -> Column:
+    """An image field; the bytes may be anything. `beside` may be `points` and `codes`."""
+    return Column(rows, "image", size=size, **beside)
 
 
 def categorical(codes: Any, categories: Sequence[str], table: bool = False) -> Column:
@@ -163,6 +166,8 @@ def _field(index: int, name: str, column: Column) -> Field:
         shape=column.shape,
         nullable=column.valid is not None,
         codec="jpeg" if column.kind == "image" else None,
+        index=None if column.points is None else 8,
+        coded=column.codes is not None,
         logical=column.logical,
         categories=None if column.table else names,
         table=CategoryTable(len(names or ()), len(text)) if column.table else None,
@@ -173,17 +178,20 @@ def _write_shard(
     folder: Path, fields: Sequence[Field], columns: Sequence[Column], first: int, rows: int
 ) -> Shard:
     folder.mkdir()
-    digests, elements, nulls = [], [], []
+    digests, elements, nulls, points = [], [], [], []
     for field, column in zip(fields, columns, strict=True):
         arrays = _arrays(field, column, slice(first, first + rows))
         if field.variable:
             elements.append(len(arrays["values"]))
+        if field.index is not None:
+            points.append(len(arrays["points.values"]))
         if field.nullable:
             nulls.append(int((~arrays["valid"]).sum()))
             if nulls[-1] == 0:
                 del arrays["valid"]
         digests += [_write(folder, field, role, array) for role, array in arrays.items()]
-    return Shard(rows, tuple(elements), tuple(nulls), _write_digests(folder, digests))
+    digest = _write_digests(folder, digests)
+    return Shard(rows, tuple(elements), tuple(nulls), digest, tuple(points))
 
 
 def _arrays(field: Field, column: Column, rows: slice) -> dict[Role, np.ndarray]:
@@ -199,6 +207,12 @@ def _arrays(field: Field, column: Column, rows: slice) -> dict[Role, np.ndarray]
         arrays["values"] = np.asarray(values).view(field.storage)
     if column.size is not None:
         arrays["size"] = column.size[rows].astype("<u4")
+    if column.points is not None:
+        given = [np.array(row, "<u2").reshape(-1, 5) for row in column.points[rows]]
+        arrays["points.values"] = np.concatenate([np.empty((0, 5), "<u2"), *given])
+        arrays["points.offsets"] = np.cumsum([0, *map(len, given)]).astype("<u8")
+    if column.codes is not None:
+        arrays["codec"] = column.codes[rows].astype("u1")
     if column.valid is not None:
         arrays["valid"] = column.valid[rows]
     return arrays

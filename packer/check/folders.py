@@ -146,11 +146,13 @@ class Folder:
         if not self.rows:
             return None
         first, last = start // file.item_bytes, (stop - 1) // file.item_bytes
-        if file.role == "offsets":
+        if file.role in ("offsets", "points.offsets"):
             first, last = first - 1, min(last, self.rows - 1)
         elif file.role == "values" and self.array(file.field.name, "offsets") is not None:
             first, last = self._owners(file, "offsets", first, last)
-        elif file.role not in ("values", "lengths", "size", "valid"):  # serves all rows
+        elif file.role == "points.values":
+            first, last = self._owners(file, "points.offsets", first, last)
+        elif file.role not in ("values", "lengths", "size", "codec", "valid"):  # serves all rows
             first, last = 0, self.rows - 1
         return self.first_row + max(first, 0), self.first_row + last
 

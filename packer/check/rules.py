@@ -6,7 +6,15 @@ from typing import NamedTuple
 import numpy as np
 
 from fieldslab.packer.check.folders import Folder
+from fieldslab.schemas.fields import Role
+from fieldslab.schemas.images import CODES
 from fieldslab.schemas.layout import ArrayFile
+
+OFFSETS: dict[Role, Role] = {
+    "offsets": "values", "points.offsets": "points.values",
+    "categories.offsets": "categories.values",
+}  # fmt: skip
+"""Offsets, and the array of what they divide."""
 
 Wrong = Callable[[np.ndarray, int, int], np.ndarray]
 """Flags wrong items: (flat items, index of the first, the item in front of it) -> bool[items]."""
@@ -24,11 +32,13 @@ class Rule(NamedTuple):
 def rule_of(folder: Folder, file: ArrayFile) -> Rule | None:
     """The rule of an array; None where any bytes will do."""
     field = file.field
-    if file.role in ("offsets", "categories.offsets"):
-        of = "values" if file.role == "offsets" else "categories.values"
-        return _offsets(file.shape[0] - 1, len(folder.require(field.name, of)))  # type: ignore[arg-type]
+    if file.role in OFFSETS:
+        return _offsets(file.shape[0] - 1, len(folder.require(field.name, OFFSETS[file.role])))
     if file.dtype == np.bool_:
         return Rule("a flag is neither 0 nor 1", "0 or 1", np.dtype("u1"), _not_a_flag)
+    if file.role == "codec":
+        problem, known = "no codec has this code", f"0..{max(CODES.values())}"
+        return Rule(problem, known, np.dtype("u1"), _not_a_code)
     if file.role == "values" and field.kind == "categorical":
         count = field.table.count if field.table is not None else len(field.categories or ())
         return _codes(count)
@@ -56,6 +66,10 @@ def _codes(count: int) -> Rule:
         return (items < -1) | (items >= count)
 
     return Rule("a code names no category", f"-1..{count - 1}", np.dtype("<i4"), wrong)
+
+
+def _not_a_code(items: np.ndarray, first: int, before: int) -> np.ndarray:
+    return items > max(CODES.values())
 
 
 def _not_a_flag(items: np.ndarray, first: int, before: int) -> np.ndarray:

@@ -58,7 +58,10 @@ def make_columns() -> dict[str, Any]:
         "tokens": ragged([range(row, row + row % 6) for row in range(ROWS)], "int32"),
         "points": ragged([rng.random((row % 5, 2)) for row in range(ROWS)], "float64", (2,)),
         "photo": images(
-            [rng.bytes(row % 50) for row in range(ROWS)], np.stack([numbers, numbers + 1], 1)
+            [rng.bytes(row % 50) for row in range(ROWS)],
+            np.stack([numbers, numbers + 1], 1),
+            points=[[[row, at, 0, 1, 2] for at in range(row % 4)] for row in range(ROWS)],
+            codes=numbers % 6,
         ),
         "colour": categorical(numbers % 3, ["red", "", "größe"]),
         "place": categorical(numbers % 5, LONG_NAMES, table=True),

@@ -137,6 +137,9 @@ def test_rows_without_bytes_of_giant_length(tmp_path: Path, verify: bool) -> Non
         ("caption", "values"),
         ("caption", "offsets"),
         ("photo", "size"),
+        ("photo", "points.values"),
+        ("photo", "points.offsets"),
+        ("photo", "codec"),
         ("score", "valid"),
     ],
 )

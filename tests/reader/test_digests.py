@@ -71,6 +71,25 @@ def test_a_flipped_bit_beside_the_values_is_found(path: Path, name: str, role: R
         open_slab(path).gather([ROW], [name])
 
 
+@pytest.mark.parametrize("role", ["points.values", "points.offsets", "codec"])
+def test_a_flipped_bit_in_an_index_is_found(path: Path, role: Role) -> None:
+    """Index points and codes are verified when they are first touched, row by row named."""
+    flip(array_path(path, "photo", role, SHARD), 8)
+    slab = open_slab(path)
+    assert slab.gather([ROW], ["photo"])["photo"][0] == slab[ROW]["photo"]  # does without them
+    stored = slab._storage.field("photo")
+    assert stored.points is not None
+    assert stored.codec is not None
+    found = {
+        "points.values": stored.points,
+        "points.offsets": stored.points.offsets,
+        "codec": stored.codec,
+    }
+    with pytest.raises(DamagedArray, match=f"{role}.*do not match") as caught:
+        found[role].verify_items(SHARD, 1, 2)
+    assert caught.value.context["row"].split("..")[0] == str(FIRST + (role == "points.values"))
+
+
 @pytest.mark.parametrize("role", ["categories.values", "categories.offsets"])
 def test_a_flipped_bit_in_a_table_is_found(path: Path, role: Role) -> None:
     """A category table is verified before a name is taken from it; codes do not need it."""

@@ -42,6 +42,16 @@ def test_arrays_of_each_kind(kind: Kind, roles: list[str]) -> None:
     assert field(kind).impossible() is None
 
 
+def test_arrays_of_indexed_and_coded_images() -> None:
+    """An index and codes stand behind the sizes, in front of `valid`."""
+    image = field("image", index=0, coded=True, nullable=True)
+    assert [spec.role for spec in image.arrays()] == [
+        "values", "offsets", "size", "points.values", "points.offsets", "codec", "valid",
+    ]  # fmt: skip
+    assert image.arrays()[3] == ("points.values", np.dtype("<u2"), (5,), "point")
+    assert image.impossible() is None
+
+
 def test_arrays_tell_dtype_shape_and_count() -> None:
     """An array's spec says how large one item is and how many there are."""
     values, offsets = field("ragged", dtype="float16", shape=(2, 3)).arrays()
@@ -92,6 +102,8 @@ IMPOSSIBLE = [
     (field("text", table=CategoryTable(1, 1)), "has no categories"),
     (field("image", codec=None), "`codec`"),
     (field("binary", codec="jpeg"), "`codec`"),
+    (field("binary", index=8), "`index`"),
+    (field("fixed", coded=True), "`coded`"),
     (field(dtype="int64", logical=Logical("enum", names=("a",), codes=(1, 2))), "differ in length"),
     (field(dtype="int64", logical=Logical("enum", codes=(1,))), "differ in length"),
     (field(dtype="int64", logical=Logical("timestamp")), "needs a `unit`"),

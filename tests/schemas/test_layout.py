@@ -12,11 +12,11 @@ MADE = Made(tool="tests", time="", plan="")
 FIELDS = (
     Field(name="x", stem="00-x", kind="fixed", dtype="float32", shape=(3, 2), nullable=True),
     Field(name="r", stem="01-r", kind="ragged", dtype="int16", shape=(2,)),
-    Field(name="i", stem="02-i", kind="image", codec="jpeg", nullable=True),
+    Field(name="i", stem="02-i", kind="image", codec="jpeg", index=8, nullable=True),
     Field(name="c", stem="03-c", kind="categorical", dtype="int32", table=CategoryTable(4, 9)),
     Field(name="d", stem="04-d", kind="categorical", dtype="int32", table=CategoryTable(0, 0)),
 )
-SHARDS = (Shard(100_000, (9, 200_000), (3, 0), ROOT), Shard(2, (0, 0), (0, 2), ROOT))
+SHARDS = (Shard(100_000, (9, 200_000), (3, 0), ROOT, (77,)), Shard(2, (0, 0), (0, 2), ROOT, (0,)))
 
 
 def manifest() -> Manifest:
@@ -35,6 +35,8 @@ def test_names_and_shapes() -> None:
         ("02-i.values.npy", "|u1", (200_000,)),
         ("02-i.offsets.npy", "<u8", (100_001,)),
         ("02-i.size.npy", "<u4", (100_000, 2)),
+        ("02-i.points.values.npy", "<u2", (77, 5)),
+        ("02-i.points.offsets.npy", "<u8", (100_001,)),
         ("03-c.values.npy", "<i4", (100_000,)),
         ("04-d.values.npy", "<i4", (100_000,)),
     ]

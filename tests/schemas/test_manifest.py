@@ -31,9 +31,9 @@ FIELDS = (
     Field(name="s", stem="02-s", kind="text", logical=Logical("json"), attributes={"a": [1, 2.5]}),
     Field(name="c", stem="03-c", kind="categorical", dtype="int32", categories=("ä", "\n", "")),
     Field(name="d", stem="04-d", kind="categorical", dtype="int32", table=CategoryTable(2, 5)),
-    Field(name="i", stem="05-i", kind="image", codec="mixed", nullable=True),
+    Field(name="i", stem="05-i", kind="image", codec="mixed", nullable=True, index=8, coded=True),
 )
-SHARDS = (Shard(5, (9, 4, 7), (0, 5), ROOT), Shard(2, (0, 0, 0), (1, 0), ROOT))
+SHARDS = (Shard(5, (9, 4, 7), (0, 5), ROOT, (3,)), Shard(2, (0, 0, 0), (1, 0), ROOT, (0,)))
 
 
 def manifest() -> Manifest:
@@ -180,6 +180,14 @@ WRONG = [
     ("shards.1.elements.2", 2**48 + 1, "$.shards[1].elements[2]"),
     ("shards.1.nulls", [], "$.shards[1]"),
     ("shards.1.nulls", [3, 0], "$.shards[1].nulls"),
+    ("shards.1.points", [], "$.shards[1]"),
+    ("shards.1.points", [0, 0], "$.shards[1]"),
+    ("shards.1.points", [-1], "$.shards[1].points[0]"),
+    ("fields.5.index", -1, "$.fields[5].index"),
+    ("fields.5.index", 8193, "$.fields[5].index"),
+    ("fields.5.index", None, "$.shards[0]"),
+    ("fields.5.coded", 1, "$.fields[5].coded"),
+    ("fields.0.index", 8, "$.fields[0]"),
     ("shards.0.root", "0" * 63, "$.shards[0].root"),
     ("shards.0.root", "A" * 64, "$.shards[0].root"),
     ("shards.0.root", "0" * 64 + "\n", "$.shards[0].root"),
