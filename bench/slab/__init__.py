@@ -1,0 +1,1 @@
+"""Measure a slab of one's own, by the public reader alone."""
