@@ -72,6 +72,19 @@ class Tokenize(msgspec.Struct, frozen=True, omit_defaults=True):
     special_tokens: bool = True
 
 
+class Sequences(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Rows of `length` tokens, cut from all texts of the tokenized column, joined.
+
+    `separator` is the token behind each text, "" for none; None leaves it to the tokenizer.
+    `boundaries` keeps where texts begin, and `drop_last` leaves a row out that is not full.
+    """
+
+    length: Annotated[int, msgspec.Meta(ge=1, le=MAX_LENGTH)]
+    separator: str | None = None
+    boundaries: bool = False
+    drop_last: bool = False
+
+
 class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Parsed options of one pack. Names are those of the source, before `rename`.
 
@@ -89,6 +102,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     nulls: dict[str, str] = {}
     ragged: dict[str, Ragged] = {}
     tokenize: dict[str, Tokenize] = {}
+    sequences: Sequences | None = None
     compress: dict[str, int] = {}
     rows: tuple[int, int | None] | None = None
     shard_size: int = 2**30
@@ -110,6 +124,10 @@ def parse_options(
     max_length: int | None = None,
     pad: bool = False,
     special_tokens: bool = True,
+    pack_sequences: int | None = None,
+    separator: str | None = None,
+    keep_boundaries: bool = False,
+    drop_last: bool = False,
     compress: Mapping[str, Any] | Iterable[str] = (),
     rows: str | tuple[int, int | None] | None = None,
     limit: int | None = None,
@@ -126,6 +144,7 @@ def parse_options(
     size = parse_size("--shard-size", shard_size)
     if size < 1:
         raise UsageError("--shard-size must be positive", found=shard_size)
+    tokenizers = _tokenize(_pairs("tokenize", tokenize), max_length, pad, special_tokens)
     return Options(
         fields=None if fields is None else _items(fields),
         exclude=_items(exclude),
@@ -136,7 +155,8 @@ def parse_options(
         stack=_pairs("stack", stack),
         nulls=_pairs("nulls", nulls, empty=True),
         ragged=_ragged(ragged),
-        tokenize=_tokenize(_pairs("tokenize", tokenize), max_length, pad, special_tokens),
+        tokenize=tokenizers,
+        sequences=_sequences(tokenizers, pack_sequences, separator, keep_boundaries, drop_last),
         compress=_levels(compress),
         rows=_rows(rows, limit),
         shard_size=size,
@@ -189,6 +209,37 @@ def _tokenize(
         column: Tokenize(str(Path(file).absolute()), None, max_length, pad, special_tokens)
         for column, file in files.items()
     }
+
+
+def _sequences(
+    tokenizers: dict[str, Tokenize], length: int | None, separator: str | None,
+    boundaries: bool, drop_last: bool,
+) -> Sequences | None:  # fmt: skip
+    given = {
+        "--separator": separator is not None, "--keep-boundaries": boundaries,
+        "--drop-last": drop_last,
+    }  # fmt: skip
+    if length is None:
+        for option, is_given in given.items():
+            if is_given:
+                raise UsageError(f"{option} goes with --pack-sequences")
+        return None
+    if not 1 <= length <= MAX_LENGTH:
+        raise UsageError(
+            "--pack-sequences: no such length", found=length, expected=f"1..{MAX_LENGTH}"
+        )
+    if len(tokenizers) != 1:
+        raise UsageError(
+            "--pack-sequences joins the texts of one column", found=sorted(tokenizers),
+            expected="one --tokenize",
+        )  # fmt: skip
+    for asked in tokenizers.values():
+        if asked.max_length is not None:
+            raise UsageError(
+                "--pack-sequences and --max-length do not go together",
+                hint="Texts are joined whole, and rows are full but for the last one.",
+            )
+    return Sequences(length, separator, boundaries, drop_last)
 
 
 def _levels(given: Mapping[str, Any] | Iterable[str]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -17,9 +17,10 @@ from fieldslab.packer.convert.padding import Padding, make_padding
 from fieldslab.packer.convert.samples import sampler
 from fieldslab.packer.convert.stacks import find_stacks, plan_stack
 from fieldslab.packer.convert.tensors import infer_tensor
-from fieldslab.packer.convert.tokens import identified, infer_tokens
-from fieldslab.packer.options import Options
+from fieldslab.packer.convert.tokens import identified, infer_tokens, portable
+from fieldslab.packer.options import Options, Sequences
 from fieldslab.packer.source import Source, Span, cut_rows, matching
+from fieldslab.packer.sources.sequences import SequenceSource
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Compression, Field, stem
 from fieldslab.schemas.manifest import VERSION
@@ -64,10 +65,16 @@ class Plan:
         ]
         return sorted({path[0] for path in paths})
 
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The options as a manifest keeps them: without places of this machine."""
+        found: dict[str, Any] = msgspec.to_builtins(portable(self.options))
+        return found
+
     def fingerprint(self) -> str:
         """SHA-256 over source, options and fields: equal plans write equal shards."""
         content = [
-            VERSION, self.source.fingerprint(), msgspec.to_builtins(self.options),
+            VERSION, self.source.fingerprint(), self.recorded,
             [msgspec.to_builtins(plan.field) for plan in self.fields],
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -113,7 +120,8 @@ def make_plan(source: Source, options: Options) -> Plan:
     if options.rows is None:  # the metadata counts the nulls of all rows
         for one in plans:
             _check_nulls(one, source)
-    return replace(plan, tasks=_cut(plan))
+    plan = replace(plan, tasks=_cut(plan))
+    return plan if options.sequences is None else _in_sequences(plan, options.sequences)
 
 
 def _plan_leaf(leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Leaf]) -> FieldPlan:
@@ -237,6 +245,27 @@ def _cut(plan: Plan) -> tuple[ShardTask, ...]:
             first_row += rows
             start, filled = index + 1, 0
     return tuple(tasks)
+
+
+def _in_sequences(plan: Plan, asked: Sequences) -> Plan:
+    """The plan that joins the texts of one column, and cuts them into rows of one length."""
+    others = [one.field.name for one in plan.fields if one.tokenize is None]
+    (text,) = (one for one in plan.fields if one.tokenize is not None)
+    if others:
+        raise UsageError(
+            "--pack-sequences: rows are no longer those of the other columns",
+            found=", ".join(others[:10]) + (", ..." if len(others) > 10 else ""),
+            hint=f"Leave them out: --fields {text.columns[0]}",
+        )  # fmt: skip
+    if text.nulls == "mask":
+        raise UsageError(
+            "--pack-sequences: a null text would vanish", field=text.field.name,
+            hint=f"--nulls '{text.columns[0]}=' makes it an empty one.",
+        )  # fmt: skip
+    spans = [span for task in plan.tasks for span in task.spans]
+    source = SequenceSource(plan.source, spans, text, asked)
+    task = ShardTask(0, 0, None, tuple(Span(unit, 0, None) for unit in source.units))
+    return replace(plan, source=source, fields=source.fields, tasks=(task,))
 
 
 def _span_bytes(span: Span) -> int:

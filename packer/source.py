@@ -76,7 +76,8 @@ class Source(Protocol):
     `fieldslab.schemas.errors`; they never unpickle, evaluate or import what they read.
 
     A source may also have `hints` (column index -> Hint), `warnings` (texts for the user, asked
-    for after `check`), and `settings` (those that decide what it reads, JSON-ready).
+    for after `check`), `endings` (texts, asked for when all was read), and `settings` (those that
+    decide what it reads, JSON-ready).
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Compare a slab with its source: pack the source again, in memory, and compare every value."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.convert.categories import CategoryIndex
 from fieldslab.packer.convert.columns import convert
 from fieldslab.packer.convert.fieldplan import FieldPlan
+from fieldslab.packer.convert.tokens import located
 from fieldslab.packer.options import CASTS, DTYPES, Options
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
@@ -37,15 +38,17 @@ _DIFFERENT = (NullsFound, SourceInconsistent, SourceUnsupported, UsageError)
 
 def compare(
     path: Path, source: Any, from_: str | None, chosen: set[str], findings: Findings,
-    progress: Progress | None = None,
+    progress: Progress | None = None, tokenizers: Sequence[str | Path] = (),
 ) -> None:  # fmt: skip
     """Compare the chosen fields of the slab at `path` with `source`; enter what differs.
 
     Raises SourceUnreadable and SourceChanged, and UsageError for an unknown `from_`.
+    `tokenizers` are files: see `fieldslab.packer.convert.tokens.located`.
     """
     slab = StoredSlab(path, checked=False)
     manifest = slab.manifest
     options, name = recorded(manifest, path)
+    options = located(options, tokenizers)
     settings = options.settings if from_ in (None, name) else {}
     found = find_source(source, from_ or name, settings)
     try:

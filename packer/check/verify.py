@@ -3,7 +3,7 @@
 import fnmatch
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import accumulate
@@ -33,7 +33,8 @@ THREADS = min(4, os.cpu_count() or 1)
 
 def verify(
     slab: str | Path, *, quick: bool = False, sample: str | None = None, against: Any = None,
-    from_: str | None = None, fields: str | Iterable[str] | None = None, max_errors: int = 20,
+    from_: str | None = None, tokenizers: Sequence[str | Path] = (),
+    fields: str | Iterable[str] | None = None, max_errors: int = 20,
     progress: Progress | None = None, tell: Callable[[Problem], None] | None = None,
 ) -> Report:  # fmt: skip
     """Check a slab: every file, every header and, by default, every byte.
@@ -53,6 +54,9 @@ def verify(
         options that the slab was packed with, and compare every value.
     from_
         Name of the kind of source, where it is another than that of the slab.
+    tokenizers
+        Files of the tokenizers that the slab was packed with, to compare with the source; those
+        of the same names in the working directory if not given.
     fields
         Names or patterns: check these fields only.
     max_errors
@@ -97,7 +101,7 @@ def verify(
     if against is not None:
         from fieldslab.packer.check.against import compare  # needs pyarrow, which takes its time
 
-        compare(path, against, from_, chosen, findings, progress)
+        compare(path, against, from_, chosen, findings, progress, tokenizers)
     report.seconds = time.monotonic() - started
     return report
 

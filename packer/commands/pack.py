@@ -101,6 +101,24 @@ def pack(
         "--no-special-tokens", rich_help_panel=FIELDS,
         help="Add no special tokens to tokenized rows.",
     )] = False,
+    pack_sequences: Annotated[int | None, typer.Option(
+        "--pack-sequences", metavar="N", rich_help_panel=FIELDS,
+        help="Join all tokenized texts and cut them into rows of N tokens. The last row is filled "
+        "up; a warning says with how many.",
+    )] = None,
+    separator: Annotated[str | None, typer.Option(
+        "--separator", metavar="TOKEN", rich_help_panel=FIELDS,
+        help="Token behind each of them, '' for none. Without it, the special tokens that the "
+        "tokenizer adds tell texts apart, or else its token for the end of a text.",
+    )] = None,
+    keep_boundaries: Annotated[bool, typer.Option(
+        "--keep-boundaries", rich_help_panel=FIELDS,
+        help="Keep where in each row texts begin, as the ragged field COL.starts.",
+    )] = False,
+    drop_last: Annotated[bool, typer.Option(
+        "--drop-last", rich_help_panel=FIELDS,
+        help="Leave the last row out instead of filling it up; a warning says how many tokens.",
+    )] = False,
     compress: Annotated[list[str] | None, typer.Option(
         "--compress", metavar="COL[=LEVEL]", rich_help_panel=FIELDS,
         help="Store each row as a zstd frame: smaller, and slower to read. Level 3 if none is "
@@ -178,8 +196,9 @@ def pack(
         tensor=tensor or (), ragged=ragged or (), image=image or (),
         stack=stack or (), nulls=nulls or (),
         tokenize=tokenize or (), max_length=max_length, pad=pad,
-        special_tokens=not no_special_tokens, compress=compress or (),
-        rows=rows, limit=limit, shard_size=shard_size,
+        special_tokens=not no_special_tokens, pack_sequences=pack_sequences,
+        separator=separator, keep_boundaries=keep_boundaries, drop_last=drop_last,
+        compress=compress or (), rows=rows, limit=limit, shard_size=shard_size,
     )  # fmt: skip
     if output is None and not dry_run:
         raise UsageError("no output given", hint="Name the slab to write: -o train.slab")

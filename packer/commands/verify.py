@@ -37,6 +37,11 @@ def verify(
         "--from", metavar="KIND", rich_help_panel=CHECKS,
         help="Kind of the source to compare with, where it is another than was packed.",
     )] = None,
+    tokenizers: Annotated[list[str] | None, typer.Option(
+        "--tokenizer", metavar="FILE", rich_help_panel=CHECKS,
+        help="The tokenizer.json that the slab was packed with, to compare with the source; may be "
+        "repeated. Without it, that of the same name in the working directory.",
+    )] = None,
     fields: Annotated[list[str] | None, typer.Option(
         "--fields", metavar="a,b", rich_help_panel=CHECKS,
         help="Check these fields only: names or patterns.",
@@ -62,7 +67,8 @@ def verify(
         try:
             checked = verified(
                 slab, hidden=quiet or as_json, silent=as_json, quick=quick, sample=sample,
-                against=against or None, from_=from_, fields=fields or None,
+                against=against or None, from_=from_, tokenizers=tokenizers or (),
+                fields=fields or None,
                 max_errors=max_errors,
             )  # fmt: skip
         except NotASlab as error:

@@ -5,7 +5,7 @@ The tokenizer is the file that its `save` writes, `tokenizer.json`. A row become
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -37,10 +37,42 @@ ATTRIBUTE = "fieldslab.tokens"
 PAD_TOKENS = ("[PAD]", "<pad>", "<|pad|>", "<|padding|>", "<PAD>")
 """What the token for padding is called, where the file does not tell."""
 
+END_TOKENS = ("<|endoftext|>", "</s>", "<eos>", "<|end_of_text|>", "[EOS]", "[SEP]")
+"""What the token at the end of a text is called."""
+
 _PIECE_BYTES = 2**21
 """So much text is encoded at a time: an encoding takes a hundred times the room of its tokens."""
 _MAX_NAMED = 64
 """Special tokens that the attributes name."""
+
+
+def located(options: Options, files: Sequence[str | Path] = ()) -> Options:
+    """Options as a manifest has them, with the place of every tokenizer.
+
+    A manifest knows its name and content. It is the one of that content among `files`, or of that
+    name in the working directory. Raises SourceUnreadable where there is none.
+    """
+    by_content = {hashlib.sha256(_content(str(file))).hexdigest(): str(file) for file in files}
+    found = {}
+    for column, asked in options.tokenize.items():
+        name = Path(asked.file).name
+        file = by_content.get(asked.sha256 or "", str(files[0]) if files else name)
+        if not files and not Path(name).is_file():
+            raise SourceUnreadable(
+                "the tokenizer that the slab was packed with is not here", file=name, field=column,
+                expected=f"SHA-256 {asked.sha256}", hint="Name it: --tokenizer FILE.",
+            )  # fmt: skip
+        found[column] = msgspec.structs.replace(asked, file=str(Path(file).absolute()))
+    return msgspec.structs.replace(options, tokenize=found)
+
+
+def portable(options: Options) -> Options:
+    """The options without the places of tokenizers: name and SHA-256 say which they are."""
+    named = {
+        column: msgspec.structs.replace(asked, file=Path(asked.file).name)
+        for column, asked in options.tokenize.items()
+    }
+    return msgspec.structs.replace(options, tokenize=named)
 
 
 def identified(options: Options) -> Options:
@@ -146,6 +178,36 @@ def encode(plan: FieldPlan, array: pa.Array) -> Converted:
     padded = np.full((len(array), *plan.field.shape), pad, plan.field.storage)
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = values
     return Converted(padded, shortened=shortened)
+
+
+def separator(asked: Tokenize, given: str | None) -> int | None:
+    """The id of the token that goes behind each text that is joined with others; None for none.
+
+    If not `given`, texts are told apart by the special tokens that the tokenizer adds to each, or
+    else by its token for the end of a text. Raises UsageError where there is none.
+    """
+    tokenizer = _load(asked)
+    if given == "":
+        return None
+    if given is not None:
+        found = tokenizer.token_to_id(given)
+        if found is None:
+            raise UsageError(
+                "--separator: the tokenizer has no such token", file=asked.file, found=given,
+                expected=", ".join(list(_special(tokenizer))[:_MAX_NAMED]) or None,
+            )  # fmt: skip
+        return found
+    if asked.special_tokens and tokenizer.num_special_tokens_to_add(False):
+        return None
+    special = _special(tokenizer)
+    for name in END_TOKENS:
+        if name in special:
+            return special[name]
+    raise UsageError(
+        "--pack-sequences: nothing would tell the texts apart", file=asked.file,
+        expected=" or ".join(END_TOKENS),
+        hint="Name the token that goes between them, --separator TOKEN; or none, --separator ''.",
+    )  # fmt: skip
 
 
 def _pieces(array: pa.Array) -> Iterator[pa.Array]:

@@ -70,7 +70,7 @@ def finish(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=plan.fingerprint(),
         sources=_few(plan.source.fingerprint()),
-        options=msgspec.to_builtins(plan.options) | {"from": plan.source.name},
+        options=plan.recorded | {"from": plan.source.name},
         reasons={one.field.name: one.why for one in plan.fields},
         warnings=(*plan.notes, *find_warnings(plan, fields, records)),
     )

@@ -79,7 +79,8 @@ def pack(
         Called after every batch.
     options
         `fields`, `exclude`, `rename`, `cast`, `tensor`, `image`, `stack`, `nulls`, `tokenize`,
-        `max_length`, `pad`, `special_tokens`, `compress`, `rows`, `limit`, `shard_size`, spelled
+        `max_length`, `pad`, `special_tokens`, `pack_sequences`, `separator`, `keep_boundaries`,
+        `drop_last`, `compress`, `rows`, `limit`, `shard_size`, spelled
         as on the command line: see
         `fieldslab.packer.options.parse_options`.
 

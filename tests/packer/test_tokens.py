@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.packer.readback import Readback
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from tests.packer.tokenizing import END, PAD, START, TEXTS, trained
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from fieldslab.packer import pack, verify
 from fieldslab.packer.cli import run
@@ -24,29 +25,6 @@ from fieldslab.schemas.errors import (
     UnknownField,
     UsageError,
 )
-
-WORDS = ["the", "slab", "keeps", "every", "row", "of", "a", "field", "that", "readers", "gather"]
-TEXTS = [
-    " ".join(np.random.default_rng(seed).choice(WORDS, seed % 40)) for seed in range(200)
-] + ["é ñ \x00 \U0001f600 </s>", "\n", "unseen wörds"]  # fmt: skip
-PAD, START, END = 0, 1, 2
-
-
-def trained() -> Any:
-    """A byte-level BPE tokenizer that puts <s> in front of a text and </s> behind it."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=["[PAD]", "<s>", "</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(TEXTS, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        "<s> $A </s>", special_tokens=[("<s>", START), ("</s>", END)]
-    )
-    return tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -230,16 +208,38 @@ def test_verify_tokenizes_again(tmp_path: Path, file: Path) -> None:
     source = tmp_path / "texts.parquet"
     pq.write_table(pa.table({"text": TEXTS}), source)
     pack(source, tmp_path / "slab", tokenize={"text": file}, max_length=20, pad=True)
-    assert verify(tmp_path / "slab", against=source).ok
+    assert verify(tmp_path / "slab", against=source, tokenizers=[file]).ok
     pq.write_table(pa.table({"text": [*TEXTS[:7], "another text", *TEXTS[8:]]}), source)
-    (problem,) = verify(tmp_path / "slab", against=source).problems
+    (problem,) = verify(tmp_path / "slab", against=source, tokenizers=[file]).problems
     assert problem.rows == (7, 7)
     file.write_text(file.read_text().replace("[PAD]", "[DAP]"))
-    (problem,) = verify(tmp_path / "slab", against=source).problems
+    (problem,) = verify(tmp_path / "slab", against=source, tokenizers=[file]).problems
     assert "another tokenizer" in problem.problem
     file.unlink()
     with pytest.raises(SourceUnreadable, match="No such file"):
-        verify(tmp_path / "slab", against=source)
+        verify(tmp_path / "slab", against=source, tokenizers=[file])
+
+
+def test_a_slab_knows_no_place_of_its_tokenizer(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Name and content are kept: the plan is the same from elsewhere, and `verify` is told."""
+    source = tmp_path / "texts.parquet"
+    pq.write_table(pa.table({"text": TEXTS}), source)
+    (tmp_path / "elsewhere").mkdir()
+    moved = tmp_path / "elsewhere" / file.name
+    pack(source, tmp_path / "one", tokenize={"text": file})
+    file.rename(moved)
+    pack(source, tmp_path / "two", tokenize={"text": moved})
+    one, two = (Readback(tmp_path / name).manifest for name in ("one", "two"))
+    assert one["made"]["plan"] == two["made"]["plan"]
+    assert one["made"]["options"]["tokenize"]["text"]["file"] == "tokenizer.json"
+    assert run(["verify", str(tmp_path / "one"), "--against", str(source)]) == 3
+    assert run(
+        ["verify", str(tmp_path / "one"), "--against", str(source), "--tokenizer", str(moved)]
+    ) == 0  # fmt: skip
+    monkeypatch.chdir(moved.parent)
+    assert verify(tmp_path / "one", against=source).ok
 
 
 def test_another_tokenizer_is_another_plan(tmp_path: Path, file: Path) -> None:

@@ -1,0 +1,155 @@
+"""`--pack-sequences`: the tokens of all texts, joined and cut into rows of one length.
+
+It is a source over another: a stream, since each row begins where the one before it ended. A pack
+that was interrupted therefore starts over. All cores make tokens whatever `--jobs` is.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.convert.columns import convert
+from fieldslab.packer.convert.fieldplan import FieldPlan
+from fieldslab.packer.convert.tokens import ATTRIBUTE, separator
+from fieldslab.packer.options import Sequences
+from fieldslab.packer.source import Source, Span, Unit, read_span
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import Field, stem
+
+
+class SequenceSource:
+    """Rows of tokens, made from texts as they are read. See `fieldslab.packer.source.Source`."""
+
+    rereadable = False
+
+    def __init__(
+        self, source: Source, spans: Sequence[Span], text: FieldPlan, asked: Sequences
+    ) -> None:
+        """Take the texts' source and rows, and how one text becomes tokens.
+
+        Raises UsageError where the tokenizer has no token to go between texts, or to fill up with.
+        """
+        self.name = source.name
+        self.attributes = source.attributes
+        self.units: Sequence[Unit] = [Unit("the texts", None, None, None)]
+        self.endings: tuple[str, ...] = ()
+        self._source = source
+        self._spans = spans
+        self._text = text
+        self._asked = asked
+        assert text.tokenize is not None
+        tokens = text.field.attributes[ATTRIBUTE]
+        self._separator = separator(text.tokenize, asked.separator)
+        self._fill = tokens.get("pad", self._separator)
+        if self._fill is None and not asked.drop_last:
+            raise UsageError(
+                "--pack-sequences: the tokenizer has no token to fill up the last row",
+                file=text.tokenize.file, field=text.field.name,
+                hint="--drop-last leaves that row out.",
+            )  # fmt: skip
+        self._dtype = text.field.storage
+        self.fields = self._plans(tokens)
+        arrow = pa.from_numpy_dtype(self._dtype)
+        columns = [pa.list_(arrow, asked.length), pa.large_list(pa.int32())]
+        self.schema = pa.schema(
+            (one.field.name, kind) for one, kind in zip(self.fields, columns, strict=False)
+        )
+
+    def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """All rows, the last of them filled up or left out; `endings` then says what of it."""
+        length, joined, starts = self._asked.length, np.empty(0, self._dtype), np.empty(0, np.int64)
+        total = 0
+        for tokens, begins in self._texts(batch_bytes):
+            starts = np.concatenate([starts, begins + len(joined)])
+            joined = np.concatenate([joined, tokens])
+            total += len(tokens)
+            whole = len(joined) // length * length
+            here = int(np.searchsorted(starts, whole))
+            if whole:
+                yield self._batch(joined[:whole], starts[:here]).select(columns)
+                joined, starts = joined[whole:], starts[here:] - whole
+        name, missing = self._text.field.name, length - len(joined)
+        if not len(joined):
+            return
+        if self._asked.drop_last:
+            self.endings = (
+                f"{name}: the last {len(joined):,} of {total:,} tokens fill no row of {length:,} "
+                "and were left out (--drop-last)",
+            )
+            return
+        self.endings = (
+            f"{name}: the last row holds {len(joined):,} tokens of text; token {self._fill} fills "
+            f"it up, {missing:,} times",
+        )
+        joined = np.concatenate([joined, np.full(missing, self._fill, self._dtype)])
+        yield self._batch(joined, starts).select(columns)
+
+    def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
+        """Nothing is inferred from values here."""
+        return []
+
+    def null_count(self, path: tuple[int, ...]) -> int | None:
+        """There are none."""
+        return 0
+
+    def column_bytes(self, path: tuple[int, ...]) -> int | None:
+        """Unknown before the texts are read."""
+        return None
+
+    def check(self, columns: list[int]) -> None:
+        """The source of the texts is checked by its own plan."""
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """That of the texts."""
+        return self._source.fingerprint()
+
+    def _texts(self, batch_bytes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Tokens of some texts, joined, and where each text begins that has any."""
+        (path,) = self._text.paths
+        row = 0
+        for span in self._spans:
+            for batch in read_span(self._source, span, [path[0]], batch_bytes):
+                tokens = convert(self._text, batch, {path[0]: 0}, row)
+                row += batch.num_rows
+                values, lengths = tokens.values, tokens.lengths
+                assert lengths is not None
+                if self._separator is not None:
+                    values = np.insert(values, np.cumsum(lengths), self._separator)
+                    lengths = lengths + 1
+                begins = np.cumsum(lengths) - lengths
+                yield values, begins[lengths > 0]
+
+    def _batch(self, tokens: np.ndarray, starts: np.ndarray) -> pa.RecordBatch:
+        length = self._asked.length
+        columns = [pa.FixedSizeListArray.from_arrays(pa.array(tokens), length)]
+        if self._asked.boundaries:
+            offsets = np.searchsorted(starts, np.arange(0, len(tokens) + 1, length))
+            begins = pa.array((starts % length).astype(np.int32))
+            columns.append(pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), begins))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _plans(self, tokens: dict[str, Any]) -> tuple[FieldPlan, ...]:
+        """The field of tokens and, if asked for, that of where texts begin."""
+        text, length = self._text, self._asked.length
+        kept = {**tokens, "sequences": length}
+        if self._separator is not None:
+            kept["separator"] = self._separator
+        attributes = text.field.attributes | {ATTRIBUTE: kept}
+        field = msgspec.structs.replace(
+            text.field, kind="fixed", shape=(length,), attributes=attributes
+        )
+        between = "joined" if self._separator is None else f"joined by token {self._separator}"
+        why = f"{text.why}, {between}, in rows of {length:,}"
+        plan = replace(text, field=field, form="dense", paths=((0,),), tokenize=None, why=why)
+        if not self._asked.boundaries:
+            return (plan,)
+        name = f"{field.name}.starts"
+        starts = FieldPlan(
+            field=Field(name=name, stem=stem(1, name), kind="ragged", dtype="int32"), form="list",
+            paths=((1,),), columns=text.columns, why="where in a row texts begin",
+        )  # fmt: skip
+        return plan, starts
