@@ -69,9 +69,29 @@ def _load_u64(_: Any, address: Any) -> Any:
     return types.uint64(types.int64), build
 
 
+def _load_u8(_: Any, address: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.zext(builder.load(builder.inttoptr(arguments[0], _POINTER)), _I64)
+
+    return types.int64(types.int64), build
+
+
+def _load_big_u64(_: Any, address: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bswap(
+            builder.load(builder.inttoptr(arguments[0], ir.PointerType(_I64)), align=1)
+        )
+
+    return types.uint64(types.int64), build
+
+
 memcpy: Callable[[int, int, int], None] = _intrinsic(_memcpy)
 """memcpy(target, source, size): addresses and bytes, as int64; a constant size is inlined."""
 prefetch: Callable[[int], None] = _intrinsic(_prefetch)
 """prefetch(address): ask for the cache line there; any address is safe."""
 load_u64: Callable[[int], Any] = _intrinsic(_load_u64)
 """load_u64(address) -> uint64: `address` is a multiple of 8."""
+load_u8: Callable[[int], int] = _intrinsic(_load_u8)
+"""load_u8(address) -> int64 in 0..255."""
+load_big_u64: Callable[[int], Any] = _intrinsic(_load_big_u64)
+"""load_big_u64(address) -> uint64: eight bytes at any address, the first the highest."""

@@ -1,0 +1,126 @@
+"""Huffman tables of JPEG images (ITU-T T.81, annexes C and F.2.2.3), made for fast decoding.
+
+Eight tables, four for DC and four for AC, stand one behind the other, each of SIZE uint16. The next
+FAST bits of the data find one of the first 2**FAST entries, which tells at once how many bits the
+code and its value take together, how many zero coefficients go before the value, and how many bits
+the value has:
+
+    bits of the value << 12 | zeros << 6 | bits in all
+
+LONG stands for codes of more than FAST bits, which `long_code` finds by their length. Behind the
+fast entries come, for lengths 1..16, the first left-aligned code that is longer (LIMITS) and what
+to add to a code to get the place of its entry (PLACES); then entries in the order of their codes.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fieldslab.schemas.codecs.jpeg import DAMAGED, HUFFMAN, OK
+from fieldslab.schemas.jit import inlined, kernel, load_u8
+
+FAST = 10
+LONG = 0
+VALUE = 1 << 12
+"""Entries from here on have a value; smaller ones of AC tables end the block, or skip 16 zeros."""
+SKIP = 15 << 6
+"""Entries below VALUE, but not below this, skip 16 zeros."""
+INVALID = (15 << 12) | (63 << 6) | 16
+"""The entry of bits that are no code: so many zeros that they end behind the block."""
+LIMITS = 1 << FAST
+PLACES = LIMITS + 17
+ENTRIES = PLACES + 17
+SIZE = ENTRIES + 256
+KEY = 16 + 256
+"""Bytes that make a table: how many codes there are of each length, and what they stand for."""
+
+
+def new_tables() -> tuple[np.ndarray, np.ndarray]:
+    """Eight empty tables, uint16[8 * SIZE], and the bytes they were made from, uint8[8, KEY]."""
+    return np.zeros(8 * SIZE, np.uint16), np.zeros((8, KEY), np.uint8)
+
+
+@inlined
+def _entry(symbol: int, length: int, is_ac: bool) -> int:
+    """What a code of `length` bits stands for."""
+    if not is_ac:
+        return (symbol << 12) | (length + symbol)
+    zeros, size = symbol >> 4, symbol & 15
+    if size == 0 and zeros != 15:
+        zeros = 0
+    return (size << 12) | (zeros << 6) | (length + size)
+
+
+@inlined
+def _is_made(address: int, key: Any) -> bool:
+    """Whether a table was made from the bytes at `address`."""
+    total = 0
+    for i in range(16):
+        if load_u8(address + i) != key[i]:
+            return False
+        total += key[i]
+    same = True
+    for i in range(16, 16 + total):
+        same = same and load_u8(address + i) == key[i]
+    return same
+
+
+@kernel("int64(int64, boolean, uint16[::1], uint8[::1])")
+def make_table(address: int, is_ac: bool, table: Any, key: Any) -> int:
+    """Make a table from a DHT segment, or leave it if it was made from the same bytes before.
+
+    `address` is that of the 16 counts; they and the symbols behind them can be read, at most 256.
+    Returns OK, or DAMAGED (and makes an empty table) if the counts are no prefix code.
+    """
+    if _is_made(address, key):
+        return OK
+    table[:] = 0
+    key[:] = 0
+    symbols = address + 16
+    code, place = 0, 0
+    for length in range(1, 17):
+        count = load_u8(address + length - 1)
+        if code + count >= 1 << length:  # a code of ones alone is reserved
+            table[:] = 0
+            return DAMAGED
+        table[PLACES + length] = (place - code) & 0xFFFF
+        for _ in range(count):
+            symbol = load_u8(symbols + place)
+            if symbol > 15 and not is_ac:
+                table[:] = 0
+                return DAMAGED
+            entry = _entry(symbol, length, is_ac)
+            table[ENTRIES + place] = entry
+            if length <= FAST:
+                first = code << (FAST - length)
+                for i in range(first, first + (1 << (FAST - length))):
+                    table[i] = entry
+            code += 1
+            place += 1
+        table[LIMITS + length] = code << (16 - length)
+        code <<= 1
+    for i in range(16 + place):
+        key[i] = load_u8(address + i)
+    return OK
+
+
+@kernel("int64(int64, int64[::1], uint16[::1], uint8[:, ::1])")
+def make_tables(address: int, header: Any, tables: Any, keys: Any) -> int:
+    """Make the tables of the image at `address` that its header has; OK or DAMAGED."""
+    for number in range(8):
+        offset = header[HUFFMAN + number]
+        table = tables[number * SIZE : (number + 1) * SIZE]
+        if offset != 0 and make_table(address + offset, number >= 4, table, keys[number]) != OK:
+            return DAMAGED
+    return OK
+
+
+@kernel("int64(uint16[::1], int64, uint64)")
+def long_code(tables: Any, first: int, bits: Any) -> int:
+    """The entry of a code of more than FAST bits, in the table that begins at `first`."""
+    code = np.int64(bits >> np.uint64(48))
+    for length in range(FAST + 1, 17):
+        if code < tables[first + LIMITS + length]:
+            place = (code >> (16 - length)) + tables[first + PLACES + length]
+            return tables[first + ENTRIES + (place & 255)]
+    return INVALID

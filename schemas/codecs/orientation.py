@@ -1,0 +1,79 @@
+"""EXIF orientation of JPEG images: how the picture is to be turned before it is shown."""
+
+from typing import Any
+
+import numpy as np
+
+from fieldslab.schemas.codecs.jpeg import load_u16
+from fieldslab.schemas.jit import inlined, kernel, load_u8
+
+UPRIGHT = 1
+"""The orientation of images that state none, or none from 1 to 8."""
+
+_EXIF = 0x45786966
+_ORIENTATION, _SHORT = 0x0112, 3
+
+
+@inlined
+def _load(at: int, size: int, swapped: bool) -> int:
+    """A number of 2 or 4 bytes, the high byte first unless `swapped`."""
+    number = 0
+    for i in range(size):
+        number |= load_u8(at + i) << (8 * i if swapped else 8 * (size - 1 - i))
+    return number
+
+
+@kernel("int64(int64, int64)")
+def _in_tiff(tiff: int, size: int) -> int:
+    """From the first directory of TIFF data (TIFF 6.0, section 2)."""
+    if size < 8:
+        return UPRIGHT
+    swapped = load_u16(tiff) == 0x4949
+    if (not swapped and load_u16(tiff) != 0x4D4D) or _load(tiff + 2, 2, swapped) != 42:
+        return UPRIGHT
+    at = _load(tiff + 4, 4, swapped)
+    if at + 2 > size:
+        return UPRIGHT
+    entries = _load(tiff + at, 2, swapped)
+    at += 2
+    for _ in range(entries):
+        if at + 12 > size:
+            return UPRIGHT
+        tag, kind = _load(tiff + at, 2, swapped), _load(tiff + at + 2, 2, swapped)
+        if tag == _ORIENTATION:
+            value = _load(tiff + at + 8, 2, swapped)
+            return value if kind == _SHORT and 1 <= value <= 8 else UPRIGHT
+        at += 12
+    return UPRIGHT
+
+
+@kernel("int64(int64, int64)")
+def orientation(address: int, length: int) -> int:
+    """The orientation, 1 to 8, of the JPEG of `length` bytes at `address` (EXIF 2.3, 4.6.4).
+
+    UPRIGHT for whatever cannot be read; nothing is read outside the image.
+    """
+    if length < 2 or load_u16(address) != 0xFFD8:
+        return UPRIGHT
+    at = 2
+    while at + 4 <= length:
+        marker = load_u16(address + at)
+        size = load_u16(address + at + 2)
+        if marker == 0xFFFF:  # fill bytes
+            at += 1
+            continue
+        if marker < 0xFFC0 or marker == 0xFFDA or size < 2 or size + 2 > length - at:
+            return UPRIGHT
+        begin = address + at + 4
+        if marker == 0xFFE1 and size >= 8 and _load(begin, 4, False) == _EXIF:
+            return _in_tiff(begin + 6, size - 8)
+        at += 2 + size
+    return UPRIGHT
+
+
+@kernel("void(uint64[::1], int64[::1], uint8[::1])")
+def orientations(addresses: Any, lengths: Any, out: Any) -> None:
+    """The orientation of each of many images."""
+    for i in range(len(addresses)):
+        address: Any = np.int64(addresses[i])
+        out[i] = orientation(address, lengths[i])
