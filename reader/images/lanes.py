@@ -1,0 +1,307 @@
+"""Operations on 16 numbers at once, by address: what the resizing kernels are made of.
+
+Each is written in LLVM's vectors, which every processor has in one width or another, because
+numba does not reliably turn loops into them. Arguments are addresses (int64) unless said
+otherwise, and need no alignment. Weights are uint16 with 65536 for one; samples are uint8, or
+uint16 that holds 256 times a value ("words").
+"""
+
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+LANES = 16
+
+_intrinsic: Any = intrinsic
+_Operation = Callable[..., Any]
+_I8, _I16, _I32, _F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatType()
+
+
+def _operation(arguments: int) -> Callable[[Callable[..., None]], _Operation]:
+    """Make a function that writes instructions into one that kernels may call."""
+
+    def made(build: Callable[..., None]) -> _Operation:
+        signature = types.void(*[types.int64] * arguments)
+
+        def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
+            build(builder, *values)
+            return context.get_dummy_value()
+
+        def typed(*_: Any) -> Any:
+            return signature, generate
+
+        names = ["context", *(f"argument{i}" for i in range(arguments))]
+        parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        typed.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        operation: _Operation = _intrinsic(typed)
+        return operation
+
+    return made
+
+
+def _load(b: Any, address: Any, kind: Any, count: int = LANES) -> Any:
+    pointer = b.inttoptr(address, ir.PointerType(ir.VectorType(kind, count)))
+    return b.load(pointer, align=1)
+
+
+def _store(b: Any, vector: Any, address: Any) -> None:
+    b.store(vector, b.inttoptr(address, ir.PointerType(vector.type)), align=1)
+
+
+def _offset(b: Any, address: Any, bytes_: int) -> Any:
+    return b.add(address, ir.Constant(address.type, bytes_))
+
+
+def _splat(value: Any, kind: Any) -> Any:
+    return ir.Constant(ir.VectorType(kind, LANES), [value] * LANES)
+
+
+def _repeat(b: Any, address: Any, kind: Any) -> Any:
+    """Load one number and repeat it in every lane."""
+    number = b.load(b.inttoptr(address, ir.PointerType(kind)), align=1)
+    nothing = ir.Constant(ir.VectorType(kind, LANES), ir.Undefined)
+    vector = b.insert_element(nothing, number, _I32(0))
+    return _shuffle(b, vector, vector, [0] * LANES)
+
+
+def _shuffle(b: Any, first: Any, second: Any, order: list[int]) -> Any:
+    return b.shuffle_vector(first, second, ir.Constant(ir.VectorType(_I32, len(order)), order))
+
+
+def _transposed(b: Any, rows: list[Any]) -> list[Any]:
+    """Transpose n vectors of n lanes by log2 n rounds of interleaving row i with row i + n/2."""
+    n = len(rows)
+    low = [lane for i in range(n // 2) for lane in (i, n + i)]
+    high = [lane + n // 2 for lane in low]
+    for _ in range(n.bit_length() - 1):
+        pairs = list(zip(rows[: n // 2], rows[n // 2 :], strict=True))
+        rows = [_shuffle(b, x, y, order) for x, y in pairs for order in (low, high)]
+    return rows
+
+
+@_operation(3)
+def transpose_bytes(b: Any, out: Any, rows: Any, x: Any) -> None:
+    """transpose_bytes(out, rows, x): bytes x..x+15 (int64) of 16 rows, to uint8[16 bytes][16 rows].
+
+    `rows` is where their addresses stand, int64[16].
+    """
+    lines = []
+    for i in range(LANES):
+        pointer = b.inttoptr(_offset(b, rows, 8 * i), ir.PointerType(x.type))
+        lines.append(_load(b, b.add(b.load(pointer, align=8), x), _I8))
+    for i, column in enumerate(_transposed(b, lines)):
+        _store(b, column, _offset(b, out, LANES * i))
+
+
+@_operation(3)
+def transpose_words(b: Any, out: Any, stride: Any, columns: Any) -> None:
+    """transpose_words(out, stride, columns): words[16 columns][16 rows], to 16 rows of 16.
+
+    The rows lie `stride` bytes apart (int64). Done as four squares of 8, which fit into 128 bits.
+    """
+    for y in (0, 8):
+        for x in (0, 8):
+            at = [_offset(b, columns, 2 * (LANES * (x + i) + y)) for i in range(8)]
+            rows = _transposed(b, [_load(b, address, _I16, 8) for address in at])
+            for i, row in enumerate(rows):
+                line = b.add(out, b.mul(stride, ir.Constant(stride.type, y + i)))
+                _store(b, row, _offset(b, line, 2 * x))
+
+
+def _weighted_sum(kind: Any, taps: int) -> _Operation:
+    """Make mix(out, weights, first, ..., last): words[16] of the weighted sum of `taps` samples.
+
+    Each product is cut to 1/256, for which half of that is made good at once.
+    """
+
+    def build(b: Any, out: Any, weights: Any, *sources: Any) -> None:
+        long = ir.VectorType(_I32, LANES)
+        short = ir.VectorType(_I16, LANES)
+        total = _splat(taps // 2, _I16)
+        for i, source in enumerate(sources):
+            sample = _load(b, source, kind)
+            if kind is _I8:
+                sample = b.shl(b.zext(sample, short), _splat(8, _I16))
+            weight = _repeat(b, _offset(b, weights, 2 * i), _I16)
+            product = b.mul(b.zext(sample, long), b.zext(weight, long))
+            total = b.add(total, b.trunc(b.lshr(product, _splat(16, _I32)), short))
+        _store(b, total, out)
+
+    return _operation(2 + taps)(build)
+
+
+mix2_bytes, mix2_words = _weighted_sum(_I8, 2), _weighted_sum(_I16, 2)
+mix3_bytes, mix3_words = _weighted_sum(_I8, 3), _weighted_sum(_I16, 3)
+mix4_bytes, mix4_words = _weighted_sum(_I8, 4), _weighted_sum(_I16, 4)
+"""mixN_TYPE(out, weights, a, b, ...): words[16] of the weighted sum of 16 samples at each."""
+
+
+def _exact_sum(kind: Any, fresh: bool) -> _Operation:
+    def build(b: Any, sums: Any, weights: Any, *sources: Any) -> None:
+        long = ir.VectorType(_I32, LANES)
+        total = _splat(0, _I32) if fresh else _load(b, sums, _I32)
+        for i, source in enumerate(sources):
+            weight = b.zext(_repeat(b, _offset(b, weights, 2 * i), _I16), long)
+            total = b.add(total, b.mul(b.zext(_load(b, source, kind), long), weight))
+        _store(b, total, sums)
+
+    return _operation(6)(build)
+
+
+sum4_bytes, sum4_words = _exact_sum(_I8, fresh=True), _exact_sum(_I16, fresh=True)
+"""sum4_TYPE(sums, weights, a, b, c, d): the weighted sum to uint32[16], for long windows."""
+add4_bytes, add4_words = _exact_sum(_I8, fresh=False), _exact_sum(_I16, fresh=False)
+"""add4_TYPE(sums, weights, a, b, c, d): the same, added to what is there."""
+
+
+def _rounded(bits: int) -> _Operation:
+    @_operation(2)
+    def build(b: Any, out: Any, sums: Any) -> None:
+        total = b.add(_load(b, sums, _I32), _splat(1 << bits - 1, _I32))
+        _store(b, b.trunc(b.lshr(total, _splat(bits, _I32)), ir.VectorType(_I16, LANES)), out)
+
+    return build
+
+
+end_bytes, end_words = _rounded(8), _rounded(16)
+"""end_TYPE(out, sums): words[16] of the sums of samples of that type."""
+
+
+def _value(b: Any, address: Any) -> Any:
+    """16 words as float32 in 0..255."""
+    numbers = b.uitofp(_load(b, address, _I16), ir.VectorType(_F32, LANES))
+    return b.fmul(numbers, _splat(1 / 256, _F32))
+
+
+def _times(b: Any, x: Any, y: Any, plus: Any) -> Any:
+    return b.fadd(b.fmul(x, y, flags=("contract",)), plus, flags=("contract",))
+
+
+def _finished(b: Any, out: Any, stride: Any, table: Any, channels: list[Any]) -> None:
+    """Clamp three channels to 0..255 and store scale * value + bias."""
+    for i, value in enumerate(channels):
+        low, high = _splat(0.0, _F32), _splat(255.0, _F32)
+        value = b.select(b.fcmp_ordered(">", value, low), value, low)
+        value = b.select(b.fcmp_ordered("<", value, high), value, high)
+        scale = _repeat(b, _offset(b, table, 4 * i), _F32)
+        bias = _repeat(b, _offset(b, table, 4 * i + 12), _F32)
+        line = b.add(out, b.mul(stride, ir.Constant(stride.type, i)))
+        _store(b, _times(b, scale, value, bias), line)
+
+
+@_operation(6)
+def from_ycc(b: Any, out: Any, stride: Any, table: Any, y: Any, cb: Any, cr: Any) -> None:
+    """from_ycc(out, stride, table, y, cb, cr): words of full-range BT.601 (JFIF) to float32 RGB.
+
+    Red, green and blue go to out, out + stride and out + 2 * stride (bytes, int64), as
+    table[c] * value + table[3 + c] of values cut to 0..255.
+    """
+    luma = _value(b, y)
+    blue, red = (b.fadd(_value(b, at), _splat(-128.0, _F32)) for at in (cb, cr))
+    green = _times(b, _splat(-0.344136, _F32), blue, luma)
+    channels = [
+        _times(b, _splat(1.402, _F32), red, luma),
+        _times(b, _splat(-0.714136, _F32), red, green),
+        _times(b, _splat(1.772, _F32), blue, luma),
+    ]
+    _finished(b, out, stride, table, channels)
+
+
+@_operation(6)
+def from_rgb(b: Any, out: Any, stride: Any, table: Any, red: Any, green: Any, blue: Any) -> None:
+    """from_rgb(out, stride, table, red, green, blue): the same of words that are RGB."""
+    _finished(b, out, stride, table, [_value(b, at) for at in (red, green, blue)])
+
+
+def _float32(b: Any, value: Any) -> Any:
+    return value
+
+
+def _uint8(b: Any, value: Any) -> Any:
+    return b.trunc(b.fptosi(value, ir.VectorType(_I32, LANES)), ir.VectorType(_I8, LANES))
+
+
+def _bfloat16(b: Any, value: Any) -> Any:
+    """Round to nearest, ties to even."""
+    bits = b.bitcast(value, ir.VectorType(_I32, LANES))
+    odd = b.and_(b.lshr(bits, _splat(16, _I32)), _splat(1, _I32))
+    bits = b.add(b.add(bits, _splat(0x7FFF, _I32)), odd)
+    return b.trunc(b.lshr(bits, _splat(16, _I32)), ir.VectorType(_I16, LANES))
+
+
+def _float16(b: Any, value: Any) -> Any:
+    """Round to nearest, ties to even, in integers: some processors have no instruction for it."""
+    words = ir.VectorType(_I32, LANES)
+    bits = b.bitcast(value, words)
+    size = b.and_(bits, _splat(0x7FFFFFFF, _I32))
+    odd = b.and_(b.lshr(size, _splat(13, _I32)), _splat(1, _I32))
+    usual = b.lshr(b.add(b.add(size, _splat(0xC8000FFF, _I32)), odd), _splat(13, _I32))
+    # Below 2**-14 the mantissa is shifted into place by an addition that rounds.
+    half = b.fadd(b.bitcast(size, value.type), _splat(0.5, _F32))
+    small = b.sub(b.bitcast(half, words), _splat(0x3F000000, _I32))
+    tiny = b.icmp_unsigned("<", size, _splat(0x38800000, _I32))
+    huge = b.icmp_unsigned(">=", size, _splat(0x47800000, _I32))
+    result = b.select(huge, _splat(0x7C00, _I32), b.select(tiny, small, usual))
+    sign = b.lshr(b.and_(bits, _splat(0x80000000, _I32)), _splat(16, _I32))
+    return b.trunc(b.or_(result, sign), ir.VectorType(_I16, LANES))
+
+
+def _plane(convert: Callable[..., Any]) -> _Operation:
+    @_operation(2)
+    def build(b: Any, out: Any, values: Any) -> None:
+        _store(b, convert(b, _load(b, values, _F32)), out)
+
+    return build
+
+
+def _pixels(convert: Callable[..., Any]) -> _Operation:
+    @_operation(3)
+    def build(b: Any, out: Any, values: Any, stride: Any) -> None:
+        red, green, blue = (
+            convert(b, _load(b, b.add(values, b.mul(stride, ir.Constant(stride.type, i))), _F32))
+            for i in range(3)
+        )
+        both = _shuffle(b, red, green, list(range(2 * LANES)))
+        last = _shuffle(b, blue, blue, [*range(LANES)] * 2)
+        order = [lane for i in range(LANES) for lane in (i, LANES + i, 2 * LANES + i)]
+        _store(b, _shuffle(b, both, last, order), out)
+
+    return build
+
+
+plane_uint8, plane_float32 = _plane(_uint8), _plane(_float32)
+plane_float16, plane_bfloat16 = _plane(_float16), _plane(_bfloat16)
+"""plane_TYPE(out, values): float32[16] as TYPE[16]."""
+pixels_uint8, pixels_float32 = _pixels(_uint8), _pixels(_float32)
+pixels_float16, pixels_bfloat16 = _pixels(_float16), _pixels(_bfloat16)
+"""pixels_TYPE(out, values, stride): three rows of float32[16], `stride` apart, as TYPE[16, 3]."""
+
+
+def _number(kind: Any, signed: bool) -> tuple[_Operation, _Operation]:
+    """Make load(address) -> int64 and store(address, int64)."""
+
+    def load(_: Any, address: Any) -> Any:
+        def build(context: Any, b: Any, signature: Any, values: Any) -> Any:
+            number = b.load(b.inttoptr(values[0], ir.PointerType(kind)), align=1)
+            wide = ir.IntType(64)
+            if kind == wide:
+                return number
+            return b.sext(number, wide) if signed else b.zext(number, wide)
+
+        return types.int64(types.int64), build
+
+    @_operation(2)
+    def store(b: Any, address: Any, value: Any) -> None:
+        short = value if kind == value.type else b.trunc(value, kind)
+        b.store(short, b.inttoptr(address, ir.PointerType(kind)), align=1)
+
+    return _intrinsic(load), store
+
+
+load_i32, store_i32 = _number(_I32, signed=True)
+load_u16, store_u16 = _number(_I16, signed=False)
+load_i64, store_i64 = _number(ir.IntType(64), signed=True)

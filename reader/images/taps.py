@@ -1,0 +1,110 @@
+"""Which samples of a row or column an output pixel is made of, and by what weights."""
+
+from typing import Any
+
+import numpy as np
+
+from fieldslab.reader.images.lanes import store_i32, store_u16
+from fieldslab.schemas.jit import kernel
+
+ONE = 65536
+"""A weight of one."""
+
+
+@kernel("int64(int64)")
+def rounded(taps: int) -> int:
+    """Return for how many taps there is a loop: 2, 3, 4, 8, 12 ..., at least `taps`."""
+    if taps <= 2:
+        return 2
+    return 3 if taps == 3 else (taps + 3) // 4 * 4
+
+
+@kernel("int64(float64, int64)")
+def most_taps(length: float, size: int) -> int:
+    """Return the most taps that `find_taps` gives where `length` samples become `size`."""
+    window: Any = np.int64(2 * max(length / size, 1.0))
+    return rounded(window + 2)
+
+
+@kernel("int64(int64, int64)")
+def table_bytes(size: int, taps: int) -> int:
+    """Return the bytes of a table of `size` outputs, rounded up to 64."""
+    return (4 * size + 2 * size * taps + 63) // 64 * 64
+
+
+@kernel("void(float64[::1], int64, int64)")
+def _write(sums: np.ndarray, taps: int, weights: int) -> None:
+    """Write weights in proportion to `sums`, and zeros up to `taps`.
+
+    The running sum is rounded, not each weight, so that they add up to one.
+    """
+    total = 0.0
+    for k in range(len(sums)):
+        total += sums[k]
+    unit = ONE / total
+    total = 0.5
+    before: Any = np.int64(0)
+    for k in range(len(sums)):
+        total += sums[k] * unit
+        after: Any = min(np.int64(total), ONE)
+        store_u16(weights + 2 * k, min(after - before, ONE - 1))
+        before = after
+    for k in range(len(sums), taps):
+        store_u16(weights + 2 * k, 0)
+
+
+@kernel("int64(float64, float64, int64, int64, int64, int64)")
+def find_taps(low: float, high: float, size: int, mirror: int, halved: int, table: int) -> int:
+    """Fill the table of an axis that maps samples `low` to `high` to `size` outputs.
+
+    The filter is a triangle as wide as the scale, at least two samples, as in Pillow's
+    `precompute_coeffs`; samples outside the box, fractions counted as whole ones, have no part.
+    With `halved` the weights are those of samples that stand for two each, centred between them,
+    and that would have been blown up first with weights 3/4 and 1/4, as libjpeg's
+    `h2v1_fancy_upsample` does. `low` and `high` still count the samples of full size.
+
+    The table has int32[size] first samples, counted from floor(low), or from floor(low) >> 1,
+    then uint16[size, taps] weights with the sum 65536 (65535 where one sample has it all). With
+    `mirror` the outputs stand in reverse.
+
+    Returns
+    -------
+    The number of taps of every output, one that `rounded` gives. A window may reach past the last
+    sample with weights that are 0.
+    """
+    scale = (high - low) / size
+    support = max(scale, 1.0)
+    slope = 1.0 / support
+    first: Any = np.int64(np.floor(low))
+    end: Any = np.int64(np.ceil(high))
+    window: Any = 1
+    for x in range(size):
+        centre = low + (x + 0.5) * scale
+        start: Any = max(np.int64(max(centre - support + 0.5, 0.0)), first)
+        window = max(window, min(np.int64(centre + support + 0.5), end) - start)
+    origin = first >> halved
+    samples = ((end + halved) >> halved) - origin
+    needed = min(window // 2 + 2, samples) if halved else window
+    taps = rounded(needed)
+    sums = np.empty(needed, np.float64)
+    for x in range(size):
+        centre = low + (x + 0.5) * scale
+        start = max(np.int64(max(centre - support + 0.5, 0.0)), first)
+        start = max(min(start, end - window), first)
+        begin = start - origin
+        if halved:
+            begin = max(min((start - 1 >> 1) - origin, samples - needed), 0)
+        sums[:] = 0.0
+        for k in range(start, start + window):
+            weight = max(1.0 - abs(k + 0.5 - centre) * slope, 0.0)
+            if halved:
+                near = (k >> 1) - origin
+                far = min(max(near + 2 * (k & 1) - 1, 0), samples - 1)
+                sums[near - begin] += 0.75 * weight
+                sums[far - begin] += 0.25 * weight
+            else:
+                sums[k - start] = weight
+        at = size - 1 - x if mirror else x
+        store_i32(table + 4 * at, begin)
+        _write(sums, taps, table + 4 * size + 2 * taps * at)
+    return taps
