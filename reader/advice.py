@@ -16,7 +16,7 @@ import numpy as np
 from fieldslab.reader import paging
 from fieldslab.reader.buffers import Pool
 from fieldslab.reader.field import StoredField
-from fieldslab.reader.gather import Places, _spans, place
+from fieldslab.reader.gather import Places, spans
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import FieldslabError
 
@@ -35,9 +35,9 @@ class Adviser:
     """Asks for the rows of batches of some fields of a slab. Any thread may call it."""
 
     def __init__(self, slab: "Slab", fields: Sequence[str]) -> None:
-        self._storage = slab._storage
-        self._view = slab._view
-        self._fields = [_Field(self._storage.field(name), self._storage.pool) for name in fields]
+        self._slab = slab
+        storage = slab.storage
+        self._fields = [_Field(storage.field(name), storage.pool) for name in fields]
         self._pause = self._skip = 0  # threads may lose a count here: nothing depends on it
 
     def expect_random(self) -> None:
@@ -65,8 +65,7 @@ class Adviser:
         self._skip = self._pause
 
     def _place(self, rows: np.ndarray) -> Places:
-        numbers = np.ascontiguousarray(rows)
-        return place(self._storage.directory, self._view, numbers, self._storage.pool)
+        return self._slab.storage.place(self._slab.view, np.ascontiguousarray(rows))
 
 
 class _Field:
@@ -104,8 +103,8 @@ class _Field:
         if self._stored.offsets is None:
             begins, ends = at.places * item, (at.places + 1) * item
         else:
-            spans = _spans(self._stored, at, self._pool, self._pool)
-            begins, ends = spans.starts * item, (spans.starts + spans.counts) * item
+            rows = spans(self._stored, at, self._pool, self._pool)
+            begins, ends = rows.starts * item, (rows.starts + rows.counts) * item
         if marks is not None and not marks.complete:  # blocks are read whole, to be verified
             begins = begins // BLOCK * BLOCK
             ends = np.minimum(-(-ends // BLOCK) * BLOCK, self._sizes[at.shards])

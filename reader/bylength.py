@@ -42,11 +42,7 @@ class ByLength(Order):
 
     def attach(self, slab: "Slab") -> Order:
         """See `Order`. Raises UnknownField and, for rows of fixed size, UsageError."""
-        stored = slab._storage.field(self.field)
-        if not stored.field.variable:
-            raise UsageError(
-                "rows of fixed size have no order by length", field=self.field, found=stored.dtype
-            )
+        slab.lengths([], self.field)
         return _Attached(self, slab)
 
     def __repr__(self) -> str:
@@ -78,7 +74,7 @@ class _Attached(Order):
         start = group * bucket * BUCKETS
         stop = min(start + bucket * BUCKETS, total)
         rows = shuffled("length", (seed, epoch), start, stop, total)
-        rows = rows[np.argsort(self._lengths(rows), kind="stable")]
+        rows = rows[np.argsort(self._slab.lengths(rows, self._order.field), kind="stable")]
         full = len(rows) // bucket
         # What is left makes the last batch of the epoch. Of any length: else the longest rows
         # would come last in every epoch.
@@ -89,13 +85,6 @@ class _Attached(Order):
         turns = shuffled("buckets", (seed, epoch, group), 0, full, full)
         rows[: full * bucket] = rows[: full * bucket].reshape(full, bucket)[turns].reshape(-1)
         return rows
-
-    def _lengths(self, rows: np.ndarray) -> np.ndarray:
-        from fieldslab.reader.gather import _spans, place
-
-        storage = self._slab._storage
-        at = place(storage.directory, self._slab._view, rows, storage.pool)
-        return _spans(storage.field(self._order.field), at, storage.pool, storage.pool).counts
 
     def __reduce__(self) -> tuple[object, ...]:
         return _Attached, (self._order, self._slab)

@@ -101,11 +101,11 @@ class Column:
         return packed(values[shard][start:stop], offsets - start, self.field.name)
 
     def _gather(self, view: range, rows: Rows) -> Values:
-        from fieldslab.reader.gather import gather, place
+        from fieldslab.reader.gather import gather
 
         pool = self._storage.pool
         numbers = as_rows(rows, len(view))
-        at = place(self._storage.directory, view, numbers, pool)
+        at = self._storage.place(view, numbers)
         return gather([self._stored], at, pool, pool).values[self.field.name]
 
     def __repr__(self) -> str:

@@ -35,6 +35,15 @@ class Columns(NamedTuple):
     sizes: dict[str, np.ndarray]
 
 
+class Spans(NamedTuple):
+    """Elements of variable-length rows: first and number (int64[n]), offsets, and their sum."""
+
+    starts: np.ndarray
+    counts: np.ndarray
+    offsets: np.ndarray
+    total: int
+
+
 def place(directory: Directory, view: range, rows: np.ndarray, pool: Pool) -> Places:
     """Find rows of a view; negative ones in `rows` (int64[n]) are made positive.
 
@@ -90,19 +99,37 @@ def addresses(stored: StoredField, at: Places, pool: Pool) -> tuple[np.ndarray, 
         _verify(values, at, _ONE)
         starts, lengths = at.places * item, np.full(len(at.places), item, np.int64)
     else:
-        spans = _spans(stored, at, pool, pool)
-        _verify(values, Places(at.shards, spans.starts), spans.counts)
-        starts, lengths = spans.starts * item, spans.counts * item
+        rows = spans(stored, at, pool, pool)
+        _verify(values, Places(at.shards, rows.starts), rows.counts)
+        starts, lengths = rows.starts * item, rows.counts * item
     return (values.addresses[at.shards] + starts).astype(np.uint64), lengths
 
 
-class _Spans(NamedTuple):
-    """Elements of variable-length rows: first and number (int64[n]), offsets, and their sum."""
+def spans(stored: StoredField, at: Places, memory: Memory, pool: Pool) -> Spans:
+    """The elements that rows of variable length have; `offsets` go to `memory`.
 
-    starts: np.ndarray
-    counts: np.ndarray
-    offsets: np.ndarray
-    total: int
+    Of a compressed field they are the bytes of frames. Raises DamagedArray.
+    """
+    array = stored.offsets
+    assert array is not None
+    _verify(array, at, _TWO)
+    count = len(at.places)
+    starts, counts = _numbers(pool, count), _numbers(pool, count)
+    offsets = memory.empty((stored.field.name, array.role), (count + 1,), _INT64)
+    total = kernels.locate(*at, array.addresses, stored.elements, starts, counts, offsets)
+    if total < 0:
+        raise stored.damaged_row(int(at.shards[~total]), int(at.places[~total]))
+    return Spans(starts, counts, offsets, total)
+
+
+def lengths(stored: StoredField, at: Places, pool: Pool) -> np.ndarray:
+    """Elements of rows of variable length: int64[n]. Raises DamagedArray."""
+    rows = spans(stored, at, pool, pool)
+    if stored.frames is None or stored.lengths is None:
+        return rows.counts
+    counts = _rows(stored.lengths, at, pool, stored.field.name)
+    stored.frames.sizes(rows.offsets, counts, stored.field.item_bytes)  # which are checked there
+    return counts.astype(np.int64)
 
 
 def _rows(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarray:
@@ -113,12 +140,12 @@ def _rows(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarr
 
 
 def _packed(stored: StoredField, at: Places, memory: Memory, pool: Pool) -> Ragged | Text | Binary:
-    spans = _spans(stored, at, memory, pool)
+    rows = spans(stored, at, memory, pool)
     array, name = stored.values, stored.field.name
-    shape = (spans.total, *array.shape)
+    shape = (rows.total, *array.shape)
     out = memory.empty((name, array.role), shape, array.dtype)
-    _copy(array, Places(at.shards, spans.starts), spans.counts, out)
-    return PACKED[stored.field.kind](out, spans.offsets, name)
+    _copy(array, Places(at.shards, rows.starts), rows.counts, out)
+    return PACKED[stored.field.kind](out, rows.offsets, name)
 
 
 def _decompressed(
@@ -126,35 +153,22 @@ def _decompressed(
 ) -> Values:
     """Gather frames, then decompress them all at once."""
     field = stored.field
-    spans = _spans(stored, at, pool, pool)
-    packed = pool.empty(None, (spans.total,), np.dtype(np.uint8))
-    _copy(stored.values, Places(at.shards, spans.starts), spans.counts, packed)
+    rows = spans(stored, at, pool, pool)
+    packed = pool.empty(None, (rows.total,), np.dtype(np.uint8))
+    _copy(stored.values, Places(at.shards, rows.starts), rows.counts, packed)
     counts = None
     if stored.lengths is not None:
         counts = _rows(stored.lengths, at, pool, field.name)
-    sizes = frames.sizes(spans.offsets, counts, field.item_bytes)
+    sizes = frames.sizes(rows.offsets, counts, field.item_bytes)
     total = int(sizes.sum()) // max(field.item_bytes, 1) if field.variable else len(at.places)
     out = memory.empty((field.name, "values"), (total, *field.shape), stored.dtype)
-    frames.read(packed, spans.offsets, sizes, out.reshape(-1).view(np.uint8))
+    frames.read(packed, rows.offsets, sizes, out.reshape(-1).view(np.uint8))
     if counts is None:
         return out
     offsets = memory.empty((field.name, "offsets"), (len(at.places) + 1,), _INT64)
     offsets[0] = 0
     np.cumsum(counts, out=offsets[1:], dtype=np.int64)
     return PACKED[field.kind](out, offsets, field.name)
-
-
-def _spans(stored: StoredField, at: Places, memory: Memory, pool: Pool) -> _Spans:
-    array = stored.offsets
-    assert array is not None
-    _verify(array, at, _TWO)
-    count = len(at.places)
-    starts, counts = _numbers(pool, count), _numbers(pool, count)
-    offsets = memory.empty((stored.field.name, array.role), (count + 1,), _INT64)
-    total = kernels.locate(*at, array.addresses, stored.elements, starts, counts, offsets)
-    if total < 0:
-        raise stored.damaged_row(int(at.shards[~total]), int(at.places[~total]))
-    return _Spans(starts, counts, offsets, total)
 
 
 def _valid(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarray:

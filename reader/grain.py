@@ -74,7 +74,7 @@ def grain_batches(
     size = whole("batch_size", batch_size, least=1)
     plan = Plan(length, size, rank, world_size, drop_last)
     epochs = whole("epochs", epochs, least=1)
-    return GrainBatches(slab, order, plan, slab._names(fields), transforms, epochs)
+    return GrainBatches(slab, order, plan, slab.names(fields), transforms, epochs)
 
 
 class GrainBatches:
@@ -128,7 +128,7 @@ class GrainBatches:
         """The same in every process that reads the same; Grain compares it before it resumes."""
         plan = self._plan
         return (
-            f"GrainBatches({self._slab.manifest.id}, {self._slab._view}, {self._order!r}, "
+            f"GrainBatches({self._slab.manifest.id}, {self._slab.view}, {self._order!r}, "
             f"{self._fields}, batch_size={plan.batch_size}, world_size={plan.world_size}, "
             f"drop_last={plan.drop_last}, epochs={self._epochs})"
         )

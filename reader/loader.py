@@ -97,7 +97,7 @@ class Loader:
         self.drop_last = drop_last
         self.advise = whole("advise", advise, least=0)
         self._attached = _attach(self.order, slab)
-        self._fields = list(slab._names(fields))
+        self._fields = slab.names(fields)
         self._transforms = list(transforms)
         self._convert = _converter(slab, output, pin_memory)
         self._given = rank, world_size
@@ -227,7 +227,7 @@ class Loader:
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same where a state is loaded."""
-        view = self.slab._view
+        view = self.slab.view
         return {
             "slab": self.slab.manifest.id,
             "view": [view.start, view.stop, view.step],

@@ -106,7 +106,7 @@ class Preparation:
     def _apply(self, transform: Callable[..., Mapping[str, Any]], batch: Batch) -> Batch:
         made: Any
         if isinstance(transform, Transform):
-            made = transform(batch, self._slab._storage.pool)
+            made = transform(batch, self._slab.storage.pool)
         else:
             made = transform(batch)
         if isinstance(made, Batch):

@@ -65,9 +65,29 @@ class Slab:
         return self._storage.manifest
 
     @property
+    def storage(self) -> Storage:
+        """Manifest and maps, which all views share: for the reader's own parts."""
+        return self._storage
+
+    @property
+    def view(self) -> range:
+        """Which rows of the stored slab these are."""
+        return self._view
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         """Fields by name, in their order."""
         return self._storage.fields
+
+    def names(self, fields: Sequence[str] | None = None) -> list[str]:
+        """Names of the fields asked for, each once; all if not given. Raises UnknownField."""
+        if fields is None:
+            return list(self.fields)
+        if isinstance(fields, str):
+            raise UsageError("`fields` is a list of names", found=fields, hint=f"[{fields!r}]")
+        for name in fields:
+            self._storage.require(name)
+        return list(dict.fromkeys(fields))
 
     def __len__(self) -> int:
         return len(self._view)
@@ -134,8 +154,7 @@ class Slab:
         DamagedArray
             The slab's files are not what pack wrote.
         """
-        # The kernels import numba, which takes half a second: only who gathers pays for it.
-        from fieldslab.reader.gather import gather, place
+        from fieldslab.reader.gather import gather  # which imports numba: half a second
 
         storage = self._storage
         if out is not None and not isinstance(out, Buffers):
@@ -145,9 +164,9 @@ class Slab:
             )
         if out is not None and fields is None:
             fields = [field.name for field in out.fields]
-        names = self._names(fields)
+        names = self.names(fields)
         numbers = as_rows(rows, len(self))
-        at = place(storage.directory, self._view, numbers, storage.pool)
+        at = storage.place(self._view, numbers)
         if out is not None:
             out.check(tuple(self.fields[name] for name in names), len(numbers))
         memory = storage.pool if out is None else out.memory
@@ -165,7 +184,7 @@ class Slab:
         """
         if as_index(batch_size, 2**63) != batch_size:
             raise UsageError("a batch size cannot be negative", found=batch_size)
-        chosen = tuple(self.fields[name] for name in self._names(fields))
+        chosen = tuple(self.fields[name] for name in self.names(fields))
         memory = Kept(self._storage.pool)
         for field in chosen:
             for spec in field.arrays():
@@ -183,12 +202,26 @@ class Slab:
             uint64[n] and int64[n], in bytes. The memory is read-only, and stays as long as the
             slab or any view or column of it.
         """
-        from fieldslab.reader.gather import addresses, place
+        from fieldslab.reader.gather import addresses
 
         storage = self._storage
-        (name,) = self._names([field])
-        at = place(storage.directory, self._view, as_rows(rows, len(self)), storage.pool)
+        (name,) = self.names([field])
+        at = storage.place(self._view, as_rows(rows, len(self)))
         return addresses(storage.field(name), at, storage.pool)
+
+    def lengths(self, rows: Rows, field: str) -> np.ndarray:
+        """Elements of rows of a ragged field; bytes of text, binary and images: int64[n].
+
+        Only offsets are read. Raises UsageError for a field whose rows are all of one size.
+        """
+        from fieldslab.reader.gather import lengths
+
+        (name,) = self.names([field])
+        if not self.fields[name].variable:
+            shape = list(self.fields[name].shape)
+            raise UsageError("rows of fixed size have no lengths", field=name, found=shape)
+        at = self._storage.place(self._view, as_rows(rows, len(self)))
+        return lengths(self._storage.field(name), at, self._storage.pool)
 
     def categories(self, field: str) -> Sequence[str] | Text:
         """Names that the codes of a categorical field stand for, by code."""
@@ -196,15 +229,6 @@ class Slab:
         if stored.field.kind != "categorical":
             raise UsageError("only categorical fields have categories", field=field)
         return stored.categories
-
-    def _names(self, fields: Sequence[str] | None) -> Sequence[str]:
-        if fields is None:
-            return list(self.fields)
-        if isinstance(fields, str):
-            raise UsageError("`fields` is a list of names", found=fields, hint=f"[{fields!r}]")
-        for name in fields:
-            self._storage.require(name)
-        return list(dict.fromkeys(fields))
 
     def __repr__(self) -> str:
         total = self.manifest.rows

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from threading import RLock
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fieldslab.reader import forks
 from fieldslab.reader.batch import unknown_field
@@ -14,6 +17,9 @@ from fieldslab.reader.rows import Directory
 from fieldslab.schemas import layout
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.manifest import Manifest
+
+if TYPE_CHECKING:
+    from fieldslab.reader.gather import Places
 
 
 class Storage:
@@ -47,6 +53,16 @@ class Storage:
                 field, folders = self.fields[name], self._folders()
                 self._stored[name] = StoredField(field, folders, self._tables(), self.verify)
             return self._stored[name]
+
+    def place(self, view: range, rows: np.ndarray) -> "Places":
+        """Where rows of a view (int64[n]) lie; negative ones are made positive.
+
+        Raises RowOutOfRange.
+        """
+        # The kernels import numba, which takes half a second: only who gathers pays for it.
+        from fieldslab.reader.gather import place
+
+        return place(self.directory, view, rows, self.pool)
 
     def require(self, name: str) -> None:
         """Raise UnknownField if there is no field of this name."""

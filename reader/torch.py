@@ -35,7 +35,7 @@ class SlabDataset(Dataset[dict[str, Any]]):
     def __init__(self, slab: Slab, fields: Sequence[str] | None = None) -> None:
         """Take names of fields: all if not given. Raises UnknownField."""
         self.slab = slab
-        self.fields = slab._names(fields)
+        self.fields = slab.names(fields)
 
     def __len__(self) -> int:
         return len(self.slab)

@@ -94,7 +94,7 @@ class Desk(Generic[_Made]):
     def step(self) -> bool:
         """Make one result; False when there is no more to do."""
         index = self._todo.get()
-        if index is None or self._stopped:
+        if index is None:
             return False
         made = self._try(index)
         self._place(index).put(made)
@@ -105,6 +105,7 @@ class Desk(Generic[_Made]):
     def stop(self) -> None:
         """Have the threads end, and let go what was made."""
         self._stopped = True
+        _empty(self._todo)
         for _ in range(self._ahead):
             self._todo.put(None)
         self._let_go()
@@ -141,9 +142,7 @@ class Desk(Generic[_Made]):
     def _let_go(self) -> None:
         """Drop all results, and wake a consumer that waits for one."""
         for place in self._done:
-            with suppress(Empty):
-                while True:
-                    place.get_nowait()
+            _empty(place)
             place.put(None)
 
     def _try(self, index: int) -> "_Success[_Made] | _Failure":
@@ -161,6 +160,12 @@ class _Success(Generic[_Made]):
 class _Failure:
     def __init__(self, error: BaseException) -> None:
         self.error = error
+
+
+def _empty(queue: SimpleQueue[Any]) -> None:
+    with suppress(Empty):
+        while True:
+            queue.get_nowait()
 
 
 def _work(desk: Desk[Any]) -> None:

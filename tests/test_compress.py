@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fieldslab.packer import pack
-from fieldslab.reader import Slab, open_slab
+from fieldslab.reader import ByLength, Slab, open_slab
 from fieldslab.schemas.arrays import ArrayWriter
 from fieldslab.schemas.errors import DamagedArray, UnknownField, UsageError
 
@@ -97,6 +97,16 @@ def test_compressed_rows_have_no_address(packed: Slab) -> None:
     """`addresses` of a compressed field is refused by name."""
     with pytest.raises(UsageError, match="no addresses"):
         packed.addresses([0], "text")
+
+
+def test_lengths_are_those_before_compression(packed: Slab) -> None:
+    """`lengths` counts elements of rows, not bytes of frames; so does an order by length."""
+    rows = [900, 0, 3]
+    expected = [len(one) for one in table().take(rows)["list"].to_pylist()]
+    assert packed.lengths(rows, "list").tolist() == expected
+    order = ByLength("list", bucket=ROWS // 4).attach(packed)
+    spread = packed.lengths(order.rows(0, 0, ROWS // 4, ROWS), "list")
+    assert np.ptp(spread) < 20
 
 
 @pytest.mark.parametrize(

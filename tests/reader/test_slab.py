@@ -237,3 +237,15 @@ def test_columns_come_by_name(slab: Slab) -> None:
     """`slab[name]` is a Column of that field."""
     assert isinstance(slab["label"], Column)
     assert len(slab[5:9]["label"]) == 4
+
+
+def test_lengths_are_those_of_the_rows(slab: Slab, example: Example) -> None:
+    """Elements and bytes of rows of variable length; rows of fixed size are refused."""
+    rows = [299, 0, 7, 7]
+    for name in ("tokens", "points", "blob", "photo"):
+        assert slab.lengths(rows, name).tolist() == [len(one) for one in example.values(name, rows)]
+        assert slab[5:].lengths([2], name).tolist() == [len(example.value(name, 7))]
+    texts = example.values("caption", rows)
+    assert slab.lengths(rows, "caption").tolist() == [len(text.encode()) for text in texts]
+    with pytest.raises(UsageError, match="fixed size"):
+        slab.lengths(rows, "label")
