@@ -12,6 +12,7 @@ from fieldslab.schemas.digest import BLOCK, digest
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.layout import ArrayFile
+from fieldslab.schemas.mapping import populate
 
 
 class StoredArray:
@@ -98,12 +99,24 @@ class StoredArray:
         assert self.marks is not None
         for shard, block in blocks:
             data = self[shard].reshape(-1).view(np.uint8)[block * BLOCK : (block + 1) * BLOCK]
+            self._have_read(shard, block, data)
             found = digest(data.data)
             expected = self._folders[shard].expected_digest(self._file(shard), block)
             if found != expected:
                 raise self._damaged(shard, block, expected, found)
             self.marks.set(shard, block)
         self.marks.settle()
+
+    def _have_read(self, shard: int, block: int, data: np.ndarray) -> None:
+        """Where the disk fails or the file was cut off, raise before a touch ends the process."""
+        try:
+            populate(data)
+        except OSError as error:
+            raise DamagedArray(
+                f"cannot be read: {error.strerror}", file=self.path(shard),
+                field=self._field.name, offset=HEADER + block * BLOCK,
+                hint="Restore the file from a copy, or pack the slab again.",
+            ) from error  # fmt: skip
 
     def _damaged(self, shard: int, block: int, expected: int, found: int) -> DamagedArray:
         size = self._file(shard).data_bytes

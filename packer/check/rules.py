@@ -49,8 +49,11 @@ def _offsets(last: int, elements: int) -> Rule:
     """Offsets rise from 0, at item 0, to the number of elements, at item `last`."""
 
     def wrong(items: np.ndarray, first: int, before: int) -> np.ndarray:
-        previous = np.concatenate([np.array([before], items.dtype), items[:-1]])
-        flags = (items < previous) | (items > elements)
+        flags = np.empty(len(items), np.bool_)
+        flags[0] = items[0] < before
+        np.less(items[1:], items[:-1], out=flags[1:])
+        if items[-1] > elements or flags.any():  # else none is: they rise
+            flags |= items > elements
         if first == 0:
             flags[0] |= items[0] != 0
         if first + len(items) == last + 1:

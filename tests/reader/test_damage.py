@@ -20,9 +20,11 @@ from tests.slabs import array_path, categorical, lie, lie_about, poke, ragged, r
 from fieldslab.reader import Slab, open_slab
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, header
+from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import Damaged, DamagedArray, DamagedManifest, FieldslabError
 from fieldslab.schemas.fields import Role
 from fieldslab.schemas.folder import load_manifest
+from fieldslab.schemas.mapping import populate
 
 WORDS = ["alpha", "", "gamma", "delta", "epsilon"]
 SIZE = sum(map(len, WORDS))
@@ -152,6 +154,19 @@ def test_truncated_files(path: Path, name: str, role: Role, cut: int, verify: bo
         slab.gather([0], [name])
     assert caught.value.context["file"] == file
     assert slab.gather([297], ["flag"])["flag"].tolist() == [True]
+
+
+def test_files_cut_off_while_they_are_open(tmp_path: Path) -> None:
+    """What is missing from a file since it was opened is an error when it is asked for."""
+    path = write_slab(tmp_path / "x.slab", {"x": np.arange(40_000)})
+    slab = open_slab(path)
+    first = slab["x"][:1]  # reads the first block
+    if populate(first):  # the system can tell
+        os.truncate(array_path(path, "x"), HEADER + 100_000)
+        with pytest.raises(DamagedArray, match="cannot be read") as caught:
+            slab.gather([39_999])
+        assert caught.value.context["offset"] == HEADER + 4 * BLOCK
+    assert first.tolist() == [0]
 
 
 @pytest.mark.parametrize("verify", [True, False])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fieldslab.schemas.mapping import map_file
+from fieldslab.schemas.mapping import map_file, populate
 
 
 def test_map_outlives_descriptor_and_name(tmp_path: Path) -> None:
@@ -53,3 +53,17 @@ def test_refusal_of_the_system_is_an_os_error(size: int, tmp_path: Path) -> None
     with path.open("rb") as file, pytest.raises(OSError, match=r"\w") as caught:
         map_file(file.fileno(), size)
     assert caught.value.errno in (errno.ENOMEM, errno.EINVAL, errno.EOVERFLOW)
+
+
+def test_pages_that_cannot_be_read_are_an_error_before_they_are_touched(tmp_path: Path) -> None:
+    """A file that was cut off is told where the system can tell; a whole one is read in."""
+    path = tmp_path / "data"
+    path.write_bytes(bytes(40_000))
+    with path.open("rb") as file:
+        mapped = map_file(file.fileno(), 40_000)
+    told = populate(mapped[5000:])
+    os.truncate(path, 20_000)
+    assert populate(mapped[5000:19_000]) == told
+    if told:  # else the system has no call for that
+        with pytest.raises(OSError, match="shorter"):
+            populate(mapped[5000:])
