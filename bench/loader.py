@@ -106,7 +106,7 @@ def resident(slab: Slab) -> float:
 
 
 def measure_cold(path: Path, batch_size: int, rounds: int) -> dict[str, Any]:
-    """A quarter of the rows, none of them in memory: default map, loader without advice, and with.
+    """A quarter of the rows, none of them in memory: default map, loader, and loader reading ahead.
 
     What is measured is this machine's disk too; let nothing else use it.
     """
@@ -119,10 +119,10 @@ def measure_cold(path: Path, batch_size: int, rounds: int) -> dict[str, Any]:
             stop = min(start + batch_size, order.length(total))
             slab.gather(order.rows(0, start, stop, total))
 
-    def loader(advise: int, threads: int, verify: bool = False) -> Callable[[], None]:
+    def loader(read_ahead: int, threads: int, verify: bool = False) -> Callable[[], None]:
         def run() -> None:
             slab = open_slab(path, verify=verify)
-            with Loader(slab, batch_size, order, threads=threads, advise=advise) as loader:
+            with Loader(slab, batch_size, order, threads=threads, read_ahead=read_ahead) as loader:
                 for _ in loader:
                     pass
 
@@ -130,7 +130,7 @@ def measure_cold(path: Path, batch_size: int, rounds: int) -> dict[str, Any]:
 
     calls = {
         "default map": plain,
-        "loader, no advice": loader(0, 2),
+        "loader, nothing read ahead": loader(0, 2),
         "loader, 1 thread": loader(4, 1),
         "loader, 2 threads": loader(4, 2),
         "loader, 2 threads, 16 ahead": loader(16, 2),

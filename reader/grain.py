@@ -119,7 +119,7 @@ class GrainBatches:
             self._fields,
             self._transforms,
             convert=None,
-            adviser=None,
+            read_ahead=None,
             ahead=0,
         )
         return _tree(prepare(number).batch)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from lightning.pytorch import LightningDataModule
 
+from fieldslab.reader.advisor import Advice, advise
 from fieldslab.reader.loader import Loader
 from fieldslab.reader.order import Order, Sequential, Shuffled
 from fieldslab.reader.slab import Slab, open_slab
@@ -29,6 +30,12 @@ _PARTS: dict[str | None, tuple[Part, ...]] = {
     "predict": ("predict",),
     None: ("train", "val", "test", "predict"),
 }
+
+
+_GIVE_ONE = 'Write SlabDataModule({0}="{0}.slab", ...).'
+_OPTIONS = {
+    "fields", "transforms", "prefetch", "threads", "drop_last", "pin_memory", "read_ahead",
+}  # fmt: skip
 
 
 class SlabDataModule(LightningDataModule):
@@ -49,7 +56,7 @@ class SlabDataModule(LightningDataModule):
         Order of training, `Shuffled(0)` if not given.
     options
         Whatever else `Loader` takes: `fields`, `transforms`, `prefetch`, `threads`, `drop_last`,
-        `pin_memory`, `advise`.
+        `pin_memory`, `read_ahead`.
 
     Raises
     ------
@@ -72,10 +79,9 @@ class SlabDataModule(LightningDataModule):
         given = {"train": train, "val": val, "test": test, "predict": predict}
         self.sources = {part: source for part, source in given.items() if source is not None}
         if not self.sources:
-            raise UsageError("no slab given", hint='Write SlabDataModule(train="train.slab", ...).')
-        known = {"fields", "transforms", "prefetch", "threads", "drop_last", "pin_memory", "advise"}
-        if unknown := sorted(options.keys() - known):
-            raise UsageError("no such option", expected=f"one of {sorted(known)}", found=unknown)
+            raise UsageError("no slab given", hint=_GIVE_ONE.format("train"))
+        if unknown := sorted(options.keys() - _OPTIONS):
+            raise UsageError("no such option", expected=f"one of {sorted(_OPTIONS)}", found=unknown)
         self.batch_size = batch_size
         self.order = Shuffled(0) if order is None else order
         self.options = options
@@ -88,6 +94,21 @@ class SlabDataModule(LightningDataModule):
         """Make the loader of a part; `output="torch"` belongs to it."""
         order = self.order if part == "train" else Sequential()
         return Loader(slab, self.batch_size, order, output="torch", **self.options)
+
+    def advise(self, *, step_ms: float | None = None, memory: int | None = None) -> Advice:
+        """Measure the slab for training on this machine, some seconds; print what suits it.
+
+        `step_ms` is how long a training step takes, `memory` how many bytes batches may take: see
+        `fieldslab.reader.advisor`. Raises UsageError without a slab to train on.
+        """
+        if "train" not in self.sources:
+            raise UsageError("no slab given for `train`", hint=_GIVE_ONE.format("train"))
+        found = advise(
+            _open(self.sources["train"]), self.batch_size, fields=self.options.get("fields"),
+            transforms=self.options.get("transforms", ()), step_ms=step_ms, memory=memory,
+        )  # fmt: skip
+        print(found)  # noqa: T201  # to be read is what it is for
+        return found
 
     def prepare_data(self) -> None:
         """Open all slabs once, so that one that is missing or damaged is found before a run."""
@@ -132,8 +153,7 @@ class SlabDataModule(LightningDataModule):
 
     def _loader(self, part: Part) -> Loader:
         if part not in self.sources:
-            hint = f'Write SlabDataModule({part}="{part}.slab", ...).'
-            raise UsageError(f"no slab given for `{part}`", hint=hint)
+            raise UsageError(f"no slab given for `{part}`", hint=_GIVE_ONE.format(part))
         if part not in self.loaders:
             self.loaders[part] = self.loader(_open(self.sources[part]), part)
         return self.loaders[part]

@@ -63,7 +63,7 @@ class Loader:
     rank, world_size
         Which share of each step is this process's. If not given, torch.distributed is asked where
         the program uses it; else there is one rank.
-    advise
+    read_ahead
         How many batches ahead the system is asked to read what is not in memory; 0 turns that off.
 
     Raises
@@ -87,15 +87,16 @@ class Loader:
         pin_memory: bool | Literal["auto"] = "auto",
         rank: int | None = None,
         world_size: int | None = None,
-        advise: int = 4,
+        read_ahead: int = 4,
     ) -> None:
         self.slab = slab
         self.batch_size = whole("batch_size", batch_size, least=1)
         self.order = Shuffled(0) if order is None else order
         self.prefetch = whole("prefetch", prefetch, least=0)
-        self.threads = _threads() if threads is None else whole("threads", threads, least=1)
+        usual = min(usable_cores(), MOST_THREADS)
+        self.threads = usual if threads is None else whole("threads", threads, least=1)
         self.drop_last = drop_last
-        self.advise = whole("advise", advise, least=0)
+        self.read_ahead = whole("read_ahead", read_ahead, least=0)
         self._attached = _attach(self.order, slab)
         self._fields = slab.names(fields)
         self._transforms = list(transforms)
@@ -240,15 +241,15 @@ class Loader:
 
     def _start(self, plan: Plan) -> "Workers[Prepared] | OnDemand":
         # Kernels are compiled when these are imported: not before the first batch is wanted.
-        from fieldslab.reader.advice import Adviser
         from fieldslab.reader.preparation import Preparation
+        from fieldslab.reader.readahead import ReadAhead
         from fieldslab.reader.workers import Workers
 
-        adviser = None
-        if self.advise and plan.batches:
-            adviser = Adviser(self.slab, self._fields)
+        read_ahead = None
+        if self.read_ahead and plan.batches:
+            read_ahead = ReadAhead(self.slab, self._fields)
             if not isinstance(self.order, Sequential):
-                adviser.expect_random()
+                read_ahead.expect_random()
         preparation = Preparation(
             self.slab,
             self._attached,
@@ -257,8 +258,8 @@ class Loader:
             self._fields,
             self._transforms,
             self._convert,
-            adviser,
-            self.advise,
+            read_ahead,
+            self.read_ahead,
         )
         if self.prefetch == 0 or plan.batches == 0:
             return OnDemand(preparation, plan.batches)
@@ -275,9 +276,11 @@ def _attach(order: Any, slab: Slab) -> Order:
     return order.attach(slab)
 
 
-def _threads() -> int:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(usable or 1, MOST_THREADS)
+def usable_cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _converter(

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fieldslab.reader import forks
-from fieldslab.reader.advice import Adviser
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.order import Order
 from fieldslab.reader.plan import Plan
+from fieldslab.reader.readahead import ReadAhead
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.stats import Stopwatch
 from fieldslab.reader.transforms import Transform
@@ -38,10 +38,10 @@ class Preparation:
         fields: Sequence[str],
         transforms: Sequence[Callable[..., Mapping[str, Any]]],
         convert: Callable[[Batch], Any] | None,
-        adviser: Adviser | None,
+        read_ahead: ReadAhead | None,
         ahead: int,
     ) -> None:
-        """See `Loader` for what these are; `ahead` is how many batches are advised beforehand."""
+        """See `Loader` for what these are; `read_ahead` goes `ahead` batches before."""
         self._slab = slab
         self._order = order
         self._epoch = epoch
@@ -49,9 +49,9 @@ class Preparation:
         self._fields = fields
         self._transforms = transforms
         self._convert = convert
-        self._adviser = adviser
+        self._read_ahead = read_ahead
         self._ahead = ahead
-        self._advised = 0
+        self._asked = 0
         self._lock = threading.Lock()
         forks.register(self)
 
@@ -69,9 +69,9 @@ class Preparation:
         self._lock = threading.Lock()
 
     def _make(self, index: int, watch: Stopwatch) -> Prepared:
-        if self._adviser is not None:
-            self._advise(index, self._adviser)
-            watch.lap("advise")
+        if self._read_ahead is not None:
+            self._ask(index, self._read_ahead)
+            watch.lap("read ahead")
         rows = self._rows(index)
         watch.lap("order")
         batch = self._slab.gather(rows, self._fields)
@@ -94,14 +94,14 @@ class Preparation:
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _advise(self, index: int, adviser: Adviser) -> None:
+    def _ask(self, index: int, read_ahead: ReadAhead) -> None:
         """Ask for the pages of this batch and the coming ones, each once."""
         with self._lock:
-            begin, end = self._advised, min(index + 1 + self._ahead, self._plan.batches)
-            self._advised = max(begin, end)
+            begin, end = self._asked, min(index + 1 + self._ahead, self._plan.batches)
+            self._asked = max(begin, end)
         for coming in range(begin, end):
-            if not adviser.rests():
-                adviser.will_need(self._rows(coming))
+            if not read_ahead.rests():
+                read_ahead.will_need(self._rows(coming))
 
     def _apply(self, transform: Callable[..., Mapping[str, Any]], batch: Batch) -> Batch:
         made: Any

@@ -194,6 +194,23 @@ def test_mistakes_are_named(path: Path, tmp_path: Path) -> None:
         )
 
 
+def test_advice_is_measured_and_printed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`advise` recommends for the batch size, fields and transforms of the data module."""
+    seen = []
+
+    def note(batch: Any) -> dict[str, Any]:
+        seen.append(list(batch))
+        return {}
+
+    found = data(path, fields=["x"], transforms=[note]).advise(step_ms=5)
+    assert found.batch_size == BATCH
+    assert found.batch_bytes == 12 * BATCH
+    assert str(found) in capsys.readouterr().out
+    assert seen[0] == ["x"]
+    with pytest.raises(UsageError, match="`train`"):
+        SlabDataModule(val=path, batch_size=4).advise()
+
+
 def test_a_failed_run_leaves_no_thread(path: Path, tmp_path: Path) -> None:
     """When a step raises, the threads of the loaders are stopped."""
 

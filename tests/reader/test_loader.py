@@ -194,7 +194,7 @@ print(used[-1] - max(used[:4]))
         {"batch_size": 2.5},
         {"batch_size": 2, "prefetch": -1},
         {"batch_size": 2, "threads": 0},
-        {"batch_size": 2, "advise": -1},
+        {"batch_size": 2, "read_ahead": -1},
         {"batch_size": 2, "rank": 0},
         {"batch_size": 2, "rank": 2, "world_size": 2},
         {"batch_size": 2, "output": "jax"},
@@ -267,7 +267,7 @@ def test_statistics_count_what_was_handed_over(numbers: Slab) -> None:
     stats = loader.stats()
     assert (stats.batches, stats.rows) == (3, 30)
     assert stats.bytes == 30 * (8 + 72_000)
-    assert set(stats.stages) == {"advise", "order", "gather", "function"}
+    assert set(stats.stages) == {"read ahead", "order", "gather", "function"}
     assert 0 <= stats.wait_percent <= 100
     assert stats.prepare_ms.p50 <= stats.prepare_ms.p95 <= stats.prepare_ms.p99
     assert stats.rows_per_second > stats.gb_per_second > 0
@@ -315,20 +315,20 @@ def test_prefetch_hides_the_preparation(numbers: Slab) -> None:
     assert least_wait < 1
 
 
-def test_advice_changes_nothing(example: Example) -> None:
-    """Batches are the same with and without advice, on a view and with digests or without."""
+def test_reading_ahead_changes_nothing(example: Example) -> None:
+    """Batches are the same, read ahead or not, on a view and with digests or without."""
     for verify in (True, False):
         slab = open_slab(example.path, verify=verify)[5:290:3]
-        advised = [plain(batch) for batch in Loader(slab, 7, advise=9, threads=2)]
-        assert advised == [plain(batch) for batch in Loader(slab, 7, advise=0)]
+        ahead = [plain(batch) for batch in Loader(slab, 7, read_ahead=9, threads=2)]
+        assert ahead == [plain(batch) for batch in Loader(slab, 7, read_ahead=0)]
 
 
-def test_advice_leaves_errors_to_the_batch(tmp_path: Path) -> None:
+def test_reading_ahead_leaves_errors_to_the_batch(tmp_path: Path) -> None:
     """Damaged offsets of a coming row do not reach the consumer before its turn."""
     columns = {"text": ["abc"] * 40}
     path = write_slab(tmp_path / "a.slab", columns)
     flip(array_path(path, "text", "offsets"), at=8 * 30)
-    loader = Loader(open_slab(path, verify=False), 10, Sequential(), advise=4)
+    loader = Loader(open_slab(path, verify=False), 10, Sequential(), read_ahead=4)
     batches = iter(loader)
     assert rows_of(itertools.islice(batches, 2)) == list(range(20))
     assert rows_of([next(batches)]) != []

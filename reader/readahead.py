@@ -31,7 +31,7 @@ _LONGEST_PAUSE = 16
 """After batches that were in memory, so many of the next ones are not even looked at."""
 
 
-class Adviser:
+class ReadAhead:
     """Asks for the rows of batches of some fields of a slab. Any thread may call it."""
 
     def __init__(self, slab: "Slab", fields: Sequence[str]) -> None:

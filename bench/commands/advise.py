@@ -1,0 +1,55 @@
+"""`fieldslab advise`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fieldslab.packer.commands.shared import Json
+from fieldslab.packer.commands.terminal import emit
+from fieldslab.packer.options import parse_size
+
+GIVEN = "What is known"
+EXAMPLES = """\
+Examples:
+  fieldslab advise train.slab
+  fieldslab advise train.slab --fields x,y --batch-size 256 --step-ms 35 --memory 4G"""
+
+
+def advise(
+    slab: Annotated[Path, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
+    batch_size: Annotated[int | None, typer.Option(
+        "--batch-size", metavar="N", rich_help_panel=GIVEN,
+        help="Rows in a batch. Without it, as few as are nearly as fast as any number.",
+    )] = None,
+    fields: Annotated[list[str] | None, typer.Option(
+        "--fields", metavar="a,b", rich_help_panel=GIVEN,
+        help="The fields that are trained on; all without it.",
+    )] = None,
+    step_ms: Annotated[float | None, typer.Option(
+        "--step-ms", metavar="MS", rich_help_panel=GIVEN,
+        help="How long a training step takes; threads are then as few as keep up with it.",
+    )] = None,
+    memory: Annotated[str | None, typer.Option(
+        "--memory", metavar="SIZE", rich_help_panel=GIVEN,
+        help="What batches may take, such as 4G; a quarter of the free memory without it.",
+    )] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Recommend batch size, threads and prefetch for a slab on this machine.
+
+    Random rows of it are gathered and loaded for some seconds. Prints what suits, the memory that
+    it takes, and what was measured.
+    """
+    from fieldslab.reader import open_slab
+    from fieldslab.reader.advisor import advise as measure
+
+    names = [name.strip() for item in fields or () for name in item.split(",")]
+    found = measure(
+        open_slab(slab), batch_size, fields=names or None, step_ms=step_ms,
+        memory=None if memory is None else parse_size("--memory", memory),
+    )  # fmt: skip
+    if as_json:
+        emit(found.as_dict())
+    else:
+        print(found)

@@ -1,0 +1,350 @@
+"""What batch size, threads and prefetch suit a slab, a machine and a training step.
+
+Every recommendation is measured, on random rows of the slab itself:
+
+- the smallest batch size that is nearly as fast as any, where none is given;
+- as few threads as keep a step of known length fed, or else are nearly as fast as any number;
+- enough prefetch to cover the slowest of a hundred batches;
+- all of that within a quarter of the memory that is free, or what is allowed.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fieldslab.reader.batch import Batch, Packed
+from fieldslab.reader.buffers import capacity
+from fieldslab.reader.loader import MOST_THREADS, Loader, usable_cores
+from fieldslab.reader.order import Subset, whole
+from fieldslab.reader.slab import Slab
+from fieldslab.schemas.errors import UsageError
+
+ENOUGH = 0.9
+"""What is so near to the best is as good."""
+SPARE = 1.25
+"""Threads prepare batches so many times as fast as steps take them."""
+PREFETCH = 3, 8
+"""Prefetch without further knowledge, and at most."""
+FEWEST_BATCHES = 16
+"""An epoch has so many at least, where its batch size is chosen here."""
+MOST_ROWS = 2**14
+SAMPLE_BYTES = 2**27
+"""Rows that are measured: more than the processor's caches hold, less than takes long to read."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured; rates are rows and 10**9 bytes in a second.
+
+    Attributes
+    ----------
+    rows, bytes
+        How many random rows were looked at, and their bytes.
+    first_touch_gb, gather_gb
+        Gathers when these rows were touched first (read from disk if need be, and verified), and
+        again, in one thread.
+    gather_rows
+        Rows a second by batch size.
+    loader_gb
+        A loader with an idle consumer, by threads.
+    prepare_ms, prepare_p99_ms
+        To make a batch of the recommended size, transforms included: half of them, and 99 %.
+    wait_percent
+        How much of its time a step of `step_ms` waited for data, with what is recommended.
+    """
+
+    rows: int
+    bytes: int
+    first_touch_gb: float
+    gather_gb: float
+    gather_rows: dict[int, float]
+    loader_gb: dict[int, float]
+    prepare_ms: float
+    prepare_p99_ms: float
+    wait_percent: float | None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Options for `Loader`, what they take, and why.
+
+    Attributes
+    ----------
+    batch_bytes, memory_bytes
+        Bytes of a batch as gathered; of all batches that are alive at a time.
+    slab_bytes, free_bytes
+        Bytes of the fields; of the machine's memory that is free.
+    cores
+        Processors that this process may use.
+    blocked
+        Whether the fields exceed the free memory, so that `Blocked` is the order for them.
+    """
+
+    path: str
+    rows: int
+    batch_size: int
+    threads: int
+    prefetch: int
+    batch_bytes: int
+    memory_bytes: int
+    slab_bytes: int
+    free_bytes: int
+    cores: int
+    step_ms: float | None
+    blocked: bool
+    measured: Measured
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every number, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        found = self.measured
+        loaders = ", ".join(f"{gb:.2f} with {n}" for n, gb in found.loader_gb.items())
+        lines = [
+            f"{self.path}: {self.rows:,} rows, {_size(self.slab_bytes)}; "
+            f"{_size(self.free_bytes)} of memory free, {self.cores} cores",
+            "",
+            f"batch size  {self.batch_size:<6} {_size(self.batch_bytes)} a batch",
+            f"threads     {self.threads:<6} one prepares a batch in {found.prepare_ms:.2f} ms, "
+            f"99 % within {found.prepare_p99_ms:.2f} ms",
+            f"prefetch    {self.prefetch:<6} {_size(self.memory_bytes)} for "
+            f"{self.prefetch + self.threads} batches at a time",
+        ]
+        if self.blocked:
+            lines.append("order       Blocked: the data is larger than the memory that is free")
+        lines += [
+            "",
+            f"measured on {found.rows:,} random rows, {_size(found.bytes)}:",
+            f"gather      {found.first_touch_gb:.2f} GB/s at first touch, "
+            f"{found.gather_gb:.2f} GB/s then",
+            f"loader      {loaders} thread(s), GB/s",
+        ]
+        if self.step_ms is not None:
+            lines.append(
+                f"data wait   {found.wait_percent:.1f} % of the time, at {self.step_ms:g} ms a step"
+            )
+        order = ", Blocked()" if self.blocked else ""
+        options = f"prefetch={self.prefetch}, threads={self.threads}"
+        lines += ["", f"Loader(slab, {self.batch_size}{order}, {options})"]
+        return "\n".join(lines)
+
+
+def advise(
+    slab: Slab,
+    batch_size: int | None = None,
+    *,
+    fields: Sequence[str] | None = None,
+    transforms: Sequence[Callable[..., Mapping[str, Any]]] = (),
+    step_ms: float | None = None,
+    memory: int | None = None,
+    seconds: float = 0.2,
+) -> Advice:
+    """Measure a slab on this machine, some seconds long, and recommend options for `Loader`.
+
+    Parameters
+    ----------
+    batch_size
+        Rows in a batch, where the training decides; chosen by speed if not given.
+    fields, transforms
+        As for `Loader`.
+    step_ms
+        How long a training step takes; threads are as few as keep up with it.
+    memory
+        Bytes that all batches together may take: a quarter of what is free if not given.
+    seconds
+        How long each measurement takes, about.
+
+    Raises
+    ------
+    UsageError
+        The slab has no rows, or not even two batches of one row fit.
+    UnknownField, DamagedArray
+        As `Loader` and `Slab.gather` raise them.
+    """
+    if not len(slab):
+        raise UsageError("no rows to measure", file=slab.path)
+    if step_ms is not None and not 0 < step_ms < 1e6:
+        raise UsageError("`step_ms` is a positive number of milliseconds", found=step_ms)
+    free = available_bytes()
+    room = free // 4 if memory is None else whole("memory", memory, least=1)
+    names = slab.names(fields)
+    numbers = _sample(slab, names)
+    first, size = _gather_all(slab, names, numbers)
+    cores = usable_cores()
+
+    def taken(rows: int) -> int:
+        """Bytes that one batch of so many rows takes, as memory is recycled."""
+        return _taken(slab.gather(numbers[np.arange(rows) % len(numbers)], names))
+
+    rates: dict[int, float] = {}
+    if batch_size is None:
+        chosen, rates = _batch_size(slab, names, numbers, room // 2, seconds, taken)
+    else:
+        chosen = whole("batch_size", batch_size, least=1)
+        rates[chosen] = _gather_rows(slab, names, numbers, chosen, seconds)
+    if 2 * taken(chosen) > room:
+        raise UsageError(
+            f"two batches of {chosen} rows need more memory than there is",
+            expected=f"{_size(2 * taken(chosen))}", found=_size(room),
+            hint="Choose a smaller batch size, or fewer fields.",
+        )  # fmt: skip
+
+    def loader(threads: int, prefetch: int) -> Loader:
+        rows = np.resize(numbers, max(len(numbers), 100 * chosen))
+        return Loader(
+            slab, chosen, Subset(rows, seed=None), fields=names, transforms=transforms,
+            threads=threads, prefetch=prefetch,
+        )  # fmt: skip
+
+    alive = max(room // max(taken(chosen), 1), 2)
+    prepare = _run(loader(1, 0), seconds).stats().prepare_ms
+    speeds = {
+        threads: _run(loader(threads, PREFETCH[0]), seconds).stats().gb_per_second
+        for threads in range(1, min(cores, MOST_THREADS, alive - 1) + 1)
+    }
+    threads = _threads(speeds, prepare.p50, step_ms)
+    prefetch = PREFETCH[0]
+    if step_ms is not None:
+        prefetch = min(max(ceil(prepare.p99 / step_ms) + 1, 2), PREFETCH[1])
+    prefetch = max(min(prefetch, alive - threads), 1)
+    wait = None
+    if step_ms is not None:
+        wait = _run(loader(threads, prefetch), 5 * seconds, step_ms / 1e3).stats().wait_percent
+    total = sum(_field_bytes(slab, name) for name in names) * len(slab) // slab.manifest.rows
+    per_row = size / len(numbers)
+    rows_per_second = max(rates.values())
+    measured = Measured(
+        rows=len(numbers), bytes=size, first_touch_gb=size / first / 1e9,
+        gather_gb=rows_per_second * per_row / 1e9, gather_rows=rates, loader_gb=speeds,
+        prepare_ms=prepare.p50, prepare_p99_ms=prepare.p99, wait_percent=wait,
+    )  # fmt: skip
+    return Advice(
+        path=str(slab.path), rows=len(slab), batch_size=chosen, threads=threads, prefetch=prefetch,
+        batch_bytes=round(per_row * chosen), memory_bytes=(prefetch + threads) * taken(chosen),
+        slab_bytes=total, free_bytes=free, cores=cores, step_ms=step_ms, blocked=total > free,
+        measured=measured,
+    )  # fmt: skip
+
+
+def available_bytes() -> int:
+    """Bytes of memory that are free, or would be without the page cache."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        lines = meminfo.read_text().splitlines()
+        found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
+        return min([*found, *_group_bytes()])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _group_bytes() -> list[int]:
+    """What the control group that this process is in, such as a container, has left."""
+    try:
+        most = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        statistics = Path("/sys/fs/cgroup/memory.stat").read_text().split()
+        cached = int(statistics[statistics.index("file") + 1])
+    except (OSError, ValueError):
+        return []
+    return [] if most == "max" else [int(most) - used + cached]
+
+
+def _sample(slab: Slab, names: Sequence[str]) -> np.ndarray:
+    """Random rows, rising, of about `SAMPLE_BYTES` together."""
+    row = max(sum(_field_bytes(slab, name) for name in names) / slab.manifest.rows, 1)
+    count = min(len(slab), MOST_ROWS, max(int(SAMPLE_BYTES / row), 1))
+    return np.sort(np.random.default_rng(0).choice(len(slab), count, replace=False))
+
+
+def _field_bytes(slab: Slab, name: str) -> int:
+    """Bytes of a field's values, before compression."""
+    field = slab.fields[name]
+    if field.compression is not None:
+        return field.compression.decoded
+    if not field.variable:
+        return slab.manifest.rows * field.item_bytes
+    at = [one.name for one in slab.manifest.fields if one.stored.variable].index(name)
+    return sum(shard.elements[at] for shard in slab.manifest.shards) * field.item_bytes
+
+
+def _gather_all(slab: Slab, names: Sequence[str], numbers: np.ndarray) -> tuple[float, int]:
+    """Gather rows for the first time, in pieces; seconds, and bytes."""
+    slab.gather([], names)  # compiles
+    size, started = 0, time.perf_counter()
+    for start in range(0, len(numbers), 256):
+        size += slab.gather(numbers[start : start + 256], names).nbytes
+    return time.perf_counter() - started, size
+
+
+def _batch_size(
+    slab: Slab, names: Sequence[str], numbers: np.ndarray, room: int, seconds: float,
+    taken: Callable[[int], int],
+) -> tuple[int, dict[int, float]]:  # fmt: skip
+    """The smallest power of two that is nearly as fast as any; rows a second of each."""
+    rates: dict[int, float] = {}
+    size = 1
+    most = min(len(slab) // FEWEST_BATCHES, MOST_ROWS)
+    while size == 1 or (size <= most and taken(size) <= room):
+        rates[size] = _gather_rows(slab, names, numbers, size, seconds / 2)
+        size *= 2
+    best = max(rates.values())
+    return next(size for size, rate in rates.items() if rate >= ENOUGH * best), rates
+
+
+def _gather_rows(
+    slab: Slab, names: Sequence[str], numbers: np.ndarray, size: int, seconds: float
+) -> float:
+    """Rows a second of gathers of random batches; the median, as machines are busy at times."""
+    rng = np.random.default_rng(size)
+    taken: list[float] = []
+    batch = None
+    while sum(taken) < seconds or len(taken) < 3:
+        rows = rng.choice(numbers, size)
+        started = time.perf_counter()
+        batch = slab.gather(rows, names)
+        taken.append(time.perf_counter() - started)
+    del batch
+    return size / max(float(np.median(taken)), 1e-9)
+
+
+def _run(loader: Loader, seconds: float, step: float = 0.0) -> Loader:
+    """Take batches for a while, with a step of so many seconds after each."""
+    started = time.perf_counter()
+    with loader:
+        for _ in loader:
+            if step:
+                time.sleep(step)
+            if time.perf_counter() - started > seconds and loader.stats().batches > 2:
+                break
+    return loader
+
+
+def _threads(speeds: dict[int, float], prepare: float, step_ms: float | None) -> int:
+    """As few as keep up with the step, or else are nearly as fast as any."""
+    if step_ms is not None:
+        return min(max(ceil(SPARE * prepare / step_ms), 1), max(speeds))
+    best = max(speeds.values())
+    return next(threads for threads, speed in speeds.items() if speed >= ENOUGH * best)
+
+
+def _taken(batch: Batch) -> int:
+    """Bytes of recycled memory, which comes in powers of two, that a batch takes."""
+    total = 0
+    for values in batch.values():
+        arrays = [values.values, values.offsets] if isinstance(values, Packed) else [values]
+        total += sum(capacity(array.nbytes) for array in arrays if array.nbytes)
+    return total
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

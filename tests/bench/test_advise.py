@@ -1,0 +1,38 @@
+"""`fieldslab advise`, as the program finds it by its entry point."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.slabs import write_slab
+
+from fieldslab.packer.cli import run
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A slab of two fields."""
+    columns = {"x": np.zeros((200, 1000)), "y": np.zeros(200)}
+    return write_slab(tmp_path / "a.slab", columns)
+
+
+def test_command_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Options mean what they mean for `advise`; text for people, JSON for programs."""
+    command = ["advise", str(path), "--fields=x", "--batch-size=8", "--step-ms=5", "--memory=1M"]
+    assert run(command) == 0
+    told = capsys.readouterr().out
+    assert "data wait" in told
+    assert "Loader(slab, 8, " in told
+    assert run([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["batch_bytes"], found["step_ms"]) == (64_000, 5)
+    assert found["memory_bytes"] <= 2**20
+
+
+def test_mistakes_are_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A field that is not there, a size that is none and a missing slab have their exit codes."""
+    assert run(["advise", str(path), "--fields=z"]) == 2
+    assert run(["advise", str(path), "--memory=much"]) == 2
+    assert run(["advise", str(path.parent / "b.slab")]) == 3
+    assert "Traceback" not in capsys.readouterr().err

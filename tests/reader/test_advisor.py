@@ -1,0 +1,108 @@
+"""Advice: options that a loader takes, within memory, and what was measured for them."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.slabs import ragged, write_slab
+
+from fieldslab.reader import Batch, Loader, Slab, open_slab
+from fieldslab.reader.advisor import advise, available_bytes
+from fieldslab.schemas.errors import UnknownField, UsageError
+
+ROWS = 400
+WIDE = 16 * 1024
+
+
+@pytest.fixture
+def slab(tmp_path: Path) -> Slab:
+    """Rows of 16 KiB, and ragged ones beside them."""
+    columns = {
+        "x": np.zeros((ROWS, WIDE // 4), np.float32),
+        "tokens": ragged([np.zeros(n % 5) for n in range(ROWS)], "int32"),
+    }
+    return open_slab(write_slab(tmp_path / "a.slab", columns, [150, 250]))
+
+
+def test_what_is_advised_can_be_used(slab: Slab) -> None:
+    """A loader takes the options; sizes are those of rows and batches, and all of it is JSON."""
+    found = advise(slab, seconds=0.02)
+    assert found.slab_bytes == ROWS * WIDE + 4 * sum(n % 5 for n in range(ROWS))
+    assert found.batch_size in found.measured.gather_rows
+    assert found.batch_size <= ROWS // 16
+    assert found.batch_bytes == pytest.approx(found.batch_size * found.slab_bytes / ROWS, rel=0.01)
+    alive = found.prefetch + found.threads
+    assert found.memory_bytes >= alive * found.batch_bytes
+    assert found.memory_bytes <= found.free_bytes // 4
+    assert not found.blocked
+    loader = Loader(slab, found.batch_size, prefetch=found.prefetch, threads=found.threads)
+    assert sum(len(batch.rows) for batch in loader) == ROWS
+    assert json.loads(json.dumps(found.as_dict()))["batch_size"] == found.batch_size
+    assert f"Loader(slab, {found.batch_size}, prefetch={found.prefetch}, " in str(found)
+
+
+def test_slow_preparation_gets_more_threads(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads suffice for the step, and one does where the step is far longer."""
+    monkeypatch.setattr("fieldslab.reader.advisor.usable_cores", lambda: 3)
+
+    def slow(batch: Batch) -> dict[str, Any]:
+        time.sleep(0.02)
+        return {}
+
+    options: dict[str, Any] = {"fields": ["tokens"], "transforms": [slow], "seconds": 0.02}
+    busy = advise(slab, 8, step_ms=10, **options)
+    assert busy.threads == 3
+    assert set(busy.measured.loader_gb) == {1, 2, 3}
+    assert busy.measured.prepare_ms >= 20
+    calm = advise(slab, 8, step_ms=200, **(options | {"seconds": 0.001}))
+    assert calm.threads == 1
+    assert calm.measured.wait_percent is not None
+    assert "at 200 ms a step" in str(calm)
+
+
+def test_memory_is_a_limit(slab: Slab) -> None:
+    """What batches take stays within what is allowed; where two are too many, that is said."""
+    found = advise(slab, fields=["x"], memory=600_000, seconds=0.01)
+    assert found.batch_bytes <= 300_000
+    assert found.memory_bytes <= 600_000
+    tight = advise(slab, 16, fields=["x"], memory=600_000, seconds=0.01)
+    assert (tight.threads, tight.prefetch) == (1, 1)
+    with pytest.raises(UsageError, match="two batches of 64 rows"):
+        advise(slab, 64, fields=["x"], memory=600_000, seconds=0.01)
+
+
+def test_data_larger_than_memory_comes_in_blocks(
+    slab: Slab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the slab exceeds the memory that is free, `Blocked` is the order for it."""
+    monkeypatch.setattr("fieldslab.reader.advisor.available_bytes", lambda: ROWS * WIDE - 1)
+    found = advise(slab, seconds=0.01)
+    assert found.blocked
+    assert "Blocked()" in str(found)
+    assert not advise(slab[: ROWS // 2], seconds=0.01).blocked
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"batch_size": 0}, UsageError),
+        ({"fields": ["y"]}, UnknownField),
+        ({"step_ms": 0}, UsageError),
+        ({"memory": 0}, UsageError),
+    ],
+    ids=str,
+)
+def test_mistakes_are_named(slab: Slab, options: dict[str, Any], error: type[Exception]) -> None:
+    """What cannot be is refused."""
+    with pytest.raises(error):
+        advise(slab, **options)
+    with pytest.raises(UsageError, match="no rows"):
+        advise(slab[:0])
+
+
+def test_free_memory_is_known() -> None:
+    """It is a part of the machine's."""
+    assert 2**20 < available_bytes() < 2**50
