@@ -10,15 +10,17 @@ import numpy as np
 from fieldslab.reader.images.lanes import from_rgb, from_ycc, load_i32
 from fieldslab.reader.images.resize import down, scratch_bytes, supply
 from fieldslab.reader.images.store import UINT8, item_bytes, store_row
-from fieldslab.reader.images.taps import find_taps, most_taps, table_bytes
+from fieldslab.reader.images.taps import find_taps, most_taps, reach, table_bytes
 from fieldslab.schemas.jit import kernel
 
 GREY, YCC, RGB = range(3)
 """What samples may be: one plane; planes of full-range BT.601 Y, Cb, Cr; interleaved red, green
 and blue."""
 
-KIND, PLANE, STRIDE, CB, CR, CHROMA_STRIDE, ACROSS, DOWN, TOP, LEFT, SHRINK = range(11)
-"""What stands where in a `picture`, int64[11]:
+KIND, PLANE, STRIDE, CB, CR, CHROMA_STRIDE, ACROSS, DOWN, TOP, LEFT, SHRINK, HEIGHT, WIDTH = range(
+    13
+)
+"""What stands where in a `picture`, int64[PICTURE]:
 
     KIND           GREY, YCC or RGB
     PLANE, STRIDE  address of the luma plane or of the pixels, and bytes from row to row
@@ -29,14 +31,18 @@ KIND, PLANE, STRIDE, CB, CR, CHROMA_STRIDE, ACROSS, DOWN, TOP, LEFT, SHRINK = ra
                    sample is (TOP >> SHRINK, LEFT >> SHRINK), that of chroma (TOP >> SHRINK + DOWN,
                    LEFT >> SHRINK + ACROSS)
     SHRINK         log2 of how many pixels of the picture one sample of luma stands for; usually 0
+    HEIGHT, WIDTH  how far the planes reach from there, in pixels of the picture; 0 if no further
+                   than the box. Subsampled chroma beside the box has a part in its outermost
+                   pixels: what lies within these is read.
 """
-PICTURE = 11
+PICTURE = 13
 """Numbers in a picture."""
 
-SOURCE, PITCH, ROWS, LENGTH, X_TABLE, X_TAPS, Y_TABLE, Y_TAPS, READY = range(9)
-"""What `finish` notes of each plane: address of the first sample under the box, bytes from row to
-row, rows, bytes of a row, the taps of both axes, and how many rows are in the ring."""
-PLAN = 9
+SOURCE, PITCH, ROW, ROWS, COLUMN, COLUMNS, X_TABLE, X_TAPS, Y_TABLE, Y_TAPS, READY = range(11)
+"""What `finish` notes of each plane: address of the first sample that may be read, bytes from row
+to row, which row and column that is and how many there are, the taps of both axes, and how many
+rows are in the ring."""
+PLAN = 11
 
 _ALIGN = 64
 
@@ -61,12 +67,6 @@ def work_bytes(height: int, width: int, out_height: int, out_width: int) -> int:
     return 2 * tables + rings + lines + scratch_bytes(3 * width, 2 * count) + 4 * _ALIGN
 
 
-@kernel("int64(int64, int64)")
-def _up(value: int, bits: int) -> int:
-    """Return value / 2**bits, rounded up."""
-    return (value + (1 << bits) - 1) >> bits
-
-
 @kernel("void(int64, int64, int64, int64, int64)")
 def _colours(kind: int, words: int, count: int, numbers: int, values: int) -> None:
     """Turn a row of words of each plane into float32[3, count]."""
@@ -88,19 +88,25 @@ def _colours(kind: int, words: int, count: int, numbers: int, values: int) -> No
 
 @kernel("void(int64[::1], int64, int64, int64, int64, int64, int64[::1])")
 def _aim(
-    picture: np.ndarray, plane: int, top: int, left: int, height: int, width: int, out: np.ndarray
+    picture: np.ndarray, plane: int, top: int, left: int, height: int, width: int, plan: np.ndarray
 ) -> None:
-    """Find what of a plane lies under the box: fill SOURCE, PITCH, ROWS and LENGTH of `out`."""
-    right = picture[SHRINK] + (picture[ACROSS] if plane else 0)
-    below = picture[SHRINK] + (picture[DOWN] if plane else 0)
+    """Find what of a plane may be read: fill in SOURCE to LENGTH of its plan."""
+    shrink = picture[SHRINK]
+    right = picture[ACROSS] if plane else 0
+    below = picture[DOWN] if plane else 0
     samples = 3 if picture[KIND] == RGB else 1
-    row = (top >> below) - (picture[TOP] >> below)
-    column = (left >> right) - (picture[LEFT] >> right)
-    out[PITCH] = picture[CHROMA_STRIDE] if plane else picture[STRIDE]
-    out[SOURCE] = picture[CB + plane - 1] if plane else picture[PLANE]
-    out[SOURCE] += row * out[PITCH] + samples * column
-    out[ROWS] = _up(top + height, below) - (top >> below)
-    out[LENGTH] = samples * (_up(left + width, right) - (left >> right))
+    row, rows = reach(top, height, shrink, below, picture[TOP], picture[HEIGHT])
+    column, columns = reach(left, width, shrink, right, picture[LEFT], picture[WIDTH])
+    pitch = picture[CHROMA_STRIDE] if plane else picture[STRIDE]
+    source = picture[CB + plane - 1] if plane else picture[PLANE]
+    source += (row - (picture[TOP] >> shrink + below)) * pitch
+    source += (column - (picture[LEFT] >> shrink + right)) * samples
+    plan[SOURCE] = source
+    plan[PITCH] = pitch
+    plan[ROW] = row
+    plan[ROWS] = rows
+    plan[COLUMN] = column
+    plan[COLUMNS] = columns
 
 
 @kernel(
@@ -127,8 +133,9 @@ def finish(
 
     The filter is Pillow's antialiased bilinear: for RGB the result differs by at most one grey
     level from `crop(box).resize(size, BILINEAR)`. Values for a float form are not rounded to
-    whole grey levels first. Nothing but the samples under the box is read: rows `top >> SHRINK`
-    up to (top + height) >> SHRINK, rounded up, and so on; nothing but the view is written.
+    whole grey levels first. Nothing but the samples under the box is read, rows `top >> SHRINK` up
+    to (top + height) >> SHRINK, rounded up, and so on; of subsampled chroma also one sample around
+    it, if HEIGHT and WIDTH say that it is there. Nothing but the view is written.
 
     Parameters
     ----------
@@ -178,12 +185,14 @@ def finish(
             plan[X_TAPS] = plans[1, X_TAPS]
             plan[Y_TAPS] = plans[1, Y_TAPS]
             continue
-        x0, x1 = left * unit, (left + width) * unit
-        halved = chroma * picture[ACROSS]
-        plan[X_TAPS] = find_taps(x0, x1, out_width, flip, halved, plan[X_TABLE])
-        y0, y1 = top * unit, (top + height) * unit
-        halved = chroma * picture[DOWN]
-        plan[Y_TAPS] = find_taps(y0, y1, out_height, 0, halved, plan[Y_TABLE])
+        plan[X_TAPS] = find_taps(
+            left * unit, (left + width) * unit, out_width, flip, chroma * picture[ACROSS],
+            plan[COLUMN], plan[COLUMNS], plan[X_TABLE],
+        )  # fmt: skip
+        plan[Y_TAPS] = find_taps(
+            top * unit, (top + height) * unit, out_height, 0, chroma * picture[DOWN],
+            plan[ROW], plan[ROWS], plan[Y_TABLE],
+        )  # fmt: skip
 
     numbers = np.empty(6, np.float32)
     for i in range(3):
@@ -199,7 +208,7 @@ def finish(
             needed = min(row + taps, plan[ROWS])
             if plan[READY] < needed:
                 plan[READY] = supply(
-                    plan[SOURCE], plan[PITCH], plan[ROWS], plan[LENGTH], samples,
+                    plan[SOURCE], plan[PITCH], plan[ROWS], samples * plan[COLUMNS], samples,
                     plan[READY], needed, plan[X_TABLE], plan[X_TAPS], out_width,
                     ring, ring_rows - 1, row_bytes, scratch,
                 )  # fmt: skip

@@ -1,5 +1,7 @@
 """The last step: a row of float32 red, green and blue becomes numbers of the batch."""
 
+import numpy as np
+
 from fieldslab.reader.images import lanes
 from fieldslab.reader.images.lanes import (
     pixels_bfloat16,
@@ -15,6 +17,13 @@ from fieldslab.schemas.jit import kernel, memcpy
 
 UINT8, FLOAT32, FLOAT16, BFLOAT16 = range(4)
 """The forms that numbers may be stored in."""
+
+_FORMS = {"uint8": UINT8, "float32": FLOAT32, "float16": FLOAT16, "uint16": BFLOAT16}
+
+
+def form_of(out: np.ndarray) -> int:
+    """The form of an output array, by its dtype: uint16 holds bfloat16."""
+    return _FORMS[out.dtype.name]
 
 
 @kernel("int64(int64)")

@@ -53,19 +53,52 @@ def _write(sums: np.ndarray, taps: int, weights: int) -> None:
         store_u16(weights + 2 * k, 0)
 
 
-@kernel("int64(float64, float64, int64, int64, int64, int64)")
-def find_taps(low: float, high: float, size: int, mirror: int, halved: int, table: int) -> int:
+@kernel("UniTuple(int64, 2)(int64, int64, int64, int64, int64, int64)")
+def reach(
+    begin: int, length: int, shrink: int, halved: int, origin: int, size: int
+) -> tuple[int, int]:
+    """Find which samples of an axis have a part in a box: the first, and how many there are.
+
+    `begin` and `length` are the box, `origin` and `size` what the plane covers, in pixels of the
+    picture; `size` is 0 if that is no more than the box. A sample of full size stands for
+    2**shrink pixels; with `halved`, one of the plane stands for two of those, and one more to
+    each side may have a part.
+    """
+    first = begin >> shrink
+    end = begin + length + (1 << shrink) - 1 >> shrink
+    low = first
+    high = end
+    if size:
+        low = min(first, origin >> shrink)
+        high = max(end, origin + size + (1 << shrink) - 1 >> shrink)
+    first = max(first - halved >> halved, low >> halved)
+    end = min((end >> halved) + halved, high + halved >> halved)
+    return first, end - first
+
+
+@kernel("int64(float64, float64, int64, int64, int64, int64, int64, int64)")
+def find_taps(
+    low: float,
+    high: float,
+    size: int,
+    mirror: int,
+    halved: int,
+    first: int,
+    count: int,
+    table: int,
+) -> int:
     """Fill the table of an axis that maps samples `low` to `high` to `size` outputs.
 
     The filter is a triangle as wide as the scale, at least two samples, as in Pillow's
     `precompute_coeffs`; samples outside the box, fractions counted as whole ones, have no part.
     With `halved` the weights are those of samples that stand for two each, centred between them,
     and that would have been blown up first with weights 3/4 and 1/4, as libjpeg's
-    `h2v1_fancy_upsample` does. `low` and `high` still count the samples of full size.
+    `h2v1_fancy_upsample` does. `low` and `high` still count the samples of full size; `first`
+    and `count` are the samples there are, as `reach` found them.
 
-    The table has int32[size] first samples, counted from floor(low), or from floor(low) >> 1,
-    then uint16[size, taps] weights with the sum 65536 (65535 where one sample has it all). With
-    `mirror` the outputs stand in reverse.
+    The table has int32[size] first samples, counted from `first`, then uint16[size, taps] weights
+    with the sum 65536 (65535 where one sample has it all). With `mirror` the outputs stand in
+    reverse.
 
     Returns
     -------
@@ -75,36 +108,34 @@ def find_taps(low: float, high: float, size: int, mirror: int, halved: int, tabl
     scale = (high - low) / size
     support = max(scale, 1.0)
     slope = 1.0 / support
-    first: Any = np.int64(np.floor(low))
+    begin: Any = np.int64(np.floor(low))
     end: Any = np.int64(np.ceil(high))
     window: Any = 1
     for x in range(size):
         centre = low + (x + 0.5) * scale
-        start: Any = max(np.int64(max(centre - support + 0.5, 0.0)), first)
+        start: Any = max(np.int64(max(centre - support + 0.5, 0.0)), begin)
         window = max(window, min(np.int64(centre + support + 0.5), end) - start)
-    origin = first >> halved
-    samples = ((end + halved) >> halved) - origin
-    needed = min(window // 2 + 2, samples) if halved else window
+    needed = min(window // 2 + 2, count) if halved else window
     taps = rounded(needed)
     sums = np.empty(needed, np.float64)
     for x in range(size):
         centre = low + (x + 0.5) * scale
-        start = max(np.int64(max(centre - support + 0.5, 0.0)), first)
-        start = max(min(start, end - window), first)
-        begin = start - origin
+        start = max(np.int64(max(centre - support + 0.5, 0.0)), begin)
+        start = max(min(start, end - window), begin)
+        place = start - first
         if halved:
-            begin = max(min((start - 1 >> 1) - origin, samples - needed), 0)
+            place = max(min((start - 1 >> 1) - first, count - needed), 0)
         sums[:] = 0.0
         for k in range(start, start + window):
             weight = max(1.0 - abs(k + 0.5 - centre) * slope, 0.0)
             if halved:
-                near = (k >> 1) - origin
-                far = min(max(near + 2 * (k & 1) - 1, 0), samples - 1)
-                sums[near - begin] += 0.75 * weight
-                sums[far - begin] += 0.25 * weight
+                near = (k >> 1) - first
+                far = min(max(near + 2 * (k & 1) - 1, 0), count - 1)
+                sums[near - place] += 0.75 * weight
+                sums[far - place] += 0.25 * weight
             else:
                 sums[k - start] = weight
         at = size - 1 - x if mirror else x
-        store_i32(table + 4 * at, begin)
+        store_i32(table + 4 * at, place)
         _write(sums, taps, table + 4 * size + 2 * taps * at)
     return taps

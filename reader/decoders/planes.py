@@ -1,0 +1,166 @@
+"""Pixels that were decoded at pack: `rgb` and `yuv420`, straight from the map."""
+
+from collections.abc import Set
+from typing import Any
+
+import numpy as np
+
+from fieldslab.reader.array import address_of
+from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
+from fieldslab.reader.decoders.scratch import Scratch
+from fieldslab.reader.images.finish import (
+    ACROSS,
+    CB,
+    CHROMA_STRIDE,
+    CR,
+    DOWN,
+    HEIGHT,
+    KIND,
+    PICTURE,
+    PLANE,
+    RGB,
+    STRIDE,
+    WIDTH,
+    YCC,
+    finish,
+    work_bytes,
+)
+from fieldslab.reader.images.store import form_of, item_bytes
+from fieldslab.schemas.images import CODES
+from fieldslab.schemas.jit import kernel
+
+_RGB = CODES["rgb"]
+_YUV420 = CODES["yuv420"]
+_OK, _TRUNCATED, _DAMAGED = int(Status.OK), int(Status.TRUNCATED), int(Status.DAMAGED)
+_TOO_LARGE, _OTHER_SIZE = int(Status.TOO_LARGE), int(Status.OTHER_SIZE)
+_UNSUPPORTED = int(Status.UNSUPPORTED)
+
+
+@kernel("int64(int64, int64, int64, int64, int64, int64[::1])")
+def _describe(
+    address: int, length: int, height: int, width: int, code: int, picture: np.ndarray
+) -> int:
+    """Fill in what `finish` must know; return a status."""
+    pixels = height * width
+    row = (width + 1) // 2
+    chroma = (height + 1) // 2 * row
+    if code == _RGB:
+        size = 3 * pixels
+    elif code == _YUV420:
+        size = pixels + 2 * chroma
+    else:
+        return _UNSUPPORTED
+    if length != size:
+        return _TRUNCATED if length < size else _DAMAGED
+    picture[:] = 0
+    picture[KIND] = RGB if code == _RGB else YCC
+    picture[PLANE] = address
+    picture[STRIDE] = 3 * width if code == _RGB else width
+    picture[CB] = address + pixels
+    picture[CR] = address + pixels + chroma
+    picture[CHROMA_STRIDE] = row
+    picture[ACROSS] = 1
+    picture[DOWN] = 1
+    picture[HEIGHT] = height
+    picture[WIDTH] = width
+    return _OK
+
+
+@kernel("int64(int32[:, :, ::1], int64[::1], uint32[:, ::1], int64, int64)")
+def most_work(
+    boxes: np.ndarray, which: np.ndarray, sizes: np.ndarray, out_height: int, out_width: int
+) -> int:
+    """Return the scratch memory that `finish` needs for the boxes of these images."""
+    most: Any = np.int64(0)
+    for i in which:
+        for view in range(boxes.shape[1]):
+            height: Any = np.int64(boxes[i, view, 2])
+            width: Any = np.int64(boxes[i, view, 3])
+            if 0 < height <= sizes[i, 0] and 0 < width <= sizes[i, 1]:
+                most = max(most, work_bytes(height, width, out_height, out_width))
+    return most
+
+
+@kernel(
+    "void(uint64[::1], int64[::1], uint32[:, ::1], uint8[::1], int64[::1], int32[:, :, ::1], "
+    "bool_[:, ::1], int64, int64, int64, int64, boolean, float32[::1], float32[::1], int64, "
+    "int64, int32[::1])"
+)
+def decode_planes(
+    addresses: np.ndarray,
+    lengths: np.ndarray,
+    sizes: np.ndarray,
+    codes: np.ndarray,
+    which: np.ndarray,
+    boxes: np.ndarray,
+    flips: np.ndarray,
+    out: int,
+    out_height: int,
+    out_width: int,
+    form: int,
+    channels_first: bool,
+    scale: np.ndarray,
+    bias: np.ndarray,
+    max_pixels: int,
+    work: int,
+    statuses: np.ndarray,
+) -> None:
+    """Write all views of the images `which`; `statuses` (int32) is as long as that.
+
+    The arrays are those of `Encoded`, `Crops` and `Target`; `work` is the address of `most_work`
+    bytes. A box that is not inside its picture is OTHER_SIZE.
+    """
+    picture = np.empty(PICTURE, np.int64)
+    views = boxes.shape[1]
+    view_bytes = 3 * out_height * out_width * item_bytes(form)
+    for k in range(len(which)):
+        i = which[k]
+        height: Any = np.int64(sizes[i, 0])
+        width: Any = np.int64(sizes[i, 1])
+        if height > 0 and width > max_pixels // height:
+            statuses[k] = _TOO_LARGE
+            continue
+        address: Any = np.int64(addresses[i])
+        statuses[k] = _describe(address, lengths[i], height, width, codes[i], picture)
+        for view in range(views):
+            top = np.int64(boxes[i, view, 0])
+            left = np.int64(boxes[i, view, 1])
+            tall = np.int64(boxes[i, view, 2])
+            wide = np.int64(boxes[i, view, 3])
+            inside = top <= height - tall and left <= width - wide
+            if not inside or min(top, left) < 0 or min(tall, wide) < 1:
+                statuses[k] = max(statuses[k], _OTHER_SIZE)
+        if statuses[k] != _OK:
+            continue
+        for view in range(views):
+            finish(
+                picture, boxes[i, view, 0], boxes[i, view, 1], boxes[i, view, 2],
+                boxes[i, view, 3], flips[i, view], out + (i * views + view) * view_bytes,
+                out_height, out_width, form, channels_first, scale, bias, work,
+            )  # fmt: skip
+
+
+class Planes:
+    """Takes pixels that need no decoding."""
+
+    name = "planes"
+    codes: Set[int] = frozenset({_RGB, _YUV420})
+
+    def __init__(self) -> None:
+        self._scratch = Scratch()
+
+    def decode(
+        self, images: Encoded, which: np.ndarray, crops: Crops, target: Target, max_pixels: int
+    ) -> np.ndarray:
+        """See `Decoder`."""
+        axis = 3 if target.channels_first else 2
+        height, width = target.out.shape[axis : axis + 2]
+        statuses = np.empty(len(which), np.int32)
+        room = most_work(crops.boxes, which, images.sizes, height, width)
+        work = self._scratch.address(room)
+        decode_planes(
+            images.addresses, images.lengths, images.sizes, images.codes, which, crops.boxes,
+            crops.flips, address_of(target.out), height, width, form_of(target.out),
+            target.channels_first, target.scale, target.bias, max_pixels, work, statuses,
+        )  # fmt: skip
+        return statuses
