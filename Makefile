@@ -16,13 +16,15 @@ CORE := $(VENV)/.core-installed
 FULL := $(VENV)/.full-installed
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test campaign lint bench dist dist-test clean
+.PHONY: help setup demo test campaign campaign-images lint bench dist dist-test clean
 
 help:
 	@echo "make demo       pack, verify and gather a small set of photographs (core packages only)"
 	@echo "make test       ruff, mypy and the whole test suite, with every extra"
 	@echo "make lint       ruff and mypy alone"
 	@echo "make campaign   damage slabs for MINUTES=10, and look how they are read"
+	@echo "make campaign-images"
+	@echo "                damage images for MINUTES=10, and look how every decoder takes them"
 	@echo "make bench      measure this checkout on this machine"
 	@echo "make dist-test  build sdist and wheel, install the wheel elsewhere, try it there"
 	@echo "make setup      only prepare $(VENV) with every extra and the test tools"
@@ -41,6 +43,9 @@ test: lint
 
 campaign: $(FULL)
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES)
+
+campaign-images: $(FULL)
+	$(BIN)/python -m tests.campaign_images --minutes $(MINUTES)
 
 lint: $(FULL)
 	$(BIN)/ruff check

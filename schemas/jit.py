@@ -10,12 +10,15 @@ from typing import Any, TypeVar
 import numba
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils, sigutils
 from numba.extending import intrinsic
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _njit: Any = numba.njit
 _intrinsic: Any = intrinsic
+_unpack_tuple: Any = cgutils.unpack_tuple
+_normalize_signature: Any = sigutils.normalize_signature
 _OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy", "no_cfunc_wrapper": True}
 _POINTER = ir.PointerType(ir.IntType(8))
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -83,6 +86,40 @@ def _load_big_u64(_: Any, address: Any) -> Any:
         )
 
     return types.uint64(types.int64), build
+
+
+def foreign(signature: str) -> Callable[[int, tuple[int, ...]], Any]:
+    """A way to call C functions of this signature from kernels, by their address.
+
+    Parameters
+    ----------
+    signature
+        In numba's words, with int64 for pointers and for structs of two ints, the first of them
+        in the low half; one of four ints is two int64 (as x86-64 and arm64 pass them).
+
+    Returns
+    -------
+    call(address, arguments): an address of no such function crashes the process.
+    """
+    parameters, result = _normalize_signature(signature)
+
+    def typed(_: Any, address: Any, arguments: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            shape = [context.get_value_type(parameter) for parameter in parameters]
+            function = ir.FunctionType(context.get_value_type(result), shape)
+            target = builder.inttoptr(values[0], ir.PointerType(function))
+            given = [
+                context.cast(builder, value, found, wanted)
+                for value, found, wanted in zip(
+                    _unpack_tuple(builder, values[1]), arguments.types, parameters, strict=True
+                )
+            ]
+            return builder.call(target, given)
+
+        return result(types.int64, arguments), build
+
+    called: Callable[[int, tuple[int, ...]], Any] = _intrinsic(typed)
+    return called
 
 
 memcpy: Callable[[int, int, int], None] = _intrinsic(_memcpy)

@@ -1,0 +1,142 @@
+"""Gives decoders damaged images between guard pages: `make campaign-images`.
+
+A read outside of an image ends the process. What a decoder calls whole must not depend on what
+was decoded before, on what the output held, nor on where the image lies; what it refuses must
+leave the output as it was. What is found is printed with its seed; the exit status then is 1.
+"""
+
+import argparse
+import faulthandler
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from tests.guarded import Guarded
+from tests.jpegdamage import damaged
+from tests.jpegs import SAMPLINGS, UNUSUAL, encode, photograph
+from tests.turbojpegs import library_of
+
+from fieldslab.reader.decoders.decoder import Crops, Decoder, Encoded, Status, Target
+from fieldslab.reader.decoders.turbojpeg import TurboJpeg
+from fieldslab.schemas.images import image_size
+
+DECODERS: dict[str, Callable[[], Decoder]] = {
+    "turbojpeg-2": lambda: TurboJpeg(library_of("2")),
+    "turbojpeg-3": lambda: TurboJpeg(library_of("3")),
+}
+MOST_PIXELS = 2**20
+ROOM = 2**17
+
+
+def say(text: str) -> None:
+    """Write a line at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def make_images() -> list[bytes]:
+    """Small images of every kind that JPEG has."""
+    images = [encode(photograph(75, 117, 1), sampling, quality=88) for sampling in SAMPLINGS]
+    images += [make(photograph(61, 80, 2)) for make in UNUSUAL.values()]
+    images.append(encode(photograph(64, 96, 3), restart_marker_blocks=2))
+    images.append(encode(photograph(40, 90, 4), "4:4:4", optimize=True, comment=b"x" * 300))
+    return images
+
+
+class Case(NamedTuple):
+    """One damaged image and what is asked of it."""
+
+    data: bytes
+    size: tuple[int, int]
+    box: tuple[int, int, int, int]
+    out: tuple[int, int]
+
+
+def make_case(seed: int, images: list[bytes]) -> Case:
+    """The same for the same seed."""
+    rng = random.Random(seed)
+    data = damaged(rng, images)[:ROOM]
+    height, width = image_size(memoryview(data))[1:]
+    if rng.randrange(10) == 0 or not height:
+        height, width = 75, 117
+    high, wide = rng.randint(1, min(height, 2000)), rng.randint(1, min(width, 2000))
+    box = (rng.randint(0, height - high), rng.randint(0, width - wide), high, wide)
+    return Case(data, (height, width), box, rng.choice([(16, 16), (33, 20), (9, 5)]))
+
+
+class Examiner:
+    """Decodes cases with one decoder, each twice, in other surroundings."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+        self._room = Guarded(ROOM)
+        self._before = []
+        for number in range(2):
+            pixels = photograph(140, 200, number)
+            data = encode(pixels, "4:4:4", quality=30 + 60 * number, optimize=bool(number))
+            self._before.append(Case(data, (140, 200), (0, 0, 140, 200), (40, 40)))
+
+    def examine(self, case: Case) -> tuple[Status, str]:
+        """What the decoder said, and what is wrong about it, or nothing."""
+        found = []
+        for number in range(2):
+            if self._decode(self._before[number], False, 0)[0] != Status.OK:
+                return Status.OK, "a whole image that was decoded before was refused"
+            found.append(self._decode(case, bool(number), 255 * number))
+        (status, pixels), (other, again) = found
+        if status != other:
+            return status, f"{status.name} at first, {other.name} then"
+        if status != Status.OK and (pixels.any() or (again != 255).any()):
+            return status, "something was written"
+        if status == Status.OK and (pixels != again).any():
+            return status, "other pixels at the second time"
+        return status, ""
+
+    def _decode(self, case: Case, at_end: bool, fill: int) -> tuple[Status, np.ndarray]:
+        address = self._room.put(case.data, at_end)
+        images = Encoded(
+            np.array([address], np.uint64), np.array([len(case.data)]),
+            np.array([case.size], np.uint32), np.ones(1, np.uint8), np.zeros(1, np.uint64),
+            np.zeros(1, np.int64), 0,
+        )  # fmt: skip
+        out = np.full((1, 1, *case.out, 3), fill, np.uint8)
+        crops = Crops(np.array([[case.box]], np.int32), np.zeros((1, 1), np.bool_))
+        target = Target(out, False, np.ones(3, np.float32), np.zeros(3, np.float32))
+        (status,) = self.decoder.decode(images, np.arange(1), crops, target, MOST_PIXELS)
+        return Status(int(status)), out
+
+
+def main() -> int:
+    """Run for some minutes, or so many cases; the exit status tells whether anything was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--cases", type=int, default=sys.maxsize)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--decoder", choices=DECODERS, action="append")
+    given = parser.parse_args()
+    faulthandler.enable()
+    images = make_images()
+    found = 0
+    names = given.decoder or list(DECODERS)
+    for name in names:
+        examiner = Examiner(DECODERS[name]())
+        until = time.monotonic() + 60 * given.minutes / len(names)
+        counts = Counter[str]()
+        seed = given.seed
+        while counts.total() < given.cases and time.monotonic() < until:
+            status, problem = examiner.examine(make_case(seed, images))
+            counts[status.name] += 1
+            if problem:
+                found += 1
+                say(f"{name}, seed {seed}: {problem}")
+            seed += 1
+        say(f"{name}: {counts.total()} damaged images from seed {given.seed} on, {dict(counts)}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
