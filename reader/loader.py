@@ -55,7 +55,8 @@ class Loader:
         How many threads make batches: as many as there are processors, up to 4, if not given.
     drop_last
         Leave out the last batch where it is smaller. Without this, and on several ranks, that one
-        is filled up with the first rows of the epoch, so that every rank has as many.
+        is filled up with the first rows of the epoch, so that every rank has as many. Where an
+        epoch is resumed on other ranks, it ends where less than a whole step of these is left.
     output
         "numpy" for `Batch`, "torch" for tensors over the same memory (`TensorBatch`).
     pin_memory

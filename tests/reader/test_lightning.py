@@ -1,5 +1,9 @@
 """Slabs in Lightning: real trainers on the CPU, stopped and resumed; Fabric."""
 
+import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -222,6 +226,56 @@ def test_a_failed_run_leaves_no_thread(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ArithmeticError):
         trainer(tmp_path, max_epochs=1).fit(Failing(), data(path))
     assert threading.active_count() <= before
+
+
+DISTRIBUTED = """
+import json, sys, torch
+from pathlib import Path
+import torch.distributed as distributed
+from lightning.pytorch import Trainer
+from tests.reader.test_lightning import Line, SaveAt, data, trainer
+
+class Noting(Line):
+    def on_fit_end(self):
+        noted = [None, None]
+        distributed.all_gather_object(noted, self.seen)
+        if self.global_rank == 0:
+            print(json.dumps(noted), flush=True)
+
+path, folder = map(Path, sys.argv[1:])
+saved = folder / "ddp.ckpt"
+def fit(checkpoint=None, **options):
+    torch.set_num_threads(1)
+    runner = trainer(folder, strategy="ddp_fork", devices=2, num_sanity_val_steps=0,
+                     limit_val_batches=0, **options)
+    runner.fit(Noting(), data(path), ckpt_path=checkpoint, weights_only=True)
+fit(max_epochs=2)
+fit(max_steps=10, callbacks=[SaveAt(10, saved)])
+fit(saved, max_epochs=2)
+"""
+
+
+def test_two_processes_share_every_epoch_and_resume(path: Path, tmp_path: Path) -> None:
+    """Under DDP both ranks have disjoint, complete shares; resumed in mid-epoch, the same ones."""
+    done = subprocess.run(
+        [sys.executable, "-c", DISTRIBUTED, path, tmp_path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    runs = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[[")]
+    whole, stopped, resumed = runs
+    steps = -(-ROWS // (2 * BATCH))
+    for epoch in range(2):
+        parts = [
+            [row for number, rows, _ in rank if number == epoch for row in rows] for rank in whole
+        ]
+        assert sorted(parts[0] + parts[1]) == list(range(ROWS))
+        assert len(parts[0]) == len(parts[1])
+    for rank in range(2):
+        assert len(whole[rank]) == 2 * steps
+        assert stopped[rank] == whole[rank][:10]
+        assert resumed[rank] == whole[rank][10:]
 
 
 def steps(fabric: Fabric, batches: Iterator[Any], count: int) -> list[list[int]]:

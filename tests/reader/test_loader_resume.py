@@ -161,6 +161,21 @@ def test_a_run_resumes_on_other_ranks(numbers: Slab, before: int, after: int, st
     assert len(last) - len(missing) < after
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 8), (8, 1), (2, 16), (3, 3)])
+def test_drop_last_leaves_out_the_end_alone(numbers: Slab, before: int, after: int) -> None:
+    """Resumed on other ranks with `drop_last`, less than one step of these is left out, at the end.
+
+    A tail that was cut by the ranks before would not divide into whole batches of those after.
+    """
+    first = ranks_of(numbers, before, drop_last=True)
+    visited = [row for step in itertools.islice(in_step(first), 3) for row in step]
+    second = in_step(ranks_of(numbers, after, first[0].state_dict(), drop_last=True))
+    visited += [row for step in second for row in step]
+    order = Shuffled(0).rows(0, 0, ROWS, ROWS).tolist()
+    assert sorted(visited) == sorted(order[: len(visited)])
+    assert ROWS - 2 * after < len(visited) <= ROWS
+
+
 def test_ranks_of_torch_distributed_are_used(numbers: Slab, tmp_path: Path) -> None:
     """Where the program runs torch.distributed, its rank and world size are taken."""
     script = """
