@@ -18,11 +18,12 @@ import numpy as np
 from tests.guarded import Guarded
 from tests.jpegdamage import damaged
 from tests.jpegs import SAMPLINGS, UNUSUAL, encode, photograph
+from tests.reader.decoders.decoding import crops_of, decode, encoded
 from tests.turbojpegs import library_of
 
-from fieldslab.reader.decoders.decoder import Crops, Decoder, Encoded, Status, Target
+from fieldslab.reader.decoders.decoder import Decoder, Status
 from fieldslab.reader.decoders.turbojpeg import TurboJpeg
-from fieldslab.schemas.images import image_size
+from fieldslab.schemas.images import CODES, image_size
 
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "turbojpeg-2": lambda: TurboJpeg(library_of("2")),
@@ -48,8 +49,9 @@ def make_images() -> list[bytes]:
 
 
 class Case(NamedTuple):
-    """One damaged image and what is asked of it."""
+    """An image before and after it was damaged, and what is asked of it."""
 
+    whole: bytes
     data: bytes
     size: tuple[int, int]
     box: tuple[int, int, int, int]
@@ -59,13 +61,14 @@ class Case(NamedTuple):
 def make_case(seed: int, images: list[bytes]) -> Case:
     """The same for the same seed."""
     rng = random.Random(seed)
-    data = damaged(rng, images)[:ROOM]
+    whole, data = damaged(rng, images)
+    data = data[:ROOM]
     height, width = image_size(memoryview(data))[1:]
     if rng.randrange(10) == 0 or not height:
         height, width = 75, 117
     high, wide = rng.randint(1, min(height, 2000)), rng.randint(1, min(width, 2000))
     box = (rng.randint(0, height - high), rng.randint(0, width - wide), high, wide)
-    return Case(data, (height, width), box, rng.choice([(16, 16), (33, 20), (9, 5)]))
+    return Case(whole, data, (height, width), box, rng.choice([(16, 16), (33, 20), (9, 5)]))
 
 
 class Examiner:
@@ -78,7 +81,7 @@ class Examiner:
         for number in range(2):
             pixels = photograph(140, 200, number)
             data = encode(pixels, "4:4:4", quality=30 + 60 * number, optimize=bool(number))
-            self._before.append(Case(data, (140, 200), (0, 0, 140, 200), (40, 40)))
+            self._before.append(Case(data, data, (140, 200), (0, 0, 140, 200), (40, 40)))
 
     def examine(self, case: Case) -> tuple[Status, str]:
         """What the decoder said, and what is wrong about it, or nothing."""
@@ -97,16 +100,12 @@ class Examiner:
         return status, ""
 
     def _decode(self, case: Case, at_end: bool, fill: int) -> tuple[Status, np.ndarray]:
+        batch, _kept = encoded([case.data], [case.size], CODES["jpeg"], [case.whole])
         address = self._room.put(case.data, at_end)
-        images = Encoded(
-            np.array([address], np.uint64), np.array([len(case.data)]),
-            np.array([case.size], np.uint32), np.ones(1, np.uint8), np.zeros(1, np.uint64),
-            np.zeros(1, np.int64), 0,
-        )  # fmt: skip
-        out = np.full((1, 1, *case.out, 3), fill, np.uint8)
-        crops = Crops(np.array([[case.box]], np.int32), np.zeros((1, 1), np.bool_))
-        target = Target(out, False, np.ones(3, np.float32), np.zeros(3, np.float32))
-        (status,) = self.decoder.decode(images, np.arange(1), crops, target, MOST_PIXELS)
+        batch = batch._replace(addresses=np.array([address], np.uint64))
+        out, (status,) = decode(
+            self.decoder, batch, crops_of([case.box]), case.out, fill, MOST_PIXELS
+        )
         return Status(int(status)), out
 
 

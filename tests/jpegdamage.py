@@ -6,12 +6,13 @@ from collections.abc import Sequence
 _BYTES = (0x00, 0x01, 0x7F, 0x80, 0xC0, 0xC4, 0xD0, 0xD8, 0xD9, 0xDA, 0xDB, 0xDD, 0xFE, 0xFF)
 
 
-def damaged(rng: random.Random, images: Sequence[bytes]) -> bytes:
-    """One of the images, changed once or more often; the same for the same random numbers."""
-    data = bytearray(rng.choice(images))
+def damaged(rng: random.Random, images: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """One of the images, and what is left of it after a change or more."""
+    whole = rng.choice(images)
+    data = bytearray(whole)
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         _CHANGES[rng.randrange(len(_CHANGES))](rng, data, images)
-    return bytes(data)
+    return whole, bytes(data)
 
 
 def _place(rng: random.Random, data: bytearray) -> int:

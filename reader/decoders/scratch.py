@@ -6,6 +6,9 @@ import numpy as np
 
 from fieldslab.reader.array import address_of
 
+KEPT = 2**26
+"""Bytes that a thread keeps from batch to batch; what a giant picture needs is given back."""
+
 
 class Scratch(threading.local):
     """Grows to what was needed most, and is never shared: two threads see two of it."""
@@ -18,3 +21,8 @@ class Scratch(threading.local):
         if len(self._memory) < room:
             self._memory = np.empty(room, np.uint8)
         return address_of(self._memory)
+
+    def trim(self) -> None:
+        """Give back what is too much to be kept; what was in it is lost."""
+        if len(self._memory) > KEPT:
+            self._memory = np.empty(0, np.uint8)

@@ -121,10 +121,13 @@ def _aligned(value: int) -> int:
 
 @kernel("int64(int64[::1], int64[::1])")
 def _rows_needed(frame: Any, region: Any) -> int:
-    """Return the height to state: whole rows of MCUs where the library can end early."""
+    """Return the height to state: whole rows of MCUs where the library can end early.
+
+    The row below the region is among them, for the sake of its chroma.
+    """
     if not frame[PLAIN]:
         return frame[HEIGHT]
-    rows = (region[BOTTOM_ROW] + frame[DOWN] - 1) // frame[DOWN] * frame[DOWN]
+    rows = (region[BOTTOM_ROW] + 1 + frame[DOWN] - 1) // frame[DOWN] * frame[DOWN]
     return min(rows, frame[HEIGHT])
 
 
@@ -192,6 +195,8 @@ def _to_planes(
     picture[TOP] = 0
     picture[LEFT] = 0
     picture[SHRINK] = shrink
+    picture[picture_of.HEIGHT] = rows
+    picture[picture_of.WIDTH] = frame[WIDTH]
     return _OK
 
 

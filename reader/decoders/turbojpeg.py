@@ -1,13 +1,14 @@
 """JPEG images by libjpeg-turbo, called from kernels without the interpreter lock."""
 
-import threading
 from collections.abc import Set
 from typing import Any
 
 import numpy as np
 
+from fieldslab.reader.array import address_of
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.reader.decoders.frames import FRAME, HEIGHT, WIDTH, read_frame
+from fieldslab.reader.decoders.scratch import Scratch
 from fieldslab.reader.decoders.turbocalls import (
     BOTTOM_ROW,
     LEFT_COLUMN,
@@ -22,15 +23,10 @@ from fieldslab.reader.decoders.turbocalls import (
     region_bytes,
 )
 from fieldslab.reader.images.finish import PICTURE, finish, work_bytes
-from fieldslab.reader.images.store import BFLOAT16, FLOAT16, FLOAT32, UINT8
+from fieldslab.reader.images.store import form_of, item_bytes
 from fieldslab.schemas.codecs.turbojpeg import Library, find_all, newest
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel
-
-FORMS = {"uint8": UINT8, "float32": FLOAT32, "float16": FLOAT16, "uint16": BFLOAT16}
-
-KEPT = 2**26
-"""Scratch memory that a thread keeps from batch to batch; more is given back."""
 
 _LEAST_WIDTH = 16
 """Below, the library may take another scale that gives the same size."""
@@ -42,14 +38,21 @@ measured, 51 dB from a full decode and more, where 4 times gives 43 and saves a 
 _OK, _TOO_LARGE, _OTHER_SIZE = int(Status.OK), int(Status.TOO_LARGE), int(Status.OTHER_SIZE)
 
 
-@kernel("int64(int32[:, ::1], int64, int64[::1], int64, int64)")
-def _plan(boxes: Any, width: int, region: Any, out_height: int, out_width: int) -> int:
-    """Find the region that all boxes lie in; return how often it may be halved: 0 or 1."""
-    region[TOP_ROW] = region[LEFT_COLUMN] = np.int64(1) << 40
-    region[BOTTOM_ROW] = region[RIGHT_COLUMN] = 0
+@kernel("int64(int32[:, ::1], int64[::1], int64[::1], int64, int64)")
+def _plan(boxes: Any, frame: Any, region: Any, out_height: int, out_width: int) -> int:
+    """Find the region that all boxes lie in; return how often it may be halved: 0 or 1.
+
+    -1 if a box is not inside the picture, or empty.
+    """
+    height, width = frame[HEIGHT], frame[WIDTH]
+    region[TOP_ROW], region[BOTTOM_ROW] = height, 0
+    region[LEFT_COLUMN], region[RIGHT_COLUMN] = width, 0
     shrink = 1 if width >= _LEAST_WIDTH else 0
     for view in range(boxes.shape[0]):
-        top, left, high, wide = boxes[view]
+        top, left = np.int64(boxes[view, 0]), np.int64(boxes[view, 1])
+        high, wide = np.int64(boxes[view, 2]), np.int64(boxes[view, 3])
+        if min(top, left) < 0 or min(high, wide) < 1 or top > height - high or left > width - wide:
+            return -1
         region[TOP_ROW] = min(region[TOP_ROW], top)
         region[LEFT_COLUMN] = min(region[LEFT_COLUMN], left)
         region[BOTTOM_ROW] = max(region[BOTTOM_ROW], top + high)
@@ -61,7 +64,7 @@ def _plan(boxes: Any, width: int, region: Any, out_height: int, out_width: int) 
 
 @kernel(
     "UniTuple(int64, 2)(int64, int64[::1], int64[::1], int64[::1], uint32[:, ::1], "
-    "int64[::1], int32[:, :, ::1], boolean[:, ::1], int64, int64, int64, int64, int64, int64, "
+    "int64[::1], int32[:, :, ::1], boolean[:, ::1], int64, int64, int64, int64, int64, "
     "float32[::1], float32[::1], int64, int64, int64, int64, int32[::1])"
 )
 def _decode(
@@ -76,7 +79,6 @@ def _decode(
     out: int,
     out_height: int,
     out_width: int,
-    view_bytes: int,
     form: int,
     channels_first: int,
     scale: Any,
@@ -89,13 +91,14 @@ def _decode(
 ) -> tuple[int, int]:
     """Decode images `which[first:]`; return (how many are done, scratch memory that one needs).
 
-    The second is 0 if all are done, or NO_MEMORY. `scratch` is an address, a multiple of 64, of
-    `room` bytes.
+    The second is 0 if all are done, or NO_MEMORY. `scratch` is an address of `room` bytes.
     """
     frame = np.empty(FRAME, np.int64)
     region = np.empty(4, np.int64)
     picture = np.zeros(PICTURE, np.int64)
     views = boxes.shape[1]
+    view_bytes = 3 * out_height * out_width * item_bytes(form)
+    start = (scratch + 63) // 64 * 64
     for position in range(first, which.size):
         image = which[position]
         data = addresses[image]
@@ -107,10 +110,13 @@ def _decode(
             frame[HEIGHT] != np.int64(sizes[image, 0]) or frame[WIDTH] != np.int64(sizes[image, 1])
         ):
             status = _OTHER_SIZE
+        shrink = 0
+        if status == _OK:
+            shrink = _plan(boxes[image], frame, region, out_height, out_width)
+            status = _OK if shrink >= 0 else _OTHER_SIZE
         statuses[position] = status
         if status != _OK:
             continue
-        shrink = _plan(boxes[image], frame[WIDTH], region, out_height, out_width)
         work = 0
         for view in range(views):
             box = boxes[image, view]
@@ -119,12 +125,12 @@ def _decode(
             needed = region_bytes(frame, region, shrink)
         else:
             needed = planes_bytes(length, frame, region, shrink)
-        if work + needed > room:
-            return position, work + needed
+        if work + needed + 64 > room:
+            return position, work + needed + 64
         if regions:
-            status = decode_region(functions, data, length, frame, region, shrink, picture, scratch)
+            status = decode_region(functions, data, length, frame, region, shrink, picture, start)
         else:
-            status = decode_planes(functions, data, length, frame, region, shrink, picture, scratch)
+            status = decode_planes(functions, data, length, frame, region, shrink, picture, start)
         if status == NO_MEMORY:
             return position, NO_MEMORY
         statuses[position] = status
@@ -135,7 +141,7 @@ def _decode(
             finish(
                 picture, top, left, high, wide, flips[image, view],
                 out + (image * views + view) * view_bytes, out_height, out_width,
-                form, channels_first, scale, bias, scratch + needed,
+                form, channels_first, scale, bias, start + needed,
             )  # fmt: skip
     return which.size, 0
 
@@ -163,7 +169,7 @@ class TurboJpeg:
         self._regions = regions and self.library.regions
         calls = REGION_CALLS if self._regions else PLANES_CALLS
         self._functions = np.array([self.library.functions[name] for name in calls], np.int64)
-        self._local = threading.local()
+        self._scratch = Scratch()
 
     def decode(
         self, images: Encoded, which: np.ndarray, crops: Crops, target: Target, max_pixels: int
@@ -171,33 +177,21 @@ class TurboJpeg:
         """See `Decoder.decode`."""
         out = target.out
         high, wide = out.shape[3:] if target.channels_first else out.shape[2:4]
-        statuses = np.empty(which.size, np.int32)
+        statuses = np.empty(len(which), np.int32)
         addresses = images.addresses.view(np.int64)
-        scratch, room = self._scratch(0)
-        done = needed = 0
-        while True:
+        done = room = 0
+        while done < len(which):
             done, needed = _decode(
                 self._regions, self._functions, addresses, images.lengths, images.sizes, which,
-                crops.boxes, crops.flips, out.ctypes.data, high, wide,
-                3 * high * wide * out.itemsize, FORMS[out.dtype.name], target.channels_first,
-                target.scale, target.bias, max_pixels, done, scratch, room, statuses,
+                crops.boxes, crops.flips, address_of(out), high, wide, form_of(out),
+                target.channels_first, target.scale, target.bias, max_pixels, done,
+                self._scratch.address(room), room, statuses,
             )  # fmt: skip
             if needed == NO_MEMORY:
                 raise MemoryError("libjpeg-turbo has no memory left")
-            if not needed:
-                break
-            scratch, room = self._scratch(needed)
-        if room > KEPT:
-            del self._local.scratch
+            room = max(room, needed + needed // 4)
+        self._scratch.trim()
         return statuses
-
-    def _scratch(self, size: int) -> tuple[int, int]:
-        """Address and bytes of at least `size` bytes of this thread's own, aligned to 64."""
-        memory = getattr(self._local, "scratch", None)
-        if memory is None or memory.size < size + 64:
-            memory = self._local.scratch = np.empty(size + size // 4 + 64, np.uint8)
-        start = -memory.ctypes.data % 64
-        return memory.ctypes.data + start, memory.size - start
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing of a process goes to another: there, the library is found anew."""
