@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import msgspec
 
+from fieldslab.packer.image_options import DEFAULT_INDEX, ImageAs, parse_images, parse_index
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.fields import MAX_COUNT
+from fieldslab.schemas.fields import MAX_COUNT, Every
 
 DTYPES = {
     "b1": "bool", "bool": "bool", "bf16": "bfloat16", "bfloat16": "bfloat16",
@@ -89,7 +90,8 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Parsed options of one pack. Names are those of the source, before `rename`.
 
     Keys and items are names, names of structs, or shell patterns; those of `fields`, `exclude`
-    and `image` may also be lists with commas. `settings` are those of the source.
+    and `image` may also be lists with commas. `jpeg_index` is the MCUs between index points of
+    JPEG images, 0 for one a row, None for no index. `settings` are those of the source.
     """
 
     fields: tuple[str, ...] | None = None
@@ -98,6 +100,8 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     cast: dict[str, str] = {}
     tensor: dict[str, Tensor] = {}
     image: tuple[str, ...] = ()
+    image_as: dict[str, ImageAs] = {}
+    jpeg_index: Every | None = DEFAULT_INDEX
     stack: dict[str, str] = {}
     nulls: dict[str, str] = {}
     ragged: dict[str, Ragged] = {}
@@ -116,7 +120,8 @@ def parse_options(
     rename: Mapping[str, str] | Iterable[str] = (),
     cast: Mapping[str, str] | Iterable[str] = (),
     tensor: Mapping[str, str] | Iterable[str] = (),
-    image: str | Iterable[str] = (),
+    image: str | Iterable[str] | Mapping[str, str | None] = (),
+    jpeg_index: int | str | None = DEFAULT_INDEX,
     stack: Mapping[str, str] | Iterable[str] = (),
     nulls: Mapping[str, Any] | Iterable[str] = (),
     ragged: Mapping[str, str] | Iterable[str] = (),
@@ -141,6 +146,7 @@ def parse_options(
     for column, target in casts.items():
         if target not in CASTS:
             raise UsageError("unknown cast", field=column, found=target, expected=", ".join(CASTS))
+    images, image_as = parse_images(image)
     size = parse_size("--shard-size", shard_size)
     if size < 1:
         raise UsageError("--shard-size must be positive", found=shard_size)
@@ -151,7 +157,9 @@ def parse_options(
         rename=_pairs("rename", rename),
         cast={column: CASTS[target] for column, target in casts.items()},
         tensor={key: parse_tensor(key, text) for key, text in _pairs("tensor", tensor).items()},
-        image=_items(image),
+        image=images,
+        image_as=image_as,
+        jpeg_index=parse_index(jpeg_index),
         stack=_pairs("stack", stack),
         nulls=_pairs("nulls", nulls, empty=True),
         ragged=_ragged(ragged),

@@ -14,6 +14,7 @@ from fieldslab.packer.convert.fillers import parse_filler
 from fieldslab.packer.convert.infer import Inferred, Sample, infer
 from fieldslab.packer.convert.leaves import Leaf, choose, find_leaves, unknown_field
 from fieldslab.packer.convert.padding import Padding, make_padding
+from fieldslab.packer.convert.pictureplan import plan_pictures, refuse_outside
 from fieldslab.packer.convert.samples import sampler
 from fieldslab.packer.convert.stacks import find_stacks, plan_stack
 from fieldslab.packer.convert.tensors import infer_tensor
@@ -105,7 +106,8 @@ def make_plan(source: Source, options: Options) -> Plan:
     for leaf in chosen:
         stack = stacked.get(leaf.name)
         if stack is None:
-            plans.append(_plan_leaf(leaf, source, sample, by_name))
+            refuse_outside(leaf, leaves, source)
+            plans.append(_plan_leaf(leaf, source, sample, by_name, options.jpeg_index))
         elif leaf is stacks[stack][0]:
             plans.append(plan_stack(stack, stacks[stack], source))
     plans = _compressed(plans, options)
@@ -124,7 +126,9 @@ def make_plan(source: Source, options: Options) -> Plan:
     return plan if options.sequences is None else _in_sequences(plan, options.sequences)
 
 
-def _plan_leaf(leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Leaf]) -> FieldPlan:
+def _plan_leaf(
+    leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Leaf], jpeg_index: int | None
+) -> FieldPlan:
     inferred = _inferred(leaf, sample)
     attributes = leaf.attributes | inferred.members.pop("attributes", {})
     field = Field(name=leaf.name, stem="00-x", attributes=attributes, **inferred.members)
@@ -133,6 +137,8 @@ def _plan_leaf(leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Lea
         nulls = "mask"
     padding = _plan_padding(leaf, field, leaves)
     field = field if padding is None else padding.stored
+    field, form = plan_pictures(field, leaf, sample, jpeg_index)
+    why = inferred.why if form is None else form
     # What stands for a null text is tokenized like the others.
     read = field if inferred.form != "tokens" else Field(name=leaf.name, stem="00-x", kind="text")
     tensor = leaf.asked.tensor
@@ -142,7 +148,8 @@ def _plan_leaf(leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Lea
         filler=parse_filler(read, nulls, leaf.name), cast=leaf.asked.cast, tensor=tensor,
         shape_path=shape_from.path if shape_from else None,
         permutation=inferred.permutation, padding=padding, tokenize=leaf.asked.tokenize,
-        why=inferred.why if padding is None else f"--ragged {leaf.asked.ragged} of {inferred.why}",
+        image_as=leaf.asked.image_as,
+        why=why if padding is None else f"--ragged {leaf.asked.ragged} of {inferred.why}",
         bytes=source.column_bytes(leaf.path),
     )  # fmt: skip
 

@@ -8,6 +8,11 @@ FORMATS = ("jpeg", "png", "webp")
 CODES = {None: 0, "jpeg": 1, "png": 2, "webp": 3, "rgb": 4, "yuv420": 5}
 """Codec -> how it is told in numbers; None is everything that is not known by its first bytes."""
 
+CODECS = tuple(CODES)
+"""Codec by code."""
+PIXELS = ("rgb", "yuv420")
+"""Codecs that are no file format: decoded pixels."""
+
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _BARE = frozenset({0x00, 0x01, *range(0xD0, 0xD9)})
 _SCAN_OR_END = frozenset({0xD9, 0xDA})

@@ -124,6 +124,9 @@ class _Comparison:
         for one in self._plan.fields:
             field = self._fields[one.field.name]
             index, seen = self._indices.get(field.name), self._seen.get(field.name)
+            # An index that the slab does without is no difference, nor is another one.
+            own = msgspec.structs.replace(one.field, index=field.index, coded=field.coded)
+            one = replace(one, field=own)
             try:
                 converted = convert(one, batch, positions, row, index)
                 if seen is not None:

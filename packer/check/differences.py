@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fieldslab.packer.check.stored import StoredRows
-from fieldslab.packer.convert.fieldplan import Converted
+from fieldslab.packer.convert.fieldplan import Converted, Pictures
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.images import image_sizes
 
 
 class Difference(NamedTuple):
@@ -60,8 +59,24 @@ def _differing(field: Field, source: Converted, stored: StoredRows, count: int) 
         for row in np.flatnonzero(~other_length).tolist():
             same = np.array_equal(ours[a[row] : a[row + 1]], theirs[b[row] : b[row + 1]])
             wrong[row] |= not same
-    if field.kind == "image":
-        wrong |= (_sizes(source) != stored.size).any(axis=1)
+    if source.pictures is not None:
+        wrong |= (source.pictures.sizes != stored.size).any(axis=1)
+        if stored.codes is not None:
+            wrong |= source.pictures.codes != stored.codes
+        if stored.points is not None and stored.counts is not None:
+            wrong |= _other_points(source.pictures, stored.points, stored.counts)
+    return wrong
+
+
+def _other_points(source: Pictures, points: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """bool[rows]: which rows have other index points."""
+    wrong = source.counts != counts
+    if not wrong.any() and np.array_equal(source.points, points):
+        return wrong
+    ours, theirs = np.cumsum(source.counts), np.cumsum(counts)
+    for row in np.flatnonzero(~wrong & (counts > 0)).tolist():
+        own = source.points[ours[row] - counts[row] : ours[row]]
+        wrong[row] = not np.array_equal(own, points[theirs[row] - counts[row] : theirs[row]])
     return wrong
 
 
@@ -79,15 +94,33 @@ def _describe(
         return 0, "length", f"{len(ours)} {unit}", f"{len(theirs)} {unit}"
     at = np.flatnonzero(_bytes(ours) != _bytes(theirs))
     if not len(at):
-        assert stored.size is not None
-        (height, width), (own_height, own_width) = _sizes(source)[row], stored.size[row]
-        return 0, "height x width", f"{height}x{width}", f"{own_height}x{own_width}"
+        assert source.pictures is not None
+        return 0, *_describe_beside(source.pictures, stored, row)
     index = int(at[0]) // ours.dtype.itemsize
     place = np.unravel_index(index, ours.shape)
     axes = place if field.variable else place[1:]  # a fixed row has an axis of its own in front
     what = f"element {', '.join(str(int(axis)) for axis in axes)}" if axes else "value"
     byte = index * ours.dtype.itemsize
     return byte, what, str(ours[place]), str(theirs[place])
+
+
+def _describe_beside(source: Pictures, stored: StoredRows, row: int) -> tuple[str, str, str]:
+    """What differs beside the bytes of an image: its size, its code or its index points."""
+    assert stored.size is not None
+    (height, width), (own_height, own_width) = source.sizes[row], stored.size[row]
+    if (height, width) != (own_height, own_width):
+        return "height x width", f"{height}x{width}", f"{own_height}x{own_width}"
+    if stored.codes is not None and source.codes[row] != stored.codes[row]:
+        return "codec", str(source.codes[row]), str(stored.codes[row])
+    assert stored.points is not None
+    assert stored.counts is not None
+    count, own_count = int(source.counts[row]), int(stored.counts[row])
+    if count != own_count:
+        return "index points", str(count), str(own_count)
+    ours = source.points[int(source.counts[:row].sum()) :][:count]
+    theirs = stored.points[int(stored.counts[:row].sum()) :][:count]
+    point = int(np.argmax((ours != theirs).any(axis=1)))
+    return f"index point {point}", str(ours[point].tolist()), str(theirs[point].tolist())
 
 
 def _value(rows: Converted | StoredRows, row: int) -> np.ndarray:
@@ -109,8 +142,3 @@ def _bytes(values: np.ndarray) -> np.ndarray:
 def _starts(lengths: np.ndarray, item: int) -> list[int]:
     starts: list[int] = (np.concatenate([[0], np.cumsum(lengths)]) * item).tolist()
     return starts
-
-
-def _sizes(source: Converted) -> np.ndarray:
-    assert source.lengths is not None
-    return image_sizes(source.values, source.lengths)[0]

@@ -10,11 +10,13 @@ import numpy as np
 from fieldslab.packer.check.blocks import Checked, Piece, all_rows, block_problem
 from fieldslab.packer.check.findings import Findings, Problem, problem_of
 from fieldslab.packer.check.folders import Folder
+from fieldslab.packer.check.pictures import check_pictures
 from fieldslab.packer.check.sampling import Run, Selection
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, open_array
 from fieldslab.schemas.digest import BLOCK, root
 from fieldslab.schemas.errors import DamagedArray
+from fieldslab.schemas.fields import Field
 from fieldslab.schemas.layout import ArrayFile
 
 PIECE_BLOCKS = 128 * 1024 * 1024 // BLOCK
@@ -103,9 +105,16 @@ class FolderCheck:
         if self._table_problem is not None:
             self._judge_table(self._table_problem)
         for file in self.folder.files:
-            whole = self._read[file.name] == file.data_bytes and file.name not in self._wrong
-            if file.role == "valid" and whole:
+            if file.role == "valid" and self._is_whole(file):
                 self._judge_nulls(file)
+            if file.role == "size":
+                arrays = [other for other in self.folder.files if other.field is file.field]
+                if all(map(self._is_whole, arrays)):
+                    self._judge_pictures(file.field)
+
+    def _is_whole(self, file: ArrayFile) -> bool:
+        """Whether all of an array was read, and nothing found wrong."""
+        return self._read[file.name] == file.data_bytes and file.name not in self._wrong
 
     def _judge_table(self, problem: Problem) -> None:
         """Tell damage of the digest table from damage of the values, where all were read."""
@@ -160,6 +169,13 @@ class FolderCheck:
                 field=file.field.name, rows=all_rows(self.folder),
                 expected=str(expected), found=str(found),
             ))  # fmt: skip
+
+    def _judge_pictures(self, field: Field) -> None:
+        try:
+            for problem in check_pictures(self.folder, field):
+                self._findings.add(problem)
+        except DamagedArray as error:
+            self._findings.add(problem_of(error, all_rows(self.folder)))
 
 
 def unexpected(folder: str, names: set[str]) -> Iterator[str]:

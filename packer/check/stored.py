@@ -11,7 +11,7 @@ import numpy as np
 from fieldslab.packer.check.folders import RESTORE, Folder, shard_folder, table_folder
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedArray, RowOutOfRange
-from fieldslab.schemas.fields import Field
+from fieldslab.schemas.fields import POINT_ITEMS, Field, Role
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.frames import FrameReader
 
@@ -20,13 +20,18 @@ class StoredRows(NamedTuple):
     """Some rows of one field.
 
     `values` is (rows, *shape), or (elements, *shape) with `lengths` int64[rows]; `size` is
-    uint32[rows, 2] for images; `valid` bool[rows], or None where no row is null.
+    uint32[rows, 2] for images, `codes` uint8[rows] for coded ones; indexed ones have `points`
+    uint16[points, 5] and `counts` int64[rows] of them. `valid` is bool[rows], or None where no row
+    is null.
     """
 
     values: np.ndarray
     lengths: np.ndarray | None = None
     size: np.ndarray | None = None
     valid: np.ndarray | None = None
+    codes: np.ndarray | None = None
+    points: np.ndarray | None = None
+    counts: np.ndarray | None = None
 
 
 class StoredSlab:
@@ -130,20 +135,27 @@ class StoredSlab:
 
 
 def _read_rows(folder: Folder, field: Field, start: int, stop: int) -> StoredRows:
-    valid, size = folder.array(field.name, "valid"), folder.array(field.name, "size")
-    beside = (
-        None if size is None else size.read(start, stop),
-        None if valid is None else valid.read(start, stop),
-    )
-    values = folder.require(field.name, "values")
+    arrays = [folder.array(field.name, role) for role in ("size", "valid", "codec")]
+    beside = [None if array is None else array.read(start, stop) for array in arrays]
     if not field.variable:
+        values = folder.require(field.name, "values")
         return StoredRows(values.read(start, stop), None, *beside)
-    offsets = folder.require(field.name, "offsets")
+    rows = StoredRows(*_read_divided(folder, field, "values", "offsets", start, stop), *beside)
+    if field.index is None:
+        return rows
+    points = _read_divided(folder, field, "points.values", "points.offsets", start, stop)
+    return rows._replace(points=points[0], counts=points[1])
+
+
+def _read_divided(
+    folder: Folder, field: Field, role: Role, by: Role, start: int, stop: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """What rows have different numbers of, and how many each: int64[rows]."""
+    values, offsets = folder.require(field.name, role), folder.require(field.name, by)
     ends = offsets.read(start, stop + 1)
     if ends[-1] > len(values) or (ends[1:] < ends[:-1]).any():
         raise offsets.damaged("offsets decrease, or end outside the values")
-    lengths = np.diff(ends).astype(np.int64)
-    return StoredRows(values.read(int(ends[0]), int(ends[-1])), lengths, *beside)
+    return values.read(int(ends[0]), int(ends[-1])), np.diff(ends).astype(np.int64)
 
 
 def _decompressed(
@@ -170,14 +182,14 @@ def _joined(pieces: list[StoredRows]) -> StoredRows:
             np.ones(_count(piece), bool) if piece.valid is None else piece.valid
             for piece in pieces
         ])  # fmt: skip
-    lengths = [piece.lengths for piece in pieces if piece.lengths is not None]
-    sizes = [piece.size for piece in pieces if piece.size is not None]
-    return StoredRows(
-        np.concatenate([piece.values for piece in pieces]),
-        np.concatenate(lengths) if lengths else None,
-        np.concatenate(sizes) if sizes else None,
-        valid,
-    )
+
+    def together(name: str) -> np.ndarray | None:
+        parts = [getattr(piece, name) for piece in pieces if getattr(piece, name) is not None]
+        return np.concatenate(parts) if parts else None
+
+    values = np.concatenate([piece.values for piece in pieces])
+    others = {name: together(name) for name in ("lengths", "size", "codes", "points", "counts")}
+    return StoredRows(values, valid=valid, **others)
 
 
 def _count(rows: StoredRows) -> int:
@@ -187,4 +199,10 @@ def _count(rows: StoredRows) -> int:
 def _no_rows(field: Field) -> StoredRows:
     lengths = np.empty(0, np.int64) if field.variable else None
     size = np.empty((0, 2), np.uint32) if field.kind == "image" else None
-    return StoredRows(np.empty((0, *field.shape), field.storage), lengths, size)
+    rows = StoredRows(np.empty((0, *field.shape), field.storage), lengths, size)
+    if field.coded:
+        rows = rows._replace(codes=np.empty(0, np.uint8))
+    if field.index is not None:
+        points = np.empty((0, POINT_ITEMS), np.uint16)
+        rows = rows._replace(points=points, counts=np.empty(0, np.int64))
+    return rows

@@ -17,7 +17,9 @@ def type_text(field: Field) -> str:
 def _plain_type(field: Field) -> str:
     logical = field.logical
     if field.kind == "image":
-        return field.codec or ""
+        every = "a row" if field.index == 0 else f"{field.index} MCUs"
+        index = f"index every {every}" if field.index is not None else ""
+        return ", ".join(text for text in (field.codec, index) if text)
     if field.kind == "categorical":
         known = field.categories is not None
         count = len(field.categories or ()) if known else field.table.count if field.table else 0
@@ -54,6 +56,8 @@ def field_json(field: Field) -> dict[str, Any]:
         "dtype",
         "shape",
         "codec",
+        "index",
+        "coded",
         "logical",
         "categories",
         "table",

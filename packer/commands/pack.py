@@ -77,9 +77,20 @@ def pack(
         "(first axis of any length), or 'f4,shape_from=COLUMN'.",
     )] = None,
     image: Annotated[list[str] | None, typer.Option(
-        "--image", metavar="a,b", rich_help_panel=FIELDS,
-        help="These bytes are encoded images. JPEG, PNG and WebP are recognised without it.",
+        "--image", metavar="COL[:SPEC]", rich_help_panel=FIELDS,
+        help="These bytes are encoded images (JPEG, PNG and WebP are recognised without it), to be "
+        "stored as they are or as 'col:baseline' (progressive JPEG made baseline, without loss), "
+        "'col:yuv420', 'col:rgb' (pixels) or 'col:jpeg', made smaller by ',short-side=256' or "
+        "',long-side=256'. ',fraction=0.5' decodes half of the rows, ',quality=95' is for jpeg.",
     )] = None,
+    jpeg_index: Annotated[str, typer.Option(
+        "--jpeg-index", metavar="N|rows", rich_help_panel=FIELDS,
+        help="Note the state of decoding every N blocks of a JPEG (8), or once a row of blocks, so "
+        "that crops are decoded without the rest.",
+    )] = "8",
+    no_jpeg_index: Annotated[bool, typer.Option(
+        "--no-jpeg-index", rich_help_panel=FIELDS, help="Note nothing: 2.4 % fewer bytes.",
+    )] = False,
     stack: Annotated[list[str] | None, typer.Option(
         "--stack", metavar="NAME=PATTERN", rich_help_panel=FIELDS,
         help="Many numeric columns as one field, so that a row is one copy: 'x=feature_*'.",
@@ -194,6 +205,7 @@ def pack(
     options = parse_options(
         fields=fields or None, exclude=exclude or (), rename=rename or (), cast=cast or (),
         tensor=tensor or (), ragged=ragged or (), image=image or (),
+        jpeg_index=None if no_jpeg_index else jpeg_index,
         stack=stack or (), nulls=nulls or (),
         tokenize=tokenize or (), max_length=max_length, pad=pad,
         special_tokens=not no_special_tokens, pack_sequences=pack_sequences,

@@ -11,7 +11,7 @@ import numpy as np
 from fieldslab.packer.check.stored import StoredRows
 from fieldslab.packer.commands.words import cut, printable, size
 from fieldslab.schemas.fields import Field, Logical
-from fieldslab.schemas.images import image_format
+from fieldslab.schemas.images import CODECS, PIXELS, image_format
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _TIMES = ("timestamp", "date", "time", "duration")
@@ -27,7 +27,18 @@ def row_of(rows: StoredRows, index: int) -> StoredRows:
     length = int(rows.lengths[index])
     sizes = None if rows.size is None else rows.size[index : index + 1]
     values = rows.values[start : start + length]
-    return StoredRows(values, rows.lengths[index : index + 1], sizes, valid)
+    codes = None if rows.codes is None else rows.codes[index : index + 1]
+    return StoredRows(values, rows.lengths[index : index + 1], sizes, valid, codes)
+
+
+def codec_of(field: Field, row: StoredRows) -> str | None:
+    """The codec of one image, by its code, its field, or its first bytes; None if not known."""
+    if row.codes is not None:
+        code = int(row.codes[0])
+        return CODECS[code] if code < len(CODECS) else None
+    if field.codec in PIXELS:
+        return field.codec
+    return image_format(memoryview(row.values.data))
 
 
 def json_value(field: Field, row: StoredRows, categories: Sequence[str] = ()) -> Any:
@@ -41,7 +52,7 @@ def json_value(field: Field, row: StoredRows, categories: Sequence[str] = ()) ->
     if field.kind == "image":
         assert row.size is not None
         height, width = row.size[0].tolist()
-        codec = image_format(memoryview(row.values.data))
+        codec = codec_of(field, row)
         return {"codec": codec, "height": height, "width": width, "bytes": len(row.values)}
     if field.kind == "binary":
         return {"bytes": len(row.values)}
@@ -66,7 +77,7 @@ def short_text(
     if field.kind == "image":
         assert row.size is not None
         height, width_ = row.size[0].tolist()
-        codec = image_format(memoryview(row.values.data))
+        codec = codec_of(field, row)
         if codec is None:
             return f"not an image, {size(len(row.values))}"
         return f"image/{codec} {height}x{width_}, {size(len(row.values))}"

@@ -13,6 +13,7 @@ from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.convert.forms import FORMS, read_elements
 from fieldslab.packer.convert.misfit import InnerNull, Misfit
 from fieldslab.packer.convert.padding import cut
+from fieldslab.packer.convert.pictures import with_pictures
 from fieldslab.packer.options import parse_shape
 from fieldslab.schemas.errors import FieldslabError, NullsFound, SourceInconsistent
 
@@ -115,7 +116,9 @@ def _column(
         if lengths is not None and valid is not None:
             lengths = lengths.filter(pa.array(valid))
         converted = Converted(*cut(plan.padding, converted.values, lengths))
-    return converted if valid is None else _scatter(plan, converted, valid)
+    if valid is not None:
+        converted = _scatter(plan, converted, valid)
+    return with_pictures(plan, converted, first_row) if plan.field.kind == "image" else converted
 
 
 def reach(batch: pa.RecordBatch, positions: dict[int, int], path: tuple[int, ...]) -> pa.Array:

@@ -1,5 +1,6 @@
 """How one field is made, and what a piece of it looks like between Arrow and the disk."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from fieldslab.packer.convert.fillers import Filler
 from fieldslab.packer.convert.padding import Padding
+from fieldslab.packer.image_options import ImageAs
 from fieldslab.packer.options import Tensor, Tokenize
 from fieldslab.schemas.fields import Field
 
@@ -38,6 +40,7 @@ class FieldPlan:
     permutation: tuple[int, ...] = ()
     padding: Padding | None = None
     tokenize: Tokenize | None = None
+    image_as: ImageAs | None = None
     compress: int | None = None
     why: str = ""
     bytes: int | None = None
@@ -48,15 +51,31 @@ class FieldPlan:
         return self if self.padding is None else replace(self, field=self.padding.padded)
 
 
+class Pictures(NamedTuple):
+    """What is stored beside the bytes of images, row by row, and what is odd about them.
+
+    `sizes` is uint32[rows, 2] of height and width; `codes` uint8[rows], see `schemas.images`;
+    `points` uint16[points, 5] of index points, `counts` int64[rows] of them. `remarks` counts the
+    images of which something is to be told.
+    """
+
+    sizes: np.ndarray
+    codes: np.ndarray
+    points: np.ndarray
+    counts: np.ndarray
+    remarks: Mapping[str, int] = {}
+
+
 class Converted(NamedTuple):
     """Some rows of one field.
 
     `values` is (rows, *shape), or (elements, *shape) with `lengths` int64[rows]; `valid` is
     bool[rows], or None where no row is null. Values under nulls are zero (categories: -1).
-    `shortened` counts the rows that `--max-length` has cut.
+    `shortened` counts the rows that `--max-length` has cut; `pictures` are those of images.
     """
 
     values: np.ndarray
     lengths: np.ndarray | None = None
     valid: np.ndarray | None = None
     shortened: int = 0
+    pictures: Pictures | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fieldslab.packer.image_options import ImageAs
 from fieldslab.packer.options import Options, Ragged, Tensor, Tokenize
 from fieldslab.packer.source import Hint, Source, hint_of, matching, unique_names
 from fieldslab.schemas.errors import SourceUnsupported, UnknownField, UsageError
@@ -23,6 +24,7 @@ class Asked:
     cast: str | None = None
     tensor: Tensor | None = None
     image: bool = False
+    image_as: ImageAs | None = None
     nulls: str = "error"
     ragged: Ragged | None = None
     tokenize: Tokenize | None = None
@@ -95,7 +97,16 @@ def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
                 problem, field=leaf.name, found=leaf.shown, hint=hint.format(leaf.name)
             )
     images = _expand("--image", options.image, names)
-    return [replace(leaf, asked=replace(leaf.asked, image=leaf.name in images)) for leaf in chosen]
+    forms: dict[str, ImageAs] = {}
+    for columns, form in options.image_as.items():
+        forms |= dict.fromkeys(_expand("--image", [columns], names), form)
+    return [
+        replace(
+            leaf,
+            asked=replace(leaf.asked, image=leaf.name in images, image_as=forms.get(leaf.name)),
+        )
+        for leaf in chosen
+    ]
 
 
 def unknown_field(option: str, name: str, names: Iterable[str]) -> UnknownField:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fieldslab.packer.convert.categories import CategoryIndex
 from fieldslab.packer.convert.dense import bytes_of, lengths_of
+from fieldslab.packer.convert.pictureplan import outside_error
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.commit import Staging, writing
 from fieldslab.packer.write.prepare import Prepared
@@ -38,6 +39,7 @@ def finish(
     plan: Plan, records: list[ShardRecord], prepared: Prepared, staging: Staging
 ) -> Manifest:
     """Write what shards share and draw up the manifest from the shards' records."""
+    _refuse_outside(plan, records)
     nullable = [any(record.nulls[at] for record in records) for at in range(len(plan.fields))]
     room = MAX_ALL_INLINE_BYTES
     fields = []
@@ -62,6 +64,7 @@ def finish(
             tuple(record.elements),
             tuple(n for n, kept in zip(record.nulls, nullable, strict=True) if kept),
             record.root,
+            tuple(record.points),
         )
         for record in records
     )
@@ -82,6 +85,21 @@ def finish(
         tables=_write_tables(fields, prepared, staging),
         attributes=plan.source.attributes,
     )
+
+
+def _refuse_outside(plan: Plan, records: list[ShardRecord]) -> None:
+    """As `refuse_outside`, for a stream: only the end tells that all images are null."""
+    rows = sum(record.rows for record in records)
+    nulls = [sum(record.nulls[at] for record in records) for at in range(len(plan.fields))]
+    for one, count in zip(plan.fields, nulls, strict=True):
+        if rows and one.field.kind == "image" and count == rows and len(one.paths[0]) > 1:
+            beside = [
+                other_nulls
+                for other, other_nulls in zip(plan.fields, nulls, strict=True)
+                if other.paths[0][:-1] == one.paths[0][:-1] and other.field.kind == "text"
+            ]
+            if beside and min(beside) < rows:
+                raise outside_error(one.field.name, rows)
 
 
 def _checked(made: Made, **content: Any) -> Manifest:

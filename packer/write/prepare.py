@@ -25,16 +25,22 @@ from fieldslab.packer.source import Span, read_span
 BATCH_BYTES = 32 * 1024 * 1024
 """About so much Arrow data is in flight at a time."""
 
+DECODED_AT_ONCE = 64
+"""Rows of a batch, at most, where images are stored as pixels."""
+
 
 def span_batches(
     plan: Plan, span: Span, columns: list[int], fields: Iterable[FieldPlan]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a span, in batches of about `BATCH_BYTES`, before and after conversion.
 
-    Padded tokens alone may take far more room than the text that they are made of.
+    Padded tokens and decoded images alone may take far more room than what they are made of.
     """
+    fields = list(fields)
     padded = [one.field.item_bytes for one in fields if one.tokenize and not one.field.variable]
     most = max(1, BATCH_BYTES // max(padded, default=1))
+    if any(one.image_as is not None and one.image_as.pixels for one in fields):
+        most = min(most, DECODED_AT_ONCE)
     for batch in read_span(plan.source, span, columns, BATCH_BYTES):
         for start in range(0, max(batch.num_rows, 1), most):
             yield batch.slice(start, most)

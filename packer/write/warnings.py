@@ -7,6 +7,18 @@ from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.fields import Field
 
+_REMARKS = {
+    "progressive": "are JPEG without an index, since they are progressive or of another rare kind: "
+    "they decode three times slower (--image 'COLUMN:baseline' changes that without loss)",
+    "not indexed": "are JPEG without an index, since they are damaged or of a rare sampling; they "
+    "are kept byte for byte",
+    "not made baseline": "could not be made baseline JPEG, and are kept byte for byte",
+    "orientation lost": "are to be turned, by their EXIF data, which pixels cannot say",
+    "alpha": "had alpha, which was dropped",
+    "16 bit": "had 16 bit, of which 8 were kept",
+}
+"""What to say of images, by the remark on them; `Pictures.remarks` counts these."""
+
 
 def find_warnings(plan: Plan, fields: list[Field], records: list[ShardRecord]) -> Iterator[str]:
     """What is odd in the data, field by field: a sentence each."""
@@ -21,9 +33,7 @@ def find_warnings(plan: Plan, fields: list[Field], records: list[ShardRecord]) -
 def _null_warnings(fields: list[Field], records: list[ShardRecord], rows: int) -> Iterator[str]:
     for at, field in enumerate(fields):
         if rows and sum(record.nulls[at] for record in records) == rows:
-            outside = field.kind == "image"
-            hint = "; images that lie outside the source are not packed" if outside else ""
-            yield f"{field.name}: all {rows} rows are null{hint}"
+            yield f"{field.name}: all {rows} rows are null"
 
 
 def _compression_warnings(
@@ -48,11 +58,19 @@ def _image_warnings(fields: list[Field], records: list[ShardRecord]) -> Iterator
             found: Counter[str] = Counter()
             for record in records:
                 found.update(record.codecs[field.name])
+            total = sum(found.values())
             if found[""]:
                 yield (
-                    f"{field.name}: {found['']} of {sum(found.values())} values have no JPEG, PNG "
-                    "or WebP header; they are kept byte for byte, with height and width 0"
+                    f"{field.name}: {found['']} of {total} values have no JPEG, PNG or WebP "
+                    "header; they are kept byte for byte, with height and width 0"
                 )
+            remarks: Counter[str] = Counter()
+            for record in records:
+                remarks.update(record.remarks.get(field.name, {}))
+            for remark, text in _REMARKS.items():
+                if remarks[remark]:
+                    text = text.replace("COLUMN", field.name)
+                    yield f"{field.name}: {remarks[remark]} of {total} images {text}"
 
 
 def _length_warnings(plan: Plan, records: list[ShardRecord], rows: int) -> Iterator[str]:

@@ -1,28 +1,28 @@
 """Writes the arrays of one shard: a folder, a writer for each field, the digest table."""
 
 from collections import Counter
-from itertools import compress, repeat
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from fieldslab.packer.convert.compress import Compressor, Compressors
-from fieldslab.packer.convert.fieldplan import Converted
+from fieldslab.packer.convert.fieldplan import Converted, Pictures
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
 from fieldslab.schemas.digest import root
 from fieldslab.schemas.fields import ArraySpec, Field, Role
-from fieldslab.schemas.images import image_sizes
+from fieldslab.schemas.images import CODECS
 
 
 class ShardRecord(msgspec.Struct, frozen=True):
     """What a finished shard adds to the manifest; one line of the journal.
 
     `nulls` has a count for every field, `codecs` for each image field how many images of each
-    codec it holds ('' where the header could not be read), `decoded` for each compressed field the
-    bytes of its rows before compression, `shortened` for each tokenized field how many rows were
-    cut.
+    codec it holds ('' where the header could not be read), `points` for each indexed field its
+    index points, `remarks` how many images are odd in which way, `decoded` for each compressed
+    field the bytes of its rows before compression, `shortened` for each tokenized field how many
+    rows were cut.
     """
 
     index: int
@@ -34,6 +34,8 @@ class ShardRecord(msgspec.Struct, frozen=True):
     bytes: int
     decoded: dict[str, int] = {}
     shortened: dict[str, int] = {}
+    points: list[int] = []
+    remarks: dict[str, dict[str, int]] = {}
 
 
 class FieldWriter:
@@ -42,14 +44,17 @@ class FieldWriter:
     def __init__(self, folder: Path, field: Field, compressor: Compressor | None = None) -> None:
         """Create the arrays of `field` in `folder`; `valid` only when the first null comes."""
         self.field = field
-        self.rows = self.elements = self.nulls = self.decoded = self.shortened = 0
+        self.rows = self.elements = self.nulls = self.decoded = self.shortened = self.points = 0
         self._compressor = compressor
         self.codecs: Counter[str] = Counter()
+        self.remarks: Counter[str] = Counter()
         self._folder = folder
         self._specs = {spec.role: spec for spec in field.arrays()}
         self._arrays = {role: self._create(spec) for role, spec in self._specs.items()}
         if field.stored.variable:
             self._arrays["offsets"].append(np.zeros(1, np.uint64))
+        if field.index is not None:
+            self._arrays["points.offsets"].append(np.zeros(1, np.uint64))
 
     def append(self, rows: Converted) -> None:
         """Append converted rows."""
@@ -63,13 +68,13 @@ class FieldWriter:
             ends = np.cumsum(rows.lengths, dtype=np.uint64) + np.uint64(self.elements)
             self._arrays["offsets"].append(ends)
             self.elements += len(rows.values)
-            if self.field.kind == "image":
-                self._append_sizes(rows)
+        if rows.pictures is not None:
+            self._append_pictures(rows.pictures, rows.valid)
         self.rows += count
 
     def close(self) -> list[np.ndarray]:
         """Finish the arrays; their digests, array by array in file order."""
-        order: tuple[Role, ...] = ("values", "offsets", "lengths", "size", "valid")
+        order: list[Role] = [*(role for role in self._specs if role != "valid"), "valid"]
         return [self._arrays[role].close()[1] for role in order if role in self._arrays]
 
     def _compressed(self, compressor: Compressor, rows: Converted) -> Converted:
@@ -88,12 +93,18 @@ class FieldWriter:
             self._arrays["valid"].append(np.ones(count, bool) if valid is None else valid)
         self.nulls += nulls
 
-    def _append_sizes(self, rows: Converted) -> None:
-        assert rows.lengths is not None
-        sizes, codecs = image_sizes(rows.values, rows.lengths)
-        self._arrays["size"].append(sizes)
-        present = repeat(True) if rows.valid is None else rows.valid
-        self.codecs.update(codec or "" for codec in compress(codecs, present))
+    def _append_pictures(self, pictures: Pictures, valid: np.ndarray | None) -> None:
+        self._arrays["size"].append(pictures.sizes)
+        if self.field.index is not None:
+            ends = np.cumsum(pictures.counts, dtype=np.uint64) + np.uint64(self.points)
+            self._arrays["points.values"].append(pictures.points)
+            self._arrays["points.offsets"].append(ends)
+            self.points += len(pictures.points)
+        if self.field.coded:
+            self._arrays["codec"].append(pictures.codes)
+        present = pictures.codes if valid is None else pictures.codes[valid]
+        self.codecs.update(CODECS[code] or "" for code in present.tolist())
+        self.remarks.update(pictures.remarks)
 
     def _create(self, spec: ArraySpec) -> ArrayWriter:
         path = self._folder / layout.file_name(self.field, spec.role)
@@ -124,6 +135,8 @@ class ShardWriter:
             codecs={w.field.name: dict(w.codecs) for w in self.writers if w.field.kind == "image"},
             decoded={w.field.name: w.decoded for w in self.writers if w.field.compression},
             shortened={w.field.name: w.shortened for w in self.writers if w.shortened},
+            points=[w.points for w in self.writers if w.field.index is not None],
+            remarks={w.field.name: dict(w.remarks) for w in self.writers if w.remarks},
             bytes=sum(file.stat().st_size for file in self._folder.iterdir()),
         )
 

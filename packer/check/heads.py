@@ -1,0 +1,31 @@
+"""How many index points JPEG images have, by their headers; a kernel."""
+
+from typing import Any
+
+import numpy as np
+
+from fieldslab.schemas.codecs.index import mcu_columns, mcu_rows, points_a_row
+from fieldslab.schemas.codecs.jpeg import FIELDS, OK, TRUNCATED, read_header
+from fieldslab.schemas.jit import kernel
+
+
+@kernel("void(int64, int64[::1], int64, int64[::1])")
+def _count(address: int, lengths: Any, every: int, counts: Any) -> None:
+    header = np.zeros(FIELDS, np.int64)
+    for i in range(len(lengths)):
+        status = read_header(address, lengths[i], header)
+        counts[i] = 0
+        if status == OK:
+            counts[i] = mcu_rows(header) * points_a_row(mcu_columns(header), every)
+        elif status == TRUNCATED:
+            counts[i] = -1
+        address += lengths[i]
+
+
+def count_points(heads: list[bytes], every: int) -> np.ndarray:
+    """Points of the images that begin so: int64[n], 0 for other kinds, -1 for headers cut off."""
+    lengths = np.array([len(head) for head in heads], np.int64)
+    counts = np.zeros(len(heads), np.int64)
+    data = np.frombuffer(b"".join(heads) or b"\0", np.uint8)
+    _count(data.ctypes.data, lengths, every, counts)
+    return counts

@@ -1,0 +1,131 @@
+"""Checks what stands beside images: that sizes, codes and index points go with their bytes."""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from fieldslab.packer.check.findings import Problem
+from fieldslab.packer.check.folders import Folder
+from fieldslab.schemas.arrays import HEADER, open_array
+from fieldslab.schemas.errors import DamagedArray
+from fieldslab.schemas.fields import Field, Role
+from fieldslab.schemas.images import CODES, PIXELS
+
+ROWS = 1024
+"""Rows that are checked at a time."""
+
+_HEADS = (1024, 64 * 1024, 2**62)
+"""Bytes of an image that are read to find its header: mostly the first will do."""
+
+
+def check_pictures(folder: Folder, field: Field) -> Iterator[Problem]:
+    """What does not go together in an image field of a shard, whose arrays are intact as such.
+
+    Pixels must be as many as height and width say; index points as many as the JPEG's header
+    says, or none, their bits rising inside the image.
+    """
+    for start in range(0, folder.rows, ROWS):
+        yield from _Window(folder, field, start, min(start + ROWS, folder.rows)).problems()
+
+
+class _Window:
+    """Some rows of an image field."""
+
+    def __init__(self, folder: Folder, field: Field, start: int, stop: int) -> None:
+        self.folder = folder
+        self.field = field
+        self.start = start
+        self.ends = folder.require(field.name, "offsets").read(start, stop + 1).astype(np.int64)
+        self.lengths = np.diff(self.ends)
+        self.sizes = folder.require(field.name, "size").read(start, stop).astype(np.int64)
+        codes = folder.array(field.name, "codec")
+        whole = CODES[field.codec] if field.codec in PIXELS else 0
+        self.codes = np.full(stop - start, whole, np.uint8)
+        if codes is not None:
+            self.codes = codes.read(start, stop)
+
+    def problems(self) -> Iterator[Problem]:
+        """The first problem of each sort."""
+        height, width = self.sizes.T
+        of_chroma = ((height + 1) // 2) * ((width + 1) // 2)
+        expected = {"rgb": 3 * height * width, "yuv420": height * width + 2 * of_chroma}
+        for codec, bytes_ in expected.items():
+            wrong = (self.codes == CODES[codec]) & (self.lengths != bytes_)
+            yield from self._first(
+                wrong, "size", 8, f"not as many bytes as its pixels take ({codec})",
+                bytes_, self.lengths,
+            )  # fmt: skip
+        if self.field.index is not None:
+            yield from self._check_points(self.field.index)
+
+    def _check_points(self, every: int) -> Iterator[Problem]:
+        stop = self.start + len(self.lengths)
+        ends = self.folder.require(self.field.name, "points.offsets").read(self.start, stop + 1)
+        ends = ends.astype(np.int64)
+        counts = np.diff(ends)
+        expected = self._counts_by_header(np.flatnonzero(counts), every)
+        wrong = (counts > 0) & (counts != expected)
+        text = "not as many index points as its header demands"
+        yield from self._first(wrong, "points.offsets", 8, text, expected, counts)
+
+        points = self.folder.require(self.field.name, "points.values").read(*ends[[0, -1]].tolist())
+        bits = points[:, 0].astype(np.int64) | points[:, 1].astype(np.int64) << 16
+        rows = np.repeat(np.arange(len(counts)), counts)
+        limits = 8 * self.lengths[rows]
+        before = np.concatenate([np.full(1, -1), bits[:-1]])
+        before[np.concatenate([np.ones(1, bool), rows[1:] != rows[:-1]])[: len(rows)]] = -1
+        before = before[: len(rows)]
+        flags = (bits >= limits) | (bits <= before)
+        if flags.any():
+            at = int(np.argmax(flags))
+            item = int(ends[0]) + at
+            yield self._problem(
+                int(rows[at]), "points.values", HEADER + 10 * item,
+                "an index point lies outside its image, or in front of the one before it",
+                f"{before[at] + 1}..{limits[at] - 1}", str(bits[at]),
+            )  # fmt: skip
+
+    def _counts_by_header(self, rows: np.ndarray, every: int) -> np.ndarray:
+        """How many points the JPEG images at `rows` have if they are indexed: int64[all rows]."""
+        from fieldslab.packer.check.heads import count_points  # compiled kernels take their time
+
+        expected = np.zeros(len(self.lengths), np.int64)
+        values = self.folder.require(self.field.name, "values")
+        file = values.file
+        fd = open_array(values.path, file.dtype, file.shape, file.field.name)
+        try:
+            for most in _HEADS:
+                heads = [
+                    os.pread(fd, min(int(self.lengths[row]), most), HEADER + int(self.ends[row]))
+                    for row in rows
+                ]
+                found = count_points(heads, every)
+                expected[rows] = np.maximum(found, 0)
+                rows = rows[found < 0]  # their headers are longer
+        except OSError as error:
+            raise DamagedArray(f"cannot be read: {error.strerror}", file=values.path) from error
+        finally:
+            os.close(fd)
+        if self.field.coded:
+            expected[self.codes != CODES["jpeg"]] = 0
+        return expected
+
+    def _first(
+        self, wrong: np.ndarray, role: Role, item: int, text: str,
+        expected: np.ndarray, found: np.ndarray,
+    ) -> Iterator[Problem]:  # fmt: skip
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            offset = HEADER + item * (self.start + row)
+            yield self._problem(row, role, offset, text, str(expected[row]), str(found[row]))
+
+    def _problem(
+        self, row: int, role: Role, offset: int, text: str, expected: str, found: str
+    ) -> Problem:
+        number = self.folder.first_row + self.start + row
+        return Problem(
+            problem=text, file=str(self.folder.require(self.field.name, role).path),
+            field=self.field.name, rows=(number, number), offset=offset,
+            expected=expected, found=found,
+        )  # fmt: skip

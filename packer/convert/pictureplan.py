@@ -1,0 +1,73 @@
+"""How an image column is stored: in which form, and whether its JPEG images get an index."""
+
+import msgspec
+
+from fieldslab.packer.convert import pixels
+from fieldslab.packer.convert.infer import Sample
+from fieldslab.packer.convert.leaves import Leaf
+from fieldslab.packer.image_options import ImageAs
+from fieldslab.packer.source import Source
+from fieldslab.schemas.codecs import turbojpeg
+from fieldslab.schemas.errors import SourceUnsupported
+from fieldslab.schemas.fields import Field
+from fieldslab.schemas.images import image_format
+
+
+def plan_pictures(
+    field: Field, leaf: Leaf, sample: Sample, every: int | None
+) -> tuple[Field, str | None]:
+    """An image field as it will be stored, and what to tell of it; other fields as they are.
+
+    An index is made where a sampled value is, or becomes, JPEG. Raises MissingLibrary.
+    """
+    if field.kind != "image":
+        return field, None
+    form = leaf.asked.image_as
+    if form is not None and form.pixels and form.fraction == 1:
+        return msgspec.structs.replace(field, codec=form.store), _told(form)
+    if every is not None and (form is None or form.store != "jpeg") and not _has_jpeg(leaf, sample):
+        every = None
+    coded = form is not None and form.pixels
+    return msgspec.structs.replace(field, index=every, coded=coded), _told(form)
+
+
+def _told(form: ImageAs | None) -> str | None:
+    """What an option does to images, with the library that does it."""
+    if form is None:
+        return None
+    if form.store == "baseline":
+        turbojpeg.newest(turbojpeg.find_all())
+        return "--image baseline: progressive JPEG made baseline, without loss"
+    loss = "lossy" if form.lossy else "alpha and 16 bit are dropped"
+    return f"--image {form}: {loss}, by Pillow {pixels.library_version()}"
+
+
+def _has_jpeg(leaf: Leaf, sample: Sample) -> bool:
+    return any(
+        image_format(memoryview(value.as_buffer())) == "jpeg"
+        for array in sample(leaf.name)
+        for value in array
+    )
+
+
+def refuse_outside(leaf: Leaf, leaves: list[Leaf], source: Source) -> None:
+    """Raise SourceUnsupported for images of HuggingFace that are there as paths only."""
+    rows = [unit.rows for unit in source.units]
+    if leaf.feature.get("_type") != "Image" or None in rows:
+        return
+    total = sum(count or 0 for count in rows)
+    for other in leaves:
+        if other.role == "path" and other.path[:-1] == leaf.path[:-1]:
+            missing, pathless = source.null_count(leaf.path), source.null_count(other.path)
+            if total and missing == total and pathless is not None and pathless < total:
+                raise outside_error(leaf.name, total)
+
+
+def outside_error(name: str, rows: int) -> SourceUnsupported:
+    """The error for images that lie outside the source."""
+    return SourceUnsupported(
+        "the images lie outside the source: it holds their paths and no bytes",
+        field=name, found=f"{rows} nulls",
+        hint="Let datasets embed them: dataset.with_format('arrow').map(embed_table_storage, "
+        f"batched=True), of datasets.table; --exclude '{name}' packs the rest.",
+    )  # fmt: skip

@@ -1,0 +1,135 @@
+"""Images on their way into a slab: in the form asked for, with sizes, codes and index points."""
+
+import struct
+from collections import Counter
+
+import numpy as np
+
+from fieldslab.packer.convert import pixels
+from fieldslab.packer.convert.fieldplan import Converted, FieldPlan, Pictures
+from fieldslab.packer.image_options import ImageAs
+from fieldslab.schemas.codecs.turbojpeg import to_baseline
+from fieldslab.schemas.errors import DamagedImage
+from fieldslab.schemas.fields import POINT_ITEMS
+from fieldslab.schemas.images import CODES, image_format, image_size, image_sizes, jpeg_frame
+
+JPEG = CODES["jpeg"]
+
+_SEQUENTIAL = (0xC0, 0xC1)
+"""Markers of frames that can be decoded from the middle."""
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def with_pictures(plan: FieldPlan, rows: Converted, first_row: int) -> Converted:
+    """Rows of an image field, null ones included, with what is stored beside them.
+
+    Raises Misfit for an image that must be decoded and cannot be.
+    """
+    assert rows.lengths is not None
+    remarks: Counter[str] = Counter()
+    if plan.image_as is None:
+        sizes, codecs = image_sizes(rows.values, rows.lengths)
+        codes = np.array([CODES[codec] for codec in codecs], np.uint8)
+    else:
+        rows, sizes, codes = _stored_as(plan.image_as, rows, first_row, remarks)
+    points, counts = find_points(plan.field.index, rows, codes)
+    if plan.field.index is not None:
+        remarks.update(_without_points(rows, codes, counts))
+    return rows._replace(pictures=Pictures(sizes, codes, points, counts, remarks))
+
+
+def find_points(
+    every: int | None, rows: Converted, codes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Index points of the JPEG images among rows: uint16[points, 5], and int64[rows] of each."""
+    assert rows.lengths is not None
+    none = np.empty((0, POINT_ITEMS), np.uint16), np.zeros(len(rows.lengths), np.int64)
+    if every is None or not (codes == JPEG).any():
+        return none
+    from fieldslab.schemas.codecs.index import index_images  # compiled kernels take their time
+
+    points, counts = index_images(np.ascontiguousarray(rows.values), rows.lengths, every)
+    odd = (codes != JPEG) & (counts > 0)  # pixels that happen to be the bytes of a JPEG
+    if odd.any():
+        points, counts = points[~np.repeat(odd, counts)], np.where(odd, 0, counts)
+    return points, counts
+
+
+def chosen_rows(fraction: float, first_row: int, count: int) -> np.ndarray:
+    """Which of the rows are in the fraction: bool[count], by a hash of their numbers.
+
+    The hash is SplitMix64 (Steele, Lea and Flood 2014), so that the choice depends on nothing else.
+    """
+    if fraction >= 1:
+        return np.ones(count, bool)
+    state = (np.arange(first_row, first_row + count, dtype=np.uint64) + np.uint64(1)) * _GOLDEN
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)
+    return (state >> np.uint64(11)).astype(np.float64) < fraction * 2.0**53
+
+
+def _stored_as(
+    form: ImageAs, rows: Converted, first_row: int, remarks: Counter[str]
+) -> tuple[Converted, np.ndarray, np.ndarray]:
+    """The rows in the form asked for, their sizes and codes."""
+    assert rows.lengths is not None
+    count = len(rows.lengths)
+    chosen = chosen_rows(form.fraction, first_row, count)
+    if rows.valid is not None:
+        chosen &= rows.valid
+    sizes, codes = np.zeros((count, 2), np.uint32), np.zeros(count, np.uint8)
+    ends = np.cumsum(rows.lengths).tolist()
+    data = memoryview(np.ascontiguousarray(rows.values).data)
+    stored: list[np.ndarray] = []
+    for row, (length, end) in enumerate(zip(rows.lengths.tolist(), ends, strict=True)):
+        image = data[end - length : end]
+        if chosen[row] and form.pixels:
+            decoded, height, width = pixels.decode(image, form, remarks)
+            stored.append(decoded)
+            sizes[row], codes[row] = (height, width), CODES[form.store]
+            continue
+        if chosen[row]:
+            image = _baseline(image, remarks) if form.store == "baseline" else (
+                pixels.encode_smaller(image, form, remarks)
+            )  # fmt: skip
+        codec, height, width = image_size(image)
+        stored.append(np.frombuffer(image, np.uint8))
+        sizes[row], codes[row] = (height, width), CODES[codec]
+    values = np.concatenate([np.empty(0, np.uint8), *stored])
+    lengths = np.array([len(one) for one in stored], np.int64)
+    return Converted(values, lengths, rows.valid), sizes, codes
+
+
+def _baseline(image: memoryview, remarks: Counter[str]) -> memoryview:
+    """A JPEG of another kind as a baseline one; whatever else it is stays as it is."""
+    if _frame_marker(image) in (None, *_SEQUENTIAL):
+        return image
+    try:
+        made = to_baseline(image)
+    except DamagedImage:
+        remarks["not made baseline"] += 1
+        return image
+    remarks["made baseline"] += 1
+    return memoryview(made)
+
+
+def _without_points(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> Counter[str]:
+    """Why JPEG images have no index points."""
+    assert rows.lengths is not None
+    found: Counter[str] = Counter()
+    ends = np.cumsum(rows.lengths)
+    data = memoryview(np.ascontiguousarray(rows.values).data)
+    for row in np.flatnonzero((codes == JPEG) & (counts == 0)).tolist():
+        end = int(ends[row])
+        marker = _frame_marker(data[end - int(rows.lengths[row]) : end])
+        found["not indexed" if marker in _SEQUENTIAL else "progressive"] += 1
+    return found
+
+
+def _frame_marker(image: memoryview) -> int | None:
+    """The marker of a JPEG's frame; None where there is no JPEG with a frame."""
+    try:
+        return jpeg_frame(image)[0] if image_format(image) == "jpeg" else None
+    except (ValueError, IndexError, struct.error):
+        return None

@@ -1,0 +1,201 @@
+"""Images decoded, made smaller and encoded anew while packing: the packer's one use of Pillow."""
+
+import io
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fieldslab.packer.convert.misfit import Misfit
+from fieldslab.packer.image_options import ImageAs
+from fieldslab.schemas.errors import MissingLibrary
+from fieldslab.schemas.images import image_size
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PillowImage
+
+FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP", "PPM", "JPEG2000", "AVIF")
+"""What is opened. Others are left out on purpose: Pillow runs programs for some of them."""
+
+MAX_PIXELS = 2**30 // 12
+"""Pixels of an image that is decoded, at most: 89 million, which as RGB are 256 MiB."""
+
+_ORIENTATION = 0x0112
+_SUBSAMPLING = "4:2:0"
+
+
+def library_version() -> str:
+    """Pillow's version. Raises MissingLibrary where it is not installed."""
+    try:
+        import PIL
+    except ImportError as error:
+        raise MissingLibrary(
+            "images are decoded by Pillow, which is not here",
+            hint="pip install 'fieldslab[image]'",
+        ) from error
+    return PIL.__version__
+
+
+def decode(image: memoryview, form: ImageAs, remarks: Counter[str]) -> tuple[np.ndarray, int, int]:
+    """An image as pixels: uint8[bytes] as FORMAT.md has `rgb` and `yuv420`, height and width.
+
+    Raises Misfit where it cannot be decoded, or has too many pixels.
+    """
+    with _reading():
+        opened = _open(image)
+        if form.store == "rgb":
+            picture = _resized(_rgb(opened, remarks), form)
+            data = np.asarray(picture).reshape(-1)
+        else:
+            picture = _resized(_ycc(opened, remarks), form)
+            luma, *chroma = picture.split()
+            planes = [luma, *(plane.reduce(2) for plane in chroma)]  # means of 2 x 2
+            data = np.concatenate([np.asarray(plane).reshape(-1) for plane in planes])
+        if _orientation(opened) != 1:
+            remarks["orientation lost"] += 1
+        return data, picture.height, picture.width
+
+
+def encode_smaller(image: memoryview, form: ImageAs, remarks: Counter[str]) -> memoryview:
+    """An image as a JPEG of the size asked for; what is no larger is returned as it is.
+
+    Grey stays grey, all else becomes 4:2:0. EXIF orientation is kept, other metadata is not.
+    Raises Misfit where it cannot be decoded, or has too many pixels.
+    """
+    from PIL import Image
+
+    with _reading():
+        opened = _open(image)
+        if _target(opened.size, form) == opened.size:
+            return image
+        picture = _resized(opened if opened.mode == "L" else _rgb(opened, remarks), form)
+        exif, stream = Image.Exif(), io.BytesIO()
+        if _orientation(opened) != 1:
+            exif[_ORIENTATION] = _orientation(opened)
+        picture.save(stream, "JPEG", quality=form.quality, subsampling=_SUBSAMPLING, exif=exif)
+        remarks["encoded anew"] += 1
+        return stream.getbuffer()
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Turn what Pillow raises into Misfit, and keep it from printing warnings."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
+    except (Misfit, MemoryError):
+        raise
+    except UnidentifiedImageError as error:
+        raise _undecodable("no image of a known format") from error
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise _too_large(str(error)) from error
+    except Exception as error:  # damaged bytes make Pillow raise what it likes
+        raise _undecodable(f"{error}" or type(error).__name__) from error
+
+
+def _open(image: memoryview) -> "PillowImage":
+    """An image whose header was read, and found not too large."""
+    from PIL import Image
+
+    _, height, width = image_size(image)
+    if height * width <= MAX_PIXELS:
+        opened = Image.open(io.BytesIO(image), formats=FORMATS)
+        width, height = opened.size
+        if height * width <= MAX_PIXELS:
+            return opened
+    raise _too_large(f"{height}x{width}")
+
+
+def _orientation(opened: "PillowImage") -> int:
+    """How EXIF wants a picture to be turned: 1, not at all, to 8."""
+    try:
+        return int(opened.getexif().get(_ORIENTATION, 1))
+    except Exception:  # noqa: BLE001  # nothing that is not EXIF matters here
+        return 1
+
+
+def _rgb(opened: "PillowImage", remarks: Counter[str]) -> "PillowImage":
+    """Any picture as RGB.
+
+    Grey is repeated, palettes are looked up, CMYK is converted by Pillow's formula, without
+    profiles. Alpha is dropped: colours are those that stand in the file. Of 16 bit, the high
+    eight are kept.
+    """
+    if opened.mode == "RGB":
+        opened.load()
+        return opened
+    if opened.mode.startswith("I"):  # grey of 16 bit, however Pillow holds it
+        remarks["16 bit"] += 1
+        from PIL import Image
+
+        levels = np.asarray(opened).astype(np.int64)
+        if levels.size and not 0 <= levels.min() <= levels.max() < 2**16:
+            raise Misfit("an image has levels that do not fit 16 bit", hint=_hint())
+        return Image.fromarray((levels >> 8).astype(np.uint8)).convert("RGB")
+    if opened.mode == "F":
+        raise Misfit("an image holds floating-point levels", hint=_hint())
+    if "A" in opened.mode or "a" in opened.mode or "transparency" in opened.info:
+        remarks["alpha"] += 1
+        return opened.convert("RGBA").convert("RGB")
+    return opened.convert("RGB")
+
+
+def _ycc(opened: "PillowImage", remarks: Counter[str]) -> "PillowImage":
+    """Any picture as Y, Cb and Cr of JFIF; a JPEG that holds these is not converted at all."""
+    if opened.format in ("JPEG", "MPO") and opened.mode == "RGB" and _holds_ycc(opened):
+        opened.draft("YCbCr", opened.size)
+        opened.load()
+        return opened
+    return _rgb(opened, remarks).convert("YCbCr")
+
+
+def _holds_ycc(opened: Any) -> bool:
+    """Whether libjpeg takes the three components of a JPEG for Y, Cb and Cr."""
+    if "jfif" in opened.info:
+        return True
+    if "adobe" in opened.info:
+        return bool(opened.info.get("adobe_transform") == 1)
+    return [component[0] for component in opened.layer] != [*b"RGB"]
+
+
+def _resized(picture: "PillowImage", form: ImageAs) -> "PillowImage":
+    """The picture at the size asked for, by Pillow's antialiased bicubic filter."""
+    from PIL import Image
+
+    size = _target(picture.size, form)
+    if size == picture.size:
+        return picture
+    return picture.resize(size, Image.Resampling.BICUBIC)
+
+
+def _target(size: tuple[int, int], form: ImageAs) -> tuple[int, int]:
+    """Width and height at which a side has the length asked for; never larger than they are."""
+    side = min(size) if form.short_side is not None else max(size)
+    wanted = form.short_side or form.long_side or side
+    if side <= wanted:
+        return size
+    width, height = (max(1, round(length * wanted / side)) for length in size)
+    return width, height
+
+
+def _hint() -> str:
+    return "Leave the row out (--rows), or pack the images as they are: --image without a form."
+
+
+def _undecodable(text: str) -> Misfit:
+    found = " ".join(text.split()).rstrip(".")[:200]
+    return Misfit("an image cannot be decoded", found=found, hint=_hint())
+
+
+def _too_large(found: str) -> Misfit:
+    return Misfit(
+        "an image has too many pixels to be decoded",
+        expected=f"up to {MAX_PIXELS}", found=found[:200], hint=_hint(),
+    )  # fmt: skip
