@@ -9,6 +9,7 @@ import ctypes
 import errno
 import faulthandler
 import hashlib
+import io
 import json
 import os
 import pickle
@@ -28,8 +29,9 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from PIL import Image
 from tests.contents import Row, as_row, gathered
-from tests.golden.make import IMAGES
+from tests.golden.make import IMAGES, PHOTOS
 
 from fieldslab.packer import pack, verify
 from fieldslab.reader import Slab, open_slab
@@ -93,6 +95,7 @@ def make_subject(folder: Path) -> Subject:
         "t": ["größe" * (row % 3) for row in range(ROWS)],
         "b": [None if row == 2 else bytes(range(row)) for row in range(ROWS)],
         "i": [[*IMAGES.values()][row % 3] for row in range(ROWS)],
+        "j": [PHOTOS["420.jpeg" if row in (0, 3, 7) else "grey.png"] for row in range(ROWS)],
         "c": ["abc"[row % 3] for row in range(ROWS)],
         "d": [f"name {row * 140}" for row in range(ROWS)],
         "ts": [struct.pack("<q", row * 10**15) for row in range(ROWS)],
@@ -110,10 +113,13 @@ def make_subject(folder: Path) -> Subject:
         "d": pa.DictionaryArray.from_arrays(pa.array([row * 140 for row in range(ROWS)]), names),
         "ts": pa.array([row * 10**15 for row in range(ROWS)], pa.timestamp("us", "UTC")),
     }
+    grey = np.asarray(Image.open(io.BytesIO(PHOTOS["grey.png"]))).tobytes() + b"\x80" * 40
+    rows["j"] = [grey if row == PHOTOS["grey.png"] else row for row in rows["j"]]
     pq.write_table(pa.table(columns), folder / "rows.parquet", row_group_size=SHARD)
     pack(
         folder / "rows.parquet", folder / "whole.slab", shard_size=1, nulls={"*": "mask"},
-        tensor={"x": "f4[]", "nd": "i2[2,3]", "r": "i4[*]", "zf": "f8[4]"}, image="i",
+        tensor={"x": "f4[]", "nd": "i2[2,3]", "r": "i4[*]", "zf": "f8[4]"},
+        image={"i": None, "j": "yuv420,fraction=0.5"},
         compress=["z", "zf"],
     )  # fmt: skip
     return Subject(folder / "whole.slab", rows)
@@ -218,7 +224,9 @@ def _at(value: Any, place: list[Any]) -> Any:
 
 def remake(rng: random.Random, slab: Path) -> Mutation:
     """Change data, headers and manifest, and make all digests anew, as a hostile writer would."""
-    roles = rng.choice(["offsets", "offsets", "lengths", "valid", "size", "values", "categories"])
+    roles = rng.choice([
+        "offsets", "offsets", "lengths", "valid", "size", "values", "categories", "points", "codec",
+    ])  # fmt: skip
     files = [name for name in files_of(slab) if roles in name]
     ops = []
     for _ in range(rng.choice([1, 1, 2, 4])):
@@ -237,7 +245,7 @@ def lie(rng: random.Random, slab: Path) -> Mutation:
     for _ in range(rng.choice([1, 1, 2, 3, 5])):
         field = ["fields", rng.randrange(len(content["fields"]))]
         shard = ["shards", rng.randrange(len(content["shards"]))]
-        key = rng.choice([*MEMBERS, "kind", "shape", "rows", "elements", "nulls"])
+        key = rng.choice([*MEMBERS, "kind", "shape", "rows", "elements", "nulls", "points"])
         if key in MEMBERS:
             place, value = [*field, key], rng.choice(MEMBERS[key])
         elif key == "rows":
@@ -258,7 +266,9 @@ MEMBERS: dict[str, list[Any]] = {
     "dtype": list(get_args(DtypeName)),
     "shape": [[], [0], [1], [3], [2, 3], [0, 2**40], [2**20, 0, 2**20], [1] * 30, [65536], [7, 1]],
     "nullable": [True, False],
-    "codec": ["jpeg", "mixed", "none"],
+    "codec": ["jpeg", "mixed", "none", "rgb", "yuv420"],
+    "index": [None, 0, 1, 8, 8192],
+    "coded": [True, False],
     "logical": [
         None, {"type": "timestamp", "unit": "s", "timezone": "?"}, {"type": "uuid"},
         {"type": "timestamp", "unit": "D"}, {"type": "duration", "unit": "ns"},
@@ -407,7 +417,7 @@ def _seal(slab: Path, op: Op) -> None:
 def _balance(slab: Path, op: Op) -> None:
     """Bring the members of a manifest into line, so that it passes for one that was packed."""
     content = json.loads((slab / MANIFEST).read_bytes())
-    variable = nullable = 0
+    variable = nullable = indexed = 0
     for one in content["fields"]:
         kind = one["kind"]
         wanted = {
@@ -415,6 +425,7 @@ def _balance(slab: Path, op: Op) -> None:
             "table": kind == "categorical", "dtype": kind in ("fixed", "ragged"),
             "shape": kind in ("fixed", "ragged"),
             "compression": kind not in ("image", "categorical"),
+            "index": kind == "image", "coded": kind == "image",
         }  # fmt: skip
         for key, allowed in wanted.items():
             if not allowed or one.get(key) is None:
@@ -431,16 +442,20 @@ def _balance(slab: Path, op: Op) -> None:
         if time.get("type") in ("timestamp", "duration") and one.get("dtype") != "int64":
             del one["logical"]
         defaults: dict[str, Any] = {
-            "nullable": False, "logical": None, "shape": [], "dtype": "uint8",
+            "nullable": False, "logical": None, "shape": [], "dtype": "uint8", "coded": False,
         }  # fmt: skip
         for key, default in defaults.items():
             if one.get(key) == default:
                 one.pop(key, None)
         variable += kind in VARIABLE_KINDS or "compression" in one
         nullable += one.get("nullable", False)
+        indexed += "index" in one
     for shard in content["shards"]:
         shard["elements"] = [*shard["elements"], *[3] * 20][:variable]
         shard["nulls"] = [min(n, shard["rows"]) for n in [*shard["nulls"], *[1] * 20]][:nullable]
+        shard["points"] = [*shard.get("points", []), *[2] * 20][:indexed]
+        if not indexed:
+            del shard["points"]
     content["rows"] = sum(shard["rows"] for shard in content["shards"])
     content.pop("tables", None)
     if any("table" in f or f.get("compression", {}).get("dictionary") for f in content["fields"]):

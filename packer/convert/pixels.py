@@ -25,6 +25,12 @@ MAX_PIXELS = 2**30 // 12
 
 _ORIENTATION = 0x0112
 _SUBSAMPLING = "4:2:0"
+_JFIF = (
+    (19595, 38470, 7471, 1 << 15),
+    (-11056, -21712, 32768, (128 << 16) + (1 << 15)),
+    (32768, -27440, -5328, (128 << 16) + (1 << 15)),
+)
+"""Of Y, Cb and Cr: what they have of red, green and blue, and what is added, in 1/65536."""
 
 
 def library_version() -> str:
@@ -51,7 +57,7 @@ def decode(image: memoryview, form: ImageAs, remarks: Counter[str]) -> tuple[np.
             data = np.asarray(picture).reshape(-1)
         else:
             picture = _resized(_ycc(opened, remarks), form)
-            luma, *chroma = picture.split()
+            luma, *chroma = _planes(picture)
             planes = [luma, *(plane.reduce(2) for plane in chroma)]  # means of 2 x 2
             data = np.concatenate([np.asarray(plane).reshape(-1) for plane in planes])
         if _orientation(opened) != 1:
@@ -114,7 +120,9 @@ def _open(image: memoryview) -> "PillowImage":
 
 
 def _orientation(opened: "PillowImage") -> int:
-    """How EXIF wants a picture to be turned: 1, not at all, to 8."""
+    """How EXIF wants a picture to be turned: 1, not at all, to 8. Pillow itself turns TIFF."""
+    if opened.format == "TIFF":
+        return 1
     try:
         return int(opened.getexif().get(_ORIENTATION, 1))
     except Exception:  # noqa: BLE001  # nothing that is not EXIF matters here
@@ -131,16 +139,15 @@ def _rgb(opened: "PillowImage", remarks: Counter[str]) -> "PillowImage":
     if opened.mode == "RGB":
         opened.load()
         return opened
-    if opened.mode.startswith("I"):  # grey of 16 bit, however Pillow holds it
-        remarks["16 bit"] += 1
+    if opened.mode.startswith("I;16"):
         from PIL import Image
 
-        levels = np.asarray(opened).astype(np.int64)
-        if levels.size and not 0 <= levels.min() <= levels.max() < 2**16:
-            raise Misfit("an image has levels that do not fit 16 bit", hint=_hint())
-        return Image.fromarray((levels >> 8).astype(np.uint8)).convert("RGB")
-    if opened.mode == "F":
-        raise Misfit("an image holds floating-point levels", hint=_hint())
+        remarks["16 bit"] += 1
+        high = (np.asarray(opened).astype(np.uint16) >> 8).astype(np.uint8)
+        return Image.fromarray(high).convert("RGB")
+    if opened.mode in ("I", "F", "LAB"):
+        found = f"{opened.format} of mode {opened.mode}"
+        raise Misfit("an image holds numbers of no known range", found=found, hint=_hint())
     if "A" in opened.mode or "a" in opened.mode or "transparency" in opened.info:
         remarks["alpha"] += 1
         return opened.convert("RGBA").convert("RGB")
@@ -148,12 +155,31 @@ def _rgb(opened: "PillowImage", remarks: Counter[str]) -> "PillowImage":
 
 
 def _ycc(opened: "PillowImage", remarks: Counter[str]) -> "PillowImage":
-    """Any picture as Y, Cb and Cr of JFIF; a JPEG that holds these is not converted at all."""
+    """A picture as RGB, or as it is where it holds grey or, as most JPEG do, Y, Cb and Cr."""
+    if opened.mode == "L" and "transparency" not in opened.info:
+        return opened
     if opened.format in ("JPEG", "MPO") and opened.mode == "RGB" and _holds_ycc(opened):
         opened.draft("YCbCr", opened.size)
         opened.load()
         return opened
-    return _rgb(opened, remarks).convert("YCbCr")
+    return _rgb(opened, remarks)
+
+
+def _planes(picture: "PillowImage") -> list["PillowImage"]:
+    """Y, Cb and Cr, all as large as the picture.
+
+    From RGB by the formula of JFIF, to the nearest level: Pillow's own conversion rounds down.
+    """
+    from PIL import Image
+
+    if picture.mode == "YCbCr":
+        return list(picture.split())
+    if picture.mode == "L":
+        return [picture, *[Image.new("L", picture.size, 128)] * 2]
+    levels = np.asarray(picture)
+    red, green, blue = (levels[..., channel].astype(np.int32) for channel in range(3))
+    planes = [(r * red + g * green + b * blue + bias) >> 16 for r, g, b, bias in _JFIF]
+    return [Image.fromarray(np.minimum(plane, 255).astype(np.uint8)) for plane in planes]
 
 
 def _holds_ycc(opened: Any) -> bool:

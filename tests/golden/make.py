@@ -7,6 +7,7 @@ only as long as the format has not been released.
 
 import contextlib
 import datetime
+import io
 import json
 import random
 import struct
@@ -19,6 +20,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from PIL import Image
 
 from fieldslab.packer import pack
 from fieldslab.schemas.fields import DtypeName
@@ -26,6 +28,7 @@ from fieldslab.schemas.fields import DtypeName
 HERE = Path(__file__).parent
 FOLDER = HERE / "v1"
 IMAGES = {path.suffix[1:]: path.read_bytes() for path in sorted((HERE / "images").iterdir())}
+PHOTOS = {path.name: path.read_bytes() for path in sorted((HERE / "photos").iterdir())}
 Row = bytes | str | None
 
 
@@ -113,6 +116,7 @@ def some(pattern: str, value: Callable[[int], Any]) -> list[Any]:
 def kinds() -> Golden:
     """Every kind and every logical type, with and without nulls, in two shards."""
     golden = Golden(group=6)
+    golden.options["jpeg_index"] = None
     all_rows, late, early = "xxxxxx xxxxxx", "xxxxxx x-xx-x", "------ xxxxx-"
     golden.option("nulls", "*", "mask")
 
@@ -224,6 +228,36 @@ def compressed() -> Golden:
     return golden
 
 
+def indexed() -> Golden:
+    """JPEG images with index points, and images that have none."""
+    golden = Golden(group=5)
+    golden.option("nulls", "photo", "mask")
+    names = [name for name in PHOTOS if name.endswith(".jpeg")]
+    photos: list[Row] = [PHOTOS[name] for name in names]
+    photos += [photos[0][:-300], None, PHOTOS["colour.png"], photos[0]]  # type: ignore[index]
+    golden.add("photo", pa.array(photos, pa.binary()), photos)
+    return golden
+
+
+def pixels() -> Golden:
+    """Images as pixels: all of them, and some beside JPEG images with one point a row."""
+    golden = Golden(group=4)
+    golden.options |= {
+        "image": {"rgb": "rgb", "yuv420": "yuv420", "some": "rgb,fraction=0.5"},
+        "jpeg_index": "rows",
+    }
+    golden.option("nulls", "yuv420", "mask")
+    colour = np.asarray(Image.open(io.BytesIO(PHOTOS["colour.png"]))).tobytes()
+    grey = np.asarray(Image.open(io.BytesIO(PHOTOS["grey.png"]))).tobytes()
+    golden.add("rgb", pa.array([PHOTOS["colour.png"]] * 8), [colour] * 8)
+    golden.add("yuv420", pa.array([PHOTOS["grey.png"], None] * 4), [grey + b"\x80" * 40, None] * 4)
+    jpeg = PHOTOS["420.jpeg"]
+    half = [row in (1, 2, 4, 5, 6) for row in range(8)]  # as SplitMix64 of the row's number has it
+    given = [PHOTOS["colour.png"] if chosen else jpeg for chosen in half]
+    golden.add("some", pa.array(given), [colour if chosen else jpeg for chosen in half])
+    return golden
+
+
 def empty() -> Golden:
     """No rows: no shards."""
     golden = Golden()
@@ -235,7 +269,7 @@ def empty() -> Golden:
 
 SLABS: dict[str, Callable[[], Golden]] = {
     "dtypes": dtypes, "kinds": kinds, "enum": enum, "compressed": compressed,
-    "dictionary": dictionary, "empty": empty,
+    "dictionary": dictionary, "empty": empty, "indexed": indexed, "pixels": pixels,
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 import zstandard
 from tests.contents import Row, as_row, gathered
 from tests.golden.make import FOLDER, SLABS, plain
+from tests.schemas.codecs.reference import index_points
 
 from fieldslab.packer import verify
 from fieldslab.reader import open_slab
@@ -176,10 +177,9 @@ def test_everything_is_frozen_once() -> None:
     assert {field.kind for field in fields()} == set(kinds)
     assert {field.dtype for field in fields()} == set(dtypes)
     assert {field.logical.type for field in fields() if field.logical} == set(logical)
-    assert {field.codec for field in fields() if field.codec} == {"jpeg", "mixed"}
+    assert {field.codec for field in fields() if field.codec} == {"jpeg", "mixed", "rgb", "yuv420"}
     roles = {path.name.split(".", 1)[1] for path in FOLDER.rglob("*.npy") if "-" in path.name}
-    later = {"points.values", "points.offsets", "codec"}
-    assert {role.removesuffix(".npy") for role in roles} == set(layout.Role.__args__) - later  # type: ignore[attr-defined]
+    assert {role.removesuffix(".npy") for role in roles} == set(layout.Role.__args__)  # type: ignore[attr-defined]
     assert {len(manifest.shards) > 1 for manifest in manifests()} == {True, False}
     assert any(max(shard.nulls, default=0) == shard.rows for m in manifests() for shard in m.shards)
 
@@ -194,3 +194,42 @@ def test_sizes_of_images_are_right() -> None:
     sizes = np.concatenate([np.load(p) for p in sorted(slab.path.glob("*/*-image.size.npy"))])
     rows = expected_rows("kinds")["image"]
     assert sizes.tolist() == [[0, 0] if row is None else [16, 24] for row in rows]
+
+
+def load_all(name: str, array: str) -> np.ndarray:
+    """One array of a field, of all shards."""
+    found = [np.load(path) for path in sorted(slab_path(name).glob(f"*/*-{array}.npy"))]
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "every"), [("indexed", "photo", 8), ("pixels", "some", 0)]
+)
+def test_index_points_are_right(name: str, field: str, every: int) -> None:
+    """Frozen points are those that reading the bits one by one gives; other images have none."""
+    manifest = load_manifest(slab_path(name))
+    assert {one.name: one.index for one in manifest.fields}[field] == every
+    expected, counts = [], []
+    for data in expected_rows(name)[field]:
+        data = data if isinstance(data, bytes) else b""
+        whole = data.startswith(b"\xff\xd8") and data.endswith(b"\xff\xd9")
+        found = index_points(data, every) if whole and b"\xff\xc2" not in data else []
+        expected += [
+            [bit & 0xFFFF, bit >> 16, *(predictor % 2**16 for predictor in [*p, 0, 0][:3])]
+            for bit, p in found
+        ]
+        counts.append(len(found))
+    assert load_all(name, f"{field}.points.values").tolist() == expected
+    ends = [np.load(p) for p in sorted(slab_path(name).glob(f"*/*-{field}.points.offsets.npy"))]
+    assert np.concatenate([np.diff(one) for one in ends]).tolist() == counts
+    assert len(expected) == {0: 9, 8: 42}[every]
+    assert 0 in counts
+
+
+def test_pixels_are_told() -> None:
+    """Sizes are those of the pixels; codes stand where rows hold pixels beside others."""
+    assert set(map(tuple, load_all("pixels", "rgb.size").tolist())) == {(7, 9)}
+    assert load_all("pixels", "yuv420.size").tolist() == [[7, 9], [0, 0]] * 4
+    codes = [4 if row in (1, 2, 4, 5, 6) else 1 for row in range(8)]
+    assert load_all("pixels", "some.codec").tolist() == codes
+    assert not list(slab_path("pixels").glob("*/*-rgb.codec.npy"))

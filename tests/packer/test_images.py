@@ -70,7 +70,8 @@ def test_recognised(tmp_path: Path, kind: str, rows: list[bytes]) -> None:
         assert back.column("i") == rows
         assert stored_sizes(back, "i") == sizes(rows)
         assert "sampled values are" in packed.manifest.made.reasons["i"]
-        assert packed.warnings == ()
+        progressive = [warning for warning in packed.warnings if "--image 'i:baseline'" in warning]
+        assert len(packed.warnings) == len(progressive) == (len(rows) > 1)
 
 
 def test_other_bytes_stay_bytes(tmp_path: Path) -> None:
@@ -94,8 +95,9 @@ def test_asked_for(tmp_path: Path) -> None:
     assert found[2:4] == [[0, 0], [0, 0]]
     assert found[5] == [0, 0]
     without = sum(size == [0, 0] for size in found)
-    (warning,) = packed.warnings
-    assert warning.startswith(f"a: {without} of 6 values have no JPEG, PNG or WebP header")
+    assert packed.warnings[0].startswith(
+        f"a: {without} of 6 values have no JPEG, PNG or WebP header"
+    )
 
 
 def test_few_among_many(tmp_path: Path) -> None:
@@ -118,7 +120,8 @@ def test_nulls(tmp_path: Path) -> None:
     back = Readback(tmp_path / "slab")
     assert back.column("a") == rows
     assert stored_sizes(back, "a") == sizes(rows)
-    assert (back.fields["a"]["codec"], packed.warnings) == ("jpeg", ())
+    assert back.fields["a"]["codec"] == "jpeg"
+    assert packed.warnings[0].startswith("a: 1 of 2 images are JPEG without an index")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def test_structs_of_bytes_and_path(tmp_path: Path) -> None:
     assert list(back.fields) == ["i", "i.path", "j"]
     assert back.column("i") == back.column("j") == [row["bytes"] for row in rows]
     assert back.column("i.path") == [row["path"] for row in rows]
-    assert packed.warnings == ("j.path: left out, all 6 values are null",)
+    assert packed.warnings[0] == "j.path: left out, all 6 values are null"
 
 
 def test_odd_files(tmp_path: Path) -> None:
