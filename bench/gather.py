@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fieldslab.bench.spans import copy_spans, written_pages
 from fieldslab.bench.timing import Ratio, interleave, program, ratio
 from fieldslab.packer import pack
 from fieldslab.reader import Batch, Slab, open_slab
 from fieldslab.reader.array import address_of
-from fieldslab.reader.buffers import Pool
-from fieldslab.schemas.jit import kernel, memcpy
 
 KIB = 1024
 BATCH_ROWS = 256
@@ -54,14 +53,6 @@ for _ in range(int(sys.argv[2])):
     batch = slab.gather(rng.integers(0, len(slab), 8))
 print(anonymous() - before)
 """
-
-
-@kernel("void(int64[::1], int64[::1], int64)")
-def copy_spans(addresses: np.ndarray, lengths: np.ndarray, out: int) -> None:
-    """Copy spans of memory one behind the other: the least that a gather has to do."""
-    for i in range(len(addresses)):
-        memcpy(out, addresses[i], lengths[i])
-        out += lengths[i]
 
 
 @dataclass(frozen=True)
@@ -125,9 +116,8 @@ class Turns:
         self._spans = cycle(spans[-third:] + spans[:-third])
         self._batch: Batch | None = None
         self._out = slab.buffers(len(batches[0]))
-        memory = Pool()  # pages of the same kind as those of batches
         room = max(int(lengths.sum()) for _, lengths in spans)
-        self._targets = cycle([_warm(memory, room), _warm(memory, room)])
+        self._targets = cycle([written_pages(room), written_pages(room)])
 
     def gather(self) -> None:
         """Gather; the batch before is held meanwhile, as a training loop does."""
@@ -173,12 +163,6 @@ def _spans(slab: Slab, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return addresses.view(np.int64), lengths
 
 
-def _warm(memory: Pool, size: int) -> np.ndarray:
-    pages = memory.empty(None, (size,), np.dtype(np.uint8))
-    pages[:] = 1
-    return pages
-
-
 def measure_take(slab: Slab, passes: int) -> Ratio:
     """Rows of 1 KiB, beside `numpy.take` on the mapped array into a buffer."""
     mapped = np.asarray(slab["data"])
@@ -186,7 +170,7 @@ def measure_take(slab: Slab, passes: int) -> Ratio:
     batches = list(order[: len(order) // 1024 * 1024].reshape(-1, 1024))
     turns = Turns(slab, batches)
     taken = cycle(batches[len(batches) // 2 :] + batches[: len(batches) // 2])
-    out = _warm(Pool(), 1024 * KIB).reshape(1024, KIB)
+    out = written_pages(1024 * KIB).reshape(1024, KIB)
 
     def take() -> None:
         np.take(mapped, next(taken), axis=0, mode="clip", out=out)

@@ -5,7 +5,7 @@ What a command needs is imported inside it: `fieldslab --help` loads neither pya
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,8 +48,9 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
 
+    group = typer.main.get_command(app)
+
     def command() -> int:
-        group = typer.main.get_command(app)
         try:
             with group.make_context("fieldslab", list(arguments)) as context:
                 group.invoke(context)
@@ -59,7 +60,16 @@ def run(arguments: Sequence[str]) -> int:
             raise _usage_error(error) from error
         return 0
 
-    return guarded(command, as_json="--json" in arguments)
+    return guarded(command, as_json=_wants_json(group, arguments))
+
+
+def _wants_json(group: Any, arguments: Sequence[str]) -> bool:
+    """Whether `--json` is there and means that JSON is printed, not the name of a file."""
+    if "--json" not in arguments:
+        return False
+    command = group.get_command(None, arguments[0])
+    found = [one for one in getattr(command, "params", []) if "--json" in one.opts]
+    return all(one.is_flag for one in found)
 
 
 def _usage_error(error: Exception) -> UsageError:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WIDTH, DPI = 6.4, 200
 """Inches and dots an inch: 1280 pixels, shown at half that size on a page."""
 _TITLE, _SUBTITLE, LABEL, _SMALL = 11.5, 9.0, 9.0, 8.0
-_TITLE_LETTERS, _SUBTITLE_LETTERS = 66, 96
+_TITLE_LETTERS, _SUBTITLE_LETTERS = 64, 96
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def chart(
     )  # fmt: skip
     axes = figure.add_subplot(projection="polar" if polar else None)
     axes.set_facecolor(theme.background)
-    axes.tick_params(colors=theme.soft, labelsize=_SMALL, length=0)
+    axes.tick_params(which="both", colors=theme.soft, labelsize=_SMALL, length=0)
     if not polar:
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.spines["bottom"].set_color(theme.soft)
@@ -124,26 +124,36 @@ def axis_titles(axes: "Axes", theme: Theme, x: str = "", y: str = "") -> None:
     axes.set_ylabel(y, size=_SMALL, color=theme.soft)
 
 
+def rates(axes: "Axes", theme: Theme, axis: str, most: float) -> None:
+    """Ticks and title of the axis "x" or "y" that shows bytes a second, up to `most`."""
+    unit, scale = ("GB/s", 1e9) if most >= 2e9 else ("MB/s", 1e6)
+    numbers(getattr(axes, f"{axis}axis"), lambda value: f"{value / scale:,.10g}")
+    getattr(axes, f"set_{axis}label")(unit, size=_SMALL, color=theme.soft)
+
+
 def numbers(axis: Any, words: Any) -> None:
     """Ticks of `axes.xaxis` or `yaxis` in words: a function of the value."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
     axis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
 
 
-def level(axes: "Axes", at: float, text: str, color: str, *, upright: bool = False) -> None:
+def level(
+    axes: "Axes", at: float, text: str, color: str, *, upright: bool = False, below: bool = False
+) -> None:
     """A dashed line across the chart at a value, with its name on it; `upright`: at an x."""
     settings: dict[str, Any] = {"color": color, "linewidth": 1.2, "linestyle": (0, (4, 3))}
+    words: dict[str, Any] = {
+        "textcoords": "offset points", "size": _SMALL, "color": color, "zorder": 4,
+        "bbox": {"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.8},
+    }  # fmt: skip
     if upright:
         axes.axvline(at, **settings)
-        axes.annotate(
-            text, (at, 1), (3, -2), xycoords=("data", "axes fraction"), textcoords="offset points",
-            va="top", size=_SMALL, color=color,
-        )  # fmt: skip
+        axes.annotate(text, (at, 1), (4, -2), xycoords=("data", "axes fraction"), va="top", **words)
         return
     axes.axhline(at, **settings)
     axes.annotate(
-        text, (1, at), (0, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
-        ha="right", va="bottom", size=_SMALL, color=color,
+        text, (1, at), (0, -3 if below else 3), xycoords=("axes fraction", "data"), ha="right",
+        va="top" if below else "bottom", **words,
     )  # fmt: skip
 
 
@@ -160,11 +170,12 @@ def bars(
     colors: Sequence[str],
     theme: Theme,
     spreads: Sequence[tuple[float, float]] | None = None,
+    clear: Sequence[float] = (),
 ) -> None:
     """Lying bars, the first on top, each with its value written behind it.
 
     `spreads` are lower and upper quartiles, drawn as a thin line. A value of NaN has no bar, and
-    its text says why.
+    its text says why. Texts stand behind the values of `clear`, where they would cover them.
     """
     places = list(range(len(names)))
     known = [0.0 if value != value else value for value in values]
@@ -173,6 +184,10 @@ def bars(
     for at, (low, high) in enumerate(spreads or ()):
         axes.plot([low, high], [at, at], color=theme.ink, linewidth=1, solid_capstyle="butt")
         ends[at] = max(ends[at], high)
+    most = 1.28 * max([*ends, *clear, 1e-12])  # room for the texts
+    for at, mark in enumerate(clear):
+        if ends[at] <= mark < ends[at] + 0.18 * most:
+            ends[at] = mark
     for at, text in enumerate(texts):
         axes.annotate(
             text, (ends[at], at), (4, 0), textcoords="offset points", va="center", size=LABEL,
@@ -180,7 +195,7 @@ def bars(
         )  # fmt: skip
     axes.set_yticks(places, names, size=LABEL, color=theme.ink)
     axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlim(0, 1.28 * max([*ends, 1e-12]))  # room for the texts
+    axes.set_xlim(0, most)
     axes.grid(visible=False, axis="y")
     axes.grid(axis="x", color=theme.grid, linewidth=0.8)
 

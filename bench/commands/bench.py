@@ -1,0 +1,110 @@
+"""`fieldslab bench`."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fieldslab.packer.commands.terminal import emit_lines, width_of
+from fieldslab.schemas.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from fieldslab.bench.slab.results import Results
+
+MEASURES, RESULTS = "What to measure", "Where results go"
+
+EXAMPLES = """\
+Examples:
+  fieldslab bench train.slab
+  fieldslab bench train.slab --fields image,label --report bench/"""
+
+
+def bench(
+    slab: Annotated[Path, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
+    fields: Annotated[list[str] | None, typer.Option(
+        "--fields", metavar="a,b", rich_help_panel=MEASURES,
+        help="Read these fields only, as training will; all if not given.",
+    )] = None,
+    seconds: Annotated[float | None, typer.Option(
+        "--seconds", metavar="S", rich_help_panel=MEASURES,
+        help="Measure for about so long (30).",
+    )] = None,
+    quick: Annotated[bool, typer.Option(
+        "--quick", rich_help_panel=MEASURES, help="Measure for 6 seconds: a first look.",
+    )] = False,
+    seed: Annotated[int, typer.Option(
+        "--seed", metavar="N", min=0, rich_help_panel=MEASURES,
+        help="Draw other random rows (0).",
+    )] = 0,
+    json_file: Annotated[Path | None, typer.Option(
+        "--json", metavar="FILE", rich_help_panel=RESULTS, help="Write every number there.",
+    )] = None,
+    report: Annotated[Path | None, typer.Option(
+        "--report", metavar="DIR", rich_help_panel=RESULTS,
+        help="Write charts and a page, index.html, into this folder.",
+    )] = None,
+) -> None:  # fmt: skip
+    """Measure how fast a slab is read on this machine.
+
+    Reads random rows and batches as training code does, from the disk and from memory, with one
+    thread and with all cores, beside a memcpy of the same bytes. The slab is not changed; its
+    pages are dropped from the system's cache once.
+    """
+    from fieldslab.bench.report.advice import advise
+    from fieldslab.bench.report.table import lines
+    from fieldslab.bench.slab.measure import QUICK_SECONDS, SECONDS, measure
+
+    if seconds is not None and quick:
+        raise UsageError("--seconds and --quick exclude each other")
+    if seconds is not None and not 0 < seconds <= 86_400:
+        raise UsageError("--seconds: not a time to measure for", found=f"{seconds:g}")
+    write_report = _prepared(report)
+    if json_file is not None and not json_file.absolute().parent.is_dir():
+        raise OutputError("there is no such folder", file=json_file.parent)
+    wanted = seconds or (QUICK_SECONDS if quick else SECONDS)
+    names = [name.strip() for given in fields or () for name in given.split(",")] or None
+    with _steps() as tell:
+        results = measure(slab, names, seconds=wanted, seed=seed, tell=tell)
+    results.advice = advise(results)
+    if json_file is not None:
+        text = json.dumps(results.as_dict(), ensure_ascii=False, indent=2, allow_nan=False)
+        json_file.write_text(text + "\n", encoding="utf-8")
+    emit_lines(lines(results, width_of(sys.stdout)))
+    if report is not None and write_report is not None:
+        page = write_report(results, report)
+        print(f"\nreport  {page}")
+
+
+def _prepared(folder: Path | None) -> "Callable[[Results, Path], Path] | None":
+    """What writes a report; that it can is found out before anything is measured."""
+    if folder is None:
+        return None
+    from fieldslab.bench.report.page import write
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot be made a folder: {error.strerror}", file=folder) from error
+    return write
+
+
+@contextmanager
+def _steps() -> Iterator[Callable[[str, float], None]]:
+    """A bar on a terminal that says what is measured; nothing on a pipe."""
+    if not sys.stderr.isatty():
+        yield lambda name, share: None
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = [
+        progress.TextColumn("{task.description:<11}"), progress.BarColumn(),
+        progress.TaskProgressColumn(), progress.TimeElapsedColumn(),
+    ]  # fmt: skip
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("opening", total=1.0)
+        yield lambda name, share: bars.update(task, description=name, completed=share)

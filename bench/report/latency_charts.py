@@ -1,0 +1,123 @@
+"""Charts of single rows: over time, as a histogram, by read-ahead."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fieldslab.bench.report import words
+from fieldslab.bench.report.style import Theme, axis_titles, chart, level, numbers, on_background
+from fieldslab.bench.slab.results import Results
+from fieldslab.bench.slab.targets import ROW_MS
+
+_TARGET = f"target {ROW_MS:g} ms"
+
+
+def timeline(results: Results, theme: Theme) -> Any:
+    """Each of the first calls, in order."""
+    found = results.latency
+    times = found.timeline
+    within = sum(one < ROW_MS for one in times) / len(times)
+    figure, axes = chart(
+        f"{_share(within)} random rows arrive within {ROW_MS:g} ms, half of them within "
+        f"{words.seconds(found.direct.seconds.median)}",
+        f"Time of each of {len(times):,} calls of {found.direct.name}, in order, logarithmic; warm",
+        theme, height=2.6,
+    )  # fmt: skip
+    axes.plot(times, ".", color=theme.main, markersize=3, alpha=0.5, markeredgewidth=0)
+    axes.set_yscale("log")
+    lowest = 1e3 * found.memcpy.seconds.median
+    axes.set_ylim(min(*times, lowest) / 3, max(*times, ROW_MS) * 2)
+    axes.set_xlim(-0.01 * len(times), len(times))
+    level(axes, ROW_MS, _TARGET, theme.target)
+    level(axes, lowest, f"memcpy of a row {words.seconds(lowest / 1e3)}", theme.ink, below=True)
+    _milliseconds(axes.yaxis)
+    numbers(axes.xaxis, lambda value: f"{value:,.0f}")
+    axis_titles(axes, theme, x="call")
+    return figure
+
+
+def histogram(results: Results, theme: Theme) -> Any:
+    """How often which latency comes."""
+    found = results.latency
+    times, seconds = found.timeline, found.direct.seconds
+    figure, axes = chart(
+        f"99 of 100 random rows arrive within {words.seconds(seconds.p99)}",
+        f"Calls of {found.direct.name} by how long they took, logarithmic; warm, "
+        f"{len(times):,} calls",
+        theme, height=2.6,
+    )  # fmt: skip
+    lowest = 1e3 * found.memcpy.seconds.median
+    low, high = min(*times, lowest) / 1.3, max(*times, ROW_MS) * 1.3
+    edges = np.geomspace(low, high, 60)
+    counts, _, _ = axes.hist(times, edges, color=theme.main)
+    axes.set_xscale("log")
+    axes.set_xlim(low, high * 1.6)
+    top = float(np.max(counts))
+    axes.set_ylim(0, 1.32 * top)
+    level(axes, ROW_MS, _TARGET, theme.target, upright=True)
+    level(axes, lowest, "memcpy", theme.ink, upright=True)
+    # Written at different heights, so that they do not collide where they are close.
+    for name, value, height in (
+        ("median", seconds.median, 0.86), ("95 %", seconds.p95, 0.62), ("99 %", seconds.p99, 0.4),
+    ):  # fmt: skip
+        at = 1e3 * value
+        axes.plot([at, at], [0, height * 1.32 * top], color=theme.soft, linewidth=1)
+        axes.annotate(
+            f"{name} {words.seconds(value)}", (at, height * 1.32 * top), (4, -3),
+            textcoords="offset points", va="top", size=8, color=theme.ink,
+            bbox=on_background(theme),
+        )  # fmt: skip
+    _milliseconds(axes.xaxis)
+    numbers(axes.yaxis, lambda value: f"{value:,.0f}" if value == round(value) else "")
+    axis_titles(axes, theme, y="calls")
+    return figure
+
+
+def read_ahead(results: Results, theme: Theme) -> Any:
+    """Median, 95 % and 99 % of single rows: directly, and by loaders that work ahead."""
+    found = results.latency
+    speeds = [found.direct, *found.ahead]
+    names = [found.direct.name, *(f"Loader, {one.name} ahead" for one in found.ahead)]
+    best = min(range(len(speeds)), key=lambda at: speeds[at].seconds.mean)
+    figure, axes = chart(
+        f"For single rows in memory, {names[best]} is quickest: "
+        f"{words.seconds(speeds[best].seconds.mean)} on average",
+        "Wait for one random row, logarithmic: from the median to 99 % of the calls; the bar is at "
+        "95 %, the cross is the mean; warm, nothing else to do in between",
+        theme, height=2.7,
+    )  # fmt: skip
+    for at, speed in enumerate(speeds):
+        s = speed.seconds
+        color = theme.main if at == 0 else theme.others[0]
+        axes.plot([s.median, s.p99], [at, at], color=color, linewidth=2.5, solid_capstyle="butt")
+        axes.plot([s.median], [at], "o", color=color, markersize=7)
+        axes.plot([s.p95] * 2, [at - 0.16, at + 0.16], color=color, linewidth=2)
+        axes.plot([s.mean], [at], "x", color=theme.ink, markersize=6)
+        axes.annotate(
+            f"{words.seconds(s.median)} - {words.seconds(s.p99)}", (max(s.p99, s.mean), at),
+            (7, 0), textcoords="offset points", va="center", size=9, color=theme.ink,
+            bbox=on_background(theme), zorder=5,
+        )  # fmt: skip
+    axes.set_xscale("log")
+    lowest = found.memcpy.seconds.median
+    highest = max(max(one.seconds.p99, one.seconds.mean) for one in speeds)
+    left = min(lowest, *(one.seconds.median for one in speeds))
+    axes.set_xlim(left / 1.4, max(highest * (highest / left) ** 0.4, 2e-3))
+    axes.set_yticks(range(len(names)), names, size=9, color=theme.ink)
+    axes.set_ylim(len(names) - 0.5, -1.0)
+    axes.grid(visible=False, axis="y")
+    axes.grid(axis="x", color=theme.grid, linewidth=0.8)
+    level(axes, lowest, "memcpy", theme.ink, upright=True)
+    level(axes, ROW_MS / 1e3, _TARGET, theme.target, upright=True)
+    numbers(axes.xaxis, words.seconds)
+    return figure
+
+
+def _share(share: float) -> str:
+    """How many of the rows, never rounded up: `All`, `99.8 % of the`."""
+    return "All" if share == 1 else f"{math.floor(1000 * share) / 10:g} % of the"
+
+
+def _milliseconds(axis: Any) -> None:
+    numbers(axis, lambda value: words.seconds(value / 1e3))

@@ -1,0 +1,155 @@
+"""What was measured, as tables for a terminal."""
+
+from collections.abc import Iterator
+
+from fieldslab.bench.report import words
+from fieldslab.bench.slab.results import Results, Speed, Spread, Target
+from fieldslab.packer.commands.words import counted, printable, size, table
+
+
+def lines(results: Results, width: int | None) -> Iterator[str]:
+    """Every number, then the targets, notes and advice."""
+    yield from _head(results)
+    for title, head, rows in (
+        _latency(results), _batches(results), _subsets(results), _cold(results),
+        _threads(results), _decode(results),
+    ):  # fmt: skip
+        if rows:
+            yield ""
+            yield from table(
+                (title, *head, ""), [(*row, "") for row in rows], None, right=" ".join(head)
+            )
+    if results.memory is not None:
+        memory = results.memory
+        yield ""
+        yield (
+            f"memory of {memory.batches[-1]:,} random batches of {memory.batch}: "
+            f"{size(max(memory.growth, 0))} more of its own, {size(max(memory.mapped))} mapped"
+        )
+    yield ""
+    verdicts: _Rows = [
+        (
+            "met" if target.met else "missed", target.name,
+            found_text(target),
+            f"{'below' if target.at_most else 'above'} {target.limit:,.0f} {target.unit}",
+        )
+        for target in results.targets
+    ]  # fmt: skip
+    yield from table(
+        (f"score {results.score}", "target", "found", "asked"), verdicts, None, right="found"
+    )
+    yield ""
+    for note in results.notes:
+        yield f"note: {note}"
+    for advice in results.advice:
+        yield f"{advice.kind}: {advice.text}"
+
+
+def found_text(target: Target) -> str:
+    """What was found for a target, with its unit."""
+    if target.unit == "ms":
+        return words.seconds(target.found / 1e3)
+    if target.unit == "MB":
+        return f"{max(target.found, 0):,.0f} MB"
+    return f"{words.count(target.found)} {target.unit}"
+
+
+def _head(results: Results) -> Iterator[str]:
+    slab, machine = results.slab, results.machine
+    yield (
+        f"{printable(slab['path'])}: {counted(slab['rows'], 'row')}, "
+        f"{counted(len(slab['fields']), 'field')}, {size(slab['row_bytes'])} a row"
+    )
+    versions = ", ".join(f"{name} {version}" for name, version in machine["libraries"].items())
+    yield f"id      {slab['id']}"
+    cores = counted(machine["cores"], "core")
+    yield f"on      {machine['processor']}, {cores}, {machine['system']}"
+    yield f"with    {versions}, Python {machine['python']}"
+    yield f"warm    {results.method['warm_up']}"
+
+
+_Rows = list[tuple[str, ...]]
+_Part = tuple[str, tuple[str, ...], _Rows]
+
+
+def _latency(results: Results) -> _Part:
+    found = results.latency
+    named = [(found.direct.name, found.direct)]
+    named += [(f"loader, {one.name} ahead", one) for one in found.ahead]
+    named += [("memcpy of a row", found.memcpy)]
+    rows: _Rows = [
+        (name, *map(words.seconds, (s.median, s.mean, s.p95, s.p99)), words.count(1 / s.mean))
+        for name, s in ((name, speed.seconds) for name, speed in named)
+    ]
+    return "random rows", ("median", "mean", "p95", "p99", "rows/s"), rows
+
+
+def _batches(results: Results) -> _Part:
+    rows: _Rows = []
+    for one in results.batches:
+        for speed in (*one.orders, one.memcpy):
+            share = "" if speed is one.memcpy else _share(speed, one.memcpy)
+            rows.append((f"{one.rows:>4} {speed.name}", *_speed(speed), share))
+    return "batches", ("median", "quartiles", "rows/s", "speed", "of memcpy"), rows
+
+
+def _subsets(results: Results) -> _Part:
+    found = results.subsets
+    rows: _Rows = [(one.name, *_speed(one), _share(one, found.memcpy)) for one in found.strategies]
+    rows.append(("memcpy", *_speed(found.memcpy), ""))
+    title = f"{found.rows:,} rows"
+    return title, ("median", "quartiles", "rows/s", "speed", "of memcpy"), rows
+
+
+def _cold(results: Results) -> _Part:
+    head = ("rows/s cold", "rows/s warm", "warm/cold")
+    if results.cold is None:
+        return "", head, []
+    rows: _Rows = [
+        (
+            cold.name, words.count(cold.rows_per_second), words.count(warm.rows_per_second),
+            words.times(warm.rows_per_second / cold.rows_per_second),
+        )
+        for cold, warm in zip(results.cold.cold, results.cold.warm, strict=True)
+    ]  # fmt: skip
+    first = results.cold.first_row.median
+    rows.append(("one row", words.count(1 / first), "", ""))
+    return f"cold, by loader, {results.cold.batch}", head, rows
+
+
+def _threads(results: Results) -> _Part:
+    rows: _Rows = [
+        (
+            str(one.threads), words.count(one.rows_per_second),
+            words.gigabytes(one.bytes_per_second),
+            words.percent(one.bytes_per_second / one.memcpy_bytes_per_second),
+        )
+        for one in results.threads
+    ]  # fmt: skip
+    return "threads", ("rows/s", "speed", "of memcpy"), rows
+
+
+def _decode(results: Results) -> _Part:
+    rows: _Rows = [
+        (f"{one.field}, {way.name}", *_speed(way)[:3])
+        for one in results.decode
+        for way in (one.raw, *one.ways)
+    ]
+    return "images", ("median", "quartiles", "rows/s"), rows
+
+
+def _speed(speed: Speed) -> tuple[str, str, str, str]:
+    return (
+        words.seconds(speed.seconds.median),
+        _quartiles(speed.seconds),
+        words.count(speed.rows_per_second),
+        words.gigabytes(speed.bytes_per_second),
+    )
+
+
+def _quartiles(seconds: Spread) -> str:
+    return f"{words.seconds(seconds.low)} - {words.seconds(seconds.high)}"
+
+
+def _share(speed: Speed, memcpy: Speed) -> str:
+    return words.percent(memcpy.seconds.median / speed.seconds.median)

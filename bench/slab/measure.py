@@ -1,0 +1,105 @@
+"""Everything that is measured on a slab, one after the other."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fieldslab.bench import machine
+from fieldslab.bench.slab import batches, cold, latency, memory, subject, threads
+from fieldslab.bench.slab.results import Results
+from fieldslab.bench.slab.strategies import WORDS
+from fieldslab.bench.slab.targets import targets
+from fieldslab.bench.slab.turns import WARM
+
+SECONDS, QUICK_SECONDS = 30.0, 6.0
+
+SHARES = {
+    "cold pages": 0.24, "memory": 0.12, "warming": 0.10, "single rows": 0.12, "batches": 0.20,
+    "subsets": 0.12, "threads": 0.10,
+}  # fmt: skip
+"""What is measured, in this order, and which part of the time each has."""
+
+Tell = Callable[[str, float], None]
+"""Called as a measure begins: its name, and the share of the time that lies behind."""
+
+
+def measure(
+    path: Path,
+    fields: Sequence[str] | None = None,
+    *,
+    seconds: float = SECONDS,
+    seed: int = 0,
+    tell: Tell = lambda name, share: None,
+) -> Results:
+    """Measure a slab for about so long, opening it as training code does.
+
+    Raises
+    ------
+    NotASlab, Damaged, UnknownField, UsageError
+        There is no slab, it is damaged, or there is nothing to measure in it.
+    """
+    behind = 0.0
+
+    def begin(name: str) -> float:
+        nonlocal behind
+        tell(name, behind)
+        behind += SHARES[name]
+        return seconds * SHARES[name]
+
+    subject.opened(path, fields)
+    notes = []
+    # Pages are dropped before this process has any of them mapped.
+    from_disk = cold.measure(path, fields, begin("cold pages"), seed)
+    if from_disk is None:
+        notes.append(
+            "Cold pages were not measured: the system does not drop the pages of these files."
+        )
+    grown = memory.measure(path, fields, begin("memory"), seed)
+    if grown is None:
+        notes.append("Memory was not measured: the system does not tell mapped pages apart.")
+    warm = subject.warmed(path, fields, begin("warming"), seed)
+    total = warm.slab.manifest.rows
+    if len(warm.slab) < total:
+        notes.append(
+            f"Warm measures are of the first {len(warm.slab):,} of {total:,} rows: so many were "
+            f"read in {warm.warm_seconds:.1f} s, or fit into a quarter of the free memory."
+        )
+    if len(warm.sizes) < len(subject.SIZES):
+        size = subject.SIZES[len(warm.sizes)]
+        takes = f"{warm.row_bytes * size / 1e9:.1f} GB"
+        notes.append(f"Batches of {size} rows and more were left out: one takes {takes}.")
+    rows = latency.measure(warm, begin("single rows"))
+    sizes = batches.measure(warm, begin("batches"))
+    rate = next(one for one in sizes if one.rows == warm.usual).random.rows_per_second
+    results = Results(
+        machine=machine.describe(),
+        slab=subject.describe(warm),
+        method=_method(seconds, seed, warm),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        latency=rows,
+        batches=sizes,
+        subsets=batches.measure_subsets(warm, begin("subsets"), rate),
+        threads=threads.measure(warm, begin("threads")),
+        memory=grown,
+        cold=from_disk,
+        notes=notes,
+    )
+    results.targets = targets(results)
+    tell("done", 1.0)
+    return results
+
+
+def _method(seconds: float, seed: int, warm: subject.Subject) -> dict[str, object]:
+    """How it was measured, in words."""
+    return {
+        "seconds": seconds,
+        "seed": seed,
+        "timed": "from the call of the reader to the rows in memory, fetch included",
+        "warm_up": (
+            f"{len(warm.slab):,} rows read once, in order, in {warm.warm_seconds:.2f} s; then the "
+            f"first rounds of each measure, up to {WARM}, are not counted"
+        ),
+        "spread": "medians over rounds in which all calls take turns, with quartiles, p95 and p99",
+        "memcpy": "copies the values of such rows from where they lie into written memory",
+        "orders": WORDS,
+    }

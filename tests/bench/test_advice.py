@@ -1,0 +1,80 @@
+"""Score and advice for what was measured."""
+
+import pytest
+from tests.bench.made import results
+
+from fieldslab.bench.report.advice import advise
+from fieldslab.bench.slab.results import Results
+
+
+def advice(found: Results, kind: str) -> str:
+    """All advice of a kind, as one text."""
+    return " ".join(one.text for one in advise(found) if one.kind == kind)
+
+
+def test_all_is_well() -> None:
+    """Where every target is met the score is 100, and nothing is to be done."""
+    found = results()
+    assert found.score == 100
+    assert advice(found, "do") == ""
+    assert "All targets are met" in advice(found, "good")
+    assert "80 % of the speed of memcpy" in advice(found, "good")
+
+
+@pytest.mark.parametrize(
+    ("values", "score", "words"),
+    [
+        ({"row": 2e-3}, 88, "A random row takes 2.0 ms, above 1 ms"),
+        ({"growth": 10**9}, 88, "Memory grew by 1,000 MB"),
+        ({"per_row": 400e-6, "memcpy": 100e-6}, 68, "A random batch of 256 takes 102 ms"),
+        ({"per_row": 400e-6, "memcpy": 390e-6}, 68, "even memcpy copies 2,564 of them"),
+    ],
+)
+def test_what_is_missed_costs_points_and_has_advice(
+    values: dict[str, float], score: int, words: str
+) -> None:
+    """A missed target costs the more, the more it is missed, and says what to do."""
+    found = results(**values)  # type: ignore[arg-type]
+    assert found.score == score
+    assert words in advice(found, "do")
+    assert "All targets" not in advice(found, "good")
+
+
+def test_advice_comes_in_order() -> None:
+    """What is to be done comes first, then what is to be known, then what is good."""
+    kinds = [one.kind for one in advise(results(row=1, cold=1e-2))]
+    assert kinds == sorted(kinds, key=["do", "know", "good"].index)
+    assert set(kinds) == {"do", "know", "good"}
+
+
+def test_fields_that_cost() -> None:
+    """Many single numbers and compressed fields are pointed out, with the option of pack."""
+    many = tuple({"name": f"x{at}", "shape": []} for at in range(12))
+    assert "12 fields are single numbers" in advice(results(fields=many), "do")
+    slow = results(fields=({"name": "text", "compressed": True},), memcpy=2e-6)
+    assert "text is compressed" in advice(slow, "do")
+    small = results(row_bytes=8, memcpy=2e-6)
+    assert "8.0 bytes a field" in advice(small, "know")
+
+
+def test_disk_and_memory() -> None:
+    """A slab that fits into memory is said to; one that does not has an order advised."""
+    assert "10x slower than from memory" in advice(results(), "know")
+    large = results(stored=10**10)
+    assert "Loader(order=Blocked())" in advice(large, "do")
+    assert "fits into memory" not in advice(large, "know")
+    assert "disk" not in advice(results(cold=None), "know")
+
+
+def test_threads_and_machine() -> None:
+    """Threads are advised where they help, and a busy machine is named."""
+    assert "2 threads read 1.8x as fast" in advice(results(), "good")
+    assert "Loader(threads=1)" in advice(results(threads=(10e9, 9e9)), "know")
+    assert "thread" not in advice(results(threads=(10e9,)), "know")
+    assert "Times spread widely" in advice(results(width=0.8), "know")
+    assert "Times spread widely" not in advice(results(), "know")
+
+
+def test_images() -> None:
+    """What decoding costs beside reading is said."""
+    assert "Decoding 'image' takes 95 % of the time" in advice(results(images=True), "know")

@@ -1,0 +1,164 @@
+"""`fieldslab bench` as its users meet it."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.slabs import array_path, flip, ragged, write_slab
+
+from fieldslab.bench.slab.strategies import ORDERS, STRATEGIES
+from fieldslab.packer.cli import run
+from fieldslab.schemas.folder import load_manifest
+
+ROWS = 600
+
+
+def columns(rows: int) -> dict[str, Any]:
+    """Fields of several kinds."""
+    rng = np.random.default_rng(0)
+    return {
+        "x": rng.random((rows, 16), np.float32),
+        "label": np.arange(rows),
+        "tokens": ragged([np.arange(row % 9) for row in range(rows)], "int32"),
+        "text": [f"row {row}" for row in range(rows)],
+    }
+
+
+@pytest.fixture(scope="module")
+def slab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small slab of three shards."""
+    path = tmp_path_factory.mktemp("slab") / "a.slab"
+    return write_slab(path, columns(ROWS), [200, 300, 100])
+
+
+@pytest.fixture(scope="module")
+def document(slab: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What `--json` writes about it, after a second."""
+    file = tmp_path_factory.mktemp("json") / "bench.json"
+    assert run(["bench", str(slab), "--seconds", "1", "--seed", "5", "--json", str(file)]) == 0
+    return json.loads(file.read_text())
+
+
+def numbers(value: Any) -> Iterator[float]:
+    """Every number in a JSON value."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from numbers(item)
+    elif isinstance(value, int | float):
+        yield value
+
+
+def test_it_says_what_was_measured(document: Any, slab: Path) -> None:
+    """Machine, versions, slab id, seed, warm-up and what is timed stand beside the numbers."""
+    assert document["format"] == 1
+    assert document["slab"]["id"] == load_manifest(slab).id
+    assert document["slab"]["rows"] == document["slab"]["measured_rows"] == ROWS
+    assert [field["name"] for field in document["slab"]["fields"]] == list(columns(1))
+    assert document["machine"]["cores"] >= 1
+    assert set(document["machine"]["libraries"]) == {"fieldslab", "numpy", "numba"}
+    assert document["method"]["seed"] == 5
+    assert f"{ROWS} rows read once" in document["method"]["warm_up"]
+    assert "fetch included" in document["method"]["timed"]
+
+
+def test_every_measure_is_there(document: Any) -> None:
+    """Rows, batches by size and order, subsets by strategy, and threads up to all cores."""
+    assert [one["name"] for one in document["latency"]["ahead"]] == ["0", "1", "4", "16"]
+    assert [one["rows"] for one in document["batches"]] == [16, 32, 64, 256]
+    for one in document["batches"]:
+        assert [order["name"] for order in one["orders"]] == list(ORDERS)
+    assert [one["name"] for one in document["subsets"]["strategies"]] == list(STRATEGIES)
+    assert document["subsets"]["rows"] <= ROWS
+    threads = [one["threads"] for one in document["threads"]]
+    assert threads[0] == 1
+    assert threads[-1] == document["machine"]["cores"]
+
+
+def test_numbers_are_sane(document: Any) -> None:
+    """All numbers are finite, spreads are in order, and rates go with times."""
+    assert all(math.isfinite(one) for one in numbers(document))
+    row_bytes = document["slab"]["row_bytes"]
+    exact = 64 + 8 + 4 * sum(row % 9 for row in range(ROWS)) / ROWS
+    exact += sum(len(f"row {row}") for row in range(ROWS)) / ROWS
+    assert row_bytes == pytest.approx(exact)
+    for one in document["batches"]:
+        for speed in (*one["orders"], one["memcpy"]):
+            seconds = speed["seconds"]
+            assert 0 < seconds["low"] <= seconds["median"] <= seconds["high"]
+            assert seconds["high"] <= seconds["p95"] <= seconds["p99"]
+            assert seconds["calls"] >= 3
+            assert speed["rows_per_second"] == pytest.approx(one["rows"] / seconds["median"])
+            assert speed["bytes"] == pytest.approx(one["rows"] * row_bytes)
+    assert 0 <= document["score"] <= 100
+    assert document["score"] == round(sum(one["points"] for one in document["targets"]))
+    assert document["advice"]
+
+
+def test_memory_is_told_apart(document: Any) -> None:
+    """Own and mapped memory are two series of the same length, and growth is of the first."""
+    memory = document["memory"]
+    assert len(memory["batches"]) == len(memory["anonymous"]) == len(memory["mapped"]) > 1
+    assert memory["batches"] == sorted(memory["batches"])
+    assert memory["growth"] == max(memory["anonymous"]) - memory["anonymous"][0]
+
+
+def test_tables_and_report(slab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Results are printed, nothing else is on stderr; the report is where it is said to be.
+
+    `--fields` reads those alone; the slab stays as it is.
+    """
+    before = sorted((file, file.stat().st_mtime_ns) for file in slab.rglob("*"))
+    folder = tmp_path / "new" / "report"
+    options = ["--fields", "label,x", "--seconds", "0.5", "--report", str(folder)]
+    assert run(["bench", str(slab), *options]) == 0
+    done = capsys.readouterr()
+    assert done.err == ""
+    assert f"report  {folder / 'index.html'}" in done.out
+    for part in ("slab[field][row]", "256 stratified", "repeated", "score", "72 B a row"):
+        assert part in done.out
+    assert (folder / "index.html").stat().st_size > 100_000
+    assert len(list(folder.glob("*.png"))) >= 6
+    assert sorted((file, file.stat().st_mtime_ns) for file in slab.rglob("*")) == before
+
+
+def test_one_row(tmp_path: Path) -> None:
+    """A slab of one row is measured like any other."""
+    path = write_slab(tmp_path / "one.slab", columns(1))
+    file = tmp_path / "one.json"
+    assert run(["bench", str(path), "--seconds", "0.3", "--json", str(file)]) == 0
+    assert json.loads(file.read_text())["subsets"]["rows"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["nothing.slab"], 3, "does not exist"),
+        (["."], 3, "without manifest.json"),
+        (["a.slab", "--fields", "z"], 2, "no field 'z'"),
+        (["a.slab", "--quick", "--seconds", "3"], 2, "exclude each other"),
+        (["a.slab", "--seconds", "nan"], 2, "not a time"),
+        (["a.slab", "--report", "file"], 5, "cannot be made a folder"),
+        (["a.slab", "--json", "no/such.json"], 5, "no such folder"),
+        (["empty.slab"], 2, "nothing to measure"),
+        (["hurt.slab", "--seconds", "1"], 1, "do not match their digest"),
+    ],
+)
+def test_exit_codes(
+    arguments: list[str], code: int, words: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """What cannot be measured is an error in words, on stderr, with the code of its kind."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    write_slab(tmp_path / "a.slab", columns(5))
+    write_slab(tmp_path / "empty.slab", {"x": np.zeros(0)})
+    write_slab(tmp_path / "hurt.slab", columns(50))
+    flip(array_path(tmp_path / "hurt.slab", "x"), 8)
+    assert run(["bench", *arguments]) == code
+    done = capsys.readouterr()
+    assert done.out == ""
+    assert words in done.err
