@@ -21,7 +21,7 @@ _unpack_tuple: Any = cgutils.unpack_tuple
 _normalize_signature: Any = sigutils.normalize_signature
 _OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy", "no_cfunc_wrapper": True}
 _POINTER = ir.PointerType(ir.IntType(8))
-_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 
 
 def kernel(signature: str) -> Callable[[_Function], _Function]:
@@ -79,6 +79,23 @@ def _load_u8(_: Any, address: Any) -> Any:
     return types.int64(types.int64), build
 
 
+def _load_u16(_: Any, address: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.PointerType(_I16))
+        return builder.zext(builder.load(pointer, align=2), _I64)
+
+    return types.int64(types.int64), build
+
+
+def _store_u16(_: Any, address: Any, number: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.PointerType(_I16))
+        builder.store(builder.trunc(arguments[1], _I16), pointer, align=2)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), build
+
+
 def _load_big_u64(_: Any, address: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bswap(
@@ -130,5 +147,9 @@ load_u64: Callable[[int], Any] = _intrinsic(_load_u64)
 """load_u64(address) -> uint64: `address` is a multiple of 8."""
 load_u8: Callable[[int], int] = _intrinsic(_load_u8)
 """load_u8(address) -> int64 in 0..255."""
+load_u16: Callable[[int], int] = _intrinsic(_load_u16)
+"""load_u16(address) -> int64 in 0..65535: `address` is a multiple of 2."""
+store_u16: Callable[[int, int], None] = _intrinsic(_store_u16)
+"""store_u16(address, number): the low 16 bits of an int64; `address` is a multiple of 2."""
 load_big_u64: Callable[[int], Any] = _intrinsic(_load_big_u64)
 """load_big_u64(address) -> uint64: eight bytes at any address, the first the highest."""

@@ -7,7 +7,7 @@ ones, several scans, any sampling.
 from typing import Any
 
 from fieldslab.reader.decoders.decoder import Status
-from fieldslab.schemas.codecs.jpeg import load_u16
+from fieldslab.schemas.codecs.jpeg import load_big_u16
 from fieldslab.schemas.jit import kernel, load_u8
 
 HEIGHT, WIDTH, COMPONENTS = 0, 1, 2
@@ -31,8 +31,8 @@ def _read_frame(address: int, at: int, size: int, frame: Any) -> int:
     if frame[COMPONENTS] != 0 or size < 6:
         return _DAMAGED
     components = load_u8(address + at + 5)
-    frame[HEIGHT] = load_u16(address + at + 1)
-    frame[WIDTH] = load_u16(address + at + 3)
+    frame[HEIGHT] = load_big_u16(address + at + 1)
+    frame[WIDTH] = load_big_u16(address + at + 3)
     frame[HEIGHT_AT] = at + 1
     if size != 6 + 3 * components or frame[WIDTH] == 0:
         return _DAMAGED
@@ -59,13 +59,13 @@ def read_frame(address: int, length: int, frame: Any) -> int:
     those that state their height behind the picture, and whatever has bytes between segments.
     """
     frame[:] = 0
-    if length < 3 or load_u16(address) != 0xFFD8 or load_u8(address + 2) != 0xFF:
+    if length < 3 or load_big_u16(address) != 0xFFD8 or load_u8(address + 2) != 0xFF:
         return _NOT_AN_IMAGE
     interval = 0
     sequential = False
     at = 2
     while True:
-        while at + 1 < length and load_u16(address + at) == 0xFFFF:  # fill bytes
+        while at + 1 < length and load_big_u16(address + at) == 0xFFFF:  # fill bytes
             at += 1
         if at + 4 > length:
             return _TRUNCATED
@@ -76,7 +76,7 @@ def read_frame(address: int, length: int, frame: Any) -> int:
             return _DAMAGED
         if marker <= 0x01 or (marker >= 0xD0 and marker <= 0xD7):  # a marker without a segment
             return _UNSUPPORTED
-        size = load_u16(address + at + 2) - 2
+        size = load_big_u16(address + at + 2) - 2
         at += 4
         if size < 0:
             return _DAMAGED
@@ -89,7 +89,7 @@ def read_frame(address: int, length: int, frame: Any) -> int:
             frame[PLAIN] = 1 if sequential and whole and interval == 0 else 0
             return _OK
         if marker == 0xDD and size == 2:
-            interval = load_u16(address + at)
+            interval = load_big_u16(address + at)
         elif marker >= 0xC0 and marker <= 0xC2:
             status = _read_frame(address, at, size, frame)
             if status != _OK:

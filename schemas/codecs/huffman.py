@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.schemas.codecs.jpeg import DAMAGED, HUFFMAN, OK
-from fieldslab.schemas.jit import inlined, kernel, load_u8
+from fieldslab.schemas.jit import inlined, kernel, load_u8, load_u16
 
 FAST = 10
 LONG = 0
@@ -115,12 +115,22 @@ def make_tables(address: int, header: Any, tables: Any, keys: Any) -> int:
     return OK
 
 
-@kernel("int64(uint16[::1], int64, uint64)")
-def long_code(tables: Any, first: int, bits: Any) -> int:
-    """The entry of a code of more than FAST bits, in the table that begins at `first`."""
-    code = np.int64(bits >> np.uint64(48))
+@kernel("int64(int64, uint64)")
+def long_code(table: int, bits: Any) -> int:
+    """The entry of a code of more than FAST bits, in the table at this address."""
+    code: Any = np.int64(bits >> np.uint64(48))
     for length in range(FAST + 1, 17):
-        if code < tables[first + LIMITS + length]:
-            place = (code >> (16 - length)) + tables[first + PLACES + length]
-            return tables[first + ENTRIES + (place & 255)]
+        if code < load_u16(table + 2 * (LIMITS + length)):
+            place = (code >> (16 - length)) + load_u16(table + 2 * (PLACES + length))
+            return load_u16(table + 2 * (ENTRIES + (place & 255)))
     return INVALID
+
+
+@inlined
+def fast_entry(table: int, bits: Any) -> Any:
+    """The entry that the next bits find in the table at this address, or LONG.
+
+    By address, because numba counts references to the arrays that a part of a kernel uses.
+    """
+    index: Any = np.int64(bits >> np.uint64(64 - FAST))
+    return load_u16(table + 2 * index)

@@ -15,6 +15,7 @@ from fieldslab.schemas.codecs.huffman import (
     LONG,
     SIZE,
     SKIP,
+    fast_entry,
     long_code,
     make_tables,
     new_tables,
@@ -88,15 +89,18 @@ def _count_points(address: int, lengths: Any, every: int, counts: Any) -> int:
 
 @inlined
 def _skip_block(
-    at: int, end: int, bits: Any, count: int, tables: Any, dc: int, ac: int
+    at: int, end: int, bits: Any, count: int, dc: int, ac: int
 ) -> tuple[int, Any, int, int, int]:
-    """Read a block; returns the stream, the DC difference, and 64 or less if all was well."""
+    """Read a block with the tables at `dc` and `ac`.
+
+    Returns the stream, the DC difference, and 64 or less if all was well.
+    """
     if count < 32:
         at, bits, count = refill(at, end, bits, count)
-    entry: Any = np.int64(tables[dc + np.int64(bits >> np.uint64(54))])
+    entry = fast_entry(dc, bits)
     k = 1
     if entry == LONG:
-        entry = long_code(tables, dc, bits)
+        entry = long_code(dc, bits)
         if entry == INVALID:
             k = 65
     taken = entry & 63
@@ -109,9 +113,9 @@ def _skip_block(
     while k < 64:
         if count < 32:
             at, bits, count = refill(at, end, bits, count)
-        entry = np.int64(tables[ac + np.int64(bits >> np.uint64(54))])
+        entry = fast_entry(ac, bits)
         if entry == LONG:
-            entry = long_code(tables, ac, bits)
+            entry = long_code(ac, bits)
         bits <<= np.uint64(entry & 63)
         count -= entry & 63
         if entry < SKIP:
@@ -131,6 +135,7 @@ def _walk(address: int, length: int, every: int, header: Any, tables: Any, point
     to_restart = interval if interval > 0 else rows * columns
     restarts = 0
     predictors = np.zeros(3, np.int64)
+    first: Any = np.int64(tables.ctypes.data)
     place = 0
     at, bits, count = start(address + header[SCAN], end, 0)
     for _ in range(rows):
@@ -159,9 +164,9 @@ def _walk(address: int, length: int, every: int, header: Any, tables: Any, point
             to_point -= 1
             for block in range(blocks):
                 component = max(block - luma + 1, 0)
-                dc = SIZE * header[DC_TABLE + component]
-                ac = SIZE * header[AC_TABLE + component]
-                at, bits, count, difference, k = _skip_block(at, end, bits, count, tables, dc, ac)
+                dc = first + 2 * SIZE * header[DC_TABLE + component]
+                ac = first + 2 * SIZE * header[AC_TABLE + component]
+                at, bits, count, difference, k = _skip_block(at, end, bits, count, dc, ac)
                 if k > 64:
                     return DAMAGED
                 predictors[component] += difference

@@ -33,7 +33,7 @@ _JFIF, _ADOBE_RGB, _ADOBE_OTHER = 1, 2, 3
 
 
 @inlined
-def load_u16(at: int) -> int:
+def load_big_u16(at: int) -> int:
     """Two bytes, the high one first."""
     return (load_u8(at) << 8) | load_u8(at + 1)
 
@@ -45,8 +45,8 @@ def _frame(address: int, at: int, size: int, header: Any) -> int:
         return DAMAGED
     at += address
     components = load_u8(at + 5)
-    header[HEIGHT] = load_u16(at + 1)
-    header[WIDTH] = load_u16(at + 3)
+    header[HEIGHT] = load_big_u16(at + 1)
+    header[WIDTH] = load_big_u16(at + 3)
     if load_u8(at) != 8 or header[HEIGHT] == 0 or (components != 1 and components != 3):
         return UNSUPPORTED
     if size != 6 + 3 * components or header[WIDTH] == 0:
@@ -109,7 +109,7 @@ def _application(at: int, size: int, header: Any) -> int:
     """APP0 of JFIF or APP14 of Adobe, which say how colours are coded."""
     if size < 12:
         return OK
-    first = (load_u16(at) << 16) | load_u16(at + 2)
+    first = (load_big_u16(at) << 16) | load_big_u16(at + 2)
     fifth = load_u8(at + 4)
     if first == 0x4A464946 and fifth == 0 and size >= 14:  # "JFIF"
         header[_COLOURS] = _JFIF
@@ -144,7 +144,7 @@ def _scan(address: int, at: int, size: int, header: Any) -> int:
         if quantisers == 0 or dc == 0 or ac == 0:
             return DAMAGED
     spectrum = address + at + size - 3
-    if load_u16(spectrum) != 63 or load_u8(spectrum + 2) != 0:
+    if load_big_u16(spectrum) != 63 or load_u8(spectrum + 2) != 0:
         return UNSUPPORTED
     if components == 3:
         named_rgb = header[_IDS] == 82 and header[_IDS + 1] == 71 and header[_IDS + 2] == 66
@@ -163,11 +163,11 @@ def read_header(address: int, length: int, header: Any) -> int:
     NOT_JPEG, TRUNCATED or DAMAGED. How RGB is told from Y, Cb and Cr is what libjpeg does.
     """
     header[:] = 0
-    if length < 3 or load_u16(address) != 0xFFD8 or load_u8(address + 2) != 0xFF:
+    if length < 3 or load_big_u16(address) != 0xFFD8 or load_u8(address + 2) != 0xFF:
         return NOT_JPEG
     at = 2
     while True:
-        while at + 1 < length and load_u16(address + at) == 0xFFFF:  # fill bytes
+        while at + 1 < length and load_big_u16(address + at) == 0xFFFF:  # fill bytes
             at += 1
         if at + 4 > length:
             return TRUNCATED
@@ -176,7 +176,7 @@ def read_header(address: int, length: int, header: Any) -> int:
         marker = load_u8(address + at + 1)
         if marker <= 0x01 or (marker >= 0xD0 and marker <= 0xD9):  # markers without a segment
             return DAMAGED
-        size = load_u16(address + at + 2) - 2
+        size = load_big_u16(address + at + 2) - 2
         at += 4
         if size < 0:
             return DAMAGED
@@ -192,15 +192,15 @@ def read_header(address: int, length: int, header: Any) -> int:
         elif marker == 0xDD:
             if size != 2:
                 return DAMAGED
-            header[INTERVAL] = load_u16(address + at)
+            header[INTERVAL] = load_big_u16(address + at)
         elif marker == 0xE0 or marker == 0xEE:
             status = _application(address + at, size, header)
         elif marker == 0xC0 or marker == 0xC1:
             status = _frame(address, at, size, header)
         elif marker >= 0xC2 and marker <= 0xCF:  # progressive, lossless, arithmetic, ...
             if size >= 5:
-                header[HEIGHT] = load_u16(address + at + 1)
-                header[WIDTH] = load_u16(address + at + 3)
+                header[HEIGHT] = load_big_u16(address + at + 1)
+                header[WIDTH] = load_big_u16(address + at + 3)
             return UNSUPPORTED
         if status != OK:
             return status

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.schemas.codecs.jpeg import load_u16
+from fieldslab.schemas.codecs.jpeg import load_big_u16
 from fieldslab.schemas.jit import inlined, kernel, load_u8
 
 UPRIGHT = 1
@@ -28,8 +28,8 @@ def _in_tiff(tiff: int, size: int) -> int:
     """From the first directory of TIFF data (TIFF 6.0, section 2)."""
     if size < 8:
         return UPRIGHT
-    swapped = load_u16(tiff) == 0x4949
-    if (not swapped and load_u16(tiff) != 0x4D4D) or _load(tiff + 2, 2, swapped) != 42:
+    swapped = load_big_u16(tiff) == 0x4949
+    if (not swapped and load_big_u16(tiff) != 0x4D4D) or _load(tiff + 2, 2, swapped) != 42:
         return UPRIGHT
     at = _load(tiff + 4, 4, swapped)
     if at + 2 > size:
@@ -53,12 +53,12 @@ def orientation(address: int, length: int) -> int:
 
     UPRIGHT for whatever cannot be read; nothing is read outside the image.
     """
-    if length < 2 or load_u16(address) != 0xFFD8:
+    if length < 2 or load_big_u16(address) != 0xFFD8:
         return UPRIGHT
     at = 2
     while at + 4 <= length:
-        marker = load_u16(address + at)
-        size = load_u16(address + at + 2)
+        marker = load_big_u16(address + at)
+        size = load_big_u16(address + at + 2)
         if marker == 0xFFFF:  # fill bytes
             at += 1
             continue
