@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WIDTH, DPI = 6.4, 200
 """Inches and dots an inch: 1280 pixels, shown at half that size on a page."""
 _TITLE, _SUBTITLE, LABEL, _SMALL = 11.5, 9.0, 9.0, 8.0
-_TITLE_LETTERS, _SUBTITLE_LETTERS = 64, 96
+_TITLE_LETTERS, _SUBTITLE_LETTERS = 64, 92
 
 
 @dataclass(frozen=True)
@@ -210,6 +210,7 @@ def end_labels(
     scale = axes.transAxes.inverted()
     places = [scale.transform(axes.transData.transform((x, y)))[1] for y, _, _ in ends]
     order = sorted(range(len(ends)), key=lambda at: places[at])
+    places = [max(place, apart / 2) for place in places]  # clear of the axis below
     for below, above in pairwise(order):
         places[above] = max(places[above], places[below] + apart)
     for place, (_, text, color) in zip(places, ends, strict=True):
