@@ -1,8 +1,9 @@
 """Gives decoders damaged images between guard pages: `make campaign-images`.
 
-A read outside of an image ends the process. What a decoder calls whole must not depend on what
-was decoded before, on what the output held, nor on where the image lies; what it refuses must
-leave the output as it was. What is found is printed with its seed; the exit status then is 1.
+A read outside of an image or of its index points, which may lie, ends the process. What a decoder
+calls whole must not depend on what was decoded before, on what the output held, nor on where the
+image lies; what it refuses must leave the output as it was. What is found is printed with its
+seed; the exit status then is 1.
 """
 
 import argparse
@@ -22,10 +23,12 @@ from tests.reader.decoders.decoding import crops_of, decode, encoded
 from tests.turbojpegs import library_of
 
 from fieldslab.reader.decoders.decoder import Decoder, Status
+from fieldslab.reader.decoders.roi import Roi
 from fieldslab.reader.decoders.turbojpeg import TurboJpeg
 from fieldslab.schemas.images import CODES, image_size
 
 DECODERS: dict[str, Callable[[], Decoder]] = {
+    "roi": Roi,
     "turbojpeg-2": lambda: TurboJpeg(library_of("2")),
     "turbojpeg-3": lambda: TurboJpeg(library_of("3")),
 }
@@ -49,13 +52,22 @@ def make_images() -> list[bytes]:
 
 
 class Case(NamedTuple):
-    """An image before and after it was damaged, and what is asked of it."""
+    """An image before and after it was damaged, lies in its index, and what is asked of it."""
 
     whole: bytes
     data: bytes
     size: tuple[int, int]
     box: tuple[int, int, int, int]
     out: tuple[int, int]
+    lies: tuple[tuple[int, int, int], ...] = ()
+    """Point, column, and the bits in which the number is wrong."""
+
+
+def make_lies(rng: random.Random) -> tuple[tuple[int, int, int], ...]:
+    """Mostly none, or a few, or many."""
+    numbers = range(rng.choice([0, 0, 0, 1, 3, 200]))
+    bits = [lambda: 1 << rng.randrange(16), lambda: rng.randrange(2**16)]
+    return tuple((rng.randrange(2**16), rng.randrange(5), rng.choice(bits)()) for _ in numbers)
 
 
 def make_case(seed: int, images: list[bytes]) -> Case:
@@ -68,7 +80,8 @@ def make_case(seed: int, images: list[bytes]) -> Case:
         height, width = 75, 117
     high, wide = rng.randint(1, min(height, 2000)), rng.randint(1, min(width, 2000))
     box = (rng.randint(0, height - high), rng.randint(0, width - wide), high, wide)
-    return Case(whole, data, (height, width), box, rng.choice([(16, 16), (33, 20), (9, 5)]))
+    out = rng.choice([(16, 16), (33, 20), (9, 5)])
+    return Case(whole, data, (height, width), box, out, make_lies(rng))
 
 
 class Examiner:
@@ -76,7 +89,7 @@ class Examiner:
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
-        self._room = Guarded(ROOM)
+        self._room, self._points = Guarded(ROOM), Guarded(ROOM)
         self._before = []
         for number in range(2):
             pixels = photograph(140, 200, number)
@@ -100,9 +113,11 @@ class Examiner:
         return status, ""
 
     def _decode(self, case: Case, at_end: bool, fill: int) -> tuple[Status, np.ndarray]:
-        batch, _kept = encoded([case.data], [case.size], CODES["jpeg"], [case.whole])
-        address = self._room.put(case.data, at_end)
-        batch = batch._replace(addresses=np.array([address], np.uint64))
+        batch, (_, points) = encoded([case.data], [case.size], CODES["jpeg"], [case.whole])
+        for number, column, bits in case.lies if len(points) else ():
+            points[number % len(points), column] ^= bits
+        batch.addresses[0] = self._room.put(case.data, at_end)
+        batch.points[0] = self._points.put(points.tobytes(), at_end) if len(points) else 0
         out, (status,) = decode(
             self.decoder, batch, crops_of([case.box]), case.out, fill, MOST_PIXELS
         )
