@@ -15,15 +15,28 @@ PIPE_WIDTH = 120
 """Columns that `head` cuts to where there is no terminal."""
 
 INFO_EXAMPLES = """\
-Example:
-  fieldslab info train.slab"""
+Examples:
+  fieldslab info train.slab
+  fieldslab info --decoders"""
 
 
 def info(
-    slab: Annotated[Path, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
+    slab: Annotated[Path | None, typer.Argument(
+        metavar="SLAB", help="A directory that pack wrote.",
+    )] = None,
+    decoders: Annotated[bool, typer.Option(
+        "--decoders", help="Show what images can be decoded with on this machine instead.",
+    )] = False,
     as_json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Show what is in a slab: rows, fields and their types, and where it came from."""
+    if decoders:
+        _info_decoders(as_json)
+        return
+    if slab is None:
+        raise UsageError(
+            "missing argument 'SLAB'", hint="fieldslab info --help lists what there is."
+        )
     from fieldslab.packer.commands import slabs
     from fieldslab.schemas.folder import load_manifest
 
@@ -34,6 +47,23 @@ def info(
     for warning in manifest.made.warnings:
         warn(warning)
     emit_lines(slabs.info_lines(slab, manifest, width_of(sys.stdout)))
+
+
+def _info_decoders(as_json: bool) -> None:
+    from fieldslab.packer.commands.words import table
+    from fieldslab.schemas.codecs.known import known_decoders
+
+    found = known_decoders()
+    if as_json:
+        emit([one._asdict() for one in found])
+        return
+    rows = []
+    for one in found:
+        said = " ".join(filter(None, [one.version, one.path])) or ("built in" if one.here else "-")
+        rows.append([one.name, "yes" if one.here else "no", one.takes, said])
+        notes = filter(None, [one.note and one.note + ".", one.install])
+        rows += [["", "", "", text] for text in notes]
+    emit_lines(table(("decoder", "here", "takes", "library"), rows, width_of(sys.stdout)))
 
 
 HEAD_EXAMPLES = """\

@@ -1,0 +1,129 @@
+"""The decoders of images that fieldslab has, which of them are here, and what is missing.
+
+Nothing but libturbojpeg is loaded to find out. The decoders themselves are in the reader.
+"""
+
+import ctypes
+import importlib.util
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+from typing import NamedTuple
+
+from fieldslab.schemas.codecs.turbojpeg import INSTALL, find_all, newest
+from fieldslab.schemas.errors import MissingLibrary
+
+ENTRY_POINT = "fieldslab.decoders"
+
+_GPU_INSTALL = "pip install 'fieldslab[gpu]'"
+_GPU_PACKAGES = ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13")
+
+
+class Known(NamedTuple):
+    """A decoder, and what was found of it.
+
+    Attributes
+    ----------
+    name
+        As `decoder=` takes it.
+    takes
+        Which images, in a few words.
+    here
+        Whether it can be used.
+    version, path
+        Of its library; None without one.
+    note
+        What it costs that a library is missing or old; empty if all is well.
+    install
+        What to do about that: a sentence, or empty.
+    """
+
+    name: str
+    takes: str
+    here: bool
+    version: str | None
+    path: str | None
+    note: str
+    install: str
+
+
+def known_decoders() -> list[Known]:
+    """All decoders, our own in the order in which they are asked, then those of other packages."""
+    return [
+        Known("planes", "pixels stored by pack", True, None, None, "", ""),
+        Known("roi", "baseline JPEG that has an index", True, None, None, "", ""),
+        _turbojpeg(),
+        _pillow(),
+        _nvimagecodec(),
+        *_others(),
+    ]
+
+
+def count_gpus() -> int:
+    """How many GPUs CUDA's driver sees; 0 without a driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return 0
+    return count.value
+
+
+def _turbojpeg() -> Known:
+    takes = "JPEG, progressive as well"
+    try:
+        library = newest(find_all())
+    except MissingLibrary:
+        note = (
+            "progressive JPEG, and JPEG without an index, is left to Pillow, which takes more than "
+            "twice the time; `pack --image COL:baseline` is not possible"
+        )
+        return Known("turbojpeg", takes, False, None, None, note, INSTALL)
+    note = install = ""
+    if not library.regions:
+        note = "decodes all that is above, left and right of a crop; 3.x does not"
+        install = "Install 3.x: pip install pylibjxl, or conda install libjpeg-turbo."
+    return Known("turbojpeg", takes, True, library.version, library.path, note, install)
+
+
+def _pillow() -> Known:
+    path = _folder_of("PIL")
+    install = "" if path else "Install it: pip install 'fieldslab[image]'."
+    note = "" if path else "PNG, WebP, CMYK and whatever else is not JPEG cannot be decoded"
+    found = _version("pillow") if path else None
+    return Known("pillow", "everything else", bool(path), found, path, note, install)
+
+
+def _nvimagecodec() -> Known:
+    takes = "JPEG on NVIDIA GPUs, by name only"
+    path = _folder_of("nvidia.nvimgcodec")
+    if path is None:
+        install = f"Install it: {_GPU_INSTALL}."
+        return Known("nvimagecodec", takes, False, None, None, "GPUs decode no images", install)
+    found = next((text for name in _GPU_PACKAGES if (text := _version(name))), None)
+    note = "" if count_gpus() else "no GPU is here: it decodes on the processor"
+    return Known("nvimagecodec", takes, True, found, path, note, "")
+
+
+def _others() -> Iterator[Known]:
+    for point in sorted(entry_points(group=ENTRY_POINT)):
+        found = point.dist.version if point.dist else None
+        yield Known(point.name, f"as {point.value} says", True, found, None, "", "")
+
+
+def _folder_of(package: str) -> str | None:
+    """Where a package is; it is not imported, though the one that it is in may be."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except ModuleNotFoundError:
+        return None
+    return str(Path(spec.origin).parent) if spec and spec.origin else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
