@@ -101,7 +101,7 @@ def resident(slab: Slab) -> float:
         for shard, array in enumerate(values.arrays)
         if array is not None
     ]
-    found = [paging.resident(page.reshape(1), 4096) for page in np.concatenate(pages)]
+    found = [paging.resident(page, page + 1, 4096) for page in np.concatenate(pages).reshape(-1, 1)]
     return float(np.mean(found))
 
 

@@ -11,6 +11,9 @@ from fieldslab.schemas.jit import kernel
 RANDOM, WILLNEED = 1, 3
 """Advice: the same numbers on Linux and macOS."""
 
+MOST_PAGES = 256
+"""So many pages of a range are looked at: of a row, and of the blocks around it."""
+
 _ADVISE = types.int32(types.int64, types.uint64, types.int32)
 _LOOK = types.int32(types.int64, types.uint64, types.int64)
 _madvise: Any = types.ExternalFunction("madvise", _ADVISE)
@@ -40,20 +43,25 @@ def advise(starts: _Array, ends: _Array, page: int, advice: int) -> int:
     return calls
 
 
-@kernel("boolean(int64[::1], int64, uint8[::1], int64)")
-def all_resident(addresses: _Array, page: int, answer: _Array, at: int) -> bool:
-    """Whether the pages at some addresses are all in memory.
+@kernel("boolean(int64[::1], int64[::1], int64, uint8[::1], int64)")
+def all_resident(starts: _Array, ends: _Array, page: int, answer: _Array, at: int) -> bool:
+    """Whether the first pages of ranges of addresses are all in memory, those that `answer` holds.
 
-    `answer` (uint8[1]) lies at the address `at`, and is where the system writes.
+    `answer` (uint8[pages]) lies at the address `at`, and is where the system writes.
     """
-    for address in addresses:
-        if _mincore(address // page * page, np.uint64(1), at) != 0 or answer[0] & 1 == 0:
+    for i in range(len(starts)):
+        begin = starts[i] // page * page
+        pages = min(-(-(ends[i] - begin) // page), len(answer))
+        if _mincore(begin, np.uint64(pages * page), at) != 0:
             return False
+        for k in range(pages):
+            if answer[k] & 1 == 0:
+                return False
     return True
 
 
-def resident(addresses: np.ndarray, page: int) -> bool:
-    """Whether the pages at some addresses (int64[n]) are all in memory."""
-    answer = np.zeros(1, np.uint8)
-    told: bool = all_resident(addresses, page, answer, address_of(answer))
+def resident(starts: np.ndarray, ends: np.ndarray, page: int) -> bool:
+    """Whether ranges of addresses (int64[n] each) are all in memory, as far as `MOST_PAGES`."""
+    answer = np.zeros(MOST_PAGES, np.uint8)
+    told: bool = all_resident(starts, ends, page, answer, address_of(answer))
     return told

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from fieldslab.reader.slab import Slab
 
 _SAMPLES = 16
-"""So many rows of a batch are looked at; if all are in memory, the system is asked for nothing."""
+"""So many rows of a batch are looked at; if all are in memory, the system is asked for nothing.
+
+All their pages are: where blocks are verified, a row's first page may be there for its neighbour.
+"""
 _WORTH = 16 * 1024
 """Where the system does not tell what is in memory, rows of fewer bytes are never asked for."""
 _LONGEST_PAUSE = 16
@@ -90,7 +93,7 @@ class _Field:
         begins, ends = self._ranges(at)
         if not self._told:  # asking for short rows costs more than reading them from memory
             return int((ends - begins).sum()) < _WORTH * len(begins)
-        return paging.resident(begins, mmap.PAGESIZE)
+        return paging.resident(begins, ends, mmap.PAGESIZE)
 
     def will_need(self, at: Places) -> None:
         begins, ends = self._ranges(at)
