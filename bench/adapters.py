@@ -164,12 +164,17 @@ def _lists(slab: Slab) -> list[list[int]]:
     return [row.tolist() for row in tokens]
 
 
-def run(quick: bool = False) -> dict[str, Any]:
-    """Measure everything and print it; the result is ready for JSON."""
+def measure(quick: bool = False) -> dict[str, Any]:
+    """Measure everything; the result is ready for JSON."""
     with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as folder:
         slab = make_slab(Path(folder) / "tokens.slab", 20_000 if quick else 100_000)
         results = measure_memory(slab)
-        results |= measure_speed(slab, Lists(_lists(slab)), 3 if quick else 7)
+        return results | measure_speed(slab, Lists(_lists(slab)), 3 if quick else 7)
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """Measure everything and print it."""
+    results = measure(quick)
     for label, value in results.items():
         print(f"{label:<56} {f'{value:,.0f}' if isinstance(value, float) else value}")
     return results

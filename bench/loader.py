@@ -1,12 +1,14 @@
-"""The loader beside its parts: threads, prefetch, and data that is not in memory.
+"""The loader beside its parts: threads, prefetch, data that is not in memory, and the adapters.
 
 Run as a program: `python -m fieldslab.bench.loader [--quick] [--json FILE]`. It makes its own
-data, and every ratio compares calls that ran in turns within this one run.
+data, and every ratio compares calls that ran in turns within this one run. `MARKS` says what is
+expected; the adapters are measured where torch and Grain are installed.
 """
 
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -20,21 +22,27 @@ from fieldslab.reader import Batch, Loader, Shuffled, Slab, Subset, open_slab
 
 ROW_BYTES = 110 * KIB
 CONSUMER, PREPARATION = 6e-3, 4e-3
+HELD = 4
+"""Batches that a loader has at a time; to gather into the memory of as many is its share."""
+MARKS = {
+    "6 ms step, 4 ms preparation: with prefetch / without": "at least 1.47",
+    "  data wait with prefetch, %": "below 1",
+    "cold: loader, 2 threads / default map": "at least 3",
+    "DataLoader, each of 4 workers, RssAnon, MB": "below 60",
+    "Grain, slab, RssAnon, MB": "at most half of the lists",
+    "Grain, batches of a slab / Grain, Python lists": "at least 4",
+}
 
 
 def measure_threads(slab: Slab, batch_size: int, rounds: int) -> dict[str, Ratio]:
-    """A loader of one and of two threads, beside gathers of the same batches and nothing else."""
+    """A loader of one and of two threads, beside order and gathers alone, batch after batch."""
     order, total = Shuffled(0), len(slab)
-    parts = [
-        order.rows(0, start, min(start + batch_size, total), total)
-        for start in range(0, total, batch_size)
-    ]
 
     def bare() -> None:
-        batch = None
-        for rows in parts:
-            batch = slab.gather(rows)
-        del batch
+        held: deque[Batch] = deque(maxlen=HELD)
+        for start in range(0, total, batch_size):
+            rows = order.rows(0, start, min(start + batch_size, total), total)
+            held.append(slab.gather(rows))
 
     calls = {"bare": bare}
     for threads in (1, 2):
@@ -42,9 +50,9 @@ def measure_threads(slab: Slab, batch_size: int, rounds: int) -> dict[str, Ratio
     calls["none"] = _epoch(Loader(slab, batch_size, order, prefetch=0))
     seconds = interleave(calls, rounds)
     return {
-        "without prefetch / bare gather": ratio(seconds["none"], seconds["bare"]),
-        "1 thread / bare gather": ratio(seconds["1"], seconds["bare"]),
-        "2 threads / bare gather": ratio(seconds["2"], seconds["bare"]),
+        "loader without prefetch / bare gather": ratio(seconds["none"], seconds["bare"]),
+        "loader of 1 thread / bare gather": ratio(seconds["1"], seconds["bare"]),
+        "loader of 2 threads / bare gather": ratio(seconds["2"], seconds["bare"]),
     }
 
 
@@ -167,9 +175,30 @@ def run(quick: bool = False) -> dict[str, Any]:
         results |= measure_overlap(slab, 50 if quick else 200)
         make_slab(path, ROW_BYTES, False, total)
         results |= measure_cold(path, 64, rounds)
-    for label, value in results.items():
-        print(f"{label:<56} {value if isinstance(value, Ratio) else format(value, '.3g')}")
+    show(results)
+    return results | measure_adapters(quick)
+
+
+def measure_adapters(quick: bool) -> dict[str, Any]:
+    """PyTorch's DataLoader and Grain beside what people use there; nothing where they miss."""
+    try:
+        from fieldslab.bench import adapters
+    except ModuleNotFoundError as error:
+        print(f"adapters are not measured: {error.name} is not installed")
+        return {}
+    results = adapters.measure(quick)
+    show(results)
     return results
+
+
+def show(results: dict[str, Any]) -> None:
+    """Print results, each beside its mark."""
+    for label, value in results.items():
+        if isinstance(value, Ratio):
+            text = str(value)
+        else:
+            text = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+        print(f"{label:<56} {text:<20} {MARKS.get(label, '')}".rstrip(), flush=True)
 
 
 if __name__ == "__main__":
