@@ -12,7 +12,7 @@ from fieldslab.packer.convert.columns import nulls_error
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.fillers import parse_filler
 from fieldslab.packer.convert.infer import Inferred, Sample, infer
-from fieldslab.packer.convert.leaves import Leaf, choose, find_leaves, unknown_field
+from fieldslab.packer.convert.leaves import Leaf, check_admitted, choose, find_leaves, unknown_field
 from fieldslab.packer.convert.padding import Padding, make_padding
 from fieldslab.packer.convert.pictureplan import plan_pictures, refuse_outside
 from fieldslab.packer.convert.samples import sampler
@@ -22,13 +22,16 @@ from fieldslab.packer.convert.tokens import identified, infer_tokens, portable
 from fieldslab.packer.options import Options, Sequences
 from fieldslab.packer.source import Source, Span, cut_rows, matching
 from fieldslab.packer.sources.sequences import SequenceSource
-from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.errors import NullsFound, SourceUnsupported, UsageError, together
 from fieldslab.schemas.fields import Compression, Field, stem
 from fieldslab.schemas.manifest import VERSION
 
 MAX_SHARDS = 1024
 MAX_MAPS = 32_768
 """Shards times arrays stay below half of Linux's usual limit of maps in a process."""
+
+MOST_SHOWN = 20
+"""Columns that a message names."""
 
 
 class ShardTask(NamedTuple):
@@ -103,13 +106,19 @@ def make_plan(source: Source, options: Options) -> Plan:
     stacked = {leaf.name: name for name, members in stacks.items() for leaf in members}
     sample = sampler(source, by_name, [leaf for leaf in chosen if leaf.name not in stacked])
     plans: list[FieldPlan] = []
+    refused: list[SourceUnsupported] = []
     for leaf in chosen:
         stack = stacked.get(leaf.name)
-        if stack is None:
-            refuse_outside(leaf, leaves, source)
-            plans.append(_plan_leaf(leaf, source, sample, by_name, options.jpeg_index))
-        elif leaf is stacks[stack][0]:
-            plans.append(plan_stack(stack, stacks[stack], source))
+        try:
+            if stack is None:
+                refuse_outside(leaf, leaves, source)
+                plans.append(_plan_leaf(leaf, source, sample, by_name, options.jpeg_index))
+            elif leaf is stacks[stack][0]:
+                plans.append(plan_stack(stack, stacks[stack], source))
+        except SourceUnsupported as error:
+            refused.append(error)
+    if refused:
+        raise together(refused)
     plans = _compressed(plans, options)
     plans = [_numbered(index, plan, options) for index, plan in enumerate(plans)]
     names = [plan.field.name for plan in plans]
@@ -120,8 +129,7 @@ def make_plan(source: Source, options: Options) -> Plan:
     source.check(plan.columns)
     plan = replace(plan, notes=(*notes, *getattr(source, "warnings", ())))
     if options.rows is None:  # the metadata counts the nulls of all rows
-        for one in plans:
-            _check_nulls(one, source)
+        _check_nulls(plans, source)
     plan = replace(plan, tasks=_cut(plan))
     return plan if options.sequences is None else _in_sequences(plan, options.sequences)
 
@@ -129,6 +137,7 @@ def make_plan(source: Source, options: Options) -> Plan:
 def _plan_leaf(
     leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Leaf], jpeg_index: int | None
 ) -> FieldPlan:
+    check_admitted(leaf)
     inferred = _inferred(leaf, sample)
     attributes = leaf.attributes | inferred.members.pop("attributes", {})
     field = Field(name=leaf.name, stem="00-x", attributes=attributes, **inferred.members)
@@ -220,12 +229,27 @@ def _without_empty_paths(leaves: list[Leaf], source: Source, notes: list[str]) -
     return kept
 
 
-def _check_nulls(plan: FieldPlan, source: Source) -> None:
+def _check_nulls(plans: list[FieldPlan], source: Source) -> None:
     """Raise NullsFound for nulls that the metadata counts and no option speaks of."""
-    if plan.nulls == "error":
-        for column, path in zip(plan.columns, plan.paths, strict=True):
-            if count := source.null_count(path):
-                raise nulls_error(column, count, stacked=plan.form == "stack")
+    found = [
+        (column, count, plan.form == "stack")
+        for plan in plans
+        if plan.nulls == "error"
+        for column, path in zip(plan.columns, plan.paths, strict=True)
+        if (count := source.null_count(path))
+    ]
+    if len(found) == 1:
+        column, count, stacked = found[0]
+        raise nulls_error(column, count, stacked=stacked)
+    if found:
+        shown = [f"{column}: {count}" for column, count, _ in found[:MOST_SHOWN]]
+        shown += ["..."] if len(found) > MOST_SHOWN else []
+        raise NullsFound(
+            f"nulls in {len(found)} columns", found=", ".join(shown),
+            hint="Say for each what to do with them: --nulls COL=mask keeps them with a validity "
+            "array ('*=mask' for all), --nulls COL=VALUE replaces them, --exclude COL leaves the "
+            "column out.",
+        )  # fmt: skip
 
 
 def _cut(plan: Plan) -> tuple[ShardTask, ...]:
@@ -235,7 +259,7 @@ def _cut(plan: Plan) -> tuple[ShardTask, ...]:
     are at most about a thousand shards, and fewer where a shard has many arrays.
     """
     spans = cut_rows(plan.source.units, plan.options.rows)
-    if any(span.rows is None for span in spans):
+    if any(span.unit.rows is None for span in spans):
         return (ShardTask(0, 0, None, tuple(spans)),)
     sizes = [_span_bytes(span) for span in spans]
     arrays = sum(len(one.field.arrays()) + 1 for one in plan.fields)

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from fieldslab.packer.sources.lookup import check_readable
 from fieldslab.schemas.errors import SourceUnreadable, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
+from fieldslab.schemas.manifest import MANIFEST
 
 BUILT_IN = {
     "litdata": "fieldslab.packer.sources.litdata.source:LitData",
@@ -135,16 +137,44 @@ def find_source(
     items = [os.fspath(item) for item in items]
     if name is not None:
         return _make(_load(name), items, settings)
+    found = _kind(items)
+    if found is None:
+        raise _not_a_source(items[0])
+    for item in items[1:]:
+        other = _kind([item])
+        if other is not None and other is not found:
+            raise UsageError(
+                "sources of one slab must be of one kind", file=item,
+                expected=f"{found.name}, as {items[0]}", found=other.name,
+                hint="Pack each kind into a slab of its own.",
+            )  # fmt: skip
+    return _make(found, items, settings)
+
+
+def _kind(items: list[str]) -> Any:
+    """The class of the sources that accept these paths; None where none does."""
     for candidate in _names():
         cls = _load(candidate)
         if cls.accepts(items):
-            return _make(cls, items, settings)
-    if not any(map(os.path.exists, [items[0], *glob.glob(items[0], recursive=True)])):
-        raise SourceUnreadable("no such file or directory", file=items[0], hint="Check the path.")
-    raise SourceUnreadable(
+            return cls
+    return None
+
+
+def _not_a_source(path: str) -> SourceUnreadable:
+    """Why nothing can be packed from a path."""
+    check_readable(path)
+    if os.path.isfile(os.path.join(path, MANIFEST)):
+        return SourceUnreadable(
+            "is a slab already", file=path,
+            hint="Pack what it was packed from; `fieldslab info` says what that was.",
+        )  # fmt: skip
+    if not any(map(os.path.exists, [path, *glob.glob(path, recursive=True)])):
+        hint = "Check the path."
+        return SourceUnreadable("no such file or directory", file=path, hint=hint)
+    return SourceUnreadable(
         "nothing here that fieldslab can pack",
-        file=items[0],
-        expected=" or ".join(BUILT_IN),
+        file=path,
+        expected="Parquet or HDF5 files, a directory of them, or a LitData stream",
         hint="Check the path; --from names the kind of source.",
     )
 

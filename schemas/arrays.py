@@ -116,7 +116,9 @@ def _write(fd: int, data: memoryview | bytes | bytearray, offset: int) -> None:
         view, offset = view[done:], offset + done
 
 
-def open_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], field: str) -> int:
+def open_array(
+    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], field: str | None = None
+) -> int:
     """A descriptor on an array file whose type, size and header were checked; the caller closes it.
 
     Raises
@@ -157,7 +159,9 @@ def open_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], field: 
     return fd
 
 
-def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], field: str) -> np.ndarray:
+def map_array(
+    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], field: str | None = None
+) -> np.ndarray:
     """Map an array file read-only: ndarray of exactly this dtype and shape, backed by the file.
 
     Raises DamagedArray as `open_array` does. Digests are not checked here.

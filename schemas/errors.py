@@ -26,7 +26,8 @@
 The numbers are the exit codes of the commands; a class without one has its parent's.
 """
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar
 
 _CONTEXT = ("file", "field", "row", "offset", "expected", "found")
 
@@ -43,6 +44,11 @@ class FieldslabError(Exception):
         `offset` is in bytes from the start of the file.
     hint
         What to do about it: a sentence.
+
+    Attributes
+    ----------
+    others
+        Errors of the same kind that were found along with this one: see `together`.
     """
 
     exit_code: ClassVar[int] = 1
@@ -55,8 +61,14 @@ class FieldslabError(Exception):
         self.problem = problem
         self.hint = hint
         self.context = {key: context[key] for key in _CONTEXT if context.get(key) is not None}
+        self.others: tuple[FieldslabError, ...] = ()
 
     def __str__(self) -> str:
+        return "\n".join([self.text, *(other.text for other in self.others)])
+
+    @property
+    def text(self) -> str:
+        """What this error says, without the others."""
         where = dict(self.context)
         file = where.pop("file", None)
         text = f"{file}: {self.problem}" if file is not None else self.problem
@@ -66,18 +78,33 @@ class FieldslabError(Exception):
         return f"{text}. {self.hint}" if self.hint else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.problem, self.hint, self.context)
+        return _rebuild, (type(self), self.problem, self.hint, self.context, self.others)
 
     def as_dict(self) -> dict[str, Any]:
         """The error as JSON-ready values, for `--json`."""
         where = {key: _plain(value) for key, value in self.context.items()}
-        return {"error": type(self).__name__, "problem": self.problem, **where, "hint": self.hint}
+        found = {"error": type(self).__name__, "problem": self.problem, **where, "hint": self.hint}
+        others = [other.as_dict() for other in self.others]
+        return found | {"others": others} if others else found
+
+
+_Error = TypeVar("_Error", bound=FieldslabError)
+
+
+def together(errors: Sequence[_Error]) -> _Error:
+    """The first of some errors, with all others in `others`: a user mends them in one go."""
+    first, *others = errors
+    first.others = tuple(others)
+    return first
 
 
 def _rebuild(
-    cls: type[FieldslabError], problem: str, hint: str | None, context: dict[str, Any]
-) -> FieldslabError:
-    return cls(problem, hint=hint, **context)
+    cls: type[FieldslabError], problem: str, hint: str | None, context: dict[str, Any],
+    others: tuple[FieldslabError, ...],
+) -> FieldslabError:  # fmt: skip
+    error = cls(problem, hint=hint, **context)
+    error.others = others
+    return error
 
 
 def _show(value: Any) -> str:

@@ -61,7 +61,7 @@ def load_digests(folder: Path, files: list[layout.ArrayFile], expected_root: str
     path = folder / layout.DIGESTS
     if folder.is_symlink():
         raise DamagedArray("links are not followed", file=folder, hint=_RESTORE)
-    digests = map_array(path, np.dtype("<u8"), (layout.total_blocks(files),), "digests")
+    digests = map_array(path, np.dtype("<u8"), (layout.total_blocks(files),))
     found = root(digests)
     if found != expected_root:
         raise DamagedArray(

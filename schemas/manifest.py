@@ -171,6 +171,8 @@ def decode(data: bytes, file: str | Path = MANIFEST) -> Manifest:
 
     if len(data) > MAX_BYTES:
         damaged("manifest is too large", expected=f"at most {MAX_BYTES} bytes", found=len(data))
+    if not data.strip():
+        damaged("manifest is empty", expected="a JSON object")
     content = _parse(data, damaged)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         damaged("not a fieldslab manifest", expected=f'"format": "{FORMAT}"')

@@ -42,12 +42,14 @@ class Piece(NamedTuple):
 class Checked(NamedTuple):
     """What came of a piece.
 
+    `wrong` are the problems of blocks that differ from the digest table, `problems` all others.
     `digests` are those of the blocks that could be read, by first block in the array; `nulls`
     counts the zeros of a `valid` array.
     """
 
     piece: Piece
     problems: list[Problem]
+    wrong: list[Problem]
     digests: list[tuple[int, np.ndarray]]
     bytes: int
     nulls: int
@@ -59,7 +61,7 @@ def check_piece(piece: Piece) -> Checked:
     try:
         fd = open_array(folder.path / file.name, file.dtype, file.shape, file.field.name)
     except DamagedArray as error:
-        return Checked(piece, [problem_of(error, all_rows(folder))], [], 0, 0)
+        return Checked(piece, [problem_of(error, all_rows(folder))], [], [], 0, 0)
     try:
         return check_opened(fd, piece)
     finally:
@@ -68,7 +70,7 @@ def check_piece(piece: Piece) -> Checked:
 
 def check_opened(fd: int, piece: Piece) -> Checked:
     """Check the blocks of a piece; its header was checked when the file was opened."""
-    checked = Checked(piece, [], [], 0, 0)
+    checked = Checked(piece, [], [], [], 0, 0)
     rule = rule_of(piece.folder, piece.file)
     size = nulls = 0
     _advise(fd, piece)
@@ -77,7 +79,7 @@ def check_opened(fd: int, piece: Piece) -> Checked:
         digests = digest_blocks(data.data)
         checked.digests.append((first, digests))
         wrong = list(_wrong_blocks(piece, first, digests))
-        checked.problems.extend(wrong)
+        checked.wrong.extend(wrong)
         if rule is not None and not wrong:
             checked.problems.extend(_broken(rule, fd, piece, first, data))
         if piece.file.role == "valid":

@@ -71,6 +71,7 @@ class Report:
     bytes: int = 0
     seconds: float = 0.0
     scope: str = "all"
+    compared: bool = False
     count: int = 0
     problems: list[Problem] = field(default_factory=list)
 
@@ -78,6 +79,18 @@ class Report:
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return self.count == 0
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about the problems; None where there is none."""
+        if self.ok:
+            return None
+        if self.compared:
+            return (
+                "Without --against, verify tells whether the slab is damaged; if it is not, the "
+                "source is another one now."
+            )
+        return "Restore the files named above from a copy, or pack the slab again."
 
     def __str__(self) -> str:
         done = f"{size(self.bytes)} checked in {duration(self.seconds)}"
@@ -88,14 +101,14 @@ class Report:
         if self.ok:
             return f"OK: {self.path}: {text}"
         more = f", the first {len(self.problems)} shown" if self.count > len(self.problems) else ""
-        return f"FAILED: {counted(self.count, 'problem')} in {self.path}{more}; {text}"
+        return f"FAILED: {counted(self.count, 'problem')} in {self.path}{more}; {text}. {self.hint}"
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON-ready values."""
         return {
             "path": str(self.path), "ok": self.ok, "scope": self.scope, "rows": self.rows,
             "fields": self.fields, "bytes": self.bytes, "seconds": round(self.seconds, 3),
-            "problem_count": self.count,
+            "problem_count": self.count, "hint": self.hint,
             "problems": [problem.as_dict() for problem in self.problems],
         }  # fmt: skip
 

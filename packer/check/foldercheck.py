@@ -36,6 +36,7 @@ class FolderCheck:
         self._table: np.ndarray | None = None
         self._table_problem: Problem | None = None
         self._held: list[Problem] = []
+        self._doubtful: list[Problem] = []
         self._computed: list[tuple[int, np.ndarray]] = []
         self._read: Counter[str] = Counter()
         self._zeros: Counter[str] = Counter()
@@ -92,13 +93,14 @@ class FolderCheck:
             self._computed += [(file.first_block + at, found) for at, found in checked.digests]
         self._read[file.name] += checked.bytes
         self._zeros[file.name] += checked.nulls
-        if checked.problems:
+        if checked.problems or checked.wrong:
             self._wrong.add(file.name)
         if self._table_problem is None:
-            for problem in checked.problems:
+            for problem in (*checked.problems, *checked.wrong):
                 self._findings.add(problem)
         else:
             self._held += checked.problems
+            self._doubtful += checked.wrong
 
     def finish(self) -> None:
         """Judge what only the whole folder tells: its digest table, and its nulls."""
@@ -132,8 +134,11 @@ class FolderCheck:
             text = f"digest table: {problem.problem}; the values are intact"
             self._findings.add(replace(problem, problem=text))
             return
+        if not whole:  # nobody knows whether the table or the values are wrong
+            text = f"{problem.problem}; what it says of the values, only a full verify tells"
+            problem = replace(problem, problem=text)
         self._findings.add(replace(problem, rows=all_rows(self.folder)))
-        for held in self._held:
+        for held in (*self._held, *(self._doubtful if whole else ())):
             self._findings.add(held)
         if whole and self._table is None and not self._held:
             text = "values are not what pack wrote; which ones, only the digest table could tell"

@@ -128,7 +128,7 @@ class Folder:
     def read_digests(self) -> np.ndarray:
         """The digest table as it stands in the file. Raises DamagedArray."""
         path, blocks = self.path / layout.DIGESTS, layout.total_blocks(self.files)
-        fd = open_array(path, np.dtype("<u8"), (blocks,), "digests")
+        fd = open_array(path, np.dtype("<u8"), (blocks,))
         try:
             data = np.empty(blocks, "<u8")
             read_exactly(fd, memoryview(data.view(np.uint8).data), HEADER)

@@ -82,7 +82,7 @@ def verify(
     if quick and sample is not None:
         raise UsageError("--quick reads no values: it does not go with --sample")
     started, path = time.monotonic(), Path(slab)
-    report = Report(path, scope=_scope(quick, sample, against))
+    report = Report(path, scope=_scope(quick, sample, against), compared=against is not None)
     findings = Findings(report, max_errors, tell)
     try:
         manifest = load_manifest(path)

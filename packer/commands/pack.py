@@ -69,7 +69,8 @@ def pack(
     )] = None,
     cast: Annotated[list[str] | None, typer.Option(
         "--cast", metavar="COL=TYPE", rich_help_panel=FIELDS,
-        help="Another type: i8 to u1, f2 f4 f8, bf16, bool, text, binary, json, categorical.",
+        help="Another type: i1 i2 i4 i8, u1 u2 u4 u8, f2 f4 f8 (kind and bytes of a number), bf16, "
+        "bool, text, binary, json or categorical.",
     )] = None,
     tensor: Annotated[list[str] | None, typer.Option(
         "--tensor", metavar="COL=SPEC", rich_help_panel=FIELDS,

@@ -16,6 +16,8 @@ from fieldslab.packer.commands.words import printable
 from fieldslab.schemas.errors import FieldslabError
 
 INTERRUPTED = 130
+MOST_ERRORS = 20
+"""Errors that are told of many that come together; JSON has all of them."""
 BUG = 70
 """Exit code of what should never happen; `EX_SOFTWARE` of sysexits.h."""
 
@@ -39,7 +41,7 @@ def guarded(command: Callable[[], int], *, as_json: bool) -> int:
         return error.exit_code
     except (KeyboardInterrupt, Interrupted) as error:
         text = f"interrupted: {error}" if str(error) else "interrupted"
-        _say(text, as_json, {"error": "Interrupted", "problem": text})
+        _fail(text, "Interrupted", text, as_json)
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has seen enough. Python must not flush into the pipe at exit.
@@ -48,7 +50,7 @@ def guarded(command: Callable[[], int], *, as_json: bool) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         text = f"{where}{error.strerror or error}"
-        _say(f"error: {text}", as_json, {"error": type(error).__name__, "problem": text})
+        _fail(f"error: {text}", type(error).__name__, text, as_json)
         return 3
     except Exception:  # noqa: BLE001  # a bug: its traceback is what a report needs
         traceback.print_exc()
@@ -57,11 +59,18 @@ def guarded(command: Callable[[], int], *, as_json: bool) -> int:
 
 
 def report(error: FieldslabError, *, as_json: bool) -> None:
-    """Say what is wrong: on stderr for people, or as one JSON object on stdout."""
-    text = str(error)
-    if error.hint:
-        text = text.removesuffix(error.hint).rstrip().rstrip(".")
-    _say(f"error: {text}", as_json, error.as_dict(), error.hint)
+    """Say what is wrong: on stderr for people, or as one line of JSON on stdout."""
+    if as_json:
+        emit(error.as_dict(), indent=None)
+        return
+    errors = (error, *error.others)
+    for one in errors[:MOST_ERRORS]:
+        text = one.text
+        if one.hint:
+            text = text.removesuffix(one.hint).rstrip().rstrip(".")
+        _say(f"error: {text}", one.hint)
+    if len(errors) > MOST_ERRORS:
+        _say(f"error: ... and {len(errors) - MOST_ERRORS} more like these")
 
 
 def warn(text: str) -> None:
@@ -92,13 +101,16 @@ def width_of(stream: TextIO) -> int | None:
         return 80
 
 
-def _say(
-    text: str, as_json: bool = False, value: dict[str, Any] | None = None, hint: str | None = None
-) -> None:
-    """Text on stderr, its hint in a paragraph below; or a JSON object on stdout."""
-    if as_json and value is not None:
-        emit(value)
-        return
+def _fail(text: str, name: str, problem: str, as_json: bool) -> None:
+    """What ended a command and is no error of ours."""
+    if as_json:
+        emit({"error": name, "problem": problem, "hint": None}, indent=None)
+    else:
+        _say(text)
+
+
+def _say(text: str, hint: str | None = None) -> None:
+    """Text on stderr, its hint in a paragraph below."""
     width = width_of(sys.stderr)
     for part, indent in ((text, ""), (hint, "  ")):
         if not part:

@@ -58,7 +58,8 @@ def verify(
     """Check that slabs are what pack wrote, byte for byte.
 
     Prints one line for every problem, with the rows that it affects, then OK or FAILED for each
-    slab. With several slabs the exit code is the highest.
+    slab; with --json one line for each slab, an object with "path" and "ok". With several slabs
+    the exit code is the highest.
     """
     if against and len(slabs) > 1:
         raise UsageError("--against compares one slab with its source", found=f"{len(slabs)} slabs")
@@ -72,8 +73,10 @@ def verify(
                 max_errors=max_errors,
             )  # fmt: skip
         except NotASlab as error:
-            report(error, as_json=as_json)
-            if not as_json:
+            if as_json:
+                emit({"path": str(slab), "ok": False} | error.as_dict(), indent=None)
+            else:
+                report(error, as_json=False)
                 print(f"FAILED: {printable(str(slab))}: {printable(error.problem)}")
             code = max(code, error.exit_code)
             continue

@@ -12,12 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fieldslab.packer.convert.dense import decoded, is_text, numbers, plain
+from fieldslab.packer.convert.dense import decoded, elements, is_list, is_text, numbers, plain
 from fieldslab.packer.convert.json_text import json_texts
 from fieldslab.packer.convert.misfit import Misfit
 
 LAYOUTS = ("text", "binary", "json", "categorical")
 """Casts that give a column another layout; all others give its elements another dtype."""
+
+_MANTISSA = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
+"""Bits of an integer that a float can hold."""
 
 _INFINITE = r"(?i)^[+-]?inf(inity)?$"
 
@@ -63,6 +66,27 @@ def cast_elements(array: pa.Array, target: str) -> np.ndarray:
     if pa.types.is_null(array.type):
         return np.zeros(len(array), dtype)
     return _converted(_stored(array), dtype)
+
+
+def rounded_integers(array: pa.Array, target: str) -> int:
+    """How many integers of a column, in lists or not, the dtype `target` cannot hold exactly.
+
+    0 unless integers become floats: what else does not fit is an error, and of floats that become
+    shorter it is expected.
+    """
+    if target not in _MANTISSA:
+        return 0
+    array = decoded(array)
+    while is_list(array.type):
+        array = elements(array)
+    if not pa.types.is_integer(array.type):
+        return 0
+    kind = np.dtype(array.type.to_pandas_dtype())
+    values = numbers(array.drop_null(), kind).astype(np.int64 if kind.kind == "i" else np.uint64)
+    size = np.where(values < 0, -values, values).view(np.uint64)
+    bits = _MANTISSA[target]
+    lowest = size & (~size + np.uint64(1))  # its lowest bit that is set
+    return int(np.count_nonzero((size >> np.uint64(bits)) >= np.maximum(lowest, 1)))
 
 
 def _stored(array: pa.Array) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.convert.casts import LAYOUTS, cast_layout
+from fieldslab.packer.convert.casts import LAYOUTS, cast_layout, rounded_integers
 from fieldslab.packer.convert.categories import CategoryIndex
 from fieldslab.packer.convert.dense import child, decoded, is_list, plain, valid_rows
 from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
@@ -49,8 +49,13 @@ def convert(
     def attempt(start: int, rows: int) -> Converted:
         part = batch if rows == batch.num_rows else batch.slice(start, rows)  # slices are dear
         if plan.form == "stack":
-            return _stack(plan, part, positions)
-        return _column(plan, part, positions, first_row + start, categories)
+            converted = _stack(plan, part, positions)
+        else:
+            converted = _column(plan, part, positions, first_row + start, categories)
+        if plan.cast is None:
+            return converted
+        columns = (reach(part, positions, path) for path in plan.paths)
+        return converted._replace(rounded=sum(rounded_integers(c, plan.cast) for c in columns))
 
     try:
         return attempt(0, batch.num_rows)
@@ -187,7 +192,7 @@ def nulls_error(
     """The error for null rows that no option speaks of."""
     mask = "" if stacked else f"--nulls '{column}=mask' keeps them with a validity array, "
     return NullsFound(
-        f"{count} nulls", field=column, row=row,
+        "1 null" if count == 1 else f"{count} nulls", field=column, row=row,
         hint=f"Say what to do with them: {mask}--nulls '{column}=VALUE' replaces them, "
         f"--exclude '{column}' leaves the column out.",
     )  # fmt: skip

@@ -71,7 +71,8 @@ class Converted(NamedTuple):
 
     `values` is (rows, *shape), or (elements, *shape) with `lengths` int64[rows]; `valid` is
     bool[rows], or None where no row is null. Values under nulls are zero (categories: -1).
-    `shortened` counts the rows that `--max-length` has cut; `pictures` are those of images.
+    `shortened` counts the rows that `--max-length` has cut, `rounded` the integers that became
+    another number by `--cast` to a float; `pictures` are those of images.
     """
 
     values: np.ndarray
@@ -79,3 +80,4 @@ class Converted(NamedTuple):
     valid: np.ndarray | None = None
     shortened: int = 0
     pictures: Pictures | None = None
+    rounded: int = 0

@@ -90,12 +90,6 @@ def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
     for name in options.rename:
         if name not in names:
             raise unknown_field("--rename", name, names)
-    for leaf in chosen:
-        if leaf.hint.refusal is not None:
-            problem, hint = leaf.hint.refusal
-            raise SourceUnsupported(
-                problem, field=leaf.name, found=leaf.shown, hint=hint.format(leaf.name)
-            )
     images = _expand("--image", options.image, names)
     forms: dict[str, ImageAs] = {}
     for columns, form in options.image_as.items():
@@ -107,6 +101,15 @@ def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
         )
         for leaf in chosen
     ]
+
+
+def check_admitted(leaf: Leaf) -> None:
+    """Raise SourceUnsupported where the source says that a leaf cannot be packed."""
+    if leaf.hint.refusal is not None:
+        problem, hint = leaf.hint.refusal
+        raise SourceUnsupported(
+            problem, field=leaf.name, found=leaf.shown, hint=hint.format(leaf.name)
+        )
 
 
 def unknown_field(option: str, name: str, names: Iterable[str]) -> UnknownField:

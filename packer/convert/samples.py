@@ -17,6 +17,7 @@ SAMPLED_AT_ONCE = 64
 
 def sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) -> Sample:
     """A few values of a column, nulls left out; many columns are read at once."""
+    chosen = [leaf for leaf in chosen if leaf.hint.refusal is None]
     asked = [leaf.asked.tensor.shape_from for leaf in chosen if leaf.asked.tensor]
     wanted = {leaf.path[0] for leaf in chosen if _needs_sample(leaf)}
     wanted |= {leaves[name].path[0] for name in asked if name in leaves}

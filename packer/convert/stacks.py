@@ -5,7 +5,7 @@ from typing import Any
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.fillers import parse_filler
 from fieldslab.packer.convert.infer import element_type
-from fieldslab.packer.convert.leaves import Leaf, unknown_field
+from fieldslab.packer.convert.leaves import Leaf, check_admitted, unknown_field
 from fieldslab.packer.convert.shapes import list_sizes
 from fieldslab.packer.options import Options
 from fieldslab.packer.source import Source, matching
@@ -77,6 +77,7 @@ def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
 
 def _stackable(leaf: Leaf) -> dict[str, Any]:
     """Dtype and logical type of a column of single numbers. Raises SourceUnsupported for others."""
+    check_admitted(leaf)
     asked = leaf.asked
     shaped = asked.tensor or asked.image or asked.ragged or asked.tokenize
     if not (shaped or list_sizes(leaf.type)[0]):

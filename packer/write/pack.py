@@ -1,12 +1,15 @@
 """Pack a source into a slab: plan, write shards, publish."""
 
+import difflib
+import inspect
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fieldslab.packer.image_options import DEFAULT_INDEX
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import Plan, ShardTask, make_plan
 from fieldslab.packer.source import find_source
@@ -52,11 +55,42 @@ class Packed:
 
 
 def pack(
-    source: Any, out: str | Path, *, from_: str | None = None, force: bool = False,
-    jobs: int = 1, settings: Mapping[str, Any] | None = None, progress: Progress = quiet,
-    **options: Any,
-) -> Packed:  # fmt: skip
+    source: Any,
+    out: str | Path,
+    *,
+    from_: str | None = None,
+    fields: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] = (),
+    rename: Mapping[str, str] | Iterable[str] = (),
+    cast: Mapping[str, str] | Iterable[str] = (),
+    tensor: Mapping[str, str] | Iterable[str] = (),
+    image: str | Iterable[str] | Mapping[str, str | None] = (),
+    jpeg_index: int | str | None = DEFAULT_INDEX,
+    stack: Mapping[str, str] | Iterable[str] = (),
+    nulls: Mapping[str, Any] | Iterable[str] = (),
+    ragged: Mapping[str, str] | Iterable[str] = (),
+    tokenize: Mapping[str, Any] | Iterable[str] = (),
+    max_length: int | None = None,
+    pad: bool = False,
+    special_tokens: bool = True,
+    pack_sequences: int | None = None,
+    separator: str | None = None,
+    keep_boundaries: bool = False,
+    drop_last: bool = False,
+    compress: Mapping[str, Any] | Iterable[str] = (),
+    rows: str | tuple[int, int | None] | None = None,
+    limit: int | None = None,
+    shard_size: str | int = "1G",
+    force: bool = False,
+    jobs: int = 1,
+    settings: Mapping[str, Any] | None = None,
+    progress: Progress = quiet,
+    **unknown: Any,
+) -> Packed:
     """Pack a source into a slab.
+
+    Columns are named as in the source, or by shell patterns. What belongs to a column is given as
+    a mapping, `{"weight": "f4"}`, or as on the command line, `["weight=f4"]`.
 
     Parameters
     ----------
@@ -67,33 +101,81 @@ def pack(
         The slab's directory. It appears there whole, or not at all.
     from_
         Name of the kind of source, where the path does not tell.
+    fields, exclude
+        Only these columns; not these.
+    rename
+        Other names in the slab.
+    cast
+        Other types: `f4`, `u1`, `bf16`, `bool`, `text`, `binary`, `json`, `categorical`, ...
+    tensor
+        Raw bytes, hexadecimal text or flat lists as arrays: `f4[402,500]`, `f4[*,3]`, or
+        `f4,shape_from=COLUMN`.
+    image
+        Columns of encoded images that were not recognised as such, and in which form to store
+        images: `baseline`, `yuv420`, `rgb` or `jpeg`, with `,short-side=256` made smaller.
+    jpeg_index
+        Note the state of decoding every so many blocks of a JPEG, or once a row of blocks
+        (`"rows"`), so that crops are decoded without the rest; None for not at all.
+    stack
+        Name of a field -> pattern of the numeric columns that it is made of.
+    nulls
+        `mask` keeps nulls with a validity array, `error` refuses them, any other value replaces
+        them.
+    ragged
+        Padded rows without their padding: `pad=0`, `len=COLUMN`, or both.
+    tokenize
+        Text as tokens: the path of a `tokenizer.json`.
+    max_length, pad, special_tokens
+        Cut tokenized rows to so many tokens; fill them up to as many; add special tokens.
+    pack_sequences, separator, keep_boundaries, drop_last
+        Join tokenized texts into rows of so many tokens: see `Sequences` in
+        `fieldslab.packer.options`.
+    compress
+        A zstd frame for each row: names, or name -> level.
+    rows, limit
+        Rows A to B, as `"A:B"` or `(A, B)`; at most so many.
+    shard_size
+        Bytes of a shard, about.
     force
         Replace a slab that is there.
     jobs
         Processes to pack shards in. The slab does not depend on it. As with every use of
         `multiprocessing`, the calling script needs its `if __name__ == "__main__":`.
     settings
-        Of the kind of source: for HDF5 `rows_attr`, `raw`, `external` and `memory`, see
-        `fieldslab.packer.sources.hdf5.source`.
+        Of the kind of source: for HDF5 `rows_attr`, `raw`, `external` and `memory`, for LitData
+        `block`, `key` and `key_password_file`.
     progress
         Called after every batch.
-    options
-        `fields`, `exclude`, `rename`, `cast`, `tensor`, `image`, `stack`, `nulls`, `tokenize`,
-        `max_length`, `pad`, `special_tokens`, `pack_sequences`, `separator`, `keep_boundaries`,
-        `drop_last`, `compress`, `rows`, `limit`, `shard_size`, spelled
-        as on the command line: see
-        `fieldslab.packer.options.parse_options`.
 
     Raises
     ------
     UsageError, SourceError, OutputError
         And their subclasses; nothing half-written is left where `out` is.
     """
+    for name in unknown:
+        raise _unknown_option(name)
     out = Path(out)
-    parsed = parse_options(**options)
+    parsed = parse_options(
+        fields=fields, exclude=exclude, rename=rename, cast=cast, tensor=tensor, image=image,
+        jpeg_index=jpeg_index,
+        stack=stack, nulls=nulls, ragged=ragged, tokenize=tokenize, max_length=max_length, pad=pad,
+        special_tokens=special_tokens, pack_sequences=pack_sequences, separator=separator,
+        keep_boundaries=keep_boundaries, drop_last=drop_last, compress=compress, rows=rows,
+        limit=limit, shard_size=shard_size,
+    )  # fmt: skip
     check_output(out, force=force)
     plan = make_plan(find_source(source, from_, settings), parsed)
     return pack_plan(plan, out, force=force, jobs=jobs, progress=progress)
+
+
+def _unknown_option(name: str) -> UsageError:
+    parameters = inspect.signature(pack).parameters.values()
+    names = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    close = difflib.get_close_matches(name, names, 1)
+    return UsageError(
+        f"pack has no option {name!r}", expected=", ".join(names),
+        hint=f"Did you mean {close[0]!r}?" if close else None,
+    )  # fmt: skip
 
 
 def pack_plan(
@@ -108,10 +190,22 @@ def pack_plan(
         reused, dropped = len(staging.finished), staging.dropped
         prepared = prepare(plan)
         records = _pack_shards(plan, staging, prepared, progress, jobs)
+        if plan.rows is None:
+            _check_rows(plan, sum(record.rows for record in records))
         manifest = finish(plan, records, prepared, staging)
         staging.publish(manifest)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     return Packed(out, manifest, size, time.monotonic() - started, reused, dropped)
+
+
+def _check_rows(plan: Plan, packed: int) -> None:
+    """Raise UsageError where `--rows` began behind the end of a stream."""
+    start, stop = plan.options.rows or (0, None)
+    if not packed and start > 0 and start != stop:
+        raise UsageError(
+            "--rows: starts behind the last row", found=start,
+            hint="How many rows a stream has, only reading it tells.",
+        )  # fmt: skip
 
 
 def _pack_shards(

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from fieldslab.packer.commands.words import counted
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.fields import Field
@@ -26,6 +27,7 @@ def find_warnings(plan: Plan, fields: list[Field], records: list[ShardRecord]) -
     yield from _null_warnings(fields, records, rows)
     yield from _image_warnings(fields, records)
     yield from _length_warnings(plan, records, rows)
+    yield from _rounding_warnings(plan, records)
     yield from getattr(plan.source, "endings", ())
     yield from _compression_warnings(fields, records, rows)
 
@@ -81,4 +83,15 @@ def _length_warnings(plan: Plan, records: list[ShardRecord], rows: int) -> Itera
             yield (
                 f"{name}: {shortened} of {rows} rows had more than {one.tokenize.max_length} "
                 "tokens and were cut (--max-length)"
+            )
+
+
+def _rounding_warnings(plan: Plan, records: list[ShardRecord]) -> Iterator[str]:
+    for one in plan.fields:
+        name = one.field.name
+        rounded = sum(record.rounded.get(name, 0) for record in records)
+        if rounded:
+            yield (
+                f"{name}: {counted(rounded, 'integer')} that {one.cast} cannot hold exactly became "
+                "the nearest that it can (--cast)"
             )

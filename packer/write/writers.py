@@ -22,7 +22,7 @@ class ShardRecord(msgspec.Struct, frozen=True):
     codec it holds ('' where the header could not be read), `points` for each indexed field its
     index points, `remarks` how many images are odd in which way, `decoded` for each compressed
     field the bytes of its rows before compression, `shortened` for each tokenized field how many
-    rows were cut.
+    rows were cut, `rounded` for each field the integers that `--cast` rounded.
     """
 
     index: int
@@ -36,6 +36,7 @@ class ShardRecord(msgspec.Struct, frozen=True):
     shortened: dict[str, int] = {}
     points: list[int] = []
     remarks: dict[str, dict[str, int]] = {}
+    rounded: dict[str, int] = {}
 
 
 class FieldWriter:
@@ -45,6 +46,7 @@ class FieldWriter:
         """Create the arrays of `field` in `folder`; `valid` only when the first null comes."""
         self.field = field
         self.rows = self.elements = self.nulls = self.decoded = self.shortened = self.points = 0
+        self.rounded = 0
         self._compressor = compressor
         self.codecs: Counter[str] = Counter()
         self.remarks: Counter[str] = Counter()
@@ -61,6 +63,7 @@ class FieldWriter:
         count = len(rows.values) if rows.lengths is None else len(rows.lengths)
         self._append_valid(rows.valid, count)
         self.shortened += rows.shortened
+        self.rounded += rows.rounded
         if self._compressor is not None:
             rows = self._compressed(self._compressor, rows)
         self._arrays["values"].append(rows.values)
@@ -137,6 +140,7 @@ class ShardWriter:
             shortened={w.field.name: w.shortened for w in self.writers if w.shortened},
             points=[w.points for w in self.writers if w.field.index is not None],
             remarks={w.field.name: dict(w.remarks) for w in self.writers if w.remarks},
+            rounded={w.field.name: w.rounded for w in self.writers if w.rounded},
             bytes=sum(file.stat().st_size for file in self._folder.iterdir()),
         )
 

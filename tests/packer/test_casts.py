@@ -271,3 +271,36 @@ def test_null_columns(tmp_path: Path) -> None:
     assert cast(tmp_path, array, "f4", nulls="a=mask").column("a") == [None] * 3
     assert cast(tmp_path, array, "text", nulls="a=mask").column("a") == [None] * 3
     assert cast(tmp_path, array, "i8", nulls="a=4").values("a").tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("target", "exact", "rounded"),
+    [
+        ("f4", [2**24, -(2**62), 0, 3 * 2**40], [2**24 + 1, -(2**24) - 1, 2**63 - 1]),
+        ("f8", [2**53, -(2**63), 2**62 + 2**10], [2**53 + 1, 2**62 + 1]),
+        ("f2", [2048, -65504], [2049]),
+        ("bf16", [256, 2**63 - 2**55], [257, -300_001]),
+    ],
+)
+def test_rounded_integers_are_counted(
+    tmp_path: Path, target: str, exact: list[int], rounded: list[int]
+) -> None:
+    """Integers that a float cannot hold become the nearest that it can, and a warning counts them.
+
+    So they do inside lists; what can be held is no matter for a warning.
+    """
+    column = pa.array([*exact, *rounded, None])
+    made = pack(pa.table({"a": column}), tmp_path / "x", cast={"a": target}, nulls={"a": "mask"})
+    (warning,) = made.warnings
+    assert warning.startswith(f"a: {len(rounded)} integer")
+    lists = pa.array([exact, rounded])
+    made = pack(pa.table({"a": lists}), tmp_path / "y", cast={"a": target})
+    assert made.warnings[0].startswith(f"a: {len(rounded)} integer")
+    assert pack(pa.table({"a": exact}), tmp_path / "z", cast={"a": target}).warnings == ()
+
+
+def test_unsigned_and_stacked_integers_are_counted(tmp_path: Path) -> None:
+    """The count covers uint64 and every column of a stack."""
+    columns = {"a": pa.array([2**64 - 1, 2**63], pa.uint64()), "b": pa.array([1, 2**40 + 1])}
+    made = pack(pa.table(columns), tmp_path / "x", stack={"s": "*"}, cast={"*": "f4"})
+    assert made.warnings[0].startswith("s: 2 integers that float32 cannot hold")

@@ -222,7 +222,8 @@ def test_dry_run_writes_nothing(cli: Any, parquet: Path, tmp_path: Path) -> None
         (["pack", "{parquet}", "-o", "{new}", "--fields", "z"], 2, "no such column"),
         (["pack", "{parquet}", "-o", "{new}", "--from", "nope"], 2, "no source is called"),
         (["pack", "{new}", "-o", "{new}"], 3, "no such file"),
-        (["pack", "{text}", "-o", "{new}"], 3, "parquet"),
+        (["pack", "{text}", "-o", "{new}"], 3, "Parquet or HDF5"),
+        (["pack", "{slab}", "-o", "{new}"], 3, "is a slab already"),
         (["pack", "{parquet}", "-o", "{new}"], 4, "2 nulls (field y)"),
         (["pack", "{parquet}", "-o", "{slab}", "--nulls", "y=0"], 5, "exists already"),
         (["pack", "{parquet}", "-o", "{text}/a", "--nulls", "y=0"], 5, "cannot be written"),
@@ -307,6 +308,12 @@ def test_verify_of_several_slabs(cli: Any, slab: Path, tmp_path: Path) -> None:
     done = cli("verify", slab, slab, "--json")
     assert done.code == 1
     assert [json.loads(line)["ok"] for line in done.out.splitlines()] == [False, False]
+    done = cli("verify", slab, tmp_path / "no.slab", "--json")
+    found = [json.loads(line) for line in done.out.splitlines()]
+    assert [(one["path"], one["ok"]) for one in found] == [
+        (str(slab), False), (str(tmp_path / "no.slab"), False),
+    ]  # fmt: skip
+    assert found[1]["error"] == "NotASlab"
     assert cli("verify", slab, slab, "--against", "x").code == 2
 
 
@@ -428,3 +435,18 @@ def _on_terminal(*arguments: object, columns: int = 80) -> str:
     os.close(ours)
     process.wait(60)
     return text.decode().replace("\r\n", "\n")
+
+
+def test_every_refused_column_is_said(cli: Any, tmp_path: Path) -> None:
+    """A dry run, too, tells all refused columns: a line each with its hint, or one JSON object."""
+    path = tmp_path / "a.parquet"
+    maps = pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))
+    pq.write_table(pa.table({f"m{at:02d}": maps for at in range(25)}), path)
+    done = cli("pack", path, "--dry-run")
+    assert done.code == 4
+    lines = done.err.splitlines()
+    assert [line[:6] for line in lines[::2]] == ["error:"] * 21
+    assert "field m07" in lines[14]
+    assert "--cast 'm07=json'" in lines[15]
+    assert lines[-1] == "error: ... and 5 more like these"
+    assert len(cli("pack", path, "--dry-run", "--json").json["others"]) == 24

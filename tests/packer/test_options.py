@@ -1,9 +1,12 @@
 """Options as users spell them."""
 
+import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fieldslab.packer import pack
 from fieldslab.packer.options import Tensor, parse_options, parse_shape, parse_size, parse_tensor
 from fieldslab.schemas.errors import UsageError
 
@@ -119,3 +122,17 @@ def test_wrong_options(options: dict[str, Any]) -> None:
 def test_rows(rows: Any, limit: int | None, expected: Any) -> None:
     """`--rows A:B` and `--limit` together name one run of rows."""
     assert parse_options(rows=rows, limit=limit).rows == expected
+
+
+def test_pack_takes_what_parse_options_takes() -> None:
+    """`pack` names every option in its signature, with the same default."""
+    packs = inspect.signature(pack).parameters
+    for name, parameter in inspect.signature(parse_options).parameters.items():
+        assert packs[name].default == parameter.default
+        assert name in (pack.__doc__ or "")
+
+
+def test_misspelt_option_of_pack_is_named(tmp_path: Path) -> None:
+    """A typo is a usage error that says which options there are."""
+    with pytest.raises(UsageError, match=r"no option 'nuls'.*tensor.*Did you mean 'nulls'"):
+        pack("a.parquet", tmp_path / "x.slab", nuls={"a": "mask"})

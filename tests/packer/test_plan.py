@@ -15,6 +15,7 @@ from fieldslab.packer import pack
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import MAX_MAPS, MAX_SHARDS, make_plan
 from fieldslab.packer.source import find_source
+from fieldslab.schemas.errors import SourceUnsupported, UsageError
 
 TABLE = pa.table(
     {
@@ -121,3 +122,26 @@ def test_children_have_sizes_of_their_own(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": range(50), "s": struct}), tmp_path / "a.parquet")
     plan = plan_of(tmp_path / "a.parquet")
     assert {one.field.name: one.bytes for one in plan.fields} == {"x": 400, "s.a": 200, "s.b": 400}
+
+
+def test_all_refused_columns_are_told_at_once(tmp_path: Path) -> None:
+    """One run names every column that cannot be packed, each with the option that helps."""
+    prices = pa.array([1, 2], pa.decimal128(5, 2))
+    pairs = pa.array([[("k", 1)]] * 2, pa.map_(pa.string(), pa.int64()))
+    pq.write_table(pa.table({"p": prices, "x": [1, 2], "m": pairs}), tmp_path / "a.parquet")
+    with pytest.raises(SourceUnsupported) as caught:
+        plan_of(tmp_path / "a.parquet")
+    errors = (caught.value, *caught.value.others)
+    assert [error.context["field"] for error in errors] == ["p", "m"]
+    assert "--cast 'p=text'" in str(caught.value)
+    assert "--cast 'm=json'" in str(caught.value)
+    assert plan_of(tmp_path / "a.parquet", exclude="p,m").rows == 2
+
+
+def test_rows_behind_the_end_of_a_stream_are_refused(tmp_path: Path) -> None:
+    """A stream tells only at its end that it has no such rows: nothing is published then."""
+    with pytest.raises(UsageError, match="behind the last row"):
+        pack(TABLE, tmp_path / "x.slab", rows="1000:1010")
+    assert list(tmp_path.iterdir()) == []
+    assert pack(TABLE, tmp_path / "x.slab", rows="999:1010").manifest.rows == 1
+    assert pack(TABLE, tmp_path / "y.slab", rows="5:5").manifest.rows == 0

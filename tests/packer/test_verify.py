@@ -476,3 +476,24 @@ def test_problems_are_one_line_each(tmp_path: Path) -> None:
     line = str(the_problem(verify(slab)))
     assert line.isprintable()
     assert line.startswith(r"evil\x1b[31m\nname rows 0..2: ")
+
+
+def test_quick_does_not_blame_arrays_for_a_damaged_table(slab: Path) -> None:
+    """Where the digest table is damaged and values are not read, only the table is told."""
+    table = slab / "shard-00001" / "digests.npy"
+    for entry in range((table.stat().st_size - HEADER) // 8):
+        flip(table, 8 * entry)
+        problem = the_problem(verify(slab, quick=True))
+        assert problem.file == str(table)
+        assert "only a full verify tells" in problem.problem
+        flip(table, 8 * entry)
+    assert verify(slab).ok
+
+
+def test_a_failed_report_says_what_to_do(slab: Path) -> None:
+    """The verdict ends with what to do about it; that of a whole slab does not."""
+    assert verify(slab).hint is None
+    flip(array_path(slab, "number"))
+    assert str(verify(slab)).endswith(
+        "Restore the files named above from a copy, or pack the slab again."
+    )

@@ -14,6 +14,8 @@ from fieldslab.schemas.errors import (
     NotASlab,
     RowOutOfRange,
     UnknownField,
+    UsageError,
+    together,
 )
 
 CLASSES = [
@@ -103,3 +105,12 @@ def test_unknown_context_is_a_programming_error() -> None:
     """A misspelt detail is a TypeError at once, not a detail that nobody sees."""
     with pytest.raises(TypeError, match="colour"):
         FieldslabError("is wrong", colour="red")
+
+
+def test_errors_that_come_together() -> None:
+    """One error carries others of its kind: in its text, in JSON and through pickling."""
+    error = together([UsageError("one", field="a", hint="Do."), UsageError("two", field="b")])
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(error) == str(copy) == "one (field a). Do.\ntwo (field b)"
+    assert [other["field"] for other in copy.as_dict()["others"]] == ["b"]
+    assert "others" not in together([UsageError("alone")]).as_dict()

@@ -1,14 +1,13 @@
 """Which HDF5 files are meant, and how what goes wrong in them is told."""
 
-import glob
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
 
+from fieldslab.packer.sources.lookup import look_up
 from fieldslab.schemas.errors import FieldslabError, SourceChanged, SourceUnreadable
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5py")
@@ -48,21 +47,9 @@ class SourceFile(NamedTuple):
 def discover(paths: Sequence[str]) -> list[str]:
     """Files in the order given, globs and directories sorted.
 
-    Raises SourceUnreadable where there is none.
+    Raises NoFiles where there is none, SourceUnreadable where a directory may not be read.
     """
-    found: list[str] = []
-    for path in paths:
-        if os.path.isdir(path):
-            files = sorted(str(file) for file in Path(path).rglob("*") if _packable(file, path))
-            problem = f"no HDF5 files ({', '.join(SUFFIXES)}) in here"
-        else:
-            files = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)
-            files = sorted(file for file in files if not os.path.isdir(file))
-            problem = "no such file"
-        if not files:
-            raise SourceUnreadable(problem, file=path, hint="Check the path.")
-        found += files
-    return found
+    return [file for path in paths for file in look_up(path, SUFFIXES, "HDF5")]
 
 
 def looks_like_hdf5(path: str) -> bool:
@@ -101,8 +88,3 @@ def reading(file: str, field: str | None = None, row: Any = None) -> Iterator[No
         if "unable to lock file" in text:
             problem, hint = "another program has it open for writing", "Pack again when it is done."
         raise SourceUnreadable(problem, file=file, field=field, row=row, hint=hint) from error
-
-
-def _packable(file: Path, directory: str) -> bool:
-    hidden = any(part.startswith((".", "_")) for part in file.relative_to(directory).parts)
-    return file.suffix.lower() in SUFFIXES and not hidden and file.is_file()

@@ -28,6 +28,7 @@ from fieldslab.packer.sources.hdf5.windows import (
     physical_memory,
     window_starts,
 )
+from fieldslab.packer.sources.lookup import NoFiles
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
 
 _MOST_WINDOWS = 1_000_000
@@ -86,7 +87,7 @@ class HDF5Source:
         """Whether the first file looks like HDF5, by its name or its first bytes."""
         try:
             return looks_like_hdf5(discover(paths[:1])[0])
-        except SourceUnreadable:
+        except NoFiles:
             return False
 
     def __getstate__(self) -> dict[str, Any]:

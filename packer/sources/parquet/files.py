@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fieldslab.packer.source import check_names, unique_names
+from fieldslab.packer.sources.lookup import fixed_part, look_up
 from fieldslab.schemas.errors import SourceChanged, SourceUnreadable
 
 SUFFIXES = (".parquet", ".pq", ".parq")
@@ -25,10 +26,6 @@ _ALL_BUFFERS = 1 << 26
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
-
-
-class NoParquet(SourceUnreadable):
-    """No Parquet file where one was looked for."""
 
 
 @dataclass(frozen=True)
@@ -223,36 +220,18 @@ def _damaged(what: str, reason: str) -> SourceUnreadable:
 def discover(paths: Sequence[str]) -> list[tuple[str, dict[str, dict[str, pa.Scalar]]]]:
     """Files in the order given, globs and directories sorted, each with its partitions.
 
-    Raises NoParquet where there is none.
+    Raises NoFiles where there is none, SourceUnreadable where a directory may not be read.
     """
     found: list[tuple[str, dict[str, dict[str, pa.Scalar]]]] = []
     for path in paths:
+        files = look_up(path, SUFFIXES, "Parquet")
+        partitions = {}
         if os.path.isdir(path):
-            files = sorted(str(file) for file in Path(path).rglob("*") if _packable(file, path))
-            if not files:
-                raise NoParquet("no Parquet files in here", file=path)
             partitions = _partitions(path, files)
-            found += [(file, partitions) for file in files]
-            continue
-        files = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)
-        files = sorted(file for file in files if not os.path.isdir(file))
-        if not files:
-            raise NoParquet("no such file", file=path, hint="Check the path.")
-        partitions = _partitions(_fixed_part(path), files) if glob.has_magic(path) else {}
+        elif glob.has_magic(path):
+            partitions = _partitions(fixed_part(path), files)
         found += [(file, partitions) for file in files]
     return found
-
-
-def _fixed_part(pattern: str) -> str:
-    """The directory in front of the first wildcard: partitions lie below it."""
-    while glob.has_magic(pattern):
-        pattern = os.path.dirname(pattern)
-    return pattern
-
-
-def _packable(file: Path, directory: str) -> bool:
-    hidden = any(part.startswith((".", "_")) for part in file.relative_to(directory).parts)
-    return file.suffix.lower() in SUFFIXES and not hidden and file.is_file()
 
 
 def _partitions(directory: str, files: list[str]) -> dict[str, dict[str, pa.Scalar]]:

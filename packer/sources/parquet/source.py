@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from fieldslab.packer.convert.dense import is_list
 from fieldslab.packer.source import Unit, sample_units, unique_names
+from fieldslab.packer.sources.lookup import NoFiles
 from fieldslab.packer.sources.parquet.batches import batches
 from fieldslab.packer.sources.parquet.files import (
     MAGIC,
@@ -17,7 +18,7 @@ from fieldslab.packer.sources.parquet.files import (
     leaf_count,
     open_parts,
 )
-from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable
+from fieldslab.schemas.errors import SourceInconsistent
 
 _NOT_OURS = {b"ARROW:schema", b"pandas", b"huggingface"}
 
@@ -51,10 +52,14 @@ class ParquetSource:
             first = discover(paths[:1])[0][0]
             if not os.path.isfile(first):  # a pipe would wait for ever
                 return False
+            if first.endswith(SUFFIXES):
+                return True
             with open(first, "rb") as file:
-                return first.endswith(SUFFIXES) or file.read(4) in MAGIC
-        except (OSError, SourceUnreadable):
-            return bool(paths) and paths[0].endswith(SUFFIXES)
+                return file.read(4) in MAGIC
+        except PermissionError:
+            return False  # whoever is asked last says so
+        except NoFiles:
+            return paths[0].endswith(SUFFIXES)
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Decode one row group batch by batch; page checksums are verified where present."""

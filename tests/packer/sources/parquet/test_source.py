@@ -163,7 +163,7 @@ def test_order_of_columns_may_differ(tmp_path: Path) -> None:
     assert back.values("a").tolist() == [1, 2, 3, 4]
     assert back.column("b") == ["x", "y", "z", "w"]
     assert back.column("c") == [1.0, 2.0, 3.0, None]
-    with pytest.raises(FieldslabError, match=r"1 nulls \(field c\)"):
+    with pytest.raises(FieldslabError, match=r"1 null \(field c\)"):
         pack(tmp_path, tmp_path / "other")
 
 
@@ -354,7 +354,7 @@ def _footer_length(folder: Path) -> Any:
 
 
 WRONG: list[tuple[Callable[[Path], Any], str]] = [
-    (_nothing, "no such file"), (_no_match, "no such file"), (_no_file, "no such file"),
+    (_nothing, "no such file"), (_no_match, "no file matches"), (_no_file, "no such file"),
     (_empty_folder, "no Parquet files|nothing here"), (_dangling, "no such file"),
     (_empty_file, "damaged"), (_other_content, "damaged"), (_not_ours, "nothing here"),
     (_truncated, "damaged"), (_only_the_end, "damaged"), (_footer_length, "damaged"),
