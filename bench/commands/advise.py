@@ -7,7 +7,6 @@ import typer
 
 from fieldslab.packer.commands.shared import Json
 from fieldslab.packer.commands.terminal import emit
-from fieldslab.packer.options import parse_size
 
 GIVEN = "What is known"
 EXAMPLES = """\
@@ -41,6 +40,7 @@ def advise(
     Random rows of it are gathered and loaded for some seconds. Prints what suits, the memory that
     it takes, and what was measured.
     """
+    from fieldslab.packer.options import parse_size
     from fieldslab.reader import open_slab
     from fieldslab.reader.advisor import advise as measure
 
