@@ -18,7 +18,7 @@ FORBIDDEN = {
 }
 # A heavy library, and the only files of the first three layers that may import it.
 HEAVY: dict[str, set[str]] = {
-    "torch": {"reader/torch.py", "reader/tensors.py"},
+    "torch": {"reader/torch.py", "reader/tensors.py", "reader/images/device.py"},
     "torchvision": set(),
     "litdata": {"packer/sources/litdata/library.py"},
     "lightning": {"reader/lightning.py"},
@@ -31,6 +31,7 @@ HEAVY: dict[str, set[str]] = {
     "matplotlib": set(),
     "PIL": {"packer/convert/pixels.py", "reader/decoders/pillow.py"},
     "cv2": set(),
+    "nvidia": {"reader/decoders/nvimagecodec.py"},
 }
 
 

@@ -6,6 +6,8 @@ ones, several scans, any sampling.
 
 from typing import Any
 
+import numpy as np
+
 from fieldslab.reader.decoders.decoder import Status
 from fieldslab.schemas.codecs.jpeg import load_big_u16
 from fieldslab.schemas.jit import kernel, load_u8
@@ -23,6 +25,7 @@ FRAME = 7
 
 _OK, _UNSUPPORTED, _NOT_AN_IMAGE = int(Status.OK), int(Status.UNSUPPORTED), int(Status.NOT_AN_IMAGE)
 _TRUNCATED, _DAMAGED = int(Status.TRUNCATED), int(Status.DAMAGED)
+_TOO_LARGE, _OTHER_SIZE = int(Status.TOO_LARGE), int(Status.OTHER_SIZE)
 
 
 @kernel("int64(int64, int64, int64, int64[::1])")
@@ -98,3 +101,27 @@ def read_frame(address: int, length: int, frame: Any) -> int:
         elif marker >= 0xC3 and marker <= 0xCF and marker != 0xC4 and marker != 0xC8:
             return _UNSUPPORTED
         at += size
+
+
+@kernel("int64(int64, int64, uint32[::1], int64, int64[::1])")
+def check_frame(address: int, length: int, size: Any, max_pixels: int, frame: Any) -> int:
+    """Do as `read_frame`; TOO_LARGE or OTHER_SIZE if the picture is not what is expected."""
+    status = read_frame(address, length, frame)
+    if frame[HEIGHT] * frame[WIDTH] > max_pixels:
+        return _TOO_LARGE
+    if status == _OK and (frame[HEIGHT] != np.int64(size[0]) or frame[WIDTH] != np.int64(size[1])):
+        return _OTHER_SIZE
+    return status
+
+
+@kernel("void(int64[::1], int64[::1], uint32[:, ::1], int64[::1], int64, int32[::1])")
+def check_frames(
+    addresses: Any, lengths: Any, sizes: Any, which: Any, max_pixels: int, statuses: Any
+) -> None:
+    """Check the headers of the images `which`; `statuses` is as long as that."""
+    frame = np.empty(FRAME, np.int64)
+    for position in range(len(which)):
+        image = which[position]
+        statuses[position] = check_frame(
+            addresses[image], lengths[image], sizes[image], max_pixels, frame
+        )

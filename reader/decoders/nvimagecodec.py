@@ -1,0 +1,191 @@
+"""JPEG images by NVIDIA's nvImageCodec: on the GPU where there is one, else on the processor.
+
+`decode` fits the protocol and leaves its crops in host memory. `decode_on_device` leaves them where
+they were decoded, as a tensor of torch, without a copy through the host.
+"""
+
+import ctypes
+import os
+import threading
+from collections.abc import Set
+from typing import Any
+
+import numpy as np
+
+from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
+from fieldslab.reader.decoders.frames import check_frames
+from fieldslab.reader.decoders.planes import Planes
+from fieldslab.schemas.codecs.known import count_gpus
+from fieldslab.schemas.errors import MissingLibrary
+from fieldslab.schemas.images import CODES
+
+# What an image is refused for is told by its status; nvImageCodec would print it as well.
+os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
+try:
+    from nvidia import nvimgcodec
+except ImportError as error:
+    raise MissingLibrary(
+        "no nvImageCodec for decoder `nvimagecodec`", hint="pip install 'fieldslab[gpu]'"
+    ) from error
+
+_BROKEN_REGIONS = ("0.9.0",)
+"""Versions whose GPU decoders fail, or end the process, at regions of an image (its issue 55)."""
+
+_OK, _DAMAGED, _OTHER_SIZE = int(Status.OK), int(Status.DAMAGED), int(Status.OTHER_SIZE)
+
+
+class NvImageCodec:
+    """Decodes JPEG images a batch at a time, with one decoder a thread.
+
+    Each image is a view of the map. Where regions work, no more than the crops need is decoded.
+    Damage is known by what nvImageCodec says: unlike libjpeg-turbo called by us, it lets some pass.
+
+    Parameters
+    ----------
+    device
+        Number of a GPU, -1 for the thread's current one, or None for the processor, which is taken
+        where there is no GPU.
+    """
+
+    name = "nvimagecodec"
+    codes: Set[int] = frozenset({CODES["jpeg"]})
+
+    def __init__(self, device: int | None = -1) -> None:
+        self._device = device if device is None or count_gpus() else None
+        self._regions = self._device is None or nvimgcodec.__version__ not in _BROKEN_REGIONS
+        self._planes = Planes()
+        self._local = threading.local()
+        # The size in the slab is that of the stored picture, and so are the boxes.
+        self._params = nvimgcodec.DecodeParams(
+            apply_exif_orientation=False, color_spec=nvimgcodec.ColorSpec.SRGB
+        )
+
+    def decode(
+        self, images: Encoded, which: np.ndarray, crops: Crops, target: Target, max_pixels: int
+    ) -> np.ndarray:
+        """See `Decoder.decode`."""
+        pictures, corners, statuses = self._pictures(images, which, crops, max_pixels, 0)
+        good = np.flatnonzero(statuses == _OK)
+        on_host = [np.asarray(pictures[at].cpu()) for at in good]
+        count = len(images.addresses)
+        addresses, lengths = np.zeros(count, np.uint64), np.zeros(count, np.int64)
+        sizes, boxes = np.zeros((count, 2), np.uint32), crops.boxes.copy()
+        for at, pixels in zip(good, on_host, strict=True):
+            image = which[at]
+            addresses[image], lengths[image] = pixels.ctypes.data, pixels.nbytes
+            sizes[image] = pixels.shape[:2]
+            boxes[image, :, :2] -= corners[at]
+        decoded = images._replace(
+            addresses=addresses, lengths=lengths, sizes=sizes,
+            codes=np.full(count, CODES["rgb"], np.uint8),
+        )  # fmt: skip
+        placed = self._planes.decode(
+            decoded, which[good], Crops(boxes, crops.flips), target, max_pixels
+        )
+        statuses[good] = placed
+        return statuses
+
+    def decode_on_device(
+        self,
+        images: Encoded,
+        which: np.ndarray,
+        crops: Crops,
+        size: tuple[int, int],
+        scale: np.ndarray,
+        bias: np.ndarray,
+        dtype: Any,
+        max_pixels: int,
+    ) -> tuple[Any, np.ndarray]:
+        """Decode the images `which` to a tensor on the device that decodes.
+
+        Parameters
+        ----------
+        images, which, crops, max_pixels
+            As `Decoder.decode` takes them.
+        size
+            Height and width of a view.
+        scale, bias
+            float32[3], by channel: `scale * value + bias` is what comes out.
+        dtype
+            Of torch: a float, or uint8, which holds the nearest whole value.
+
+        Returns
+        -------
+        A tensor (len(which), views, 3, height, width), and int32[len(which)] of `Status`. What was
+        not decoded is 0.
+        """
+        from fieldslab.reader.images import device
+
+        number = self._device
+        count, views = len(which), crops.boxes.shape[1]
+        with device.chosen(number) as (where, stream):
+            pictures, corners, statuses = self._pictures(images, which, crops, max_pixels, stream)
+            out = device.zeros((count, views, 3, *size), dtype, where)
+            for at in np.flatnonzero(statuses == _OK):
+                boxes = crops.boxes[which[at]].copy()
+                boxes[:, :2] -= corners[at]
+                pixels = device.tensor_of(pictures[at], where)
+                device.views_of(pixels, boxes, crops.flips[which[at]], scale, bias, out[at])
+        return out, statuses
+
+    def _pictures(
+        self, images: Encoded, which: np.ndarray, crops: Crops, max_pixels: int, stream: int
+    ) -> tuple[list[Any], np.ndarray, np.ndarray]:
+        """Decoded regions or None, their top left corners int32[k, 2], and statuses."""
+        statuses = np.empty(len(which), np.int32)
+        addresses = images.addresses.view(np.int64)
+        check_frames(addresses, images.lengths, images.sizes, which, max_pixels, statuses)
+        boxes = crops.boxes[which].astype(np.int64)
+        low = boxes[..., :2].min(axis=1, initial=2**31)
+        high = (boxes[..., :2] + boxes[..., 2:]).max(axis=1, initial=0)
+        empty = (boxes[..., 2:] < 1).any(axis=(1, 2))
+        outside = empty | (low < 0).any(axis=1) | (high > images.sizes[which]).any(axis=1)
+        statuses[(statuses == _OK) & outside] = _OTHER_SIZE
+        if not self._regions:
+            low, high = np.zeros_like(low), images.sizes[which].astype(np.int64)
+        pictures: list[Any] = [None] * len(which)
+        good, streams, kept = [], [], []
+        for at in np.flatnonzero(statuses == _OK):
+            image = which[at]
+            try:
+                whole = nvimgcodec.CodeStream(_view(addresses[image], images.lengths[image]))
+                region = nvimgcodec.Region(*map(int, (*low[at], *high[at])))
+                part = whole.get_sub_code_stream(0, region) if self._regions else whole
+            except RuntimeError:
+                statuses[at] = _DAMAGED
+                continue
+            if (whole.height, whole.width) != tuple(images.sizes[image]):
+                statuses[at] = _DAMAGED
+                continue
+            good.append(at)
+            streams.append(part)
+            kept.append(whole)
+        if good:
+            found = self._decoder().decode(streams, params=self._params, cuda_stream=stream)
+            for at, picture in zip(good, found, strict=True):
+                expected = (*(high[at] - low[at]), 3)
+                if picture is None or tuple(picture.shape) != expected:
+                    statuses[at] = _DAMAGED
+                else:
+                    pictures[at] = picture
+        return pictures, low.astype(np.int32), statuses
+
+    def _decoder(self) -> Any:
+        """This thread's own."""
+        decoder = getattr(self._local, "decoder", None)
+        if decoder is None and self._device is None:
+            # Either alone is not enough: without the device it looks for a GPU and fails.
+            only = nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)
+            decoder = nvimgcodec.Decoder(
+                device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY, max_num_cpu_threads=1,
+                backends=[only],
+            )  # fmt: skip
+        elif decoder is None:
+            decoder = nvimgcodec.Decoder(device_id=self._device)
+        self._local.decoder = decoder
+        return decoder
+
+
+def _view(address: Any, length: Any) -> Any:
+    """Bytes at an address as an array; nothing is copied."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * int(length)).from_address(int(address)))
