@@ -81,8 +81,8 @@ def _segment(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
 
 def _frame(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
     """Let the frame header state another size, sampling, precision or kind."""
-    for start, _end in _segments(data):
-        if data[start + 1] in (0xC0, 0xC1, 0xC2):
+    for start, end in _segments(data):
+        if end - start > 1 and data[start + 1] in (0xC0, 0xC1, 0xC2):
             at = start + rng.choice([1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15])
             if at < len(data):
                 data[at] = rng.choice(

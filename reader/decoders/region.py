@@ -107,6 +107,48 @@ def plane_room(rows: int, blocks: int) -> int:
     return 8 * rows * plane_stride(blocks)
 
 
+@kernel("void(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])")
+def _block_plan(
+    header: Any, table: int, tile: int, components: Any, places: Any, dc: Any, ac: Any
+) -> None:
+    """For each block of an MCU: its component, and addresses of coefficients and tables.
+
+    `table` and `tile` are the addresses of the first ones.
+    """
+    across = header[ACROSS]
+    luma = across * header[DOWN]
+    for block in range(mcu_blocks(header)):
+        component = max(block - luma + 1, 0)
+        own, lane = (component + 1, 0) if component > 0 else (block // across, block % across)
+        components[block] = component
+        places[block] = tile + 2 * (own * TILE + lane)
+        dc[block] = table + 2 * SIZE * header[DC_TABLE + component]
+        ac[block] = table + 2 * SIZE * header[AC_TABLE + component]
+
+
+@kernel(
+    "void(int64, int64, boolean, int16[::1], float32[::1], float32[::1], int32[::1], int64, int64)"
+)
+def _flush(
+    component: int,
+    rows: int,
+    both: bool,
+    tiles: Any,
+    quantisers: Any,
+    work: Any,
+    planes: Any,
+    place: int,
+    stride: int,
+) -> None:
+    """Turn the tiles of a component, `rows` of each stream, into samples from `place` on."""
+    own = quantisers[64 * component : 64 * component + 64]
+    for i in range(2 * rows if both else rows):
+        tile = component + 1 if component > 0 else i % rows
+        tile += _SECOND * (i // rows)
+        out = planes[place + 8 * i * stride :]
+        transform(tiles[tile * TILE : (tile + 1) * TILE], own, work, out, stride)
+
+
 @kernel(
     "int64(int64, int64, int64[::1], uint16[::1], float32[::1], int64, int64, "
     "int64, int64, int64, int64, int64[::1], int16[::1], float32[::1], int32[::1])"
@@ -141,7 +183,8 @@ def decode_region(
     firsts
         For each component, where its plane begins in `planes`; `plane_stride` tells its rows.
     tiles, work
-        int16[TILES * TILE], all 0 before and, if the result is OK, behind `_UNSEEN`; float32[TILE].
+        int16[TILES * TILE], all 0 but for the last tile, and so again if the result is OK;
+        float32[TILE].
     planes
         int32: four samples each.
 
@@ -158,23 +201,17 @@ def decode_region(
     interval = header[INTERVAL]
     scan, end = address + header[SCAN], address + length
 
-    of_block = np.empty(6, np.int64)  # component, place of its first coefficient, tables
-    places = np.empty(6, np.int64)
-    dc, ac = np.empty(3, np.int64), np.empty(3, np.int64)
-    first_table: Any = np.int64(tables.ctypes.data)
+    of_block, places = np.empty(6, np.int64), np.empty(6, np.int64)
+    dc, ac = np.empty(6, np.int64), np.empty(6, np.int64)
     first_tile: Any = np.int64(tiles.ctypes.data)
-    unseen = first_tile + 2 * TILE * _UNSEEN
-    for block in range(blocks):
-        luma = block < across * down
-        component = 0 if luma else block - across * down + 1
-        of_block[block] = component
-        tile = block // across if luma else component + 1
-        places[block] = first_tile + 2 * (tile * TILE + (block % across if luma else 0))
-    steps, strides = np.empty(3, np.int64), np.empty(3, np.int64)
+    first_table: Any = np.int64(tables.ctypes.data)
+    _block_plan(header, first_table, first_tile, of_block, places, dc, ac)
+    unseen, second = first_tile + 2 * TILE * _UNSEEN, 2 * TILE * _SECOND
+
+    steps, heights = np.ones(3, np.int64), np.ones(3, np.int64)
+    steps[0], heights[0] = across, down
+    strides = np.empty(3, np.int64)
     for component in range(components):
-        dc[component] = first_table + 2 * SIZE * header[DC_TABLE + component]
-        ac[component] = first_table + 2 * SIZE * header[AC_TABLE + component]
-        steps[component] = across if component == 0 else 1
         strides[component] = plane_stride((right - left) * steps[component])
 
     dcs_a, dcs_b = np.zeros(3, np.int64), np.zeros(3, np.int64)
@@ -191,8 +228,8 @@ def decode_region(
             return DAMAGED
         for component in range(components):
             lanes[component] = 0
-            height = 8 * (down if component == 0 else 1)
-            outs[component] = firsts[component] + (row - top) * height * strides[component]
+            lines = 8 * heights[component] * (row - top)
+            outs[component] = firsts[component] + lines * strides[component]
         to_point = spacing
         for column in range(begin, right):
             if interval > 0 and column > begin:
@@ -228,8 +265,8 @@ def decode_region(
                 ) = decode_blocks(
                     at_a, bits_a, count_a, dcs_a[component], place,
                     at_b, bits_b, count_b, dcs_b[component],
-                    place + 2 * TILE * _SECOND if seen else place,
-                    both, end, dc[component], ac[component],
+                    place + second if seen else place,
+                    both, end, dc[block], ac[block],
                 )  # fmt: skip
                 wrong = wrong or missed
             if wrong:
@@ -245,14 +282,10 @@ def decode_region(
                 lanes[component] += steps[component]
                 if lanes[component] < LANES and column + 1 < right:
                     continue
-                own = quantisers[64 * component : 64 * component + 64]
-                stride = strides[component]
-                rows = down if component == 0 else 1
-                for i in range(2 * rows if both else rows):
-                    tile = component + 1 if component > 0 else i % rows
-                    tile += _SECOND * (i // rows)
-                    out = planes[outs[component] + 8 * i * stride :]
-                    transform(tiles[tile * TILE : (tile + 1) * TILE], own, work, out, stride)
+                _flush(
+                    component, heights[component], both, tiles, quantisers, work, planes,
+                    outs[component], strides[component],
+                )  # fmt: skip
                 outs[component] += _TILE_SAMPLES
                 lanes[component] = 0
     return OK

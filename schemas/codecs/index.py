@@ -219,7 +219,7 @@ def index_images(
     uint16[points, 5], and int64[images]: how many points each image has. None where it is no
     baseline JPEG of a kind that can be decoded from the middle, or is damaged.
     """
-    lengths = np.ascontiguousarray(lengths, np.int64)
+    values, lengths = np.ascontiguousarray(values), np.array(lengths, np.int64)
     if lengths.size and (lengths.min() < 0 or lengths.sum() > values.size):
         raise ValueError("the lengths do not fit the bytes")
     if every < 0:
