@@ -1,8 +1,10 @@
 """Slabs in Grain and JAX: rows, batches, resuming, processes, devices."""
 
 import copy
+import json
 import os
 import pickle
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +41,18 @@ for batch in grain.MapDataset.source(source):
     for name, array in placed.items():
         assert np.array_equal(np.asarray(array), batch[name])
     print(int(total(placed)))
+"""
+
+
+PROCESS = """
+import sys, jax
+path, address, process = sys.argv[1:]
+jax.distributed.initialize(address, num_processes=2, process_id=int(process))
+from fieldslab.reader import open_slab
+from fieldslab.reader.grain import grain_batches
+source = grain_batches(open_slab(path), 50, seed=1, fields=["label"])
+print([label for batch in source for label in batch["label"].tolist()])
+jax.distributed.shutdown()
 """
 
 
@@ -87,6 +101,23 @@ def test_processes_share_an_epoch(slab: Slab) -> None:
     ]
     assert [len(part) for part in parts] == [100, 100, 100]
     assert sorted(parts[0] + parts[1] + parts[2]) == list(range(ROWS))
+
+
+def test_processes_of_jax_are_used(example: Example) -> None:
+    """Two processes of `jax.distributed` have disjoint shares, which are all rows of an epoch."""
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROCESS, example.path, f"localhost:{port}", str(number)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"},
+            stdout=subprocess.PIPE, text=True,
+        )
+        for number in range(2)
+    ]  # fmt: skip
+    parts = [json.loads(process.communicate(timeout=100)[0]) for process in processes]
+    assert len(parts[0]) == len(parts[1])
+    assert sorted(parts[0] + parts[1]) == list(range(ROWS))
 
 
 def test_an_iterator_resumes_where_it_stood(slab: Slab) -> None:

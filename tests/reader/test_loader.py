@@ -28,6 +28,7 @@ from fieldslab.reader import (
     Strided,
     Subset,
     Weighted,
+    buffers,
     open_slab,
 )
 from fieldslab.reader.tensors import ToTensors
@@ -154,12 +155,21 @@ def test_few_batches_are_alive(numbers: Slab, prefetch: int, threads: int) -> No
     assert 1 < most[0] <= prefetch + threads
 
 
-def test_the_pool_grows_no_more(numbers: Slab) -> None:
-    """What a loader leaves behind is memory for as many batches as may be alive, and no more."""
+def test_memory_is_allocated_once(numbers: Slab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For hundreds of batches, memory is taken for as many as may be alive; that is left behind."""
+    taken: list[int] = []
+    fresh = buffers._fresh
+
+    def counted(size: int) -> Any:
+        taken.append(size)
+        return fresh(size)
+
+    monkeypatch.setattr(buffers, "_fresh", counted)
     loader = Loader(numbers, 8, fields=["wide"], prefetch=3, threads=2)
     for _ in range(30):
         for batch in loader:
             del batch
+    assert 0 < len(taken) <= 3 + 2
     block = 2**20  # the power of two that holds 8 rows of 72,000 bytes
     assert 0 < numbers._storage.pool.idle_bytes <= (3 + 2) * block
 
