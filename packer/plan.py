@@ -125,6 +125,8 @@ def make_plan(source: Source, options: Options) -> Plan:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError("two fields would have this name", field=twice, hint="Use --rename.")
+    if options.sequences is not None:
+        _check_alone(plans)
     plan = Plan(source, options, tuple(plans), (), tuple(notes))
     source.check(plan.columns)
     plan = replace(plan, notes=(*notes, *getattr(source, "warnings", ())))
@@ -278,16 +280,21 @@ def _cut(plan: Plan) -> tuple[ShardTask, ...]:
     return tuple(tasks)
 
 
-def _in_sequences(plan: Plan, asked: Sequences) -> Plan:
-    """The plan that joins the texts of one column, and cuts them into rows of one length."""
-    others = [one.field.name for one in plan.fields if one.tokenize is None]
-    (text,) = (one for one in plan.fields if one.tokenize is not None)
+def _check_alone(plans: list[FieldPlan]) -> None:
+    """Raise UsageError where there are columns beside the one whose texts are joined."""
+    others = [one.field.name for one in plans if one.tokenize is None]
     if others:
+        (text,) = (one for one in plans if one.tokenize is not None)
         raise UsageError(
             "--pack-sequences: rows are no longer those of the other columns",
             found=", ".join(others[:10]) + (", ..." if len(others) > 10 else ""),
             hint=f"Leave them out: --fields {text.columns[0]}",
         )  # fmt: skip
+
+
+def _in_sequences(plan: Plan, asked: Sequences) -> Plan:
+    """The plan that joins the texts of one column, and cuts them into rows of one length."""
+    (text,) = plan.fields
     if text.nulls == "mask":
         raise UsageError(
             "--pack-sequences: a null text would vanish", field=text.field.name,
