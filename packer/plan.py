@@ -126,7 +126,7 @@ def make_plan(source: Source, options: Options) -> Plan:
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError("two fields would have this name", field=twice, hint="Use --rename.")
     if options.sequences is not None:
-        _check_alone(plans)
+        _check_alone(plans, *options.tokenize)
     plan = Plan(source, options, tuple(plans), (), tuple(notes))
     source.check(plan.columns)
     plan = replace(plan, notes=(*notes, *getattr(source, "warnings", ())))
@@ -280,15 +280,19 @@ def _cut(plan: Plan) -> tuple[ShardTask, ...]:
     return tuple(tasks)
 
 
-def _check_alone(plans: list[FieldPlan]) -> None:
-    """Raise UsageError where there are columns beside the one whose texts are joined."""
+def _check_alone(plans: list[FieldPlan], column: str) -> None:
+    """Raise UsageError where the column whose texts are joined is not the only one."""
     others = [one.field.name for one in plans if one.tokenize is None]
+    if len(others) == len(plans):
+        raise UsageError(
+            "--pack-sequences: the column of texts is left out", field=column,
+            hint=f"--fields {column}",
+        )  # fmt: skip
     if others:
-        (text,) = (one for one in plans if one.tokenize is not None)
         raise UsageError(
             "--pack-sequences: rows are no longer those of the other columns",
             found=", ".join(others[:10]) + (", ..." if len(others) > 10 else ""),
-            hint=f"Leave them out: --fields {text.columns[0]}",
+            hint=f"Leave them out: --fields {column}",
         )  # fmt: skip
 
 

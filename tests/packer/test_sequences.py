@@ -180,6 +180,8 @@ def test_null_texts(tmp_path: Path, file: Path) -> None:
     ("options", "match"),
     [
         ({"fields": None}, "number"),
+        ({"fields": "number"}, "column of texts is left out"),
+        ({"fields": None, "exclude": "*"}, "no field is left"),
         ({"pack_sequences": 0}, "no such length"),
         ({"tokenize": {}}, "one --tokenize"),
         ({"max_length": 4}, "--max-length do not go together"),
