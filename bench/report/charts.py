@@ -174,19 +174,26 @@ def decoding(results: Results, theme: Theme) -> Any:
     """Images a second by what is done to them; None where there are none."""
     if not results.decode:
         return None
-    ways = [(f"{one.field}: {way.name}", way) for one in results.decode for way in one.ways]
-    fastest = max(way.rows_per_second for _, way in ways)
+    ways = [(one, way) for one in results.decode for way in one.ways]
+    several = len(results.decode) > 1
+    first = results.decode[0]
     figure, axes = chart(
-        f"Up to {words.count(fastest)} images a second are decoded",
-        f"Images a second in batches of {results.decode[0].batch}; median with quartiles, one "
-        "thread, warm",
+        f"One thread makes {words.count(first.training.rows_per_second)} images a second ready for "
+        f"training, all cores {words.count(first.ways[-1].rows_per_second)}",
+        f"Images a second in batches of {first.batch}, by what is done to them; median with "
+        "quartiles, warm. Without decoding, one thread gathers "
+        f"{words.count(first.raw.rows_per_second)} a second",
         theme, height=0.8 + 0.42 * len(ways),
     )  # fmt: skip
     bars(
-        axes, [name for name, _ in ways], [way.rows_per_second for _, way in ways],
-        [words.count(way.rows_per_second) for _, way in ways], [theme.main] * len(ways), theme,
+        axes,
+        [f"{one.field}: {way.name}" if several else way.name for one, way in ways],
+        [way.rows_per_second for _, way in ways],
+        [words.count(way.rows_per_second) for _, way in ways],
+        [theme.others[0] if way is one.ways[-1] else theme.main for one, way in ways],
+        theme,
         [(way.rows / way.seconds.high, way.rows / way.seconds.low) for _, way in ways],
-    )  # fmt: skip
+    )
     numbers(axes.xaxis, words.count)
     axis_titles(axes, theme, x="images a second")
     return figure

@@ -84,7 +84,7 @@ def read_ahead(results: Results, theme: Theme) -> Any:
         f"For single rows in memory, {names[best]} is quickest: "
         f"{words.seconds(speeds[best].seconds.mean)} on average",
         "Wait for one random row, logarithmic: from the median to 99 % of the calls; the bar is at "
-        "95 %, the cross is the mean; warm, nothing else to do in between",
+        "95\N{NO-BREAK SPACE}%, the cross is the mean; warm, nothing else to do in between",
         theme, height=2.7,
     )  # fmt: skip
     for at, speed in enumerate(speeds):

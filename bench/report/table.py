@@ -131,9 +131,9 @@ def _threads(results: Results) -> _Part:
 
 def _decode(results: Results) -> _Part:
     rows: _Rows = [
-        (f"{one.field}, {way.name}", *_speed(way)[:3])
+        (f"{one.field}, {name}", *_speed(way)[:3])
         for one in results.decode
-        for way in (one.raw, *one.ways)
+        for name, way in (("encoded", one.raw), *((way.name, way) for way in one.ways))
     ]
     return "images", ("median", "quartiles", "rows/s"), rows
 

@@ -167,13 +167,29 @@ class Threads:
 
 @dataclass(frozen=True)
 class Decode:
-    """Batches of one image field decoded, by what is done to them."""
+    """Batches of one image field decoded.
+
+    Attributes
+    ----------
+    ways
+        What is done to the images; the last is the one before it, by a loader with all cores.
+        Bytes are the encoded ones.
+    raw
+        Such batches gathered as encoded bytes.
+    failed
+        Share of the images that could not be decoded.
+    """
 
     field: str
     batch: int
     ways: list[Speed]
     raw: Speed
-    """The same batches gathered as encoded bytes."""
+    failed: float
+
+    @property
+    def training(self) -> Speed:
+        """All that training wants of an image, by one thread."""
+        return self.ways[-2]
 
 
 @dataclass(frozen=True)
