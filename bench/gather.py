@@ -33,6 +33,7 @@ MOST_BATCH_BYTES = 32 * KIB * KIB
 
 FIRST_GATHER = """
 import sys, time, numba, numpy
+numba.njit("int64(int64)")(lambda x: x)  # numba imports the rest of itself (and scipy) only now
 from fieldslab.reader import open_slab
 slab = open_slab(sys.argv[1])
 started = time.perf_counter()
