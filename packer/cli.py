@@ -27,7 +27,9 @@ Exit codes:
   3    missing, not readable, or not a slab
   4    the source cannot be packed as it is
   5    the slab cannot be written: it exists, or there is no space
-  130  interrupted; packing goes on where it was when it is run again"""
+  70   a bug in fieldslab: please report it
+  130  interrupted; packing goes on where it was when it is run again
+  141  whoever read the output closed it"""
 
 app = typer.Typer(
     cls=PluginGroup,

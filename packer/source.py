@@ -135,6 +135,8 @@ def find_source(
     if not items:
         raise UsageError("no source given", hint="Name files, globs or directories.")
     items = [os.fspath(item) for item in items]
+    if "" in items:
+        raise UsageError("an empty path", hint="Name files, globs or directories.")
     if name is not None:
         return _make(_load(name), items, settings)
     found = _kind(items)
@@ -201,7 +203,7 @@ def _make(cls: Any, given: Any, settings: Mapping[str, Any] | None) -> Source:
         if setting not in known:
             raise UsageError(
                 f"--{setting.replace('_', '-')}: {cls.name} sources have no such setting",
-                expected=", ".join(known) or "none",
+                expected=", ".join(known) or None,
             )
     return cls(given, **(settings or {}))
 

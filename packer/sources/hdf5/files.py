@@ -85,6 +85,8 @@ def reading(file: str, field: str | None = None, row: Any = None) -> Iterator[No
     except (OSError, KeyError, RuntimeError, ValueError, TypeError, SystemError) as error:
         text = " ".join(str(error).split()).rstrip(".")
         problem, hint = f"damaged or unreadable HDF5: {text}", "Write or download the file again."
+        if "file signature not found" in text:
+            problem, hint = "is not an HDF5 file", "--from names the kind of source."
         if "unable to lock file" in text:
             problem, hint = "another program has it open for writing", "Pack again when it is done."
         raise SourceUnreadable(problem, file=file, field=field, row=row, hint=hint) from error
