@@ -2,14 +2,19 @@
 
 import re
 import sys
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fieldslab.packer.commands.shared import ROWS, TALK, Json
 from fieldslab.packer.commands.terminal import emit, emit_lines, warn, width_of
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
+
+if TYPE_CHECKING:
+    from fieldslab.schemas.codecs.known import Known
 
 PIPE_WIDTH = 120
 """Columns that `head` cuts to where there is no terminal."""
@@ -50,20 +55,27 @@ def info(
 
 
 def _info_decoders(as_json: bool) -> None:
-    from fieldslab.packer.commands.words import table
     from fieldslab.schemas.codecs.known import known_decoders
 
     found = known_decoders()
     if as_json:
         emit([one._asdict() for one in found])
         return
-    rows = []
+    emit_lines(decoder_lines(found, width_of(sys.stdout)))
+
+
+def decoder_lines(found: Sequence["Known"], width: int | None) -> Iterator[str]:
+    """A line for each decoder, and below it its library, what is amiss, and what to do."""
+    names = max(len(one.name) for one in found) + 2
+    indent = " " * (names + 5)
     for one in found:
-        said = " ".join(filter(None, [one.version, one.path])) or ("built in" if one.here else "-")
-        rows.append([one.name, "yes" if one.here else "no", one.takes, said])
-        notes = filter(None, [one.note and one.note + ".", one.install])
-        rows += [["", "", "", text] for text in notes]
-    emit_lines(table(("decoder", "here", "takes", "library"), rows, width_of(sys.stdout)))
+        yield f"{one.name:{names}}{'yes' if one.here else 'no':5}{one.takes}"
+        library = one.library and f"{one.library} {one.version or 'was not found'}"
+        if library or one.path:
+            yield indent + ": ".join(filter(None, [library, one.path]))
+        for text in filter(None, [one.note and f"{one.note}.", one.install]):
+            room = max((width or sys.maxsize) - len(indent), 30)
+            yield from (indent + line for line in textwrap.wrap(text, room))
 
 
 HEAD_EXAMPLES = """\

@@ -30,8 +30,8 @@ class Known(NamedTuple):
         Which images, in a few words.
     here
         Whether it can be used.
-    version, path
-        Of its library; None without one.
+    library, version, path
+        Which library it takes, None if it needs none; and what was found of it.
     note
         What it costs that a library is missing or old; empty if all is well.
     install
@@ -41,6 +41,7 @@ class Known(NamedTuple):
     name: str
     takes: str
     here: bool
+    library: str | None
     version: str | None
     path: str | None
     note: str
@@ -50,8 +51,8 @@ class Known(NamedTuple):
 def known_decoders() -> list[Known]:
     """All decoders, our own in the order in which they are asked, then those of other packages."""
     return [
-        Known("planes", "pixels stored by pack", True, None, None, "", ""),
-        Known("roi", "baseline JPEG that has an index", True, None, None, "", ""),
+        Known("planes", "pixels stored by pack", True, None, None, None, "", ""),
+        Known("roi", "baseline JPEG, by its index", True, None, None, None, "", ""),
         _turbojpeg(),
         _pillow(),
         _nvimagecodec(),
@@ -72,7 +73,7 @@ def count_gpus() -> int:
 
 
 def _turbojpeg() -> Known:
-    takes = "JPEG, progressive as well"
+    takes, name = "JPEG, progressive as well", "libjpeg-turbo"
     try:
         library = newest(find_all())
     except MissingLibrary:
@@ -80,12 +81,12 @@ def _turbojpeg() -> Known:
             "progressive JPEG, and JPEG without an index, is left to Pillow, which takes more than "
             "twice the time; `pack --image COL:baseline` is not possible"
         )
-        return Known("turbojpeg", takes, False, None, None, note, INSTALL)
+        return Known("turbojpeg", takes, False, name, None, None, note, INSTALL)
     note = install = ""
     if not library.regions:
         note = "decodes all that is above, left and right of a crop; 3.x does not"
         install = "Install 3.x: pip install pylibjxl, or conda install libjpeg-turbo."
-    return Known("turbojpeg", takes, True, library.version, library.path, note, install)
+    return Known("turbojpeg", takes, True, name, library.version, library.path, note, install)
 
 
 def _pillow() -> Known:
@@ -93,24 +94,26 @@ def _pillow() -> Known:
     install = "" if path else "Install it: pip install 'fieldslab[image]'."
     note = "" if path else "PNG, WebP, CMYK and whatever else is not JPEG cannot be decoded"
     found = _version("pillow") if path else None
-    return Known("pillow", "everything else", bool(path), found, path, note, install)
+    return Known("pillow", "everything else", bool(path), "Pillow", found, path, note, install)
 
 
 def _nvimagecodec() -> Known:
-    takes = "JPEG on NVIDIA GPUs, by name only"
+    takes, name = "JPEG on NVIDIA GPUs, where it is asked for", "nvImageCodec"
     path = _folder_of("nvidia.nvimgcodec")
     if path is None:
         install = f"Install it: {_GPU_INSTALL}."
-        return Known("nvimagecodec", takes, False, None, None, "GPUs decode no images", install)
+        note = "GPUs decode no images"
+        return Known("nvimagecodec", takes, False, name, None, None, note, install)
     found = next((text for name in _GPU_PACKAGES if (text := _version(name))), None)
     note = "" if count_gpus() else "no GPU is here: it decodes on the processor"
-    return Known("nvimagecodec", takes, True, found, path, note, "")
+    return Known("nvimagecodec", takes, True, name, found, path, note, "")
 
 
 def _others() -> Iterator[Known]:
     for point in sorted(entry_points(group=ENTRY_POINT)):
         found = point.dist.version if point.dist else None
-        yield Known(point.name, f"as {point.value} says", True, found, None, "", "")
+        package = point.dist.name if point.dist else point.value
+        yield Known(point.name, "what its package says", True, package, found, None, "", "")
 
 
 def _folder_of(package: str) -> str | None:
