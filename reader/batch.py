@@ -1,11 +1,12 @@
 """A batch: the values of chosen rows, field by field."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Generic, Self, SupportsIndex, TypeVar, overload
+from typing import Any, Generic, NamedTuple, Self, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
 from fieldslab.reader.buffers import Kept
+from fieldslab.reader.images.pictures import Pictures, Views
 from fieldslab.reader.rows import as_index
 from fieldslab.schemas.errors import DamagedArray, UnknownField, UsageError
 from fieldslab.schemas.fields import Field
@@ -149,7 +150,7 @@ def not_utf8(name: str, error: UnicodeDecodeError, **where: Any) -> DamagedArray
     )
 
 
-Values = np.ndarray | Ragged | Text | Binary
+Values = np.ndarray | Ragged | Text | Binary | Pictures | Views
 
 PACKED: dict[str, type[Ragged] | type[Text] | type[Binary]] = {
     "ragged": Ragged,
@@ -160,11 +161,20 @@ PACKED: dict[str, type[Ragged] | type[Text] | type[Binary]] = {
 """What holds the rows of a field of variable length, by kind."""
 
 
+class Failure(NamedTuple):
+    """An image that could not be decoded: its field, its row, and why."""
+
+    field: str
+    row: int
+    reason: str
+
+
 class Batch(Mapping[str, Any]):
     """Values of chosen rows: a mapping from field name to array.
 
     Fixed and categorical fields are ndarrays (rows, *shape), the latter of codes (int32); ragged
-    fields are `Ragged`, text is `Text`, binary and image fields are `Binary`.
+    fields are `Ragged`, text is `Text`, binary and image fields are `Binary`. What decoded images
+    are, their steps decide: see `Images`.
 
     Attributes
     ----------
@@ -173,7 +183,9 @@ class Batch(Mapping[str, Any]):
     valid
         Of each field that may have nulls, by name: bool[rows], False where the row is null.
     sizes
-        Of each image field, by name: uint32[rows, 2], height and width in pixels.
+        Of each image field, by name: uint32[rows, 2], height and width in pixels, as stored.
+    failures
+        Images that could not be decoded, and were filled or left out with their rows.
     """
 
     def __init__(
@@ -182,11 +194,13 @@ class Batch(Mapping[str, Any]):
         columns: dict[str, Values],
         valid: dict[str, np.ndarray],
         sizes: dict[str, np.ndarray],
+        failures: tuple[Failure, ...] = (),
     ) -> None:
         self._columns = columns
         self.rows = rows
         self.valid: Mapping[str, np.ndarray] = valid
         self.sizes: Mapping[str, np.ndarray] = sizes
+        self.failures = failures
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -259,6 +273,7 @@ class Buffers(Batch):
         """Become what `batch` is."""
         self._columns = batch._columns
         self.rows, self.valid, self.sizes = batch.rows, batch.valid, batch.sizes
+        self.failures = batch.failures
 
 
 def unknown_field(name: object, names: Mapping[str, Any]) -> UnknownField:

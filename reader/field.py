@@ -135,6 +135,18 @@ class StoredField:
         start, stop = self.offsets[shard][place : place + 2].tolist()
         return self._damaged_offsets(shard, place, start, stop)
 
+    def damaged_points(self, shard: int, place: int) -> DamagedArray:
+        """Error for an image whose offsets into the index points a kernel refused."""
+        assert self.points is not None
+        return DamagedArray(
+            "offsets are damaged",
+            file=self.points.offsets.path(shard),
+            field=self.field.name,
+            row=self._row(shard, place),
+            offset=HEADER + _OFFSETS.itemsize * place,
+            hint=_RESTORE,
+        )
+
     def _is_valid(self, shard: int, place: int) -> bool:
         if self.valid is None or not self.valid.present[shard]:
             return True
@@ -221,6 +233,8 @@ class Elements(StoredArray):
     ) -> None:
         super().__init__(field, role, dtype, folders, verify)
         self.offsets = offsets
+        counts = [0 if array is None else len(array) for array in self.arrays]
+        self.elements = np.array(counts, np.uint64)
 
     def suspects(self, shard: int, begin: int, end: int) -> tuple[int, int]:
         """As in `StoredArray`, by a search in the offsets."""

@@ -76,13 +76,13 @@ def gather(fields: list[StoredField], at: Places, memory: Memory, pool: Pool) ->
         if stored.frames is not None:
             columns.values[name] = _decompressed(stored, stored.frames, at, memory, pool)
         elif stored.offsets is None:
-            columns.values[name] = _rows(stored.values, at, memory, name)
+            columns.values[name] = rows_of(stored.values, at, memory, name)
         else:
             columns.values[name] = _packed(stored, at, memory, pool)
         if stored.size is not None:
-            columns.sizes[name] = _rows(stored.size, at, memory, name)
+            columns.sizes[name] = rows_of(stored.size, at, memory, name)
         if stored.valid is not None:
-            columns.valid[name] = _valid(stored.valid, at, memory, name)
+            columns.valid[name] = valid_of(stored.valid, at, memory, name)
     return columns
 
 
@@ -127,12 +127,32 @@ def lengths(stored: StoredField, at: Places, pool: Pool) -> np.ndarray:
     rows = spans(stored, at, pool, pool)
     if stored.frames is None or stored.lengths is None:
         return rows.counts
-    counts = _rows(stored.lengths, at, pool, stored.field.name)
+    counts = rows_of(stored.lengths, at, pool, stored.field.name)
     stored.frames.sizes(rows.offsets, counts, stored.field.item_bytes)  # which are checked there
     return counts.astype(np.int64)
 
 
-def _rows(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarray:
+def points_of(stored: StoredField, at: Places, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
+    """Where the index points of images lie, uint64[n], and how many: int64[n].
+
+    Raises DamagedArray.
+    """
+    array = stored.points
+    assert array is not None
+    _verify(array.offsets, at, _TWO)
+    count = len(at.places)
+    starts, counts = _numbers(pool, count), _numbers(pool, count)
+    offsets = _numbers(pool, count + 1)
+    ends = array.offsets.addresses
+    total = kernels.locate(*at, ends, array.elements, starts, counts, offsets)
+    if total < 0:
+        raise stored.damaged_points(int(at.shards[~total]), int(at.places[~total]))
+    _verify(array, Places(at.shards, starts), counts)
+    return (array.addresses[at.shards] + starts * array.item_bytes).astype(np.uint64), counts
+
+
+def rows_of(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarray:
+    """Items of one array that has one for each row. Raises DamagedArray."""
     shape = (len(at.places), *array.shape)
     out = memory.empty((name, array.role), shape, array.dtype)
     _copy(array, at, _ONE, out)
@@ -158,7 +178,7 @@ def _decompressed(
     _copy(stored.values, Places(at.shards, rows.starts), rows.counts, packed)
     counts = None
     if stored.lengths is not None:
-        counts = _rows(stored.lengths, at, pool, field.name)
+        counts = rows_of(stored.lengths, at, pool, field.name)
     sizes = frames.sizes(rows.offsets, counts, field.item_bytes)
     total = int(sizes.sum()) // max(field.item_bytes, 1) if field.variable else len(at.places)
     out = memory.empty((field.name, "values"), (total, *field.shape), stored.dtype)
@@ -171,7 +191,7 @@ def _decompressed(
     return PACKED[field.kind](out, offsets, field.name)
 
 
-def _valid(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarray:
+def valid_of(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarray:
     """Validity of rows; a shard without nulls has no such array."""
     out = memory.empty((name, array.role), at.places.shape, array.dtype)
     if array.present.all():

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fieldslab.reader.batch import Batch
+from fieldslab.reader.images.steps import Images, as_images
 from fieldslab.reader.order import Order, Shuffled, whole
 from fieldslab.reader.plan import Plan, world
 from fieldslab.reader.preparation import Preparation
@@ -32,6 +33,7 @@ def grain_batches(
     *,
     order: Order | None = None,
     fields: Sequence[str] | None = None,
+    decode: Mapping[str, Any] | None = None,
     transforms: Sequence[Callable[..., Mapping[str, Any]]] = (),
     epochs: int = 1,
     drop_last: bool = True,
@@ -52,6 +54,8 @@ def grain_batches(
         Another order than `Shuffled(seed)`.
     fields
         Names of the fields to gather; all if not given.
+    decode
+        What image fields become, by name, as in `Loader`.
     transforms
         What is done to each batch, as in `Loader`: `Pad` makes arrays of ragged fields.
     epochs
@@ -74,7 +78,9 @@ def grain_batches(
     size = whole("batch_size", batch_size, least=1)
     plan = Plan(length, size, rank, world_size, drop_last)
     epochs = whole("epochs", epochs, least=1)
-    return GrainBatches(slab, order, plan, slab.names(fields), transforms, epochs)
+    names = slab.names(fields)
+    images = as_images(decode, slab.fields, names)
+    return GrainBatches(slab, order, plan, names, images, transforms, epochs)
 
 
 class GrainBatches:
@@ -93,6 +99,7 @@ class GrainBatches:
         order: Order,
         plan: Plan,
         fields: Sequence[str],
+        decode: Mapping[str, Images],
         transforms: Sequence[Callable[..., Mapping[str, Any]]],
         epochs: int,
     ) -> None:
@@ -102,6 +109,7 @@ class GrainBatches:
         self._attached = order.attach(slab)
         self._plan = plan
         self._fields = list(fields)
+        self._decode = decode
         self._transforms = list(transforms)
         self._epochs = epochs
 
@@ -121,6 +129,7 @@ class GrainBatches:
             convert=None,
             read_ahead=None,
             ahead=0,
+            decode=self._decode,
         )
         return _tree(prepare(number).batch)
 
@@ -129,8 +138,8 @@ class GrainBatches:
         plan = self._plan
         return (
             f"GrainBatches({self._slab.manifest.id}, {self._slab.view}, {self._order!r}, "
-            f"{self._fields}, batch_size={plan.batch_size}, world_size={plan.world_size}, "
-            f"drop_last={plan.drop_last}, epochs={self._epochs})"
+            f"{self._fields}, {self._decode}, batch_size={plan.batch_size}, "
+            f"world_size={plan.world_size}, drop_last={plan.drop_last}, epochs={self._epochs})"
         )
 
 

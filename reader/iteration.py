@@ -75,7 +75,7 @@ class Batches(Iterator[Any]):
         waited = time.perf_counter() - started
         self._where.position = self._plan.after(self._index)
         self._index += 1
-        self._recorder.add(prepared.rows, prepared.bytes, waited, prepared.stages)
+        self._recorder.add(prepared, waited)
         return prepared.batch
 
     def close(self) -> None:

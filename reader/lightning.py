@@ -34,7 +34,8 @@ _PARTS: dict[str | None, tuple[Part, ...]] = {
 
 _GIVE_ONE = 'Write SlabDataModule({0}="{0}.slab", ...).'
 _OPTIONS = {
-    "fields", "transforms", "prefetch", "threads", "drop_last", "pin_memory", "read_ahead",
+    "fields", "decode", "transforms", "prefetch", "threads", "drop_last", "pin_memory",
+    "read_ahead",
 }  # fmt: skip
 
 
@@ -55,8 +56,8 @@ class SlabDataModule(LightningDataModule):
     order
         Order of training, `Shuffled(0)` if not given.
     options
-        Whatever else `Loader` takes: `fields`, `transforms`, `prefetch`, `threads`, `drop_last`,
-        `pin_memory`, `read_ahead`.
+        Whatever else `Loader` takes: `fields`, `decode`, `transforms`, `prefetch`, `threads`,
+        `drop_last`, `pin_memory`, `read_ahead`.
 
     Raises
     ------

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
+from fieldslab.reader.images.steps import Images, as_images
 from fieldslab.reader.iteration import Batches, OnDemand, Position
 from fieldslab.reader.order import Order, Sequential, Shuffled, whole
 from fieldslab.reader.plan import Plan, world
@@ -44,6 +45,9 @@ class Loader:
         Which rows an epoch has, in which sequence: `Shuffled(0)` if not given.
     fields
         Names of the fields to gather; all if not given.
+    decode
+        What image fields become, by name: a list of steps, or `Images`. What is drawn depends on
+        the epoch and the row, so that a run that resumes goes on as it would have.
     transforms
         What is done to each batch, in turn: see `fieldslab.reader.transforms`. Any function will
         do that takes a batch and returns the fields that it makes or replaces, by name; threads
@@ -80,6 +84,7 @@ class Loader:
         order: Order | None = None,
         *,
         fields: Sequence[str] | None = None,
+        decode: Mapping[str, Any] | None = None,
         transforms: Sequence[Callable[..., Mapping[str, Any]]] = (),
         prefetch: int = 3,
         threads: int | None = None,
@@ -100,11 +105,12 @@ class Loader:
         self.read_ahead = whole("read_ahead", read_ahead, least=0)
         self._attached = _attach(self.order, slab)
         self._fields = slab.names(fields)
+        self._decode = as_images(decode, slab.fields, self._fields)
         self._transforms = list(transforms)
-        self._convert = _converter(slab, output, pin_memory)
+        self._convert = _converter(slab, self._decode, output, pin_memory)
         self._given = rank, world_size
         world(rank, world_size)
-        _check_transforms(slab, self._fields, self._transforms)
+        _check_transforms(slab, self._fields, self._decode, self._transforms)
         self._where = Position(0, 0)
         self._resumes = False
         self._recorder = Recorder()
@@ -164,7 +170,8 @@ class Loader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Have the next iteration go on where a run stood, on any number of ranks.
 
-        Batch size, world size, threads, fields and transforms may be others than then.
+        Batch size, world size, threads, fields and transforms may be others than then; what is
+        done to images may not, since the epoch goes on with what it would have drawn.
 
         Raises
         ------
@@ -230,11 +237,14 @@ class Loader:
     def _identity(self) -> dict[str, Any]:
         """What must be the same where a state is loaded."""
         view = self.slab.view
-        return {
+        identity: dict[str, Any] = {
             "slab": self.slab.manifest.id,
             "view": [view.start, view.stop, view.step],
             "order": repr(self.order),
         }
+        if self._decode:
+            identity["decode"] = {name: repr(images) for name, images in self._decode.items()}
+        return identity
 
     def _plan(self, start: int) -> Plan:
         length = self._attached.length(len(self.slab))
@@ -261,6 +271,7 @@ class Loader:
             self._convert,
             read_ahead,
             self.read_ahead,
+            self._decode,
         )
         if self.prefetch == 0 or plan.batches == 0:
             return OnDemand(preparation, plan.batches)
@@ -285,7 +296,10 @@ def usable_cores() -> int:
 
 
 def _converter(
-    slab: Slab, output: str, pin_memory: bool | Literal["auto"]
+    slab: Slab,
+    decode: Mapping[str, Images],
+    output: str,
+    pin_memory: bool | Literal["auto"],
 ) -> Callable[[Any], Any] | None:
     if output not in ("numpy", "torch"):
         raise UsageError("no such output", expected='"numpy" or "torch"', found=output)
@@ -300,16 +314,20 @@ def _converter(
             raise
         hint = "Install it: pip install 'fieldslab[torch]'."
         raise UsageError('output="torch" needs torch', hint=hint) from error
-    return ToTensors(slab.fields, pin_memory)
+    return ToTensors(slab.fields, pin_memory, decode)
 
 
 def _check_transforms(
-    slab: Slab, names: Sequence[str], transforms: Sequence[Callable[..., Mapping[str, Any]]]
+    slab: Slab,
+    names: Sequence[str],
+    decode: Mapping[str, Images],
+    transforms: Sequence[Callable[..., Mapping[str, Any]]],
 ) -> None:
     """Raise UsageError where a transform cannot do with what it will get."""
     from fieldslab.reader.transforms import Transform
 
     fields: dict[str, Field | None] = {name: slab.fields[name] for name in names}
+    fields |= dict.fromkeys(decode)
     for transform in transforms:
         if not callable(transform):
             raise UsageError("a transform is a function of a batch", found=repr(transform))

@@ -73,7 +73,7 @@ def rectangle(total: int) -> tuple[int, int]:
 
 
 @inlined
-def _mix(number: _U64) -> _U64:
+def mix(number: _U64) -> _U64:
     """Finaliser of SplitMix64: uint64 -> uint64, a bijection."""
     number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -83,7 +83,7 @@ def _mix(number: _U64) -> _U64:
 @inlined
 def _shift(number: _U64, other: _U64, key: _U64, side: _U64) -> _U64:
     """Shift a coordinate in 0..side-1 by a hash of the other one."""
-    number += ((_mix(other + key) >> np.uint64(32)) * side) >> np.uint64(32)
+    number += ((mix(other + key) >> np.uint64(32)) * side) >> np.uint64(32)
     return number - side if number >= side else number
 
 
@@ -108,4 +108,4 @@ def _permute(numbers: _Array, total: _U64, height: _U64, width: _U64, key: _Arra
 def _hash(numbers: _Array, key: _Array) -> None:
     """Put in place of each number a hash of it."""
     for i in range(len(numbers)):
-        numbers[i] = _mix(_mix(numbers[i] + key[0]) + key[1])
+        numbers[i] = mix(mix(numbers[i] + key[0]) + key[1])

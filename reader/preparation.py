@@ -8,6 +8,7 @@ import numpy as np
 
 from fieldslab.reader import forks
 from fieldslab.reader.batch import Batch
+from fieldslab.reader.images.steps import Images
 from fieldslab.reader.order import Order
 from fieldslab.reader.plan import Plan
 from fieldslab.reader.readahead import ReadAhead
@@ -18,12 +19,13 @@ from fieldslab.schemas.errors import UsageError
 
 
 class Prepared(NamedTuple):
-    """A batch as the user gets it; its rows, gathered bytes, and seconds by stage."""
+    """A batch as the user gets it; its rows, gathered bytes, seconds by stage, and failures."""
 
     batch: Any
     rows: int
     bytes: int
     stages: dict[str, float]
+    failures: int
 
 
 class Preparation:
@@ -40,6 +42,7 @@ class Preparation:
         convert: Callable[[Batch], Any] | None,
         read_ahead: ReadAhead | None,
         ahead: int,
+        decode: Mapping[str, Images] | None = None,
     ) -> None:
         """See `Loader` for what these are; `read_ahead` goes `ahead` batches before."""
         self._slab = slab
@@ -47,6 +50,7 @@ class Preparation:
         self._epoch = epoch
         self._plan = plan
         self._fields = fields
+        self._decode = decode or {}
         self._transforms = transforms
         self._convert = convert
         self._read_ahead = read_ahead
@@ -74,9 +78,8 @@ class Preparation:
             watch.lap("read ahead")
         rows = self._rows(index)
         watch.lap("order")
-        batch = self._slab.gather(rows, self._fields)
+        batch = self._gather(rows, watch)
         size = batch.nbytes
-        watch.lap("gather")
         for transform in self._transforms:
             batch = self._apply(transform, batch)
             watch.lap(type(transform).__name__)
@@ -84,7 +87,29 @@ class Preparation:
         if self._convert is not None:
             result = self._convert(batch)
             watch.lap("convert")
-        return Prepared(result, len(rows), size, watch.stages)
+        return Prepared(result, len(batch.rows), size, watch.stages, len(batch.failures))
+
+    def _gather(self, rows: np.ndarray, watch: Stopwatch) -> Batch:
+        if not self._decode:
+            batch = self._slab.gather(rows, self._fields)
+            watch.lap("gather")
+            return batch
+        # As `Slab.gather` does it, with an eye on the time.
+        from fieldslab.reader.images.batches import gather_images
+
+        storage, view = self._slab.storage, self._slab.view
+        at = storage.place(view, rows)
+        return gather_images(
+            storage,
+            view,
+            rows,
+            at,
+            self._fields,
+            self._decode,
+            self._epoch,
+            storage.pool,
+            watch.lap,
+        )
 
     def _rows(self, index: int) -> np.ndarray:
         total = len(self._slab)
@@ -116,7 +141,8 @@ class Preparation:
                 "a transform returns a mapping from field name to array",
                 found=f"{type(made).__name__} from {transform!r}",
             )
-        return Batch(batch.rows, {**batch, **made}, dict(batch.valid), dict(batch.sizes))
+        columns = {**batch, **made}
+        return Batch(batch.rows, columns, dict(batch.valid), dict(batch.sizes), batch.failures)
 
     def _where(self, index: int) -> str:
         parts = ", ".join(f"{start}..{stop - 1}" for start, stop in self._plan.share(index))

@@ -1,10 +1,11 @@
 """Chosen rows as a sequence that can also hand them over as one batch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from fieldslab.reader.batch import Batch
+from fieldslab.reader.images.steps import Images
 from fieldslab.reader.rows import Rows, as_index, as_rows
 
 if TYPE_CHECKING:
@@ -18,16 +19,25 @@ class Samples(Sequence[dict[str, Any]]):
     class takes `batch` instead, which is one gather; one that does not still gets its rows.
     """
 
-    def __init__(self, slab: "Slab", rows: Rows, fields: Sequence[str] | None = None) -> None:
-        """Take row numbers of `slab`, and names of its fields: all if not given."""
+    def __init__(
+        self,
+        slab: "Slab",
+        rows: Rows,
+        fields: Sequence[str] | None = None,
+        decode: Mapping[str, Images] | None = None,
+        epoch: int = 0,
+    ) -> None:
+        """Take row numbers of `slab`, names of its fields (all if not given), what is decoded."""
         self.slab = slab
+        self.decode = decode or {}
+        self._epoch = epoch
         self._rows = as_rows(rows, len(slab))
         self._fields = fields
 
     @cached_property
     def batch(self) -> Batch:
         """All of these rows; raises what `Slab.gather` raises."""
-        return self.slab.gather(self._rows, self._fields)
+        return self.slab.gather(self._rows, self._fields, decode=self.decode, epoch=self._epoch)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -38,11 +48,16 @@ class Samples(Sequence[dict[str, Any]]):
     def __getitem__(self, key: slice) -> "Samples": ...
     def __getitem__(self, key: int | slice) -> "dict[str, Any] | Samples":
         if isinstance(key, slice):
-            return Samples(self.slab, self._rows[key], self._fields)
+            return Samples(self.slab, self._rows[key], self._fields, self.decode, self._epoch)
         row = int(self._rows[as_index(key, len(self))])
-        if self._fields is None:
-            return self.slab[row]
-        return {name: self.slab[name][row] for name in self._fields}
+        names = list(self.slab.fields) if self._fields is None else self._fields
+        sample = {name: self.slab[name][row] for name in names if name not in self.decode}
+        if self.decode:
+            images = self.slab.gather(
+                [row], list(self.decode), decode=self.decode, epoch=self._epoch
+            )
+            sample |= {name: images[name][0] for name in images}
+        return sample
 
     def __repr__(self) -> str:
         return f"Samples({len(self)} rows)"

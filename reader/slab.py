@@ -10,6 +10,7 @@ import numpy as np
 from fieldslab.reader.batch import Batch, Buffers, Text
 from fieldslab.reader.buffers import Kept
 from fieldslab.reader.column import Column
+from fieldslab.reader.images.steps import as_images
 from fieldslab.reader.rows import Rows, as_index, as_rows
 from fieldslab.reader.samples import Samples
 from fieldslab.reader.storage import Storage
@@ -129,7 +130,13 @@ class Slab:
         return (self[row] for row in range(len(self)))
 
     def gather(
-        self, rows: Rows, fields: Sequence[str] | None = None, out: Batch | None = None
+        self,
+        rows: Rows,
+        fields: Sequence[str] | None = None,
+        out: Batch | None = None,
+        *,
+        decode: Mapping[str, Any] | None = None,
+        epoch: int = 0,
     ) -> Batch:
         """Copy chosen rows, in the order given, into one batch.
 
@@ -144,6 +151,10 @@ class Slab:
             What `buffers` made, for at least as many rows. It is overwritten and returned, along
             with every array taken from it before; after an error its content is undefined.
             Without it, the batch is the caller's own and never changes.
+        decode
+            What image fields become, by name: a list of steps, or `Images`.
+        epoch
+            Decides, with the seed in `Images` and the row, on what is drawn.
 
         Raises
         ------
@@ -151,6 +162,10 @@ class Slab:
             A row is not there. Nothing was read or written.
         UnknownField, UsageError
             The arguments contradict each other, or the slab.
+        MissingLibrary
+            The decoder that was asked for needs one.
+        DamagedImage
+            An image cannot be decoded, and `Images` does not say to go on.
         DamagedArray
             The slab's files are not what pack wrote.
         """
@@ -170,8 +185,14 @@ class Slab:
         if out is not None:
             out.check(tuple(self.fields[name] for name in names), len(numbers))
         memory = storage.pool if out is None else out.memory
-        stored = [storage.field(name) for name in names]
-        batch = Batch(numbers, *gather(stored, at, memory, storage.pool))
+        if decode:
+            from fieldslab.reader.images.batches import gather_images
+
+            images = as_images(decode, self.fields, names)
+            batch = gather_images(storage, self._view, numbers, at, names, images, epoch, memory)
+        else:
+            stored = [storage.field(name) for name in names]
+            batch = Batch(numbers, *gather(stored, at, memory, storage.pool))
         if out is None:
             return batch
         out.fill(batch)

@@ -3,9 +3,12 @@
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from fieldslab.reader.preparation import Prepared
 
 _REMEMBERED = 4096
 """Percentiles are those of so many batches, the latest."""
@@ -41,7 +44,9 @@ class Stats:
     Attributes
     ----------
     batches, rows, bytes
-        What was handed over; bytes as gathered, before transforms.
+        What was handed over; bytes as gathered or decoded, before transforms.
+    failures
+        Images that could not be decoded, and were filled or left out.
     seconds
         From the start of the epoch to the last batch handed over.
     wait_seconds, wait_percent
@@ -60,6 +65,7 @@ class Stats:
     prepare_ms: Percentiles = Percentiles()
     wait_ms: Percentiles = Percentiles()
     stages: dict[str, float] = field(default_factory=dict)
+    failures: int = 0
 
     @property
     def rows_per_second(self) -> float:
@@ -92,6 +98,8 @@ class Stats:
         ]
         for stage, seconds in self.stages.items():
             lines.append(f"{stage:<11} {1e3 * seconds / max(self.batches, 1):.2f} ms a batch")
+        if self.failures:
+            lines.insert(1, f"{self.failures:,} images could not be decoded")
         return "\n".join(lines)
 
 
@@ -100,22 +108,23 @@ class Recorder:
 
     def __init__(self) -> None:
         self._started = self._last = time.perf_counter()
-        self._batches = self._rows = self._bytes = 0
+        self._batches = self._rows = self._bytes = self._failures = 0
         self._waited = 0.0
         self._stages: dict[str, float] = {}
         self._prepares: deque[float] = deque(maxlen=_REMEMBERED)
         self._waits: deque[float] = deque(maxlen=_REMEMBERED)
 
-    def add(self, rows: int, size: int, waited: float, stages: dict[str, float]) -> None:
-        """Count a batch that is handed over now."""
+    def add(self, prepared: "Prepared", waited: float) -> None:
+        """Count a batch that is handed over now, after the consumer waited for some seconds."""
         self._last = time.perf_counter()
         self._batches += 1
-        self._rows += rows
-        self._bytes += size
+        self._rows += prepared.rows
+        self._bytes += prepared.bytes
+        self._failures += prepared.failures
         self._waited += waited
         self._waits.append(waited)
-        self._prepares.append(sum(stages.values()))
-        for stage, seconds in stages.items():
+        self._prepares.append(sum(prepared.stages.values()))
+        for stage, seconds in prepared.stages.items():
             self._stages[stage] = self._stages.get(stage, 0.0) + seconds
 
     def stats(self) -> Stats:
@@ -129,6 +138,7 @@ class Recorder:
             _percentiles(self._prepares),
             _percentiles(self._waits),
             dict(self._stages),
+            self._failures,
         )
 
 

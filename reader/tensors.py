@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fieldslab.reader.batch import Batch, Ragged
+from fieldslab.reader.batch import Batch, Failure, Ragged
+from fieldslab.reader.images.pictures import Pictures, Views
+from fieldslab.reader.images.steps import Images
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -25,6 +27,9 @@ class Jagged(NamedTuple):
 class TensorBatch(dict[str, Any]):
     """A batch as tensors by field name; ragged fields are `Jagged`, text and bytes as in `Batch`.
 
+    Decoded images are a tensor, a tuple of tensors for views of several sizes, or a list of them
+    for pictures of their own sizes.
+
     Attributes
     ----------
     rows
@@ -33,11 +38,14 @@ class TensorBatch(dict[str, Any]):
         Of each field that may have nulls: bool[rows], False where the row is null.
     sizes
         Of each image field: int64[rows, 2], height and width.
+    failures
+        Images that could not be decoded, as in `Batch`.
     """
 
     rows: torch.Tensor
     valid: dict[str, torch.Tensor]
     sizes: dict[str, torch.Tensor]
+    failures: tuple[Failure, ...]
 
     def to(self, device: Any, non_blocking: bool = False) -> "TensorBatch":
         """A copy with every tensor on a device."""
@@ -51,10 +59,13 @@ class TensorBatch(dict[str, Any]):
         def changed(value: Any) -> Any:
             if isinstance(value, Jagged):
                 return Jagged(change(value.values), change(value.offsets))
+            if isinstance(value, tuple | list):
+                return type(value)(changed(each) for each in value)
             return change(value) if isinstance(value, torch.Tensor) else value
 
         other = TensorBatch({name: changed(value) for name, value in self.items()})
         other.rows = change(self.rows)
+        other.failures = self.failures
         other.valid = {name: change(value) for name, value in self.valid.items()}
         other.sizes = {name: change(value) for name, value in self.sizes.items()}
         return other
@@ -67,13 +78,20 @@ class ToTensors:
     were packed from bfloat16 become bfloat16; dates and times become their int64.
     """
 
-    def __init__(self, fields: Mapping[str, Field], pin: bool | str) -> None:
-        """Take the slab's fields and `pin`: yes, no, or "auto" (where there is an accelerator)."""
+    def __init__(
+        self,
+        fields: Mapping[str, Field],
+        pin: bool | str,
+        decode: Mapping[str, Images] | None = None,
+    ) -> None:
+        """Take the slab's fields, what is decoded, and whether to pin: "auto" for accelerators."""
         self._bfloat16 = {
             name
             for name, field in fields.items()
             if field.logical is not None and field.logical.type == "bfloat16"
         }
+        images = (decode or {}).items()
+        self._bfloat16 |= {name for name, each in images if each.dtype == "bfloat16"}
         available = pin is not False and torch.cuda.is_available()
         if pin is True and not available:
             raise UsageError("memory cannot be pinned: torch finds no accelerator")
@@ -83,6 +101,7 @@ class ToTensors:
         """The batch as tensors."""
         tensors = TensorBatch({name: self._value(name, batch[name]) for name in batch})
         tensors.rows = torch.from_numpy(batch.rows)
+        tensors.failures = batch.failures
         tensors.valid = {name: _tensor(valid) for name, valid in batch.valid.items()}
         tensors.sizes = {
             name: torch.from_numpy(size.astype(np.int64)) for name, size in batch.sizes.items()
@@ -92,6 +111,10 @@ class ToTensors:
     def _value(self, name: str, value: Any) -> Any:
         if isinstance(value, Ragged):
             return Jagged(self._array(name, value.values), torch.from_numpy(value.offsets))
+        if isinstance(value, Views):
+            return tuple(self._array(name, each) for each in value)
+        if isinstance(value, Pictures):
+            return [_tensor(each) for each in value]
         return self._array(name, value) if isinstance(value, np.ndarray) else value
 
     def _array(self, name: str, array: np.ndarray) -> torch.Tensor:

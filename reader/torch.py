@@ -11,12 +11,13 @@ or, where a few fields are enough, `DataLoader(SlabDataset(slab, ["tokens"]), ..
 `Loader` gives the same batches with `output="torch"`, and without worker processes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch.utils.data import Dataset, default_collate
 
 import fieldslab.reader.gather  # noqa: F401  # so that forked workers inherit the kernels
+from fieldslab.reader.images.steps import as_images
 from fieldslab.reader.rows import Rows
 from fieldslab.reader.samples import Samples
 from fieldslab.reader.slab import Slab
@@ -30,23 +31,33 @@ class SlabDataset(Dataset[dict[str, Any]]):
 
     An item is a row: a dict from field name to value, as in `slab[row]`. `__getitems__` returns
     `Samples`, from which `collate` makes a batch.
+
+    With `decode`, images are decoded as by `Loader`. What is drawn depends on `epoch`, which is
+    yours to set before each epoch; worker processes that persist do not see it.
     """
 
-    def __init__(self, slab: Slab, fields: Sequence[str] | None = None) -> None:
-        """Take names of fields: all if not given. Raises UnknownField."""
+    def __init__(
+        self,
+        slab: Slab,
+        fields: Sequence[str] | None = None,
+        decode: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take names of fields: all if not given. Raises UnknownField, UsageError."""
         self.slab = slab
         self.fields = slab.names(fields)
+        self.decode = as_images(decode, slab.fields, self.fields)
+        self.epoch = 0
 
     def __len__(self) -> int:
         return len(self.slab)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
         """One row. Raises RowOutOfRange."""
-        return {name: self.slab[name][row] for name in self.fields}
+        return self.__getitems__([row])[0]
 
     def __getitems__(self, rows: Rows) -> Samples:
         """Many rows; they are read when they are used."""
-        return Samples(self.slab, rows, self.fields)
+        return Samples(self.slab, rows, self.fields, self.decode, self.epoch)
 
 
 def collate(samples: Any) -> Any:
@@ -57,5 +68,5 @@ def collate(samples: Any) -> Any:
     `default_collate`. Raises what `Slab.gather` raises.
     """
     if isinstance(samples, Samples):
-        return ToTensors(samples.slab.fields, pin=False)(samples.batch)
+        return ToTensors(samples.slab.fields, False, samples.decode)(samples.batch)
     return default_collate(samples)

@@ -70,55 +70,13 @@ class Cast(Transform):
 
     def __call__(self, batch: Batch, memory: Memory = FRESH) -> dict[str, Values]:
         """See `Transform`."""
-        values = _numbers(batch, self.field)
+        values = numbers(batch, self.field)
         out = memory.empty(self.field, values.shape, self.dtype)
         np.copyto(out, values, casting="unsafe")
-        return {self.field: _like(batch[self.field], out)}
+        return {self.field: like(batch[self.field], out)}
 
     def impossible(self, field: Field) -> str | None:
         """See `Transform`."""
-        return no_numbers(field)
-
-
-class Normalize(Transform):
-    """`(values - mean) / std`, as floats.
-
-    Parameters
-    ----------
-    mean, std
-        Numbers, or arrays that broadcast against one row: (3,) for pixels (height, width, 3),
-        (3, 1, 1) for (3, height, width). No deviation may be 0.
-    dtype
-        Of the result, float32 if not given. It is computed in this, or float32 for float16.
-    """
-
-    def __init__(self, field: str, mean: Any, std: Any, dtype: Any = np.float32) -> None:
-        self.field = field
-        self.dtype = np.dtype(dtype)
-        if self.dtype.kind != "f":
-            raise UsageError("Normalize makes floats", field=field, found=self.dtype)
-        self._inner = np.result_type(self.dtype, np.float32)
-        self.mean = np.asarray(mean, self._inner)
-        self.std = np.asarray(std, self._inner)
-        if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all() and self.std.all()):
-            raise UsageError("`mean` and `std` are finite, and no deviation is 0", field=field)
-
-    def __call__(self, batch: Batch, memory: Memory = FRESH) -> dict[str, Values]:
-        """See `Transform`."""
-        values = _numbers(batch, self.field)
-        inner = memory.empty(self.field, values.shape, self._inner)
-        np.subtract(values, self.mean, out=inner, dtype=self._inner)
-        np.divide(inner, self.std, out=inner)
-        if self._inner == self.dtype:
-            return {self.field: _like(batch[self.field], inner)}
-        out = memory.empty(self.field, values.shape, self.dtype)
-        np.copyto(out, inner, casting="same_kind")
-        return {self.field: _like(batch[self.field], out)}
-
-    def impossible(self, field: Field) -> str | None:
-        """See `Transform`."""
-        if field.view.kind not in "biuf":
-            return f"cannot normalize {field.view}"
         return no_numbers(field)
 
 
@@ -137,7 +95,7 @@ class Lambda(Transform):
         return {self.field: self.function(batch[self.field])}
 
 
-def _numbers(batch: Batch, name: str) -> np.ndarray:
+def numbers(batch: Batch, name: str) -> np.ndarray:
     """Values of a fixed or ragged field, as one array."""
     values = batch[name]
     if isinstance(values, Ragged):
@@ -147,7 +105,7 @@ def _numbers(batch: Batch, name: str) -> np.ndarray:
     return values
 
 
-def _like(values: Values, out: np.ndarray) -> Values:
+def like(values: Values, out: np.ndarray) -> Values:
     """`out` in the form of `values`."""
     return Ragged(out, values.offsets, values.name) if isinstance(values, Ragged) else out
 

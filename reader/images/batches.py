@@ -1,0 +1,81 @@
+"""Batches with decoded images: those are decoded first, then the other fields are gathered."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from fieldslab.reader.batch import Batch, Failure, Values
+from fieldslab.reader.buffers import Memory
+from fieldslab.reader.decoders.decoder import MEANINGS, Status
+from fieldslab.reader.gather import Places, gather
+from fieldslab.reader.images.decoding import Decoded, decode
+from fieldslab.reader.images.steps import Images
+from fieldslab.reader.storage import Storage
+
+
+def gather_images(
+    storage: Storage,
+    view: range,
+    numbers: np.ndarray,
+    at: Places,
+    names: Sequence[str],
+    images: Mapping[str, Images],
+    epoch: int,
+    memory: Memory,
+    lap: Callable[[str], None] = lambda stage: None,
+) -> Batch:
+    """Gather fields of rows, some of them decoded.
+
+    Parameters
+    ----------
+    numbers, at
+        Rows of the view, from 0, and where they lie.
+    names, images
+        The fields, and what is done to those that are decoded.
+    lap
+        Is called after each stage with its name.
+
+    Raises what `decode` and `gather` raise.
+    """
+    rows = view.start + numbers * view.step
+    pool = storage.pool
+    decoded = {
+        name: decode(storage.field(name), each, at, rows, epoch, memory, pool)
+        for name, each in images.items()
+    }
+    failures = tuple(
+        Failure(name, int(numbers[i]), MEANINGS[Status(each.statuses[i])])
+        for name, each in decoded.items()
+        for i in np.flatnonzero(each.statuses > Status.OK).tolist()
+    )
+    keep = np.ones(len(rows), np.bool_)
+    for name, each in decoded.items():
+        if images[name].failures == "skip":
+            keep &= each.statuses <= Status.OK
+    if not keep.all():
+        numbers, at = numbers[keep], Places(at.shards[keep], at.places[keep])
+        decoded = {name: each.only(keep) for name, each in decoded.items()}
+    lap("decode")
+    others = [storage.field(name) for name in names if name not in images]
+    columns = gather(others, at, memory, pool)
+    values: dict[str, Values] = {}
+    for name in names:
+        values[name] = decoded[name].values if name in decoded else columns.values[name]
+    _add(decoded, values, columns.valid, columns.sizes)
+    lap("gather")
+    return Batch(numbers, values, columns.valid, columns.sizes, failures)
+
+
+def _add(
+    decoded: Mapping[str, Decoded],
+    values: dict[str, Values],
+    valid: dict[str, np.ndarray],
+    sizes: dict[str, np.ndarray],
+) -> None:
+    """Add what comes with the values of decoded fields."""
+    for name, each in decoded.items():
+        sizes[name] = each.sizes
+        if each.valid is not None:
+            valid[name] = each.valid
+        if each.boxes is not None:
+            values[f"{name}.boxes"] = each.boxes

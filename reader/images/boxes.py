@@ -1,0 +1,141 @@
+"""Which part of a picture a view shows: drawn for each row, or computed from the size.
+
+Draws are those of SplitMix64, started from a hash of the row under keys of seed, epoch and view
+(see `reader.permutation`). What these functions return is frozen: runs resume by it.
+"""
+
+import math
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from fieldslab.reader.images.steps import CenterCrop, Crop, RandomResizedCrop, Resize
+from fieldslab.reader.permutation import keys, mix, uniform
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.jit import inlined, kernel
+
+TRIES = 10
+"""How often a box is drawn before the middle is taken, as in torchvision."""
+
+
+@singledispatch
+def boxes_of(
+    crop: Crop, sizes: np.ndarray, rows: np.ndarray, seed: int, epoch: int, view: int
+) -> np.ndarray:
+    """Boxes of a view: int32[n, 4] of top, left, height and width.
+
+    Parameters
+    ----------
+    crop
+        The step.
+    sizes
+        Height and width of the pictures: int64[n, 2]. Where one is 0, the box is empty.
+    rows
+        Rows of the slab: int64[n].
+    seed, epoch, view
+        What decides, with the row, on what is drawn.
+    """
+    raise UsageError("not a crop that is known here", found=repr(crop))
+
+
+@boxes_of.register
+def _(
+    crop: RandomResizedCrop,
+    sizes: np.ndarray,
+    rows: np.ndarray,
+    seed: int,
+    epoch: int,
+    view: int,
+) -> np.ndarray:
+    out = np.zeros((len(rows), 4), np.int32)
+    key = keys("crop", seed, epoch, view)
+    low, high = (math.log(ratio) for ratio in crop.ratio)
+    _draw(rows.astype(np.uint64), sizes, key, *crop.scale, low, high, out)
+    return out
+
+
+@boxes_of.register
+def _(
+    crop: CenterCrop, sizes: np.ndarray, rows: np.ndarray, seed: int, epoch: int, view: int
+) -> np.ndarray:
+    shown = np.array(crop.size, np.float64)
+    # Pixels of the picture to a pixel of the view; the shorter side is the one that limits it.
+    unit = (sizes / shown).min(axis=1, initial=np.inf)
+    if crop.resize is not None:
+        unit = np.minimum(unit, sizes.min(axis=1, initial=2**31) / crop.resize)
+    box = np.rint(unit[:, None] * shown).astype(np.int64).clip(np.minimum(sizes, 1), sizes)
+    return np.concatenate([(sizes - box) // 2, box], axis=1).astype(np.int32)
+
+
+@boxes_of.register
+def _(
+    crop: Resize, sizes: np.ndarray, rows: np.ndarray, seed: int, epoch: int, view: int
+) -> np.ndarray:
+    return np.concatenate([np.zeros_like(sizes), sizes], axis=1).astype(np.int32)
+
+
+def flips_of(p: float, rows: np.ndarray, seed: int, epoch: int, view: int) -> np.ndarray:
+    """Whether left and right change places in a view, with probability `p`: bool[n]."""
+    return uniform(rows, keys("flip", seed, epoch, view)) < p
+
+
+@inlined
+def _uniform(state: Any) -> float:
+    """A number in [0, 1) from the state of the generator."""
+    return np.float64(mix(state) >> np.uint64(11)) * 2.0**-53
+
+
+@kernel(
+    "void(uint64[::1], int64[:, ::1], uint64[::1], float64, float64, float64, float64, "
+    "int32[:, ::1])"
+)
+def _draw(
+    rows: np.ndarray,
+    sizes: np.ndarray,
+    key: np.ndarray,
+    scale_low: float,
+    scale_high: float,
+    ratio_low: float,
+    ratio_high: float,
+    out: np.ndarray,
+) -> None:
+    """Draw boxes as torchvision's `RandomResizedCrop.get_params` does; ratios are logarithms."""
+    step = np.uint64(0x9E3779B97F4A7C15)
+    for i in range(len(rows)):
+        height = sizes[i, 0]
+        width = sizes[i, 1]
+        if height == 0 or width == 0:
+            continue
+        state = mix(rows[i] + key[0]) + key[1]
+        found = False
+        for _ in range(TRIES):
+            state += step
+            area = height * width * (scale_low + (scale_high - scale_low) * _uniform(state))
+            state += step
+            ratio = math.exp(ratio_low + (ratio_high - ratio_low) * _uniform(state))
+            w: Any = np.int64(np.rint(math.sqrt(area * ratio)))
+            h: Any = np.int64(np.rint(math.sqrt(area / ratio)))
+            if 0 < w <= width and 0 < h <= height:
+                found = True
+                break
+        if found:
+            state += step
+            top = np.int64(_uniform(state) * (height - h + 1))
+            state += step
+            left = np.int64(_uniform(state) * (width - w + 1))
+        else:
+            w = width
+            h = height
+            if width / height < math.exp(ratio_low):
+                h = np.int64(np.rint(width / math.exp(ratio_low)))
+            elif width / height > math.exp(ratio_high):
+                w = np.int64(np.rint(height * math.exp(ratio_high)))
+            h = min(max(h, 1), height)
+            w = min(max(w, 1), width)
+            top = (height - h) // 2
+            left = (width - w) // 2
+        out[i, 0] = top
+        out[i, 1] = left
+        out[i, 2] = h
+        out[i, 3] = w

@@ -1,0 +1,275 @@
+"""The way of a batch of images: found in the map, boxes drawn, decoded, failures dealt with."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fieldslab.reader.buffers import Memory, Pool
+from fieldslab.reader.decoders import lookup
+from fieldslab.reader.decoders.decoder import MEANINGS, Crops, Encoded, Status, Target
+from fieldslab.reader.field import StoredField
+from fieldslab.reader.gather import Places
+from fieldslab.reader.images import orientation
+from fieldslab.reader.images.boxes import boxes_of, flips_of
+from fieldslab.reader.images.encoded import find_images
+from fieldslab.reader.images.pictures import Pictures, Views
+from fieldslab.reader.images.steps import Images
+from fieldslab.schemas.errors import DamagedImage
+from fieldslab.schemas.images import CODES
+
+_DTYPES = {"bfloat16": "uint16"}
+_NULL, _PENDING = -1, -2
+"""Stand in place of a status where a row is null, and where nobody was asked yet."""
+
+
+class Decoded(NamedTuple):
+    """A field's images.
+
+    Attributes
+    ----------
+    values
+        ndarray, `Views` or `Pictures`: see `Images`.
+    boxes
+        What was drawn, if it was asked for: int32 (rows, 4) or (rows, views, 4).
+    sizes
+        Height and width of the stored pictures: uint32[rows, 2].
+    valid
+        Of a field that may have nulls: bool[rows].
+    statuses
+        int32[rows] of `Status`; -1 where a row is null.
+    """
+
+    values: Any
+    boxes: np.ndarray | None
+    sizes: np.ndarray
+    valid: np.ndarray | None
+    statuses: np.ndarray
+
+    def only(self, keep: np.ndarray) -> "Decoded":
+        """The rows where `keep` (bool[rows]) is true."""
+        values: Any
+        if isinstance(self.values, Pictures):
+            chosen = np.flatnonzero(keep).tolist()
+            parts = [self.values[row].reshape(-1) for row in chosen]
+            pixels = np.concatenate([*parts, np.empty(0, np.uint8)])
+            values = Pictures(pixels, self.values.sizes[keep])
+        elif isinstance(self.values, Views):
+            values = Views(array[keep] for array in self.values)
+        else:
+            values = self.values[keep]
+        boxes = None if self.boxes is None else self.boxes[keep]
+        valid = None if self.valid is None else self.valid[keep]
+        return Decoded(values, boxes, self.sizes[keep], valid, self.statuses[keep])
+
+
+def decode(
+    stored: StoredField,
+    images: Images,
+    at: Places,
+    rows: np.ndarray,
+    epoch: int,
+    memory: Memory,
+    pool: Pool,
+) -> Decoded:
+    """Decode the images of some rows.
+
+    Parameters
+    ----------
+    at
+        Where the rows lie.
+    rows
+        Their numbers in the slab, by which boxes are drawn: int64[n].
+    memory, pool
+        Where the values go, and what is needed on the way.
+
+    Raises
+    ------
+    DamagedImage
+        An image cannot be decoded, and the policy is to raise.
+    DamagedArray
+        The slab's files are not what pack wrote.
+    """
+    found = find_images(stored, at, pool)
+    encoded, name = found.images, stored.field.name
+    _measure(encoded, found.valid)
+    turns = np.ones(len(rows), np.uint8)
+    if images.exif:
+        turns = orientation.orientations(encoded)
+    upright = orientation.shown(encoded.sizes, turns)
+    statuses = np.full(len(rows), _PENDING, np.int32)
+    # What nobody can measure is no image, unless it is Pillow that is not here.
+    statuses[upright[:, 0] == 0] = (
+        Status.UNSUPPORTED if lookup.missing(CODES[None]) else Status.NOT_AN_IMAGE
+    )
+    if found.valid is not None:
+        statuses[~found.valid] = _NULL
+    work = _Work(encoded, turns, statuses, images, name, memory)
+    if not images.crops:
+        values, boxes = work.pictures(upright, rows, epoch), None
+    else:
+        boxes, flips = _draw(images, upright, rows, epoch)
+        values = work.views(boxes, flips)
+        if not images.boxes:
+            boxes = None
+        elif not images.multiple:
+            boxes = boxes[:, 0]
+    if images.failures == "raise" and (statuses > Status.OK).any():
+        first = int(np.argmax(statuses > Status.OK))
+        raise _damaged(name, int(rows[first]), statuses[first], int(encoded.codes[first]))
+    return Decoded(values, boxes, encoded.sizes, found.valid, statuses)
+
+
+class _Work:
+    """What decoding one batch needs; `statuses` is filled in, and says who has an image at all."""
+
+    def __init__(
+        self,
+        encoded: Encoded,
+        turns: np.ndarray,
+        statuses: np.ndarray,
+        images: Images,
+        name: str,
+        memory: Memory,
+    ) -> None:
+        self.encoded = encoded
+        self.turns = turns
+        self.statuses = statuses
+        self.images = images
+        self.name = name
+        self.memory = memory
+        given = images.decoder
+        planes = [lookup.find("planes")]
+        self.chain = lookup.chain(given) if isinstance(given, str) else [given, *planes]
+        self.scale, self.bias = np.ones(3, np.float32), np.zeros(3, np.float32)
+        if images.normalize is not None:
+            self.scale[:] = 1 / images.normalize.std
+            self.bias[:] = -images.normalize.mean / images.normalize.std
+
+    def views(self, boxes: np.ndarray, flips: np.ndarray) -> Any:
+        """All views of all images: boxes int32[n, views, 4], flips bool[n, views]."""
+        crops, made = self.images.crops, []
+        sizes = list(dict.fromkeys(crop.size for crop in crops))
+        dtype = np.dtype(_DTYPES.get(self.images.dtype, self.images.dtype))
+        for number, (height, width) in enumerate(sizes):
+            chosen = [view for view, crop in enumerate(crops) if crop.size == (height, width)]
+            shape: tuple[int, ...] = (height, width, 3)
+            if self.images.channels_first:
+                shape = (3, height, width)
+            shape = (len(boxes), len(chosen), *shape)
+            out = self.memory.empty((self.name, "decoded", number), shape, dtype)
+            self._batch(np.ascontiguousarray(boxes[:, chosen]), flips[:, chosen], out)
+            made.append(out)
+        for out in made:
+            self._fill(out)
+        if self.images.multiple:
+            return made[0] if len(made) == 1 else Views(made)
+        return made[0][:, 0]
+
+    def pictures(self, sizes: np.ndarray, rows: np.ndarray, epoch: int) -> Pictures:
+        """Every picture as it is, of `sizes` (int64[n, 2])."""
+        sizes = np.where(self._too_large(sizes)[:, None], 0, sizes)
+        count = len(sizes)
+        offsets = np.concatenate([[0], np.cumsum(3 * sizes.prod(axis=1))])
+        size = (int(offsets[-1]),)
+        pixels = self.memory.empty((self.name, "decoded"), size, np.dtype(np.uint8))
+        flips = np.zeros(count, np.bool_)
+        if self.images.flip is not None:
+            flips = flips_of(self.images.flip.p, rows, self.images.seed, epoch, 0)
+        for i in np.flatnonzero(self.statuses == _PENDING).tolist():
+            height, width = sizes[i].tolist()
+            out = pixels[offsets[i] : offsets[i + 1]].reshape(1, 1, height, width, 3)
+            box = np.array([[[0, 0, height, width]]], np.int32)
+            one = self._one(i)
+            one._batch(box, flips[i : i + 1, None], out)
+            one._fill(out)
+        for i in np.flatnonzero(self.statuses == _NULL).tolist():
+            pixels[offsets[i] : offsets[i + 1]] = self.images.fill
+        return Pictures(pixels, sizes)
+
+    def _too_large(self, sizes: np.ndarray) -> np.ndarray:
+        """Note and return which pictures have too many pixels to be allocated: bool[n]."""
+        large = sizes[:, 0] * sizes[:, 1] > self.images.max_pixels
+        self.statuses[large & (self.statuses == _PENDING)] = Status.TOO_LARGE
+        return large
+
+    def _one(self, index: int) -> "_Work":
+        """The same for a single image, over the same statuses."""
+        one = slice(index, index + 1)
+        arrays = (array[one] for array in self.encoded[:-1])
+        encoded = Encoded(*arrays, every=self.encoded.every)  # type: ignore[misc, arg-type]
+        turns, statuses = self.turns[one], self.statuses[one]
+        return _Work(encoded, turns, statuses, self.images, self.name, self.memory)
+
+    def _batch(self, boxes: np.ndarray, flips: np.ndarray, out: np.ndarray) -> None:
+        """Decode views, of one size, to (n, views, height, width, 3) or channels first."""
+        pending = np.flatnonzero((self.statuses == _PENDING) | (self.statuses == Status.OK))
+        sizes = self.encoded.sizes.astype(np.int64)
+        turned = orientation.turn(boxes, flips, sizes, self.turns)
+        target = Target(out, self.images.channels_first, self.scale, self.bias)
+        lying = turned.transpose[pending]
+        self._ask(pending[~lying], turned.crops, target)
+        if lying.any():
+            tall, wide = (3, 4) if self.images.channels_first else (2, 3)
+            on_side = np.empty_like(out.swapaxes(tall, wide), order="C")
+            self._ask(pending[lying], turned.crops, target._replace(out=on_side))
+        for i in pending[self.statuses[pending] == Status.OK].tolist():
+            if not (turned.transpose[i] or turned.swap_rows[i].any()):
+                continue
+            axis = 1 if self.images.channels_first else 0
+            for view, swap in enumerate(turned.swap_rows[i].tolist()):
+                made = on_side[i, view] if turned.transpose[i] else out[i, view].copy()
+                made = np.flip(made, axis) if swap else made
+                out[i, view] = made.swapaxes(axis, axis + 1) if turned.transpose[i] else made
+
+    def _ask(self, which: np.ndarray, crops: Crops, target: Target) -> None:
+        """Ask the decoders in turn, each for what those before it do not support."""
+        self.statuses[which] = Status.UNSUPPORTED
+        for decoder in self.chain:
+            taken = which[np.isin(self.encoded.codes[which], list(decoder.codes))]
+            if len(taken):
+                self.statuses[taken] = decoder.decode(
+                    self.encoded, taken, crops, target, self.images.max_pixels
+                )
+                which = which[self.statuses[which] == Status.UNSUPPORTED]
+
+    def _fill(self, out: np.ndarray) -> None:
+        """Fill the places of images that are null, or were not decoded."""
+        empty = np.flatnonzero(self.statuses != Status.OK)
+        grey = self.scale * self.images.fill + self.bias
+        if self.images.dtype == "bfloat16":
+            bits = grey.view(np.uint32).astype(np.uint64)
+            grey = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+        shape = (3, 1, 1) if self.images.channels_first else (3,)
+        out[empty] = grey.astype(out.dtype).reshape(shape)
+
+
+def _measure(encoded: Encoded, valid: np.ndarray | None) -> None:
+    """Fill in the sizes of images whose headers pack could not read."""
+    unknown = (encoded.sizes[:, 0] == 0) & (encoded.lengths > 0)
+    if valid is not None:
+        unknown &= valid
+    for i in np.flatnonzero(unknown).tolist():
+        encoded.sizes[i] = orientation.measured(encoded, i)[:2]
+
+
+def _draw(
+    images: Images, sizes: np.ndarray, rows: np.ndarray, epoch: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes, int32[n, views, 4], and flips, bool[n, views]."""
+    views = range(len(images.crops))
+    drawn = [boxes_of(images.crops[v], sizes, rows, images.seed, epoch, v) for v in views]
+    boxes = np.stack(drawn, axis=1)
+    if images.flip is None:
+        return boxes, np.zeros(boxes.shape[:2], np.bool_)
+    p = images.flip.p
+    flips = [flips_of(p, rows, images.seed, epoch, view) for view in views]
+    return boxes, np.stack(flips, axis=1)
+
+
+def _damaged(name: str, row: int, status: int, code: int) -> DamagedImage:
+    hint = 'Images(..., failures="skip" or "fill") goes on without it.'
+    if status == Status.UNSUPPORTED:
+        hint = lookup.missing(code) or hint
+    if status == Status.TOO_LARGE:
+        hint = "If you trust it, give Images a larger `max_pixels`."
+    return DamagedImage(MEANINGS[Status(status)], field=name, row=row, hint=hint)

@@ -1,0 +1,83 @@
+"""EXIF orientation: from boxes in the picture as it is shown to boxes in the picture as stored.
+
+A stored picture is shown by swapping its rows and its columns end for end, where needed, and then
+transposing it (EXIF 2.3, section 4.6.4, tag 0x0112). Decoders swap columns by themselves; what is
+left is done here, to the view.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fieldslab.reader.decoders.decoder import Crops, Encoded
+from fieldslab.schemas.images import CODES
+
+_JPEG = CODES["jpeg"]
+_STORED = (CODES["rgb"], CODES["yuv420"])
+
+_TRANSPOSED = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1], np.bool_)
+_ROWS = np.array([0, 0, 0, 1, 1, 0, 1, 1, 0], np.bool_)
+_COLUMNS = np.array([0, 0, 1, 1, 0, 0, 0, 1, 1], np.bool_)
+
+
+class Turned(NamedTuple):
+    """Crops in stored pictures, and what is to be done to each view: bool[n, views], bool[n]."""
+
+    crops: Crops
+    swap_rows: np.ndarray
+    transpose: np.ndarray
+
+
+def orientations(images: Encoded) -> np.ndarray:
+    """The orientation of each image, 1 to 8: uint8[n]. Pixels decoded at pack are upright."""
+    from fieldslab.schemas.codecs.orientation import orientation
+
+    found = np.ones(len(images.codes), np.uint8)
+    for i in np.flatnonzero(images.codes == _JPEG).tolist():
+        found[i] = orientation(int(images.addresses[i]), int(images.lengths[i]))
+    for i in np.flatnonzero(~np.isin(images.codes, (_JPEG, *_STORED))).tolist():
+        found[i] = measured(images, i)[2]
+    return found
+
+
+def measured(images: Encoded, index: int) -> tuple[int, int, int]:
+    """Height, width and orientation of an image that only Pillow knows; 0, 0, 1 without it."""
+    import ctypes
+
+    from fieldslab.schemas.errors import MissingLibrary
+
+    try:
+        from fieldslab.reader.decoders.pillow import measure
+    except MissingLibrary:
+        return 0, 0, 1
+    return measure(ctypes.string_at(int(images.addresses[index]), int(images.lengths[index])))
+
+
+def shown(sizes: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """Sizes of the pictures as they are shown: int64[n, 2]."""
+    swapped = _TRANSPOSED[turns]
+    return np.where(swapped[:, None], sizes[:, ::-1], sizes).astype(np.int64)
+
+
+def turn(boxes: np.ndarray, flips: np.ndarray, sizes: np.ndarray, turns: np.ndarray) -> Turned:
+    """Bring boxes and flips of pictures as they are shown to pictures as they are stored.
+
+    Parameters
+    ----------
+    boxes, flips
+        int32[n, views, 4] and bool[n, views], of what is shown.
+    sizes
+        Of the stored pictures: int64[n, 2].
+    turns
+        Orientations.
+    """
+    transpose = _TRANSPOSED[turns]
+    rows, columns = _ROWS[turns][:, None], _COLUMNS[turns][:, None]
+    stored = np.where(transpose[:, None, None], boxes[..., [1, 0, 3, 2]], boxes)
+    top, left, height, width = np.moveaxis(stored, 2, 0)
+    top = np.where(rows, sizes[:, :1] - top - height, top)
+    left = np.where(columns, sizes[:, 1:] - left - width, left)
+    across = np.where(transpose[:, None], columns, columns ^ flips)
+    down = np.where(transpose[:, None], rows ^ flips, rows & np.ones_like(flips))
+    stored = np.stack([top, left, height, width], axis=2).astype(np.int32)
+    return Turned(Crops(stored, np.ascontiguousarray(across)), down, transpose)

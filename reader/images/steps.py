@@ -1,0 +1,280 @@
+"""What is done to the images of a field: steps, as the user writes them.
+
+    decode={"image": [RandomResizedCrop(224), RandomHorizontalFlip(), Normalize()]}
+
+Nothing here draws or decodes; `reader.images.boxes` and `reader.images.decoding` do.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fieldslab.reader.batch import unknown_field
+from fieldslab.reader.normalize import Normalize
+from fieldslab.reader.order import whole
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import Field
+
+if TYPE_CHECKING:
+    from fieldslab.reader.decoders.decoder import Decoder
+
+MAX_PIXELS = 2**28 // 3
+"""A picture that takes a quarter of a GiB; Pillow warns from here on, too."""
+MOST_SIDE = 2**14
+"""No view may be larger."""
+
+Size = int | tuple[int, int]
+
+
+class Crop:
+    """Base of the steps that choose a part of the picture and bring it to one size."""
+
+    size: tuple[int, int]
+
+
+class RandomResizedCrop(Crop):
+    """A random part of the picture, as torchvision's transform of this name draws it.
+
+    Parameters
+    ----------
+    size
+        Height and width of the view, or one number for both.
+    scale
+        Least and most share of the picture's area.
+    ratio
+        Least and most width per height of the part; drawn uniformly in its logarithm.
+    """
+
+    def __init__(
+        self,
+        size: Size,
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    ) -> None:
+        self.size = _size(size)
+        self.scale = _range("scale", scale)
+        self.ratio = _range("ratio", ratio)
+
+    def __repr__(self) -> str:
+        return f"RandomResizedCrop({self.size}, scale={self.scale}, ratio={self.ratio})"
+
+
+class CenterCrop(Crop):
+    """The middle of the picture.
+
+    Parameters
+    ----------
+    size
+        Height and width of the view, or one number for both.
+    resize
+        How long the picture's shorter side would be made first; `size` if not given, for the
+        largest part of this shape. 224 of 256 is what ImageNet models are tested with.
+    """
+
+    def __init__(self, size: Size, resize: int | None = None) -> None:
+        self.size = _size(size)
+        self.resize = None if resize is None else whole("resize", resize, least=1)
+        if self.resize is not None and self.resize < max(self.size):
+            hint = "A view cannot be cut out of a picture that is smaller."
+            raise UsageError("`resize` is less than `size`", found=self.resize, hint=hint)
+
+    def __repr__(self) -> str:
+        return f"CenterCrop({self.size}, resize={self.resize})"
+
+
+class Resize(Crop):
+    """The whole picture, brought to this size whatever its shape."""
+
+    def __init__(self, size: Size) -> None:
+        self.size = _size(size)
+
+    def __repr__(self) -> str:
+        return f"Resize({self.size})"
+
+
+class MultiCrop:
+    """Several views of each image, which is decoded once where they have one size.
+
+    The batch then has (rows, views, height, width, 3); for views of several sizes it has `Views`,
+    one such array for each size.
+
+    Parameters
+    ----------
+    views
+        The crops.
+    """
+
+    def __init__(self, views: Sequence[Crop]) -> None:
+        self.views = tuple(views)
+        if not self.views or not all(isinstance(view, Crop) for view in self.views):
+            raise UsageError(
+                "`views` is a list of crops",
+                found=repr(views),
+                hint="Write MultiCrop([RandomResizedCrop(224)] * 2).",
+            )
+
+    def __repr__(self) -> str:
+        return f"MultiCrop({list(self.views)})"
+
+
+class Decode:
+    """Pictures as they are, each at its own size: the batch has `Pictures` of uint8."""
+
+    def __repr__(self) -> str:
+        return "Decode()"
+
+
+class RandomHorizontalFlip:
+    """Swap left and right with a probability; for each view by itself."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = float(p)
+        if not 0 <= self.p <= 1:
+            raise UsageError("a probability is from 0 to 1", found=p)
+
+    def __repr__(self) -> str:
+        return f"RandomHorizontalFlip({self.p})"
+
+
+class Images:
+    """The steps for a field of images, with options; a plain list of steps means `Images(list)`.
+
+    What is drawn for an image depends on seed, epoch and row alone: not on threads, batch size,
+    or where a run was resumed. A row that comes twice in an epoch looks the same.
+
+    Parameters
+    ----------
+    steps
+        One of `RandomResizedCrop`, `CenterCrop`, `Resize`, `MultiCrop` or `Decode`; then, if
+        wanted, `RandomHorizontalFlip` and `Normalize`.
+    seed
+        Of what is drawn.
+    decoder
+        "auto" asks, in turn, those that are there until one takes an image: stored pixels,
+        the pack-time index (`roi`), `turbojpeg`, `pillow`. Or the name of the only one to ask.
+    failures
+        What to do with an image that cannot be decoded: "raise" DamagedImage, "skip" its row in
+        all fields of the batch, which then is smaller, or "fill" its place. `Batch.failures` tells.
+    fill
+        Grey level, 0 to 255 before it is normalized, of images that are null, or were not decoded.
+        Null is no failure: `Batch.valid` tells.
+    exif
+        Turn pictures upright as their EXIF orientation says.
+    max_pixels
+        Images with more pixels are not decoded.
+    boxes
+        Also put the boxes drawn into the batch, as "FIELD.boxes": int32 (rows, 4), or
+        (rows, views, 4) with `MultiCrop`; top, left, height and width in pixels of the picture.
+    channels_first
+        (3, height, width) if true, (height, width, 3) if false; if not given, first where the
+        steps normalize, as models want it.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Any],
+        *,
+        seed: int = 0,
+        decoder: "str | Decoder" = "auto",
+        failures: Literal["raise", "skip", "fill"] = "raise",
+        fill: int = 0,
+        exif: bool = False,
+        max_pixels: int = MAX_PIXELS,
+        boxes: bool = False,
+        channels_first: bool | None = None,
+    ) -> None:
+        if failures not in ("raise", "skip", "fill"):
+            raise UsageError("no such policy", expected='"raise", "skip" or "fill"', found=failures)
+        self.steps = list(steps)
+        self.crops, self.flip, self.normalize = _sorted_out(self.steps)
+        self.multiple = any(isinstance(step, MultiCrop) for step in self.steps)
+        self.seed = whole("seed", seed)
+        self.decoder = decoder
+        self.failures = failures
+        self.fill = whole("fill", fill, least=0)
+        self.exif = exif
+        self.max_pixels = whole("max_pixels", max_pixels, least=1)
+        self.boxes = boxes
+        normalizes = self.normalize is not None
+        self.channels_first = normalizes if channels_first is None else channels_first
+        if self.fill > 255:
+            raise UsageError("`fill` is a grey level", expected="0..255", found=fill)
+        if not self.crops and (self.channels_first or self.boxes):
+            raise UsageError("pictures of different sizes are (height, width, 3), and whole")
+
+    @property
+    def dtype(self) -> str:
+        """Of the values: "uint8", "float32", "float16" or "bfloat16"."""
+        return "uint8" if self.normalize is None else str(self.normalize.dtype)
+
+    def __repr__(self) -> str:
+        """What decides on the values of a batch, by which two are told apart."""
+        options = f"seed={self.seed}, exif={self.exif}, channels_first={self.channels_first}"
+        return f"Images({self.steps}, {options})"
+
+
+def as_images(
+    decode: Mapping[str, Any] | None, fields: Mapping[str, Field], names: Sequence[str]
+) -> dict[str, Images]:
+    """What the user gave as `decode`, checked against a slab's fields and those that are gathered.
+
+    Raises UnknownField, UsageError.
+    """
+    images = {}
+    for name, given in (decode or {}).items():
+        if name not in fields:
+            raise unknown_field(name, fields)
+        if fields[name].kind != "image":
+            raise UsageError("only images are decoded", field=name, found=fields[name].kind)
+        if name not in names:
+            raise UsageError("`decode` names a field that is not gathered", field=name)
+        images[name] = given if isinstance(given, Images) else Images(given)
+        if images[name].boxes and f"{name}.boxes" in fields:
+            raise UsageError("the name of the boxes is that of a field", found=f"{name}.boxes")
+    return images
+
+
+def _sorted_out(
+    steps: list[Any],
+) -> tuple[tuple[Crop, ...], RandomHorizontalFlip | None, Normalize | None]:
+    """The crops, the flip and the normalization among steps. Raises UsageError."""
+    kinds: list[Any] = [(Crop, MultiCrop, Decode), RandomHorizontalFlip, Normalize]
+    found: list[Any] = [None, None, None]
+    last = -1
+    for step in steps:
+        turn = next((i for i, kind in enumerate(kinds) if isinstance(step, kind)), None)
+        if turn is None:
+            raise UsageError("not a step for images", found=repr(step))
+        if turn <= last:
+            hint = "Write a crop, then RandomHorizontalFlip, then Normalize; each once at most."
+            raise UsageError("a step is out of turn", found=repr(step), hint=hint)
+        found[turn] = step
+        last = turn
+    crop, flip, normalize = found
+    if crop is None:
+        hint = "Begin with RandomResizedCrop, CenterCrop, Resize, MultiCrop or Decode."
+        raise UsageError("no step says what part of the picture is wanted", hint=hint)
+    if normalize is not None:
+        if isinstance(crop, Decode):
+            raise UsageError("pictures of different sizes stay uint8", found=repr(normalize))
+        normalize.check_steps()
+    if isinstance(crop, Decode):
+        return (), flip, None
+    return crop.views if isinstance(crop, MultiCrop) else (crop,), flip, normalize
+
+
+def _size(size: Any) -> tuple[int, int]:
+    height, width = (size, size) if np.ndim(size) == 0 else size
+    sides = whole("size", height, least=1), whole("size", width, least=1)
+    if max(sides) > MOST_SIDE:
+        raise UsageError("`size` is too large", expected=f"up to {MOST_SIDE}", found=size)
+    return sides
+
+
+def _range(name: str, given: tuple[float, float]) -> tuple[float, float]:
+    low, high = (float(number) for number in given)
+    if not (0 < low <= high < math.inf):
+        raise UsageError(f"`{name}` is two rising numbers above 0", found=given)
+    return low, high

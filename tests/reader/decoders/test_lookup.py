@@ -1,0 +1,115 @@
+"""Decoders by name."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fieldslab.reader.decoders import lookup
+from fieldslab.reader.decoders.lookup import AUTO, BUILT_IN, chain, find
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.images import CODES
+
+
+@pytest.mark.parametrize("name", AUTO)
+def test_names_lead_to_decoders(name: str) -> None:
+    """Each name gives the decoder that bears it, the same one each time."""
+    assert find(name).name == name
+    assert find(name) is find(name)
+
+
+def test_auto_asks_all_that_are_here() -> None:
+    """In turn, the faster first; one by name is asked alone, but for stored pixels."""
+    assert [decoder.name for decoder in chain("auto")] == list(AUTO)
+    assert [decoder.name for decoder in chain("pillow")] == ["pillow", "planes"]
+    assert [decoder.name for decoder in chain("planes")] == ["planes"]
+
+
+def test_no_such_decoder() -> None:
+    """The message names those there are."""
+    with pytest.raises(UsageError, match="turbojpeg"):
+        find("jpegturbo")
+
+
+def test_every_kind_of_image_is_taken() -> None:
+    """Nothing is missing where every library is installed."""
+    assert [lookup.missing(code) for code in CODES.values()] == [None] * len(CODES)
+    assert BUILT_IN.keys() > set(AUTO)
+
+
+PLUGIN = """
+import numpy as np
+class Grey:
+    name = "grey"
+    codes = frozenset({1})
+    def decode(self, images, which, crops, target, max_pixels):
+        target.out[which] = 128
+        return np.zeros(len(which), np.int32)
+"""
+PROGRAM = """
+import sys
+from fieldslab.reader import Images, Resize, open_slab
+slab = open_slab(sys.argv[1])
+image = slab.gather([0], ["image"], decode={"image": Images([Resize(4)], decoder="grey")})["image"]
+print(int(image.min()), int(image.max()))
+"""
+
+
+def test_decoders_of_other_packages(tmp_path: Path, photos: Path) -> None:
+    """An installed package adds one by its entry point."""
+    (tmp_path / "greydecoder.py").write_text(PLUGIN)
+    installed = tmp_path / "greydecoder-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: greydecoder\nVersion: 1.0\n")
+    points = "[fieldslab.decoders]\ngrey = greydecoder:Grey\n"
+    (installed / "entry_points.txt").write_text(points)
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, photos], capture_output=True, text=True, check=False,
+        env={"PYTHONPATH": f"{tmp_path}:{root / '.ns'}"},
+    )  # fmt: skip
+    assert done.stdout == "128 128\n", done.stderr
+
+
+WITHOUT = """
+import sys
+sys.modules["PIL"] = None
+from fieldslab.reader import Resize, open_slab
+from fieldslab.schemas.errors import FieldslabError, MissingLibrary
+slab = open_slab(sys.argv[1])
+print(slab.gather([0], ["image"], decode={"image": [Resize(4)]})["image"].shape)
+from fieldslab.reader.decoders import lookup
+print([decoder.name for decoder in lookup.chain("auto")])
+print(lookup.missing(2))
+try:
+    lookup.find("pillow")
+except MissingLibrary as error:
+    print(error)
+"""
+
+
+def test_without_pillow(photos: Path) -> None:
+    """JPEG needs no library; what does says what to install."""
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, photos], capture_output=True, text=True, check=False,
+        env={"PYTHONPATH": str(root / ".ns")},
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "(1, 4, 4, 3)",
+        "['planes', 'roi', 'turbojpeg']",
+        "Install a decoder: pip install 'fieldslab[image]'.",
+        "the decoder `pillow` needs Pillow. Install it: pip install 'fieldslab[image]'.",
+    ], done.stderr
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example's photographs, packed."""
+    from fieldslab.packer import pack
+
+    path = tmp_path_factory.mktemp("photos") / "photos.slab"
+    source = Path(__file__).parents[3] / "examples" / "photos.parquet"
+    pack(source, path, fields="image", rows="0:8")
+    return path

@@ -1,0 +1,95 @@
+"""Steps as a user writes them."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fieldslab.reader import (
+    CenterCrop,
+    Decode,
+    Images,
+    MultiCrop,
+    Normalize,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+)
+from fieldslab.schemas.errors import UsageError
+
+CROP = RandomResizedCrop(8)
+WRONG: dict[str, Any] = {
+    "no crop": lambda: Images([Normalize()]),
+    "out of turn": lambda: Images([RandomHorizontalFlip(), CROP]),
+    "two crops": lambda: Images([CROP, Resize(4)]),
+    "no step": lambda: Images([CROP, np.flip]),
+    "floats of many sizes": lambda: Images([Decode(), Normalize()]),
+    "boxes of whole pictures": lambda: Images([Decode()], boxes=True),
+    "a field in a step": lambda: Images([CROP, Normalize("x", 1, 2)]),
+    "deviations of 0 to 1": lambda: Images([CROP, Normalize(mean=0.5, std=0.2)]),
+    "two deviations": lambda: Images([CROP, Normalize(std=[50, 50])]),
+    "uint8 with a mean": lambda: Normalize(mean=3, dtype="uint8"),
+    "integers": lambda: Images([CROP, Normalize(dtype="int32")]),
+    "float64": lambda: Images([CROP, Normalize(dtype="float64")]),
+    "not a dtype": lambda: Normalize(dtype="float7"),
+    "a field without mean": lambda: Normalize("x"),
+    "a field in bfloat16": lambda: Normalize("x", 1, 2, "bfloat16"),
+    "size 0": lambda: Resize(0),
+    "half a pixel": lambda: Resize(7.5),  # type: ignore[arg-type]
+    "a huge view": lambda: Resize((1, 20_000)),
+    "scale that falls": lambda: RandomResizedCrop(8, scale=(1.0, 0.5)),
+    "ratio 0": lambda: RandomResizedCrop(8, ratio=(0, 1)),
+    "a larger view than picture": lambda: CenterCrop(224, resize=200),
+    "no views": lambda: MultiCrop([]),
+    "views of nothing": lambda: MultiCrop([Decode()]),  # type: ignore[list-item]
+    "probability 2": lambda: RandomHorizontalFlip(2),
+    "no policy": lambda: Images([CROP], failures="ignore"),  # type: ignore[arg-type]
+    "no grey level": lambda: Images([CROP], fill=256),
+    "no pixels": lambda: Images([CROP], max_pixels=0),
+}
+
+
+@pytest.mark.parametrize("make", WRONG.values(), ids=WRONG)
+def test_what_cannot_be_is_refused(make: Any) -> None:
+    """A mistake is a UsageError where it is made."""
+    with pytest.raises(UsageError):
+        make()
+
+
+def test_defaults() -> None:
+    """Grey levels are channels last; what is normalized is channels first, unless told."""
+    assert (Images([CROP]).dtype, Images([CROP]).channels_first) == ("uint8", False)
+    normal = Images([CROP, RandomHorizontalFlip(), Normalize()])
+    assert (normal.dtype, normal.channels_first) == ("float32", True)
+    assert not Images([CROP, Normalize()], channels_first=False).channels_first
+    assert Images([CROP, Normalize(dtype="uint8")]).dtype == "uint8"
+
+
+def test_repr_tells_what_decides_on_values() -> None:
+    """Two that draw or store differently have different representations; policy plays no part."""
+    steps = [CROP, RandomHorizontalFlip(), Normalize()]
+    same = {repr(Images(steps)), repr(Images(steps, failures="fill", decoder="pillow"))}
+    assert len(same) == 1
+    others = [
+        Images(steps, seed=1),
+        Images(steps, exif=True),
+        Images(steps, channels_first=False),
+        Images(steps[:2]),
+        Images([RandomResizedCrop(8, (0.1, 1)), *steps[1:]]),
+        Images([CROP, RandomHorizontalFlip(0.1), Normalize()]),
+        Images([*steps[:2], Normalize(dtype="float16")]),
+        Images([*steps[:2], Normalize(mean=1.0)]),
+        Images([MultiCrop([CROP, CROP]), *steps[1:]]),
+        Images([CenterCrop(8), *steps[1:]]),
+        Images([CenterCrop(8, resize=9), *steps[1:]]),
+        Images([Resize(8), *steps[1:]]),
+        Images([Decode()]),
+    ]
+    assert len(same | {repr(images) for images in others}) == 1 + len(others)
+
+
+def test_they_can_be_pickled() -> None:
+    """Loaders and their options go to other processes."""
+    images = Images([CROP, RandomHorizontalFlip(), Normalize()], seed=3)
+    assert repr(pickle.loads(pickle.dumps(images))) == repr(images)
