@@ -9,19 +9,15 @@ Every recommendation is measured, on random rows of the slab itself:
 """
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fieldslab.reader.batch import Batch, Packed
-from fieldslab.reader.buffers import capacity
-from fieldslab.reader.loader import MOST_THREADS, Loader, usable_cores
-from fieldslab.reader.order import Subset, whole
+from fieldslab.reader.loader import MOST_THREADS, usable_cores
+from fieldslab.reader.order import whole
+from fieldslab.reader.probe import SAMPLE_ROWS, Probe, stored_bytes
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
 
@@ -33,9 +29,6 @@ PREFETCH = 3, 8
 """Prefetch without further knowledge, and at most."""
 FEWEST_BATCHES = 16
 """An epoch has so many at least, where its batch size is chosen here."""
-MOST_ROWS = 2**14
-SAMPLE_BYTES = 2**27
-"""Rows that are measured: more than the processor's caches hold, less than takes long to read."""
 
 
 @dataclass(frozen=True)
@@ -172,62 +165,43 @@ def advise(
         raise UsageError("no rows to measure", file=slab.path)
     if step_ms is not None and not 0 < step_ms < 1e6:
         raise UsageError("`step_ms` is a positive number of milliseconds", found=step_ms)
-    free = available_bytes()
+    free, cores = available_bytes(), usable_cores()
     room = free // 4 if memory is None else whole("memory", memory, least=1)
     names = slab.names(fields)
-    numbers = _sample(slab, names)
-    first, size = _gather_all(slab, names, numbers)
-    cores = usable_cores()
-
-    def taken(rows: int) -> int:
-        """Bytes that one batch of so many rows takes, as memory is recycled."""
-        return _taken(slab.gather(numbers[np.arange(rows) % len(numbers)], names))
-
-    rates: dict[int, float] = {}
+    probe = Probe(slab, names, transforms, seconds)
     if batch_size is None:
-        chosen, rates = _batch_size(slab, names, numbers, room // 2, seconds, taken)
+        size, rates = _batch_size(probe, len(slab) // FEWEST_BATCHES, room // 2)
     else:
-        chosen = whole("batch_size", batch_size, least=1)
-        rates[chosen] = _gather_rows(slab, names, numbers, chosen, seconds)
-    if 2 * taken(chosen) > room:
+        size = whole("batch_size", batch_size, least=1)
+        rates = {size: probe.gather(size)}
+    taken = probe.memory(size)
+    alive = room // max(taken, 1)
+    if alive < 2:
         raise UsageError(
-            f"two batches of {chosen} rows need more memory than there is",
-            expected=f"{_size(2 * taken(chosen))}", found=_size(room),
+            f"two batches of {size} rows need more memory than there is",
+            expected=_size(2 * taken), found=_size(room),
             hint="Choose a smaller batch size, or fewer fields.",
         )  # fmt: skip
-
-    def loader(threads: int, prefetch: int) -> Loader:
-        rows = np.resize(numbers, max(len(numbers), 100 * chosen))
-        return Loader(
-            slab, chosen, Subset(rows, seed=None), fields=names, transforms=transforms,
-            threads=threads, prefetch=prefetch,
-        )  # fmt: skip
-
-    alive = max(room // max(taken(chosen), 1), 2)
-    prepare = _run(loader(1, 0), seconds).stats().prepare_ms
+    prepare = probe.load(size, threads=1, prefetch=0).prepare_ms
     speeds = {
-        threads: _run(loader(threads, PREFETCH[0]), seconds).stats().gb_per_second
+        threads: probe.load(size, threads, PREFETCH[0]).gb_per_second
         for threads in range(1, min(cores, MOST_THREADS, alive - 1) + 1)
     }
     threads = _threads(speeds, prepare.p50, step_ms)
-    prefetch = PREFETCH[0]
-    if step_ms is not None:
-        prefetch = min(max(ceil(prepare.p99 / step_ms) + 1, 2), PREFETCH[1])
-    prefetch = max(min(prefetch, alive - threads), 1)
+    prefetch = max(min(_prefetch(prepare.p99, step_ms), alive - threads), 1)
     wait = None
     if step_ms is not None:
-        wait = _run(loader(threads, prefetch), 5 * seconds, step_ms / 1e3).stats().wait_percent
-    total = sum(_field_bytes(slab, name) for name in names) * len(slab) // slab.manifest.rows
-    per_row = size / len(numbers)
-    rows_per_second = max(rates.values())
+        wait = probe.load(size, threads, prefetch, step_ms / 1e3).wait_percent
+    row = probe.bytes / probe.rows
     measured = Measured(
-        rows=len(numbers), bytes=size, first_touch_gb=size / first / 1e9,
-        gather_gb=rows_per_second * per_row / 1e9, gather_rows=rates, loader_gb=speeds,
+        rows=probe.rows, bytes=probe.bytes, first_touch_gb=probe.bytes / probe.first_touch / 1e9,
+        gather_gb=max(rates.values()) * row / 1e9, gather_rows=rates, loader_gb=speeds,
         prepare_ms=prepare.p50, prepare_p99_ms=prepare.p99, wait_percent=wait,
     )  # fmt: skip
+    total = stored_bytes(slab, names)
     return Advice(
-        path=str(slab.path), rows=len(slab), batch_size=chosen, threads=threads, prefetch=prefetch,
-        batch_bytes=round(per_row * chosen), memory_bytes=(prefetch + threads) * taken(chosen),
+        path=str(slab.path), rows=len(slab), batch_size=size, threads=threads, prefetch=prefetch,
+        batch_bytes=round(row * size), memory_bytes=(prefetch + threads) * taken,
         slab_bytes=total, free_bytes=free, cores=cores, step_ms=step_ms, blocked=total > free,
         measured=measured,
     )  # fmt: skip
@@ -255,74 +229,15 @@ def _group_bytes() -> list[int]:
     return [] if most == "max" else [int(most) - used + cached]
 
 
-def _sample(slab: Slab, names: Sequence[str]) -> np.ndarray:
-    """Random rows, rising, of about `SAMPLE_BYTES` together."""
-    row = max(sum(_field_bytes(slab, name) for name in names) / slab.manifest.rows, 1)
-    count = min(len(slab), MOST_ROWS, max(int(SAMPLE_BYTES / row), 1))
-    return np.sort(np.random.default_rng(0).choice(len(slab), count, replace=False))
-
-
-def _field_bytes(slab: Slab, name: str) -> int:
-    """Bytes of a field's values, before compression."""
-    field = slab.fields[name]
-    if field.compression is not None:
-        return field.compression.decoded
-    if not field.variable:
-        return slab.manifest.rows * field.item_bytes
-    at = [one.name for one in slab.manifest.fields if one.stored.variable].index(name)
-    return sum(shard.elements[at] for shard in slab.manifest.shards) * field.item_bytes
-
-
-def _gather_all(slab: Slab, names: Sequence[str], numbers: np.ndarray) -> tuple[float, int]:
-    """Gather rows for the first time, in pieces; seconds, and bytes."""
-    slab.gather([], names)  # compiles
-    size, started = 0, time.perf_counter()
-    for start in range(0, len(numbers), 256):
-        size += slab.gather(numbers[start : start + 256], names).nbytes
-    return time.perf_counter() - started, size
-
-
-def _batch_size(
-    slab: Slab, names: Sequence[str], numbers: np.ndarray, room: int, seconds: float,
-    taken: Callable[[int], int],
-) -> tuple[int, dict[int, float]]:  # fmt: skip
+def _batch_size(probe: Probe, most: int, room: int) -> tuple[int, dict[int, float]]:
     """The smallest power of two that is nearly as fast as any; rows a second of each."""
     rates: dict[int, float] = {}
     size = 1
-    most = min(len(slab) // FEWEST_BATCHES, MOST_ROWS)
-    while size == 1 or (size <= most and taken(size) <= room):
-        rates[size] = _gather_rows(slab, names, numbers, size, seconds / 2)
+    while size == 1 or (size <= min(most, SAMPLE_ROWS) and probe.memory(size) <= room):
+        rates[size] = probe.gather(size)
         size *= 2
     best = max(rates.values())
     return next(size for size, rate in rates.items() if rate >= ENOUGH * best), rates
-
-
-def _gather_rows(
-    slab: Slab, names: Sequence[str], numbers: np.ndarray, size: int, seconds: float
-) -> float:
-    """Rows a second of gathers of random batches; the median, as machines are busy at times."""
-    rng = np.random.default_rng(size)
-    taken: list[float] = []
-    batch = None
-    while sum(taken) < seconds or len(taken) < 3:
-        rows = rng.choice(numbers, size)
-        started = time.perf_counter()
-        batch = slab.gather(rows, names)
-        taken.append(time.perf_counter() - started)
-    del batch
-    return size / max(float(np.median(taken)), 1e-9)
-
-
-def _run(loader: Loader, seconds: float, step: float = 0.0) -> Loader:
-    """Take batches for a while, with a step of so many seconds after each."""
-    started = time.perf_counter()
-    with loader:
-        for _ in loader:
-            if step:
-                time.sleep(step)
-            if time.perf_counter() - started > seconds and loader.stats().batches > 2:
-                break
-    return loader
 
 
 def _threads(speeds: dict[int, float], prepare: float, step_ms: float | None) -> int:
@@ -333,13 +248,11 @@ def _threads(speeds: dict[int, float], prepare: float, step_ms: float | None) ->
     return next(threads for threads, speed in speeds.items() if speed >= ENOUGH * best)
 
 
-def _taken(batch: Batch) -> int:
-    """Bytes of recycled memory, which comes in powers of two, that a batch takes."""
-    total = 0
-    for values in batch.values():
-        arrays = [values.values, values.offsets] if isinstance(values, Packed) else [values]
-        total += sum(capacity(array.nbytes) for array in arrays if array.nbytes)
-    return total
+def _prefetch(slowest: float, step_ms: float | None) -> int:
+    """Enough to go on while one batch takes long, `slowest` ms."""
+    if step_ms is None:
+        return PREFETCH[0]
+    return min(max(ceil(slowest / step_ms) + 1, 2), PREFETCH[1])
 
 
 def _size(count: float) -> str:

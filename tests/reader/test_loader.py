@@ -171,7 +171,7 @@ def test_memory_is_allocated_once(numbers: Slab, monkeypatch: pytest.MonkeyPatch
             del batch
     assert 0 < len(taken) <= 3 + 2
     block = 2**20  # the power of two that holds 8 rows of 72,000 bytes
-    assert 0 < numbers._storage.pool.idle_bytes <= (3 + 2) * block
+    assert 0 < numbers.storage.pool.idle_bytes <= (3 + 2) * block
 
 
 def test_memory_is_used_again(tmp_path: Path) -> None:

@@ -75,13 +75,13 @@ def test_a_forked_child_writes_into_memory_of_its_own(path: Path) -> None:
     slab.gather(range(40, 80))  # dropped at once: idle memory is inherited too
     assert in_child(work) == 0
     assert np.array_equal(values, wanted)
-    assert slab._storage.pool.idle_bytes > 0
+    assert slab.storage.pool.idle_bytes > 0
 
 
 def test_a_child_forked_while_locks_are_held_goes_on(path: Path) -> None:
     """Locks that another thread held during the fork do not stop the child."""
     slab = open_slab(path)
-    storage = slab._storage
+    storage = slab.storage
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -111,7 +111,7 @@ def test_threads_gather_at_once(path: Path) -> None:
     finally:
         sys.setswitchinterval(interval)
     assert found == wanted
-    marks = slab._storage.field("x").values.marks
+    marks = slab.storage.field("x").values.marks
     assert marks is not None
     assert marks.complete
 

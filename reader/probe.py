@@ -1,0 +1,110 @@
+"""How fast random rows of a slab are gathered and loaded on this machine."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fieldslab.reader.batch import Packed
+from fieldslab.reader.buffers import capacity
+from fieldslab.reader.loader import Loader
+from fieldslab.reader.order import Subset
+from fieldslab.reader.slab import Slab
+from fieldslab.reader.stats import Stats
+
+SAMPLE_ROWS = 2**14
+SAMPLE_BYTES = 2**27
+"""More than the processor's caches hold, less than takes long to read."""
+_PIECE = 256
+
+
+class Probe:
+    """Some random rows of a slab, which are read as the probe is made.
+
+    Attributes
+    ----------
+    rows, bytes
+        How many there are, and their bytes.
+    first_touch
+        Seconds that it took to gather them for the first time: read from the disk if need be, and
+        verified.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        names: Sequence[str],
+        transforms: Sequence[Callable[..., Mapping[str, Any]]],
+        seconds: float,
+    ) -> None:
+        """Take fields, transforms as for `Loader`, and how long a measurement takes, about."""
+        self._slab = slab
+        self._names = names
+        self._transforms = transforms
+        self._seconds = seconds
+        row = max(stored_bytes(slab, names) // len(slab), 1)
+        count = min(len(slab), SAMPLE_ROWS, max(SAMPLE_BYTES // row, 1))
+        rng = np.random.default_rng(0)
+        self._numbers = np.sort(rng.choice(len(slab), count, replace=False))
+        slab.gather([], names)  # compiles
+        self.rows, self.bytes = count, 0
+        started = time.perf_counter()
+        for start in range(0, count, _PIECE):
+            self.bytes += slab.gather(self._numbers[start : start + _PIECE], names).nbytes
+        self.first_touch = time.perf_counter() - started
+
+    def memory(self, size: int) -> int:
+        """Bytes of recycled memory, which comes in powers of two, that one batch takes."""
+        total = 0
+        rows = self._numbers[np.arange(size) % self.rows]
+        for values in self._slab.gather(rows, self._names).values():
+            arrays = [values.values, values.offsets] if isinstance(values, Packed) else [values]
+            total += sum(capacity(array.nbytes) for array in arrays if array.nbytes)
+        return total
+
+    def gather(self, size: int) -> float:
+        """Rows a second of gathers of random batches, by the median: machines are busy at times."""
+        rng = np.random.default_rng(size)
+        taken: list[float] = []
+        batch = None
+        while sum(taken) < self._seconds or len(taken) < 3:
+            rows = rng.choice(self._numbers, size)
+            started = time.perf_counter()
+            batch = self._slab.gather(rows, self._names)
+            taken.append(time.perf_counter() - started)
+        del batch
+        return size / max(float(np.median(taken)), 1e-9)
+
+    def load(self, size: int, threads: int, prefetch: int, step: float = 0.0) -> Stats:
+        """A loader from which batches are taken, with a step of so many seconds after each."""
+        rows = np.resize(self._numbers, max(self.rows, 100 * size))
+        loader = Loader(
+            self._slab, size, Subset(rows, seed=None), fields=self._names,
+            transforms=self._transforms, threads=threads, prefetch=prefetch,
+        )  # fmt: skip
+        enough = self._seconds * (5 if step else 1)
+        started = time.perf_counter()
+        with loader:
+            for _ in loader:
+                if step:
+                    time.sleep(step)
+                if time.perf_counter() - started > enough and loader.stats().batches > 2:
+                    break
+        return loader.stats()
+
+
+def stored_bytes(slab: Slab, names: Sequence[str]) -> int:
+    """Bytes of the values of fields, before compression; of a view, its share of the slab's."""
+    total = sum(_field_bytes(slab, name) for name in names)
+    return total * len(slab) // slab.manifest.rows
+
+
+def _field_bytes(slab: Slab, name: str) -> int:
+    field = slab.fields[name]
+    if field.compression is not None:
+        return field.compression.decoded
+    if not field.variable:
+        return slab.manifest.rows * field.item_bytes
+    at = [one.name for one in slab.manifest.fields if one.stored.variable].index(name)
+    return sum(shard.elements[at] for shard in slab.manifest.shards) * field.item_bytes
