@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from torch.utils.data import DataLoader, Dataset
 
+from fieldslab.bench.machine import resident
 from fieldslab.bench.timing import interleave, program, ratio
 from fieldslab.packer import pack
 from fieldslab.reader import Loader, Shuffled, Slab, open_slab
@@ -100,9 +101,8 @@ def measure_speed(slab: Slab, lists: Lists, rounds: int) -> dict[str, Any]:
 
 
 def anonymous() -> float:
-    """MB of memory that belong to this process alone; mapped files are not counted."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024 / MEGA
+    """MB of memory that belong to this process alone; 0 where the system does not tell."""
+    return resident()[0] / MEGA
 
 
 def weigh_source(kind: str, path: str, answers: Any) -> None:

@@ -43,10 +43,10 @@ print(time.perf_counter() - started)
 
 GROWTH = """
 import sys, numpy
+from fieldslab.bench.machine import resident
 from fieldslab.reader import open_slab
 def anonymous():
-    lines = open("/proc/self/status").read().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1e3
+    return resident()[0] / 1e6
 slab = open_slab(sys.argv[1])
 slab.gather([0])
 before, rng = anonymous(), numpy.random.default_rng(0)
