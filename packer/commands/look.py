@@ -11,6 +11,7 @@ import typer
 
 from fieldslab.packer.commands.shared import ROWS, TALK, Json
 from fieldslab.packer.commands.terminal import emit, emit_lines, warn, width_of
+from fieldslab.packer.commands.words import counted
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def decoder_lines(found: Sequence["Known"], width: int | None) -> Iterator[str]:
 HEAD_EXAMPLES = """\
 Examples:
   fieldslab head train.slab
-  fieldslab head train.slab --rows 7,-1 --json         the eighth row and the last"""
+  fieldslab head train.slab --rows 7,-1 --json         the eighth row and the last
+  fieldslab head train.slab --images pictures/         its images as files, too"""
 
 
 def head(
@@ -93,6 +95,15 @@ def head(
         "--rows", metavar="I,J", rich_help_panel=ROWS,
         help="These rows, counted from 0; negative ones from the end.",
     )] = None,
+    images: Annotated[Path | None, typer.Option(
+        "--images", metavar="DIR", rich_help_panel=TALK,
+        help="Write the images of these rows to this folder: encoded ones as they are, pixels as "
+        "PNG.",
+    )] = None,
+    size: Annotated[int | None, typer.Option(
+        "--size", metavar="N", min=1, rich_help_panel=TALK,
+        help="Make them smaller, until the longer side has N pixels.",
+    )] = None,
     as_json: Annotated[bool, typer.Option(
         "--json", rich_help_panel=TALK,
         help="Print one JSON object a row, and errors as JSON, too.",
@@ -101,13 +112,16 @@ def head(
     """Show some rows of a slab.
 
     Every byte that is read is checked first. An image is shown as 'image/jpeg 375x500, 61.2 kB',
-    which is height x width; times in ISO 8601, in UTC where they have a zone.
+    which is height x width, pixels as 'image/rgb' or 'image/yuv420'; times in ISO 8601, in UTC
+    where they have a zone.
     """
     from fieldslab.packer.check.stored import StoredSlab
     from fieldslab.packer.commands import slabs
 
     if count is not None and rows is not None:
         raise UsageError("-n and --rows exclude each other")
+    if size is not None and images is None:
+        raise UsageError("--size goes with --images")
     stored = StoredSlab(slab)
     total = stored.manifest.rows
     chosen = list(range(min(5 if count is None else count, total)))
@@ -116,8 +130,13 @@ def head(
     if as_json:
         for row in slabs.head_json(stored, chosen):
             emit(row, indent=None)
-        return
-    emit_lines(slabs.head_lines(stored, chosen, width_of(sys.stdout) or PIPE_WIDTH))
+    else:
+        emit_lines(slabs.head_lines(stored, chosen, width_of(sys.stdout) or PIPE_WIDTH))
+    if images is not None:
+        from fieldslab.packer.commands.thumbnails import write_images
+
+        count = len(write_images(stored, chosen, images, size))
+        print(f"{counted(count, 'image')} in {images}", file=sys.stderr)
 
 
 def parse_rows(text: str, total: int) -> list[int]:

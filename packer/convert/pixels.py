@@ -86,6 +86,35 @@ def encode_smaller(image: memoryview, form: ImageAs, remarks: Counter[str]) -> m
         return stream.getbuffer()
 
 
+def as_png(
+    codec: str, data: np.ndarray, height: int, width: int, side: int | None = None
+) -> memoryview:
+    """Stored pixels as a PNG file, made smaller until the longer side has `side` pixels.
+
+    Raises Misfit where there are not as many bytes as pixels of that size take.
+    """
+    from PIL import Image
+
+    low, narrow = -(-height // 2), -(-width // 2)
+    luma = height * width
+    expected = 3 * luma if codec == "rgb" else luma + 2 * low * narrow
+    if data.size != expected or not luma:
+        raise Misfit(f"pixels of {height}x{width} are damaged", expected=expected, found=data.size)
+    if codec == "rgb":
+        picture = Image.fromarray(data.reshape(height, width, 3))
+    else:
+        chroma = data[luma:].reshape(2, low, narrow)
+        planes = [Image.fromarray(data[:luma].reshape(height, width))]
+        for plane in chroma:
+            wide = Image.fromarray(plane).resize((2 * narrow, 2 * low), Image.Resampling.BILINEAR)
+            planes.append(wide.crop((0, 0, width, height)))
+        picture = Image.merge("YCbCr", planes).convert("RGB")
+    stream = io.BytesIO()
+    form = ImageAs("rgb", long_side=side)
+    _resized(picture, form).save(stream, "PNG")
+    return stream.getbuffer()
+
+
 @contextmanager
 def _reading() -> Iterator[None]:
     """Turn what Pillow raises into Misfit, and keep it from printing warnings."""

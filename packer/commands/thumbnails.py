@@ -1,0 +1,74 @@
+"""Images of a slab as files, for people to look at: `fieldslab head --images DIR`."""
+
+from collections import Counter
+from pathlib import Path
+
+from fieldslab.packer.check.stored import StoredRows, StoredSlab
+from fieldslab.packer.commands.values import codec_of, row_of
+from fieldslab.packer.convert import pixels
+from fieldslab.packer.convert.misfit import Misfit
+from fieldslab.packer.image_options import ImageAs
+from fieldslab.schemas.errors import DamagedImage, OutputError, UsageError
+from fieldslab.schemas.fields import Field
+from fieldslab.schemas.images import PIXELS
+
+_SUFFIXES = {"jpeg": "jpg", "png": "png", "webp": "webp", None: "bin"}
+
+
+def write_images(slab: StoredSlab, rows: list[int], folder: Path, side: int | None) -> list[Path]:
+    """Write a file for each image of these rows: encoded ones as they are, pixels as PNG.
+
+    With `side`, larger images are made smaller until their longer side has so many pixels.
+
+    Raises
+    ------
+    UsageError
+        The slab has no images.
+    DamagedImage
+        An image cannot be decoded, or is not as long as its size says.
+    MissingLibrary
+        Pixels, or another size, need Pillow.
+    OutputError
+        The files cannot be written.
+    """
+    fields = [field for field in slab.manifest.fields if field.kind == "image"]
+    if not fields:
+        raise UsageError("--images: the slab has no image fields", file=slab.path)
+    digits, written = len(str(max(slab.manifest.rows - 1, 0))), []
+    for row in rows:
+        for field in fields:
+            stored = row_of(slab.read(field, row, row + 1), 0)
+            if not len(stored.values):
+                continue
+            try:
+                data, suffix = _picture(field, stored, side)
+            except Misfit as error:
+                raise DamagedImage(
+                    error.problem, field=field.name, row=row, expected=error.expected,
+                    found=error.found,
+                ) from error  # fmt: skip
+            path = folder / f"{row:0{digits}}-{field.stem}.{suffix}"
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            except OSError as error:
+                raise OutputError(f"cannot be written: {error.strerror}", file=path) from error
+            written.append(path)
+    return written
+
+
+def _picture(field: Field, row: StoredRows, side: int | None) -> tuple[bytes | memoryview, str]:
+    """Bytes of an image file, and how its name ends."""
+    codec = codec_of(field, row)
+    if codec in PIXELS or side is not None:
+        pixels.library_version()
+    if codec in PIXELS:
+        assert row.size is not None
+        height, width = row.size[0].tolist()
+        return pixels.as_png(codec, row.values, height, width, side), "png"
+    image = memoryview(row.values.data)
+    if side is not None and codec is not None:
+        smaller = pixels.encode_smaller(image, ImageAs("jpeg", long_side=side), Counter())
+        if smaller is not image:
+            return smaller, "jpg"
+    return image, _SUFFIXES[codec]
