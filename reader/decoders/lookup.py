@@ -7,33 +7,20 @@ that fits `Decoder` and is made without arguments.
 import importlib
 from functools import cache
 from importlib.metadata import entry_points
-from typing import NamedTuple
 
 from fieldslab.reader.decoders.decoder import Decoder
+from fieldslab.schemas.codecs.known import ENTRY_POINT
 from fieldslab.schemas.errors import MissingLibrary, UsageError
-
-GROUP = "fieldslab.decoders"
-
-
-class BuiltIn(NamedTuple):
-    """Where a decoder is, and what its library is installed with."""
-
-    place: str
-    install: str
-
+from fieldslab.schemas.images import CODES
 
 BUILT_IN = {
-    "planes": BuiltIn("fieldslab.reader.decoders.planes:Planes", ""),
-    "roi": BuiltIn("fieldslab.reader.decoders.roi:Roi", ""),
-    "turbojpeg": BuiltIn(
-        "fieldslab.reader.decoders.turbojpeg:TurboJpeg",
-        "apt install libturbojpeg0, brew install jpeg-turbo, or conda install libjpeg-turbo",
-    ),
-    "pillow": BuiltIn("fieldslab.reader.decoders.pillow:Pillow", "pip install 'fieldslab[image]'"),
-    "nvimagecodec": BuiltIn(
-        "fieldslab.reader.decoders.nvimagecodec:NvImageCodec", "pip install 'fieldslab[gpu]'"
-    ),
+    "planes": "fieldslab.reader.decoders.planes:Planes",
+    "roi": "fieldslab.reader.decoders.roi:Roi",
+    "turbojpeg": "fieldslab.reader.decoders.turbojpeg:TurboJpeg",
+    "pillow": "fieldslab.reader.decoders.pillow:Pillow",
+    "nvimagecodec": "fieldslab.reader.decoders.nvimagecodec:NvImageCodec",
 }
+"""Where each is; one whose library is missing raises MissingLibrary, with a hint."""
 AUTO = ("planes", "roi", "turbojpeg", "pillow")
 """Who is asked for an image, in turn, unless the user names one."""
 
@@ -49,14 +36,10 @@ def find(name: str) -> Decoder:
     MissingLibrary
         It needs a library that is not here.
     """
-    others = {point.name: point for point in entry_points(group=GROUP)}
+    others = {point.name: point for point in entry_points(group=ENTRY_POINT)}
     if name in BUILT_IN:
-        module, _, made = BUILT_IN[name].place.partition(":")
-        try:
-            kind = getattr(importlib.import_module(module), made)
-        except ModuleNotFoundError as error:
-            hint = f"Install it: {BUILT_IN[name].install}." if BUILT_IN[name].install else None
-            raise MissingLibrary(f"no {error.name} for decoder `{name}`", hint=hint) from error
+        module, _, made = BUILT_IN[name].partition(":")
+        kind = getattr(importlib.import_module(module), made)
     elif name in others:
         kind = others[name].load()
     else:
@@ -84,13 +67,12 @@ def chain(name: str) -> list[Decoder]:
 
 
 def missing(code: int) -> str | None:
-    """What to install for images of this code, if a decoder that takes them is not here."""
+    """What to install for images of this code that nobody who is here takes."""
     hints = []
     for name in AUTO:
         try:
-            if code in find(name).codes:
-                return None
-        except MissingLibrary:
-            if BUILT_IN[name].install:
-                hints.append(BUILT_IN[name].install)
+            find(name)
+        except MissingLibrary as error:
+            if code == CODES["jpeg"] or name != "turbojpeg":
+                hints.append((error.hint or "").removeprefix("Install it: ").rstrip("."))
     return f"Install a decoder: {'; or '.join(hints)}." if hints else None

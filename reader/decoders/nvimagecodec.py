@@ -24,9 +24,8 @@ os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
 try:
     from nvidia import nvimgcodec
 except ImportError as error:
-    raise MissingLibrary(
-        "no nvImageCodec for decoder `nvimagecodec`", hint="pip install 'fieldslab[gpu]'"
-    ) from error
+    hint = "Install it: pip install 'fieldslab[gpu]'."
+    raise MissingLibrary("the decoder `nvimagecodec` needs nvImageCodec", hint=hint) from error
 
 _BROKEN_REGIONS = ("0.9.0",)
 """Versions whose GPU decoders fail, or end the process, at regions of an image (its issue 55)."""

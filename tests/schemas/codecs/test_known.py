@@ -9,6 +9,7 @@ from tests.turbojpegs import library_of
 
 from fieldslab.packer.cli import run
 from fieldslab.packer.commands.look import decoder_lines
+from fieldslab.reader.decoders.lookup import BUILT_IN
 from fieldslab.schemas.codecs.known import Known, known_decoders
 
 
@@ -21,6 +22,11 @@ def test_libraries_are_named_with_version_and_place(capsys: pytest.CaptureFixtur
     assert found["pillow"]["version"] == version("pillow")
     assert found["planes"]["here"] is True
     assert all(Path(one["path"]).exists() for one in found.values() if one["path"])
+
+
+def test_all_that_can_be_asked_for_are_known() -> None:
+    """The reader finds by these names what the packer tells of."""
+    assert [one.name for one in known_decoders()] == list(BUILT_IN)
 
 
 def test_what_is_missing_is_said() -> None:
