@@ -14,6 +14,8 @@ INSTALL := $(PIP) install -q -c constraints.txt --build-constraint constraints.t
 CREATED := $(VENV)/.created
 CORE := $(VENV)/.core-installed
 FULL := $(VENV)/.full-installed
+PEERS := $(VENV)/.peers-installed
+MDS := $(VENV)-mds/.installed
 
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test campaign campaign-images lint bench dist dist-test clean
@@ -25,7 +27,7 @@ help:
 	@echo "make campaign   damage slabs for MINUTES=10, and look how they are read"
 	@echo "make campaign-images"
 	@echo "                damage images for MINUTES=10, and look how every decoder takes them"
-	@echo "make bench      measure this checkout on this machine"
+	@echo "make bench      measure this checkout on this machine, beside its peers; QUICK=1: roughly"
 	@echo "make dist-test  build sdist and wheel, install the wheel elsewhere, try it there"
 	@echo "make setup      only prepare $(VENV) with every extra and the test tools"
 	@echo "make clean      remove $(VENV), build/ and the tools' caches"
@@ -52,8 +54,9 @@ lint: $(FULL)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: $(FULL)
-	$(BIN)/python -m fieldslab.bench --readme
+bench: $(PEERS) $(MDS)
+	$(BIN)/python -m fieldslab.bench --readme $(if $(QUICK),--quick)
+	$(BIN)/python -m fieldslab.bench.peers --readme $(if $(QUICK),--quick)
 
 # The wheel is built from the sdist, so both are known to be complete.
 dist: $(FULL)
@@ -71,7 +74,7 @@ dist-test: dist
 		"$(CURDIR)/build/dist-test/smoke.py"
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-mds build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find packer reader schemas bench tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(CREATED):
@@ -98,4 +101,16 @@ $(CORE): pyproject.toml constraints.txt | $(CREATED)
 $(FULL): $(CORE)
 	@echo "Installing every extra and the test tools into $(VENV); some minutes the first time"
 	@$(INSTALL) -e '.[all]' --group dev
+	@touch $@
+
+$(PEERS): $(FULL)
+	@echo "Installing the peers that fieldslab is compared with into $(VENV)"
+	@$(INSTALL) -e '.[all,peers]' --group dev
+	@touch $@
+
+# What cannot be installed is missing in the tables, which say so.
+$(MDS): bench/peers/mds.txt | $(CREATED)
+	@echo "Installing MosaicML Streaming into $(@D), apart for its older packages"
+	@$(BIN)/python -m venv $(@D)
+	@$(@D)/bin/python -m pip install -q -r $< || echo "It could not be installed." >&2
 	@touch $@

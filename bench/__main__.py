@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fieldslab.bench import gather, pack, verify
+from fieldslab.bench import gather, loader, pack, verify
 from fieldslab.bench.timing import Ratio
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,7 +44,7 @@ def table(results: dict[str, Any]) -> str:
     ]
     for case in results["gather"]["cases"]:
         lines.append(f"| gather / memcpy, {' '.join(case['case'].split())} | {case['ratio']} |")
-    for part in ("gather", "pack", "verify"):
+    for part in ("gather", "pack", "verify", "loader"):
         for label, value in results[part].items():
             if isinstance(value, dict):
                 value = value.get("ratio")
@@ -66,6 +66,8 @@ def main() -> int:
     for module in (gather, pack, verify):
         print(f"\n{module.__name__.rpartition('.')[2]}\n", flush=True)
         results[module.__name__.rpartition(".")[2]] = module.run(options.quick)
+    print("\nloader and adapters, quick: the marks are as clear with less data\n", flush=True)
+    results["loader"] = loader.run(True)
     RESULTS.mkdir(exist_ok=True)
     document = {"machine": machine(), "date": str(date.today()), "quick": options.quick, **results}
     (RESULTS / "foundation.json").write_text(json.dumps(document, indent=2) + "\n")

@@ -1,0 +1,105 @@
+"""What the results of a run say: rates, ratios with their spread, and who is missing."""
+
+from statistics import median
+from typing import Any
+
+from fieldslab.bench.peers.peer import CEILING, PEERS, US
+from fieldslab.bench.timing import Ratio, ratio
+
+Results = dict[str, Any]
+RANDOM, ROW, SEQUENTIAL, LOADER, WORKERS = "random", "row", "sequential", "loader 0", "loader 2"
+
+
+def seconds_a_row(results: Results, workload: str, peer: str, measure: str) -> list[float] | None:
+    """Of each round; None where there is no such figure."""
+    figures = results["workloads"][workload]["peers"].get(peer, {}).get(measure)
+    if not isinstance(figures, list) or not figures:
+        return None
+    return [figure["seconds"] / figure["rows"] for figure in figures]
+
+
+def rate(results: Results, workload: str, peer: str, measure: str) -> float | None:
+    """Rows a second, the median of all rounds."""
+    seconds = seconds_a_row(results, workload, peer, measure)
+    return 1 / median(seconds) if seconds else None
+
+
+def times_as_fast(
+    results: Results, workload: str, peer: str, measure: str, against: str = US
+) -> Ratio | None:
+    """How many times as fast as a peer `against` is, compared round by round."""
+    theirs = seconds_a_row(results, workload, peer, measure)
+    ours = seconds_a_row(results, workload, against, measure)
+    if theirs is None or ours is None or len(theirs) != len(ours):
+        return None
+    return ratio(ours, theirs)
+
+
+def better_loader(results: Results, workload: str, peer: str) -> str:
+    """The measure in which the peer's loader is faster: without workers, or with two."""
+    rates = {name: rate(results, workload, peer, name) or 0.0 for name in (LOADER, WORKERS)}
+    return max(rates, key=lambda name: rates[name])
+
+
+def loaders_compared(results: Results, workload: str, peer: str) -> Ratio | None:
+    """How many times as fast our loader is, each with the number of workers that suits it."""
+    ours = seconds_a_row(results, workload, US, better_loader(results, workload, US))
+    theirs = seconds_a_row(results, workload, peer, better_loader(results, workload, peer))
+    if ours is None or theirs is None or len(ours) != len(theirs):
+        return None
+    return ratio(ours, theirs)
+
+
+def memory(results: Results, workload: str, peer: str) -> int | None:
+    """The most bytes of its own that a peer had while it was measured, workers included."""
+    found = [
+        figure["memory"]
+        for figures in results["workloads"][workload]["peers"].get(peer, {}).values()
+        if isinstance(figures, list)
+        for figure in figures
+        if "memory" in figure
+    ]
+    return max(found, default=None)
+
+
+def first_batch(results: Results, peer: str) -> float | None:
+    """Seconds from the start of a process to its first batch, the median."""
+    starts = results["peers"][peer].get("starts")
+    return starts and median(start["start"] + start["open"] + start["batch"] for start in starts)
+
+
+def competitors(results: Results) -> list[str]:
+    """Every peer of the run but us and the ceiling, in the order of the tables."""
+    return [name for name in PEERS if name in results["peers"] and name not in (US, CEILING)]
+
+
+def faster_than_us(results: Results, measure: str = RANDOM) -> list[tuple[str, str, Ratio]]:
+    """Workload, peer and ratio of whoever is faster in random batches."""
+    found = []
+    for workload in results["workloads"]:
+        for peer in competitors(results):
+            ours = times_as_fast(results, workload, peer, measure)
+            if ours is not None and ours.median < 1:
+                found.append((workload, peer, ours))
+    return found
+
+
+def troubles(results: Results) -> list[str]:
+    """A sentence for each peer that is missing, failed, or loses or repeats rows."""
+    found = []
+    for name, about in results["peers"].items():
+        if about["status"] != "measured":
+            found.append(f"{name} is missing: {about['reason']}")
+    for workload, about in results["workloads"].items():
+        for name, result in about["peers"].items():
+            where = f"{name}, {workload}"
+            if "failed" in result:
+                found.append(f"{where}: {result['failed']}")
+            for measure, figures in result.items():
+                if isinstance(figures, dict) and "failed" in figures:
+                    found.append(f"{where}, {measure}: {figures['failed']}")
+            checked = result.get("checked", {})
+            for what in ("lost", "repeated"):
+                if checked.get(what):
+                    found.append(f"{where}: {checked[what]} rows {what} in a shuffled epoch")
+    return found

@@ -1,0 +1,1 @@
+"""A file a peer; each is the only one that imports its library."""

@@ -1,0 +1,183 @@
+"""The results as Markdown."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from fieldslab.bench.peers import figures
+from fieldslab.bench.peers.figures import Results
+from fieldslab.bench.peers.peer import CEILING, US
+from fieldslab.bench.timing import Ratio
+from fieldslab.schemas.errors import UsageError
+
+START, END = "<!-- peers: start -->", "<!-- peers: end -->"
+NOTHING = "–"
+MEGA = 1e6
+
+Cell = Callable[[str, str], str]
+"""What a table says about a workload and a peer."""
+
+
+def readme(results: Results) -> str:
+    """Machine and date, the tables that matter most, and what must be said about them."""
+    parts = [
+        heading(results),
+        "**Random batches.** How many times as fast fieldslab is, with quartiles:",
+        compared(results, figures.RANDOM),
+        "**A shuffled epoch through each one's own loader**, with 0 or 2 workers, whichever is "
+        "faster for it:",
+        _table(results, lambda w, p: _ratio(figures.loaders_compared(results, w, p)), _loader),
+    ]
+    if "photographs" in results["workloads"]:
+        chart = "![Random batches of photographs](bench/results/peers-photographs.png)"
+        parts.insert(1, chart)
+        parts += ["**Photographs, all else:**", details(results, "photographs")]
+    return "\n\n".join([*parts, notes(results)])
+
+
+def everything(results: Results) -> str:
+    """Every table of a run."""
+    measures = {
+        "Random batches": figures.RANDOM,
+        "Shuffled epoch, own loader, no workers": figures.LOADER,
+        "Shuffled epoch, own loader, 2 workers": figures.WORKERS,
+        "In order": figures.SEQUENTIAL,
+        "Single random rows": figures.ROW,
+    }
+    parts = ["# fieldslab beside its peers", heading(results)]
+    for title, measure in measures.items():
+        parts += [f"## {title}", compared(results, measure)]
+    for workload, about in results["workloads"].items():
+        parts += [f"## {workload}: {about['title']}", details(results, workload)]
+    parts += ["## Configurations", configurations(results), notes(results)]
+    return "\n\n".join(parts) + "\n"
+
+
+def heading(results: Results) -> str:
+    """When, on what, and how."""
+    machine = results["machine"]
+    quick = " A quick run: less data, fewer rounds." if results["quick"] else ""
+    workloads = "; ".join(
+        f"{name}: {about['rows']:,} rows, {about['bytes'] / MEGA:.0f} MB, batches of "
+        f"{about['batch']}"
+        for name, about in results["workloads"].items()
+    )
+    return (
+        f"Measured on {results['date']} ({machine['processor']}, {machine['cores']} cores, "
+        f"{machine['memory_bytes'] / 1e9:.0f} GB; {machine['system']}, Python "
+        f"{machine['python']}; load {machine['load']} at the start), page cache warm, every peer "
+        f"in a process of its own, taking turns.{quick} {workloads}. Nothing is decoded; every "
+        "peer's rows were compared with the source first."
+    )
+
+
+def compared(results: Results, measure: str) -> str:
+    """A table of one measure: ours in rows a second, the others as ratios."""
+
+    def ours(workload: str, peer: str) -> str:
+        return _rate(figures.rate(results, workload, peer, measure), peer == US, results, workload)
+
+    return _table(
+        results,
+        lambda workload, peer: _ratio(figures.times_as_fast(results, workload, peer, measure)),
+        lambda _, workload, peer: _share(results, workload, peer, measure, ours(workload, peer)),
+    )
+
+
+def _table(results: Results, cell: Cell, head: Callable[[Results, str, str], str]) -> str:
+    workloads = list(results["workloads"])
+    lines = [f"| | {' | '.join(workloads)} |", f"|---|{'---|' * len(workloads)}"]
+    for peer in (CEILING, US):
+        if peer in results["peers"]:
+            cells = [head(results, workload, peer) for workload in workloads]
+            lines.append(f"| {peer} | {' | '.join(cells)} |")
+    for peer in figures.competitors(results):
+        cells = [cell(workload, peer) for workload in workloads]
+        lines.append(f"| {peer} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def details(results: Results, workload: str) -> str:
+    """One workload: what is not a comparison of batches."""
+    lines = [
+        "| | in order, rows/s | one row, µs | convert, s | on disk, MB | first batch, s "
+        "| memory, MB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for peer in [US, *figures.competitors(results)]:
+        row = figures.seconds_a_row(results, workload, peer, figures.ROW)
+        convert = results["workloads"][workload]["peers"].get(peer, {}).get("convert")
+        memory = figures.memory(results, workload, peer)
+        cells = [
+            _number(figures.rate(results, workload, peer, figures.SEQUENTIAL)),
+            _number(median(row) * MEGA if row else None, 1),
+            _number(convert and convert["seconds"], 2),
+            _number(convert and convert["bytes"] / MEGA, 1),
+            _number(figures.first_batch(results, peer), 2),
+            _number(memory and memory / MEGA),
+        ]
+        lines.append(f"| {peer} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def configurations(results: Results) -> str:
+    """What each peer was, and how it was set up."""
+    lines = ["| | versions | configuration |", "|---|---|---|"]
+    for name, about in results["peers"].items():
+        versions = ", ".join(f"{k} {v}" for k, v in about.get("versions", {}).items())
+        lines.append(f"| {name} | {versions} | {about.get('configuration', about['status'])} |")
+    return "\n".join(lines)
+
+
+def notes(results: Results) -> str:
+    """Who is faster than fieldslab, who is missing, what failed."""
+    lines = []
+    for workload, peer, ours in figures.faster_than_us(results):
+        spread = "; the spread reaches both sides" if ours.high > 1 else ""
+        times = f"{1 / ours.median:.2f} times as fast"
+        lines.append(f"- Faster than fieldslab: {peer}, {workload}, {times}{spread}.")
+    lines += [f"- {trouble}" for trouble in figures.troubles(results)]
+    return "\n".join(lines) or "Every peer was measured, and none is faster at random batches."
+
+
+def write_readme(file: Path, results: Results) -> None:
+    """Put the tables between the markers of a README. Raises UsageError where there are none."""
+    text = file.read_text()
+    head, start, rest = text.partition(START)
+    _, end, tail = rest.partition(END)
+    if not start or not end:
+        raise UsageError(f"{file.name} has no place for the tables", hint=f"{START} ... {END}")
+    file.write_text(f"{head}{START}\n{readme(results)}\n{END}{tail}")
+
+
+def _loader(results: Results, workload: str, peer: str) -> str:
+    value = figures.rate(results, workload, peer, figures.better_loader(results, workload, peer))
+    return f"{_number(value)} rows/s"
+
+
+def _rate(value: float | None, ours: bool, results: Results, workload: str) -> str:
+    return NOTHING if value is None else f"{value:,.0f} rows/s"
+
+
+def _share(results: Results, workload: str, peer: str, measure: str, text: str) -> str:
+    if peer == CEILING:
+        return text
+    ratio = figures.times_as_fast(results, workload, CEILING, measure)
+    return text if ratio is None else f"{text}, {ratio.median:.2f} of memcpy"
+
+
+def _ratio(value: Ratio | None) -> str:
+    if value is None:
+        return NOTHING
+    text = f"{_times(value.median)}x"
+    if value.low < value.high:
+        text += f" ({_times(value.low)}-{_times(value.high)})"
+    return f"**{text}**" if value.median < 1 else text
+
+
+def _times(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return NOTHING if value is None else f"{value:,.{digits}f}"
