@@ -105,7 +105,7 @@ def _load_big_u64(_: Any, address: Any) -> Any:
     return types.uint64(types.int64), build
 
 
-def foreign(signature: str) -> Callable[[int, tuple[int, ...]], Any]:
+def foreign(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
     """A way to call C functions of this signature from kernels, by their address.
 
     Parameters
@@ -135,7 +135,7 @@ def foreign(signature: str) -> Callable[[int, tuple[int, ...]], Any]:
 
         return result(types.int64, arguments), build
 
-    called: Callable[[int, tuple[int, ...]], Any] = _intrinsic(typed)
+    called: Callable[[int, tuple[Any, ...]], Any] = _intrinsic(typed)
     return called
 
 
