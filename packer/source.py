@@ -177,7 +177,8 @@ def _not_a_source(path: str) -> SourceUnreadable:
         "nothing here that fieldslab can pack",
         file=path,
         expected="Parquet or HDF5 files, a directory of them, or a LitData stream",
-        hint="Check the path; --from names the kind of source.",
+        hint="Check the path; --from names the kind of source. From Python, `pack` takes whatever "
+        "Arrow can read: a table, a dataset, a stream of record batches.",
     )
 
 

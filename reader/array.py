@@ -99,7 +99,7 @@ class StoredArray:
         assert self.marks is not None
         for shard, block in blocks:
             data = self[shard].reshape(-1).view(np.uint8)[block * BLOCK : (block + 1) * BLOCK]
-            self._have_read(shard, block, data)
+            self._have_read(shard, block, len(data))
             found = digest(data.data)
             expected = self._folders[shard].expected_digest(self._file(shard), block)
             if found != expected:
@@ -107,10 +107,10 @@ class StoredArray:
             self.marks.set(shard, block)
         self.marks.settle()
 
-    def _have_read(self, shard: int, block: int, data: np.ndarray) -> None:
+    def _have_read(self, shard: int, block: int, size: int) -> None:
         """Where the disk fails or the file was cut off, raise before a touch ends the process."""
         try:
-            populate(data)
+            populate(int(self.addresses[shard]) + block * BLOCK, size)
         except OSError as error:
             raise DamagedArray(
                 f"cannot be read: {error.strerror}", file=self.path(shard),

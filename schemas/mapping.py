@@ -26,6 +26,7 @@ _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _FAILED = ctypes.c_void_p(-1).value
 _POPULATE_READ = 22
 """MADV_POPULATE_READ of Linux 5.14 and later."""
+_LINUX = sys.platform.startswith("linux")
 _UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 
 
@@ -56,19 +57,18 @@ def map_file(fd: int, size: int) -> np.ndarray:
     return np.asarray(_Map(fd, size))
 
 
-def populate(part: np.ndarray) -> bool:
-    """Have the pages under a part of a map read in; False where the system has no call for that.
+def populate(address: int, size: int) -> bool:
+    """Have the pages of a part of a map read in; False where the system has no call for that.
 
     To touch a page that cannot be read, because the disk fails or the file has become shorter,
     ends the process with SIGBUS: this tells beforehand, and is faster than to touch page by page.
 
     Raises OSError where a page cannot be read.
     """
-    if not sys.platform.startswith("linux"):
+    if not _LINUX:
         return False
-    start: int = part.__array_interface__["data"][0]
-    before = start % mmap.PAGESIZE
-    if _libc.madvise(start - before, part.nbytes + before, _POPULATE_READ) == 0:
+    before = address % mmap.PAGESIZE
+    if _libc.madvise(address - before, size + before, _POPULATE_READ) == 0:
         return True
     number = ctypes.get_errno()
     if number in _UNKNOWN:

@@ -138,7 +138,7 @@ def _mapped(fd: int, size: int) -> np.ndarray | None:
 
 def _chunk(fd: int, mapped: np.ndarray | None, start: int, stop: int) -> np.ndarray:
     """Bytes `start` to `stop` of a file. Raises OSError where they cannot be read."""
-    if mapped is not None and populate(mapped[start:stop]):
+    if mapped is not None and populate(mapped.ctypes.data + start, stop - start):
         return mapped[start:stop]
     if not hasattr(_thread, "buffer"):
         _thread.buffer = np.empty(CHUNK, np.uint8)

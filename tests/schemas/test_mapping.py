@@ -61,9 +61,10 @@ def test_pages_that_cannot_be_read_are_an_error_before_they_are_touched(tmp_path
     path.write_bytes(bytes(40_000))
     with path.open("rb") as file:
         mapped = map_file(file.fileno(), 40_000)
-    told = populate(mapped[5000:])
+    start = mapped.ctypes.data + 5000
+    told = populate(start, 35_000)
     os.truncate(path, 20_000)
-    assert populate(mapped[5000:19_000]) == told
+    assert populate(start, 14_000) == told
     if told:  # else the system has no call for that
         with pytest.raises(OSError, match="shorter"):
-            populate(mapped[5000:])
+            populate(start, 35_000)
