@@ -70,7 +70,7 @@ def make_table(address: int, is_ac: bool, table: Any, key: Any) -> int:
     """Make a table from a DHT segment, or leave it if it was made from the same bytes before.
 
     `address` is that of the 16 counts; they and the symbols behind them can be read, at most 256.
-    Returns OK, or DAMAGED (and makes an empty table) if the counts are no prefix code.
+    Returns OK, or DAMAGED (and makes an empty table) if the counts are no prefix code of bytes.
     """
     if _is_made(address, key):
         return OK
@@ -80,7 +80,7 @@ def make_table(address: int, is_ac: bool, table: Any, key: Any) -> int:
     code, place = 0, 0
     for length in range(1, 17):
         count = load_u8(address + length - 1)
-        if code + count >= 1 << length:  # a code of ones alone is reserved
+        if code + count >= 1 << length or place + count > 256:  # ones alone are reserved
             table[:] = 0
             return DAMAGED
         table[PLACES + length] = (place - code) & 0xFFFF

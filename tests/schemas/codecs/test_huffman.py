@@ -63,6 +63,7 @@ def test_what_is_no_code_runs_past_the_block() -> None:
         ([2] + [0] * 15, [1, 2], True),  # a code of ones alone
         ([1, 3] + [0] * 14, [1, 2, 3, 4], True),
         ([3] + [0] * 15, [1, 2, 3], True),
+        ([0] * 8 + [200, 100] + [0] * 6, [1] * 300, True),  # more than there are bytes
         ([1] + [0] * 15, [16], False),  # a DC value of 16 bits
     ],
 )
