@@ -1,6 +1,8 @@
 """What `fieldslab info --decoders` tells."""
 
 import json
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from fieldslab.packer.cli import run
 from fieldslab.packer.commands.look import decoder_lines
 from fieldslab.reader.decoders.lookup import BUILT_IN
 from fieldslab.schemas.codecs.known import Known, known_decoders
+from fieldslab.schemas.codecs.turbojpeg import INSTALL
 
 
 def test_libraries_are_named_with_version_and_place(capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,3 +57,32 @@ def test_info_needs_a_slab_or_decoders(capsys: pytest.CaptureFixture[str]) -> No
     """Without either, it says what is missing."""
     assert run(["info"]) == 2
     assert "missing argument 'SLAB'" in capsys.readouterr().err
+
+
+WITHOUT = """
+from fieldslab.schemas.codecs import turbojpeg
+turbojpeg._candidates = lambda: iter(())
+from fieldslab.reader.decoders import lookup
+from fieldslab.schemas.codecs.known import known_decoders
+from fieldslab.schemas.errors import MissingLibrary
+print([decoder.name for decoder in lookup.chain("auto")])
+print([one.install for one in known_decoders() if not one.here])
+print(lookup.missing(1))
+try:
+    lookup.find("turbojpeg")
+except MissingLibrary as error:
+    print(error)
+"""
+
+
+def test_without_a_turbojpeg_library() -> None:
+    """All else works; asked for by name, and by `info`, it says what to install."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True,
+        env={"PYTHONPATH": str(Path(__file__).parents[3] / ".ns")},
+    )  # fmt: skip
+    names, installs, hint, error = done.stdout.splitlines()
+    assert names == "['planes', 'roi', 'pillow']"
+    assert installs == repr([INSTALL])
+    assert hint == "Install a decoder: " + INSTALL.removeprefix("Install it: ")
+    assert error == f"no TurboJPEG library was found. {INSTALL}"
