@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fieldslab.bench import machine
-from fieldslab.bench.slab import batches, cold, latency, memory, subject, threads
+from fieldslab.bench.slab import batches, cold, decode, latency, memory, subject, threads
 from fieldslab.bench.slab.results import Results
 from fieldslab.bench.slab.strategies import WORDS
 from fieldslab.bench.slab.targets import targets
@@ -14,8 +14,8 @@ from fieldslab.bench.slab.turns import WARM
 SECONDS, QUICK_SECONDS = 30.0, 6.0
 
 SHARES = {
-    "cold pages": 0.24, "memory": 0.12, "warming": 0.10, "single rows": 0.12, "batches": 0.20,
-    "subsets": 0.12, "threads": 0.10,
+    "cold pages": 0.20, "memory": 0.10, "warming": 0.10, "single rows": 0.12, "batches": 0.18,
+    "subsets": 0.10, "threads": 0.08, "images": 0.12,
 }  # fmt: skip
 """What is measured, in this order, and which part of the time each has."""
 
@@ -84,6 +84,15 @@ def measure(
         cold=from_disk,
         notes=notes,
     )
+    if images := decode.fields(warm):
+        each = begin("images") / len(images)
+        results.decode = [decode.measure(warm, name, each) for name in images]
+    for one in results.decode:
+        if one.failed:
+            notes.append(
+                f"{100 * one.failed:.3g} % of the images of '{one.field}' cannot be decoded here: "
+                "fieldslab info --decoders shows what can be."
+            )
     results.targets = targets(results)
     tell("done", 1.0)
     return results

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.slabs import array_path, flip, ragged, write_slab
+from tests.slabs import array_path, flip, images, ragged, write_slab
 
+from fieldslab.bench.slab.decode import WAYS
 from fieldslab.bench.slab.strategies import ORDERS, STRATEGIES
 from fieldslab.packer.cli import run
 from fieldslab.schemas.folder import load_manifest
@@ -131,6 +132,26 @@ def test_one_row(tmp_path: Path) -> None:
     file = tmp_path / "one.json"
     assert run(["bench", str(path), "--seconds", "0.3", "--json", str(file)]) == 0
     assert json.loads(file.read_text())["subsets"]["rows"] == 1
+
+
+def test_images(tmp_path: Path) -> None:
+    """Image fields are decoded in several ways, those that cannot be are counted and told of."""
+    folder = Path(__file__).parents[1] / "golden" / "images"
+    files = [folder / "tiny.jpeg", folder / "tiny.png", folder / "tiny.webp"]
+    encoded = [file.read_bytes() for file in files] + [b"no image"]
+    sizes = [(8, 8)] * 4
+    path = write_slab(
+        tmp_path / "a.slab", {"image": images(encoded * 4, np.array(sizes * 4)), "x": np.arange(16)}
+    )
+    file = tmp_path / "a.json"
+    assert run(["bench", str(path), "--seconds", "0.5", "--json", str(file)]) == 0
+    document = json.loads(file.read_text())
+    (found,) = document["decode"]
+    assert found["field"] == "image"
+    assert [way["name"] for way in found["ways"][:-1]] == list(WAYS)
+    assert all(way["rows_per_second"] > 0 for way in found["ways"])
+    assert 0 < found["failed"] < 1
+    assert any("cannot be decoded here" in note for note in document["notes"])
 
 
 @pytest.mark.parametrize(

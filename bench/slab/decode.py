@@ -1,0 +1,106 @@
+"""Images as pixels: decoded, cropped, augmented."""
+
+import time
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+from fieldslab.bench.machine import usable_cores
+from fieldslab.bench.slab.results import Decode, Speed, Spread
+from fieldslab.bench.slab.strategies import subset
+from fieldslab.bench.slab.subject import Subject
+from fieldslab.bench.slab.turns import Turn, take_turns
+from fieldslab.reader import (
+    CenterCrop,
+    Images,
+    Loader,
+    Normalize,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Subset,
+)
+from fieldslab.reader import Decode as Whole
+
+SIDE = 224
+WAYS: Mapping[str, Callable[[], list[Any]]] = {
+    "whole pictures": lambda: [Whole()],
+    f"center crop {SIDE}": lambda: [CenterCrop(SIDE)],
+    f"random crop {SIDE}": lambda: [RandomResizedCrop(SIDE)],
+    "crop, flip, normalize": lambda: [
+        RandomResizedCrop(SIDE), RandomHorizontalFlip(), Normalize(),
+    ],
+}  # fmt: skip
+"""What is done to the images, the last as for training."""
+_STRETCHES = 4
+_ROWS = 50_000
+
+
+def fields(subject: Subject) -> list[str]:
+    """Image fields among those that are read."""
+    return [name for name in subject.fields if subject.slab.fields[name].kind == "image"]
+
+
+def measure(subject: Subject, field: str, seconds: float) -> Decode:
+    """Random batches of a field by each way in one thread, then the last way by a loader.
+
+    Images that cannot be decoded are filled in, and counted.
+    """
+    size = subject.usual
+    images = {
+        name: Images(steps(), seed=subject.seed, failures="fill") for name, steps in WAYS.items()
+    }
+    failed: dict[str, int] = dict.fromkeys(images, 0)
+    rows = dict.fromkeys(images, 0)
+
+    def decoded(name: str) -> Callable[[Any], Any]:
+        def gather(chosen: Any) -> Any:
+            batch = subject.slab.gather(chosen, [field], decode={field: images[name]})
+            rows[name] += len(chosen)
+            failed[name] += len(batch.failures)
+            return batch
+
+        return gather
+
+    turns = {
+        name: Turn(subject.gathers("random", size, lane).arguments, decoded(name))
+        for lane, name in enumerate(images)
+    }
+    raw = subject.gathers("random", size, len(images)).arguments
+    turns["raw"] = Turn(raw, lambda chosen: subject.slab.gather(chosen, [field]))
+    found = take_turns(turns, 0.7 * seconds)
+    row_bytes = subject.slab.gather(range(min(len(subject.slab), 256)), [field]).nbytes
+    each = row_bytes / min(len(subject.slab), 256)
+    speeds = {
+        name: Speed(name, size, size * each, Spread.of(times)) for name, times in found.items()
+    }
+    *_, last = images
+    threads = usable_cores()
+    loaded = _loaded(subject, field, images[last], threads, 0.3 * seconds)
+    name = f"the same, Loader, {threads} threads"
+    return Decode(
+        field,
+        size,
+        [*(speeds[name] for name in images), Speed(name, size, size * each, Spread.of(loaded))],
+        speeds["raw"],
+        sum(failed.values()) / sum(rows.values()),
+    )
+
+
+def _loaded(
+    subject: Subject, field: str, images: Images, threads: int, seconds: float
+) -> list[float]:
+    """Seconds a batch of a loader with so many threads, over stretches of as many batches."""
+    rows = subset("random", len(subject.slab), _ROWS, subject.usual, subject.seed)
+    loader = Loader(
+        subject.slab, subject.usual, Subset(rows, seed=None), fields=[field],
+        decode={field: images}, threads=threads, drop_last=True,
+    )  # fmt: skip
+    stamps = [time.perf_counter()]
+    with loader:
+        for done, _ in enumerate(loader, 1):
+            if done % threads == 0:  # they finish at about the same time
+                stamps.append(time.perf_counter())
+                if stamps[-1] > stamps[0] + seconds and len(stamps) > _STRETCHES:
+                    break
+    # The first stretch has the start of the threads in it.
+    return [(end - begin) / threads for begin, end in pairwise(stamps[1:])]
