@@ -42,6 +42,14 @@ def test_training_lowers_the_loss(program: str, photos: Path) -> None:
     assert losses[-1] < 0.8 * losses[0]
 
 
+def test_network_tells_photographs_apart(photos: Path) -> None:
+    """Decoded and augmented in the loader, images teach it; plain crops are then told apart."""
+    printed = run("train_images.py", photos)
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", printed)]
+    assert losses[-1] < 0.5 * losses[0]
+    assert int(re.findall(r"right (\d+)%", printed)[0]) > 70
+
+
 def test_language_model_learns() -> None:
     """It packs a text as tokens, and the loss of the last of twenty epochs is far lower."""
     printed = run("train_language_model.py", ROOT / "LICENSE")

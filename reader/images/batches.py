@@ -46,12 +46,12 @@ def gather_images(
     failures = tuple(
         Failure(name, int(numbers[i]), MEANINGS[Status(each.statuses[i])])
         for name, each in decoded.items()
-        for i in np.flatnonzero(each.statuses > Status.OK).tolist()
+        for i in np.flatnonzero(each.statuses > 0).tolist()
     )
     keep = np.ones(len(rows), np.bool_)
     for name, each in decoded.items():
         if images[name].failures == "skip":
-            keep &= each.statuses <= Status.OK
+            keep &= each.statuses <= 0
     if not keep.all():
         numbers, at = numbers[keep], Places(at.shards[keep], at.places[keep])
         decoded = {name: each.only(keep) for name, each in decoded.items()}

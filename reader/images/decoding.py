@@ -1,5 +1,6 @@
 """The way of a batch of images: found in the map, boxes drawn, decoded, failures dealt with."""
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from fieldslab.schemas.errors import DamagedImage
 from fieldslab.schemas.images import CODES
 
 _DTYPES = {"bfloat16": "uint16"}
+_OK, _UNSUPPORTED = int(Status.OK), int(Status.UNSUPPORTED)
 _NULL, _PENDING = -1, -2
 """Stand in place of a status where a row is null, and where nobody was asked yet."""
 
@@ -113,10 +115,18 @@ def decode(
             boxes = None
         elif not images.multiple:
             boxes = boxes[:, 0]
-    if images.failures == "raise" and (statuses > Status.OK).any():
-        first = int(np.argmax(statuses > Status.OK))
+    if images.failures == "raise" and (statuses > _OK).any():
+        first = int(np.argmax(statuses > _OK))
         raise _damaged(name, int(rows[first]), statuses[first], int(encoded.codes[first]))
     return Decoded(values, boxes, encoded.sizes, found.valid, statuses)
+
+
+@cache
+def _takes(codes: frozenset[int]) -> np.ndarray:
+    """Whether a decoder of these codes takes an image, by its code: bool[256]."""
+    taken = np.zeros(256, np.bool_)
+    taken[list(codes)] = True
+    return taken
 
 
 class _Work:
@@ -202,17 +212,20 @@ class _Work:
 
     def _batch(self, boxes: np.ndarray, flips: np.ndarray, out: np.ndarray) -> None:
         """Decode views, of one size, to (n, views, height, width, 3) or channels first."""
-        pending = np.flatnonzero((self.statuses == _PENDING) | (self.statuses == Status.OK))
+        pending = np.flatnonzero((self.statuses == _PENDING) | (self.statuses == _OK))
+        target = Target(out, self.images.channels_first, self.scale, self.bias)
+        if not self.images.exif:
+            self._ask(pending, Crops(boxes, np.ascontiguousarray(flips)), target)
+            return
         sizes = self.encoded.sizes.astype(np.int64)
         turned = orientation.turn(boxes, flips, sizes, self.turns)
-        target = Target(out, self.images.channels_first, self.scale, self.bias)
         lying = turned.transpose[pending]
         self._ask(pending[~lying], turned.crops, target)
         if lying.any():
             tall, wide = (3, 4) if self.images.channels_first else (2, 3)
             on_side = np.empty_like(out.swapaxes(tall, wide), order="C")
             self._ask(pending[lying], turned.crops, target._replace(out=on_side))
-        for i in pending[self.statuses[pending] == Status.OK].tolist():
+        for i in pending[self.statuses[pending] == _OK].tolist():
             if not (turned.transpose[i] or turned.swap_rows[i].any()):
                 continue
             axis = 1 if self.images.channels_first else 0
@@ -223,18 +236,18 @@ class _Work:
 
     def _ask(self, which: np.ndarray, crops: Crops, target: Target) -> None:
         """Ask the decoders in turn, each for what those before it do not support."""
-        self.statuses[which] = Status.UNSUPPORTED
+        self.statuses[which] = _UNSUPPORTED
         for decoder in self.chain:
-            taken = which[np.isin(self.encoded.codes[which], list(decoder.codes))]
+            taken = which[_takes(frozenset(decoder.codes))[self.encoded.codes[which]]]
             if len(taken):
                 self.statuses[taken] = decoder.decode(
                     self.encoded, taken, crops, target, self.images.max_pixels
                 )
-                which = which[self.statuses[which] == Status.UNSUPPORTED]
+                which = which[self.statuses[which] == _UNSUPPORTED]
 
     def _fill(self, out: np.ndarray) -> None:
         """Fill the places of images that are null, or were not decoded."""
-        empty = np.flatnonzero(self.statuses != Status.OK)
+        empty = np.flatnonzero(self.statuses != _OK)
         grey = self.scale * self.images.fill + self.bias
         if self.images.dtype == "bfloat16":
             bits = grey.view(np.uint32).astype(np.uint64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fieldslab.reader.images.lanes import from_rgb, from_ycc, load_i32
 from fieldslab.reader.images.resize import down, scratch_bytes, supply
-from fieldslab.reader.images.store import UINT8, item_bytes, store_row
+from fieldslab.reader.images.store import FLOAT32, UINT8, item_bytes, store_row
 from fieldslab.reader.images.taps import find_taps, most_taps, reach, table_bytes
 from fieldslab.schemas.jit import kernel
 
@@ -67,10 +67,9 @@ def work_bytes(height: int, width: int, out_height: int, out_width: int) -> int:
     return 2 * tables + rings + lines + scratch_bytes(3 * width, 2 * count) + 4 * _ALIGN
 
 
-@kernel("void(int64, int64, int64, int64, int64)")
-def _colours(kind: int, words: int, count: int, numbers: int, values: int) -> None:
-    """Turn a row of words of each plane into float32[3, count]."""
-    stride = 4 * count
+@kernel("void(int64, int64, int64, int64, int64, int64)")
+def _colours(kind: int, words: int, count: int, numbers: int, values: int, stride: int) -> None:
+    """Turn a row of words of each plane into three of float32[count], `stride` bytes apart."""
     second = words + 2 * count
     third = words + 4 * count
     if kind == YCC:
@@ -199,6 +198,8 @@ def finish(
         numbers[i] = 1.0 if form == UINT8 else scale[i]
         numbers[3 + i] = 0.5 if form == UINT8 else bias[i]
     item = item_bytes(form)
+    plane_bytes = out_height * out_width * item
+    in_place = form == FLOAT32 and channels_first and count == out_width
     for line in range(out_height):
         for p in range(planes):
             plan = plans[p]
@@ -217,7 +218,9 @@ def finish(
                 at = ring + channel * ring_rows * row_bytes
                 to = words + (p + channel) * row_bytes
                 down(at, ring_rows - 1, row_bytes, row, weights, taps, to, spare)
-        _colours(kind, words, count, numbers.ctypes.data, values)
         at = out + line * out_width * item * (1 if channels_first else 3)
-        plane_bytes = out_height * out_width * item
-        store_row(values, count, out_width, form, channels_first, at, plane_bytes, spare)
+        if in_place:
+            _colours(kind, words, count, numbers.ctypes.data, at, plane_bytes)
+        else:
+            _colours(kind, words, count, numbers.ctypes.data, values, 4 * count)
+            store_row(values, count, out_width, form, channels_first, at, plane_bytes, spare)
