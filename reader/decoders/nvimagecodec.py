@@ -65,7 +65,7 @@ class NvImageCodec:
         """See `Decoder.decode`."""
         pictures, corners, statuses = self._pictures(images, which, crops, max_pixels, 0)
         good = np.flatnonzero(statuses == _OK)
-        on_host = [np.asarray(pictures[at].cpu()) for at in good]
+        on_host = [np.ascontiguousarray(pictures[at].cpu()) for at in good]
         count = len(images.addresses)
         addresses, lengths = np.zeros(count, np.uint64), np.zeros(count, np.int64)
         sizes, boxes = np.zeros((count, 2), np.uint32), crops.boxes.copy()
@@ -120,11 +120,12 @@ class NvImageCodec:
         with device.chosen(number) as (where, stream):
             pictures, corners, statuses = self._pictures(images, which, crops, max_pixels, stream)
             out = device.zeros((count, views, 3, *size), dtype, where)
+            factor, offset = device.by_channel(scale, where), device.by_channel(bias, where)
             for at in np.flatnonzero(statuses == _OK):
                 boxes = crops.boxes[which[at]].copy()
                 boxes[:, :2] -= corners[at]
                 pixels = device.tensor_of(pictures[at], where)
-                device.views_of(pixels, boxes, crops.flips[which[at]], scale, bias, out[at])
+                device.views_of(pixels, boxes, crops.flips[which[at]], factor, offset, out[at])
         return out, statuses
 
     def _pictures(

@@ -35,12 +35,17 @@ def tensor_of(picture: Any, where: torch.device) -> torch.Tensor:
     return torch.utils.dlpack.from_dlpack(picture)
 
 
+def by_channel(values: np.ndarray, where: torch.device) -> torch.Tensor:
+    """float32[3] as a tensor that multiplies (3, height, width)."""
+    return torch.from_numpy(values).to(where)[:, None, None]
+
+
 def views_of(
     pixels: torch.Tensor,
     boxes: np.ndarray,
     flips: np.ndarray,
-    scale: np.ndarray,
-    bias: np.ndarray,
+    scale: torch.Tensor,
+    bias: torch.Tensor,
     out: torch.Tensor,
 ) -> None:
     """Crop, resize, flip and scale a picture, each view into its place.
@@ -54,17 +59,15 @@ def views_of(
     boxes, flips
         int32[views, 4] of top, left, height and width, and bool[views].
     scale, bias
-        float32[3]: `scale * value + bias` is stored.
+        As `by_channel` gives them: `scale * value + bias` is stored.
     out
         (views, 3, height, width) on the same device: floats, or uint8 for the nearest whole value.
     """
-    factor = torch.from_numpy(scale).to(out.device)[:, None, None]
-    offset = torch.from_numpy(bias).to(out.device)[:, None, None]
     for view, (top, left, height, width) in enumerate(boxes.tolist()):
         cut = pixels[top : top + height, left : left + width].permute(2, 0, 1)[None].float()
         size = (out.shape[-2], out.shape[-1])
         resized = interpolate(cut, size, mode="bilinear", antialias=True, align_corners=False)[0]
         if flips[view]:
             resized = resized.flip(-1)
-        values = torch.addcmul(offset, resized, factor)
+        values = torch.addcmul(bias, resized, scale)
         out[view] = values.round().clamp(0, 255) if out.dtype == torch.uint8 else values
