@@ -14,7 +14,7 @@ from fieldslab.packer.convert.fillers import parse_filler
 from fieldslab.packer.convert.infer import Inferred, Sample, infer
 from fieldslab.packer.convert.leaves import Leaf, check_admitted, choose, find_leaves, unknown_field
 from fieldslab.packer.convert.padding import Padding, make_padding
-from fieldslab.packer.convert.pictureplan import plan_pictures, refuse_outside
+from fieldslab.packer.convert.pictureplan import decoded_bytes, plan_pictures, refuse_outside
 from fieldslab.packer.convert.samples import sampler
 from fieldslab.packer.convert.stacks import find_stacks, plan_stack
 from fieldslab.packer.convert.tensors import infer_tensor
@@ -159,7 +159,7 @@ def _plan_leaf(
         filler=parse_filler(read, nulls, leaf.name), cast=leaf.asked.cast, tensor=tensor,
         shape_path=shape_from.path if shape_from else None,
         permutation=inferred.permutation, padding=padding, tokenize=leaf.asked.tokenize,
-        image_as=leaf.asked.image_as,
+        image_as=leaf.asked.image_as, decoded=decoded_bytes(leaf, sample),
         why=why if padding is None else f"--ragged {leaf.asked.ragged} of {inferred.why}",
         bytes=source.column_bytes(leaf.path),
     )  # fmt: skip

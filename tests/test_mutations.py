@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.golden.make import PHOTOS
 from tests.mutations import (
     FAMILIES,
     Subject,
@@ -78,6 +79,8 @@ def test_any_damage(family: str, seed: int, subject: Subject, worker: Worker) ->
 
 # Every byte
 
+ROLES = ["offsets", "lengths", "size", "valid", "points.values", "points.offsets", "codec"]
+
 
 def flips(slab: Path, keep: Callable[[str, int, int], bool]) -> Iterator[str]:
     """Flip a bit of each byte, one after the other, and tell where `verify` does not notice."""
@@ -116,14 +119,18 @@ def test_verify_finds_a_flip_in_every_role(tmp_path: Path) -> None:
         "i": pa.array([b"\xff\xd8\xff\xc0\0\x11\x08\0\x01\0\x02", b"", None]),
         "c": pa.array([f"{'c' * 40_000}{row}" for row in range(3)]).dictionary_encode(),
         "z": pa.array(["compressed " * row for row in range(3)]),
+        "p": pa.array([PHOTOS["420.jpeg"], PHOTOS["grey.png"], PHOTOS["grey.png"]]),
     }
     packed = pack(
-        pa.table(columns), tmp_path / "x.slab", nulls={"*": "mask"}, image="i", compress="z"
-    )
+        pa.table(columns), tmp_path / "x.slab", nulls={"*": "mask"}, compress="z",
+        image={"i": None, "p": "rgb,fraction=0.5"},
+    )  # fmt: skip
     roles = {name.split(".", 1)[1] for name in files_of(packed.path) if "-" in name}
-    assert roles >= {f"{role}.npy" for role in ("offsets", "lengths", "size", "valid")}
+    assert roles >= {f"{role}.npy" for role in ROLES}
 
     def keep(name: str, at: int, size: int) -> bool:
+        if name.endswith("-p.values.npy"):
+            return at % 97 == 0 and at >= HEADER
         return at >= HEADER and (size < 2 * HEADER or at % 1999 == 0)
 
     assert list(flips(packed.path, keep)) == []

@@ -17,7 +17,7 @@ def type_text(field: Field) -> str:
 def _plain_type(field: Field) -> str:
     logical = field.logical
     if field.kind == "image":
-        every = "a row" if field.index == 0 else f"{field.index} MCUs"
+        every = "row" if field.index == 0 else f"{field.index} MCUs"
         index = f"index every {every}" if field.index is not None else ""
         return ", ".join(text for text in (field.codec, index) if text)
     if field.kind == "categorical":

@@ -24,8 +24,8 @@ class FieldPlan:
 
     `paths` lead to its source columns: the index of a top-level column, then of struct children;
     a stack has many, all others one. `nulls` is 'mask', 'error' or a value, which `filler` holds
-    as it is stored; `compress` is a level of zstd. `why` is for people; `bytes` an estimate, None
-    if unknown.
+    as it is stored; `compress` is a level of zstd, `decoded` about the bytes of an image as pixels,
+    where that is what is stored. `why` is for people; `bytes` an estimate, None if unknown.
     """
 
     field: Field
@@ -41,6 +41,7 @@ class FieldPlan:
     padding: Padding | None = None
     tokenize: Tokenize | None = None
     image_as: ImageAs | None = None
+    decoded: int | None = None
     compress: int | None = None
     why: str = ""
     bytes: int | None = None

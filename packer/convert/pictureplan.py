@@ -10,7 +10,7 @@ from fieldslab.packer.source import Source
 from fieldslab.schemas.codecs import turbojpeg
 from fieldslab.schemas.errors import SourceUnsupported
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.images import image_format
+from fieldslab.schemas.images import image_format, image_size
 
 
 def plan_pictures(
@@ -29,6 +29,20 @@ def plan_pictures(
         every = None
     coded = form is not None and form.pixels
     return msgspec.structs.replace(field, index=every, coded=coded), _told(form)
+
+
+def decoded_bytes(leaf: Leaf, sample: Sample) -> int | None:
+    """Bytes of the largest sampled image as pixels; None where images stay files."""
+    form = leaf.asked.image_as
+    if form is None or not form.pixels:
+        return None
+    largest = 0
+    for array in sample(leaf.name):
+        for value in array:
+            _, height, width = image_size(memoryview(value.as_buffer()))
+            across, down = pixels.target_size((max(width, 1), max(height, 1)), form)
+            largest = max(largest, 3 * across * down)
+    return largest
 
 
 def _told(form: ImageAs | None) -> str | None:

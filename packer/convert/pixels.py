@@ -75,7 +75,7 @@ def encode_smaller(image: memoryview, form: ImageAs, remarks: Counter[str]) -> m
 
     with _reading():
         opened = _open(image)
-        if _target(opened.size, form) == opened.size:
+        if target_size(opened.size, form) == opened.size:
             return image
         picture = _resized(opened if opened.mode == "L" else _rgb(opened, remarks), form)
         exif, stream = Image.Exif(), io.BytesIO()
@@ -224,13 +224,13 @@ def _resized(picture: "PillowImage", form: ImageAs) -> "PillowImage":
     """The picture at the size asked for, by Pillow's antialiased bicubic filter."""
     from PIL import Image
 
-    size = _target(picture.size, form)
+    size = target_size(picture.size, form)
     if size == picture.size:
         return picture
     return picture.resize(size, Image.Resampling.BICUBIC)
 
 
-def _target(size: tuple[int, int], form: ImageAs) -> tuple[int, int]:
+def target_size(size: tuple[int, int], form: ImageAs) -> tuple[int, int]:
     """Width and height at which a side has the length asked for; never larger than they are."""
     side = min(size) if form.short_side is not None else max(size)
     wanted = form.short_side or form.long_side or side

@@ -25,8 +25,8 @@ from fieldslab.packer.source import Span, read_span
 BATCH_BYTES = 32 * 1024 * 1024
 """About so much Arrow data is in flight at a time."""
 
-DECODED_AT_ONCE = 64
-"""Rows of a batch, at most, where images are stored as pixels."""
+DECODED = 512 * 1024
+"""Bytes of an image as pixels, at least, for what batches hold: samples may be small by chance."""
 
 
 def span_batches(
@@ -38,9 +38,8 @@ def span_batches(
     """
     fields = list(fields)
     padded = [one.field.item_bytes for one in fields if one.tokenize and not one.field.variable]
-    most = max(1, BATCH_BYTES // max(padded, default=1))
-    if any(one.image_as is not None and one.image_as.pixels for one in fields):
-        most = min(most, DECODED_AT_ONCE)
+    decoded = [max(one.decoded, DECODED) for one in fields if one.decoded is not None]
+    most = max(1, BATCH_BYTES // max(padded + decoded, default=1))
     for batch in read_span(plan.source, span, columns, BATCH_BYTES):
         for start in range(0, max(batch.num_rows, 1), most):
             yield batch.slice(start, most)

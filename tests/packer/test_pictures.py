@@ -16,7 +16,13 @@ from tests.schemas.codecs.reference import index_points
 from tests.slabs import array_path, poke, redigest
 
 from fieldslab.packer import Problem, pack, verify
+from fieldslab.packer.commands.fieldtext import field_json, type_text
 from fieldslab.packer.convert import pixels
+from fieldslab.packer.options import parse_options
+from fieldslab.packer.plan import make_plan
+from fieldslab.packer.source import find_source
+from fieldslab.packer.write.prepare import BATCH_BYTES
+from fieldslab.packer.write.shards import batches
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported
 from fieldslab.schemas.fields import Role
 from fieldslab.schemas.folder import load_manifest
@@ -299,6 +305,31 @@ def test_plans_tell_of_loss(tmp_path: Path) -> None:
     for spec, word in (("yuv420", "lossy"), ("rgb", "alpha"), ("baseline", "without loss")):
         done = pack(pa.table({"i": JPEGS[:1]}), tmp_path / "i.slab", image={"i": spec}, force=True)
         assert word in done.manifest.made.reasons["i"]
+
+
+def test_batches_of_pixels_are_small(tmp_path: Path) -> None:
+    """So many rows are decoded at a time as take about the memory of a batch, by the sample."""
+    rows = [encode(photograph(1200, 1600))] * 40
+    parsed = {spec: parse_options(image=f"i:{spec}") for spec in ("rgb", "rgb,long-side=64")}
+    plans = {s: make_plan(find_source(pa.table({"i": rows})), o) for s, o in parsed.items()}
+    longest = {
+        spec: max(batch.num_rows for batch in batches(plan, plan.tasks[0]))
+        for spec, plan in plans.items()
+    }
+    assert longest["rgb"] == BATCH_BYTES // (3 * 1200 * 1600)
+    assert longest["rgb,long-side=64"] == 40
+
+
+def test_types_are_shown(tmp_path: Path) -> None:
+    """Plans and `info` show codec and index of a field."""
+    shown: dict[str, dict[str, Any]] = {
+        "jpeg, index every 8 MCUs": {}, "jpeg": {"jpeg_index": None},
+        "jpeg, index every row": {"jpeg_index": "rows"}, "yuv420": {"image": "i:yuv420"},
+    }  # fmt: skip
+    for text, options in shown.items():
+        done = pack(pa.table({"i": JPEGS[:1]}), tmp_path / "i.slab", force=True, **options)
+        assert type_text(done.manifest.fields[0]) == text
+        assert ("index" in field_json(done.manifest.fields[0])) == ("index" in text)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
