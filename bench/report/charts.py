@@ -177,9 +177,10 @@ def decoding(results: Results, theme: Theme) -> Any:
     ways = [(one, way) for one in results.decode for way in one.ways]
     several = len(results.decode) > 1
     first = results.decode[0]
+    best = max(first.ways[-2:], key=lambda way: way.rows_per_second)
+    finding = "The threads of a Loader" if best is first.ways[-1] else "Gathers in one thread"
     figure, axes = chart(
-        f"One thread makes {words.count(first.training.rows_per_second)} images a second ready for "
-        f"training, all cores {words.count(first.ways[-1].rows_per_second)}",
+        f"{finding} make {words.count(best.rows_per_second)} images a second ready for training",
         f"Images a second in batches of {first.batch}, by what is done to them; median with "
         "quartiles, warm. Without decoding, one thread gathers "
         f"{words.count(first.raw.rows_per_second)} a second",
