@@ -57,12 +57,42 @@ def decode(image: memoryview, form: ImageAs, remarks: Counter[str]) -> tuple[np.
             data = np.asarray(picture).reshape(-1)
         else:
             picture = _resized(_ycc(opened, remarks), form)
-            luma, *chroma = _planes(picture)
-            planes = [luma, *(plane.reduce(2) for plane in chroma)]  # means of 2 x 2
-            data = np.concatenate([np.asarray(plane).reshape(-1) for plane in planes])
+            luma, *chroma = map(np.asarray, _planes(picture))
+            as_stored = picture is opened and _holds_halved(opened)
+            halved = [stored_chroma(each) if as_stored else means(each) for each in chroma]
+            data = np.concatenate([plane.reshape(-1) for plane in (luma, *halved)])
         if _orientation(opened) != 1:
             remarks["orientation lost"] += 1
         return data, picture.height, picture.width
+
+
+def means(plane: np.ndarray) -> np.ndarray:
+    """Means of 2 x 2 samples, of fewer at an odd edge: half as high and wide, rounded up."""
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(plane).reduce(2))
+
+
+def stored_chroma(plane: np.ndarray) -> np.ndarray:
+    """The samples that a JPEG of 4:2:0 holds, from what libjpeg made of them; off by 2 at most.
+
+    libjpeg doubles a row with a triangle filter: u[2i] = (3 c[i] + c[i-1]) / 4 and u[2i+1] =
+    (3 c[i] + c[i+1]) / 4, where at the ends c itself stands in for the neighbour that is not there.
+    So c[i] = (3 (u[2i] + u[2i+1]) - u[2i-1] - u[2i+2]) / 4, and the same for columns.
+    """
+    sums = _undoubled(_undoubled(plane.astype(np.int16)).T).T
+    samples: np.ndarray = np.clip((sums + 8) >> 4, 0, 255).astype(np.uint8)
+    return samples
+
+
+def _undoubled(rows: np.ndarray) -> np.ndarray:
+    """Four times the samples of which rows were doubled: int16[height, width / 2, rounded up]."""
+    if rows.shape[1] % 2:
+        # The last sample comes from two neighbours alone: 2 c = 3 u[2i] - u[2i-1].
+        before = rows[:, -2:-1] if rows.shape[1] > 1 else rows
+        rows = np.concatenate([rows, (3 * rows[:, -1:] - before) // 2], axis=1)
+    around = np.pad(rows, ((0, 0), (1, 1)), mode="edge")
+    return 3 * (rows[:, ::2] + rows[:, 1::2]) - around[:, :-2:2] - around[:, 3::2]
 
 
 def encode_smaller(image: memoryview, form: ImageAs, remarks: Counter[str]) -> memoryview:
@@ -218,6 +248,15 @@ def _holds_ycc(opened: Any) -> bool:
     if "adobe" in opened.info:
         return bool(opened.info.get("adobe_transform") == 1)
     return [component[0] for component in opened.layer] != [*b"RGB"]
+
+
+def _holds_halved(opened: Any) -> bool:
+    """Whether a JPEG that was opened as Y, Cb and Cr has chroma half as high and wide."""
+    return opened.mode == "YCbCr" and [each[1:3] for each in opened.layer] == [
+        (2, 2),
+        (1, 1),
+        (1, 1),
+    ]
 
 
 def _resized(picture: "PillowImage", form: ImageAs) -> "PillowImage":

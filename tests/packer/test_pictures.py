@@ -14,6 +14,7 @@ from tests.jpegs import SAMPLINGS, encode, photograph
 from tests.packer.readback import Readback
 from tests.schemas.codecs.reference import index_points
 from tests.slabs import array_path, poke, redigest
+from tests.yuv import yuv_planes
 
 from fieldslab.packer import Problem, pack, verify
 from fieldslab.packer.commands.fieldtext import field_json, type_text
@@ -152,6 +153,20 @@ def test_yuv420_of_jpeg(tmp_path: Path, sampling: str) -> None:
         assert np.abs(ours - exact)[..., 0].mean() < 1
         means = np.abs(ours.mean(axis=(0, 1)) - exact.mean(axis=(0, 1)))
         assert means.max() < 3 if min(height, width) < 3 else means.max() < 1
+
+
+@pytest.mark.parametrize(("height", "width"), [(64, 96), (63, 95), (33, 34), (2, 3)])
+def test_chroma_of_jpeg_is_what_it_holds(tmp_path: Path, height: int, width: int) -> None:
+    """Of a JPEG of 4:2:0, the samples that stand in it are stored, off by 2 at most."""
+    file = encode(photograph(height, width, 3), "4:2:0", quality=90)
+    (row,) = packed(tmp_path, [file], "yuv420").column("i")
+    halved = (height + 1) // 2, (width + 1) // 2
+    chroma = np.frombuffer(row, np.uint8)[height * width :].reshape(2, *halved)
+    held = yuv_planes(file)[1:]
+    for ours, theirs in zip(chroma, held, strict=True):
+        difference = np.abs(ours.astype(int) - theirs)
+        assert difference.max() <= 2
+        assert difference.mean() < 0.3
 
 
 def test_yuv420_of_png(tmp_path: Path) -> None:

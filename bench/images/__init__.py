@@ -1,0 +1,1 @@
+"""Measures decoding: how fast, how true, and a sheet to see it."""

@@ -1,0 +1,94 @@
+"""Measure decoding: `python -m fieldslab.bench.images [--quick] [--images DIR] [--sheet FILE]`.
+
+Photographs are cut from pictures that PyPI packages ship, or taken from a folder of yours. All
+calls take turns in every round; ratios are medians over rounds, with quartiles.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fieldslab.bench.images.fidelity import Fidelity, fidelity
+from fieldslab.bench.images.sheet import draw_sheet
+from fieldslab.bench.images.speed import CASES, CROPS, WHOLE, Speed, other_ratios, speeds
+from fieldslab.bench.images.subjects import build, stored_bytes
+from fieldslab.bench.photographs import own_photographs, photographs
+from fieldslab.schemas.errors import FieldslabError
+
+COUNT, QUICK_COUNT = 320, 64
+ROUNDS, QUICK_ROUNDS = 7, 3
+
+
+def run(
+    quick: bool = False, images: Path | None = None, sheet: Path | None = None
+) -> dict[str, Any]:
+    """Measure, print, and return the results."""
+    count, rounds = (QUICK_COUNT, QUICK_ROUNDS) if quick else (COUNT, ROUNDS)
+    files = photographs(count) if images is None else own_photographs(images, count)
+    label, crop = next(iter(CROPS.items()))
+    with TemporaryDirectory() as folder:
+        slabs = build(files, Path(folder))
+        true = {
+            case: fidelity(slabs[way], slabs["jpeg"], crop, decoder)
+            for case, (way, decoder) in CASES.items()
+            if case != WHOLE
+        }
+        sizes = {name: stored_bytes(slab) for name, slab in slabs.items()}
+        measured = speeds(slabs, rounds)
+        ratios = other_ratios(slabs["jpeg"], rounds)
+        if sheet is not None:
+            draw_sheet(slabs["jpeg"], crop, {"roi": "roi", "turbojpeg": "turbojpeg"}, sheet, label)
+    _show(measured, true, sizes)
+    for what, value in ratios.items():
+        print(f"{what:50} {value}")
+    return {
+        "count": len(next(iter(slabs.values()))), "quick": quick, "speeds": _plain(measured),
+        "fidelity": _plain(true), "bytes": sizes, "ratios": ratios,
+    }  # fmt: skip
+
+
+def _show(
+    measured: dict[str, dict[str, Speed]], true: dict[str, Fidelity], sizes: dict[str, int]
+) -> None:
+    for crop, cases in measured.items():
+        print(f"\n{crop:42} images/s   / libjpeg-turbo     / Pillow")
+        for case, speed in cases.items():
+            print(f"{case:42} {speed.rate:8,.0f}   {speed.whole}   {speed.pillow}")
+    print(f"\n{'against Pillow':42} mean difference   PSNR, dB   of the worst image")
+    for case, how in true.items():
+        print(f"{case:42} {how.mean_difference:15.2f}   {how.psnr:8.1f}   {how.least_psnr:8.1f}")
+    print()
+    for name, size in sizes.items():
+        print(f"{name:42} {size / sizes['jpeg']:.2f} x the bytes")
+
+
+def _plain(value: Any) -> Any:
+    """Named tuples as objects, for JSON."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return _plain(value._asdict()) if isinstance(value, Speed | Fidelity) else value
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer images, fewer rounds")
+    parser.add_argument("--images", type=Path, metavar="DIR", help="JPEG files of your own")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    parser.add_argument("--sheet", type=Path, metavar="FILE", help="draw a contact sheet there")
+    options = parser.parse_args()
+    try:
+        results = run(options.quick, options.images, options.sheet)
+    except FieldslabError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
