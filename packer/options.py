@@ -238,8 +238,8 @@ def _sequences(
         )
     if len(tokenizers) != 1:
         raise UsageError(
-            "--pack-sequences joins the texts of one column", found=sorted(tokenizers),
-            expected="one --tokenize",
+            "--pack-sequences joins the texts of one column", expected="one --tokenize",
+            found=", ".join(sorted(tokenizers)) or None,
         )  # fmt: skip
     for asked in tokenizers.values():
         if asked.max_length is not None:
