@@ -94,11 +94,12 @@ def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
     forms: dict[str, ImageAs] = {}
     for columns, form in options.image_as.items():
         forms |= dict.fromkeys(_expand("--image", [columns], names), form)
+    # Of a struct{bytes, path}, the path is no image unless it is called one.
+    images -= {leaf.name for leaf in leaves if leaf.role == "path"} - set(options.image)
     return [
-        replace(
-            leaf,
-            asked=replace(leaf.asked, image=leaf.name in images, image_as=forms.get(leaf.name)),
-        )
+        replace(leaf, asked=replace(leaf.asked, image=True, image_as=forms.get(leaf.name)))
+        if leaf.name in images
+        else leaf
         for leaf in chosen
     ]
 

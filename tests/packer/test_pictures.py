@@ -24,7 +24,7 @@ from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.prepare import BATCH_BYTES
 from fieldslab.packer.write.shards import batches
-from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported
+from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Role
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.manifest import encode as encode_manifest
@@ -345,6 +345,17 @@ def test_types_are_shown(tmp_path: Path) -> None:
         done = pack(pa.table({"i": JPEGS[:1]}), tmp_path / "i.slab", force=True, **options)
         assert type_text(done.manifest.fields[0]) == text
         assert ("index" in field_json(done.manifest.fields[0])) == ("index" in text)
+
+
+def test_forms_of_structs(tmp_path: Path) -> None:
+    """The name of a struct{bytes, path} means its bytes, and its path stays text."""
+    rows = pa.array([{"bytes": row, "path": f"{at}.jpg"} for at, row in enumerate(JPEGS)])
+    done = pack(pa.table({"i": rows}), tmp_path / "i.slab", image="i:rgb,long-side=20")
+    assert [(one.kind, one.codec) for one in done.manifest.fields] == [
+        ("image", "rgb"), ("text", None),
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="not a column of bytes"):
+        pack(pa.table({"i": rows}), tmp_path / "j.slab", image="i.path")
 
 
 @pytest.mark.parametrize("streamed", [False, True])
