@@ -18,7 +18,7 @@ PEERS := $(VENV)/.peers-installed
 MDS := $(VENV)-mds/.installed
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test campaign campaign-images lint bench dist dist-test clean
+.PHONY: help setup demo test turbojpeg campaign campaign-images lint bench dist dist-test clean
 
 help:
 	@echo "make demo       pack, verify and gather a small set of photographs (core packages only)"
@@ -40,8 +40,16 @@ demo: $(CORE)
 	$(BIN)/fieldslab verify build/photos.slab
 	$(BIN)/python examples/demo.py build/photos.slab
 
-test: lint
+test: lint turbojpeg
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The tests want libjpeg-turbo of both generations: 3 comes with the test tools, 2 from the system.
+turbojpeg: $(FULL)
+	@$(BIN)/python -c 'import sys; from fieldslab.schemas.codecs.turbojpeg import find_all; \
+		sys.exit(all(library.regions for library in find_all()))' || { \
+		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		apt-get -qq update && apt-get -qqy install libturbojpeg0; } || { \
+		echo "The tests need libjpeg-turbo 2.x: apt install libturbojpeg0, as root" >&2; exit 1; }
 
 campaign: $(FULL)
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES)
