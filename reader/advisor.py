@@ -135,6 +135,7 @@ def advise(
     *,
     fields: Sequence[str] | None = None,
     transforms: Sequence[Callable[..., Mapping[str, Any]]] = (),
+    decode: Mapping[str, Any] | None = None,
     step_ms: float | None = None,
     memory: int | None = None,
     seconds: float = 0.2,
@@ -145,7 +146,7 @@ def advise(
     ----------
     batch_size
         Rows in a batch, where the training decides; chosen by speed if not given.
-    fields, transforms
+    fields, transforms, decode
         As for `Loader`.
     step_ms
         How long a training step takes; threads are as few as keep up with it.
@@ -168,13 +169,13 @@ def advise(
     free, cores = available_bytes(), usable_cores()
     room = free // 4 if memory is None else whole("memory", memory, least=1)
     names = slab.names(fields)
-    probe = Probe(slab, names, transforms, seconds)
+    probe = Probe(slab, names, transforms, decode, seconds)
     if batch_size is None:
         size, rates = _batch_size(probe, len(slab) // FEWEST_BATCHES, room // 2)
     else:
         size = whole("batch_size", batch_size, least=1)
         rates = {size: probe.gather(size)}
-    taken = probe.memory(size)
+    taken = probe.ready_memory(size)
     alive = room // max(taken, 1)
     if alive < 2:
         raise UsageError(

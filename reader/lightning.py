@@ -106,7 +106,8 @@ class SlabDataModule(LightningDataModule):
             raise UsageError("no slab given for `train`", hint=_GIVE_ONE.format("train"))
         found = advise(
             _open(self.sources["train"]), self.batch_size, fields=self.options.get("fields"),
-            transforms=self.options.get("transforms", ()), step_ms=step_ms, memory=memory,
+            transforms=self.options.get("transforms", ()), decode=self.options.get("decode"),
+            step_ms=step_ms, memory=memory,
         )  # fmt: skip
         print(found)  # noqa: T201  # to be read is what it is for
         return found

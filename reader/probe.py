@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.batch import Packed
+from fieldslab.reader.batch import Batch, Packed
 from fieldslab.reader.buffers import capacity
 from fieldslab.reader.loader import Loader
 from fieldslab.reader.order import Subset
@@ -36,12 +36,14 @@ class Probe:
         slab: Slab,
         names: Sequence[str],
         transforms: Sequence[Callable[..., Mapping[str, Any]]],
+        decode: Mapping[str, Any] | None,
         seconds: float,
     ) -> None:
-        """Take fields, transforms as for `Loader`, and how long a measurement takes, about."""
+        """Take what `Loader` takes, and how long a measurement takes, about."""
         self._slab = slab
         self._names = names
         self._transforms = transforms
+        self._decode = decode
         self._seconds = seconds
         row = max(stored_bytes(slab, names) // len(slab), 1)
         count = min(len(slab), SAMPLE_ROWS, max(SAMPLE_BYTES // row, 1))
@@ -55,13 +57,12 @@ class Probe:
         self.first_touch = time.perf_counter() - started
 
     def memory(self, size: int) -> int:
-        """Bytes of recycled memory, which comes in powers of two, that one batch takes."""
-        total = 0
-        rows = self._numbers[np.arange(size) % self.rows]
-        for values in self._slab.gather(rows, self._names).values():
-            arrays = [values.values, values.offsets] if isinstance(values, Packed) else [values]
-            total += sum(capacity(array.nbytes) for array in arrays if array.nbytes)
-        return total
+        """Bytes that one batch takes as it is gathered."""
+        return _taken(self._slab.gather(self._numbers[np.arange(size) % self.rows], self._names))
+
+    def ready_memory(self, size: int) -> int:
+        """Bytes that one batch takes when it is decoded and transformed."""
+        return max(_taken(next(iter(self._loader(size, 1, 0)))), self.memory(size))
 
     def gather(self, size: int) -> float:
         """Rows a second of gathers of random batches, by the median: machines are busy at times."""
@@ -78,11 +79,7 @@ class Probe:
 
     def load(self, size: int, threads: int, prefetch: int, step: float = 0.0) -> Stats:
         """A loader from which batches are taken, with a step of so many seconds after each."""
-        rows = np.resize(self._numbers, max(self.rows, 100 * size))
-        loader = Loader(
-            self._slab, size, Subset(rows, seed=None), fields=self._names,
-            transforms=self._transforms, threads=threads, prefetch=prefetch,
-        )  # fmt: skip
+        loader = self._loader(size, threads, prefetch)
         enough = self._seconds * (5 if step else 1)
         started = time.perf_counter()
         with loader:
@@ -92,6 +89,22 @@ class Probe:
                 if time.perf_counter() - started > enough and loader.stats().batches > 2:
                     break
         return loader.stats()
+
+    def _loader(self, size: int, threads: int, prefetch: int) -> Loader:
+        rows = np.resize(self._numbers, max(self.rows, 100 * size))
+        return Loader(
+            self._slab, size, Subset(rows, seed=None), fields=self._names, decode=self._decode,
+            transforms=self._transforms, threads=threads, prefetch=prefetch,
+        )  # fmt: skip
+
+
+def _taken(batch: Batch) -> int:
+    """Bytes of recycled memory, which comes in powers of two, that a batch takes."""
+    total = 0
+    for values in batch.values():
+        arrays = [values.values, values.offsets] if isinstance(values, Packed) else [values]
+        total += sum(capacity(array.nbytes) for array in arrays if array.nbytes)
+    return total
 
 
 def stored_bytes(slab: Slab, names: Sequence[str]) -> int:

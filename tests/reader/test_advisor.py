@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from tests.slabs import ragged, write_slab
 
-from fieldslab.reader import Batch, Loader, Slab, open_slab
+from fieldslab.packer import pack
+from fieldslab.reader import Batch, Loader, Pad, Resize, Slab, open_slab
 from fieldslab.reader.advisor import advise, available_bytes
 from fieldslab.schemas.errors import UnknownField, UsageError
 
+PHOTOS = Path(__file__).parents[2] / "examples" / "photos.parquet"
 ROWS = 400
 WIDE = 16 * 1024
 
@@ -72,6 +74,19 @@ def test_memory_is_a_limit(slab: Slab) -> None:
     assert (tight.threads, tight.prefetch) == (1, 1)
     with pytest.raises(UsageError, match="two batches of 64 rows"):
         advise(slab, 64, fields=["x"], memory=600_000, seconds=0.01)
+
+
+def test_batches_that_grow_take_more(slab: Slab) -> None:
+    """Memory is that of batches as they are handed over: padded, cast, decoded."""
+    plain = advise(slab, 8, fields=["tokens"], seconds=0.001)
+    padded = advise(slab, 8, fields=["tokens"], transforms=[Pad("tokens", 100_000)], seconds=0.001)
+    assert padded.batch_bytes == plain.batch_bytes
+    assert padded.memory_bytes >= 2 * 8 * 400_000 > plain.memory_bytes
+    path = slab.path.parent / "photos.slab"
+    pack(PHOTOS, path, fields="image", limit=8)
+    steps = {"image": [Resize(64)]}
+    decoded = advise(open_slab(path), 4, fields=["image"], decode=steps, seconds=0.001)
+    assert decoded.memory_bytes >= 2 * 4 * 64 * 64 * 3
 
 
 def test_data_larger_than_memory_comes_in_blocks(
