@@ -5,8 +5,10 @@ that fits `Decoder` and is made without arguments.
 """
 
 import importlib
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
+from typing import cast
 
 from fieldslab.reader.decoders.decoder import Decoder
 from fieldslab.schemas.codecs.known import ENTRY_POINT
@@ -25,7 +27,6 @@ AUTO = ("planes", "roi", "turbojpeg", "pillow")
 """Who is asked for an image, in turn, unless the user names one."""
 
 
-@cache
 def find(name: str) -> Decoder:
     """The decoder of this name, the same one each time.
 
@@ -36,43 +37,50 @@ def find(name: str) -> Decoder:
     MissingLibrary
         It needs a library that is not here.
     """
+    found = _look(name)
+    if isinstance(found, MissingLibrary):
+        raise MissingLibrary(found.problem, hint=found.hint, **found.context)
+    return found
+
+
+def chain(name: str) -> Iterator[Decoder]:
+    """Who is asked, in turn: "auto" for all that are here, or one, and `planes`.
+
+    Pixels need no decoding, so `planes` takes them whatever the name. A decoder is imported, and
+    its kernels compiled, when its turn comes. Raises as `find` does for a name that is given.
+    """
+    if name != "auto":
+        yield from dict.fromkeys([find(name), find("planes")])
+        return
+    for each in AUTO:
+        found = _look(each)
+        if not isinstance(found, MissingLibrary):
+            yield found
+
+
+@cache
+def _look(name: str) -> Decoder | MissingLibrary:
+    """The decoder, or why it is not here; to search for a library takes long, so once will do."""
     others = {point.name: point for point in entry_points(group=ENTRY_POINT)}
     if name in BUILT_IN:
         module, _, made = BUILT_IN[name].partition(":")
-        kind = getattr(importlib.import_module(module), made)
-    elif name in others:
-        kind = others[name].load()
-    else:
-        known = ", ".join(["auto", *BUILT_IN, *sorted(others.keys() - BUILT_IN.keys())])
-        raise UsageError("no such decoder", found=name, hint=f"There are: {known}.")
-    decoder: Decoder = kind()
-    return decoder
-
-
-def chain(name: str) -> list[Decoder]:
-    """Who is asked, in turn: "auto" for all that are here, or one, and `planes`.
-
-    Pixels need no decoding, so `planes` takes them whatever the name. Raises as `find` does for a
-    name that is given.
-    """
-    if name != "auto":
-        return list(dict.fromkeys([find(name), find("planes")]))
-    found = []
-    for each in AUTO:
         try:
-            found.append(find(each))
-        except MissingLibrary:
-            continue
-    return found
+            kind = getattr(importlib.import_module(module), made)
+            return cast(Decoder, kind())
+        except MissingLibrary as error:
+            return error
+    if name in others:
+        kind = others[name].load()
+        return cast(Decoder, kind())
+    known = ", ".join(["auto", *BUILT_IN, *sorted(others.keys() - BUILT_IN.keys())])
+    raise UsageError("no such decoder", found=name, hint=f"There are: {known}.")
 
 
 def missing(code: int) -> str | None:
     """What to install for images of this code that nobody who is here takes."""
     hints = []
     for name in AUTO:
-        try:
-            find(name)
-        except MissingLibrary as error:
-            if code == CODES["jpeg"] or name != "turbojpeg":
-                hints.append((error.hint or "").removeprefix("Install it: ").rstrip("."))
+        found = _look(name)
+        if isinstance(found, MissingLibrary) and (code == CODES["jpeg"] or name != "turbojpeg"):
+            hints.append((found.hint or "").removeprefix("Install it: ").rstrip("."))
     return f"Install a decoder: {'; or '.join(hints)}." if hints else None

@@ -99,10 +99,10 @@ def decode(
         turns = orientation.orientations(encoded)
     upright = orientation.shown(encoded.sizes, turns)
     statuses = np.full(len(rows), _PENDING, np.int32)
-    # What nobody can measure is no image, unless it is Pillow that is not here.
-    statuses[upright[:, 0] == 0] = (
-        Status.UNSUPPORTED if lookup.missing(CODES[None]) else Status.NOT_AN_IMAGE
-    )
+    unknown = upright[:, 0] == 0
+    if unknown.any():  # what nobody can measure is no image, unless it is Pillow that is not here
+        absent = lookup.missing(CODES[None])
+        statuses[unknown] = Status.UNSUPPORTED if absent else Status.NOT_AN_IMAGE
     if found.valid is not None:
         statuses[~found.valid] = _NULL
     work = _Work(encoded, turns, statuses, images, name, memory)
@@ -147,9 +147,6 @@ class _Work:
         self.images = images
         self.name = name
         self.memory = memory
-        given = images.decoder
-        planes = [lookup.find("planes")]
-        self.chain = lookup.chain(given) if isinstance(given, str) else [given, *planes]
         self.scale, self.bias = np.ones(3, np.float32), np.zeros(3, np.float32)
         if images.normalize is not None:
             self.scale[:] = 1 / images.normalize.std
@@ -237,7 +234,11 @@ class _Work:
     def _ask(self, which: np.ndarray, crops: Crops, target: Target) -> None:
         """Ask the decoders in turn, each for what those before it do not support."""
         self.statuses[which] = _UNSUPPORTED
-        for decoder in self.chain:
+        given = self.images.decoder
+        chain = lookup.chain(given) if isinstance(given, str) else [given, lookup.find("planes")]
+        for decoder in chain:
+            if not len(which):
+                return
             taken = which[_takes(frozenset(decoder.codes))[self.encoded.codes[which]]]
             if len(taken):
                 self.statuses[taken] = decoder.decode(
