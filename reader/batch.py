@@ -162,7 +162,7 @@ PACKED: dict[str, type[Ragged] | type[Text] | type[Binary]] = {
 
 
 class Failure(NamedTuple):
-    """An image that could not be decoded: its field, its row, and why."""
+    """An image that could not be decoded: its field, its row as in `Batch.rows`, and why."""
 
     field: str
     row: int

@@ -156,7 +156,8 @@ class Images:
         the pack-time index (`roi`), `turbojpeg`, `pillow`. Or the name of the only one to ask.
     failures
         What to do with an image that cannot be decoded: "raise" DamagedImage, "skip" its row in
-        all fields of the batch, which then is smaller, or "fill" its place. `Batch.failures` tells.
+        all fields of the batch, which then is smaller (and on several ranks of different size), or
+        "fill" its place. `Batch.failures` tells.
     fill
         Grey level, 0 to 255 before it is normalized, of images that are null, or were not decoded.
         Null is no failure: `Batch.valid` tells.
