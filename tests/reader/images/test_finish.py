@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 from PIL import Image
+from tests.guarded import Guarded
 from tests.reader.images.pictures import (
     finished,
     photograph,
@@ -150,3 +151,30 @@ def test_shrunken_planes_are_measured_in_pixels_of_the_picture() -> None:
     out = finished(picture, (20, 40, 300, 200), (64, 64))
     np.testing.assert_array_equal(out, finished(rgb_picture(half), (10, 20, 150, 100), (64, 64)))
     assert psnr(out, resized(photograph(), (20, 40, 300, 200), (64, 64))) > 28
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_nothing_beside_the_planes_is_read(at_end: bool) -> None:
+    """Planes lie against a page that nobody may read: boxes at their edges do not touch it."""
+    room = [Guarded(512 * 512 * 3) for _ in range(3)]
+    random = np.random.default_rng(int(at_end))
+    for _ in range(60):
+        height, width = (int(number) for number in random.integers(1, 60, 2))
+        pixels = photograph(height, width)
+        across, down = (int(number) for number in random.integers(2, size=2))
+        planes = to_ycc(pixels)
+        planes[1:] = [shrunk(each, across, down) for each in planes[1:]]
+        lying = [
+            guarded.view(plane.tobytes(), at_end).reshape(plane.shape)
+            for guarded, plane in zip(room, planes, strict=True)
+        ]
+        ycc = ycc_picture(lying, across, down)
+        ycc[[finish.HEIGHT, finish.WIDTH]] = height, width
+        top, left = int(random.integers(height)), int(random.integers(width))
+        size = (int(random.integers(1, 40)), int(random.integers(1, 40)))
+        for box in ((0, 0, height, width), (top, left, height - top, width - left)):
+            finished(ycc, box, size)
+        placed = room[0].view(pixels.tobytes(), at_end).reshape(pixels.shape)
+        for box in ((0, 0, height, width), (top, left, height - top, width - left)):
+            out = finished(rgb_picture(placed), box, size)
+            assert np.abs(out.astype(int) - resized(pixels, box, size)).max() <= 1
