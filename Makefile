@@ -64,6 +64,7 @@ lint: $(FULL)
 
 bench: $(PEERS) $(MDS)
 	$(BIN)/python -m fieldslab.bench --readme $(if $(QUICK),--quick)
+	$(BIN)/python -m fieldslab.bench.images --readme $(if $(QUICK),--quick)
 	$(BIN)/python -m fieldslab.bench.peers --readme $(if $(QUICK),--quick)
 
 # The wheel is built from the sdist, so both are known to be complete.

@@ -74,3 +74,10 @@ def describe(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, Any]:
         "libraries": versions,
         "load": round(os.getloadavg()[0], 2),
     }
+
+
+def in_words(*libraries: str) -> str:
+    """Processor, cores, and versions of Python and of libraries, in a line."""
+    versions = [f"Python {platform.python_version()}"]
+    versions += [f"{name} {version(name)}" for name in ("numpy", "numba", *libraries)]
+    return f"{processor()}, {usable_cores()} cores; {', '.join(versions)}"

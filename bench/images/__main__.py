@@ -1,4 +1,4 @@
-"""Measure decoding: `python -m fieldslab.bench.images [--quick] [--images DIR] [--sheet FILE]`.
+"""Measure decoding: `python -m fieldslab.bench.images [--quick] [--images DIR] [--readme]`.
 
 Photographs are cut from pictures that PyPI packages ship, or taken from a folder of yours. All
 calls take turns in every round; ratios are medians over rounds, with quartiles.
@@ -7,6 +7,7 @@ calls take turns in every round; ratios are medians over rounds, with quartiles.
 import argparse
 import json
 import sys
+from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +16,10 @@ from fieldslab.bench.images.fidelity import Fidelity, fidelity
 from fieldslab.bench.images.sheet import draw_sheet
 from fieldslab.bench.images.speed import CASES, CROPS, WHOLE, Speed, other_ratios, speeds
 from fieldslab.bench.images.subjects import build, stored_bytes
+from fieldslab.bench.images.table import table
+from fieldslab.bench.machine import describe
 from fieldslab.bench.photographs import own_photographs, photographs
+from fieldslab.bench.readme import RESULTS, put
 from fieldslab.schemas.errors import FieldslabError
 
 COUNT, QUICK_COUNT = 320, 64
@@ -23,7 +27,10 @@ ROUNDS, QUICK_ROUNDS = 7, 3
 
 
 def run(
-    quick: bool = False, images: Path | None = None, sheet: Path | None = None
+    quick: bool = False,
+    images: Path | None = None,
+    sheet: Path | None = None,
+    readme: bool = False,
 ) -> dict[str, Any]:
     """Measure, print, and return the results."""
     count, rounds = (QUICK_COUNT, QUICK_ROUNDS) if quick else (COUNT, ROUNDS)
@@ -44,7 +51,10 @@ def run(
     _show(measured, true, sizes)
     for what, value in ratios.items():
         print(f"{what:50} {value}")
+    if readme:
+        put("images", table(measured, true, sizes, ratios, quick))
     return {
+        "machine": describe(), "date": str(date.today()),
         "count": len(next(iter(slabs.values()))), "quick": quick, "speeds": _plain(measured),
         "fidelity": _plain(true), "bytes": sizes, "ratios": ratios,
     }  # fmt: skip
@@ -79,9 +89,13 @@ def main() -> int:
     parser.add_argument("--images", type=Path, metavar="DIR", help="JPEG files of your own")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--sheet", type=Path, metavar="FILE", help="draw a contact sheet there")
+    parser.add_argument("--readme", action="store_true", help="write the table in README.md")
     options = parser.parse_args()
+    if options.readme:
+        options.json = options.json or RESULTS / "images.json"
+        options.sheet = options.sheet or RESULTS / "images.png"
     try:
-        results = run(options.quick, options.images, options.sheet)
+        results = run(options.quick, options.images, options.sheet, options.readme)
     except FieldslabError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -54,17 +54,17 @@ def speeds(slabs: dict[str, Slab], rounds: int) -> dict[str, dict[str, Speed]]:
         calls: dict[str, Callable[[], Any]] = {}
         pillow = PillowWay(slabs["jpeg"], crop)
         for threads in (1, 2):
-            calls[_case(PILLOW, threads)] = partial(pillow, threads)
+            calls[case_of(PILLOW, threads)] = partial(pillow, threads)
             for case, (way, decoder) in CASES.items():
                 images = Images([crop], decoder=_decoder(decoder))
-                calls[_case(case, threads)] = partial(_gather, slabs[way], images, threads)
+                calls[case_of(case, threads)] = partial(_gather, slabs[way], images, threads)
         seconds = interleave(calls, rounds)
         count = len(slabs["jpeg"])
         found[label] = {
             case: Speed(
                 count / float(np.median(seconds[case])),
-                ratio(seconds[case], seconds[_case(WHOLE, _threads(case))]),
-                ratio(seconds[case], seconds[_case(PILLOW, _threads(case))]),
+                ratio(seconds[case], seconds[case_of(WHOLE, _threads(case))]),
+                ratio(seconds[case], seconds[case_of(PILLOW, _threads(case))]),
             )
             for case in calls
         }
@@ -90,7 +90,8 @@ def other_ratios(slab: Slab, rounds: int) -> dict[str, Ratio]:
     }
 
 
-def _case(name: str, threads: int) -> str:
+def case_of(name: str, threads: int) -> str:
+    """What a case is called in so many threads."""
     return f"{name}, {threads} thread{'s' * (threads > 1)}"
 
 

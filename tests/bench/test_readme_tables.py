@@ -1,0 +1,47 @@
+"""Tables in README.md are put there by programs."""
+
+from pathlib import Path
+
+import pytest
+
+from fieldslab.bench.images.fidelity import Fidelity
+from fieldslab.bench.images.speed import CASES, CROPS, PILLOW, Speed, case_of
+from fieldslab.bench.images.subjects import WAYS
+from fieldslab.bench.images.table import table
+from fieldslab.bench.readme import README, put
+from fieldslab.bench.timing import Ratio
+from fieldslab.schemas.errors import UsageError
+
+
+def test_only_what_stands_between_the_comments_is_replaced(tmp_path: Path) -> None:
+    """What is around a table stays; a file without a place for it is left as it is, by name."""
+    file = tmp_path / "README.md"
+    file.write_text("before\n<!-- x: start -->\nold\n<!-- x: end -->\nafter\n")
+    put("x", "new\nlines", file)
+    assert file.read_text() == "before\n<!-- x: start -->\nnew\nlines\n<!-- x: end -->\nafter\n"
+    with pytest.raises(UsageError, match="no place for y"):
+        put("y", "text", file)
+    assert "new" in file.read_text()
+
+
+@pytest.mark.parametrize("name", ["measured", "images", "peers"])
+def test_the_readme_has_a_place_for_each_table(name: str) -> None:
+    """All programs that write tables find their comments."""
+    text = README.read_text()
+    assert text.index(f"<!-- {name}: start -->") < text.index(f"<!-- {name}: end -->")
+
+
+def test_the_table_of_images_names_every_way() -> None:
+    """Each crop has a row for each way, with the numbers that were measured."""
+    speed = Speed(1234.5, Ratio(2.5, 2, 3), Ratio(5, 4, 6))
+    cases = {case_of(case, threads): speed for case in (PILLOW, *CASES) for threads in (1, 2)}
+    true = dict.fromkeys(CASES, Fidelity(0.25, 52.5, 47.1))
+    text = table(
+        dict.fromkeys(CROPS, cases), true, dict.fromkeys(WAYS, 10), {"two / one": speed.whole}, True
+    )
+    rows = [line for line in text.splitlines() if "1,234" in line]
+    assert len(rows) == len(CROPS) * (len(CASES) + 1)
+    assert "| 2.50 |" in rows[1]
+    assert "| 0.25 | 52.5 | 1.00 |" in rows[1]
+    assert "in a quick run" in text
+    assert "| two / one | 2.50 (2.00-3.00) |" in text
