@@ -39,6 +39,7 @@ def random_batches(results: Results, workload: str) -> Any:
         height=0.28 * len(names) + 0.5,
     )
     style.bars(axes, names, values, texts, colors, style.LIGHT, spreads)
+    axes.set_ylim(len(names) - 0.4, -1.1)  # room above the first bar for the name of the line
     ceiling = figures.rate(results, workload, CEILING, figures.RANDOM)
     if ceiling is not None:
         limit = max(axes.get_xlim()[1], 1.1 * ceiling * row)
@@ -58,7 +59,7 @@ def _finding(results: Results, workload: str, first: str) -> str:
     if not ratios or first != US:
         return f"{workload.capitalize()}: {first} gathers random batches fastest"
     least, most = words.times(min(ratios)), words.times(max(ratios))
-    return f"{workload.capitalize()}: fieldslab gathers random batches {least} to {most} as fast"
+    return f"{workload.capitalize()}: random batches come {least} to {most} as fast"
 
 
 def _text(results: Results, workload: str, name: str, rate: float | None, row: float) -> str:

@@ -26,7 +26,6 @@ class Session:
         self.kind = kind
         self.ready = ready
         self.peer: Peer
-        self.memory = 0
 
     def hello(self) -> dict[str, Any]:
         """Versions, configuration, and seconds from the start of the process to here."""
@@ -57,7 +56,6 @@ class Session:
     def open(self, source: str, folder: str) -> dict[str, Any]:
         """Take on a workload: open it, read a first batch."""
         self.peer = self.kind(Path(folder), Source(Path(source)))
-        self.memory = measure.anonymous()
         return measure.first_batch(self.peer)
 
     def check(self, seconds: float) -> dict[str, Any]:
@@ -68,16 +66,14 @@ class Session:
         """One figure of the open workload."""
         if what.startswith("loader"):
             workers = int(what.removeprefix("loader "))
-            result = measure.loader_rate(self.peer, seconds, seed, workers)
-            result["memory"] -= self.memory
-            return result
+            return measure.loader_rate(self.peer, seconds, seed, workers)
         calls = {
             "random": measure.random_rate,
             "sequential": measure.sequential_rate,
             "row": measure.row_latency,
         }
         result = calls[what](self.peer, seconds, seed)
-        return result | {"memory": measure.anonymous() - self.memory}
+        return result | {"memory": measure.anonymous()}
 
 
 def release_memory() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import fieldslab.bench
 from fieldslab.bench.peers.peer import PEERS
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds for an answer; then the process is ended, and that is reported."""
 
 ROOT = Path(fieldslab.bench.__file__).resolve().parent.parent

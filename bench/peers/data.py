@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fieldslab.bench.peers.source import Source, save
@@ -73,7 +74,10 @@ def make_tokens(folder: Path, size: int) -> Source:
 
 def make_own(folder: Path, size: int, file: Path) -> Source:
     """Columns of the user's Parquet file: numbers, lists of numbers, text and binary."""
-    table = pq.read_table(file)
+    try:
+        table = pq.read_table(file)
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"this Parquet file cannot be read: {error}", found=file) from error
     keep = max(1, min(table.num_rows, table.num_rows * size // max(table.nbytes, 1)))
     columns: dict[str, Any] = {}
     for name in table.column_names:

@@ -51,7 +51,7 @@ def loaders_compared(results: Results, workload: str, peer: str) -> Ratio | None
 
 
 def memory(results: Results, workload: str, peer: str) -> int | None:
-    """The most bytes of its own that a peer had while it was measured, workers included."""
+    """The most bytes that a peer's process and its workers had of their own, libraries included."""
     found = [
         figure["memory"]
         for figures in results["workloads"][workload]["peers"].get(peer, {}).values()

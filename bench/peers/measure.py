@@ -4,6 +4,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -112,19 +113,25 @@ def first_batch(peer: Peer) -> dict[str, Any]:
 
 
 def random_rate(peer: Peer, seconds: float, seed: int) -> dict[str, Any]:
-    """Rows a second in batches of random rows, no row twice in a batch."""
+    """Rows and seconds of a batch of random rows, the median; no row twice in a batch.
+
+    The median, so that a process that is kept waiting by another program is not called slow.
+    """
     count = min(peer.batch, len(peer.source))
     permuted = np.random.default_rng(seed).permutation(len(peer.source))
     starts = range(0, len(permuted) - count + 1, count)
     batches = [permuted[start : start + count] for start in starts]
     peer.random_batch(batches[-1])
-    started = now = time.perf_counter()
-    done = 0
-    while now - started < seconds:
-        peer.random_batch(batches[done % len(batches)])
-        done += 1
+    spent: list[float] = []
+    end = time.perf_counter() + seconds
+    for batch in cycle(batches):
+        started = time.perf_counter()
+        peer.random_batch(batch)
         now = time.perf_counter()
-    return {"rows": done * count, "seconds": now - started}
+        spent.append(now - started)
+        if now > end:
+            break
+    return {"rows": count, "seconds": median(spent)}
 
 
 def sequential_rate(peer: Peer, seconds: float, seed: int) -> dict[str, Any]:

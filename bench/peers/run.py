@@ -31,7 +31,7 @@ class Effort:
 
 
 FULL = Effort(96 * MIB, rounds=5, loader_rounds=2, starts=2, seconds=0.12, checking=0.5)
-QUICK = Effort(64 * MIB, rounds=3, loader_rounds=1, starts=0, seconds=0.05, checking=0.1)
+QUICK = Effort(64 * MIB, rounds=3, loader_rounds=1, starts=0, seconds=0.08, checking=0.1)
 TINY = Effort(8 * MIB, rounds=2, loader_rounds=1, starts=0, seconds=0.01, checking=0.05)
 
 MEASURES = ("random", "row", "sequential")

@@ -101,7 +101,7 @@ def details(results: Results, workload: str) -> str:
     """One workload: what is not a comparison of batches."""
     lines = [
         "| | in order, rows/s | one row, µs | convert, s | on disk, MB | first batch, s "
-        "| memory, MB |",
+        "| most memory, MB |",
         "|---|---|---|---|---|---|---|",
     ]
     for peer in [US, *figures.competitors(results)]:

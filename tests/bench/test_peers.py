@@ -223,11 +223,15 @@ def test_workloads_read_back_as_saved(tmp_path: Path) -> None:
     assert not source.fixed
 
 
-def test_unknown_names_are_refused() -> None:
-    """A peer that is not known is an error that lists those that are."""
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    """A peer that is not known and a file that is not Parquet are errors that say so."""
     assert choose("zarr; bagz", list(PEERS), "peer") == ["zarr", "bagz"]
     with pytest.raises(UsageError, match="no such peer"):
         choose("zarrr", list(PEERS), "peer")
+    (tmp_path / "text").write_text("no Parquet")
+    for name in ("text", "nothing"):
+        with pytest.raises(UsageError, match="cannot be read"):
+            make_own(tmp_path / "out", 1, tmp_path / name)
 
 
 def test_committed_results_can_be_read() -> None:

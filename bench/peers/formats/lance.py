@@ -15,7 +15,7 @@ from fieldslab.bench.peers.source import Row
 class Lance(Peer):
     """`take` of row numbers, the access that Lance is made for."""
 
-    configuration = "write_dataset and take() as they come; SafeLanceDataset in a torch DataLoader"
+    configuration = "write_dataset and take() as they come; a take a batch in a torch DataLoader"
     distributions = ("pylance", "pyarrow", "torch")
 
     def convert(self) -> None:
@@ -42,26 +42,18 @@ class Lance(Peer):
         return iter(self.data.to_batches(batch_size=self.batch))
 
     def loader(self, workers: int, seed: int) -> Iterator[Any]:
-        """A map-style dataset, with workers that are spawned, as Lance asks for."""
-        import torch
-        from lance.torch.data import SafeLanceDataset, get_safe_loader
+        """PyTorch's, a take a batch; Lance forbids forks.
 
-        from fieldslab.bench.peers.torch_batches import collate
+        Lance's own SafeLanceDataset makes Python lists of each row, which is slower.
+        """
+        from fieldslab.bench.peers.torch_batches import batches
 
-        data = SafeLanceDataset(str(self.folder / "data.lance"))
-        options: dict[str, Any] = {
-            "shuffle": True,
-            "generator": torch.Generator().manual_seed(seed),
-            "collate_fn": collate(self.source),
-        }
-        if workers:
-            return iter(get_safe_loader(data, self.batch, workers, **options))
-        return iter(torch.utils.data.DataLoader(data, self.batch, **options))
+        options = {"multiprocessing_context": "forkserver"} if workers else {}
+        return batches(self, workers, seed, **options)
 
     def rows_of(self, batch: Any) -> list[Row]:
-        """Rows of a table, or what the loader made."""
-        arrow = isinstance(batch, pa.Table | pa.RecordBatch)
-        return arrow_rows(batch) if arrow else super().rows_of(batch)
+        """Rows of a table or a record batch."""
+        return arrow_rows(batch)
 
 
 def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
