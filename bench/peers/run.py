@@ -30,7 +30,7 @@ class Effort:
     """Seconds to compare random batches, and an epoch, with the source."""
 
 
-FULL = Effort(96 * MIB, rounds=5, loader_rounds=2, starts=2, seconds=0.12, checking=0.5)
+FULL = Effort(64 * MIB, rounds=5, loader_rounds=2, starts=1, seconds=0.1, checking=0.3)
 QUICK = Effort(64 * MIB, rounds=3, loader_rounds=1, starts=0, seconds=0.08, checking=0.1)
 TINY = Effort(8 * MIB, rounds=2, loader_rounds=1, starts=0, seconds=0.01, checking=0.05)
 
