@@ -7,6 +7,7 @@ Nothing here draws or decodes; `reader.images.boxes` and `reader.images.decoding
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -24,6 +25,11 @@ MAX_PIXELS = 2**28 // 3
 """A picture that takes a quarter of a GiB; Pillow warns from here on, too."""
 MOST_SIDE = 2**14
 """No view may be larger."""
+
+_STEPS = (
+    "RandomResizedCrop", "CenterCrop", "Resize", "MultiCrop", "Decode",
+    "RandomHorizontalFlip", "Normalize",
+)  # fmt: skip
 
 Size = int | tuple[int, int]
 
@@ -107,7 +113,7 @@ class MultiCrop:
     """
 
     def __init__(self, views: Sequence[Crop]) -> None:
-        self.views = tuple(views)
+        self.views: tuple[Crop, ...] = tuple(views) if _is_list(views) else ()
         if not self.views or not all(isinstance(view, Crop) for view in self.views):
             raise UsageError(
                 "`views` is a list of crops",
@@ -130,9 +136,9 @@ class RandomHorizontalFlip:
     """Swap left and right with a probability; for each view by itself."""
 
     def __init__(self, p: float = 0.5) -> None:
+        if not _is_number(p) or not 0 <= p <= 1:
+            raise UsageError("a probability is from 0 to 1", found=repr(p))
         self.p = float(p)
-        if not 0 <= self.p <= 1:
-            raise UsageError("a probability is from 0 to 1", found=p)
 
     def __repr__(self) -> str:
         return f"RandomHorizontalFlip({self.p})"
@@ -188,6 +194,9 @@ class Images:
     ) -> None:
         if failures not in ("raise", "skip", "fill"):
             raise UsageError("no such policy", expected='"raise", "skip" or "fill"', found=failures)
+        if not _is_list(steps):
+            hint = "Write a list, as in [RandomResizedCrop(224), Normalize()]."
+            raise UsageError("steps for images are a list", found=repr(steps), hint=hint)
         self.steps = list(steps)
         self.crops, self.flip, self.normalize = _sorted_out(self.steps)
         self.multiple = any(isinstance(step, MultiCrop) for step in self.steps)
@@ -203,7 +212,8 @@ class Images:
         if self.fill > 255:
             raise UsageError("`fill` is a grey level", expected="0..255", found=fill)
         if not self.crops and (self.channels_first or self.boxes):
-            raise UsageError("pictures of different sizes are (height, width, 3), and whole")
+            given = "boxes" if self.boxes else "channels_first"
+            raise UsageError(f"`{given}` goes with a crop or Resize, not with Decode()")
 
     @property
     def dtype(self) -> str:
@@ -216,13 +226,14 @@ class Images:
         return f"Images({self.steps}, {options})"
 
 
-def as_images(
-    decode: Mapping[str, Any] | None, fields: Mapping[str, Field], names: Sequence[str]
-) -> dict[str, Images]:
+def as_images(decode: Any, fields: Mapping[str, Field], names: Sequence[str]) -> dict[str, Images]:
     """What the user gave as `decode`, checked against a slab's fields and those that are gathered.
 
     Raises UnknownField, UsageError.
     """
+    if decode is not None and not isinstance(decode, Mapping):
+        hint = 'Write decode={"image": [RandomResizedCrop(224)]}.'
+        raise UsageError("`decode` gives steps by field name", found=repr(decode), hint=hint)
     images = {}
     for name, given in (decode or {}).items():
         if name not in fields:
@@ -247,7 +258,8 @@ def _sorted_out(
     for step in steps:
         turn = next((i for i, kind in enumerate(kinds) if isinstance(step, kind)), None)
         if turn is None:
-            raise UsageError("not a step for images", found=repr(step))
+            hint = "Steps are " + ", ".join(_STEPS) + "; write them with parentheses: Decode()."
+            raise UsageError("not a step for images", found=repr(step), hint=hint)
         if turn <= last:
             hint = "Write a crop, then RandomHorizontalFlip, then Normalize; each once at most."
             raise UsageError("a step is out of turn", found=repr(step), hint=hint)
@@ -267,6 +279,8 @@ def _sorted_out(
 
 
 def _size(size: Any) -> tuple[int, int]:
+    if np.ndim(size) > 0 and np.shape(size) != (2,):
+        raise UsageError("`size` is one number, or height and width", found=repr(size))
     height, width = (size, size) if np.ndim(size) == 0 else size
     sides = whole("size", height, least=1), whole("size", width, least=1)
     if max(sides) > MOST_SIDE:
@@ -274,8 +288,17 @@ def _size(size: Any) -> tuple[int, int]:
     return sides
 
 
-def _range(name: str, given: tuple[float, float]) -> tuple[float, float]:
-    low, high = (float(number) for number in given)
-    if not (0 < low <= high < math.inf):
-        raise UsageError(f"`{name}` is two rising numbers above 0", found=given)
-    return low, high
+def _range(name: str, given: Any) -> tuple[float, float]:
+    if _is_list(given) and len(given) == 2 and all(map(_is_number, given)):
+        low, high = float(given[0]), float(given[1])
+        if 0 < low <= high < math.inf:
+            return low, high
+    raise UsageError(f"`{name}` is two rising numbers above 0", found=repr(given))
+
+
+def _is_list(given: Any) -> bool:
+    return isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, Real)

@@ -16,6 +16,7 @@ from fieldslab.reader import (
     RandomResizedCrop,
     Resize,
 )
+from fieldslab.reader.images.steps import as_images
 from fieldslab.schemas.errors import UsageError
 
 CROP = RandomResizedCrop(8)
@@ -46,6 +47,17 @@ WRONG: dict[str, Any] = {
     "probability 2": lambda: RandomHorizontalFlip(2),
     "no policy": lambda: Images([CROP], failures="ignore"),  # type: ignore[arg-type]
     "no grey level": lambda: Images([CROP], fill=256),
+    "a text for a list": lambda: Images("CROP"),
+    "a step without a list": lambda: Images(CROP),  # type: ignore[arg-type]
+    "a class for a step": lambda: Images([RandomResizedCrop]),
+    "channels first of whole pictures": lambda: Images([Decode()], channels_first=True),
+    "three sides": lambda: Resize((1, 2, 3)),  # type: ignore[arg-type]
+    "one ratio": lambda: RandomResizedCrop(8, ratio=1.0),  # type: ignore[arg-type]
+    "a ratio in words": lambda: RandomResizedCrop(8, ratio=("1", "2")),  # type: ignore[arg-type]
+    "a number of views": lambda: MultiCrop(2),  # type: ignore[arg-type]
+    "a view without a list": lambda: MultiCrop(CROP),  # type: ignore[arg-type]
+    "probability in words": lambda: RandomHorizontalFlip("half"),  # type: ignore[arg-type]
+    "steps without a field": lambda: as_images([CROP], {}, []),
     "no pixels": lambda: Images([CROP], max_pixels=0),
 }
 
