@@ -18,7 +18,7 @@ PEERS := $(VENV)/.peers-installed
 MDS := $(VENV)-mds/.installed
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test turbojpeg campaign campaign-images lint bench dist dist-test clean
+.PHONY: help setup demo test turbojpeg campaign campaign-images campaign-views lint bench dist dist-test clean
 
 help:
 	@echo "make demo       pack, verify and gather a small set of photographs (core packages only)"
@@ -27,6 +27,8 @@ help:
 	@echo "make campaign   damage slabs for MINUTES=10, and look how they are read"
 	@echo "make campaign-images"
 	@echo "                damage images for MINUTES=10, and look how every decoder takes them"
+	@echo "make campaign-views"
+	@echo "                make views of all shapes for MINUTES=10, with all memory between guards"
 	@echo "make bench      measure this checkout on this machine, beside its peers; QUICK=1: roughly"
 	@echo "make dist-test  build sdist and wheel, install the wheel elsewhere, try it there"
 	@echo "make setup      only prepare $(VENV) with every extra and the test tools"
@@ -56,6 +58,9 @@ campaign: $(FULL)
 
 campaign-images: $(FULL)
 	$(BIN)/python -m tests.campaign_images --minutes $(MINUTES)
+
+campaign-views: $(FULL)
+	$(BIN)/python -m tests.campaign_views --minutes $(MINUTES)
 
 lint: $(FULL)
 	$(BIN)/ruff check

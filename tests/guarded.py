@@ -22,6 +22,15 @@ class Guarded:
             if _libc.mprotect(page, _PAGE, 0):
                 raise OSError(ctypes.get_errno(), "mprotect failed")
 
+    def take(self, size: int, at_end: bool, fill: int) -> np.ndarray:
+        """uint8[size] full of `fill`, against the guard behind or the one in front."""
+        if size > self._size:
+            raise ValueError(f"no room for {size} bytes")
+        first = self._size - size if at_end else 0
+        taken = self._bytes[first : first + size]
+        taken[:] = fill
+        return taken
+
     def view(self, data: bytes, at_end: bool) -> np.ndarray:
         """uint8[bytes], `data` placed against the guard behind, or the one in front."""
         first = self._size - len(data) if at_end else 0

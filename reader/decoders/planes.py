@@ -66,25 +66,55 @@ def _describe(
     return _OK
 
 
-@kernel("int64(int32[:, :, ::1], int64[::1], uint32[:, ::1], int64, int64)")
-def most_work(
-    boxes: np.ndarray, which: np.ndarray, sizes: np.ndarray, out_height: int, out_width: int
+@kernel(
+    "int64(uint64[::1], int64[::1], uint32[:, ::1], uint8[::1], int64[::1], int32[:, :, ::1], "
+    "int64, int64, int64, int32[::1])"
+)
+def check_planes(
+    addresses: np.ndarray,
+    lengths: np.ndarray,
+    sizes: np.ndarray,
+    codes: np.ndarray,
+    which: np.ndarray,
+    boxes: np.ndarray,
+    out_height: int,
+    out_width: int,
+    max_pixels: int,
+    statuses: np.ndarray,
 ) -> int:
-    """Return the scratch memory that `finish` needs for the boxes of these images."""
+    """Fill in `statuses`; return the scratch memory that `decode_planes` needs.
+
+    Sizes are a claim: no memory is asked for images that are too large, or do not have as many
+    bytes. A box that is not inside its picture is OTHER_SIZE.
+    """
+    picture = np.empty(PICTURE, np.int64)
     most: Any = np.int64(0)
-    for i in which:
+    for k in range(len(which)):
+        i = which[k]
+        height: Any = np.int64(sizes[i, 0])
+        width: Any = np.int64(sizes[i, 1])
+        if height > 0 and width > max_pixels // height:
+            statuses[k] = _TOO_LARGE
+            continue
+        address: Any = np.int64(addresses[i])
+        statuses[k] = _describe(address, lengths[i], height, width, codes[i], picture)
         for view in range(boxes.shape[1]):
-            height: Any = np.int64(boxes[i, view, 2])
-            width: Any = np.int64(boxes[i, view, 3])
-            if 0 < height <= sizes[i, 0] and 0 < width <= sizes[i, 1]:
-                most = max(most, work_bytes(height, width, out_height, out_width))
+            top: Any = np.int64(boxes[i, view, 0])
+            left: Any = np.int64(boxes[i, view, 1])
+            tall: Any = np.int64(boxes[i, view, 2])
+            wide: Any = np.int64(boxes[i, view, 3])
+            inside = top <= height - tall and left <= width - wide
+            if not inside or min(top, left) < 0 or min(tall, wide) < 1:
+                statuses[k] = max(statuses[k], _OTHER_SIZE)
+            if statuses[k] == _OK:
+                most = max(most, work_bytes(tall, wide, out_height, out_width))
     return most
 
 
 @kernel(
     "void(uint64[::1], int64[::1], uint32[:, ::1], uint8[::1], int64[::1], int32[:, :, ::1], "
     "bool_[:, ::1], int64, int64, int64, int64, boolean, float32[::1], float32[::1], int64, "
-    "int64, int32[::1])"
+    "int32[::1])"
 )
 def decode_planes(
     addresses: np.ndarray,
@@ -101,37 +131,23 @@ def decode_planes(
     channels_first: bool,
     scale: np.ndarray,
     bias: np.ndarray,
-    max_pixels: int,
     work: int,
     statuses: np.ndarray,
 ) -> None:
-    """Write all views of the images `which`; `statuses` (int32) is as long as that.
+    """Write all views of those of the images `which` that `check_planes` found OK.
 
-    The arrays are those of `Encoded`, `Crops` and `Target`; `work` is the address of `most_work`
-    bytes. A box that is not inside its picture is OTHER_SIZE.
+    The arrays are those of `Encoded`, `Crops` and `Target`; `work` is the address of as many bytes
+    as it returned.
     """
     picture = np.empty(PICTURE, np.int64)
     views = boxes.shape[1]
     view_bytes = 3 * out_height * out_width * item_bytes(form)
     for k in range(len(which)):
-        i = which[k]
-        height: Any = np.int64(sizes[i, 0])
-        width: Any = np.int64(sizes[i, 1])
-        if height > 0 and width > max_pixels // height:
-            statuses[k] = _TOO_LARGE
-            continue
-        address: Any = np.int64(addresses[i])
-        statuses[k] = _describe(address, lengths[i], height, width, codes[i], picture)
-        for view in range(views):
-            top = np.int64(boxes[i, view, 0])
-            left = np.int64(boxes[i, view, 1])
-            tall = np.int64(boxes[i, view, 2])
-            wide = np.int64(boxes[i, view, 3])
-            inside = top <= height - tall and left <= width - wide
-            if not inside or min(top, left) < 0 or min(tall, wide) < 1:
-                statuses[k] = max(statuses[k], _OTHER_SIZE)
         if statuses[k] != _OK:
             continue
+        i = which[k]
+        address: Any = np.int64(addresses[i])
+        _describe(address, lengths[i], sizes[i, 0], sizes[i, 1], codes[i], picture)
         for view in range(views):
             finish(
                 picture, boxes[i, view, 0], boxes[i, view, 1], boxes[i, view, 2],
@@ -156,11 +172,14 @@ class Planes:
         axis = 3 if target.channels_first else 2
         height, width = target.out.shape[axis : axis + 2]
         statuses = np.empty(len(which), np.int32)
-        room = most_work(crops.boxes, which, images.sizes, height, width)
-        work = self._scratch.address(room)
+        room = check_planes(
+            images.addresses, images.lengths, images.sizes, images.codes, which, crops.boxes,
+            height, width, max_pixels, statuses,
+        )  # fmt: skip
         decode_planes(
             images.addresses, images.lengths, images.sizes, images.codes, which, crops.boxes,
             crops.flips, address_of(target.out), height, width, form_of(target.out),
-            target.channels_first, target.scale, target.bias, max_pixels, work, statuses,
+            target.channels_first, target.scale, target.bias, self._scratch.address(room), statuses,
         )  # fmt: skip
+        self._scratch.trim()
         return statuses

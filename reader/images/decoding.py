@@ -195,7 +195,8 @@ class _Work:
 
     def _too_large(self, sizes: np.ndarray) -> np.ndarray:
         """Note and return which pictures have too many pixels to be allocated: bool[n]."""
-        large = sizes[:, 0] * sizes[:, 1] > self.images.max_pixels
+        # Divided, for the product of two sizes that lie may be more than int64 holds.
+        large = sizes[:, 0] > self.images.max_pixels // np.maximum(sizes[:, 1], 1)
         self.statuses[large & (self.statuses == _PENDING)] = Status.TOO_LARGE
         return large
 

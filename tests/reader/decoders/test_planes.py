@@ -3,12 +3,15 @@
 from typing import ClassVar
 
 import numpy as np
+import pytest
 from tests.reader.decoders.battery import Battery
-from tests.reader.decoders.decoding import Box
+from tests.reader.decoders.decoding import Box, crops_of, decode, encoded
 from tests.reader.images.pictures import resized
 from tests.reader.images.planes import enlarged, shrunk, to_rgb, to_ycc
 
+from fieldslab.reader.decoders.decoder import Status
 from fieldslab.reader.decoders.planes import Planes
+from fieldslab.reader.decoders.scratch import KEPT, Scratch
 from fieldslab.schemas.images import CODES
 
 
@@ -52,3 +55,22 @@ class TestYuv420(Battery):
         y, cb, cr = np.split(values, [height * width, height * width + small[0] * small[1]])
         chroma = [enlarged(each.reshape(small), 1, 1)[:height, :width] for each in (cb, cr)]
         return resized(to_rgb(y.reshape(shape), *chroma), box, size)
+
+
+@pytest.mark.parametrize("most", [2**20, 2**62])
+def test_no_memory_is_asked_for_what_a_size_claims(most: int) -> None:
+    """A height of two billion is refused before scratch memory, by pixels or by the bytes."""
+    batch, _kept = encoded([bytes(30)], [(2**31 - 1, 1)], CODES["rgb"])
+    crops = crops_of([(0, 0, 2**31 - 1, 1)])
+    out, statuses = decode(Planes(), batch, crops, (2, 1000), fill=77, max_pixels=most)
+    assert statuses.tolist() == [Status.TOO_LARGE if most < 2**31 else Status.TRUNCATED]
+    assert (out == 77).all()
+
+
+def test_what_a_giant_picture_needs_is_given_back() -> None:
+    """Scratch memory beyond what a thread keeps does not stay."""
+    planes = Planes()
+    batch, _kept = encoded([bytes(24000)], [(8000, 1)], CODES["rgb"])
+    decode(planes, batch, crops_of([(0, 0, 8000, 1)]), (1, 1000))
+    assert isinstance(planes._scratch, Scratch)
+    assert len(planes._scratch._memory) <= KEPT

@@ -22,6 +22,7 @@ from fieldslab.reader import (
     RandomResizedCrop,
     Resize,
     Slab,
+    open_slab,
 )
 from fieldslab.schemas.errors import DamagedImage, UnknownField, UsageError
 
@@ -195,6 +196,20 @@ def test_bombs_are_not_unpacked(slab: Slab) -> None:
         batch = slab.gather(range(10), decode={"image": images})
         assert [failure.row for failure in batch.failures] == list(range(6))
         assert all("max_pixels" in failure.reason for failure in batch.failures)
+
+
+@pytest.mark.parametrize("size", [(2**32 - 1, 2**32 - 1), (2**32 - 1, 2863311531)], ids=str)
+def test_sizes_whose_product_no_number_holds(tmp_path: Path, size: tuple[int, int]) -> None:
+    """A slab that lies about sizes is told of, by pixels; nothing wraps around to a small one."""
+    path = pack_images(tmp_path, photographs(2)).path
+    (file,) = path.glob("*/*image.size.npy")
+    data = bytearray(file.read_bytes())
+    data[4096:4104] = np.array(size, "<u4").tobytes()
+    file.write_bytes(data)
+    slab = open_slab(path, verify=False)
+    for steps in ([Decode()], [Resize(8)], [CenterCrop(8)], [RandomResizedCrop(8)]):
+        batch = slab.gather([0, 1], decode={"image": Images(steps, failures="fill")})
+        assert [failure.row for failure in batch.failures] == [0]
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
