@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.images.steps import Images
 from fieldslab.reader.rows import Rows, as_index, as_rows
+from fieldslab.schemas.errors import DamagedImage
 
 if TYPE_CHECKING:
     from fieldslab.reader.slab import Slab
@@ -56,6 +57,10 @@ class Samples(Sequence[dict[str, Any]]):
             images = self.slab.gather(
                 [row], list(self.decode), decode=self.decode, epoch=self._epoch
             )
+            if not len(images.rows):  # `failures="skip"` leaves nothing of a row
+                failure = images.failures[0]
+                hint = 'One row cannot be skipped: take batches, or failures="fill".'
+                raise DamagedImage(failure.reason, field=failure.field, row=failure.row, hint=hint)
             sample |= {name: images[name][0] for name in images}
         return sample
 

@@ -11,6 +11,7 @@ from fieldslab.reader.batch import Batch, Buffers, Text
 from fieldslab.reader.buffers import Kept
 from fieldslab.reader.column import Column
 from fieldslab.reader.images.steps import as_images
+from fieldslab.reader.order import whole
 from fieldslab.reader.rows import Rows, as_index, as_rows
 from fieldslab.reader.samples import Samples
 from fieldslab.reader.storage import Storage
@@ -188,7 +189,7 @@ class Slab:
         if decode:
             from fieldslab.reader.images.batches import gather_images
 
-            images = as_images(decode, self.fields, names)
+            images, epoch = as_images(decode, self.fields, names), whole("epoch", epoch, least=0)
             batch = gather_images(storage, self._view, numbers, at, names, images, epoch, memory)
         else:
             stored = [storage.field(name) for name in names]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from fieldslab.bench.report import words
 from fieldslab.bench.slab.results import Advice, Results, Target
+from fieldslab.schemas.images import PIXELS
 
 _SMALL_FIELD, _SMALL_FIELDS = 64, 8
 _NEAR = 0.7
@@ -112,11 +113,13 @@ def _threads(results: Results) -> Iterator[Advice]:
         max(results.threads, key=lambda one: one.bytes_per_second),
     )
     if best.threads == 1 and len(results.threads) > 1:
-        yield Advice(
-            "know",
+        text = (
             "More threads did not read faster: memory is busy with one, or rows are so short that "
-            "threads wait for the interpreter. Loader(threads=1) leaves the cores to the model.",
+            "threads wait for the interpreter."
         )
+        if not results.decode:  # what gains from threads where reading does not
+            text += " Loader(threads=1) leaves the cores to the model."
+        yield Advice("know", text)
     elif best.threads > 1:
         gain = best.bytes_per_second / alone.bytes_per_second
         kind = "good" if gain > _GAIN else "know"
@@ -154,16 +157,19 @@ def _cold(results: Results) -> Iterator[Advice]:
 
 
 def _decode(results: Results) -> Iterator[Advice]:
+    codecs = {field["name"]: field["codec"] for field in results.slab["fields"]}
     for one in results.decode:
         alone, together = one.training, one.ways[-1]
         share = one.raw.seconds.median / alone.seconds.median
+        smaller = f"pack them smaller: --image {one.field}:jpeg,short-side=256"
+        if codecs.get(one.field) in PIXELS:
+            smaller = "store fewer pixels, by a smaller short-side in --image"
         yield Advice(
             "know",
             f"Images of '{one.field}' are decoded at {words.count(alone.rows_per_second)} a second "
             f"by one thread and at {words.count(together.rows_per_second)} by a Loader with "
             f"all cores ({alone.name}); reading their bytes takes {words.percent(share)} of that "
-            "time. If training wants more, pack them smaller: --image "
-            f"{one.field}:jpeg,short-side=256.",
+            f"time. If training wants more, {smaller}.",
         )
 
 

@@ -14,7 +14,7 @@ def count(value: float) -> str:
     for unit, factor in (("G", 1e-9), ("M", 1e-6), ("k", 1e-3)):
         if value * factor >= (0.9995 if unit != "k" else 9.995):
             return f"{digits(value * factor)} {unit}"
-    return f"{value:,.0f}" if value >= 99.5 else digits(value)
+    return f"{value:,.0f}" if value >= 99.5 or value == 0 else digits(value)
 
 
 def gigabytes(per_second: float) -> str:

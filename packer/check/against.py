@@ -24,6 +24,7 @@ from fieldslab.packer.write.shards import batches
 from fieldslab.schemas.errors import (
     DamagedArray,
     DamagedManifest,
+    MissingLibrary,
     NullsFound,
     SourceInconsistent,
     SourceUnsupported,
@@ -42,7 +43,8 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare the chosen fields of the slab at `path` with `source`; enter what differs.
 
-    Raises SourceUnreadable and SourceChanged, and UsageError for an unknown `from_`.
+    Raises SourceUnreadable and SourceChanged, UsageError for an unknown `from_`, and MissingLibrary
+    where the source cannot be converted without one.
     `tokenizers` are files: see `fieldslab.packer.convert.tokens.located`.
     """
     slab = StoredSlab(path, checked=False)
@@ -53,6 +55,8 @@ def compare(
     found = find_source(source, from_ or name, settings)
     try:
         plan = make_plan(found, options)
+    except MissingLibrary:
+        raise
     except _DIFFERENT as error:
         text = f"the source cannot be packed as this slab was: {error.problem}"
         findings.add(replace(problem_of(error), problem=text))
@@ -131,6 +135,8 @@ class _Comparison:
                 converted = convert(one, batch, positions, row, index)
                 if seen is not None:
                     convert(one, batch, positions, row, seen)
+            except MissingLibrary:
+                raise
             except _DIFFERENT as error:
                 text = f"the source cannot be packed as this slab was: {error.problem}"
                 self._findings.add(replace(problem_of(error), problem=text))

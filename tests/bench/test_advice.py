@@ -80,3 +80,18 @@ def test_images() -> None:
     text = advice(results(images=True), "know")
     assert "decoded at 5,000 a second by one thread and at 9,091 by a Loader" in text
     assert "reading their bytes takes 5.0 % of that" in text
+    assert "--image image:jpeg,short-side=256" in text
+
+
+def test_images_stored_as_pixels() -> None:
+    """JPEG is slower to decode than pixels that are stored: it is not advised instead of them."""
+    text = advice(results(images=True, fields=({"name": "image", "codec": "yuv420"},)), "know")
+    assert "store fewer pixels" in text
+    assert "jpeg" not in text
+
+
+def test_threads_decode() -> None:
+    """Where images are decoded, one thread is not advised because bytes come no faster."""
+    text = advice(results(images=True, threads=(10e9, 9e9)), "know")
+    assert "More threads did not read faster" in text
+    assert "threads=1" not in text

@@ -104,6 +104,30 @@ def test_without_pillow(photos: Path) -> None:
     ], done.stderr
 
 
+COMPARE = """
+import sys
+sys.modules["PIL"] = None
+from fieldslab.packer.cli import main
+sys.argv[1:] = ["verify", sys.argv[1], "--against", sys.argv[2]]
+main()
+"""
+
+
+def test_comparing_without_pillow(tmp_path: Path) -> None:
+    """A library that is missing is no difference between slab and source."""
+    from fieldslab.packer import pack
+
+    root = Path(__file__).parents[3]
+    source, path = root / "examples" / "photos.parquet", tmp_path / "photos.slab"
+    pack(source, path, fields="image", rows="0:2", image={"image": "rgb,long-side=16"})
+    done = subprocess.run(
+        [sys.executable, "-c", COMPARE, path, source], capture_output=True, text=True, check=False,
+        env={"PYTHONPATH": str(root / ".ns")},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "pip install 'fieldslab[image]'" in done.stderr
+
+
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example's photographs, packed."""

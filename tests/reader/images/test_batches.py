@@ -24,6 +24,7 @@ from fieldslab.reader import (
     Slab,
     open_slab,
 )
+from fieldslab.reader.samples import Samples
 from fieldslab.schemas.errors import DamagedImage, UnknownField, UsageError
 
 STEPS = [RandomResizedCrop(48), RandomHorizontalFlip(), Normalize()]
@@ -170,6 +171,22 @@ def test_skip(broken: Slab) -> None:
     np.testing.assert_array_equal(batch["image"], whole["image"])
     assert batch.failures[0] == Failure("image", 1, "is no image of a known format")
     assert [failure.row for failure in batch.failures] == [1, 3]
+
+
+def test_one_row_cannot_be_skipped(broken: Slab) -> None:
+    """A dataset's item is a row: where that one fails, the error names it."""
+    decode = {"image": Images([Resize(20)], failures="skip")}
+    samples = Samples(broken, [0, 1], ["image"], decode)
+    assert samples[0]["image"].shape == (20, 20, 3)
+    with pytest.raises(DamagedImage, match=r"field image, row 1\)"):
+        samples[1]
+
+
+@pytest.mark.parametrize("epoch", [-1, "first", 0.5])
+def test_an_epoch_is_a_number(broken: Slab, epoch: Any) -> None:
+    """What is no epoch is refused, not drawn from."""
+    with pytest.raises(UsageError, match="epoch"):
+        broken.gather([0], decode={"image": STEPS}, epoch=epoch)
 
 
 @pytest.mark.parametrize("policy", ["skip", "fill"])
