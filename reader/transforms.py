@@ -113,7 +113,7 @@ def like(values: Values, out: np.ndarray) -> Values:
 def no_numbers(field: Field) -> str | None:
     """Why a field cannot be computed with, or None."""
     if field.kind in ("text", "binary", "image"):
-        return f"a {field.kind} field has no numbers"
+        return f"a field of kind {field.kind} has no numbers"
     if field.logical is not None and field.logical.type == "bfloat16":
         return 'bfloat16 is stored as its bits: convert it after output="torch"'
     return None

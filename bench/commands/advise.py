@@ -1,5 +1,6 @@
 """`fieldslab advise`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -45,10 +46,19 @@ def advise(
     from fieldslab.reader.advisor import advise as measure
 
     names = [name.strip() for item in fields or () for name in item.split(",")]
+    opened = open_slab(slab)
     found = measure(
-        open_slab(slab), batch_size, fields=names or None, step_ms=step_ms,
+        opened, batch_size, fields=names or None, step_ms=step_ms,
         memory=None if memory is None else parse_size("--memory", memory),
     )  # fmt: skip
+    chosen = opened.names(names or None)
+    images = [name for name in chosen if opened.fields[name].kind == "image"]
+    if images:
+        print(
+            f"warning: {', '.join(images)}: read, but not decoded, which takes more threads. "
+            "fieldslab.reader.advisor.advise(slab, decode=...) measures both.",
+            file=sys.stderr,
+        )
     if as_json:
         emit(found.as_dict())
     else:

@@ -102,7 +102,8 @@ def head(
     )] = None,
     size: Annotated[int | None, typer.Option(
         "--size", metavar="N", min=1, rich_help_panel=TALK,
-        help="Make them smaller, until the longer side has N pixels.",
+        help="Make them smaller, until the longer side has N pixels; damaged ones stay as they "
+        "are.",
     )] = None,
     as_json: Annotated[bool, typer.Option(
         "--json", rich_help_panel=TALK,

@@ -18,14 +18,15 @@ _SUFFIXES = {"jpeg": "jpg", "png": "png", "webp": "webp", None: "bin"}
 def write_images(slab: StoredSlab, rows: list[int], folder: Path, side: int | None) -> list[Path]:
     """Write a file for each image of these rows: encoded ones as they are, pixels as PNG.
 
-    With `side`, larger images are made smaller until their longer side has so many pixels.
+    With `side`, larger images are made smaller until their longer side has so many pixels; those
+    that cannot be decoded stay as they are.
 
     Raises
     ------
     UsageError
         The slab has no images.
     DamagedImage
-        An image cannot be decoded, or is not as long as its size says.
+        Pixels are not as many as their size says.
     MissingLibrary
         Pixels, or another size, need Pillow.
     OutputError
@@ -68,7 +69,10 @@ def _picture(field: Field, row: StoredRows, side: int | None) -> tuple[bytes | m
         return pixels.as_png(codec, row.values, height, width, side), "png"
     image = memoryview(row.values.data)
     if side is not None and codec is not None:
-        smaller = pixels.encode_smaller(image, ImageAs("jpeg", long_side=side), Counter())
+        try:
+            smaller = pixels.encode_smaller(image, ImageAs("jpeg", long_side=side), Counter())
+        except Misfit:  # damaged, which the file shows best as it is
+            smaller = image
         if smaller is not image:
             return smaller, "jpg"
     return image, _SUFFIXES[codec]

@@ -46,7 +46,10 @@ def infer(leaf: Leaf, sample: Sample) -> Inferred:
         An option does not go with the type.
     """
     kind, cast = strip(leaf.type), leaf.asked.cast
-    if leaf.asked.image and (cast is not None or not is_bytes(kind)):
+    if leaf.asked.image and cast is not None:
+        hint = "Leave one of them out: images are bytes that are not cast."
+        raise UsageError("--image and --cast exclude each other", field=leaf.name, hint=hint)
+    if leaf.asked.image and not is_bytes(kind):
         raise UsageError(
             "--image: not a column of bytes", field=leaf.name, expected="binary",
             found=str(leaf.type),

@@ -280,7 +280,7 @@ def target_size(size: tuple[int, int], form: ImageAs) -> tuple[int, int]:
 
 
 def _hint() -> str:
-    return "Leave the row out (--rows), or pack the images as they are: --image without a form."
+    return "Leave the row out of the source, or images as they are: --image COL, without a form."
 
 
 def _undecodable(text: str) -> Misfit:

@@ -201,6 +201,8 @@ class Images:
         self.crops, self.flip, self.normalize = _sorted_out(self.steps)
         self.multiple = any(isinstance(step, MultiCrop) for step in self.steps)
         self.seed = whole("seed", seed)
+        if not isinstance(decoder, str) and not hasattr(decoder, "decode"):
+            raise UsageError("`decoder` is the name of one", found=repr(decoder))
         self.decoder = decoder
         self.failures = failures
         self.fill = whole("fill", fill, least=0)

@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from tests.jpegs import encode, photograph
 from tests.slabs import write_slab
 
+from fieldslab.packer import pack
 from fieldslab.packer.cli import run
 
 
@@ -28,6 +31,16 @@ def test_command_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert (found["batch_bytes"], found["step_ms"]) == (64_000, 5)
     assert found["memory_bytes"] <= 2**20
+
+
+def test_images_are_read_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That images were not decoded is said, where there are some."""
+    images = [encode(photograph(20, 30, at)) for at in range(16)]
+    path = pack(pa.table({"a": images, "n": range(16)}), tmp_path / "a.slab").path
+    assert run(["advise", str(path), "--batch-size=4"]) == 0
+    assert "a: read, but not decoded" in capsys.readouterr().err
+    assert run(["advise", str(path), "--batch-size=4", "--fields=n"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_mistakes_are_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

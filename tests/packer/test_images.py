@@ -124,14 +124,19 @@ def test_nulls(tmp_path: Path) -> None:
     assert packed.warnings[0].startswith("a: 1 of 2 images are JPEG without an index")
 
 
-@pytest.mark.parametrize(
-    "options", [{"image": "t"}, {"image": "n"}, {"image": "a", "cast": "a=text"}], ids=repr
-)
+@pytest.mark.parametrize("options", [{"image": "t"}, {"image": "n"}], ids=repr)
 def test_no_bytes(tmp_path: Path, options: dict[str, Any]) -> None:
     """`--image` is for bytes."""
     table = pa.table({"a": JPEGS[:1], "t": ["x"], "n": [1]})
     with pytest.raises(UsageError, match="not a column of bytes"):
         pack(table, tmp_path / "slab", **options)
+
+
+@pytest.mark.parametrize("kind", ["text", "binary"])
+def test_no_cast(tmp_path: Path, kind: str) -> None:
+    """What is an image is not cast, to bytes neither."""
+    with pytest.raises(UsageError, match="--image and --cast exclude each other"):
+        pack(pa.table({"a": JPEGS[:1]}), tmp_path / "slab", image="a", cast={"a": kind})
 
 
 def test_structs_of_bytes_and_path(tmp_path: Path) -> None:

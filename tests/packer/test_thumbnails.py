@@ -71,6 +71,15 @@ def test_what_cannot_be_written(
     assert "row 0" in capsys.readouterr().err
 
 
+def test_damaged_images_stay_as_they_are(tmp_path: Path) -> None:
+    """Looking at a slab does not end at its first damaged image: that one's file is its bytes."""
+    rows = [JPEGS[0], JPEGS[1][:-400], JPEGS[2]]
+    path, out = pack(pa.table({"a": rows}), tmp_path / "i.slab", image="a").path, tmp_path / "out"
+    assert run(["head", str(path), "--images", str(out), "--size", "20"]) == 0
+    assert (out / "1-00-a.jpg").read_bytes() == rows[1]
+    assert opened(out / "2-00-a.jpg").shape == (12, 20, 3)
+
+
 def test_bytes_that_are_no_image(tmp_path: Path) -> None:
     """Bytes of no known format are written as they are."""
     path = pack(pa.table({"a": [b"what is it"]}), tmp_path / "i.slab", image="a").path

@@ -46,6 +46,7 @@ WRONG: dict[str, Any] = {
     "views of nothing": lambda: MultiCrop([Decode()]),  # type: ignore[list-item]
     "probability 2": lambda: RandomHorizontalFlip(2),
     "no policy": lambda: Images([CROP], failures="ignore"),  # type: ignore[arg-type]
+    "a number for a decoder": lambda: Images([CROP], decoder=3),  # type: ignore[arg-type]
     "no grey level": lambda: Images([CROP], fill=256),
     "a text for a list": lambda: Images("CROP"),
     "a step without a list": lambda: Images(CROP),  # type: ignore[arg-type]
