@@ -207,7 +207,7 @@ class Images:
         self.failures = failures
         self.fill = whole("fill", fill, least=0)
         self.exif = exif
-        self.max_pixels = whole("max_pixels", max_pixels, least=1)
+        self.max_pixels = min(whole("max_pixels", max_pixels, least=1), 2**62)  # fits kernels
         self.boxes = boxes
         normalizes = self.normalize is not None
         self.channels_first = normalizes if channels_first is None else channels_first

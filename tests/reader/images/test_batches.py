@@ -215,6 +215,15 @@ def test_bombs_are_not_unpacked(slab: Slab) -> None:
         assert all("max_pixels" in failure.reason for failure in batch.failures)
 
 
+def test_any_whole_number_is_a_limit(slab: Slab) -> None:
+    """`max_pixels` may be more than 64 bits hold."""
+    images = Images([Resize(8)], max_pixels=2**70)
+    found = slab.gather(range(10), decode={"image": images})["image"]
+    np.testing.assert_array_equal(
+        found, slab.gather(range(10), decode={"image": [Resize(8)]})["image"]
+    )
+
+
 @pytest.mark.parametrize("size", [(2**32 - 1, 2**32 - 1), (2**32 - 1, 2863311531)], ids=str)
 def test_sizes_whose_product_no_number_holds(tmp_path: Path, size: tuple[int, int]) -> None:
     """A slab that lies about sizes is told of, by pixels; nothing wraps around to a small one."""
