@@ -53,6 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     group = typer.main.get_command(app)
 
     def command() -> int:
+        _check_given_once(group, arguments)
         try:
             with group.make_context("fieldslab", list(arguments)) as context:
                 group.invoke(context)
@@ -72,6 +73,17 @@ def _wants_json(group: Any, arguments: Sequence[str]) -> bool:
     command = group.get_command(None, arguments[0])
     found = [one for one in getattr(command, "params", []) if "--json" in one.opts]
     return all(one.is_flag for one in found)
+
+
+def _check_given_once(group: Any, arguments: Sequence[str]) -> None:
+    """Raise UsageError where an option that takes one value has two: only the last would count."""
+    command = group.get_command(None, arguments[0]) if arguments else None
+    words = [argument.partition("=")[0] for argument in arguments]
+    for one in getattr(command, "params", []):
+        if one.param_type_name != "option" or one.multiple or one.is_flag:
+            continue
+        if sum(word in one.opts for word in words) > 1:
+            raise UsageError(f"{one.opts[0]}: given twice", hint="It takes one value.")
 
 
 def _usage_error(error: Exception) -> UsageError:

@@ -1,6 +1,7 @@
 """What `--image` and `--jpeg-index` may ask: in which form images are stored, parsed."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -67,6 +68,9 @@ def parse_images(
         pairs = [(columns, spec or None) for columns, spec in given.items()]
     else:
         pairs = [_split(item) for item in ([given] if isinstance(given, str) else given)]
+    column, times = next(iter(Counter(columns for columns, _ in pairs).most_common(1)), ("", 0))
+    if times > 1:
+        raise UsageError("--image: given twice", field=column, hint="A column has one form.")
     forms = {columns: _parse(columns, spec) for columns, spec in pairs if spec is not None}
     return tuple(columns for columns, _ in pairs), forms
 

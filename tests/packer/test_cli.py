@@ -231,6 +231,8 @@ def test_dry_run_writes_nothing(cli: Any, parquet: Path, tmp_path: Path) -> None
         (["pack", "{parquet}", "-o", "{slab}", "--nulls", "y=0"], 5, "exists already"),
         (["pack", "{parquet}", "-o", "{text}/a", "--nulls", "y=0"], 5, "cannot be written"),
         (["pack", "{parquet}", "-o", "{text}", "--nulls", "y=0", "--force"], 5, "is not a slab"),
+        (["pack", "{parquet}", "-o", "{new}", "--rows", "0:3", "--rows=4:9"], 2, "given twice"),
+        (["pack", "{parquet}", "-o", "{new}", "--output", "{new}"], 2, "-o: given twice"),
         (["verify"], 2, "missing argument 'SLAB...'"),
         (["verify", "{slab}", "--quick", "--sample", "5%"], 2, "--quick"),
         (["verify", "{slab}", "--sample", "lots"], 2, "--sample"),

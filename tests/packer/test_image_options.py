@@ -63,6 +63,12 @@ def test_wrong_forms(image: Any) -> None:
     assert "short-side=N" in caught.value.context["expected"]
 
 
+def test_two_forms() -> None:
+    """Of two forms for a column, none is taken silently."""
+    with pytest.raises(UsageError, match=r"given twice \(field a\)"):
+        parse_options(image=["a:rgb", "b", "a:yuv420"])
+
+
 @pytest.mark.parametrize(
     ("given", "index"), [(None, None), ("rows", 0), (8, 8), ("1", 1), ("8192", 8192)]
 )
