@@ -126,7 +126,8 @@ def _threads(results: Results) -> Iterator[Advice]:
         yield Advice(
             kind,
             f"{best.threads} threads read {words.times(gain)} as fast as one "
-            f"({words.gigabytes(best.bytes_per_second)}): Loader(threads={best.threads}).",
+            f"({words.gigabytes(best.bytes_per_second)})"
+            + (f": Loader(threads={best.threads})." if gain > _GAIN else "."),
         )
 
 

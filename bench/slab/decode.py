@@ -31,8 +31,9 @@ WAYS: Mapping[str, Callable[[], list[Any]]] = {
     ],
 }  # fmt: skip
 """What is done to the images, the last as for training."""
-_STRETCHES = 4
-_ROWS = 50_000
+_AHEAD = 3
+_FEWEST, _MOST = 2, 200
+"""Stretches of a loader's batches that are timed."""
 
 
 def fields(subject: Subject) -> list[str]:
@@ -89,18 +90,25 @@ def measure(subject: Subject, field: str, seconds: float) -> Decode:
 def _loaded(
     subject: Subject, field: str, images: Images, threads: int, seconds: float
 ) -> list[float]:
-    """Seconds a batch of a loader with so many threads, over stretches of as many batches."""
-    rows = subset("random", len(subject.slab), _ROWS, subject.usual, subject.seed)
+    """Seconds a batch of a loader with so many threads, over stretches of all that it prepares.
+
+    Threads finish several batches at about the same time, so that single ones say little.
+    """
+    stretch = _AHEAD + threads
+    count = _MOST * stretch * subject.usual
+    rows = subset("random", len(subject.slab), count, subject.usual, subject.seed)
     loader = Loader(
         subject.slab, subject.usual, Subset(rows, seed=None), fields=[field],
-        decode={field: images}, threads=threads, drop_last=True,
+        decode={field: images}, prefetch=_AHEAD, threads=threads,
     )  # fmt: skip
-    stamps = [time.perf_counter()]
+    stamps: list[float] = []
     with loader:
         for done, _ in enumerate(loader, 1):
-            if done % threads == 0:  # they finish at about the same time
-                stamps.append(time.perf_counter())
-                if stamps[-1] > stamps[0] + seconds and len(stamps) > _STRETCHES:
-                    break
-    # The first stretch has the start of the threads in it.
-    return [(end - begin) / threads for begin, end in pairwise(stamps[1:])]
+            if done % stretch:
+                continue
+            # The first stretch, with the start of the threads and new memory for each batch, is
+            # over here.
+            stamps.append(time.perf_counter())
+            if stamps[-1] > stamps[0] + seconds and len(stamps) > _FEWEST:
+                break
+    return [(end - begin) / stretch for begin, end in pairwise(stamps)]

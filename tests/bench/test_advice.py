@@ -70,6 +70,9 @@ def test_threads_and_machine() -> None:
     """Threads are advised where they help, and a busy machine is named."""
     assert "2 threads read 1.8x as fast" in advice(results(), "good")
     assert "Loader(threads=1)" in advice(results(threads=(10e9, 9e9)), "know")
+    assert "2 threads read 1.1x as fast as one (11 GB/s)." in advice(
+        results(threads=(10e9, 11e9)), "know"
+    )
     assert "thread" not in advice(results(threads=(10e9,)), "know")
     assert "Times spread widely" in advice(results(width=0.8), "know")
     assert "Times spread widely" not in advice(results(), "know")

@@ -151,6 +151,7 @@ def test_images(tmp_path: Path) -> None:
     assert found["field"] == "image"
     assert [way["name"] for way in found["ways"][:-1]] == list(WAYS)
     assert all(way["rows_per_second"] > 0 for way in found["ways"])
+    assert found["ways"][-1]["seconds"]["calls"] >= 2, "stretches of the loader, behind the first"
     assert 0 < found["failed"] < 1
     assert any("cannot be decoded here" in note for note in document["notes"])
 
