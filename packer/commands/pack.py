@@ -86,8 +86,8 @@ def pack(
     )] = None,
     jpeg_index: Annotated[str, typer.Option(
         "--jpeg-index", metavar="N|rows", rich_help_panel=FIELDS,
-        help="Note the state of decoding every N blocks of a JPEG (8), or once a row of blocks, so "
-        "that crops are decoded without the rest.",
+        help="Note the state of decoding every N MCUs of a JPEG (8), units of mostly 16 x 16 "
+        "pixels, or once a row of them, so that crops are decoded without the rest.",
     )] = "8",
     no_jpeg_index: Annotated[bool, typer.Option(
         "--no-jpeg-index", rich_help_panel=FIELDS, help="Note nothing: 2.4 % fewer bytes.",
