@@ -42,8 +42,9 @@ demo: $(CORE)
 	$(BIN)/fieldslab verify build/photos.slab
 	$(BIN)/python examples/demo.py build/photos.slab
 
+# Test processes share the cores: torch's threads would only get in each other's way.
 test: lint turbojpeg
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # The tests want libjpeg-turbo of both generations: 3 comes with the test tools, 2 from the system.
 turbojpeg: $(FULL)
