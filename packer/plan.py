@@ -204,7 +204,7 @@ def _compress(plan: FieldPlan, level: int | None) -> FieldPlan:
         return plan
     if plan.field.kind in ("image", "categorical"):
         raise UsageError(
-            f"--compress: a field of kind {plan.field.kind} is small already",
+            f"--compress does not go with kind {plan.field.kind}: its rows are read in place",
             field=plan.field.name,
         )
     compression = Compression(codec="zstd", decoded=0)

@@ -54,8 +54,11 @@ class Normalize(Transform):
         self.field = field or ""
         floats = isinstance(self.dtype, np.dtype) and self.dtype.kind == "f"
         self._inner = np.result_type(self.dtype if floats else np.float32, np.float32)
-        self.mean = np.asarray(mean, self._inner)
-        self.std = np.asarray(std, self._inner)
+        try:
+            self.mean = np.asarray(mean, self._inner)
+            self.std = np.asarray(std, self._inner)
+        except (TypeError, ValueError):
+            raise UsageError("`mean` and `std` are numbers", found=(mean, std)) from None
         if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all() and self.std.all()):
             raise UsageError("`mean` and `std` are finite, and no deviation is 0", field=field)
 
@@ -88,9 +91,11 @@ class Normalize(Transform):
             )
         if self.mean.shape not in ((), (3,)) or self.std.shape not in ((), (3,)):
             raise UsageError("`mean` and `std` are one number, or three", found=self.mean.shape)
+        hint = "Multiply both by 255: they are of grey levels from 0 to 255."
         if str(self.dtype) != "uint8" and self.std.max() < 1:
-            hint = "Multiply both by 255: they are of grey levels from 0 to 255."
             raise UsageError("the deviation is below one grey level", found=self.std, hint=hint)
+        if 0 < self.mean.max() < 1:
+            raise UsageError("the mean is below one grey level", found=self.mean, hint=hint)
 
     def impossible(self, field: Field) -> str | None:
         """See `Transform`."""

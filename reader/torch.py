@@ -14,10 +14,12 @@ or, where a few fields are enough, `DataLoader(SlabDataset(slab, ["tokens"]), ..
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch.utils.data import Dataset, default_collate
 
 import fieldslab.reader.gather  # noqa: F401  # so that forked workers inherit the kernels
 from fieldslab.reader.images.steps import as_images
+from fieldslab.reader.order import whole
 from fieldslab.reader.rows import Rows
 from fieldslab.reader.samples import Samples
 from fieldslab.reader.slab import Slab
@@ -33,7 +35,7 @@ class SlabDataset(Dataset[dict[str, Any]]):
     `Samples`, from which `collate` makes a batch.
 
     With `decode`, images are decoded as by `Loader`. What is drawn depends on `epoch`, which is
-    yours to set before each epoch; worker processes that persist do not see it.
+    yours to set before each epoch; worker processes see it, those that persist too.
     """
 
     def __init__(
@@ -46,7 +48,16 @@ class SlabDataset(Dataset[dict[str, Any]]):
         self.slab = slab
         self.fields = slab.names(fields)
         self.decode = as_images(decode, slab.fields, self.fields)
-        self.epoch = 0
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that images are drawn for, in this process and in its workers."""
+        return int(self._epoch)
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch.fill_(whole("epoch", epoch, least=0))
 
     def __len__(self) -> int:
         return len(self.slab)

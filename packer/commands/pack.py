@@ -84,11 +84,11 @@ def pack(
         "'col:yuv420', 'col:rgb' (pixels) or 'col:jpeg', made smaller by ',short-side=256' or "
         "',long-side=256'. ',fraction=0.5' decodes half of the rows, ',quality=95' is for jpeg.",
     )] = None,
-    jpeg_index: Annotated[str, typer.Option(
+    jpeg_index: Annotated[str | None, typer.Option(
         "--jpeg-index", metavar="N|rows", rich_help_panel=FIELDS,
         help="Note the state of decoding every N MCUs of a JPEG (8), units of mostly 16 x 16 "
         "pixels, or once a row of them, so that crops are decoded without the rest.",
-    )] = "8",
+    )] = None,
     no_jpeg_index: Annotated[bool, typer.Option(
         "--no-jpeg-index", rich_help_panel=FIELDS, help="Note nothing: 2.4 % fewer bytes.",
     )] = False,
@@ -197,16 +197,20 @@ def pack(
     """
     from fieldslab.packer.commands import plans
     from fieldslab.packer.commands.progress import bar
+    from fieldslab.packer.image_options import DEFAULT_INDEX
     from fieldslab.packer.options import parse_options
     from fieldslab.packer.plan import make_plan
     from fieldslab.packer.source import find_source
     from fieldslab.packer.write.commit import check_output
     from fieldslab.packer.write.pack import pack_plan
 
+    if no_jpeg_index and jpeg_index is not None:
+        raise UsageError("--jpeg-index and --no-jpeg-index contradict each other")
+    index = None if no_jpeg_index else jpeg_index or DEFAULT_INDEX
     options = parse_options(
         fields=fields or None, exclude=exclude or (), rename=rename or (), cast=cast or (),
         tensor=tensor or (), ragged=ragged or (), image=image or (),
-        jpeg_index=None if no_jpeg_index else jpeg_index,
+        jpeg_index=index,
         stack=stack or (), nulls=nulls or (),
         tokenize=tokenize or (), max_length=max_length, pad=pad,
         special_tokens=not no_special_tokens, pack_sequences=pack_sequences,

@@ -76,6 +76,11 @@ def _look(name: str) -> Decoder | MissingLibrary:
     raise UsageError("no such decoder", found=name, hint=f"There are: {known}.")
 
 
+def complete() -> bool:
+    """Whether `pillow` is here, which takes every image that anybody takes."""
+    return not isinstance(_look("pillow"), MissingLibrary)
+
+
 def missing(code: int) -> str | None:
     """What to install for images of this code that nobody who is here takes."""
     hints = []

@@ -15,7 +15,7 @@ from fieldslab.reader.images.boxes import boxes_of, flips_of
 from fieldslab.reader.images.encoded import find_images
 from fieldslab.reader.images.pictures import Pictures, Views
 from fieldslab.reader.images.steps import Images
-from fieldslab.schemas.errors import DamagedImage
+from fieldslab.schemas.errors import DamagedImage, MissingLibrary
 from fieldslab.schemas.images import CODES
 
 _DTYPES = {"bfloat16": "uint16"}
@@ -88,6 +88,9 @@ def decode(
     ------
     DamagedImage
         An image cannot be decoded, and the policy is to raise.
+    MissingLibrary
+        None of the decoders that are here takes an image, and the one that takes any is not here:
+        that is no failure of the image, so it is told whatever the policy.
     DamagedArray
         The slab's files are not what pack wrote.
     """
@@ -115,9 +118,15 @@ def decode(
             boxes = None
         elif not images.multiple:
             boxes = boxes[:, 0]
+    if images.decoder == "auto" and (statuses == _UNSUPPORTED).any() and not lookup.complete():
+        first = int(np.argmax(statuses == _UNSUPPORTED))
+        raise MissingLibrary(
+            MEANINGS[Status.UNSUPPORTED] + " that is here", field=name, row=int(rows[first]),
+            hint=lookup.missing(int(encoded.codes[first])),
+        )  # fmt: skip
     if images.failures == "raise" and (statuses > _OK).any():
         first = int(np.argmax(statuses > _OK))
-        raise _damaged(name, int(rows[first]), statuses[first], int(encoded.codes[first]))
+        raise _damaged(name, int(rows[first]), statuses[first], images.decoder)
     return Decoded(values, boxes, encoded.sizes, found.valid, statuses)
 
 
@@ -281,10 +290,11 @@ def _draw(
     return boxes, np.stack(flips, axis=1)
 
 
-def _damaged(name: str, row: int, status: int, code: int) -> DamagedImage:
+def _damaged(name: str, row: int, status: int, decoder: Any) -> DamagedImage:
     hint = 'Images(..., failures="skip" or "fill") goes on without it.'
-    if status == Status.UNSUPPORTED:
-        hint = lookup.missing(code) or hint
+    if status == Status.UNSUPPORTED and decoder != "auto":
+        asked = decoder if isinstance(decoder, str) else decoder.name
+        hint = f'Only `{asked}` was asked; decoder="auto" asks all that are here.'
     if status == Status.TOO_LARGE:
         hint = "If you trust it, give Images a larger `max_pixels`."
     return DamagedImage(MEANINGS[Status(status)], field=name, row=row, hint=hint)

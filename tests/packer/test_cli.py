@@ -233,6 +233,11 @@ def test_dry_run_writes_nothing(cli: Any, parquet: Path, tmp_path: Path) -> None
         (["pack", "{parquet}", "-o", "{text}", "--nulls", "y=0", "--force"], 5, "is not a slab"),
         (["pack", "{parquet}", "-o", "{new}", "--rows", "0:3", "--rows=4:9"], 2, "given twice"),
         (["pack", "{parquet}", "-o", "{new}", "--output", "{new}"], 2, "-o: given twice"),
+        (
+            ["pack", "{parquet}", "-o", "{new}", "--jpeg-index", "rows", "--no-jpeg-index"],
+            2,
+            "contradict each other",
+        ),
         (["verify"], 2, "missing argument 'SLAB...'"),
         (["verify", "{slab}", "--quick", "--sample", "5%"], 2, "--quick"),
         (["verify", "{slab}", "--sample", "lots"], 2, "--sample"),

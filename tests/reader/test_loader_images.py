@@ -155,6 +155,17 @@ def test_dataset_for_torch(slab: Slab) -> None:
     assert data[5]["row"] == 5
 
 
+def test_workers_that_persist_see_the_epoch(slab: Slab) -> None:
+    """Each epoch that is set has crops of its own, in workers that live on as well."""
+    data = SlabDataset(slab, ["image"], decode=DECODE)
+    loader = DataLoader(data, 10, collate_fn=collate, num_workers=1, persistent_workers=True)
+    for epoch in (0, 1):
+        data.epoch = epoch
+        found = torch.cat([batch["image"] for batch in loader])
+        wanted = slab.gather(range(ROWS), decode=DECODE, epoch=epoch)["image"]
+        np.testing.assert_array_equal(found.numpy(), wanted)
+
+
 def test_lightning_passes_it_on(slab: Slab) -> None:
     """The data module takes `decode` like every other option."""
     data = SlabDataModule(train=slab, batch_size=10, decode=DECODE, order=Shuffled(3))

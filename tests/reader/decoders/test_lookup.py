@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.jpegs import encode, photograph
+from tests.reader.images.packing import pack_images, save
 
 from fieldslab.reader.decoders import lookup
 from fieldslab.reader.decoders.lookup import AUTO, BUILT_IN, chain, find
@@ -102,6 +104,33 @@ def test_without_pillow(photos: Path) -> None:
         "Install a decoder: pip install 'fieldslab[image]'.",
         "the decoder `pillow` needs Pillow. Install it: pip install 'fieldslab[image]'.",
     ], done.stderr
+
+
+PASSED_OVER = """
+import sys
+sys.modules["PIL"] = None
+from fieldslab.reader import Images, Resize, open_slab
+from fieldslab.schemas.errors import MissingLibrary
+slab = open_slab(sys.argv[1])
+for policy in ("raise", "skip", "fill"):
+    try:
+        slab.gather(range(len(slab)), decode={"image": Images([Resize(4)], failures=policy)})
+    except MissingLibrary as error:
+        print(error.context["row"], error.hint)
+"""
+
+
+def test_no_policy_passes_over_a_missing_library(tmp_path: Path) -> None:
+    """Images that only Pillow takes are no failures where it is not installed: that is told."""
+    rows = [encode(photograph(20, 20), "4:2:0"), save(photograph(20, 20), "png")]
+    slab = pack_images(tmp_path, rows)
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", PASSED_OVER, slab.path], capture_output=True, text=True,
+        check=False, env={"PYTHONPATH": str(root / ".ns")},
+    )  # fmt: skip
+    told = "1 Install a decoder: pip install 'fieldslab[image]'."
+    assert done.stdout.splitlines() == [told] * 3, done.stderr
 
 
 COMPARE = """

@@ -288,7 +288,7 @@ def test_every_decoder_sees_the_same(slab: Slab, decoder: str) -> None:
 @pytest.mark.parametrize("decoder", ["roi", "turbojpeg"])
 def test_a_decoder_by_name_gets_no_help(slab: Slab, decoder: str) -> None:
     """What it does not take is a failure, and the message names who would."""
-    with pytest.raises(DamagedImage, match="no decoder takes an image of this kind"):
+    with pytest.raises(DamagedImage, match=f"Only `{decoder}` was asked"):
         slab.gather([6], decode={"image": Images(STEPS, decoder=decoder)})
 
 

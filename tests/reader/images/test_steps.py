@@ -28,6 +28,8 @@ WRONG: dict[str, Any] = {
     "floats of many sizes": lambda: Images([Decode(), Normalize()]),
     "boxes of whole pictures": lambda: Images([Decode()], boxes=True),
     "a field in a step": lambda: Images([CROP, Normalize("x", 1, 2)]),
+    "means of 0 to 1": lambda: Images([CROP, Normalize(mean=(0.485, 0.456, 0.406))]),
+    "means that are words": lambda: Normalize(mean="imagenet"),
     "deviations of 0 to 1": lambda: Images([CROP, Normalize(mean=0.5, std=0.2)]),
     "two deviations": lambda: Images([CROP, Normalize(std=[50, 50])]),
     "uint8 with a mean": lambda: Normalize(mean=3, dtype="uint8"),
