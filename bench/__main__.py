@@ -6,38 +6,21 @@ Runs the benchmarks one after the other, writes `bench/results/foundation.json`,
 
 import argparse
 import json
-import platform
 import sys
 from datetime import date
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from fieldslab.bench import gather, loader, pack, verify
+from fieldslab.bench.machine import in_words
+from fieldslab.bench.readme import RESULTS, put
 from fieldslab.bench.timing import Ratio
-
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results"
-START, END = "<!-- measured: start -->", "<!-- measured: end -->"
-
-
-def machine() -> str:
-    """Processor, cores and versions, in a line."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text().splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-        model = f"{names[0]}, {len(names)} cores" if names else model
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba", "pyarrow"))
-    return f"{model}; Python {platform.python_version()}, {libraries}"
 
 
 def table(results: dict[str, Any]) -> str:
     """The measured ratios as Markdown."""
     lines = [
-        f"Measured on {date.today()} ({machine()}), page cache warm. Ratios are medians over",
-        "rounds in which all calls take turns, with quartiles.",
+        f"Measured on {date.today()} ({in_words('pyarrow')}), page cache warm. Ratios are",
+        "medians over rounds in which all calls take turns, with quartiles.",
         "",
         "| what | measured |",
         "|---|---|",
@@ -69,13 +52,13 @@ def main() -> int:
     print("\nloader and adapters, quick: the marks are as clear with less data\n", flush=True)
     results["loader"] = loader.run(True)
     RESULTS.mkdir(exist_ok=True)
-    document = {"machine": machine(), "date": str(date.today()), "quick": options.quick, **results}
+    document = {
+        "machine": in_words("pyarrow"), "date": str(date.today()), "quick": options.quick,
+        **results,
+    }  # fmt: skip
     (RESULTS / "foundation.json").write_text(json.dumps(document, indent=2) + "\n")
     if options.readme:
-        readme = ROOT / "README.md"
-        head, _, rest = readme.read_text().partition(START)
-        tail = rest.partition(END)[2]
-        readme.write_text(f"{head}{START}\n{table(results)}\n{END}{tail}")
+        put("measured", table(results))
     return 0
 
 

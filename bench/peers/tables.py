@@ -7,10 +7,9 @@ from statistics import median
 from fieldslab.bench.peers import figures
 from fieldslab.bench.peers.figures import Results
 from fieldslab.bench.peers.peer import CEILING, US
+from fieldslab.bench.readme import put
 from fieldslab.bench.timing import Ratio
-from fieldslab.schemas.errors import UsageError
 
-START, END = "<!-- peers: start -->", "<!-- peers: end -->"
 NOTHING = "–"
 MEGA = 1e6
 
@@ -142,12 +141,7 @@ def notes(results: Results) -> str:
 
 def write_readme(file: Path, results: Results) -> None:
     """Put the tables between the markers of a README. Raises UsageError where there are none."""
-    text = file.read_text()
-    head, start, rest = text.partition(START)
-    _, end, tail = rest.partition(END)
-    if not start or not end:
-        raise UsageError(f"{file.name} has no place for the tables", hint=f"{START} ... {END}")
-    file.write_text(f"{head}{START}\n{readme(results)}\n{END}{tail}")
+    put("peers", readme(results), file)
 
 
 def _loader(results: Results, workload: str, peer: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.reader.decoders.idct import TILE, scaled_quantisers
 from fieldslab.reader.decoders.region import TILES, decode_region, plane_room, plane_stride
+from fieldslab.reader.decoders.scratch import KEPT
 from fieldslab.reader.images.finish import (
     ACROSS,
     CB,
@@ -33,9 +34,6 @@ from fieldslab.schemas.codecs.huffman import make_tables, new_tables
 from fieldslab.schemas.codecs.index import mcu_columns, mcu_rows, points_a_row
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel
-
-KEPT = 2**26
-"""Scratch memory that a thread keeps from batch to batch, in bytes; more is given back."""
 
 _OK, _UNSUPPORTED = int(Status.OK), int(Status.UNSUPPORTED)
 _TOO_LARGE, _OTHER_SIZE = int(Status.TOO_LARGE), int(Status.OTHER_SIZE)

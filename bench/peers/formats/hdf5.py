@@ -6,10 +6,10 @@ from typing import Any
 import h5py
 import numpy as np
 
-from fieldslab.bench.peers.peer import Peer
+from fieldslab.bench.peers.formats.array_rows import ArrayRows
 
 
-class Contiguous(Peer):
+class Contiguous(ArrayRows):
     """Datasets without chunks: the layout that h5py reads rows from fastest."""
 
     configuration = "contiguous datasets; sorted fancy indexing for fixed rows; torch DataLoader"
@@ -30,10 +30,10 @@ class Contiguous(Peer):
     def open(self) -> None:
         """Open the file, load the offsets."""
         self.file = h5py.File(self.folder / "data.h5")
-        self.datasets: dict[str, tuple[Any, np.ndarray | None]] = {}
+        self.arrays = {}
         for name, column in self.source.columns.items():
             offsets = None if column.offsets is None else self.file[f"{name}.offsets"][:]
-            self.datasets[name] = self.file[name], offsets
+            self.arrays[name] = self.file[name], offsets
 
     def random_batch(self, rows: np.ndarray) -> Any:
         """A dict of arrays, and of lists of arrays."""
@@ -41,7 +41,7 @@ class Contiguous(Peer):
         order = np.argsort(rows)
         back = np.empty_like(order)
         back[order] = np.arange(len(rows))
-        for name, (values, offsets) in self.datasets.items():
+        for name, (values, offsets) in self.arrays.items():
             if offsets is not None:
                 batch[name] = [values[offsets[row] : offsets[row + 1]] for row in rows]
             elif values.ndim > 1 and values[:1].nbytes > 65536:
@@ -52,26 +52,6 @@ class Contiguous(Peer):
             else:
                 batch[name] = values[rows[order]][back]  # h5py asks for increasing indices
         return batch
-
-    def row(self, row: int) -> Any:
-        """One row of each dataset."""
-        return {
-            name: values[row] if offsets is None else values[offsets[row] : offsets[row + 1]]
-            for name, (values, offsets) in self.datasets.items()
-        }
-
-    def sequential(self) -> Iterator[Any]:
-        """Slices of each dataset, ragged ones cut into rows."""
-        for start in range(0, len(self.source), self.batch):
-            stop = min(start + self.batch, len(self.source))
-            batch: dict[str, Any] = {}
-            for name, (values, offsets) in self.datasets.items():
-                if offsets is None:
-                    batch[name] = values[start:stop]
-                    continue
-                part = offsets[start : stop + 1]
-                batch[name] = np.split(values[part[0] : part[-1]], part[1:-1] - part[0])
-            yield batch
 
     def loader(self, workers: int, seed: int) -> Iterator[Any]:
         """PyTorch's, a batch at a time."""

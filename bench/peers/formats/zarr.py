@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import zarr
 
-from fieldslab.bench.peers.peer import Peer
+from fieldslab.bench.peers.formats.array_rows import ArrayRows
 
 CHUNK, SHARD = 2**16, 2**26
 """Bytes. Small chunks, so that a row does not cost a megabyte; shards, so that files stay few."""
 
 
-class Zarr(Peer):
+class Zarr(ArrayRows):
     """Uncompressed arrays in shards of 64 MB with chunks of 64 KB, or of a row."""
 
     configuration = "chunks of 64 KB or a row, shards of 64 MB, no compression; torch DataLoader"
@@ -41,7 +41,7 @@ class Zarr(Peer):
 
     def open(self) -> None:
         """Open the arrays, load the offsets."""
-        self.arrays: dict[str, tuple[Any, np.ndarray | None]] = {}
+        self.arrays = {}
         for name, column in self.source.columns.items():
             ragged = column.offsets is not None
             offsets = np.load(self.folder / f"{name}.offsets.npy") if ragged else None
@@ -56,26 +56,6 @@ class Zarr(Peer):
             else:
                 batch[name] = [values[offsets[row] : offsets[row + 1]] for row in rows]
         return batch
-
-    def row(self, row: int) -> Any:
-        """One row of each array."""
-        return {
-            name: values[row] if offsets is None else values[offsets[row] : offsets[row + 1]]
-            for name, (values, offsets) in self.arrays.items()
-        }
-
-    def sequential(self) -> Iterator[Any]:
-        """Slices of each array, ragged ones cut into rows."""
-        for start in range(0, len(self.source), self.batch):
-            stop = min(start + self.batch, len(self.source))
-            batch: dict[str, Any] = {}
-            for name, (values, offsets) in self.arrays.items():
-                if offsets is None:
-                    batch[name] = values[start:stop]
-                    continue
-                part = offsets[start : stop + 1]
-                batch[name] = np.split(values[part[0] : part[-1]], part[1:-1] - part[0])
-            yield batch
 
     def loader(self, workers: int, seed: int) -> Iterator[Any]:
         """PyTorch's, a batch at a time; workers are spawned, since zarr runs an event loop."""
