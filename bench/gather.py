@@ -25,7 +25,7 @@ from fieldslab.bench.spans import copy_spans, written_pages
 from fieldslab.bench.timing import Ratio, interleave, program, ratio
 from fieldslab.packer import pack
 from fieldslab.reader import Batch, Slab, open_slab
-from fieldslab.reader.array import address_of
+from fieldslab.reader.stored.array import address_of
 
 KIB = 1024
 BATCH_ROWS = 256

@@ -101,7 +101,7 @@ def drop(slab: Slab) -> float:
 
 def resident(slab: Slab) -> float:
     """How much of the values of a slab's first field is in memory, by samples."""
-    from fieldslab.reader import paging
+    from fieldslab.reader.loading import paging
 
     values = slab.storage.field(next(iter(slab.fields))).values
     pages = [

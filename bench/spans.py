@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fieldslab.reader import Slab
-from fieldslab.reader.array import address_of
 from fieldslab.reader.buffers import Pool
+from fieldslab.reader.stored.array import address_of
 from fieldslab.schemas.jit import kernel, memcpy
 
 

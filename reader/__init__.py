@@ -1,8 +1,6 @@
 """Read slabs: open one, look at rows, gather random batches at the speed of memory."""
 
 from fieldslab.reader.batch import Batch, Binary, Failure, Packed, Ragged, Text
-from fieldslab.reader.blocked import Blocked
-from fieldslab.reader.bylength import ByLength
 from fieldslab.reader.column import Column
 from fieldslab.reader.images.pictures import Pictures, Views
 from fieldslab.reader.images.steps import (
@@ -14,14 +12,16 @@ from fieldslab.reader.images.steps import (
     RandomResizedCrop,
     Resize,
 )
-from fieldslab.reader.loader import Loader
-from fieldslab.reader.normalize import Normalize
-from fieldslab.reader.order import Order, Sequential, Shuffled, Strided, Subset, Weighted
-from fieldslab.reader.sequences import Pad, Shift
+from fieldslab.reader.loading.loader import Loader
+from fieldslab.reader.loading.stats import Stats
+from fieldslab.reader.orders.blocked import Blocked
+from fieldslab.reader.orders.bylength import ByLength
+from fieldslab.reader.orders.order import Order, Sequential, Shuffled, Strided, Subset, Weighted
 from fieldslab.reader.slab import Slab, open_slab
-from fieldslab.reader.stats import Stats
-from fieldslab.reader.transforms import Cast, Lambda, Transform
-from fieldslab.reader.triangle import UpperTriangle
+from fieldslab.reader.transforms.normalize import Normalize
+from fieldslab.reader.transforms.sequences import Pad, Shift
+from fieldslab.reader.transforms.transform import Cast, Lambda, Transform
+from fieldslab.reader.transforms.triangle import UpperTriangle
 
 __all__ = [
     "Batch",

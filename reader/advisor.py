@@ -15,8 +15,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from fieldslab.reader.loader import MOST_THREADS, usable_cores
-from fieldslab.reader.order import whole
+from fieldslab.reader.loading.loader import MOST_THREADS, usable_cores
+from fieldslab.reader.orders.order import whole
 from fieldslab.reader.probe import SAMPLE_ROWS, Probe, stored_bytes
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fieldslab.reader import kernels
-from fieldslab.reader.array import StoredArray, address_of
 from fieldslab.reader.batch import PACKED, Binary, Ragged, Text, Values
 from fieldslab.reader.buffers import Memory, Pool
-from fieldslab.reader.field import StoredField
 from fieldslab.reader.rows import Directory, out_of_range
+from fieldslab.reader.stored.array import StoredArray, address_of
+from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.frames import FrameReader
 

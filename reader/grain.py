@@ -18,9 +18,9 @@ from typing import Any
 
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.images.steps import Images, as_images
-from fieldslab.reader.order import Order, Shuffled, whole
-from fieldslab.reader.plan import Plan, world
-from fieldslab.reader.preparation import Preparation
+from fieldslab.reader.loading.plan import Plan, world
+from fieldslab.reader.loading.preparation import Preparation
+from fieldslab.reader.orders.order import Order, Shuffled, whole
 from fieldslab.reader.rows import as_index
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from lightning.pytorch import LightningDataModule
 
 from fieldslab.reader.advisor import Advice, advise
-from fieldslab.reader.loader import Loader
-from fieldslab.reader.order import Order, Sequential, Shuffled
+from fieldslab.reader.loading.loader import Loader
+from fieldslab.reader.orders.order import Order, Sequential, Shuffled
 from fieldslab.reader.slab import Slab, open_slab
 from fieldslab.schemas.errors import UsageError
 

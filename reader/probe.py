@@ -8,10 +8,10 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch, Packed
 from fieldslab.reader.buffers import capacity
-from fieldslab.reader.loader import Loader
-from fieldslab.reader.order import Subset
+from fieldslab.reader.loading.loader import Loader
+from fieldslab.reader.loading.stats import Stats
+from fieldslab.reader.orders.order import Subset
 from fieldslab.reader.slab import Slab
-from fieldslab.reader.stats import Stats
 
 SAMPLE_ROWS = 2**14
 SAMPLE_BYTES = 2**27

@@ -11,10 +11,10 @@ from fieldslab.reader.batch import Batch, Buffers, Text
 from fieldslab.reader.buffers import Kept
 from fieldslab.reader.column import Column
 from fieldslab.reader.images.steps import as_images
-from fieldslab.reader.order import whole
+from fieldslab.reader.orders.order import whole
 from fieldslab.reader.rows import Rows, as_index, as_rows
 from fieldslab.reader.samples import Samples
-from fieldslab.reader.storage import Storage
+from fieldslab.reader.stored.storage import Storage
 from fieldslab.schemas.errors import NotASlab, UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import load_manifest

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset, default_collate
 
 import fieldslab.reader.gather  # noqa: F401  # so that forked workers inherit the kernels
 from fieldslab.reader.images.steps import as_images
-from fieldslab.reader.order import whole
+from fieldslab.reader.orders.order import whole
 from fieldslab.reader.rows import Rows
 from fieldslab.reader.samples import Samples
 from fieldslab.reader.slab import Slab

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldslab.reader.array import address_of
+from fieldslab.reader.stored.array import address_of
 
 _LOOK = 2**30
 """So many bytes of a file are looked at."""

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.array import address_of
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.reader.decoders.planes import Planes
+from fieldslab.reader.stored.array import address_of
 from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.images import CODES
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.array import address_of
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.reader.decoders.scratch import Scratch
 from fieldslab.reader.images.finish import (
@@ -26,6 +25,7 @@ from fieldslab.reader.images.finish import (
     work_bytes,
 )
 from fieldslab.reader.images.store import form_of, item_bytes
+from fieldslab.reader.stored.array import address_of
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel
 

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 
-from fieldslab.reader.array import address_of
+from fieldslab.reader.stored.array import address_of
 
 KEPT = 2**26
 """Bytes that a thread keeps from batch to batch; what a giant picture needs is given back."""

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.array import address_of
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.reader.decoders.frames import FRAME, HEIGHT, WIDTH, check_frame
 from fieldslab.reader.decoders.scratch import Scratch
@@ -24,6 +23,7 @@ from fieldslab.reader.decoders.turbocalls import (
 )
 from fieldslab.reader.images.finish import PICTURE, finish, work_bytes
 from fieldslab.reader.images.store import form_of, item_bytes
+from fieldslab.reader.stored.array import address_of
 from fieldslab.schemas.codecs.turbojpeg import Library, find_all, newest
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel

@@ -10,7 +10,7 @@ from fieldslab.reader.decoders.decoder import MEANINGS, Status
 from fieldslab.reader.gather import Places, gather
 from fieldslab.reader.images.decoding import Decoded, decode
 from fieldslab.reader.images.steps import Images
-from fieldslab.reader.storage import Storage
+from fieldslab.reader.stored.storage import Storage
 
 
 def gather_images(

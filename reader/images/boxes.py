@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.images.steps import CenterCrop, Crop, RandomResizedCrop, Resize
-from fieldslab.reader.permutation import keys, mix, uniform
+from fieldslab.reader.orders.permutation import keys, mix, uniform
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import inlined, kernel
 

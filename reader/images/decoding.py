@@ -8,13 +8,13 @@ import numpy as np
 from fieldslab.reader.buffers import Memory, Pool
 from fieldslab.reader.decoders import lookup
 from fieldslab.reader.decoders.decoder import MEANINGS, Crops, Encoded, Status, Target
-from fieldslab.reader.field import StoredField
 from fieldslab.reader.gather import Places
 from fieldslab.reader.images import orientation
 from fieldslab.reader.images.boxes import boxes_of, flips_of
 from fieldslab.reader.images.encoded import find_images
 from fieldslab.reader.images.pictures import Pictures, Views
 from fieldslab.reader.images.steps import Images
+from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.errors import DamagedImage, MissingLibrary
 from fieldslab.schemas.images import CODES
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from fieldslab.reader.buffers import Pool
 from fieldslab.reader.decoders.decoder import Encoded
-from fieldslab.reader.field import StoredField
 from fieldslab.reader.gather import Places, addresses, points_of, rows_of, valid_of
+from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel, load_u8
 

@@ -11,8 +11,8 @@ import pytest
 from tests.slabs import write_slab
 
 from fieldslab.reader import Slab, open_slab
-from fieldslab.reader.array import address_of
 from fieldslab.reader.buffers import SMALL, SPARE, Kept, Pool
+from fieldslab.reader.stored.array import address_of
 
 BYTES = np.dtype(np.uint8)
 ROWS, WIDTH = 64, 20_000

@@ -11,7 +11,7 @@ from tests.reader.conftest import SHARDS, Example
 from tests.slabs import write_slab
 
 from fieldslab.reader import open_slab
-from fieldslab.reader.folder import Folder
+from fieldslab.reader.stored.folder import Folder
 from fieldslab.schemas import layout
 from fieldslab.schemas.folder import load_manifest
 

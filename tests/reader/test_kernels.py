@@ -7,8 +7,8 @@ import pytest
 from tests.reader.test_rows import SHARDS
 
 from fieldslab.reader import kernels
-from fieldslab.reader.array import address_of
 from fieldslab.reader.rows import Directory
+from fieldslab.reader.stored.array import address_of
 
 ONE = np.ones(1, np.int64)
 

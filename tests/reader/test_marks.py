@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fieldslab.reader.marks import Marks
+from fieldslab.reader.stored.marks import Marks
 
 BLOCK = 65_536
 

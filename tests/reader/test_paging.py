@@ -4,8 +4,8 @@ import mmap
 
 import numpy as np
 
-from fieldslab.reader import paging
-from fieldslab.reader.array import address_of
+from fieldslab.reader.loading import paging
+from fieldslab.reader.stored.array import address_of
 
 PAGE = mmap.PAGESIZE
 

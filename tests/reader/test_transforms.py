@@ -23,7 +23,7 @@ from fieldslab.reader import (
     Transform,
     open_slab,
 )
-from fieldslab.reader.padding import pad
+from fieldslab.reader.transforms.padding import pad
 from fieldslab.schemas.errors import UnknownField, UsageError
 from fieldslab.schemas.fields import Logical
 

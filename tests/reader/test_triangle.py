@@ -9,7 +9,7 @@ import pytest
 from tests.slabs import ragged, write_slab
 
 from fieldslab.reader import Loader, Sequential, Slab, open_slab
-from fieldslab.reader.triangle import UpperTriangle
+from fieldslab.reader.transforms.triangle import UpperTriangle
 from fieldslab.schemas.errors import UnknownField, UsageError
 
 N, PAIRS, FEATURES = 100, 4950, 6

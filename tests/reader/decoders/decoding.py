@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fieldslab.reader.array import address_of
 from fieldslab.reader.decoders.decoder import Crops, Decoder, Encoded, Target
+from fieldslab.reader.stored.array import address_of
 from fieldslab.schemas.codecs.index import index_images
 
 EVERY = 8

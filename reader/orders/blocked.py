@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.order import Order, shuffled, whole
+from fieldslab.reader.orders.order import Order, shuffled, whole
 
 
 class Blocked(Order):
@@ -71,7 +71,7 @@ class Blocked(Order):
         # The short block has no part in the shuffle of blocks: any valid turn does for it.
         is_short = turn == layout.place
         whole_turn[is_short] = 0
-        from fieldslab.reader.permutation import keys, permute
+        from fieldslab.reader.orders.permutation import keys, permute
 
         block = whole_turn
         if layout.blocks:

@@ -119,7 +119,7 @@ class Subset(Order):
         else:
             chosen = shuffled("subset", (self.seed, epoch), start, stop, length)
         if self._numbers is None:
-            from fieldslab.reader.permutation import keys, permute
+            from fieldslab.reader.orders.permutation import keys, permute
 
             return permute(chosen, total, keys("members", self.seed or 0))
         numbers = self._numbers[chosen]
@@ -167,7 +167,7 @@ class Weighted(Order):
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
-        from fieldslab.reader.permutation import keys, uniform
+        from fieldslab.reader.orders.permutation import keys, uniform
 
         positions = np.arange(start, stop, dtype=np.int64)
         if not len(positions):
@@ -191,7 +191,7 @@ def shuffled(
     purpose: str, numbers: tuple[int, ...], start: int, stop: int, total: int
 ) -> np.ndarray:
     """Positions `start` up to `stop` of the shuffle of 0..total-1 that `numbers` seed: int64."""
-    from fieldslab.reader.permutation import keys, permute
+    from fieldslab.reader.orders.permutation import keys, permute
 
     return permute(np.arange(start, stop, dtype=np.int64), total, keys(purpose, *numbers))
 

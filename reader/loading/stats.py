@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from fieldslab.reader.preparation import Prepared
+    from fieldslab.reader.loading.preparation import Prepared
 
 _REMEMBERED = 4096
 """Percentiles are those of so many batches, the latest."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.folder import Folder
-from fieldslab.reader.marks import Marks
+from fieldslab.reader.stored.folder import Folder
+from fieldslab.reader.stored.marks import Marks
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK, digest
 from fieldslab.schemas.errors import DamagedArray

@@ -6,7 +6,7 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch, Packed, Ragged, Values
 from fieldslab.reader.buffers import Memory
-from fieldslab.reader.transforms import FRESH, Transform, no_numbers
+from fieldslab.reader.transforms.transform import FRESH, Transform, no_numbers
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -178,7 +178,7 @@ def _padded(
     left: bool,
     memory: Memory,
 ) -> np.ndarray:
-    from fieldslab.reader.padding import pad
+    from fieldslab.reader.transforms.padding import pad
 
     values = np.ascontiguousarray(values)
     out = memory.empty(None, (len(starts), length, *values.shape[1:]), values.dtype)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fieldslab.reader.array import StoredArray
 from fieldslab.reader.batch import Text
-from fieldslab.reader.folder import Folder
+from fieldslab.reader.stored.array import StoredArray
+from fieldslab.reader.stored.folder import Folder
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.fields import Field
 

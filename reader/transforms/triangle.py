@@ -7,7 +7,7 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch, Ragged, Values
 from fieldslab.reader.buffers import Memory
-from fieldslab.reader.transforms import FRESH, Transform, no_numbers
+from fieldslab.reader.transforms.transform import FRESH, Transform, no_numbers
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 from fieldslab.reader.images.steps import Images, as_images
-from fieldslab.reader.iteration import Batches, OnDemand, Position
-from fieldslab.reader.order import Order, Sequential, Shuffled, whole
-from fieldslab.reader.plan import Plan, world
+from fieldslab.reader.loading.iteration import Batches, OnDemand, Position
+from fieldslab.reader.loading.plan import Plan, world
+from fieldslab.reader.loading.stats import Recorder, Stats
+from fieldslab.reader.orders.order import Order, Sequential, Shuffled, whole
 from fieldslab.reader.slab import Slab
-from fieldslab.reader.stats import Recorder, Stats
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
 if TYPE_CHECKING:
-    from fieldslab.reader.preparation import Prepared
-    from fieldslab.reader.workers import Desk, Workers
+    from fieldslab.reader.loading.preparation import Prepared
+    from fieldslab.reader.loading.workers import Desk, Workers
 
 MOST_THREADS = 4
 """By default there are no more: copying saturates memory with a few."""
@@ -252,9 +252,9 @@ class Loader:
 
     def _start(self, plan: Plan) -> "Workers[Prepared] | OnDemand":
         # Kernels are compiled when these are imported: not before the first batch is wanted.
-        from fieldslab.reader.preparation import Preparation
-        from fieldslab.reader.readahead import ReadAhead
-        from fieldslab.reader.workers import Workers
+        from fieldslab.reader.loading.preparation import Preparation
+        from fieldslab.reader.loading.readahead import ReadAhead
+        from fieldslab.reader.loading.workers import Workers
 
         read_ahead = None
         if self.read_ahead and plan.batches:
@@ -324,7 +324,7 @@ def _check_transforms(
     transforms: Sequence[Callable[..., Mapping[str, Any]]],
 ) -> None:
     """Raise UsageError where a transform cannot do with what it will get."""
-    from fieldslab.reader.transforms import Transform
+    from fieldslab.reader.transforms.transform import Transform
 
     fields: dict[str, Field | None] = {name: slab.fields[name] for name in names}
     fields |= dict.fromkeys(decode)

@@ -6,7 +6,7 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch, Values
 from fieldslab.reader.buffers import Memory
-from fieldslab.reader.transforms import FRESH, Transform, like, no_numbers, numbers
+from fieldslab.reader.transforms.transform import FRESH, Transform, like, no_numbers, numbers
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fieldslab.reader import paging
 from fieldslab.reader.buffers import Pool
-from fieldslab.reader.field import StoredField
 from fieldslab.reader.gather import Places, spans
+from fieldslab.reader.loading import paging
+from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import FieldslabError
 

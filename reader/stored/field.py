@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.array import StoredArray
 from fieldslab.reader.batch import Text, not_utf8
-from fieldslab.reader.folder import Folder
-from fieldslab.reader.tables import load_categories, load_dictionary
+from fieldslab.reader.stored.array import StoredArray
+from fieldslab.reader.stored.folder import Folder
+from fieldslab.reader.stored.tables import load_categories, load_dictionary
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedArray, DamagedManifest
 from fieldslab.schemas.fields import Field, Role

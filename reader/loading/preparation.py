@@ -9,12 +9,12 @@ import numpy as np
 from fieldslab.reader import forks
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.images.steps import Images
-from fieldslab.reader.order import Order
-from fieldslab.reader.plan import Plan
-from fieldslab.reader.readahead import ReadAhead
+from fieldslab.reader.loading.plan import Plan
+from fieldslab.reader.loading.readahead import ReadAhead
+from fieldslab.reader.loading.stats import Stopwatch
+from fieldslab.reader.orders.order import Order
 from fieldslab.reader.slab import Slab
-from fieldslab.reader.stats import Stopwatch
-from fieldslab.reader.transforms import Transform
+from fieldslab.reader.transforms.transform import Transform
 from fieldslab.schemas.errors import UsageError
 
 

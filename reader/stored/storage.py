@@ -11,9 +11,9 @@ import numpy as np
 from fieldslab.reader import forks
 from fieldslab.reader.batch import unknown_field
 from fieldslab.reader.buffers import Pool
-from fieldslab.reader.field import StoredField
-from fieldslab.reader.folder import Folder
 from fieldslab.reader.rows import Directory
+from fieldslab.reader.stored.field import StoredField
+from fieldslab.reader.stored.folder import Folder
 from fieldslab.schemas import layout
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.manifest import Manifest

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fieldslab.reader.array import address_of
+from fieldslab.reader.stored.array import address_of
 from fieldslab.schemas.jit import kernel, memcpy
 
 _Array = np.ndarray

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from fieldslab.reader.array import address_of
+from fieldslab.reader.stored.array import address_of
 from fieldslab.schemas.jit import kernel
 
 RANDOM, WILLNEED = 1, 3

@@ -4,12 +4,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fieldslab.reader.plan import Plan
-from fieldslab.reader.stats import Recorder
+from fieldslab.reader.loading.plan import Plan
+from fieldslab.reader.loading.stats import Recorder
 
 if TYPE_CHECKING:
-    from fieldslab.reader.preparation import Preparation, Prepared
-    from fieldslab.reader.workers import Workers
+    from fieldslab.reader.loading.preparation import Preparation, Prepared
+    from fieldslab.reader.loading.workers import Workers
 
 
 class Position:

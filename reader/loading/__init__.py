@@ -1,0 +1,1 @@
+"""Batches made ahead of time."""

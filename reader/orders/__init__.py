@@ -1,0 +1,1 @@
+"""Which rows an epoch visits, and in which sequence."""

@@ -1,0 +1,1 @@
+"""What is done to batches on the way to the training step."""
