@@ -22,6 +22,7 @@ BUILT_IN = {
     "parquet": "fieldslab.packer.sources.parquet.source:ParquetSource",
     "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
     "hdf5": "fieldslab.packer.sources.hdf5.source:HDF5Source",
+    "images": "fieldslab.packer.sources.images.source:ImageSource",
 }
 """Sources that come with fieldslab; others register under the entry point below."""
 
@@ -57,6 +58,8 @@ class Hint:
         Kept with the field: JSON-ready.
     why
         The type as the source calls it, for people.
+    image
+        Whether the bytes are images, whatever they look like.
     refusal
         Why the column cannot be packed, and what to do about it; `{}` is the column's name.
     """
@@ -65,6 +68,7 @@ class Hint:
     logical: Logical | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""
+    image: bool = False
     refusal: tuple[str, str] | None = None
 
 
@@ -78,8 +82,8 @@ class Source(Protocol):
     `fieldslab.schemas.errors`; they never unpickle, evaluate or import what they read.
 
     A source may also have `hints` (column index -> Hint), `warnings` (texts for the user, asked
-    for after `check`), `endings` (texts, asked for when all was read), and `settings` (those that
-    decide what it reads, JSON-ready).
+    for after `check`), `endings` (texts, asked for when all was read), `settings` (those that
+    decide what it reads, JSON-ready), and `file_of` (row of the source -> the file it comes from).
     """
 
     name: str
@@ -142,8 +146,9 @@ def find_source(
     found = _kind(items)
     if found is None:
         raise _not_a_source(items[0])
+    _check_unmixed(found, items)
     for item in items[1:]:
-        other = _kind([item])
+        other = found if found.accepts([item]) else _kind([item])
         if other is not None and other is not found:
             raise UsageError(
                 "sources of one slab must be of one kind", file=item,
@@ -162,6 +167,19 @@ def _kind(items: list[str]) -> Any:
     return None
 
 
+def _check_unmixed(found: Any, items: list[str]) -> None:
+    """Raise UsageError for a folder of Parquet or HDF5 that holds images, too."""
+    if found.name not in ("parquet", "hdf5"):
+        return
+    images = _load("images")
+    for item in items:
+        if os.path.isdir(item) and images.accepts([item]):
+            raise UsageError(
+                f"holds both {found.name} files and images", file=item,
+                hint=f"Say which of them to pack: --from {found.name}, or --from images.",
+            )  # fmt: skip
+
+
 def _not_a_source(path: str) -> SourceUnreadable:
     """Why nothing can be packed from a path."""
     check_readable(path)
@@ -176,7 +194,7 @@ def _not_a_source(path: str) -> SourceUnreadable:
     return SourceUnreadable(
         "nothing here that fieldslab can pack",
         file=path,
-        expected="Parquet or HDF5 files, a directory of them, or a LitData stream",
+        expected="Parquet, HDF5 or image files, a directory of them, or a LitData stream",
         hint="Check the path; --from names the kind of source. From Python, `pack` takes whatever "
         "Arrow can read: a table, a dataset, a stream of record batches.",
     )

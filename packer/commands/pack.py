@@ -23,6 +23,7 @@ from fieldslab.schemas.errors import Damaged, UsageError
 EXAMPLES = """\
 Examples:
   fieldslab pack train.parquet -o train.slab --dry-run
+  fieldslab pack images/train -o train.slab --image image:jpeg,short-side=256
   fieldslab pack 'part-*.parquet' -o train.slab --nulls '*=mask'
   fieldslab pack table/ -o table.slab --stack 'x=feature_*' --cast 'feature_*=f4'
   fieldslab pack raw.parquet -o raw.slab --tensor 'pixels=f4[402,500]'"""
@@ -31,11 +32,12 @@ Examples:
 def pack(
     sources: Annotated[list[str], typer.Argument(
         metavar="SRC...",
-        help="Files, globs and directories (with hive partitions, too) of one kind.",
+        help="Files, globs and directories (with hive partitions, too) of one kind: Parquet, HDF5, "
+        "LitData, or images in folders that are their classes.",
     )],
     from_: Annotated[str | None, typer.Option(
         "--from", metavar="KIND", rich_help_panel=SOURCE,
-        help="Kind of source, such as parquet, where the path does not tell.",
+        help="Kind of source, where the path does not tell: parquet, hdf5, litdata or images.",
     )] = None,
     rows: Annotated[str | None, typer.Option(
         "--rows", metavar="A:B", rich_help_panel=SOURCE,

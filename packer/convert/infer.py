@@ -147,7 +147,8 @@ def _numbers(leaf: Leaf, sample: Sample) -> Inferred:
                 hint=_json_hint(leaf.name),
             )  # fmt: skip
         sizes = known
-    if members["logical"] is not None and members["logical"].type == "class_label":
+    named = members["logical"] is not None and members["logical"].type == "class_label"
+    if named and not leaf.hint.why:
         why = f"HuggingFace ClassLabel with {len(members['logical'].names)} names"
     if sizes[:1] == (None,):
         members |= {"kind": "ragged", "shape": (*sizes[1:], *members["shape"])}
@@ -189,6 +190,8 @@ def _bytes(leaf: Leaf, sample: Sample) -> Inferred:
         members = {"kind": "binary", "logical": Logical("audio")}
         return Inferred("HuggingFace Audio", "bytes", members)
     picture = {"kind": "image", "codec": "mixed"}
+    if leaf.hint.image:
+        return Inferred(leaf.shown, "bytes", picture)
     if leaf.asked.image or media == "Image":
         return Inferred("--image" if leaf.asked.image else "HuggingFace Image", "bytes", picture)
     values = [memoryview(value.as_buffer()) for array in sample(leaf.name) for value in array]

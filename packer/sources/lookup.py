@@ -60,15 +60,20 @@ def check_readable(path: str) -> None:
         raise _forbidden(fixed)
 
 
+def list_folder(path: str) -> list[os.DirEntry[str]]:
+    """What is in a folder, by name. Raises SourceUnreadable where it may not be listed."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise _unlisted(error) from error
+
+
 def _below(directory: str, suffixes: Sequence[str]) -> list[str]:
     """Files of a directory and those in it. Raises SourceUnreadable: none is passed over."""
 
     def fail(error: OSError) -> None:
-        if isinstance(error, PermissionError):
-            raise _forbidden(str(error.filename)) from error
-        raise SourceUnreadable(
-            f"cannot be listed: {error.strerror}", file=error.filename
-        ) from error
+        raise _unlisted(error) from error
 
     files = []
     for folder, folders, names in os.walk(directory, onerror=fail):
@@ -77,6 +82,13 @@ def _below(directory: str, suffixes: Sequence[str]) -> list[str]:
         shown = (Path(folder, name) for name in wanted if not name.startswith((".", "_")))
         files += [str(file) for file in shown if file.is_file()]
     return files
+
+
+def _unlisted(error: OSError) -> SourceUnreadable:
+    """Why a folder cannot be listed."""
+    if isinstance(error, PermissionError):
+        return _forbidden(str(error.filename))
+    return SourceUnreadable(f"cannot be listed: {error.strerror}", file=error.filename)
 
 
 def _forbidden(path: str) -> SourceUnreadable:

@@ -1,0 +1,245 @@
+"""Which image files are meant, by their names, and in what order they come."""
+
+import glob
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.commands.words import counted
+from fieldslab.packer.sources.lookup import NoFiles, check_readable, fixed_part, list_folder
+from fieldslab.schemas.errors import SourceUnreadable
+from fieldslab.schemas.images import image_format
+
+SUFFIXES = (
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm",
+    ".pgm", ".pbm", ".pnm", ".jp2", ".avif",
+)  # fmt: skip
+"""What is an image by its name: JPEG, PNG, WebP, and what Pillow decodes besides."""
+
+_BEGINNINGS = (
+    b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+", b"\0\0\0\x0cjP  ",
+    b"P1", b"P2", b"P3", b"P4", b"P5", b"P6",
+)  # fmt: skip
+HEAD = 12
+"""Bytes that tell what a file is."""
+
+_MOST_NAMED = 3
+
+
+class Names:
+    """Image files below one folder, as the user named them: a folder, a glob, or files.
+
+    `others` counts what was left out, and `shown` has the first files of it.
+    """
+
+    def __init__(self, root: str) -> None:
+        """None so far, below `root`."""
+        self.root = root
+        self.names: list[str] = []
+        self.others: Counter[str] = Counter()
+        self.shown: list[str] = []
+        self.folders: list[str] = []
+
+    @property
+    def warnings(self) -> Iterator[str]:
+        """What was left out, in a sentence."""
+        parts = []
+        if count := self.others["file"]:
+            named = ", ".join(self.shown) + (", ..." if count > len(self.shown) else "")
+            parts.append(f"{counted(count, 'file')} without the name of an image ({named})")
+        if count := self.others["hidden"]:
+            parts.append(f"{count:,} hidden")
+        if count := self.others["link"]:
+            parts.append(f"{counted(count, 'link')} to folders, which are not followed")
+        if parts:
+            yield f"{self.root}: left out {', '.join(parts)}"
+        classes = {first for name in self.names if (first := class_of(name)) is not None}
+        empty = [folder for folder in self.folders if folder not in classes]
+        if classes and empty:
+            named = ", ".join(empty[:_MOST_NAMED]) + (", ..." if len(empty) > _MOST_NAMED else "")
+            yield f"{self.root}: no images in {counted(len(empty), 'folder')}: {named}"
+
+    def leave_out(self, name: str) -> None:
+        """Count a file that is no image by its name."""
+        self.others["file"] += 1
+        if len(self.shown) < _MOST_NAMED:
+            self.shown.append(name)
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """The files of a source, column by column: there may be millions.
+
+    `paths` are relative to `base`; `classes` has the index into `labels` of each file's class, -1
+    where it has none. `sizes`, `modified` and `inodes` are what a file must not differ in later.
+    """
+
+    base: str
+    paths: pa.StringArray
+    labels: tuple[str, ...]
+    classes: np.ndarray
+    sizes: np.ndarray
+    modified: np.ndarray
+    inodes: np.ndarray
+    parts: tuple[tuple[str, int], ...]
+    warnings: tuple[str, ...]
+
+    def place(self, row: int) -> str:
+        """The path of a file, to open it."""
+        return os.path.join(self.base, self.paths[row].as_py())
+
+
+def is_image(name: str) -> bool:
+    """Whether a file is an image by its name."""
+    return name.lower().endswith(SUFFIXES)
+
+
+def begins_as_image(head: bytes) -> bool:
+    """Whether a file is an image by its first `HEAD` bytes."""
+    known = image_format(memoryview(head)) is not None
+    return known or head.startswith(_BEGINNINGS) or head[4:12] in (b"ftypavif", b"ftypavis")
+
+
+def class_of(name: str) -> str | None:
+    """The first folder of a relative path, which is the class; None where there is no folder."""
+    folder, slash, _ = name.partition("/")
+    return folder if slash else None
+
+
+def holds_images(path: str) -> bool:
+    """Whether a folder, a glob or a file's name means images."""
+    if os.path.isdir(path):
+        return next(_below(path, "", Names(path)), None) is not None
+    if not os.path.lexists(path) and glob.has_magic(path):
+        return any(map(is_image, glob.iglob(path, recursive=True)))
+    return is_image(path)
+
+
+def find_images(given: Sequence[str]) -> ImageFiles:
+    """The image files that are meant: in the order given, those of folders and globs sorted.
+
+    Raises
+    ------
+    NoFiles
+        A path, folder or glob has none.
+    SourceUnreadable
+        One cannot be looked at, or has a name that is not UTF-8.
+    """
+    parts = list(_parts(given))
+    base = parts[0].root
+    if len(parts) > 1:
+        base = os.path.commonpath([os.path.abspath(part.root) for part in parts])
+    names: list[str] = []
+    classes: list[str | None] = []
+    for part in parts:
+        inside = "" if len(parts) == 1 else os.path.relpath(os.path.abspath(part.root), base)
+        before = "" if inside in ("", ".") else inside + "/"
+        names += [before + name for name in part.names] if before else part.names
+        classes += map(class_of, part.names)
+    labels = sorted({name for name in classes if name is not None})
+    codes: dict[str | None, int] = {name: at for at, name in enumerate(labels)}
+    facts = np.empty((3, len(names)), np.int64)
+    for at, name in enumerate(names):
+        facts[:, at] = _look_at(os.path.join(base, name))
+    sizes, modified, inodes = facts
+    return ImageFiles(
+        base=base,
+        paths=pa.array(names, pa.string()),
+        labels=tuple(labels),
+        classes=np.array([codes.get(name, -1) for name in classes], np.int64),
+        sizes=sizes,
+        modified=modified,
+        inodes=inodes,
+        parts=tuple((part.root, len(part.names)) for part in parts),
+        warnings=tuple(text for part in parts for text in part.warnings),
+    )
+
+
+def _parts(given: Sequence[str]) -> Iterator[Names]:
+    """What folders and globs hold, one by one; files that stand side by side are one part."""
+    files: list[str] = []
+    for path in given:
+        check_readable(path)
+        if os.path.lexists(path) and not os.path.isdir(path):
+            files.append(path)
+            continue
+        if files:
+            yield _of_files(files)
+            files = []
+        part = _of_folder(path) if os.path.isdir(path) else _of_glob(path)
+        if not part.names:
+            raise NoFiles(
+                f"no image files ({', '.join(SUFFIXES)}) in here" if os.path.isdir(path)
+                else "no file matches" if glob.has_magic(path) else "no such file",
+                file=path, hint=None if os.path.isdir(path) else "Check the path.",
+            )  # fmt: skip
+        yield part
+    if files:
+        yield _of_files(files)
+
+
+def _of_folder(path: str) -> Names:
+    part = Names(path)
+    part.names.extend(_below(path, "", part))
+    return part
+
+
+def _of_glob(pattern: str) -> Names:
+    """What a glob matches that is an image by its name."""
+    part = Names(fixed_part(pattern) or ".")
+    found = [path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path)]
+    names = [os.path.relpath(path, part.root) for path in found]
+    for name in sorted(names, key=lambda name: name.split("/")):
+        if is_image(name):
+            part.names.append(name)
+        else:
+            part.leave_out(name)
+    return part
+
+
+def _of_files(paths: list[str]) -> Names:
+    """Files that were named one by one, below the folder that all of them are in."""
+    part = Names(os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths]))
+    part.names += [os.path.relpath(os.path.abspath(path), part.root) for path in paths]
+    return part
+
+
+def _below(root: str, inside: str, part: Names) -> Iterator[str]:
+    """Image files of a folder and those in it, sorted name by name; counts what is left out."""
+    for entry in list_folder(os.path.join(root, inside) if inside else root):
+        name = inside + entry.name
+        if entry.name.startswith("."):
+            part.others["hidden"] += 1
+        elif entry.is_dir(follow_symlinks=False):
+            if not inside:
+                part.folders.append(entry.name)
+            yield from _below(root, name + "/", part)
+        elif entry.is_dir():
+            part.others["link"] += 1
+        elif is_image(name):
+            yield name
+        else:
+            part.leave_out(name)
+
+
+def _look_at(path: str) -> tuple[int, int, int]:
+    """Size, time and inode of a file. Raises SourceUnreadable."""
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise SourceUnreadable(
+            "its name is not UTF-8", file=shown, hint="Give it another name.",
+        ) from error  # fmt: skip
+    try:
+        info = os.stat(path)
+    except OSError as error:
+        raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
+    if not stat.S_ISREG(info.st_mode):  # a pipe would wait for ever
+        raise SourceUnreadable("is not a file", file=path)
+    return info.st_size, info.st_mtime_ns, info.st_ino

@@ -1,0 +1,214 @@
+"""Folders of image files: a file is a row, the folder that it is in its class."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.commands.words import counted
+from fieldslab.packer.source import Hint, Unit, sample_units
+from fieldslab.packer.sources.images.files import (
+    HEAD,
+    begins_as_image,
+    find_images,
+    holds_images,
+)
+from fieldslab.schemas.errors import (
+    SourceChanged,
+    SourceInconsistent,
+    SourceUnreadable,
+    SourceUnsupported,
+)
+from fieldslab.schemas.fields import Logical
+
+UNIT_FILES = 512
+UNIT_BYTES = 2**24
+"""Files that are read at one go: so many, or fewer with about so many bytes."""
+
+MOST_BYTES = 2**31 - 1
+"""Of one image."""
+
+_SPLITS = {"train", "training", "val", "valid", "validation", "eval", "dev", "test", "testing"}
+"""What folders are called that are parts of a dataset, and no classes."""
+
+
+class ImageSource:
+    """Image files below folders. See `fieldslab.packer.source.Source`.
+
+    Fields are `image`, the bytes of the file; `label`, the first folder below the one that was
+    named, as the index of its name in sorted order; and `path`, relative to the folder that was
+    named. Without folders there is no `label`.
+    """
+
+    name = "images"
+    rereadable = True
+
+    def __init__(self, paths: list[str]) -> None:
+        """Look at every file, without reading any.
+
+        Raises SourceUnreadable where one is missing, may not be read, or has a name that is not
+        UTF-8.
+        """
+        self._files = find_images(paths)
+        labels = self._files.labels
+        columns = [pa.field("image", pa.large_binary())]
+        self.hints = {0: Hint(why="image files", image=True)}
+        if labels:
+            columns.append(pa.field("label", pa.int64()))
+            names = counted(len(labels), "folder")
+            self.hints[1] = Hint(logical=Logical("class_label", names=labels), why=names)
+        columns.append(pa.field("path", pa.string()))
+        self.schema = pa.schema(columns)
+        self.attributes: dict[str, Any] = {}
+        self.warnings = (*self._files.warnings, *_about_splits(self._files.base, labels))
+        self.units: Sequence[Unit] = list(self._cut())
+
+    @staticmethod
+    def accepts(paths: list[str]) -> bool:
+        """Whether the first path is an image by its name, or a folder or glob of such files."""
+        return holds_images(paths[0])
+
+    def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Read files into batches near `batch_bytes`, or of one file."""
+        start, stop = unit.key
+        chosen = pa.schema([self.schema.field(column) for column in columns])
+        while start < stop:
+            ends = np.cumsum(self._files.sizes[start:stop])
+            end = start + max(1, int(np.searchsorted(ends, batch_bytes, "right")))
+            arrays = [self._column(name, start, end) for name in chosen.names]
+            yield pa.RecordBatch.from_arrays(arrays, schema=chosen)
+            start = end
+
+    def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
+        """The first files, some from the middle, and some near the end."""
+        return sample_units(self, columns)
+
+    def null_count(self, path: tuple[int, ...]) -> int:
+        """There are none."""
+        return 0
+
+    def column_bytes(self, path: tuple[int, ...]) -> int:
+        """Of images, the sizes of the files."""
+        name = self.schema.field(path[0]).name
+        if name == "image":
+            return int(self._files.sizes.sum())
+        return 8 * len(self._files.classes) if name == "label" else self._files.paths.nbytes
+
+    def check(self, columns: list[int]) -> None:
+        """Raise SourceInconsistent where some files have a class and others have none."""
+        if "label" not in [self.schema.field(column).name for column in columns]:
+            return
+        without = np.flatnonzero(self._files.classes < 0)
+        if len(without):
+            raise SourceInconsistent(
+                f"{counted(len(without), 'image')} beside the folders of classes, this one first",
+                file=self.file_of(int(without[0])),
+                hint="Move them into folders, or leave the classes out: --exclude label.",
+            )
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """One dict a folder: its path, files, bytes, and a digest of their names and times."""
+        files, found, start = self._files, [], 0
+        for root, count in files.parts:
+            rows = slice(start, start + count)
+            digest = hashlib.sha256("\0".join(files.paths[rows].to_pylist()).encode())
+            digest.update(files.sizes[rows].tobytes() + files.modified[rows].tobytes())
+            total = int(files.sizes[rows].sum())
+            found.append(
+                {"path": root, "files": count, "bytes": total, "digest": digest.hexdigest()}
+            )
+            start += count
+        return found
+
+    def file_of(self, row: int) -> str:
+        """The path of the file that is a row."""
+        return self._files.place(row)
+
+    def _cut(self) -> Iterator[Unit]:
+        ends = np.cumsum(self._files.sizes)
+        start, before = 0, 0
+        while start < len(ends):
+            stop = int(np.searchsorted(ends, before + UNIT_BYTES, "right"))
+            stop = min(max(stop, start + 1), start + UNIT_FILES, len(ends))
+            name = f"{self.file_of(start)} and on"
+            yield Unit(name, stop - start, int(ends[stop - 1]) - before, (start, stop))
+            start, before = stop, int(ends[stop - 1])
+
+    def _column(self, name: str, start: int, end: int) -> pa.Array:
+        if name == "image":
+            return self._images(start, end)
+        if name == "label":
+            return pa.array(self._files.classes[start:end])
+        return self._files.paths[start:end]
+
+    def _images(self, start: int, end: int) -> pa.LargeBinaryArray:
+        """The content of files, one behind the other in one buffer."""
+        offsets = np.zeros(end - start + 1, np.int64)
+        np.cumsum(self._files.sizes[start:end], out=offsets[1:])
+        values = np.empty(int(offsets[-1]), np.uint8)
+        for row, (first, last) in enumerate(pairwise(offsets.tolist()), start):
+            self._read(row, values.data[first:last])
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
+        return pa.Array.from_buffers(pa.large_binary(), end - start, buffers)
+
+    def _read(self, row: int, into: memoryview) -> None:
+        """Fill `into` with a file, which must still be what it was, and an image."""
+        path = self.file_of(row)
+        if len(into) > MOST_BYTES:
+            raise SourceUnsupported(
+                "is too large for an image", file=path, expected=f"up to {MOST_BYTES} bytes",
+                found=len(into), hint="Move it elsewhere.",
+            )  # fmt: skip
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise SourceChanged("the file went away while it was read", file=path) from error
+        except PermissionError as error:
+            raise SourceUnreadable("no permission to read it", file=path) from error
+        except OSError as error:
+            raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
+        try:
+            self._check_unchanged(row, path, file)
+            done = 0
+            while done < len(into):
+                count = os.readv(file, [into[done:]])
+                if not count:
+                    raise _changed(path)
+                done += count
+        except OSError as error:
+            raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
+        finally:
+            os.close(file)
+        if not begins_as_image(bytes(into[:HEAD])):
+            raise SourceUnsupported(
+                "is no image" if len(into) else "is empty, and no image", file=path,
+                expected="the beginning of a JPEG, PNG, WebP or other image file",
+                found=bytes(into[:HEAD]).hex(" ") if len(into) else None,
+                hint="Move it elsewhere, or rename it.",
+            )  # fmt: skip
+
+    def _check_unchanged(self, row: int, path: str, file: int) -> None:
+        info, files = os.fstat(file), self._files
+        known = (files.sizes[row], files.modified[row], files.inodes[row])
+        if (info.st_size, info.st_mtime_ns, info.st_ino) != known:
+            raise _changed(path)
+
+
+def _changed(path: str) -> SourceChanged:
+    return SourceChanged(
+        "the file changed while it was read", file=path,
+        hint="Pack again when nothing writes to it.",
+    )  # fmt: skip
+
+
+def _about_splits(base: str, labels: tuple[str, ...]) -> Iterator[str]:
+    """A warning where the folders look like the parts of a dataset."""
+    if labels and {label.lower() for label in labels} <= _SPLITS:
+        yield (
+            f"label: the folders are called {', '.join(labels)}, and are taken for classes; to "
+            f"pack one part of the dataset, name its folder: {os.path.join(base, labels[0])}"
+        )
