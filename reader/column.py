@@ -101,12 +101,9 @@ class Column:
         return packed(values[shard][start:stop], offsets - start, self.field.name)
 
     def _gather(self, view: range, rows: Rows) -> Values:
-        from fieldslab.reader.gather import gather
-
-        pool = self._storage.pool
-        numbers = as_rows(rows, len(view))
-        at = self._storage.place(view, numbers)
-        return gather([self._stored], at, pool, pool).values[self.field.name]
+        storage = self._storage
+        at = storage.place(view, as_rows(rows, len(view)))
+        return storage.gather([self._stored], at, storage.pool).values[self.field.name]
 
     def __repr__(self) -> str:
         shape = list(self.shape) or ""

@@ -170,8 +170,6 @@ class Slab:
         DamagedArray
             The slab's files are not what pack wrote.
         """
-        from fieldslab.reader.gather import gather  # which imports numba: half a second
-
         storage = self._storage
         if out is not None and not isinstance(out, Buffers):
             hint = "Make it with slab.buffers(batch_size, fields)."
@@ -193,7 +191,7 @@ class Slab:
             batch = gather_images(storage, self._view, numbers, at, names, images, epoch, memory)
         else:
             stored = [storage.field(name) for name in names]
-            batch = Batch(numbers, *gather(stored, at, memory, storage.pool))
+            batch = Batch(numbers, *storage.gather(stored, at, memory))
         if out is None:
             return batch
         out.fill(batch)

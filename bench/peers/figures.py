@@ -8,6 +8,7 @@ from fieldslab.bench.timing import Ratio, ratio
 
 Results = dict[str, Any]
 RANDOM, ROW, SEQUENTIAL, LOADER, WORKERS = "random", "row", "sequential", "loader 0", "loader 2"
+LOADERS = (LOADER, WORKERS)
 
 
 def seconds_a_row(results: Results, workload: str, peer: str, measure: str) -> list[float] | None:
@@ -29,15 +30,12 @@ def times_as_fast(
 ) -> Ratio | None:
     """How many times as fast as a peer `against` is, compared round by round."""
     theirs = seconds_a_row(results, workload, peer, measure)
-    ours = seconds_a_row(results, workload, against, measure)
-    if theirs is None or ours is None or len(theirs) != len(ours):
-        return None
-    return ratio(ours, theirs)
+    return _compared(seconds_a_row(results, workload, against, measure), theirs)
 
 
 def better_loader(results: Results, workload: str, peer: str) -> str:
     """The measure in which the peer's loader is faster: without workers, or with two."""
-    rates = {name: rate(results, workload, peer, name) or 0.0 for name in (LOADER, WORKERS)}
+    rates = {name: rate(results, workload, peer, name) or 0.0 for name in LOADERS}
     return max(rates, key=lambda name: rates[name])
 
 
@@ -45,9 +43,15 @@ def loaders_compared(results: Results, workload: str, peer: str) -> Ratio | None
     """How many times as fast our loader is, each with the number of workers that suits it."""
     ours = seconds_a_row(results, workload, US, better_loader(results, workload, US))
     theirs = seconds_a_row(results, workload, peer, better_loader(results, workload, peer))
-    if ours is None or theirs is None or len(ours) != len(theirs):
+    return _compared(ours, theirs)
+
+
+def _compared(ours: list[float] | None, theirs: list[float] | None) -> Ratio | None:
+    """Of the rounds in which both took part, which are the first ones: some rest later."""
+    if ours is None or theirs is None:
         return None
-    return ratio(ours, theirs)
+    rounds = min(len(ours), len(theirs))
+    return ratio(ours[:rounds], theirs[:rounds])
 
 
 def memory(results: Results, workload: str, peer: str) -> int | None:

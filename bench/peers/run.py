@@ -9,7 +9,9 @@ from typing import Any
 
 from fieldslab.bench.peers.children import Child, Refusal
 from fieldslab.bench.peers.data import Make
+from fieldslab.bench.peers.figures import LOADER, LOADERS, RANDOM, ROW, SEQUENTIAL
 from fieldslab.bench.peers.peer import CEILING, PEERS
+from fieldslab.bench.peers.rest import may_rest
 
 MIB = 2**20
 
@@ -22,6 +24,8 @@ class Effort:
     """Bytes of a workload."""
     rounds: int
     loader_rounds: int
+    loaders: Sequence[str]
+    """Without workers, with two, or both."""
     starts: int
     """Fresh processes for the time to the first batch."""
     seconds: float
@@ -30,12 +34,11 @@ class Effort:
     """Seconds to compare random batches, and an epoch, with the source."""
 
 
-FULL = Effort(64 * MIB, rounds=5, loader_rounds=2, starts=1, seconds=0.1, checking=0.3)
-QUICK = Effort(64 * MIB, rounds=3, loader_rounds=1, starts=0, seconds=0.08, checking=0.1)
-TINY = Effort(8 * MIB, rounds=2, loader_rounds=1, starts=0, seconds=0.01, checking=0.05)
+FULL = Effort(64 * MIB, 5, 3, LOADERS, starts=1, seconds=0.1, checking=0.2)
+QUICK = Effort(16 * MIB, 2, 1, [LOADER], starts=0, seconds=0.05, checking=0.05)
+TINY = Effort(8 * MIB, 2, 1, LOADERS, starts=0, seconds=0.01, checking=0.05)
 
-MEASURES = ("random", "row", "sequential")
-LOADERS = ("loader 0", "loader 2")
+MEASURES = (RANDOM, ROW, SEQUENTIAL)
 
 Say = Callable[[str], None]
 
@@ -75,7 +78,7 @@ class Run:
                 self._fresh_starts(peer, results[peer], folder)
         self._measure(name, results, MEASURES, self.effort.rounds, self.effort.seconds)
         seconds = 2 * self.effort.seconds
-        self._measure(name, results, LOADERS, self.effort.loader_rounds, seconds)
+        self._measure(name, results, self.effort.loaders, self.effort.loader_rounds, seconds)
         shutil.rmtree(folder)
 
     def _prepare(self, peer: str, result: dict[str, Any], source: Path, folder: Path) -> bool:
@@ -122,7 +125,8 @@ class Run:
             at = turn * len(peers) // rounds
             for peer in [*peers[at:], *peers[:at]]:
                 for what in measures:
-                    self._one(peer, results[peer], what, seconds, turn)
+                    if not may_rest(results, peer, what, turn):
+                        self._one(peer, results[peer], what, seconds, turn)
 
     def _one(self, peer: str, result: dict[str, Any], what: str, seconds: float, turn: int) -> None:
         figures = result.setdefault(what, [])

@@ -7,6 +7,7 @@ from statistics import median
 from fieldslab.bench.peers import figures
 from fieldslab.bench.peers.figures import Results
 from fieldslab.bench.peers.peer import CEILING, US
+from fieldslab.bench.peers.targets import WHAT, reached
 from fieldslab.bench.readme import put
 from fieldslab.bench.timing import Ratio
 
@@ -31,6 +32,8 @@ def readme(results: Results) -> str:
         chart = "![Random batches of photographs](bench/results/peers-photographs.png)"
         parts.insert(1, chart)
         parts += ["**Photographs, all else:**", details(results, "photographs")]
+    if aims := targets(results):
+        parts += ["**Random batches of fieldslab, and what they are to reach:**", aims]
     return "\n\n".join([*parts, notes(results)])
 
 
@@ -48,6 +51,8 @@ def everything(results: Results) -> str:
         parts += [f"## {title}", compared(results, measure)]
     for workload, about in results["workloads"].items():
         parts += [f"## {workload}: {about['title']}", details(results, workload)]
+    if aims := targets(results):
+        parts += ["## Targets", aims]
     parts += ["## Configurations", configurations(results), notes(results)]
     return "\n\n".join(parts) + "\n"
 
@@ -116,6 +121,22 @@ def details(results: Results, workload: str) -> str:
             _number(memory and memory / MEGA),
         ]
         lines.append(f"| {peer} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def targets(results: Results) -> str:
+    """What is to be reached, and what was; memcpy shows where nothing could reach it."""
+    found = reached(results)
+    if not found:
+        return ""
+    lines = ["| times as fast as | at least | fieldslab | memcpy |", "|---|---|---|---|"]
+    for one in found:
+        target = one.target
+        times = f"{_times(one.times)}x"
+        lines.append(
+            f"| {target.peer}, {WHAT[target.measure]}, {target.workload} | {target.least:.0f}x "
+            f"| {times if one.held else f'**{times}**'} | {_times(one.ceiling)}x |"
+        )
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from fieldslab.reader.batch import Batch, Failure, Values
 from fieldslab.reader.buffers import Memory
 from fieldslab.reader.decoders.decoder import MEANINGS, Status
-from fieldslab.reader.gather import Places, gather
+from fieldslab.reader.gather import Places
 from fieldslab.reader.images.decoding import Decoded, decode
 from fieldslab.reader.images.steps import Images
 from fieldslab.reader.stored.storage import Storage
@@ -57,7 +57,7 @@ def gather_images(
         decoded = {name: each.only(keep) for name, each in decoded.items()}
     lap("decode")
     others = [storage.field(name) for name in names if name not in images]
-    columns = gather(others, at, memory, pool)
+    columns = storage.gather(others, at, memory)
     values: dict[str, Values] = {}
     for name in names:
         values[name] = decoded[name].values if name in decoded else columns.values[name]

@@ -1,6 +1,7 @@
 """An open slab's manifest and mapped arrays, shared by every view and column of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from threading import RLock
 from types import MappingProxyType
@@ -10,7 +11,7 @@ import numpy as np
 
 from fieldslab.reader import forks
 from fieldslab.reader.batch import unknown_field
-from fieldslab.reader.buffers import Pool
+from fieldslab.reader.buffers import Memory, Pool
 from fieldslab.reader.rows import Directory
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.folder import Folder
@@ -19,7 +20,7 @@ from fieldslab.schemas.fields import Field
 from fieldslab.schemas.manifest import Manifest
 
 if TYPE_CHECKING:
-    from fieldslab.reader.gather import Places
+    from fieldslab.reader.gather import Columns, Places
 
 
 class Storage:
@@ -54,15 +55,21 @@ class Storage:
                 self._stored[name] = StoredField(field, folders, self._tables(), self.verify)
             return self._stored[name]
 
-    def place(self, view: range, rows: np.ndarray) -> "Places":
-        """Where rows of a view (int64[n]) lie; negative ones are made positive.
+    # The kernels import numba, which takes half a second: only who gathers pays for it, once.
 
-        Raises RowOutOfRange.
-        """
-        # The kernels import numba, which takes half a second: only who gathers pays for it.
+    @cached_property
+    def place(self) -> Callable[[range, np.ndarray], "Places"]:
+        """place(view, rows): see `gather.place`."""
         from fieldslab.reader.gather import place
 
-        return place(self.directory, view, rows, self.pool)
+        return partial(place, self.directory, self.pool)
+
+    @cached_property
+    def gather(self) -> Callable[[list[StoredField], "Places", Memory], "Columns"]:
+        """gather(fields, at, memory): see `gather.gather`."""
+        from fieldslab.reader.gather import gather
+
+        return partial(gather, self.pool)
 
     def require(self, name: str) -> None:
         """Raise UnknownField if there is no field of this name."""

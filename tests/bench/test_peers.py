@@ -16,8 +16,10 @@ from fieldslab.bench.peers.data import make_own, make_rows
 from fieldslab.bench.peers.formats.memmap import Memmap
 from fieldslab.bench.peers.peer import CEILING, PEERS, US
 from fieldslab.bench.peers.records import Decoder, encode
+from fieldslab.bench.peers.rest import may_rest
 from fieldslab.bench.peers.run import TINY, run
 from fieldslab.bench.peers.source import Source, save
+from fieldslab.bench.peers.targets import reached
 from fieldslab.schemas.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -161,6 +163,41 @@ def test_guard_compares_with_what_is_committed(tmp_path: Path) -> None:
         subprocess.run([*git, *command], cwd=tmp_path, check=True)
     file.write_text('{"date": "left behind"}')
     assert guard.committed(file) == {"date": "committed"}
+
+
+def test_who_is_far_behind_rests_after_two_rounds() -> None:
+    """Peers near to us, we and memcpy take part in every round; one that rested never returns."""
+    times = {US: [1.0, 1.0], CEILING: [99.0, 99.0], "zarr": [99.0, 99.0], "bagz": [2.0, 2.0]}
+    peers = made_up(times)["workloads"]["rows"]["peers"]
+    assert not any(may_rest(peers, name, "random", turn=1) for name in peers)
+    assert [name for name in peers if may_rest(peers, name, "random", turn=2)] == ["zarr"]
+    peers[US]["random"].append({"rows": 1, "seconds": 1000.0})
+    assert may_rest(peers, "zarr", "random", turn=3)
+
+
+def test_the_slower_number_of_workers_rests_at_once() -> None:
+    """Of a peer's two loaders, the one that is clearly slower is measured once, ours too."""
+    one: dict[str, Any] = {"rows": 1, "seconds": 1.0}
+    own = {"loader 0": [one], "loader 2": [one | {"seconds": 9.0}]}
+    assert may_rest({US: own}, US, "loader 2", turn=1)
+    assert not may_rest({US: own}, US, "loader 0", turn=1)
+    own["loader 2"] = [one | {"seconds": 1.2}]
+    assert not may_rest({US: own}, US, "loader 2", turn=1)
+
+
+def test_rounds_of_one_ratio_are_the_same() -> None:
+    """Where a peer rested, ratios are of the rounds that it took part in."""
+    found = made_up({US: [1.0, 1.0, 100.0], "zarr": [10.0, 10.0]})
+    ratio = figures.times_as_fast(found, "rows", "zarr", "random")
+    assert ratio == (10.0, 10.0, 10.0)
+
+
+def test_targets_are_held_or_not() -> None:
+    """A target names its ratio, whether it is held, and what memcpy would reach."""
+    found = made_up({US: [2.0], CEILING: [1.0], "HuggingFace, numpy": [19.0]})
+    (one,) = reached(found)
+    assert (one.times, one.ceiling, one.held) == (9.5, 19.0, False)
+    assert "| 10x | **9.5x** | 19x |" in tables.targets(found)
 
 
 class Wrong(Memmap):

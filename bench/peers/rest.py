@@ -1,0 +1,44 @@
+"""Which peers need not be measured again: the tables would say the same."""
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from fieldslab.bench.peers.figures import LOADERS
+from fieldslab.bench.peers.peer import CEILING, US
+
+ENOUGH = 2
+"""Rounds that everybody takes part in."""
+FAR = 10.0
+"""Who is so many times slower than fieldslab rests after these."""
+CLEAR = 1.5
+"""A loader that is so many times slower than with another number of workers rests at once."""
+
+
+def may_rest(results: Mapping[str, dict[str, Any]], peer: str, what: str, turn: int) -> bool:
+    """Whether a peer (of `results`: peer -> measure -> figures) can sit out round `turn`.
+
+    Who rested once rests until the end, so that figures of two peers at one place are of one
+    round.
+    """
+    own = _seconds(results, peer, what)
+    if own is None:
+        return False
+    if len(results[peer][what]) < turn:
+        return True
+    if what in LOADERS:
+        others = [_seconds(results, peer, other) for other in LOADERS if other != what]
+        if any(other is not None and own > CLEAR * other for other in others):
+            return True
+    ours = _seconds(results, US, what)
+    if peer in (US, CEILING) or ours is None:
+        return False
+    return turn >= ENOUGH and own > FAR * ours
+
+
+def _seconds(results: Mapping[str, dict[str, Any]], peer: str, what: str) -> float | None:
+    """Seconds a row so far, the median; None where there is none."""
+    figures = results.get(peer, {}).get(what)
+    if not isinstance(figures, list) or not figures:
+        return None
+    return median(figure["seconds"] / figure["rows"] for figure in figures)
