@@ -83,8 +83,8 @@ def _fields(results: Results) -> Iterator[Advice]:
     elif share >= _NEAR:
         yield Advice(
             "good",
-            f"Random batches of {results.largest.rows} come at {words.percent(share)} of the speed "
-            "of memcpy: memory alone sets the pace.",
+            f"Random batches of {results.largest.rows} come {words.of_memcpy(share)}: memory alone "
+            "sets the pace.",
         )
     elif results.slab["row_bytes"] < _SMALL_FIELD * max(len(fields), 1):
         each = results.slab["row_bytes"] / max(len(fields), 1)

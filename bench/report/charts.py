@@ -29,8 +29,7 @@ def throughput(results: Results, theme: Theme) -> Any:
     sizes = results.batches
     share = results.largest.memcpy.seconds.median / results.largest.random.seconds.median
     figure, axes = chart(
-        f"Random batches of {results.largest.rows} rows come at {words.percent(share)} of the "
-        "speed of memcpy",
+        f"Random batches of {results.largest.rows} rows come {words.of_memcpy(share)}",
         "Bytes of values a second by rows in a batch; median with quartiles, one thread, warm; "
         "the mark is a memcpy of the same number of random rows",
         theme, height=0.9 + 0.42 * len(sizes),

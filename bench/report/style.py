@@ -16,7 +16,7 @@ from fieldslab.schemas.errors import UsageError
 
 try:
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 except ModuleNotFoundError as error:
     raise UsageError(
         f"charts need {error.name}, which is not installed",
@@ -132,7 +132,12 @@ def rates(axes: "Axes", theme: Theme, axis: str, most: float) -> None:
 
 
 def numbers(axis: Any, words: Any) -> None:
-    """Ticks of `axes.xaxis` or `yaxis` in words: a function of the value."""
+    """Ticks of `axes.xaxis` or `yaxis` in words: a function of the value.
+
+    On a linear axis they stand at multiples of 1, 2 or 5: in two digits, 12.5 would read 12.
+    """
+    if axis.get_scale() == "linear":
+        axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
     axis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
 

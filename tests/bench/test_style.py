@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from fieldslab.bench.report import style
+from fieldslab.bench.report import style, words
 
 
 def size_of(png: bytes) -> tuple[int, int]:
@@ -36,6 +36,18 @@ def test_a_chart_is_the_same_each_time() -> None:
         style.level(axes, 0.5, "memcpy", style.LIGHT.ink)
         files.append(style.png(figure))
     assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("most", [9.9e9, 13e9, 18e9, 24e9, 31e9, 80e9])
+def test_ticks_say_where_they_stand(most: float) -> None:
+    """A tick's words, read as a number, are its place on the axis."""
+    _, axes = style.chart("Ticks", "GB/s", height=1)
+    axes.set_xlim(0, most)
+    style.numbers(axes.xaxis, words.gigabytes)
+    places = axes.get_xticks().tolist()
+    texts = [words.gigabytes(place) for place in places]
+    assert len(places) > 3
+    assert [float(text.split()[0]) * (1e9 if "GB" in text else 1e6) for text in texts] == places
 
 
 def test_names_of_lines_do_not_collide() -> None:

@@ -37,3 +37,9 @@ def test_rates_shares_and_ratios() -> None:
     assert words.percent(0.004) == "0.4 %"
     assert words.times(1.84) == "1.8x"
     assert words.times(23.2) == "23x"
+
+
+def test_speeds_beside_memcpy() -> None:
+    """A share of memcpy is a percentage until it is all of it: more is no merit of ours."""
+    assert words.of_memcpy(0.874) == "at 87 % of the speed of memcpy"
+    assert words.of_memcpy(1.15) == words.of_memcpy(0.98) == "as fast as memcpy"
