@@ -4,6 +4,8 @@ A kernel has exactly one signature, compiled when its module is imported and kep
 cache. It runs without the interpreter lock and on one thread: threads are made in Python.
 """
 
+import sys
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -20,6 +22,9 @@ _intrinsic: Any = intrinsic
 _unpack_tuple: Any = cgutils.unpack_tuple
 _normalize_signature: Any = sigutils.normalize_signature
 _OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy", "no_cfunc_wrapper": True}
+PATIENCE = 1.0
+"""Seconds of compiling after which a terminal is told of it: for images it takes twenty."""
+_waited = 0.0
 _POINTER = ir.PointerType(ir.IntType(8))
 _I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 
@@ -28,13 +33,23 @@ def kernel(signature: str) -> Callable[[_Function], _Function]:
     """Compile a function for one signature, in numba's words, as it is defined."""
 
     def compiled(function: _Function) -> _Function:
+        started = time.perf_counter()
         try:
             result: _Function = _njit(signature, cache=True, **_OPTIONS)(function)
         except RuntimeError:  # no folder that numba could write its cache to
             result = _njit(signature, cache=False, **_OPTIONS)(function)
+        _tell(time.perf_counter() - started)
         return result
 
     return compiled
+
+
+def _tell(seconds: float) -> None:
+    """Say once, and on a terminal alone, why a first batch takes so long."""
+    global _waited
+    before, _waited = _waited, _waited + seconds
+    if before < PATIENCE <= _waited and sys.stderr.isatty():
+        sys.stderr.write("fieldslab: compiling for this processor; it is kept in numba's cache\n")
 
 
 def inlined(function: _Function) -> _Function:

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.schemas.codecs.index import mcu_columns, mcu_rows, points_a_row
 from fieldslab.schemas.codecs.jpeg import FIELDS, OK, TRUNCATED, read_header
+from fieldslab.schemas.codecs.mcus import mcu_columns, mcu_rows, points_a_row
 from fieldslab.schemas.jit import kernel
 
 

@@ -17,7 +17,6 @@ from fieldslab.reader.decoders.blocks import decode_blocks
 from fieldslab.reader.decoders.idct import LANES, TILE, transform
 from fieldslab.schemas.codecs.bits import find_marker, overrun, position, start
 from fieldslab.schemas.codecs.huffman import SIZE
-from fieldslab.schemas.codecs.index import mcu_blocks, mcu_columns, points_a_row
 from fieldslab.schemas.codecs.jpeg import (
     AC_TABLE,
     ACROSS,
@@ -30,6 +29,7 @@ from fieldslab.schemas.codecs.jpeg import (
     SCAN,
     TRUNCATED,
 )
+from fieldslab.schemas.codecs.mcus import mcu_blocks, mcu_columns, points_a_row
 from fieldslab.schemas.jit import inlined, kernel, load_u8
 
 TILES = 9

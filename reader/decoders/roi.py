@@ -31,7 +31,7 @@ from fieldslab.reader.images.finish import (
 from fieldslab.reader.images.store import form_of, item_bytes
 from fieldslab.schemas.codecs import jpeg
 from fieldslab.schemas.codecs.huffman import make_tables, new_tables
-from fieldslab.schemas.codecs.index import mcu_columns, mcu_rows, points_a_row
+from fieldslab.schemas.codecs.mcus import mcu_columns, mcu_rows, points_a_row
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel
 

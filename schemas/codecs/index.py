@@ -23,50 +23,22 @@ from fieldslab.schemas.codecs.huffman import (
 from fieldslab.schemas.codecs.jpeg import (
     AC_TABLE,
     ACROSS,
-    COMPONENTS,
     DAMAGED,
     DC_TABLE,
     DOWN,
     FIELDS,
-    HEIGHT,
     INTERVAL,
     OK,
     SCAN,
     TRUNCATED,
     UNSUPPORTED,
-    WIDTH,
     read_header,
 )
+from fieldslab.schemas.codecs.mcus import mcu_blocks, mcu_columns, mcu_rows, points_a_row
 from fieldslab.schemas.jit import inlined, kernel, load_u8
 
 LARGEST = 1 << 29
 """Images from this many bytes on have no points: a bit position has 32 bits."""
-
-
-@inlined
-def mcu_rows(header: Any) -> int:
-    """Rows of MCUs in the picture."""
-    size = 8 * header[DOWN]
-    return (header[HEIGHT] + size - 1) // size
-
-
-@inlined
-def mcu_columns(header: Any) -> int:
-    """MCUs in a row."""
-    size = 8 * header[ACROSS]
-    return (header[WIDTH] + size - 1) // size
-
-
-@inlined
-def points_a_row(columns: int, every: int) -> int:
-    """Index points in a row of so many MCUs."""
-    return (columns + every - 1) // every if every > 0 else 1
-
-
-@inlined
-def mcu_blocks(header: Any) -> int:
-    """Blocks in an MCU, of all components."""
-    return header[ACROSS] * header[DOWN] + header[COMPONENTS] - 1
 
 
 @kernel("int64(int64, int64[::1], int64, int64[::1])")

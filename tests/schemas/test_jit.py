@@ -1,8 +1,14 @@
 """What kernels can do that numba alone cannot."""
 
 import ctypes
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fieldslab.schemas.jit import foreign, kernel, load_u8
 
@@ -54,3 +60,23 @@ def test_bytes_have_no_sign() -> None:
     """A byte is 0..255."""
     values = np.array([0, 127, 128, 255], np.uint8)
     assert [byte(values.ctypes.data + at) for at in range(4)] == [0, 127, 128, 255]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_is_told_of_compiling(terminal: bool, tmp_path: Path) -> None:
+    """Who waits for kernels learns why, once; a pipe gets nothing, nor does a later start."""
+    code = """if True:
+        from fieldslab.schemas import jit
+        jit.PATIENCE = 0.01
+        for number in range(2):
+            jit.kernel("int64(int64)")(lambda x: x + 1)
+    """
+    ours, theirs = pty.openpty() if terminal else os.pipe()
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], stderr=theirs, env=environment, check=True)
+    os.write(theirs, b"end")
+    said = os.read(ours, 4096)
+    os.close(ours)
+    os.close(theirs)
+    assert said.count(b"compiling for this processor") == terminal
+    assert said.endswith(b"end")

@@ -12,7 +12,8 @@ from fieldslab.reader.decoders.idct import TILE, scaled_quantisers
 from fieldslab.reader.decoders.region import TILES, decode_region, plane_room, plane_stride
 from fieldslab.schemas.codecs import jpeg
 from fieldslab.schemas.codecs.huffman import make_tables, new_tables
-from fieldslab.schemas.codecs.index import index_images, mcu_columns, mcu_rows
+from fieldslab.schemas.codecs.index import index_images
+from fieldslab.schemas.codecs.mcus import mcu_columns, mcu_rows
 from fieldslab.schemas.jit import kernel
 
 HEIGHT, WIDTH = 61, 333
