@@ -164,31 +164,35 @@ def row_latency(peer: Peer, seconds: float, seed: int) -> dict[str, Any]:
 
 
 def loader_rate(peer: Peer, seconds: float, seed: int, workers: int) -> dict[str, Any]:
-    """Rows a second of a shuffled epoch, and memory meanwhile.
+    """Rows a second of shuffled epochs, and memory meanwhile.
 
-    The clock starts after the first batch, and after as many more as may have waited in queues
-    behind it: a quarter of the epoch, unless that takes longer than `seconds`.
+    In an epoch the clock starts after the first batch, and after as many more as may have waited
+    in queues behind it: a quarter of the epoch, unless that takes longer than `seconds`. A short
+    epoch is repeated until they are over.
     """
-    asked = time.perf_counter()
-    batches = peer.loader(workers, seed)
-    rows = _count(next(batches))
-    first = time.perf_counter()
-    for batch in batches:
-        if rows > len(peer.source) // 4 or time.perf_counter() - first > seconds:
-            break
-        rows += _count(batch)
-    rows = 0
-    started = now = time.perf_counter()
-    for batch in batches:
-        rows += _count(batch)
-        now = time.perf_counter()
-        if now - started > seconds:
-            break
-    memory = anonymous()
-    if not rows:
-        raise RuntimeError("its epoch ended within a quarter of the rows")
-    del batch, batches
-    return {"rows": rows, "seconds": now - started, "start": first - asked, "memory": memory}
+    begun = time.perf_counter()
+    rows, spent, memory = 0, 0.0, 0
+    while not rows or time.perf_counter() - begun < seconds:
+        asked = time.perf_counter()
+        batches = peer.loader(workers, seed)
+        early = _count(next(batches))
+        first = time.perf_counter()
+        for batch in batches:
+            if early > len(peer.source) // 4 or time.perf_counter() - first > seconds:
+                break
+            early += _count(batch)
+        started = now = time.perf_counter()
+        for batch in batches:
+            rows += _count(batch)
+            now = time.perf_counter()
+            if now - started > seconds:
+                break
+        spent += now - started
+        memory = memory or anonymous()
+        if not rows:
+            raise RuntimeError("its epoch ended within a quarter of the rows")
+        del batch, batches
+    return {"rows": rows, "seconds": spent, "start": first - asked, "memory": memory}
 
 
 def _count(batch: Any) -> int:
