@@ -30,7 +30,7 @@ def open_slab(path: str | os.PathLike[str], *, verify: bool = True) -> "Slab":
         The directory that `fieldslab pack` wrote.
     verify
         Compare each 64 KiB of data with its digest when this process first touches it. The first
-        pass over data in memory is then about half as fast, later ones are not slower.
+        pass over data in memory is then about 0.6 as fast, later ones are not slower.
 
     Raises
     ------

@@ -10,6 +10,7 @@ import mmap
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 _FAILED = ctypes.c_void_p(-1).value
-_POPULATE_READ = 22
-"""MADV_POPULATE_READ of Linux 5.14 and later."""
+POPULATE_READ = 22
+"""MADVPOPULATE_READ of Linux 5.14 and later."""
 _LINUX = sys.platform.startswith("linux")
 _UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 
@@ -68,7 +69,7 @@ def populate(address: int, size: int) -> bool:
     if not _LINUX:
         return False
     before = address % mmap.PAGESIZE
-    if _libc.madvise(address - before, size + before, _POPULATE_READ) == 0:
+    if _libc.madvise(address - before, size + before, POPULATE_READ) == 0:
         return True
     number = ctypes.get_errno()
     if number in _UNKNOWN:
@@ -76,3 +77,16 @@ def populate(address: int, size: int) -> bool:
     if number == errno.EFAULT:
         raise OSError(number, "the file has become shorter, or the disk fails")
     raise OSError(number, os.strerror(number))
+
+
+@cache
+def populating() -> tuple[int, int]:
+    """For kernels that populate: the address of `madvise`, and the bytes of a page.
+
+    The address is 0 where the system has no call for that. `madvise` takes the first page's
+    address, the bytes, and POPULATE_READ.
+    """
+    page = np.zeros(1, np.uint8)
+    known = populate(page.ctypes.data, len(page))
+    address = ctypes.cast(_libc.madvise, ctypes.c_void_p).value or 0
+    return (address if known else 0), mmap.PAGESIZE

@@ -1,6 +1,6 @@
 """One array of a field, over all shards."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,11 +8,11 @@ import numpy as np
 from fieldslab.reader.stored.folder import Folder
 from fieldslab.reader.stored.marks import Marks
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.digest import BLOCK, digest
+from fieldslab.schemas.digest import BLOCK, block_count, digest
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.layout import ArrayFile
-from fieldslab.schemas.mapping import populate
+from fieldslab.schemas.mapping import populate, populating
 
 
 class StoredArray:
@@ -61,10 +61,14 @@ class StoredArray:
         self.present = np.array([file is not None for file in self._files], np.bool_)
         addresses = [0 if array is None else address_of(array) for array in self.arrays]
         self.addresses = np.array(addresses, np.int64)
+        sizes = [0 if file is None else file.data_bytes for file in self._files]
+        self._sizes = np.array(sizes, np.int64)
+        self._digests: list[np.ndarray | None] = [None] * len(folders)
+        self._tables = np.zeros(len(folders), np.int64)  # where they are, 0 until they are needed
         self.item_bytes = max((file.item_bytes for file in self._files if file), default=0)
         self.marks = None
         if verify:
-            self.marks = Marks([0 if file is None else file.blocks for file in self._files])
+            self.marks = Marks([block_count(size) for size in sizes])
 
     def __getitem__(self, shard: int) -> np.ndarray:
         """The array of a shard that has it."""
@@ -82,30 +86,55 @@ class StoredArray:
         if self.marks is None or self.marks.complete:
             return
         missing = self.marks.missing(shard, start * self.item_bytes, stop * self.item_bytes)
+        for block in missing:
+            self._verify_block(shard, block)
         if missing:
-            self._verify((shard, block) for block in missing)
+            self.marks.settle()
 
-    def verify_blocks(self, indexes: np.ndarray) -> None:
-        """Verify blocks given as indexes into `marks.table`; some may come several times."""
-        if self.marks is not None:
-            self._verify(self.marks.split(np.unique(indexes)))
+    def verify_blocks(self, blocks: np.ndarray) -> None:
+        """Verify blocks given as indexes into `marks.table`, ascending and none twice.
+
+        The lock is free meanwhile: threads verify side by side.
+        """
+        from fieldslab.reader.stored.verification import verify  # numba: gathers have it anyway
+
+        marks = self.marks
+        if marks is None:
+            return
+        at = 0
+        while True:
+            at = verify(
+                blocks, at, marks.firsts, self.addresses, self._sizes, self._tables, marks.table,
+                *populating(),
+            )  # fmt: skip
+            if at == len(blocks):
+                break
+            [(shard, block)] = marks.split(blocks[at : at + 1])
+            self._verify_block(shard, block)
+            at += 1
+        marks.settle()
 
     def suspects(self, shard: int, begin: int, end: int) -> tuple[int, int]:
         """First and last row of a shard that have something in the data bytes begin..end-1."""
         first, last = begin // self.item_bytes, (end - 1) // self.item_bytes
         return (first - 1 if self.role.endswith("offsets") else first), last
 
-    def _verify(self, blocks: Iterable[tuple[int, int]]) -> None:
+    def _verify_block(self, shard: int, block: int) -> None:
         assert self.marks is not None
-        for shard, block in blocks:
-            data = self[shard].reshape(-1).view(np.uint8)[block * BLOCK : (block + 1) * BLOCK]
-            self._have_read(shard, block, len(data))
-            found = digest(data.data)
-            expected = self._folders[shard].expected_digest(self._file(shard), block)
-            if found != expected:
-                raise self._damaged(shard, block, expected, found)
-            self.marks.set(shard, block)
-        self.marks.settle()
+        data = self[shard].reshape(-1).view(np.uint8)[block * BLOCK : (block + 1) * BLOCK]
+        self._have_read(shard, block, len(data))
+        found = digest(data.data)
+        expected = int(self._digests_of(shard)[block])
+        if found != expected:
+            raise self._damaged(shard, block, expected, found)
+        self.marks.set(shard, block)
+
+    def _digests_of(self, shard: int) -> np.ndarray:
+        digests = self._digests[shard]
+        if digests is None:
+            digests = self._folders[shard].digests(self._file(shard))
+            self._digests[shard], self._tables[shard] = digests, address_of(digests)
+        return digests
 
     def _have_read(self, shard: int, block: int, size: int) -> None:
         """Where the disk fails or the file was cut off, raise before a touch ends the process."""

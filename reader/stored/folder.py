@@ -32,7 +32,7 @@ class Folder:
         self._files = files
         self._by_role = {(file.field.stem, file.role): file for file in files}
         self._root = root
-        self._digests: np.ndarray | None = None
+        self._tables: list[np.ndarray] = []
 
     def file(self, field: Field, role: Role) -> ArrayFile | None:
         """One array of a field; None where this folder does without, as `valid` without nulls."""
@@ -68,8 +68,12 @@ class Folder:
                 "larger --shard-size.",
             ) from error
 
-    def expected_digest(self, file: ArrayFile, block: int) -> int:
-        """Digest that a block of a file must have; raises DamagedArray for a wrong table."""
-        if self._digests is None:
-            self._digests = load_digests(self.path, self._files, self._root)
-        return int(self._digests[file.first_block + block])
+    def digests(self, file: ArrayFile) -> np.ndarray:
+        """What the blocks of a file must digest to, uint64[blocks]; always in the same place.
+
+        Raises DamagedArray for a wrong table.
+        """
+        if not self._tables:
+            self._tables.append(load_digests(self.path, self._files, self._root))
+        # Threads may each load it: the first to come stays, since kernels know its address.
+        return self._tables[0][file.first_block : file.first_block + file.blocks]

@@ -1,0 +1,77 @@
+"""Comparing many blocks with their digests in one call, without the interpreter lock; a kernel."""
+
+from typing import Any
+
+from fieldslab.schemas.digest import BLOCK
+from fieldslab.schemas.jit import foreign, kernel, load_u64
+from fieldslab.schemas.mapping import POPULATE_READ
+from fieldslab.schemas.xxh3 import SHORTEST, digest_long
+
+_MOST = 64
+"""Blocks that are read in at a time: 4 MiB."""
+
+_call = foreign("int32(int64, uint64, int32)")
+
+
+@kernel(
+    "int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1],"
+    "int64, int64)"
+)
+def verify(
+    blocks: Any,
+    at: int,
+    firsts: Any,
+    addresses: Any,
+    sizes: Any,
+    tables: Any,
+    marks: Any,
+    madvise: int,
+    page: int,
+) -> int:
+    """Verify blocks from `blocks[at]` on and mark them; return where it stopped.
+
+    That is len(blocks), or the position of a block that the caller has to look at: it differs from
+    its digest, cannot be read in, is too short for this kernel, or its shard has no table yet.
+
+    Parameters
+    ----------
+    blocks
+        Indexes into `marks`, ascending, none twice.
+    firsts, addresses, sizes, tables
+        By shard: its first index in `marks`; where its data begins, and its bytes; where the
+        digest of its first block stands (0: not known yet). int64[shards]
+    marks
+        See `Marks.table`.
+    madvise, page
+        See `mapping.populating`.
+    """
+    shard = 0
+    ready = at
+    while at < len(blocks):
+        block = blocks[at]
+        while shard + 1 < len(firsts) and firsts[shard + 1] <= block:
+            shard += 1
+        begin = (block - firsts[shard]) * BLOCK
+        size = min(BLOCK, sizes[shard] - begin)
+        if tables[shard] == 0 or size < SHORTEST:
+            return at
+        if madvise != 0 and at >= ready:
+            ready = at + 1
+            end = begin + size
+            while (
+                ready < len(blocks)
+                and ready < at + _MOST
+                and blocks[ready] == blocks[ready - 1] + 1
+                and end < sizes[shard]
+            ):
+                end = min(end + BLOCK, sizes[shard])
+                ready += 1
+            start = (addresses[shard] + begin) & -page
+            if _call(madvise, (start, addresses[shard] + end - start, POPULATE_READ)) != 0:
+                return at
+        found = digest_long(addresses[shard] + begin, size)
+        if found != load_u64(tables[shard] + 8 * (block - firsts[shard])):
+            return at
+        marks[block] = 1
+        at += 1
+    return at
