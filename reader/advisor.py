@@ -75,6 +75,8 @@ class Advice:
         Bytes of the fields; of the machine's memory that is free.
     cores
         Processors that this process may use.
+    decoded
+        Image fields that were decoded as `decode` says.
     blocked
         Whether the fields exceed the free memory, so that `Blocked` is the order for them.
     """
@@ -90,6 +92,7 @@ class Advice:
     free_bytes: int
     cores: int
     step_ms: float | None
+    decoded: tuple[str, ...]
     blocked: bool
     measured: Measured
 
@@ -124,6 +127,7 @@ class Advice:
                 f"data wait   {found.wait_percent:.1f} % of the time, at {self.step_ms:g} ms a step"
             )
         order = ", Blocked()" if self.blocked else ""
+        order += ", decode=decode" if self.decoded else ""
         options = f"prefetch={self.prefetch}, threads={self.threads}"
         lines += ["", f"Loader(slab, {self.batch_size}{order}, {options})"]
         return "\n".join(lines)
@@ -203,8 +207,8 @@ def advise(
     return Advice(
         path=str(slab.path), rows=len(slab), batch_size=size, threads=threads, prefetch=prefetch,
         batch_bytes=round(row * size), memory_bytes=(prefetch + threads) * taken,
-        slab_bytes=total, free_bytes=free, cores=cores, step_ms=step_ms, blocked=total > free,
-        measured=measured,
+        slab_bytes=total, free_bytes=free, cores=cores, step_ms=step_ms,
+        decoded=tuple(decode or ()), blocked=total > free, measured=measured,
     )  # fmt: skip
 
 

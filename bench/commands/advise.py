@@ -13,6 +13,7 @@ GIVEN = "What is known"
 EXAMPLES = """\
 Examples:
   fieldslab advise train.slab
+  fieldslab advise train.slab --fields image,label --crop 224
   fieldslab advise train.slab --fields x,y --batch-size 256 --step-ms 35 --memory 4G"""
 
 
@@ -34,6 +35,11 @@ def advise(
         "--memory", metavar="SIZE", rich_help_panel=GIVEN,
         help="What batches may take, such as 4G; a quarter of the free memory without it.",
     )] = None,
+    crop: Annotated[int | None, typer.Option(
+        "--crop", metavar="N", min=1, rich_help_panel=GIVEN,
+        help="Decode images: a random crop of each, resized to N x N pixels, flipped and "
+        "normalized. They are read only, without it.",
+    )] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Recommend batch size, threads and prefetch for a slab on this machine.
@@ -42,21 +48,26 @@ def advise(
     it takes, and what was measured.
     """
     from fieldslab.packer.options import parse_size
-    from fieldslab.reader import open_slab
+    from fieldslab.reader import Normalize, RandomHorizontalFlip, RandomResizedCrop, open_slab
     from fieldslab.reader.advisor import advise as measure
+    from fieldslab.schemas.errors import UsageError
 
     names = [name.strip() for item in fields or () for name in item.split(",")]
     opened = open_slab(slab)
-    found = measure(
-        opened, batch_size, fields=names or None, step_ms=step_ms,
-        memory=None if memory is None else parse_size("--memory", memory),
-    )  # fmt: skip
     chosen = opened.names(names or None)
     images = [name for name in chosen if opened.fields[name].kind == "image"]
-    if images:
+    if crop is not None and not images:
+        raise UsageError("--crop decodes images, and there is no field of them", file=slab)
+    steps = [] if crop is None else [RandomResizedCrop(crop), RandomHorizontalFlip(), Normalize()]
+    found = measure(
+        opened, batch_size, fields=names or None, step_ms=step_ms,
+        decode=dict.fromkeys(images, steps) if steps else None,
+        memory=None if memory is None else parse_size("--memory", memory),
+    )  # fmt: skip
+    if images and not steps:
         print(
             f"warning: {', '.join(images)}: read, but not decoded, which takes more threads. "
-            "fieldslab.reader.advisor.advise(slab, decode=...) measures both.",
+            "--crop N decodes them too.",
             file=sys.stderr,
         )
     if as_json:

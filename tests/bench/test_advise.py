@@ -43,6 +43,21 @@ def test_images_are_read_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == ""
 
 
+def test_images_are_decoded_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --crop, batches are of pixels; where no field holds images, that is a mistake."""
+    images = [encode(photograph(20, 30, at)) for at in range(16)]
+    path = pack(pa.table({"a": images, "n": range(16)}), tmp_path / "a.slab").path
+    command = ["advise", str(path), "--batch-size=4", "--crop=8"]
+    assert run(command) == 0
+    told = capsys.readouterr()
+    assert "Loader(slab, 4, decode=decode, " in told.out
+    assert told.err == ""
+    assert run([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["decoded"] == ["a"]
+    assert run([*command, "--fields=n"]) == 2
+    assert "no field of them" in capsys.readouterr().err
+
+
 def test_mistakes_are_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A field that is not there, a size that is none and a missing slab have their exit codes."""
     assert run(["advise", str(path), "--fields=z"]) == 2
