@@ -15,6 +15,7 @@ import pyarrow as pa
 from fieldslab.packer.sources.lookup import check_readable
 from fieldslab.schemas.errors import SourceUnreadable, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
+from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.manifest import MANIFEST
 
 BUILT_IN = {
@@ -188,6 +189,12 @@ def _not_a_source(path: str) -> SourceUnreadable:
             "is a slab already", file=path,
             hint="Pack what it was packed from; `fieldslab info` says what that was.",
         )  # fmt: skip
+    if is_url(path):
+        return SourceUnreadable(
+            "only LitData streams are read from URLs", file=path,
+            hint="Download it first, or give `pack` what reads it, from Python: "
+            "pyarrow.dataset.dataset(url).scanner().to_reader(), or a HuggingFace dataset.",
+        )  # fmt: skip
     if not any(map(os.path.exists, [path, *glob.glob(path, recursive=True)])):
         hint = "Check the path."
         return SourceUnreadable("no such file or directory", file=path, hint=hint)
@@ -238,11 +245,11 @@ SAMPLE_BYTES = 2**20
 """`sample` reads so many rows from each place, fewer where they are large, but one at least."""
 
 
-def sample_units(source: Source, columns: list[int]) -> list[pa.RecordBatch]:
-    """`Source.sample` for a source that can be read again."""
-    count = len(source.units)
+def sample_units(source: Source, units: Sequence[Unit], columns: list[int]) -> list[pa.RecordBatch]:
+    """`Source.sample` for a source that can be read again, from some of its units."""
+    count = len(units)
     starts = sorted({0, count // 2, count - 1}) if count else []
-    return [batch for at in starts for batch in _first_rows(source, source.units[at:], columns)]
+    return [batch for at in starts for batch in _first_rows(source, units[at:], columns)]
 
 
 def _first_rows(

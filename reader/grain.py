@@ -22,7 +22,7 @@ from fieldslab.reader.loading.plan import Plan, world
 from fieldslab.reader.loading.preparation import Preparation
 from fieldslab.reader.orders.order import Order, Shuffled, whole
 from fieldslab.reader.rows import as_index
-from fieldslab.reader.slab import Slab
+from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.schemas.errors import UsageError
 
 
@@ -72,6 +72,7 @@ def grain_batches(
     UnknownField, RowOutOfRange, UsageError
         The arguments contradict each other, or the slab.
     """
+    check_slab(slab)
     order = Shuffled(whole("seed", seed)) if order is None else order
     rank, world_size = _processes(rank, world_size)
     length = order.attach(slab).length(len(slab))

@@ -36,10 +36,24 @@ def open_slab(path: str | os.PathLike[str], *, verify: bool = True) -> "Slab":
     ------
     NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest
         As their names say; the message says what to do.
+    UsageError
+        What is given is not a path.
     """
-    manifest = load_manifest(os.fspath(path))
+    try:
+        path = os.fspath(path)
+    except TypeError as error:
+        found, hint = type(path).__name__, 'Write open_slab("train.slab").'
+        raise UsageError("a slab is opened by its path", found=found, hint=hint) from error
+    manifest = load_manifest(path)
     storage = Storage(Path(os.path.abspath(path)), manifest, verify)
     return Slab(storage, range(manifest.rows))
+
+
+def check_slab(slab: Any) -> None:
+    """Raise UsageError for what is no slab, such as the path of one."""
+    if not isinstance(slab, Slab):
+        hint = "Give open_slab(path)."
+        raise UsageError("a slab that is open is expected here", found=repr(slab), hint=hint)
 
 
 class Slab:

@@ -22,7 +22,7 @@ from fieldslab.reader.images.steps import as_images
 from fieldslab.reader.orders.order import whole
 from fieldslab.reader.rows import Rows
 from fieldslab.reader.samples import Samples
-from fieldslab.reader.slab import Slab
+from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.reader.tensors import Jagged, TensorBatch, ToTensors
 
 __all__ = ["Jagged", "SlabDataset", "TensorBatch", "collate"]
@@ -45,6 +45,7 @@ class SlabDataset(Dataset[dict[str, Any]]):
         decode: Mapping[str, Any] | None = None,
     ) -> None:
         """Take names of fields: all if not given. Raises UnknownField, UsageError."""
+        check_slab(slab)
         self.slab = slab
         self.fields = slab.names(fields)
         self.decode = as_images(decode, slab.fields, self.fields)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -16,6 +17,14 @@ from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, Manifest, decode
 JOURNAL = "journal.jsonl"
 
 _RESTORE = "Restore the file from a copy, or pack the slab again."
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def is_url(path: str | Path) -> bool:
+    """Whether a path names a place elsewhere, as `s3://bucket/x` does; `C:/x` does not."""
+    return _URL.match(str(path)) is not None
 
 
 def partial_path(slab: Path) -> Path:
@@ -76,6 +85,9 @@ def load_digests(folder: Path, files: list[layout.ArrayFile], expected_root: str
 
 def _absent(slab: Path) -> NotASlab:
     """Which error a path without a manifest deserves."""
+    if is_url(slab) and not slab.exists():
+        hint = "Copy the slab to a directory of this machine, or mount what holds it."
+        return NotASlab("slabs are read from directories, not from URLs", file=slab, hint=hint)
     if slab.is_dir():
         if (slab / JOURNAL).exists() or (slab / layout.shard_name(0)).is_dir():
             return IncompleteSlab(

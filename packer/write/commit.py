@@ -32,8 +32,8 @@ from fieldslab.packer.write.journal import Journal
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.errors import NoSpace, OutputError, OutputExists
-from fieldslab.schemas.folder import JOURNAL, partial_path
+from fieldslab.schemas.errors import NoSpace, OutputError, OutputExists, UsageError
+from fieldslab.schemas.folder import JOURNAL, is_url, partial_path
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, Manifest, encode
 
 _FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
@@ -253,10 +253,15 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def check_output(out: Path, *, force: bool) -> None:
-    """Raise OutputExists where a pack to `out` would destroy something.
+    """Raise UsageError for a URL, OutputExists where a pack to `out` would destroy something.
 
     `force` allows to replace a slab, and nothing else.
     """
+    if is_url(out):
+        raise UsageError(
+            "slabs are written to directories, not to URLs", file=out,
+            hint="Pack to a directory of this machine, and copy the slab from there.",
+        )  # fmt: skip
     with writing(out):
         if not (out.exists() or out.is_symlink()):
             return

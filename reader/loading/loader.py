@@ -10,7 +10,7 @@ from fieldslab.reader.loading.iteration import Batches, OnDemand, Position
 from fieldslab.reader.loading.plan import Plan, world
 from fieldslab.reader.loading.stats import Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled, whole
-from fieldslab.reader.slab import Slab
+from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -95,6 +95,7 @@ class Loader:
         world_size: int | None = None,
         read_ahead: int = 4,
     ) -> None:
+        check_slab(slab)
         self.slab = slab
         self.batch_size = whole("batch_size", batch_size, least=1)
         self.order = Shuffled(0) if order is None else order
@@ -106,6 +107,9 @@ class Loader:
         self._attached = _attach(self.order, slab)
         self._fields = slab.names(fields)
         self._decode = as_images(decode, slab.fields, self._fields)
+        if callable(transforms):
+            hint = "Write transforms=[...]."
+            raise UsageError("`transforms` is a list", found=repr(transforms), hint=hint)
         self._transforms = list(transforms)
         self._convert = _converter(slab, self._decode, output, pin_memory)
         self._given = rank, world_size

@@ -104,6 +104,8 @@ class Desk(Generic[_Made]):
 
     def stop(self) -> None:
         """Have the threads end, and let go what was made."""
+        if self._stopped:  # perhaps by `_stop_all`, and modules are empty by now
+            return
         self._stopped = True
         _empty(self._todo)
         for _ in range(self._ahead):

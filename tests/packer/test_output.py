@@ -32,6 +32,7 @@ from fieldslab.schemas.errors import (
     NoSpace,
     OutputError,
     OutputExists,
+    UsageError,
 )
 from fieldslab.schemas.folder import partial_path
 from fieldslab.schemas.manifest import MANIFEST
@@ -110,8 +111,8 @@ def test_file_size_limit(source: Path, out: Path) -> None:
         "except NoSpace as error: print(error)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, source, out], env=PYTHON, capture_output=True, text=True,
-        check=False,
+        [sys.executable, "-B", "-c", code, source, out],  # its bytecode would be cut off, too
+        env=PYTHON, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "allows. A smaller --shard-size makes smaller files." in done.stdout, done.stderr
     assert listing(out.parent) == []
@@ -168,6 +169,15 @@ def test_impossible_paths(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OutputError, match=r"File exists|too long"):
         pack(table(), tmp_path / name)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x.slab", "gs://bucket/x.slab", "file:///tmp/x.slab"])
+def test_urls(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written for a URL, least of all a folder that is named like its scheme."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="not to URLs"):
+        pack(table(), url)
+    assert not list(tmp_path.iterdir())
 
 
 def test_folders_above_are_made(tmp_path: Path) -> None:

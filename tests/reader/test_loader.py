@@ -211,6 +211,7 @@ print(used[-1] - max(used[:4]))
         {"batch_size": 2, "pin_memory": True},
         {"batch_size": 2, "pin_memory": True, "output": "torch"},
         {"batch_size": 2, "order": Weighted([1.0])},
+        {"batch_size": 2, "transforms": len},
     ],
     ids=repr,
 )

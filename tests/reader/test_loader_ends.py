@@ -156,6 +156,25 @@ for number, batch in enumerate(loader):
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
+def test_an_iteration_may_outlive_the_module(numbers: Slab) -> None:
+    """What the interpreter drops last, when modules are empty already, ends without a word."""
+    script = """
+import atexit, sys
+def last():
+    global batches
+    vars(workers).update(dict.fromkeys(vars(workers)))  # as the interpreter does
+    del batches
+atexit.register(last)
+from fieldslab.reader import Loader, open_slab
+from fieldslab.reader.loading import workers
+batches = iter(Loader(open_slab(sys.argv[1]), 3))
+next(batches)
+"""
+    command = [sys.executable, "-c", script, str(numbers.path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+
+
 def test_a_forked_child_starts_anew(numbers: Slab) -> None:
     """After a fork in mid-epoch the parent goes on, and the child can iterate, or is told so."""
     script = """

@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from tests.reader.conftest import ROWS, Example
 from tests.slabs import categorical, write_slab
 
-from fieldslab.reader import Column, Slab, open_slab
+from fieldslab.reader import Column, Loader, Slab, open_slab
+from fieldslab.reader.grain import grain_batches
+from fieldslab.reader.torch import SlabDataset
 from fieldslab.schemas.errors import (
     DamagedManifest,
     IncompleteSlab,
@@ -249,3 +252,27 @@ def test_lengths_are_those_of_the_rows(slab: Slab, example: Example) -> None:
     assert slab.lengths(rows, "caption").tolist() == [len(text.encode()) for text in texts]
     with pytest.raises(UsageError, match="fixed size"):
         slab.lengths(rows, "label")
+
+
+TAKE_A_SLAB = [SlabDataset, partial(Loader, batch_size=2), partial(grain_batches, batch_size=2)]
+
+
+@pytest.mark.parametrize("use", TAKE_A_SLAB)
+def test_a_path_is_not_a_slab(example: Example, use: Any) -> None:
+    """What takes a slab says so where it is given a path, and what to write."""
+    with pytest.raises(UsageError, match=r"Give open_slab\(path\)"):
+        use(example.path)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, ["a.slab"]])
+def test_a_slab_is_opened_by_its_path(wrong: Any) -> None:
+    """Anything but a path is named, not a TypeError of the system's."""
+    with pytest.raises(UsageError, match=f"by its path.*{type(wrong).__name__}"):
+        open_slab(wrong)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a.slab", "https://host/a.slab"])
+def test_urls_are_not_opened(url: str) -> None:
+    """A slab is a directory: the error of a URL says what to do."""
+    with pytest.raises(NotASlab, match=r"not from URLs.*Copy the slab"):
+        open_slab(url)

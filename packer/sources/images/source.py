@@ -85,7 +85,7 @@ class ImageSource:
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
         """The first files, some from the middle, and some near the end."""
-        return sample_units(self, columns)
+        return sample_units(self, self.units, columns)
 
     def null_count(self, path: tuple[int, ...]) -> int:
         """There are none."""

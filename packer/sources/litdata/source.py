@@ -129,7 +129,7 @@ class LitDataSource:
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
         """The first rows of the first, the middle and the last chunk."""
         self.check(columns)
-        return sample_units(self, columns)
+        return sample_units(self, self.units, columns)
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
         """Leaves are never null; the Arrow layout does not tell without being read."""

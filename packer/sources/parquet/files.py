@@ -56,10 +56,16 @@ class ParquetPart:
             first += count
         return ranges
 
-    def types(self) -> dict[str, pa.DataType]:
-        """Type of each column by name, partition columns last."""
-        types = {name: self.schema.field(at).type for name, at in self.columns.items()}
-        return types | {key: value.type for key, value in self.partition.items()}
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns, partition columns last."""
+        return [*self.columns, *self.partition]
+
+    def type_of(self, name: str) -> pa.DataType | None:
+        """Type of a column; None where the file has no such column."""
+        if name in self.columns:
+            return self.schema.field(self.columns[name]).type
+        return self.partition[name].type if name in self.partition else None
 
     @property
     def int96_unit(self) -> str:

@@ -19,6 +19,7 @@ from fieldslab.packer.sources.parquet.files import (
     open_parts,
 )
 from fieldslab.schemas.errors import SourceInconsistent
+from fieldslab.schemas.folder import is_url
 
 _NOT_OURS = {b"ARROW:schema", b"pandas", b"huggingface"}
 
@@ -59,7 +60,7 @@ class ParquetSource:
         except PermissionError:
             return False  # whoever is asked last says so
         except NoFiles:
-            return paths[0].endswith(SUFFIXES)
+            return paths[0].endswith(SUFFIXES) and not is_url(paths[0])
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Decode one row group batch by batch; page checksums are verified where present."""
@@ -80,8 +81,13 @@ class ParquetSource:
             yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(typed))
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
-        """The first rows of the first, the middle and the last row group."""
-        return sample_units(self, columns) if columns else []
+        """The first rows of the first, the middle and the last row group.
+
+        Files that have other columns are passed over: `check` refuses them all, and says why.
+        """
+        alike = [not self._differences(part, columns) for part in self._parts]
+        units = [unit for unit in self.units if alike[unit.key[0]]]
+        return sample_units(self, units, columns) if columns else []
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
         """From the row groups' statistics; None inside lists and where a group has none."""
@@ -108,21 +114,14 @@ class ParquetSource:
 
     def check(self, columns: list[int]) -> None:
         """Raise SourceInconsistent where a file's columns are not those of the first file."""
-        first = self._parts[0]
-        expected = {self.schema.field(at).name: self.schema.field(at).type for at in columns}
-        loose = {name: _loose(kind) for name, kind in expected.items()}
         for part in self._parts[1:]:
-            types = part.types()
-            lines = [
-                f"{name}: {kind} there, {types.get(name, 'missing')} here"
-                for name, kind in expected.items()
-                if name not in types or _loose(types[name]) != loose[name]
-            ]
-            if len(expected) == len(self.schema):
-                lines += [f"{name}: only here" for name in types if name not in expected]
+            lines = self._differences(part, columns)
+            if len(columns) == len(self.schema):
+                known = set(self.schema.names)
+                lines += [f"{name}: only here" for name in part.names if name not in known]
             if lines:
                 raise SourceInconsistent(
-                    f"columns differ from those of {first.path}: {'; '.join(lines)}",
+                    f"columns differ from those of {self._parts[0].path}: {'; '.join(lines)}",
                     file=part.path,
                     hint="Pack the files apart, or choose common columns with --fields/--exclude.",
                 )
@@ -131,6 +130,16 @@ class ParquetSource:
         """Path, size and time of each file."""
         return [{"path": p.path, "bytes": p.size, "modified": p.modified} for p in self._parts]
 
+    def _differences(self, part: ParquetPart, columns: list[int]) -> list[str]:
+        """Which of these columns a file lacks, or has with another type than the first file."""
+        lines = []
+        for column in columns:
+            name = self.schema.field(column).name
+            expected, found = self.schema.field(column).type, part.type_of(name)
+            if found is None or _loose(found) != _loose(expected):
+                lines.append(f"{name}: {expected} there, {found or 'missing'} here")
+        return lines
+
     def _type_at(self, path: tuple[int, ...]) -> pa.DataType:
         kind = self.schema.field(path[0]).type
         for child in path[1:]:
@@ -138,7 +147,7 @@ class ParquetSource:
         return _storage(kind)
 
     def _leaves(self, path: tuple[int, ...]) -> Iterator[tuple[ParquetPart, range]]:
-        """The leaf columns that make up what a path leads to, file by file."""
+        """The leaf columns of what a path leads to, in each file that is like the first."""
         field = self.schema.field(path[0])
         kind, skipped = field.type, 0
         for child in path[1:]:
@@ -147,7 +156,7 @@ class ParquetSource:
             kind = kind.field(child).type
         count = leaf_count(kind)
         for part in self._parts:
-            if field.name in part.columns:
+            if field.name in part.columns and not self._differences(part, [path[0]]):
                 start = part.leaves[part.columns[field.name]].start + skipped
                 yield part, range(start, start + count)
 

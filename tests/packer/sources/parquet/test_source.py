@@ -176,17 +176,38 @@ DIFFERENT = [
     (pa.table({"a": pa.array([1], pa.int32()), "b": [1]}), ["a: int64", "b: string"]),
 ]  # fmt: skip
 
+# In the first file, columns that are sampled before files are compared, or have several leaves.
+SAMPLED = [
+    ({"image": [b"x"], "b": ["x"]}, {"c": [1]}, ["image: binary there, missing", "b: string"]),
+    ({"image": [b"x"], "b": ["x"]}, {"image": [7]}, ["image: binary there, int64", "b: string"]),
+    ({"a": [[[1]]], "b": ["x"]}, {"b": ["x"]}, ["a: list<element: list<element: int64>>"]),
+    ({"a": [{"x": 1, "y": 2}]}, {"a": [1]}, ["a: struct<x: int64, y: int64> there, int64 here"]),
+]
+
+
+def assert_different(folder: Path, one: pa.Table, other: pa.Table, lines: list[str]) -> None:
+    """The second file is refused, with these differences."""
+    pq.write_table(one, folder / "1.parquet")
+    pq.write_table(other, folder / "2.parquet")
+    error = refused(folder, folder)
+    assert isinstance(error, SourceInconsistent)
+    assert error.context["file"] == str(folder / "2.parquet")
+    assert "1.parquet" in str(error)
+    assert all(line in str(error) for line in lines), error
+
 
 @pytest.mark.parametrize(("other", "lines"), DIFFERENT)
 def test_different_columns(tmp_path: Path, other: pa.Table, lines: list[str]) -> None:
     """Files whose columns differ are refused; the message shows every difference."""
-    pq.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "1.parquet")
-    pq.write_table(other, tmp_path / "2.parquet")
-    error = refused(tmp_path, tmp_path)
-    assert isinstance(error, SourceInconsistent)
-    assert error.context["file"] == str(tmp_path / "2.parquet")
-    assert "1.parquet" in str(error)
-    assert all(line in str(error) for line in lines)
+    assert_different(tmp_path, pa.table({"a": [1], "b": ["x"]}), other, lines)
+
+
+@pytest.mark.parametrize(("one", "other", "lines"), SAMPLED)
+def test_different_columns_that_are_sampled(
+    tmp_path: Path, one: dict[str, Any], other: dict[str, Any], lines: list[str]
+) -> None:
+    """So they are where the first file's columns are sampled before, or have several leaves."""
+    assert_different(tmp_path, pa.table(one), pa.table(other), lines)
 
 
 def test_common_columns_can_be_chosen(tmp_path: Path) -> None:
@@ -371,6 +392,14 @@ def test_unreadable(tmp_path: Path, make: Callable[[Path], Any], message: str) -
     assert str(source) in str(error)
     with pytest.raises(SourceUnreadable, match=message):
         pack(source, tmp_path / "slab")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a.parquet", "https://host/a.parquet"])
+def test_urls(tmp_path: Path, url: str) -> None:
+    """A URL is not said to be a missing file; the error tells how to pack from one."""
+    error = refused(tmp_path, url)
+    assert isinstance(error, SourceUnreadable)
+    assert "Download it first" in str(error)
 
 
 def test_no_source(tmp_path: Path) -> None:
