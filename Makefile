@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?= -n 2
+PKG_CONFIG ?= pkg-config
 MINUTES ?= 10
 
 VENV := .venv
@@ -16,6 +17,7 @@ CORE := $(VENV)/.core-installed
 FULL := $(VENV)/.full-installed
 PEERS := $(VENV)/.peers-installed
 MDS := $(VENV)-mds/.installed
+FFCV := $(VENV)-ffcv/.installed
 
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test turbojpeg campaign campaign-images campaign-views lint bench dist dist-test clean
@@ -69,7 +71,7 @@ lint: $(FULL)
 	$(BIN)/mypy
 
 # A quick run leaves out what measures fieldslab against its own parts.
-bench: $(PEERS) $(MDS)
+bench: $(PEERS) $(MDS) $(FFCV)
 	@mkdir -p build
 	$(BIN)/fieldslab pack examples/photos.parquet -o build/photos.slab --nulls weight=mask --force
 	$(BIN)/fieldslab bench build/photos.slab --report build/bench $(if $(QUICK),--quick)
@@ -79,6 +81,7 @@ ifndef QUICK
 endif
 	$(BIN)/python -m fieldslab.bench.images --readme $(if $(QUICK),--quick)
 	$(BIN)/python -m fieldslab.bench.peers --readme $(if $(QUICK),--quick)
+	$(BIN)/python -m fieldslab.bench.peers.decode --readme $(if $(QUICK),--quick)
 
 # The wheel is built from the sdist, so both are known to be complete.
 dist: $(FULL)
@@ -96,7 +99,7 @@ dist-test: dist
 		"$(CURDIR)/build/dist-test/smoke.py"
 
 clean:
-	rm -rf $(VENV) $(VENV)-mds build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-mds $(VENV)-ffcv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find packer reader schemas bench tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(CREATED):
@@ -136,3 +139,14 @@ $(MDS): bench/peers/mds.txt | $(CREATED)
 	@$(BIN)/python -m venv $(@D)
 	@$(@D)/bin/python -m pip install -q -r $< || echo "It could not be installed." >&2
 	@touch $@
+
+# FFCV is built from source, and only where the libraries that it is built with are there already.
+$(FFCV): bench/peers/ffcv.txt | $(CREATED)
+	@if ! $(PKG_CONFIG) --exists opencv4 libturbojpeg; then \
+		echo "FFCV is left out: it is built with OpenCV and libjpeg-turbo. On Debian and Ubuntu:" \
+			"apt install g++ pkg-config python3-dev libopencv-dev libturbojpeg0-dev" >&2; \
+	else \
+		echo "Building FFCV in $(@D), some minutes"; \
+		$(BIN)/python -m venv $(@D) && $(@D)/bin/python -m pip install -q -r $< && touch $@ || \
+			echo "It could not be installed." >&2; \
+	fi

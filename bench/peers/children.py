@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import fieldslab.bench
-from fieldslab.bench.peers.peer import PEERS
+from fieldslab.bench.peers.peer import entry
 
 PATIENCE = 120.0
 """Seconds for an answer; then the process is ended, and that is reported."""
@@ -109,7 +109,7 @@ class Child:
 
 def interpreter(name: str) -> str:
     """The Python of a peer: of its own environment where there is one, else the running one."""
-    environment = PEERS[name].environment
+    environment = entry(name).environment
     own = ROOT / environment / "bin" / "python"
     return str(own) if environment and own.exists() else sys.executable
 

@@ -111,9 +111,22 @@ PEERS = {
 
 US, CEILING = "fieldslab", "memcpy"
 
+DECODERS = {
+    "fieldslab, JPEG": Entry("views_slab:Jpeg"),
+    "FFCV, JPEG": Entry("views_ffcv:Jpeg", ".venv-ffcv"),
+    "fieldslab, pixels": Entry("views_slab:Pixels"),
+    "FFCV, pixels": Entry("views_ffcv:Pixels", ".venv-ffcv"),
+}
+"""Who decodes and crops, and from what: see `decode`."""
+
+
+def entry(name: str) -> Entry:
+    """Where a peer or a decoder is found."""
+    return (PEERS | DECODERS)[name]
+
 
 def find(name: str) -> type[Peer]:
-    """The class of a peer. Raises ImportError where its library is missing."""
-    module, _, member = PEERS[name].where.partition(":")
+    """The class of a peer or decoder. Raises ImportError where its library is missing."""
+    module, _, member = entry(name).where.partition(":")
     peer: type[Peer] = getattr(import_module(f"fieldslab.bench.peers.formats.{module}"), member)
     return peer

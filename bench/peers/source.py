@@ -51,6 +51,7 @@ class Source:
 
     def __init__(self, folder: Path) -> None:
         about = json.loads((folder / DESCRIPTION).read_text())
+        self.folder = folder
         self.name: str = about["name"]
         self.title: str = about["title"]
         self.batch: int = about["batch"]

@@ -24,7 +24,7 @@ def test_only_what_stands_between_the_comments_is_replaced(tmp_path: Path) -> No
     assert "new" in file.read_text()
 
 
-@pytest.mark.parametrize("name", ["measured", "images", "peers"])
+@pytest.mark.parametrize("name", ["measured", "images", "peers", "decode"])
 def test_the_readme_has_a_place_for_each_table(name: str) -> None:
     """All programs that write tables find their comments."""
     text = README.read_text()

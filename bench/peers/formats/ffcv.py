@@ -1,80 +1,130 @@
-"""FFCV, where it is installed: PyPI has no wheel, and its build needs OpenCV and libturbojpeg."""
+"""FFCV, in an environment of its own: PyPI has no wheel, its build needs OpenCV and turbojpeg."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from queue import Empty
 from typing import Any
 
 import numpy as np
 from ffcv.fields import BytesField, IntField, NDArrayField
-from ffcv.fields.decoders import BytesDecoder, IntDecoder, NDArrayDecoder
 from ffcv.loader import Loader, OrderOption
+from ffcv.traversal_order.base import TraversalOrder
 from ffcv.writer import DatasetWriter
 
-from fieldslab.bench.peers.peer import NotOffered, Peer
-from fieldslab.bench.peers.source import Row
+from fieldslab.bench.peers.peer import Peer
+from fieldslab.bench.peers.source import Column, Row
+
+_SIZE = "_size"
+"""After the name of a byte field: FFCV pads batches of bytes, and keeps no sizes for its user."""
 
 
 class Ffcv(Peer):
-    """Rows of other sizes are byte fields, which FFCV pads, with their sizes beside them."""
+    """A .beton file. Loaders are kept: FFCV compiles its code anew for each, which takes seconds.
 
-    configuration = "DatasetWriter; Loader in random order with os_cache, no transforms"
-    distributions = ("ffcv", "numba", "torch")
+    Batches lie in memory that FFCV uses again some batches later.
+    """
+
+    configuration = (
+        "BytesField, NDArrayField, IntField; Loader, os_cache=True, OrderOption.RANDOM, "
+        "drop_last=False, decoders alone; any rows: as an epoch of one batch, by a TraversalOrder"
+    )
+    distributions = ("ffcv", "numba", "numpy", "torch")
 
     def convert(self) -> None:
         """Write all rows."""
-        fields: dict[str, Any] = {}
-        for name, column in self.source.columns.items():
-            if column.offsets is not None:
-                fields |= {name: BytesField(), f"{name}_size": IntField()}
-            elif column.values.ndim == 1 and column.values.dtype.kind in "iu":
-                fields[name] = IntField()
-            else:
-                shape = column.values.shape[1:] or (1,)
-                fields[name] = NDArrayField(column.values.dtype, shape)
-        writer = DatasetWriter(str(self.folder / "data.beton"), fields, num_workers=1)
+        writer = DatasetWriter(self._file, self._fields(), num_workers=1)
         writer.from_indexed_dataset(Tuples(self))
 
     def open(self) -> None:
         """Loaders open the file themselves."""
+        self.order = Rows(self.batch)
+        self._loader = cache(self._make_loader)
 
     def random_batch(self, rows: np.ndarray) -> Any:
-        """There are loaders alone."""
-        raise NotOffered("no access by row")
+        """These rows as an epoch: FFCV has no other access by row."""
+        loader = self._loader(self.order, 1)
+        self.order.rows = rows
+        return next(iter(loader))
 
     def row(self, row: int) -> Any:
-        """There are loaders alone."""
-        raise NotOffered("no access by row")
+        """An epoch of one row."""
+        return self.random_batch(np.array([row]))
 
     def sequential(self) -> Iterator[Any]:
-        """A loader in order with one thread."""
-        return self._loader(OrderOption.SEQUENTIAL, 1, 0)
+        """An epoch in order."""
+        return epoch(self._loader(OrderOption.SEQUENTIAL, 1))
 
     def loader(self, workers: int, seed: int) -> Iterator[Any]:
-        """A shuffled loader; it has one thread at least."""
-        return self._loader(OrderOption.RANDOM, max(workers, 1), seed)
+        """The next shuffled epoch; there is one thread at least."""
+        return epoch(self._loader(OrderOption.RANDOM, max(workers, 1)))
 
-    def _loader(self, order: Any, threads: int, seed: int) -> Iterator[Any]:
-        pipelines: dict[str, Any] = {}
+    @property
+    def _file(self) -> str:
+        return str(self.folder / "data.beton")
+
+    def _fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
         for name, column in self.source.columns.items():
             if column.offsets is not None:
-                pipelines |= {name: [BytesDecoder()], f"{name}_size": [IntDecoder()]}
-            elif column.values.ndim == 1 and column.values.dtype.kind in "iu":
-                pipelines[name] = [IntDecoder()]
+                fields |= {name: BytesField(), name + _SIZE: IntField()}
+            elif _is_int(column):
+                fields[name] = IntField()
             else:
-                pipelines[name] = [NDArrayDecoder()]
-        options = {"order": order, "seed": seed, "os_cache": True, "pipelines": pipelines}
-        path = str(self.folder / "data.beton")
-        return iter(Loader(path, batch_size=self.batch, num_workers=threads, **options))
+                fields[name] = NDArrayField(column.values.dtype, column.values.shape[1:] or (1,))
+        return fields
+
+    def _make_loader(self, order: Any, threads: int) -> Any:
+        # Decoders are named, or FFCV would turn batches into tensors on top.
+        decoders = {name: [f.get_decoder_class()()] for name, f in self._fields().items()}
+        return Loader(
+            self._file, self.batch, threads, os_cache=True, order=order, seed=0,
+            drop_last=False, pipelines=decoders,
+        )  # fmt: skip
 
     def rows_of(self, batch: Any) -> list[Row]:
         """Rows without their padding."""
         found: list[Row] = [{} for _ in range(len(batch[0]))]
         parts = iter(batch)
         for name, column in self.source.columns.items():
-            values = np.asarray(next(parts))
-            sizes = None if column.offsets is None else np.asarray(next(parts)).reshape(-1)
+            values = next(parts)
+            sizes = None if column.offsets is None else next(parts)[:, 0]
             for i, row in enumerate(found):
-                row[name] = values[i] if sizes is None else values[i, : sizes[i]]
+                row[name] = values[i] if sizes is None else values[i, : sizes[i]].tobytes()
         return found
+
+
+class Rows(TraversalOrder):  # type: ignore[misc]
+    """The rows that it was told."""
+
+    def __init__(self, batch: int) -> None:
+        self.rows = np.arange(batch)
+
+    def __call__(self, loader: Any) -> "Rows":
+        """What FFCV binds to a loader."""
+        return self
+
+    def sample_order(self, epoch: int) -> np.ndarray:
+        """These rows (int64[n]), whatever the epoch."""
+        return self.rows
+
+
+def _is_int(column: Column) -> bool:
+    return column.values.ndim == 1 and column.values.dtype.kind in "iu"
+
+
+def epoch(loader: Any) -> Iterator[Any]:
+    """The next epoch of a loader, whose thread has ended when the epoch is left."""
+    batches = iter(loader)
+    try:
+        yield from batches
+    finally:
+        batches.close()
+        batches.join(1)
+        while batches.is_alive():  # where it cannot put the epoch's end into its full queue
+            with suppress(Empty):
+                batches.output_queue.get_nowait()
+            batches.join(1)
 
 
 class Tuples:
@@ -90,9 +140,12 @@ class Tuples:
         """The fields of a row: bytes with their size, integers, arrays."""
         values: list[Any] = []
         for name, value in self.source.row(row).items():
-            if self.source.columns[name].offsets is not None:
-                raw = value if isinstance(value, bytes) else value.tobytes()
-                values += [np.frombuffer(raw, np.uint8), len(raw)]
+            column = self.source.columns[name]
+            if column.offsets is not None:
+                raw = np.frombuffer(value, np.uint8)
+                values += [raw, raw.size]
+            elif _is_int(column):
+                values.append(int(value))
             else:
-                values.append(int(value) if np.ndim(value) == 0 else np.asarray(value))
+                values.append(np.asarray(value))
         return tuple(values)

@@ -1,0 +1,106 @@
+"""Decoding beside FFCV: what is measured without it, what is told, and how it is installed."""
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fieldslab.bench.peers.data import PHOTOGRAPH, make_photographs
+from fieldslab.bench.peers.decode import compare, heading, table
+from fieldslab.bench.peers.formats.views_slab import Jpeg, Pixels
+from fieldslab.bench.peers.peer import DECODERS, NotOffered
+from fieldslab.bench.peers.source import Source
+
+ROOT = Path(__file__).parents[2]
+OURS, THEIRS = ("fieldslab, JPEG", "fieldslab, pixels"), ("FFCV, JPEG", "FFCV, pixels")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """A few photographs with labels."""
+    return make_photographs(tmp_path_factory.mktemp("decode") / "source", 32 * PHOTOGRAPH)
+
+
+def test_without_ffcv_ours_is_measured_and_ffcv_reported(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FFCV is missing with its reason, never a failure; the table says so in its cells too."""
+    for name in THEIRS:  # in the running environment, which has none, whatever `make bench` built
+        monkeypatch.setitem(DECODERS, name, replace(DECODERS[name], environment=""))
+    found = compare(source, 2, tmp_path)
+    assert set(found) == {*OURS, *THEIRS}
+    for name in OURS:
+        assert found[name]["status"] == "measured"
+        assert found[name]["versions"]["numba"]
+        for seconds in found[name]["seconds"].values():
+            assert len(seconds) == 2
+            assert min(seconds) > 0
+    assert found["fieldslab, pixels"]["bytes"] > 4 * found["fieldslab, JPEG"]["bytes"]
+    for name in THEIRS:
+        assert found[name]["status"] == "missing"
+        assert "ffcv" in found[name]["reason"]
+    text = table(found)
+    assert text.count("| – | – |") == 4
+    assert "- FFCV, JPEG is missing: ModuleNotFoundError" in text
+
+
+def test_both_are_compared_round_by_round() -> None:
+    """The ratio is the median of the rounds' ratios, with quartiles; rates are medians."""
+
+    def way(*seconds: float) -> dict[str, Any]:
+        return {"status": "measured", "seconds": {"1": [*seconds], "2": [*seconds]}}
+
+    found = dict.fromkeys(OURS, way(0.001, 0.002, 0.001)) | dict.fromkeys(
+        THEIRS, way(0.004, 0.006, 0.002)
+    )
+    text = table(found)
+    assert text.count("| 1,000 | 250 | 3.00 (2.00-4.00) times as fast |") == 4
+    assert "missing" not in text
+    machine = {"processor": "P", "cores": 2, "load": 0.5}
+    about = {"machine": machine, "date": "2026-01-02", "quick": True, "count": 960}
+    assert heading(about).startswith("Measured on 2026-01-02 (P, 2 cores; load 0.5 at the start)")
+    assert "in a quick run" in heading(about)
+
+
+def test_jpeg_and_pixels_give_the_same_views(source: Source, tmp_path: Path) -> None:
+    """An epoch has every label once, and crops that differ between the two by little."""
+    epochs = []
+    for kind in (Jpeg, Pixels):
+        peer = kind(tmp_path / kind.__name__, source)
+        peer.convert()
+        peer.open()
+        with pytest.raises(NotOffered):
+            peer.random_batch(np.arange(2))
+        epochs.append(list(peer.loader(2, 7)))
+    labels = np.concatenate([batch["label"] for batch in epochs[0]])
+    wanted = [int(source.row(row)["label"]) for row in range(len(source))]
+    assert sorted(labels.tolist()) == sorted(wanted)
+    for one, other in zip(*epochs, strict=True):
+        assert one["image"].shape == (source.batch, 224, 224, 3)
+        assert np.array_equal(one["label"], other["label"])
+        assert np.abs(one["image"].astype(int) - other["image"]).mean() < 2
+
+
+def test_make_says_what_ffcv_needs(tmp_path: Path) -> None:
+    """Where pkg-config does not find the libraries, one line names packages; make goes on."""
+    created, target = tmp_path / "venv" / ".created", tmp_path / "venv-ffcv" / ".installed"
+    command = ["make", "-s", "-o", str(created), str(target)]
+    command += [f"VENV={tmp_path / 'venv'}", "PKG_CONFIG=false"]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert len(done.stderr.splitlines()) == 1
+    assert "libopencv-dev" in done.stderr
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("name", ["mds", "ffcv"])
+def test_other_environments_have_the_same_versions(name: str) -> None:
+    """What stands in constraints.txt too is pinned to the same version: torch above all."""
+    pins = dict(re.findall(r"^(\S+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M))
+    text = (ROOT / "bench" / "peers" / f"{name}.txt").read_text()
+    own = dict(re.findall(r"^(\S+)==(\S+)$", text, re.M))
+    assert own["torch"] == pins["torch"]
+    assert {key: own[key] for key in own.keys() & pins.keys()}.items() <= pins.items()
