@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -14,6 +14,9 @@ SPECS = (
     "baseline, yuv420[,short-side=N|long-side=N][,fraction=F], rgb[, the same], "
     "jpeg,short-side=N|long-side=N[,quality=Q]"
 )
+Damaged = Literal["error", "leave-out"]
+"""What becomes of rows whose image cannot be decoded."""
+
 DEFAULT_INDEX = 8
 """MCUs from one index point to the next."""
 
@@ -87,6 +90,16 @@ def parse_index(given: int | str | None) -> int | None:
             "--jpeg-index: not understood", found=given, expected=f"rows, or 1..{MAX_EVERY}"
         )
     return int(text)
+
+
+def parse_damaged(given: str) -> Damaged:
+    """What becomes of rows with damaged images. Raises UsageError."""
+    try:
+        return msgspec.convert(given, Damaged)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            "--damaged-images: not understood", found=given, expected=" or ".join(get_args(Damaged))
+        ) from error
 
 
 def _split(item: str) -> tuple[str, str | None]:

@@ -7,7 +7,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from fieldslab.packer.image_options import DEFAULT_INDEX, ImageAs, parse_images, parse_index
+from fieldslab.packer.image_options import (
+    DEFAULT_INDEX,
+    Damaged,
+    ImageAs,
+    parse_damaged,
+    parse_images,
+    parse_index,
+)
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import MAX_COUNT, Every
 
@@ -102,6 +109,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     image: tuple[str, ...] = ()
     image_as: dict[str, ImageAs] = {}
     jpeg_index: Every | None = DEFAULT_INDEX
+    damaged_images: Damaged = "error"
     stack: dict[str, str] = {}
     nulls: dict[str, str] = {}
     ragged: dict[str, Ragged] = {}
@@ -111,6 +119,11 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     rows: tuple[int, int | None] | None = None
     shard_size: int = 2**30
     settings: dict[str, Any] = {}
+
+    @property
+    def leave_out(self) -> bool:
+        """Whether rows are left out whose images cannot be decoded."""
+        return self.damaged_images == "leave-out"
 
 
 def parse_options(
@@ -122,6 +135,7 @@ def parse_options(
     tensor: Mapping[str, str] | Iterable[str] = (),
     image: str | Iterable[str] | Mapping[str, str | None] = (),
     jpeg_index: int | str | None = DEFAULT_INDEX,
+    damaged_images: str = "error",
     stack: Mapping[str, str] | Iterable[str] = (),
     nulls: Mapping[str, Any] | Iterable[str] = (),
     ragged: Mapping[str, str] | Iterable[str] = (),
@@ -160,6 +174,7 @@ def parse_options(
         image=images,
         image_as=image_as,
         jpeg_index=parse_index(jpeg_index),
+        damaged_images=parse_damaged(damaged_images),
         stack=_pairs("stack", stack),
         nulls=_pairs("nulls", nulls, empty=True),
         ragged=_ragged(ragged),

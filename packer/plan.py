@@ -15,6 +15,7 @@ from fieldslab.packer.convert.infer import Inferred, Sample, infer
 from fieldslab.packer.convert.leaves import Leaf, check_admitted, choose, find_leaves, unknown_field
 from fieldslab.packer.convert.padding import Padding, make_padding
 from fieldslab.packer.convert.pictureplan import decoded_bytes, plan_pictures, refuse_outside
+from fieldslab.packer.convert.pixels import library_version
 from fieldslab.packer.convert.samples import sampler
 from fieldslab.packer.convert.stacks import find_stacks, plan_stack
 from fieldslab.packer.convert.tensors import infer_tensor
@@ -75,6 +76,11 @@ class Plan:
         found: dict[str, Any] = msgspec.to_builtins(portable(self.options))
         return found
 
+    @property
+    def first_row(self) -> int:
+        """Row of the source that is packed first."""
+        return self.options.rows[0] if self.options.rows else 0
+
     def fingerprint(self) -> str:
         """SHA-256 over source, options and fields: equal plans write equal shards."""
         content = [
@@ -98,6 +104,10 @@ def make_plan(source: Source, options: Options) -> Plan:
     """
     options = msgspec.structs.replace(options, settings=getattr(source, "settings", {}))
     options = identified(options)
+    if options.leave_out:
+        library_version()
+        if hasattr(source, "tolerant"):
+            source.tolerant = True
     notes: list[str] = []
     leaves = find_leaves(source, options)
     by_name = {leaf.name: leaf for leaf in leaves}
@@ -112,7 +122,7 @@ def make_plan(source: Source, options: Options) -> Plan:
         try:
             if stack is None:
                 refuse_outside(leaf, leaves, source)
-                plans.append(_plan_leaf(leaf, source, sample, by_name, options.jpeg_index))
+                plans.append(_plan_leaf(leaf, source, sample, by_name, options))
             elif leaf is stacks[stack][0]:
                 plans.append(plan_stack(stack, stacks[stack], source))
         except SourceUnsupported as error:
@@ -125,6 +135,10 @@ def make_plan(source: Source, options: Options) -> Plan:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError("two fields would have this name", field=twice, hint="Use --rename.")
+    if options.leave_out and not any(plan.sound for plan in plans):
+        raise UsageError(
+            "--damaged-images: no field is an image", hint="--image COL says that a column is one."
+        )
     if options.sequences is not None:
         _check_alone(plans, *options.tokenize)
     plan = Plan(source, options, tuple(plans), (), tuple(notes))
@@ -137,7 +151,7 @@ def make_plan(source: Source, options: Options) -> Plan:
 
 
 def _plan_leaf(
-    leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Leaf], jpeg_index: int | None
+    leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Leaf], options: Options
 ) -> FieldPlan:
     check_admitted(leaf)
     inferred = _inferred(leaf, sample)
@@ -148,7 +162,7 @@ def _plan_leaf(
         nulls = "mask"
     padding = _plan_padding(leaf, field, leaves)
     field = field if padding is None else padding.stored
-    field, form = plan_pictures(field, leaf, sample, jpeg_index)
+    field, form = plan_pictures(field, leaf, sample, options.jpeg_index)
     why = inferred.why if form is None else form
     # What stands for a null text is tokenized like the others.
     read = field if inferred.form != "tokens" else Field(name=leaf.name, stem="00-x", kind="text")
@@ -160,6 +174,7 @@ def _plan_leaf(
         shape_path=shape_from.path if shape_from else None,
         permutation=inferred.permutation, padding=padding, tokenize=leaf.asked.tokenize,
         image_as=leaf.asked.image_as, decoded=decoded_bytes(leaf, sample),
+        sound=options.leave_out and field.kind == "image",
         why=why if padding is None else f"--ragged {leaf.asked.ragged} of {inferred.why}",
         bytes=source.column_bytes(leaf.path),
     )  # fmt: skip

@@ -84,7 +84,9 @@ class Source(Protocol):
 
     A source may also have `hints` (column index -> Hint), `warnings` (texts for the user, asked
     for after `check`), `endings` (texts, asked for when all was read), `settings` (those that
-    decide what it reads, JSON-ready), and `file_of` (row of the source -> the file it comes from).
+    decide what it reads, JSON-ready), `file_of` (row of the source -> the file it comes from), and
+    `tolerant`, which is set where rows with damaged images are left out: what is no image at all
+    is then handed over like any other.
     """
 
     name: str

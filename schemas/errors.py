@@ -16,6 +16,7 @@
     │   ├── SourceUnreadable    3  missing, damaged, encrypted, or no right to read it
     │   ├── SourceUnsupported      a type that needs an option, or cannot be stored
     │   ├── SourceInconsistent     files, rows or shapes that do not fit each other
+    │   │   └── UndecodableImage   an image that cannot become pixels, and should
     │   ├── SourceChanged          the source changed while it was read
     │   └── NullsFound             nulls, and no word what to do with them
     └── OutputError             5  the slab cannot be written there
@@ -183,6 +184,10 @@ class SourceUnsupported(SourceError):
 
 class SourceInconsistent(SourceError):
     """Files, rows or shapes that do not fit each other."""
+
+
+class UndecodableImage(SourceInconsistent):
+    """An image that cannot become pixels, and should, or should be left out if it cannot."""
 
 
 class SourceChanged(SourceError):

@@ -1,6 +1,6 @@
 """Compare a slab with its source: pack the source again, in memory, and compare every value."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.convert.categories import CategoryIndex
 from fieldslab.packer.convert.columns import convert
 from fieldslab.packer.convert.fieldplan import FieldPlan
+from fieldslab.packer.convert.soundness import damaged_rows, runs_between
 from fieldslab.packer.convert.tokens import located
 from fieldslab.packer.options import CASTS, DTYPES, Options
 from fieldslab.packer.plan import Plan, make_plan
@@ -24,6 +25,7 @@ from fieldslab.packer.write.shards import batches
 from fieldslab.schemas.errors import (
     DamagedArray,
     DamagedManifest,
+    FieldslabError,
     MissingLibrary,
     NullsFound,
     SourceInconsistent,
@@ -62,10 +64,13 @@ def compare(
         findings.add(replace(problem_of(error), problem=text))
         return
     plans = list(_same_fields(manifest, plan, chosen, findings))
-    if plan.rows is not None and plan.rows != manifest.rows:
+    if plan.rows is not None and plan.rows != manifest.rows and not options.leave_out:
         _other_rows(findings, plan.rows, manifest.rows)
     if plans:
-        comparison = _Comparison(slab, replace(plan, fields=tuple(plans)), findings)
+        # Images tell which rows were left out, whatever is compared.
+        names = {one.field.name for one in plans}
+        fields = tuple(one for one in plan.fields if one.field.name in names or one.sound)
+        comparison = _Comparison(slab, replace(plan, fields=fields), plans, findings)
         comparison.run(progress)
 
 
@@ -90,16 +95,19 @@ def recorded(manifest: Manifest, path: Path) -> tuple[Options, str | None]:
 class _Comparison:
     """Goes through the source batch by batch and reads the same rows of the slab."""
 
-    def __init__(self, slab: StoredSlab, plan: Plan, findings: Findings) -> None:
+    def __init__(
+        self, slab: StoredSlab, plan: Plan, compared: list[FieldPlan], findings: Findings
+    ) -> None:
         self._slab = slab
         self._plan = plan
+        self._compared = compared
         self._findings = findings
         self._fields = {field.name: field for field in slab.manifest.fields}
         self._open: dict[str, Difference] = {}
         self._known = {
             name: slab.categories(field)
             for name, field in self._fields.items()
-            if field.kind == "categorical" and name in {one.field.name for one in plan.fields}
+            if field.kind == "categorical" and name in {one.field.name for one in compared}
         }
         # One index maps to the slab's codes, the other finds out what the source has.
         self._indices = {name: CategoryIndex(texts) for name, texts in self._known.items()}
@@ -108,38 +116,49 @@ class _Comparison:
     def run(self, progress: Progress | None) -> None:
         plan, rows = self._plan, self._slab.manifest.rows
         positions = {column: at for at, column in enumerate(plan.columns)}
-        row = 0
+        row = at = 0
         with closing(read_ahead(_all_batches(plan))) as stream:
             for batch in stream:
-                common = batch.slice(0, max(rows - row, 0))
-                if common.num_rows and not self._batch(common, positions, row):
+                try:
+                    damaged = self._damaged(batch, positions, row)
+                except _DIFFERENT as error:
+                    self._stop(error)
                     return
+                for start, count in runs_between(damaged, batch.num_rows):
+                    common = batch.slice(start, min(count, max(rows - at, 0)))
+                    if common.num_rows and not self._batch(common, positions, row + start, at):
+                        return
+                    at += count
                 row += batch.num_rows
                 if progress is not None:
                     progress(batch.num_rows, batch.nbytes)
         for name in list(self._open):
             self._close(name)
-        if plan.rows is None and row != rows:
-            _other_rows(self._findings, row, rows)
+        if (plan.rows is None or plan.options.leave_out) and at != rows:
+            _other_rows(self._findings, at, rows)
         self._compare_categories()
 
-    def _batch(self, batch: pa.RecordBatch, positions: dict[int, int], row: int) -> bool:
-        """Compare a batch; False where the source cannot be converted any further."""
-        for one in self._plan.fields:
+    def _batch(
+        self, batch: pa.RecordBatch, positions: dict[int, int], source_row: int, row: int
+    ) -> bool:
+        """Compare rows, the first of which is `source_row` of the source and `row` of the slab.
+
+        False where the source cannot be converted any further.
+        """
+        for one in self._compared:
             field = self._fields[one.field.name]
             index, seen = self._indices.get(field.name), self._seen.get(field.name)
             # An index that the slab does without is no difference, nor is another one.
             own = msgspec.structs.replace(one.field, index=field.index, coded=field.coded)
-            one = replace(one, field=own)
+            one = replace(one, field=own, sound=False)
             try:
-                converted = convert(one, batch, positions, row, index)
+                converted = convert(one, batch, positions, source_row, index)
                 if seen is not None:
-                    convert(one, batch, positions, row, seen)
+                    convert(one, batch, positions, source_row, seen)
             except MissingLibrary:
                 raise
             except _DIFFERENT as error:
-                text = f"the source cannot be packed as this slab was: {error.problem}"
-                self._findings.add(replace(problem_of(error), problem=text))
+                self._stop(error)
                 return False
             try:
                 stored = self._slab.read(field, row, row + batch.num_rows)
@@ -150,6 +169,21 @@ class _Comparison:
             for difference in find_differences(field, converted, stored, row):
                 self._enter(field.name, difference)
         return True
+
+    def _damaged(
+        self, batch: pa.RecordBatch, positions: dict[int, int], source_row: int
+    ) -> Collection[int]:
+        """The rows of a batch that `pack` left out; their categories count as seen."""
+        damaged = damaged_rows(self._plan.fields, batch, positions, source_row)
+        for one in self._compared if damaged else ():
+            if one.field.name in self._seen:
+                convert(one, batch, positions, source_row, self._seen[one.field.name])
+        return damaged
+
+    def _stop(self, error: FieldslabError) -> None:
+        """Enter why the source cannot be converted any further."""
+        text = f"the source cannot be packed as this slab was: {error.problem}"
+        self._findings.add(replace(problem_of(error), problem=text))
 
     def _enter(self, name: str, difference: Difference) -> None:
         """Join a difference to the one in front of it, or enter that one and begin anew."""
@@ -173,6 +207,8 @@ class _Comparison:
     def _compare_categories(self) -> None:
         for name, texts in self._known.items():
             stored, seen = set(texts), set(self._seen[name].values.to_pylist())
+            if self._plan.options.leave_out:  # rows that are not there may have had others
+                seen &= stored
             if stored != seen:
                 self._findings.add(Problem(
                     problem="the categories differ from the source's", field=name,

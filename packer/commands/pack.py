@@ -94,6 +94,12 @@ def pack(
     no_jpeg_index: Annotated[bool, typer.Option(
         "--no-jpeg-index", rich_help_panel=FIELDS, help="Note nothing: 2.4 % fewer bytes.",
     )] = False,
+    damaged_images: Annotated[str, typer.Option(
+        "--damaged-images", metavar="WHAT", rich_help_panel=FIELDS,
+        help="A row whose image cannot be decoded, and should, is an 'error', or is left out, and "
+        "named: 'leave-out'. Then images stored as they are are decoded, too, to see if they can "
+        "be.",
+    )] = "error",
     stack: Annotated[list[str] | None, typer.Option(
         "--stack", metavar="NAME=PATTERN", rich_help_panel=FIELDS,
         help="Many numeric columns as one field, so that a row is one copy: 'x=feature_*'.",
@@ -212,7 +218,7 @@ def pack(
     options = parse_options(
         fields=fields or None, exclude=exclude or (), rename=rename or (), cast=cast or (),
         tensor=tensor or (), ragged=ragged or (), image=image or (),
-        jpeg_index=index,
+        jpeg_index=index, damaged_images=damaged_images,
         stack=stack or (), nulls=nulls or (),
         tokenize=tokenize or (), max_length=max_length, pad=pad,
         special_tokens=not no_special_tokens, pack_sequences=pack_sequences,

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from fieldslab.packer.commands.fieldtext import field_json, type_text
 from fieldslab.packer.commands.words import counted, duration, printable, rate, size, table
 
@@ -68,8 +70,11 @@ def packed_lines(packed: "Packed", width: int | None) -> Iterator[str]:
     shards = counted(len(manifest.shards), "shard")
     if packed.reused_shards:
         shards += f" ({packed.reused_shards} taken over from an earlier run)"
+    packed_rows = counted(manifest.rows, "row")
+    if packed.left_out:
+        packed_rows += f" ({len(packed.left_out):,} left out)"
     yield (
-        f"{printable(str(packed.path))}: {counted(manifest.rows, 'row')}, {size(packed.bytes)} in "
+        f"{printable(str(packed.path))}: {packed_rows}, {size(packed.bytes)} in "
         f"{shards}, {duration(packed.seconds)}, {rate(packed.bytes, packed.seconds)}"
     )
 
@@ -89,6 +94,7 @@ def packed_json(packed: "Packed") -> dict[str, Any]:
             field_json(field) | {"why": manifest.made.reasons.get(field.name)}
             for field in manifest.fields
         ],
+        "left_out": [to_builtins(one) for one in packed.left_out],
         "warnings": list(packed.warnings),
     }
 

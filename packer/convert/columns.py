@@ -11,11 +11,16 @@ from fieldslab.packer.convert.categories import CategoryIndex
 from fieldslab.packer.convert.dense import child, decoded, is_list, plain, valid_rows
 from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.convert.forms import FORMS, read_elements
-from fieldslab.packer.convert.misfit import InnerNull, Misfit
+from fieldslab.packer.convert.misfit import InnerNull, Misfit, Undecodable
 from fieldslab.packer.convert.padding import cut
 from fieldslab.packer.convert.pictures import with_pictures
 from fieldslab.packer.options import parse_shape
-from fieldslab.schemas.errors import FieldslabError, NullsFound, SourceInconsistent
+from fieldslab.schemas.errors import (
+    FieldslabError,
+    NullsFound,
+    SourceInconsistent,
+    UndecodableImage,
+)
 
 STACKED_AT_ONCE = 1024
 """Rows that are put side by side at a time: so many lie close enough together in memory."""
@@ -43,7 +48,7 @@ def convert(
     NullsFound
         A null, and no `--nulls` for it.
     SourceInconsistent
-        A row that does not fit the plan.
+        A row that does not fit the plan; UndecodableImage where its image is damaged.
     """
 
     def attempt(start: int, rows: int) -> Converted:
@@ -62,7 +67,8 @@ def convert(
     except _BAD as error:
         # Conversion does not keep track of rows; the first bad one is looked for only now.
         start, rows = 0, batch.num_rows
-        while rows > 1:
+        looked_for = not (plan.sound and isinstance(error, Undecodable))  # else all of them are
+        while rows > 1 and looked_for:
             half = rows // 2
             if _failure(attempt, start, half):
                 rows = half
@@ -210,7 +216,8 @@ def _named(plan: FieldPlan, column: str, cause: Exception, row: int) -> Fieldsla
         )  # fmt: skip
     fit = cause if isinstance(cause, Misfit) else Misfit(" ".join(str(cause).split()).rstrip("."))
     problem = fit.problem if plan.cast is None else f"--cast to {plan.cast}: {fit.problem}"
-    return SourceInconsistent(
+    kind = UndecodableImage if isinstance(fit, Undecodable) else SourceInconsistent
+    return kind(
         problem, field=column, row=row, expected=fit.expected, found=fit.found,
         hint=fit.hint or _shape_hint(plan, column),
     )  # fmt: skip

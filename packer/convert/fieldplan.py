@@ -25,7 +25,8 @@ class FieldPlan:
     `paths` lead to its source columns: the index of a top-level column, then of struct children;
     a stack has many, all others one. `nulls` is 'mask', 'error' or a value, which `filler` holds
     as it is stored; `compress` is a level of zstd, `decoded` about the bytes of an image as pixels,
-    where that is what is stored. `why` is for people; `bytes` an estimate, None if unknown.
+    where that is what is stored, and `sound` says that only images are that can be decoded. `why`
+    is for people; `bytes` an estimate, None if unknown.
     """
 
     field: Field
@@ -42,6 +43,7 @@ class FieldPlan:
     tokenize: Tokenize | None = None
     image_as: ImageAs | None = None
     decoded: int | None = None
+    sound: bool = False
     compress: int | None = None
     why: str = ""
     bytes: int | None = None

@@ -14,5 +14,9 @@ class Misfit(ValueError):
         self.expected, self.found, self.hint = expected, found, hint
 
 
+class Undecodable(Misfit):
+    """An image that cannot become pixels."""
+
+
 class InnerNull(ValueError):
     """A null inside a list."""

@@ -11,7 +11,14 @@ from fieldslab.packer.image_options import ImageAs
 from fieldslab.schemas.codecs.turbojpeg import to_baseline
 from fieldslab.schemas.errors import DamagedImage
 from fieldslab.schemas.fields import POINT_ITEMS
-from fieldslab.schemas.images import CODES, image_format, image_size, image_sizes, jpeg_frame
+from fieldslab.schemas.images import (
+    CODES,
+    PIXELS,
+    image_format,
+    image_size,
+    image_sizes,
+    jpeg_frame,
+)
 
 JPEG = CODES["jpeg"]
 
@@ -23,7 +30,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 def with_pictures(plan: FieldPlan, rows: Converted, first_row: int) -> Converted:
     """Rows of an image field, null ones included, with what is stored beside them.
 
-    Raises Misfit for an image that must be decoded and cannot be.
+    Raises Undecodable for an image that must be decoded, or sound, and is not.
     """
     assert rows.lengths is not None
     remarks: Counter[str] = Counter()
@@ -33,6 +40,8 @@ def with_pictures(plan: FieldPlan, rows: Converted, first_row: int) -> Converted
     else:
         rows, sizes, codes = _stored_as(plan.image_as, rows, first_row, remarks)
     points, counts = find_points(plan.field.index, rows, codes)
+    if plan.sound:
+        _check_sound(rows, codes, counts)
     if plan.field.index is not None:
         remarks.update(_without_points(rows, codes, counts))
     return rows._replace(pictures=Pictures(sizes, codes, points, counts, remarks))
@@ -99,6 +108,22 @@ def _stored_as(
     values = np.concatenate([np.empty(0, np.uint8), *stored])
     lengths = np.array([len(one) for one in stored], np.int64)
     return Converted(values, lengths, rows.valid), sizes, codes
+
+
+def _check_sound(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> None:
+    """Raise Undecodable for an image that cannot be decoded.
+
+    A JPEG that has index points was read to its end, and pixels were decoded already.
+    """
+    assert rows.lengths is not None
+    doubtful = (counts == 0) & ~np.isin(codes, [CODES[codec] for codec in PIXELS])
+    if rows.valid is not None:
+        doubtful &= rows.valid
+    ends = np.cumsum(rows.lengths)
+    data = memoryview(np.ascontiguousarray(rows.values).data)
+    for row in np.flatnonzero(doubtful).tolist():
+        end = int(ends[row])
+        pixels.check(data[end - int(rows.lengths[row]) : end])
 
 
 def _baseline(image: memoryview, remarks: Counter[str]) -> memoryview:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fieldslab.packer.convert.misfit import Misfit
+from fieldslab.packer.convert.misfit import Misfit, Undecodable
 from fieldslab.packer.image_options import ImageAs
 from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.images import image_size
@@ -48,7 +48,7 @@ def library_version() -> str:
 def decode(image: memoryview, form: ImageAs, remarks: Counter[str]) -> tuple[np.ndarray, int, int]:
     """An image as pixels: uint8[bytes] as FORMAT.md has `rgb` and `yuv420`, height and width.
 
-    Raises Misfit where it cannot be decoded, or has too many pixels.
+    Raises Undecodable where it cannot be decoded, or has too many pixels.
     """
     with _reading():
         opened = _open(image)
@@ -64,6 +64,12 @@ def decode(image: memoryview, form: ImageAs, remarks: Counter[str]) -> tuple[np.
         if _orientation(opened) != 1:
             remarks["orientation lost"] += 1
         return data, picture.height, picture.width
+
+
+def check(image: memoryview) -> None:
+    """Raise Undecodable where an image cannot become RGB."""
+    with _reading():
+        _rgb(_open(image), Counter())
 
 
 def means(plane: np.ndarray) -> np.ndarray:
@@ -99,7 +105,7 @@ def encode_smaller(image: memoryview, form: ImageAs, remarks: Counter[str]) -> m
     """An image as a JPEG of the size asked for; what is no larger is returned as it is.
 
     Grey stays grey, all else becomes 4:2:0. EXIF orientation is kept, other metadata is not.
-    Raises Misfit where it cannot be decoded, or has too many pixels.
+    Raises Undecodable where it cannot be decoded, or has too many pixels.
     """
     from PIL import Image
 
@@ -206,7 +212,7 @@ def _rgb(opened: "PillowImage", remarks: Counter[str]) -> "PillowImage":
         return Image.fromarray(high).convert("RGB")
     if opened.mode in ("I", "F", "LAB"):
         found = f"{opened.format} of mode {opened.mode}"
-        raise Misfit("an image holds numbers of no known range", found=found, hint=_hint())
+        raise Undecodable("an image holds numbers of no known range", found=found, hint=_hint())
     if "A" in opened.mode or "a" in opened.mode or "transparency" in opened.info:
         remarks["alpha"] += 1
         return opened.convert("RGBA").convert("RGB")
@@ -280,16 +286,19 @@ def target_size(size: tuple[int, int], form: ImageAs) -> tuple[int, int]:
 
 
 def _hint() -> str:
-    return "Leave the row out of the source, or images as they are: --image COL, without a form."
+    return (
+        "--damaged-images leave-out leaves such rows out. Without a form, --image COL, images stay "
+        "as they are."
+    )
 
 
-def _undecodable(text: str) -> Misfit:
+def _undecodable(text: str) -> Undecodable:
     found = " ".join(text.split()).rstrip(".")[:200]
-    return Misfit("an image cannot be decoded", found=found, hint=_hint())
+    return Undecodable("an image cannot be decoded", found=found, hint=_hint())
 
 
-def _too_large(found: str) -> Misfit:
-    return Misfit(
+def _too_large(found: str) -> Undecodable:
+    return Undecodable(
         "an image has too many pixels to be decoded",
         expected=f"up to {MAX_PIXELS}", found=found[:200], hint=_hint(),
     )  # fmt: skip

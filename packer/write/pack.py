@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
+from fieldslab.packer.convert.soundness import LeftOut
 from fieldslab.packer.image_options import DEFAULT_INDEX
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import Plan, ShardTask, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.ahead import read_ahead
 from fieldslab.packer.write.commit import Staging, check_output
+from fieldslab.packer.write.directories import remove
 from fieldslab.packer.write.engines import run_jobs
 from fieldslab.packer.write.finish import finish
 from fieldslab.packer.write.prepare import Prepared, prepare
@@ -23,6 +27,7 @@ from fieldslab.packer.write.shards import (
     Pushback,
     ShardWork,
     batches,
+    check_any_left,
     quiet,
 )
 from fieldslab.packer.write.writers import ShardRecord
@@ -33,7 +38,7 @@ from fieldslab.schemas.manifest import Manifest
 
 @dataclass(frozen=True)
 class Packed:
-    """What a pack did."""
+    """What a pack did. `left_out` are rows whose images are damaged: see `damaged_images`."""
 
     path: Path
     manifest: Manifest
@@ -41,6 +46,7 @@ class Packed:
     seconds: float
     reused_shards: int
     dropped_shards: int
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -66,6 +72,7 @@ def pack(
     tensor: Mapping[str, str] | Iterable[str] = (),
     image: str | Iterable[str] | Mapping[str, str | None] = (),
     jpeg_index: int | str | None = DEFAULT_INDEX,
+    damaged_images: str = "error",
     stack: Mapping[str, str] | Iterable[str] = (),
     nulls: Mapping[str, Any] | Iterable[str] = (),
     ragged: Mapping[str, str] | Iterable[str] = (),
@@ -116,6 +123,9 @@ def pack(
     jpeg_index
         Note the state of decoding every so many blocks of a JPEG, or once a row of blocks
         (`"rows"`), so that crops are decoded without the rest; None for not at all.
+    damaged_images
+        What becomes of a row whose image cannot be decoded, and should: `error`, or `leave-out`.
+        Then images that are stored as they are are decoded, too, to see whether they can be.
     stack
         Name of a field -> pattern of the numeric columns that it is made of.
     nulls
@@ -157,7 +167,7 @@ def pack(
     out = Path(out)
     parsed = parse_options(
         fields=fields, exclude=exclude, rename=rename, cast=cast, tensor=tensor, image=image,
-        jpeg_index=jpeg_index,
+        jpeg_index=jpeg_index, damaged_images=damaged_images,
         stack=stack, nulls=nulls, ragged=ragged, tokenize=tokenize, max_length=max_length, pad=pad,
         special_tokens=special_tokens, pack_sequences=pack_sequences, separator=separator,
         keep_boundaries=keep_boundaries, drop_last=drop_last, compress=compress, rows=rows,
@@ -195,7 +205,8 @@ def pack_plan(
         manifest = finish(plan, records, prepared, staging)
         staging.publish(manifest)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-    return Packed(out, manifest, size, time.monotonic() - started, reused, dropped)
+    missing = tuple(one for record in records for one in record.left_out)
+    return Packed(out, manifest, size, time.monotonic() - started, reused, dropped, missing)
 
 
 def _check_rows(plan: Plan, packed: int) -> None:
@@ -235,6 +246,14 @@ def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:
         while not stream.exhausted():
             shard = ShardTask(len(staging.finished), row, None, task.spans)
             name = layout.shard_name(shard.number)
-            record = work.write_stream(shard, stream, staging.begin(name), progress)
+            folder = staging.begin(name)
+            record = work.write_stream(shard, stream, folder, progress)
+            row += record.rows + len(record.left_out)
+            if not record.rows and staging.finished:  # nothing but damaged images is left
+                remove(folder)
+                last = staging.finished[shard.number - 1]
+                joined = [*last.left_out, *record.left_out]
+                staging.finished[shard.number - 1] = replace(last, left_out=joined)
+                return
+            check_any_left(record)
             staging.finish(name, record)
-            row += record.rows

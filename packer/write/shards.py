@@ -13,11 +13,19 @@ import pyarrow as pa
 from fieldslab.packer.convert.columns import convert
 from fieldslab.packer.convert.compress import row_sizes
 from fieldslab.packer.convert.fieldplan import Converted
+from fieldslab.packer.convert.soundness import (
+    LeftOut,
+    damaged_rows,
+    left_out,
+    name_file,
+    runs_between,
+)
 from fieldslab.packer.plan import Plan, ShardTask
 from fieldslab.packer.write.ahead import read_ahead
 from fieldslab.packer.write.commit import writing
 from fieldslab.packer.write.prepare import Prepared, span_batches
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
+from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
 
 
 class Progress(Protocol):
@@ -44,7 +52,9 @@ class ShardWork:
         Raises SourceError and OutputError, and their subclasses.
         """
         with closing(read_ahead(batches(self.plan, task))) as stream:
-            return self._write(task, Pushback(stream), folder, progress)
+            record = self._write(task, Pushback(stream), folder, progress)
+        check_any_left(record)
+        return record
 
     def write_stream(
         self, task: ShardTask, stream: "Pushback", folder: Path, progress: Progress
@@ -61,35 +71,80 @@ class ShardWork:
         self, task: ShardTask, stream: "Pushback", folder: Path, progress: Progress,
         room: int | None = None,
     ) -> ShardRecord:  # fmt: skip
-        row = task.first_row
+        row, missing = task.first_row, list[LeftOut]()
         with writing(folder):
             fields = [one.field for one in self.plan.fields]
             shard = ShardWriter(folder, fields, self.prepared.compressors)
             for batch in stream:
-                columns = self._convert(batch, row)
-                if room is not None:
-                    ends = np.cumsum(sum(map(row_sizes, fields, columns)))
-                    count = int(np.searchsorted(ends, room)) + 1
-                    if count < batch.num_rows:
-                        stream.push(batch.slice(count))
-                        batch = batch.slice(0, count)
-                        columns = self._convert(batch, row)
-                    room -= int(ends[batch.num_rows - 1])
-                for converted, writer in zip(columns, shard.writers, strict=True):
-                    writer.append(converted)
-                row += batch.num_rows
-                progress(batch.num_rows, batch.nbytes)
+                taken = batch.num_rows
+                for start, count, columns in self._sound(batch, row, missing):
+                    if room is not None:
+                        ends = np.cumsum(sum(map(row_sizes, fields, columns)))
+                        fit = min(int(np.searchsorted(ends, room)) + 1, count)
+                        if fit < count:
+                            columns = self._convert(batch.slice(start, fit), row + start)
+                        room -= int(ends[fit - 1])
+                        count = fit
+                    for converted, writer in zip(columns, shard.writers, strict=True):
+                        writer.append(converted)
+                    if room is not None and room <= 0:
+                        taken = start + count
+                        break
+                row += taken
+                progress(taken, batch.slice(0, taken).nbytes)
+                if taken < batch.num_rows:
+                    stream.push(batch.slice(taken))
                 if room is not None and room <= 0:
                     break
-            return shard.close(task.number)
+            return shard.close(task.number, missing)
+
+    def _sound(
+        self, batch: pa.RecordBatch, first_row: int, missing: list[LeftOut]
+    ) -> Iterator[tuple[int, int, list[Converted]]]:
+        """Runs of rows, converted: all rows at once where no image is left out.
+
+        Enters into `missing` what lies before a run, or behind the last.
+        """
+        try:
+            yield 0, batch.num_rows, self._convert(batch, first_row)
+            return
+        except UndecodableImage:
+            if not self.plan.options.leave_out:
+                raise
+        positions = {column: at for at, column in enumerate(self.plan.columns)}
+        damaged = damaged_rows(self.plan.fields, batch, positions, first_row)
+        waiting = [
+            (at, left_out(error, self.plan.source, self.plan.first_row + first_row + at))
+            for at, error in damaged.items()
+        ]
+        for start, count in runs_between(damaged, batch.num_rows):
+            missing += [one for at, one in waiting if at < start]
+            waiting = [(at, one) for at, one in waiting if at > start]
+            yield start, count, self._convert(batch.slice(start, count), first_row + start)
+        missing += [one for _, one in waiting]
 
     def _convert(self, batch: pa.RecordBatch, first_row: int) -> list[Converted]:
         positions = {column: at for at, column in enumerate(self.plan.columns)}
         categories = self.prepared.categories
-        return [
-            convert(one, batch, positions, first_row, categories.get(one.field.name))
-            for one in self.plan.fields
-        ]
+        try:
+            return [
+                convert(one, batch, positions, first_row, categories.get(one.field.name))
+                for one in self.plan.fields
+            ]
+        except SourceInconsistent as error:
+            name_file(error, self.plan.source, self.plan.first_row)
+            raise
+
+
+def check_any_left(record: ShardRecord) -> None:
+    """Raise SourceInconsistent where a shard has no row left."""
+    if record.left_out and not record.rows:
+        first = record.left_out[0]
+        raise SourceInconsistent(
+            f"none of {len(record.left_out)} images can be decoded, and no shard may be empty",
+            file=first.file, field=first.field, row=f"{first.row} and on", found=first.reason,
+            hint="A larger --shard-size joins these rows to others; --rows leaves them out.",
+        )  # fmt: skip
 
 
 class Pushback:

@@ -21,15 +21,32 @@ _REMARKS = {
 """What to say of images, by the remark on them; `Pictures.remarks` counts these."""
 
 
+MOST_LEFT_OUT = 20
+"""Rows that were left out, of which it is said why."""
+
+
 def find_warnings(plan: Plan, fields: list[Field], records: list[ShardRecord]) -> Iterator[str]:
     """What is odd in the data, field by field: a sentence each."""
     rows = sum(record.rows for record in records)
+    yield from _left_out_warnings(records, rows)
     yield from _null_warnings(fields, records, rows)
     yield from _image_warnings(fields, records)
     yield from _length_warnings(plan, records, rows)
     yield from _rounding_warnings(plan, records)
     yield from getattr(plan.source, "endings", ())
     yield from _compression_warnings(fields, records, rows)
+
+
+def _left_out_warnings(records: list[ShardRecord], rows: int) -> Iterator[str]:
+    missing = [one for record in records for one in record.left_out]
+    if missing:
+        yield (
+            f"{len(missing):,} of {counted(rows + len(missing), 'row')} left out, since their "
+            "images cannot be decoded (--damaged-images leave-out)"
+        )
+    yield from map(str, missing[:MOST_LEFT_OUT])
+    if len(missing) > MOST_LEFT_OUT:
+        yield f"... and {len(missing) - MOST_LEFT_OUT:,} more: --json names all of them"
 
 
 def _null_warnings(fields: list[Field], records: list[ShardRecord], rows: int) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Writes the arrays of one shard: a folder, a writer for each field, the digest table."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ import numpy as np
 
 from fieldslab.packer.convert.compress import Compressor, Compressors
 from fieldslab.packer.convert.fieldplan import Converted, Pictures
+from fieldslab.packer.convert.soundness import LeftOut
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
 from fieldslab.schemas.digest import root
@@ -22,7 +24,8 @@ class ShardRecord(msgspec.Struct, frozen=True):
     codec it holds ('' where the header could not be read), `points` for each indexed field its
     index points, `remarks` how many images are odd in which way, `decoded` for each compressed
     field the bytes of its rows before compression, `shortened` for each tokenized field how many
-    rows were cut, `rounded` for each field the integers that `--cast` rounded.
+    rows were cut, `rounded` for each field the integers that `--cast` rounded; `left_out` are the
+    rows that are not in it, since their images are damaged.
     """
 
     index: int
@@ -37,6 +40,7 @@ class ShardRecord(msgspec.Struct, frozen=True):
     points: list[int] = []
     remarks: dict[str, dict[str, int]] = {}
     rounded: dict[str, int] = {}
+    left_out: list[LeftOut] = []
 
 
 class FieldWriter:
@@ -122,8 +126,8 @@ class ShardWriter:
         self._folder = folder
         self.writers = [FieldWriter(folder, field, compressors.get(field.name)) for field in fields]
 
-    def close(self, index: int) -> ShardRecord:
-        """Finish every array, write the digest table, and say what the shard holds."""
+    def close(self, index: int, left_out: Sequence[LeftOut] = ()) -> ShardRecord:
+        """Finish every array, write the digest table, and say what the shard holds, and lacks."""
         digests = [digest for writer in self.writers for digest in writer.close()]
         total = write_digests(self._folder, digests)
         rows = {writer.rows for writer in self.writers}
@@ -140,6 +144,7 @@ class ShardWriter:
             shortened={w.field.name: w.shortened for w in self.writers if w.shortened},
             points=[w.points for w in self.writers if w.field.index is not None],
             remarks={w.field.name: dict(w.remarks) for w in self.writers if w.remarks},
+            left_out=list(left_out),
             rounded={w.field.name: w.rounded for w in self.writers if w.rounded},
             bytes=sum(file.stat().st_size for file in self._folder.iterdir()),
         )

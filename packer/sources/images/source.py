@@ -64,6 +64,7 @@ class ImageSource:
         columns.append(pa.field("path", pa.string()))
         self.schema = pa.schema(columns)
         self.attributes: dict[str, Any] = {}
+        self.tolerant = False
         self.warnings = (*self._files.warnings, *_about_splits(self._files.base, labels))
         self.units: Sequence[Unit] = list(self._cut())
 
@@ -156,7 +157,7 @@ class ImageSource:
         return pa.Array.from_buffers(pa.large_binary(), end - start, buffers)
 
     def _read(self, row: int, into: memoryview) -> None:
-        """Fill `into` with a file, which must still be what it was, and an image."""
+        """Fill `into` with a file that must be what it was and, unless `tolerant`, an image."""
         path = self.file_of(row)
         if len(into) > MOST_BYTES:
             raise SourceUnsupported(
@@ -183,12 +184,12 @@ class ImageSource:
             raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
         finally:
             os.close(file)
-        if not begins_as_image(bytes(into[:HEAD])):
+        if not self.tolerant and not begins_as_image(bytes(into[:HEAD])):
             raise SourceUnsupported(
                 "is no image" if len(into) else "is empty, and no image", file=path,
                 expected="the beginning of a JPEG, PNG, WebP or other image file",
                 found=bytes(into[:HEAD]).hex(" ") if len(into) else None,
-                hint="Move it elsewhere, or rename it.",
+                hint="Move it elsewhere, or leave such files out: --damaged-images leave-out.",
             )  # fmt: skip
 
     def _check_unchanged(self, row: int, path: str, file: int) -> None:

@@ -1,0 +1,83 @@
+"""Rows whose image cannot be decoded, and the runs of rows between them."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from fieldslab.packer.convert.columns import convert
+from fieldslab.packer.convert.fieldplan import FieldPlan
+from fieldslab.packer.source import Source
+from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A row that was left out: its number in the source, its file if it has one, and why."""
+
+    row: int
+    field: str
+    reason: str
+    file: str | None = None
+
+    def __str__(self) -> str:
+        where = f"row {self.row} of the source" if self.file is None else self.file
+        return f"left out {where}: {self.field} {self.reason}"
+
+
+def damaged_rows(
+    plans: Sequence[FieldPlan], batch: pa.RecordBatch, positions: dict[int, int], first_row: int
+) -> dict[int, UndecodableImage]:
+    """Which rows of a batch have an image that cannot be decoded, counted in it, and the errors."""
+    found: dict[int, UndecodableImage] = {}
+    for plan in plans:
+        if not plan.sound or _failure(plan, batch, positions, first_row) is None:
+            continue
+        for row in range(batch.num_rows):
+            if row not in found:
+                error = _failure(plan, batch.slice(row, 1), positions, first_row + row)
+                if error is not None:
+                    found[row] = error
+    return dict(sorted(found.items()))
+
+
+def runs_between(rows: Collection[int], count: int) -> Iterator[tuple[int, int]]:
+    """The runs of `range(count)` without these rows, which are sorted: start and length."""
+    start = 0
+    for row in (*rows, count):
+        if row > start:
+            yield start, row - start
+        start = row + 1
+
+
+def left_out(error: UndecodableImage, source: Source, row: int) -> LeftOut:
+    """A row of the source that is left out, and why."""
+    found = error.context.get("found")
+    reason = error.problem.removeprefix("an image ") + ("" if found is None else f": {found}")
+    return LeftOut(row, str(error.context["field"]), reason, file_of(source, row))
+
+
+def name_file(error: SourceInconsistent, source: Source, first_row: int) -> None:
+    """Enter into an error the file that its row comes from, where the source has a file a row.
+
+    The row of the source at which rows begin to be counted is `first_row`.
+    """
+    row = error.context.get("row")
+    file = file_of(source, first_row + row) if isinstance(row, int) else None
+    if file is not None:
+        error.context = {"file": file, **error.context}
+
+
+def file_of(source: Source, row: int) -> str | None:
+    """The file that a row of a source comes from; None where the source does not tell."""
+    told = getattr(source, "file_of", None)
+    return None if told is None else str(told(row))
+
+
+def _failure(
+    plan: FieldPlan, batch: pa.RecordBatch, positions: dict[int, int], first_row: int
+) -> UndecodableImage | None:
+    try:
+        convert(plan, batch, positions, first_row)
+    except UndecodableImage as error:
+        return error
+    return None
