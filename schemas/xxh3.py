@@ -1,4 +1,4 @@
-"""XXH3-64 for kernels: digests of memory by address, without the interpreter lock.
+"""XXH3-64 in the instructions of LLVM: digests of memory by address, for kernels.
 
 Written from the specification of xxHash, for seed 0, the default secret and more than 240 bytes
 (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, "for large inputs"); shorter inputs
@@ -6,18 +6,15 @@ have other algorithms and stay with the library. The eight accumulators are one 
 which every processor has in one width or another: numba does not reliably turn loops into them.
 Fetching ahead, 256 bytes to 4 KiB, made it slower on data in memory and no faster in caches.
 
-Numba's cache does not notice changes of this file: after one, touch those that import it.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 SHORTEST = 241
-"""Bytes of the shortest input for `digest_long`."""
+"""Bytes of the shortest input for `write_digest`."""
 
 _STRIPE = 64
 _ROUND = 16 * _STRIPE
@@ -40,18 +37,13 @@ _SECRET = bytes.fromhex(
 _I8, _I32, _I64, _I128 = (ir.IntType(bits) for bits in (8, 32, 64, 128))
 _LANES = ir.VectorType(_I64, 8)
 _NEIGHBOURS = ir.Constant(ir.VectorType(_I32, 8), [1, 0, 3, 2, 5, 4, 7, 6])
-_intrinsic: Any = intrinsic
 
 
-def _digest_long(_: Any, address: Any, size: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _digested(builder, *arguments)
+def write_digest(b: Any, address: Any, size: Any) -> Any:
+    """Write the instructions that digest `size` bytes, SHORTEST or more, at any address.
 
-    return types.uint64(types.int64, types.int64), build
-
-
-def _digested(b: Any, address: Any, size: Any) -> Any:
-    """The digest; `b` is llvmlite's builder, here as below, and writes instructions."""
+    `b` is llvmlite's builder; `address`, `size` and the digest are its values, of 64 bits each.
+    """
     last = b.sub(size, _I64(1))
     rounds = b.udiv(last, _I64(_ROUND))
     stripes = b.udiv(b.urem(last, _I64(_ROUND)), _I64(_STRIPE))
@@ -62,13 +54,13 @@ def _digested(b: Any, address: Any, size: Any) -> Any:
             data = _load(b, b.add(begin, b.mul(index, _I64(_STRIPE))))
             return _accumulate(b, sums, data, _load(b, b.add(table, b.mul(index, _I64(8)))))
 
-        return _repeat(b, count, sums, stripe)
+        return write_loop(b, count, sums, stripe)
 
     def whole_round(sums: Any, index: Any) -> Any:
         begin = b.add(address, b.mul(index, _I64(_ROUND)))
         return _scramble(b, several(sums, begin, _I64(_ROUND // _STRIPE)))
 
-    sums = _repeat(b, rounds, ir.Constant(_LANES, _START), whole_round)
+    sums = write_loop(b, rounds, ir.Constant(_LANES, _START), whole_round)
     sums = several(sums, b.add(address, b.mul(rounds, _I64(_ROUND))), stripes)
     ending = _load(b, b.add(address, b.sub(size, _I64(_STRIPE))))
     sums = _accumulate(b, sums, ending, _secret(len(_SECRET) - 71))
@@ -98,8 +90,11 @@ def _merge(b: Any, sums: Any, result: Any) -> Any:
     return b.xor(result, b.lshr(result, _I64(32)))
 
 
-def _repeat(b: Any, count: Any, state: Any, step: Callable[[Any, Any], Any]) -> Any:
-    """`state` after `count` steps, each of which makes a new one of it and of its own number."""
+def write_loop(b: Any, count: Any, state: Any, step: Callable[[Any, Any], Any]) -> Any:
+    """Write a loop: `state` after `count` steps, each of which makes a new one of it and a number.
+
+    The numbers go from 0 to `count` - 1, of 64 bits.
+    """
     before = b.block
     head, body, done = (b.append_basic_block(name) for name in ("head", "body", "done"))
     b.branch(head)
@@ -137,7 +132,3 @@ def _each(number: int) -> Any:
 
 def _load(b: Any, address: Any) -> Any:
     return b.load(b.inttoptr(address, ir.PointerType(_LANES)), align=1)
-
-
-digest_long: Callable[[int, int], Any] = _intrinsic(_digest_long)
-"""digest_long(address, size) -> uint64: digest at least SHORTEST bytes, at any address."""

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fieldslab.packer.check.digests import digests_of
 from fieldslab.packer.check.findings import Problem, problem_of
 from fieldslab.packer.check.folders import Folder, read_exactly
 from fieldslab.packer.check.rules import Rule, rule_of
 from fieldslab.packer.check.sampling import Run
 from fieldslab.schemas.arrays import HEADER, open_array
-from fieldslab.schemas.digest import BLOCK, digest_blocks
+from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.mapping import map_file, populate
@@ -76,7 +77,7 @@ def check_opened(fd: int, piece: Piece) -> Checked:
     _advise(fd, piece)
     for first, data in _chunks(fd, piece, checked.problems):
         size += len(data)
-        digests = digest_blocks(data.data)
+        digests = digests_of(data)
         checked.digests.append((first, digests))
         wrong = list(_wrong_blocks(piece, first, digests))
         checked.wrong.extend(wrong)

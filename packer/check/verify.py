@@ -10,6 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from fieldslab.packer.check import digests
 from fieldslab.packer.check.blocks import Checked, Piece, check_piece
 from fieldslab.packer.check.findings import Findings, Problem, Progress, Report, problem_of
 from fieldslab.packer.check.foldercheck import FolderCheck, unexpected
@@ -179,6 +180,8 @@ def _check_arrays(
             for checked in run(check.pieces(work)):
                 check.take(checked)
                 findings.report.bytes += checked.bytes
+                if findings.report.bytes >= digests.WORTH:
+                    digests.release_lock()
                 if progress is not None:
                     progress(0, checked.bytes)
             check.finish()

@@ -1,16 +1,33 @@
-"""Comparing many blocks with their digests in one call, without the interpreter lock; a kernel."""
+"""Comparing many blocks with their digests in one call, without the interpreter lock; a kernel.
+
+Numba's cache does not notice changes of `schemas/xxh3.py`: after one, touch this file.
+"""
 
 from typing import Any
+
+from numba import types
+from numba.extending import intrinsic
 
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.jit import foreign, kernel, load_u64
 from fieldslab.schemas.mapping import POPULATE_READ
-from fieldslab.schemas.xxh3 import SHORTEST, digest_long
+from fieldslab.schemas.xxh3 import SHORTEST, write_digest
 
 _MOST = 64
 """Blocks that are read in at a time: 4 MiB."""
 
+_intrinsic: Any = intrinsic
 _call = foreign("int32(int64, uint64, int32)")
+
+
+def _digest_of(_: Any, address: Any, size: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return write_digest(builder, *arguments)
+
+    return types.uint64(types.int64, types.int64), build
+
+
+_digest: Any = _intrinsic(_digest_of)
 
 
 @kernel(
@@ -69,7 +86,7 @@ def verify(
             start = (addresses[shard] + begin) & -page
             if _call(madvise, (start, addresses[shard] + end - start, POPULATE_READ)) != 0:
                 return at
-        found = digest_long(addresses[shard] + begin, size)
+        found = _digest(addresses[shard] + begin, size)
         if found != load_u64(tables[shard] + 8 * (block - firsts[shard])):
             return at
         marks[block] = 1

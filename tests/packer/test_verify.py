@@ -21,9 +21,11 @@ from tests.slabs import (
 )
 
 from fieldslab.packer import Problem, Report, verify
+from fieldslab.packer.check import digests
 from fieldslab.packer.check.blocks import Piece, check_opened
 from fieldslab.packer.check.folders import shard_folder
 from fieldslab.packer.check.sampling import select
+from fieldslab.schemas import native
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import IncompleteSlab, NotASlab, UnknownField, UsageError
@@ -139,6 +141,24 @@ def test_rows_of_a_block_of_bytes_come_from_the_offsets(blocks: Path, block: int
         assert problem.rows == (first, last)
         assert problem.offset == HEADER + block * BLOCK
         flip(file, block * BLOCK + 17)
+
+
+def test_much_data_is_digested_without_the_lock(
+    blocks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is digested by the other code, once a slab is large, is found whole or damaged alike."""
+    monkeypatch.setattr(digests, "_digests", digests._digests)  # put back when the test ends
+    monkeypatch.setattr(digests, "WORTH", 0)
+    assert verify(blocks).ok
+    assert digests._digests is native.digest_blocks
+    assert verify(blocks).ok
+    file = array_path(blocks, "vector", "values", 1)
+    for at in (0, BLOCK - 1, 3 * BLOCK + 7, 15 * 24_000 - 1):
+        flip(file, at)
+        problem = the_problem(verify(blocks))
+        assert problem.file == str(file)
+        assert problem.offset == HEADER + at // BLOCK * BLOCK
+        flip(file, at)
 
 
 def test_rows_behind_damaged_offsets_are_all_rows(blocks: Path) -> None:
