@@ -1,5 +1,6 @@
 """`--stack`: which columns become one field, and what that field is."""
 
+from contextlib import suppress
 from typing import Any
 
 from fieldslab.packer.convert.fieldplan import FieldPlan
@@ -81,10 +82,11 @@ def _stackable(leaf: Leaf) -> dict[str, Any]:
     asked = leaf.asked
     shaped = asked.tensor or asked.image or asked.ragged or asked.tokenize
     if not (shaped or list_sizes(leaf.type)[0]):
-        members = element_type(leaf, leaf.type)
-        if not members["shape"]:
-            return members
+        with suppress(SourceUnsupported):  # which would say how to pack it by itself
+            members = element_type(leaf, leaf.type)
+            if not members["shape"]:
+                return members
     raise SourceUnsupported(
         "--stack: only columns of single numbers can be stacked", field=leaf.name,
-        found=str(leaf.type),
+        found=str(leaf.type), hint="A narrower pattern leaves it out; so does --exclude.",
     )  # fmt: skip

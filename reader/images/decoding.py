@@ -1,6 +1,7 @@
 """The way of a batch of images: found in the map, boxes drawn, decoded, failures dealt with."""
 
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,7 +127,8 @@ def decode(
         )  # fmt: skip
     if images.failures == "raise" and (statuses > _OK).any():
         first = int(np.argmax(statuses > _OK))
-        raise _damaged(name, int(rows[first]), statuses[first], images.decoder)
+        file = stored.values.path(int(at.shards[first]))
+        raise _damaged(file, name, int(rows[first]), statuses[first], images.decoder)
     return Decoded(values, boxes, encoded.sizes, found.valid, statuses)
 
 
@@ -290,11 +292,11 @@ def _draw(
     return boxes, np.stack(flips, axis=1)
 
 
-def _damaged(name: str, row: int, status: int, decoder: Any) -> DamagedImage:
+def _damaged(file: Path, name: str, row: int, status: int, decoder: Any) -> DamagedImage:
     hint = 'Images(..., failures="skip" or "fill") goes on without it.'
     if status == Status.UNSUPPORTED and decoder != "auto":
         asked = decoder if isinstance(decoder, str) else decoder.name
         hint = f'Only `{asked}` was asked; decoder="auto" asks all that are here.'
     if status == Status.TOO_LARGE:
         hint = "If you trust it, give Images a larger `max_pixels`."
-    return DamagedImage(MEANINGS[Status(status)], field=name, row=row, hint=hint)
+    return DamagedImage(MEANINGS[Status(status)], file=file, field=name, row=row, hint=hint)

@@ -134,11 +134,12 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Slab:
     return pack_images(folder, rows, nulls={"image": "mask"})
 
 
-def test_an_error_names_row_and_field(broken: Slab) -> None:
+def test_an_error_names_file_row_and_field(broken: Slab) -> None:
     """By default the first image that cannot be decoded ends it."""
     with pytest.raises(DamagedImage) as caught:
         broken.gather([0, 3, 1], decode={"image": STEPS})
-    assert caught.value.context == {"field": "image", "row": 3}
+    file = broken.path / "shard-00000" / "00-image.values.npy"
+    assert caught.value.context == {"file": file, "field": "image", "row": 3}
     with pytest.raises(DamagedImage, match=r"is no image of a known format \(field image, row 1\)"):
         broken[1:].gather([0], decode={"image": STEPS})
 
