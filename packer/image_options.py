@@ -1,5 +1,6 @@
 """What `--image` and `--jpeg-index` may ask: in which form images are stored, parsed."""
 
+import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,20 +11,29 @@ import msgspec
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import MAX_EVERY
 
-SPECS = (
-    "baseline, yuv420[,short-side=N|long-side=N][,fraction=F], rgb[, the same], "
-    "jpeg,short-side=N|long-side=N[,quality=Q]"
-)
+FORMS = {
+    "baseline": (),
+    "yuv420": ("short-side", "long-side", "fraction"),
+    "rgb": ("short-side", "long-side", "fraction"),
+    "jpeg": ("short-side", "long-side", "quality"),
+}
+"""In which forms images can be stored, and the settings that each takes."""
 Damaged = Literal["error", "leave-out"]
 """What becomes of rows whose image cannot be decoded."""
 
 DEFAULT_INDEX = 8
 """MCUs from one index point to the next."""
 
-_ITEM = re.compile(r"(?P<columns>.+?):(?P<spec>(?:baseline|yuv420|rgb|jpeg)(?:,.*)?)", re.DOTALL)
-_LOOKS_LIKE = re.compile(r"(?P<columns>.+):[\w-]+(?:,[\w-]+=[^,]*)*")
+_ITEM = re.compile(r"(?P<columns>.+?):(?P<form>(?:baseline|yuv420|rgb|jpeg)(?:,.*)?)", re.DOTALL)
+_LOOKS_LIKE = re.compile(r"(?P<columns>.+):(?P<form>[\w-]+(?:,[\w-]+=[^,]*)*)")
 _MOST_PIXELS = 65_500
 """Pixels of a side; libjpeg writes no more."""
+
+_VALUES = {
+    "short-side": f"1..{_MOST_PIXELS}", "long-side": f"1..{_MOST_PIXELS}",
+    "fraction": "above 0, up to 1", "quality": "1..100",
+}  # fmt: skip
+"""What a setting may be, for people."""
 
 _Side = Annotated[int, msgspec.Meta(ge=1, le=_MOST_PIXELS)]
 
@@ -65,16 +75,16 @@ def parse_images(
 ) -> tuple[tuple[str, ...], dict[str, ImageAs]]:
     """The columns that are images, and the form that some of them get.
 
-    `a`, `a,b`, `a:SPEC` or `{"a": "SPEC", "b": None}`. Raises UsageError.
+    `a`, `a,b`, `a:FORM` or `{"a": "FORM", "b": None}`. Raises UsageError.
     """
     if isinstance(given, Mapping):
-        pairs = [(columns, spec or None) for columns, spec in given.items()]
+        pairs = [(columns, form or None) for columns, form in given.items()]
     else:
         pairs = [_split(item) for item in ([given] if isinstance(given, str) else given)]
     column, times = next(iter(Counter(columns for columns, _ in pairs).most_common(1)), ("", 0))
     if times > 1:
         raise UsageError("--image: given twice", field=column, hint="A column has one form.")
-    forms = {columns: _parse(columns, spec) for columns, spec in pairs if spec is not None}
+    forms = {columns: _parse(columns, form) for columns, form in pairs if form is not None}
     return tuple(columns for columns, _ in pairs), forms
 
 
@@ -105,38 +115,51 @@ def parse_damaged(given: str) -> Damaged:
 def _split(item: str) -> tuple[str, str | None]:
     match = _ITEM.fullmatch(item.strip())
     if match is not None:
-        return match["columns"], match["spec"]
+        return match["columns"], match["form"]
     wrong = _LOOKS_LIKE.fullmatch(item)
     if wrong is not None:
-        raise UsageError(
-            "--image: no such form", found=item, expected=SPECS,
-            hint="In the name of a column, write ? for a colon.",
-        )  # fmt: skip
+        raise _no_form(wrong["columns"], wrong["form"])
     return item, None
 
 
-def _parse(columns: str, spec: str) -> ImageAs:
-    store, *settings = (part.strip() for part in spec.split(","))
+def _parse(columns: str, form: str) -> ImageAs:
+    """The form `STORE` or `STORE,SETTING=VALUE,...`."""
+    store, *settings = (part.strip() for part in form.split(","))
+    if store not in FORMS:
+        raise _no_form(columns, form)
     members: dict[str, Any] = {"store": store}
     for setting in settings:
-        key, equals, text = setting.partition("=")
-        name = key.strip().replace("-", "_")
-        known = ("short_side", "long_side", "fraction", "quality")
-        if name not in known or not equals or name in members:
-            raise _misfit(columns, spec)
-        members[name] = _number(text.strip())
-    try:
-        made = msgspec.convert(members, ImageAs)
-    except msgspec.ValidationError as error:
-        raise _misfit(columns, spec) from error
-    sides = (made.short_side is not None) + (made.long_side is not None)
-    wrong = {
-        "baseline": len(members) > 1,
-        "jpeg": sides != 1 or "fraction" in members,
-    }.get(store, sides > 1 or "quality" in members)
-    if wrong:
-        raise _misfit(columns, spec)
-    return made
+        key, _, text = (part.strip() for part in setting.partition("="))
+        if key not in FORMS[store]:
+            close = difflib.get_close_matches(key, FORMS[store], 1)
+            raise UsageError(
+                f"--image: {store} takes no setting {key!r}", field=columns,
+                expected=", ".join(FORMS[store]) or None,
+                hint=f"Did you mean {close[0]!r}?" if close else None,
+            )  # fmt: skip
+        name = key.replace("-", "_")
+        if name in members:
+            raise UsageError(f"--image: {key} given twice", field=columns, found=form)
+        members[name] = _number(text)
+        try:
+            msgspec.convert({"store": store, name: members[name]}, ImageAs)
+        except msgspec.ValidationError as error:
+            raise UsageError(
+                f"--image: wrong {key}", field=columns, found=text, expected=_VALUES[key]
+            ) from error
+    sides = ("short_side" in members) + ("long_side" in members)
+    if sides > 1:
+        raise UsageError("--image: short-side and long-side exclude each other", field=columns)
+    if store == "jpeg" and not sides:
+        raise UsageError("--image: jpeg needs short-side=N or long-side=N", field=columns)
+    return msgspec.convert(members, ImageAs)
+
+
+def _no_form(columns: str, form: str) -> UsageError:
+    return UsageError(
+        "--image: no such form", field=columns, found=form.partition(",")[0],
+        expected=", ".join(FORMS), hint="In the name of a column, write ? for a colon.",
+    )  # fmt: skip
 
 
 def _number(text: str) -> Any:
@@ -148,7 +171,3 @@ def _number(text: str) -> Any:
         return float(text)
     except ValueError:
         return text
-
-
-def _misfit(columns: str, spec: str) -> UsageError:
-    return UsageError("--image: not understood", field=columns, found=spec, expected=SPECS)

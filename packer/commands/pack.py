@@ -80,7 +80,7 @@ def pack(
         "(first axis of any length), or 'f4,shape_from=COLUMN'.",
     )] = None,
     image: Annotated[list[str] | None, typer.Option(
-        "--image", metavar="COL[:SPEC]", rich_help_panel=FIELDS,
+        "--image", metavar="COL[:FORM]", rich_help_panel=FIELDS,
         help="These bytes are encoded images (JPEG, PNG and WebP are recognised without it), to be "
         "stored as they are or as 'col:baseline' (progressive JPEG made baseline, without loss), "
         "'col:yuv420', 'col:rgb' (pixels) or 'col:jpeg', made smaller by ',short-side=256' or "
@@ -96,9 +96,8 @@ def pack(
     )] = False,
     damaged_images: Annotated[str, typer.Option(
         "--damaged-images", metavar="WHAT", rich_help_panel=FIELDS,
-        help="A row whose image cannot be decoded, and should, is an 'error', or is left out, and "
-        "named: 'leave-out'. Then images stored as they are are decoded, too, to see if they can "
-        "be.",
+        help="What becomes of rows whose image cannot be decoded: 'error' where pixels are needed, "
+        "or 'leave-out', which names such rows, and looks for them where images stay files, too.",
     )] = "error",
     stack: Annotated[list[str] | None, typer.Option(
         "--stack", metavar="NAME=PATTERN", rich_help_panel=FIELDS,

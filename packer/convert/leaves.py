@@ -91,6 +91,13 @@ def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
         if name not in names:
             raise unknown_field("--rename", name, names)
     images = _expand("--image", options.image, names)
+    for item in options.image:
+        if not _expand("--image", [item], names) & {leaf.name for leaf in chosen}:
+            raise UsageError(
+                "--image: the column is left out",
+                field=item,
+                hint="Look at --fields and --exclude.",
+            )
     forms: dict[str, ImageAs] = {}
     for columns, form in options.image_as.items():
         forms |= dict.fromkeys(_expand("--image", [columns], names), form)

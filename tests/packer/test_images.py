@@ -56,6 +56,17 @@ VARIANTS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("options", [{"exclude": "a"}, {"fields": "n"}])
+def test_asked_for_and_left_out(tmp_path: Path, options: dict[str, Any]) -> None:
+    """`--image` for a column that is left out is a contradiction; a pattern may match others."""
+    table = pa.table({"a": [picture("png", 3, 4)], "b": [picture("png", 5, 6)], "n": [1]})
+    with pytest.raises(UsageError, match="the column is left out") as caught:
+        pack(table, tmp_path / "a.slab", image="a:rgb", **options)
+    assert caught.value.context["field"] == "a"
+    pack(table, tmp_path / "b.slab", image="[ab]:rgb", exclude="a")
+    assert list(Readback(tmp_path / "b.slab").fields) == ["b", "n"]
+
+
 @pytest.mark.parametrize("kind", VARIANTS)
 @pytest.mark.parametrize("rows", [JPEGS, ALL, ALL[3:4]], ids=["jpeg", "mixed", "png"])
 def test_recognised(tmp_path: Path, kind: str, rows: list[bytes]) -> None:
