@@ -78,7 +78,7 @@ def parse_images(
     `a`, `a,b`, `a:FORM` or `{"a": "FORM", "b": None}`. Raises UsageError.
     """
     if isinstance(given, Mapping):
-        pairs = [(columns, form or None) for columns, form in given.items()]
+        pairs = [(columns, str(form) if form else None) for columns, form in given.items()]
     else:
         pairs = [_split(item) for item in ([given] if isinstance(given, str) else given)]
     column, times = next(iter(Counter(columns for columns, _ in pairs).most_common(1)), ("", 0))

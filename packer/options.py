@@ -1,5 +1,6 @@
 """What a user may ask of `pack`, parsed once from the spelling that CLI and Python share."""
 
+import operator
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -166,8 +167,8 @@ def parse_options(
         raise UsageError("--shard-size must be positive", found=shard_size)
     tokenizers = _tokenize(_pairs("tokenize", tokenize), max_length, pad, special_tokens)
     return Options(
-        fields=None if fields is None else _items(fields),
-        exclude=_items(exclude),
+        fields=None if fields is None else _names("fields", fields),
+        exclude=_names("exclude", exclude),
         rename=_pairs("rename", rename),
         cast={column: CASTS[target] for column, target in casts.items()},
         tensor={key: parse_tensor(key, text) for key, text in _pairs("tensor", tensor).items()},
@@ -339,8 +340,20 @@ def _dtype(column: str, text: str) -> str:
     return DTYPES[text]
 
 
-def _items(given: str | Iterable[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _names(option: str, given: str | Iterable[str]) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        if not isinstance(name, str):
+            raise UsageError(f"--{option}: not the name of a column", found=repr(name))
+    return names
+
+
+def integer(option: str, given: Any) -> int:
+    """An integer; raises UsageError for anything else, such as text."""
+    try:
+        return operator.index(given)
+    except TypeError as error:
+        raise UsageError(f"{option}: not an integer", found=repr(given)) from error
 
 
 def _pairs(
@@ -371,8 +384,12 @@ def _rows(
             raise UsageError("--rows: not A:B", found=rows, expected="0:1000, :1000 or 1000:")
         start, stop = int(match[1] or 0), int(match[2]) if match[2] else None
     elif rows is not None:
-        start, stop = rows
+        if len(rows) != 2:
+            raise UsageError("--rows: not two numbers", found=rows, expected="(0, 1000)")
+        start = integer("--rows", rows[0])
+        stop = None if rows[1] is None else integer("--rows", rows[1])
     if limit is not None:
+        limit = integer("--limit", limit)
         if limit < 0:
             raise UsageError("--limit must not be negative", found=limit)
         stop = start + limit if stop is None else min(stop, start + limit)

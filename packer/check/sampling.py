@@ -38,7 +38,7 @@ def select(sample: str | None, total: int) -> Selection:
     """
     if sample is None:
         return everything
-    text = sample.strip()
+    text = str(sample).strip()
     if match := re.fullmatch(r"(\d+)/(\d+)", text):
         part, parts = int(match[1]), int(match[2])
         if not 1 <= part <= parts:

@@ -125,10 +125,12 @@ def _start(given: Any) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
     batches = _batches_of(given)
     first = next(batches, None)
     if not isinstance(first, pa.RecordBatch):
+        hint = "Make a table of it: pyarrow.table(columns), or pyarrow.Table.from_pylist(rows)."
+        if first is None:
+            hint = "An empty stream needs a schema: give a pyarrow.RecordBatchReader."
         raise UsageError(
-            "not an iterable of pyarrow.RecordBatch or Table", found=type(first).__name__,
-            hint="An empty stream needs a schema: give a pyarrow.RecordBatchReader.",
-        )  # fmt: skip
+            "not an iterable of pyarrow.RecordBatch or Table", found=type(first).__name__, hint=hint
+        )
     return chain([first], batches), first.schema
 
 

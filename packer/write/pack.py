@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from fieldslab.packer.convert.soundness import LeftOut
 from fieldslab.packer.image_options import DEFAULT_INDEX
-from fieldslab.packer.options import parse_options
+from fieldslab.packer.options import integer, parse_options
 from fieldslab.packer.plan import Plan, ShardTask, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.ahead import read_ahead
@@ -192,7 +192,7 @@ def pack_plan(
     plan: Plan, out: Path, *, force: bool = False, jobs: int = 1, progress: Progress = quiet
 ) -> Packed:
     """Carry out a plan; as `pack`."""
-    if jobs < 1:
+    if integer("--jobs", jobs) < 1:
         raise UsageError("--jobs must be at least 1", found=jobs)
     started = time.monotonic()
     resumable = plan.source.rereadable

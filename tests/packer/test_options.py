@@ -2,8 +2,9 @@
 
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from fieldslab.packer import pack
@@ -101,6 +102,8 @@ def test_spellings_are_equal() -> None:
         {"cast": "a=timestamp"}, {"rename": "a"}, {"rename": ["a=b", "a=c"]}, {"nulls": "a"},
         {"tensor": "a=f4"}, {"rows": "5"}, {"rows": "5:3"}, {"rows": "a:b"}, {"rows": "-5:"},
         {"limit": -1}, {"shard_size": "0"}, {"shard_size": "big"}, {"rows": (-1, 3)},
+        {"rows": (1, 2, 3)}, {"rows": (0.5, 3)}, {"limit": 1.5}, {"limit": "3"}, {"fields": [1]},
+        {"exclude": [None]}, {"image": {"a": 3}}, {"cast": {"a": float}},
     ],
     ids=repr,
 )  # fmt: skip
@@ -130,6 +133,13 @@ def test_pack_takes_what_parse_options_takes() -> None:
     for name, parameter in inspect.signature(parse_options).parameters.items():
         assert packs[name].default == parameter.default
         assert name in (pack.__doc__ or "")
+
+
+def test_jobs_are_a_number(tmp_path: Path) -> None:
+    """Text is refused before anything is packed."""
+    with pytest.raises(UsageError, match="--jobs: not an integer"):
+        pack(pa.table({"a": [1]}), tmp_path / "x.slab", jobs=cast(Any, "2"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_misspelt_option_of_pack_is_named(tmp_path: Path) -> None:
