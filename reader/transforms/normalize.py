@@ -6,7 +6,14 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch, Values
 from fieldslab.reader.buffers import Memory
-from fieldslab.reader.transforms.transform import FRESH, Transform, like, no_numbers, numbers
+from fieldslab.reader.transforms.transform import (
+    FRESH,
+    Transform,
+    as_dtype,
+    like,
+    no_numbers,
+    numbers,
+)
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -113,7 +120,4 @@ def _dtype(dtype: Any) -> Any:
     """A numpy dtype, or "bfloat16", which numpy does not know."""
     if str(dtype).removeprefix("torch.") == "bfloat16":
         return "bfloat16"
-    try:
-        return np.dtype(str(dtype).removeprefix("torch.") if "torch." in str(dtype) else dtype)
-    except TypeError:
-        raise UsageError("not a dtype", found=repr(dtype)) from None
+    return as_dtype(dtype)

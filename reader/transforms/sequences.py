@@ -6,7 +6,8 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch, Packed, Ragged, Values
 from fieldslab.reader.buffers import Memory
-from fieldslab.reader.transforms.transform import FRESH, Transform, no_numbers
+from fieldslab.reader.orders.order import whole
+from fieldslab.reader.transforms.transform import FRESH, Transform, as_dtype, no_numbers
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -120,7 +121,7 @@ class Shift(Transform):
         self.pad = pad
         self.ignore = pad if ignore is None else ignore
         self.layout = layout
-        self.dtype = None if dtype is None else np.dtype(dtype)
+        self.dtype = None if dtype is None else as_dtype(dtype)
         self.names = inputs, targets, mask
 
     def __call__(self, batch: Batch, memory: Memory = FRESH) -> dict[str, Values]:
@@ -194,9 +195,7 @@ def _turned(array: np.ndarray, memory: Memory) -> np.ndarray:
 
 
 def _length(length: int | None) -> int | None:
-    if length is not None and length < 0:
-        raise UsageError("a length cannot be negative", found=length)
-    return length
+    return None if length is None else whole("length", length, least=0)
 
 
 def _no_room(number: Any, dtype: np.dtype[Any]) -> str | None:

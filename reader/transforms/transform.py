@@ -66,7 +66,7 @@ class Cast(Transform):
 
     def __init__(self, field: str, dtype: Any) -> None:
         self.field = field
-        self.dtype = np.dtype(dtype)
+        self.dtype = as_dtype(dtype)
 
     def __call__(self, batch: Batch, memory: Memory = FRESH) -> dict[str, Values]:
         """See `Transform`."""
@@ -117,3 +117,11 @@ def no_numbers(field: Field) -> str | None:
     if field.logical is not None and field.logical.type == "bfloat16":
         return 'bfloat16 is stored as its bits: convert it after output="torch"'
     return None
+
+
+def as_dtype(dtype: Any) -> np.dtype[Any]:
+    """A dtype of numpy's from whatever names one, as torch's do. Raises UsageError."""
+    try:
+        return np.dtype(str(dtype).removeprefix("torch.") if "torch." in str(dtype) else dtype)
+    except TypeError:
+        raise UsageError("not a dtype", found=repr(dtype), expected="such as float32") from None

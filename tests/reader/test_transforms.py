@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.slabs import Column, ragged, write_slab
@@ -236,6 +237,11 @@ def test_transforms_see_what_earlier_ones_made(slab: Slab) -> None:
     ]
 
 
+def test_dtypes_of_torch_are_dtypes() -> None:
+    """A dtype may be given as torch's, or by its name."""
+    assert Cast("tokens", torch.int16).dtype == Cast("tokens", "int16").dtype == np.int16
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -243,6 +249,9 @@ def test_transforms_see_what_earlier_ones_made(slab: Slab) -> None:
         lambda: Normalize("image", float("nan"), 1),
         lambda: Normalize("image", 0, 1, "i4"),
         lambda: Pad("tokens", -1),
+        lambda: Pad("tokens", 1.5),  # type: ignore[arg-type]
+        lambda: Cast("tokens", "f44"),
+        lambda: Shift("tokens", dtype="int63"),
         lambda: Pad("tokens", side="top"),  # type: ignore[arg-type]
         lambda: Shift("tokens", -1),
         lambda: Shift("tokens", layout="XY"),  # type: ignore[arg-type]
