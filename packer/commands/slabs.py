@@ -144,5 +144,6 @@ def _origin(manifest: Manifest) -> str:
         return f"{kind}, in memory" if kind == "arrow" else str(kind)
     sizes = [source.get("bytes") for source in made.sources]
     total = sum(one for one in sizes if isinstance(one, int))
-    files = paths[0] if len(paths) == 1 else f"{len(paths):,} files, {paths[0]} and on"
+    noun = "folders" if "files" in made.sources[0] else "files"
+    files = paths[0] if len(paths) == 1 else f"{len(paths):,} {noun}, {paths[0]} and on"
     return f"{kind}: {files}, {size(total)}"

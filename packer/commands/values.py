@@ -79,7 +79,7 @@ def short_text(
         height, width_ = row.size[0].tolist()
         codec = codec_of(field, row)
         if codec is None:
-            return f"not an image, {size(len(row.values))}"
+            return f"no JPEG, PNG or WebP, {size(len(row.values))}"
         return f"image/{codec} {height}x{width_}, {size(len(row.values))}"
     if field.kind == "binary":
         start = row.values[:16].tobytes().hex(" ")

@@ -57,7 +57,7 @@ SHOWN: dict[str, tuple[Any, str, Any]] = {
     ),
     "no image": (
         images([b"x"], np.array([[0, 0]])),
-        "not an image, 1 B",
+        "no JPEG, PNG or WebP, 1 B",
         {"codec": None, "height": 0, "width": 0, "bytes": 1},
     ),
     "category": (categorical([1], ["Rome", "Oslo"]), "Oslo", "Oslo"),

@@ -3,6 +3,7 @@
 import glob
 import os
 import stat
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ def begins_as_image(head: bytes) -> bool:
 def class_of(name: str) -> str | None:
     """The first folder of a relative path, which is the class; None where there is no folder."""
     folder, slash, _ = name.partition("/")
-    return folder if slash else None
+    return sys.intern(folder) if slash else None  # millions of files share a few names
 
 
 def holds_images(path: str) -> bool:

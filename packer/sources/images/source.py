@@ -13,6 +13,7 @@ from fieldslab.packer.commands.words import counted
 from fieldslab.packer.source import Hint, Unit, sample_units
 from fieldslab.packer.sources.images.files import (
     HEAD,
+    ImageFiles,
     begins_as_image,
     find_images,
     holds_images,
@@ -65,7 +66,7 @@ class ImageSource:
         self.schema = pa.schema(columns)
         self.attributes: dict[str, Any] = {}
         self.tolerant = False
-        self.warnings = (*self._files.warnings, *_about_splits(self._files.base, labels))
+        self.warnings = (*self._files.warnings, *_about_classes(self._files))
         self.units: Sequence[Unit] = list(self._cut())
 
     @staticmethod
@@ -206,10 +207,16 @@ def _changed(path: str) -> SourceChanged:
     )  # fmt: skip
 
 
-def _about_splits(base: str, labels: tuple[str, ...]) -> Iterator[str]:
-    """A warning where the folders look like the parts of a dataset."""
+def _about_classes(files: ImageFiles) -> Iterator[str]:
+    """Warnings where folders are taken for classes that may be none, or the other way round."""
+    labels = files.labels
     if labels and {label.lower() for label in labels} <= _SPLITS:
         yield (
             f"label: the folders are called {', '.join(labels)}, and are taken for classes; to "
-            f"pack one part of the dataset, name its folder: {os.path.join(base, labels[0])}"
+            f"pack one part of the dataset, name its folder: {os.path.join(files.base, labels[0])}"
+        )
+    if not labels and len(files.parts) > 1:
+        yield (
+            "no label: images lie directly in the folders that were named; where these are "
+            f"classes, name the folder above them: {files.base}"
         )

@@ -194,6 +194,14 @@ SPOILED: dict[str, tuple[Callable[[Path], object], type[SourceError], str]] = {
 }
 
 
+def test_classes_named_one_by_one(folder: Path, tmp_path: Path) -> None:
+    """Where the folders of classes are named themselves, a warning says what to name instead."""
+    shutil.rmtree(folder / "b" / "in")
+    (warning,) = packed([folder / "a b", folder / "b"], tmp_path / "x.slab").warnings
+    assert warning.startswith("no label: ")
+    assert warning.endswith(f"name the folder above them: {folder}")
+
+
 @pytest.mark.parametrize("how", SPOILED)
 def test_what_cannot_be_packed_is_named(folder: Path, tmp_path: Path, how: str) -> None:
     """What has the name of an image and is none, or no file, is an error with its path."""
