@@ -1,6 +1,7 @@
 """Rows whose images cannot be decoded, left out: which, how they are told, and what is compared."""
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,19 @@ def test_nothing_left(tmp_path: Path) -> None:
     assert packed(tmp_path / "i.parquet", tmp_path / "x.slab").manifest.rows == 4
     with pytest.raises(SourceInconsistent, match="none of 2 images"):
         packed(rows[2:4], tmp_path / "y.slab")
+
+
+def test_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first twenty rows are named by warnings, all of them by `--json`."""
+    rows = [GOOD[0], *[b"x"] * 23]
+    pq.write_table(pa.table({"i": pa.array(rows, pa.binary())}), tmp_path / "i.parquet")
+    options = ["--image", "i", "--damaged-images", "leave-out", "--json"]
+    assert run(["pack", str(tmp_path / "i.parquet"), "-o", str(tmp_path / "x.slab"), *options]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["row"] for one in told["left_out"]] == list(range(1, 24))
+    assert told["left_out"][0]["reason"] == "cannot be decoded: no image of a known format"
+    assert len([one for one in told["warnings"] if one.startswith("left out row")]) == 20
+    assert "... and 3 more: --json names all of them" in told["warnings"]
 
 
 def test_the_command(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
