@@ -17,6 +17,9 @@ from fieldslab.reader.slab import Slab
 from fieldslab.reader.transforms.transform import Transform
 from fieldslab.schemas.errors import UsageError
 
+STRETCH = 4096
+"""Positions whose rows are computed at once: batch by batch, small ones take as long as to gather."""
+
 
 class Prepared(NamedTuple):
     """A batch as the user gets it; its rows, gathered bytes, seconds by stage, and failures."""
@@ -56,6 +59,7 @@ class Preparation:
         self._read_ahead = read_ahead
         self._ahead = ahead
         self._asked = 0
+        self._stretch = 0, np.empty(0, np.int64)  # a first position, and the rows from there on
         self._lock = threading.Lock()
         forks.register(self)
 
@@ -112,12 +116,19 @@ class Preparation:
         )
 
     def _rows(self, index: int) -> np.ndarray:
-        total = len(self._slab)
-        parts = [
-            self._order.rows(self._epoch, start, stop, total)
-            for start, stop in self._plan.share(index)
-        ]
+        parts = [self._part(start, stop) for start, stop in self._plan.share(index)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _part(self, start: int, stop: int) -> np.ndarray:
+        """The rows at some positions; what lies between the shares of one rank is not computed."""
+        first, rows = self._stretch
+        if not first <= start <= stop <= first + len(rows):
+            end = stop
+            if self._plan.world_size == 1:
+                end = max(stop, min(start + STRETCH, self._plan.length))
+            first, rows = start, self._order.rows(self._epoch, start, end, len(self._slab))
+            self._stretch = first, rows  # at once: other threads read it meanwhile
+        return rows[start - first : stop - first].copy()
 
     def _ask(self, index: int, read_ahead: ReadAhead) -> None:
         """Ask for the pages of this batch and the coming ones, each once."""
