@@ -18,7 +18,7 @@ from fieldslab.reader.transforms.transform import Transform
 from fieldslab.schemas.errors import UsageError
 
 STRETCH = 4096
-"""Positions whose rows are computed at once: batch by batch, small ones take as long as to gather."""
+"""Positions whose rows are computed at once: for one small batch, it takes as long as to gather."""
 
 
 class Prepared(NamedTuple):
