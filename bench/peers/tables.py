@@ -29,9 +29,7 @@ def readme(results: Results) -> str:
         _table(results, lambda w, p: _ratio(figures.loaders_compared(results, w, p)), _loader),
     ]
     if "photographs" in results["workloads"]:
-        chart = "![Random batches of photographs](bench/results/peers-photographs.png)"
-        parts.insert(1, chart)
-        parts += ["**Photographs, all else:**", details(results, "photographs")]
+        parts.insert(1, "![Random batches of photographs](bench/results/peers-photographs.png)")
     if aims := targets(results):
         parts += ["**Random batches of fieldslab, and what they are to reach:**", aims]
     return "\n\n".join([*parts, notes(results)])

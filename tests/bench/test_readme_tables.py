@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from fieldslab.bench.__main__ import SHOWN, figures, summary
+from fieldslab.bench.__main__ import table as table_of_parts
 from fieldslab.bench.images.fidelity import Fidelity
 from fieldslab.bench.images.speed import CASES, CROPS, PILLOW, Speed, case_of
 from fieldslab.bench.images.subjects import WAYS
 from fieldslab.bench.images.table import table
-from fieldslab.bench.readme import README, put
+from fieldslab.bench.readme import README, ROOT, put
 from fieldslab.bench.timing import Ratio
 from fieldslab.schemas.errors import UsageError
 
@@ -29,6 +31,34 @@ def test_the_readme_has_a_place_for_each_table(name: str) -> None:
     """All programs that write tables find their comments."""
     text = README.read_text()
     assert text.index(f"<!-- {name}: start -->") < text.index(f"<!-- {name}: end -->")
+
+
+def test_readme_sums_up_gathers_and_shows_the_most_telling_figures() -> None:
+    """Cases of as many threads are one row, from least to most; other figures are as measured."""
+    cases = [
+        {"case": f"fixed   {size} KiB, {threads} thread(s)", "ratio": Ratio(at, at, at)}
+        for threads in (1, 2)
+        for size, at in ((16, 0.5), (64, 0.75), (800, 1.0))
+    ]
+    parts = {"photographs, uncompressed": {"ratio": Ratio(1.5, 1, 2)}}
+    found = figures(
+        {
+            "gather": {"cases": cases, "one row of 6 fields, us": 8.5, "verify on / off": 0.9},
+            "pack": parts,
+            "verify": {"verify, GB/s, table": 13.0},
+            "loader": {},
+        }
+    )
+    assert len(found) == 10
+    text = table_of_parts(summary(found))
+    for threads in (1, 2):
+        assert f"{threads} thread(s): median, least, most | 0.75 (0.50-1.00) |" in text
+    assert "| one row of 6 fields, us | 8.5 |" in text
+    assert "| pack / its parts alone, photographs, uncompressed | 1.50 (1.00-2.00) |" in text
+    assert "GB/s" not in text
+    assert "| verify, GB/s, table | 13 |" in table_of_parts(found)
+    committed = (ROOT / "bench" / "results" / "foundation.json").read_text()
+    assert all(label.rpartition(", ")[2] in committed for label in SHOWN)
 
 
 def test_the_table_of_images_names_every_way() -> None:
