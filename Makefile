@@ -74,7 +74,8 @@ lint: $(FULL)
 bench: $(PEERS) $(MDS) $(FFCV)
 	@mkdir -p build
 	$(BIN)/fieldslab pack examples/photos.parquet -o build/photos.slab --nulls weight=mask --force
-	$(BIN)/fieldslab bench build/photos.slab --report build/bench $(if $(QUICK),--quick)
+	$(BIN)/fieldslab bench build/photos.slab --report build/bench \
+		$(if $(QUICK),--quick,--seconds 15)
 ifndef QUICK
 	cp build/bench/throughput.png bench/results/bench.png
 	$(BIN)/python -m fieldslab.bench --readme

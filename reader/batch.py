@@ -68,7 +68,11 @@ class Packed(Generic[_Item]):
         ----------
         length
             Elements of each padded row: the longest row's if not given. Longer rows are cut.
+
+        Raises UsageError for a negative length, and where `fill` is no value of the dtype.
         """
+        if problem := no_room(fill, self.values.dtype):
+            raise UsageError("`fill` cannot stand in padded rows", field=self.name, found=problem)
         lengths = self.lengths
         if length is None:
             length = int(lengths.max(initial=0))
@@ -148,6 +152,16 @@ def not_utf8(name: str, error: UnicodeDecodeError, **where: Any) -> DamagedArray
         found=f"byte {error.object[error.start]:#04x} at {error.start}",
         hint="Verify the slab; restore it from a copy, or pack it again.",
     )
+
+
+def no_room(number: Any, dtype: np.dtype[Any]) -> str | None:
+    """Why a number, or an array of them, cannot stand among values of a dtype, or None."""
+    try:
+        made = np.array(number, dtype)
+        fits = dtype.kind not in "iub" or bool(np.all(made == number))
+    except (OverflowError, TypeError, ValueError):
+        fits = False
+    return None if fits else f"{number!r} is no {dtype}"
 
 
 Values = np.ndarray | Ragged | Text | Binary | Pictures | Views

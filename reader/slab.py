@@ -17,7 +17,7 @@ from fieldslab.reader.samples import Samples
 from fieldslab.reader.stored.storage import Storage
 from fieldslab.schemas.errors import NotASlab, UsageError
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.folder import load_manifest
+from fieldslab.schemas.folder import load_manifest, slab_path
 from fieldslab.schemas.manifest import Manifest
 
 
@@ -39,13 +39,9 @@ def open_slab(path: str | os.PathLike[str], *, verify: bool = True) -> "Slab":
     UsageError
         What is given is not a path.
     """
-    try:
-        path = os.fspath(path)
-    except TypeError as error:
-        found, hint = type(path).__name__, 'Write open_slab("train.slab").'
-        raise UsageError("a slab is opened by its path", found=found, hint=hint) from error
-    manifest = load_manifest(path)
-    storage = Storage(Path(os.path.abspath(path)), manifest, verify)
+    folder = slab_path(path)
+    manifest = load_manifest(folder)
+    storage = Storage(Path(os.path.abspath(folder)), manifest, verify)
     return Slab(storage, range(manifest.rows))
 
 

@@ -11,7 +11,13 @@ import numpy as np
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import map_array
 from fieldslab.schemas.digest import root
-from fieldslab.schemas.errors import DamagedArray, DamagedManifest, IncompleteSlab, NotASlab
+from fieldslab.schemas.errors import (
+    DamagedArray,
+    DamagedManifest,
+    IncompleteSlab,
+    NotASlab,
+    UsageError,
+)
 from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, Manifest, decode
 
 JOURNAL = "journal.jsonl"
@@ -25,6 +31,17 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 def is_url(path: str | Path) -> bool:
     """Whether a path names a place elsewhere, as `s3://bucket/x` does; `C:/x` does not."""
     return _URL.match(str(path)) is not None
+
+
+def slab_path(given: object) -> Path:
+    """The path of a slab, from what a caller gives. Raises UsageError where that is no path."""
+    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+        raise UsageError(
+            "a slab is named by its path",
+            expected='a path, such as "train.slab"',
+            found=repr(given),
+        )
+    return Path(given)
 
 
 def partial_path(slab: Path) -> Path:

@@ -1,5 +1,6 @@
 """What is timed of one peer and one workload, in the peer's own process."""
 
+import json
 import os
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from fieldslab.bench.peers.peer import NotOffered, Peer
 from fieldslab.bench.peers.source import Row, Source
 
 SINGLE_ROWS = 20
+DIGESTS = "digests.json"
 
 
 class Mismatch(Exception):
@@ -32,15 +34,21 @@ def digest(source: Source, row: Row) -> str:
     return state.hexdigest()
 
 
+def write_digests(source: Source) -> None:
+    """Note the digests of all rows beside the source, once for all peers."""
+    digests = [digest(source, source.row(row)) for row in range(len(source))]
+    (source.folder / DIGESTS).write_text(json.dumps(digests))
+
+
 def check(peer: Peer, seconds: float) -> dict[str, Any]:
-    """Compare what the peer returns with the source; raises Mismatch.
+    """Compare what the peer returns with the digests of its source; raises Mismatch.
 
     Sequential reading must give every row in its place. Random batches are compared until the
     time is over, single rows by a sample. A shuffled epoch may only have rows of the source: how
     many are lost or repeated is reported, since some loaders do that on purpose.
     """
     source = peer.source
-    truth = [digest(source, source.row(row)) for row in range(len(source))]
+    truth: list[str] = json.loads((source.folder / DIGESTS).read_text())
     order = np.random.default_rng(0).permutation(len(source))
     seen = {"sequential": _compare(peer, truth, range(len(source)), peer.sequential)}
     if seen["sequential"] != len(source):

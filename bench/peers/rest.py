@@ -7,10 +7,13 @@ from typing import Any
 from fieldslab.bench.peers.figures import LOADERS
 from fieldslab.bench.peers.peer import CEILING, US
 
-ENOUGH = 2
+ENOUGH = 3
 """Rounds that everybody takes part in."""
 FAR = 10.0
-"""Who is so many times slower than fieldslab rests after these."""
+"""Who is so many times slower than fieldslab rests after these; a loader after its first round.
+
+To start the workers of some loaders takes longer than all else that is measured of them.
+"""
 CLEAR = 1.5
 """A loader that is so many times slower than with another number of workers rests at once."""
 
@@ -33,7 +36,8 @@ def may_rest(results: Mapping[str, dict[str, Any]], peer: str, what: str, turn: 
     ours = _seconds(results, US, what)
     if peer in (US, CEILING) or ours is None:
         return False
-    return turn >= ENOUGH and own > FAR * ours
+    enough = 1 if what in LOADERS else ENOUGH
+    return turn >= enough and own > FAR * ours
 
 
 def _seconds(results: Mapping[str, dict[str, Any]], peer: str, what: str) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any
 from fieldslab.bench.peers.children import Child, Refusal
 from fieldslab.bench.peers.data import Make
 from fieldslab.bench.peers.figures import LOADER, LOADERS, RANDOM, ROW, SEQUENTIAL
+from fieldslab.bench.peers.measure import write_digests
 from fieldslab.bench.peers.peer import CEILING, PEERS
 from fieldslab.bench.peers.rest import may_rest
 
@@ -29,12 +30,12 @@ class Effort:
     starts: int
     """Fresh processes for the time to the first batch."""
     seconds: float
-    """For a figure in a round; a loader's epoch may take twice as long."""
+    """For a figure in a round; epochs of a loader may take three times as long."""
     checking: float
     """Seconds to compare random batches, and an epoch, with the source."""
 
 
-FULL = Effort(64 * MIB, 5, 3, LOADERS, starts=1, seconds=0.1, checking=0.2)
+FULL = Effort(64 * MIB, 9, 3, LOADERS, starts=1, seconds=0.07, checking=0.1)
 QUICK = Effort(16 * MIB, 2, 1, [LOADER], starts=0, seconds=0.05, checking=0.05)
 TINY = Effort(8 * MIB, 2, 1, LOADERS, starts=0, seconds=0.01, checking=0.05)
 
@@ -71,31 +72,46 @@ class Run:
         results: dict[str, dict[str, Any]] = {peer: {} for peer in self.children}
         about = {"title": source.title, "rows": len(source), "batch": source.batch}
         self.workloads[name] = about | {"bytes": source.nbytes, "peers": results}
+        write_digests(source)
         for peer in list(self.children):
             self.say(f"{name}: {peer}")
             ready = self._prepare(peer, results[peer], folder / "source", folder / "data" / peer)
             if ready and len(self.workloads) == 1:
                 self._fresh_starts(peer, results[peer], folder)
+        self.say(f"{name}: comparing with the source")
+        with ThreadPoolExecutor(2) as threads:  # what is not timed may go side by side
+            list(threads.map(lambda peer: self._check(peer, results[peer]), results))
         self._measure(name, results, MEASURES, self.effort.rounds, self.effort.seconds)
-        seconds = 2 * self.effort.seconds
+        seconds = 3 * self.effort.seconds
         self._measure(name, results, self.effort.loaders, self.effort.loader_rounds, seconds)
         shutil.rmtree(folder)
 
     def _prepare(self, peer: str, result: dict[str, Any], source: Path, folder: Path) -> bool:
-        """Convert, open, check: whether all went well."""
+        """Convert and open: whether all went well."""
         where = {"source": str(source), "folder": str(folder)}
         if self.children[peer].process.poll() is not None:
             self._restart(peer)
         try:
             result["convert"] = self._ask(peer, "convert", **where)
             result["open"] = self._ask(peer, "open", **where)
-            result["checked"] = self._ask(peer, "check", seconds=self.effort.checking)
         except Refusal as refusal:
-            result["failed"] = str(refusal)
-            self.say(f"  {peer}: {refusal}")
-            self._restart(peer)
+            self._failed(peer, result, refusal)
             return False
         return True
+
+    def _check(self, peer: str, result: dict[str, Any]) -> None:
+        """Compare what the peer returns with the source; who differs is not timed."""
+        if "failed" in result:
+            return
+        try:
+            result["checked"] = self._ask(peer, "check", seconds=self.effort.checking)
+        except Refusal as refusal:
+            self._failed(peer, result, refusal)
+
+    def _failed(self, peer: str, result: dict[str, Any], refusal: Refusal) -> None:
+        result["failed"] = str(refusal)
+        self.say(f"  {peer}: {refusal}")
+        self._restart(peer)
 
     def _fresh_starts(self, peer: str, result: dict[str, Any], folder: Path) -> None:
         """Time to the first batch, each in a new process."""

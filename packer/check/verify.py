@@ -25,7 +25,7 @@ from fieldslab.schemas.errors import (
     UnknownField,
     UsageError,
 )
-from fieldslab.schemas.folder import load_manifest
+from fieldslab.schemas.folder import load_manifest, slab_path
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.manifest import MANIFEST, Manifest
 
@@ -82,7 +82,7 @@ def verify(
     """
     if quick and sample is not None:
         raise UsageError("--quick reads no values: it does not go with --sample")
-    started, path = time.monotonic(), Path(slab)
+    started, path = time.monotonic(), slab_path(slab)
     report = Report(path, scope=_scope(quick, sample, against), compared=against is not None)
     findings = Findings(report, max_errors, tell)
     try:

@@ -33,6 +33,7 @@ from fieldslab.packer.write.shards import (
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.folder import slab_path
 from fieldslab.schemas.manifest import Manifest
 
 
@@ -164,7 +165,7 @@ def pack(
     """
     for name in unknown:
         raise _unknown_option(name)
-    out = Path(out)
+    out = slab_path(out)
     parsed = parse_options(
         fields=fields, exclude=exclude, rename=rename, cast=cast, tensor=tensor, image=image,
         jpeg_index=jpeg_index, damaged_images=damaged_images,

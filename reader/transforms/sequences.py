@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch, Packed, Ragged, Values
+from fieldslab.reader.batch import Batch, Packed, Ragged, Values, no_room
 from fieldslab.reader.buffers import Memory
 from fieldslab.reader.orders.order import whole
 from fieldslab.reader.transforms.transform import FRESH, Transform, as_dtype, no_numbers
@@ -70,7 +70,7 @@ class Pad(Transform):
         """See `Transform`."""
         if not field.variable:
             return "only rows of different lengths are padded"
-        return _no_room(self.fill, field.view)
+        return no_room(self.fill, field.view)
 
     def makes(self) -> list[str]:
         """See `Transform`."""
@@ -163,7 +163,7 @@ class Shift(Transform):
         if field.kind == "ragged" and field.shape:
             return "tokens are single integers"
         dtype = self.dtype or field.view
-        return no_numbers(field) or _no_room(self.pad, dtype) or _no_room(self.ignore, dtype)
+        return no_numbers(field) or no_room(self.pad, dtype) or no_room(self.ignore, dtype)
 
     def makes(self) -> list[str]:
         """See `Transform`."""
@@ -196,13 +196,3 @@ def _turned(array: np.ndarray, memory: Memory) -> np.ndarray:
 
 def _length(length: int | None) -> int | None:
     return None if length is None else whole("length", length, least=0)
-
-
-def _no_room(number: Any, dtype: np.dtype[Any]) -> str | None:
-    """Why a number cannot stand among values of a dtype, or None."""
-    try:
-        fits = dtype.kind not in "iub" or bool(np.array(number, dtype) == number)
-        np.array(number, dtype)
-    except (OverflowError, TypeError, ValueError):
-        fits = False
-    return None if fits else f"{number!r} is no {dtype}"

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fieldslab.packer import Packed, pack
+from fieldslab.packer import Packed, pack, verify
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
@@ -390,3 +390,11 @@ def test_jobs_must_be_positive(jobs: int, source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="at least 1"):
         pack(source, tmp_path / "x.slab", nulls=NULLS, jobs=jobs)
     assert os.listdir(tmp_path) == ["rows.parquet"]
+
+
+@pytest.mark.parametrize("wrong", [None, "", 5, b"out.slab", ["out.slab"]])
+def test_a_slab_is_named_by_a_path(wrong: Any) -> None:
+    """Whatever is no path is refused by name, by pack and by verify."""
+    for call in (lambda: pack([pa.record_batch({"x": [1]})], wrong), lambda: verify(wrong)):
+        with pytest.raises(UsageError, match="by its path"):
+            call()

@@ -73,6 +73,13 @@ def test_padding_keeps_trailing_shape() -> None:
     assert (padded[0, 1] == 7).all()
 
 
+@pytest.mark.parametrize("fill", [1.5, "x", 2**40, None, [1.5]])
+def test_padding_keeps_to_the_dtype(ragged: Ragged, fill: Any) -> None:
+    """A fill value that the dtype cannot hold is refused, never rounded."""
+    with pytest.raises(UsageError, match="is no int32"):
+        ragged.to_padded(fill=fill)
+
+
 def test_padding_of_nothing() -> None:
     """No rows, and rows without elements, can be padded."""
     nothing = Ragged(np.empty(0, "u1"), np.array([0]))
