@@ -256,7 +256,7 @@ def _mixed(rows: int) -> dict[str, pa.Array]:
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure everything and print it; the result is ready for JSON."""
     total = (128 if quick else 512) * KIB * KIB
-    passes, rounds = (2, 7) if quick else (4, 15)
+    passes, rounds = (2, 7) if quick else (3, 15)
     results: dict[str, Any] = {"cases": []}
     print(f"{'rows':<34} {'memcpy':>9} {'gather':>9}   gather / memcpy     with out=")
     with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:

@@ -119,7 +119,7 @@ def peak_anonymous(source: Path, out: Path) -> float:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure everything and print it; the result is ready for JSON."""
-    size, rounds = (128 * MIB, 3) if quick else (512 * MIB, 5)
+    size, rounds = (128 * MIB, 3) if quick else (512 * MIB, 4)
     results: dict[str, Any] = {}
     print(f"{'Parquet':<34} {'size':>8} {'pack':>10}   (read + write) / pack")
     with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:

@@ -23,7 +23,7 @@ from fieldslab.bench.readme import RESULTS, put
 from fieldslab.schemas.errors import FieldslabError
 
 COUNT, QUICK_COUNT = 320, 64
-ROUNDS, QUICK_ROUNDS = 7, 3
+ROUNDS, QUICK_ROUNDS = 5, 3
 
 
 def run(

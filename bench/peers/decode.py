@@ -26,7 +26,7 @@ from fieldslab.bench.timing import ratio
 from fieldslab.schemas.errors import FieldslabError
 
 COUNT, QUICK_COUNT = 960, 240
-ROUNDS, QUICK_ROUNDS = 5, 3
+ROUNDS, QUICK_ROUNDS = 4, 3
 THREADS = (1, 2)
 SECONDS = 1.0
 """For a figure in a round, at most; it ends with the epoch."""

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from fieldslab.bench.peers.figures import LOADERS
+from fieldslab.bench.peers.figures import LOADERS, ROW, SEQUENTIAL
 from fieldslab.bench.peers.peer import CEILING, US
 
 ENOUGH = 3
-"""Rounds that everybody takes part in."""
+"""Rounds that everybody takes part in; of random batches, which matter most, there are more."""
 FAR = 10.0
 """Who is so many times slower than fieldslab rests after these; a loader after its first round.
 
@@ -28,6 +28,8 @@ def may_rest(results: Mapping[str, dict[str, Any]], peer: str, what: str, turn: 
     if own is None:
         return False
     if len(results[peer][what]) < turn:
+        return True
+    if what in (ROW, SEQUENTIAL) and turn >= ENOUGH:
         return True
     if what in LOADERS:
         others = [_seconds(results, peer, other) for other in LOADERS if other != what]

@@ -35,7 +35,7 @@ class Effort:
     """Seconds to compare random batches, and an epoch, with the source."""
 
 
-FULL = Effort(64 * MIB, 9, 3, LOADERS, starts=1, seconds=0.07, checking=0.1)
+FULL = Effort(64 * MIB, 7, 3, LOADERS, starts=1, seconds=0.07, checking=0.1)
 QUICK = Effort(16 * MIB, 2, 1, [LOADER], starts=0, seconds=0.05, checking=0.05)
 TINY = Effort(8 * MIB, 2, 1, LOADERS, starts=0, seconds=0.01, checking=0.05)
 

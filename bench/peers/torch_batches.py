@@ -1,5 +1,6 @@
 """PyTorch's DataLoader for peers that have no loader of their own, or use this one."""
 
+import multiprocessing
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -47,6 +48,8 @@ def batches(peer: Peer, workers: int, seed: int, **options: Any) -> Iterator[Any
     data = Batches(peer)
     shuffled = RandomSampler(data, generator=torch.Generator().manual_seed(seed))
     sampler = BatchSampler(shuffled, peer.batch, drop_last=False)
+    if options.get("multiprocessing_context") == "forkserver":
+        multiprocessing.set_forkserver_preload(["torch"])  # or each worker would import it
     options |= {"num_workers": workers, "collate_fn": _as_it_is}
     return iter(DataLoader(data, None, sampler=sampler, **options))
 
