@@ -56,6 +56,10 @@ def _finding(results: Results, workload: str, first: str) -> str:
         for name in figures.competitors(results)
         if (ratio := figures.times_as_fast(results, workload, name, figures.RANDOM))
     ]
+    if first != US:
+        rival = figures.times_as_fast(results, workload, first, figures.RANDOM)
+        if rival is not None and rival.high > 1:
+            return f"{workload.capitalize()}: {first} and fieldslab tie at random batches"
     if not ratios or first != US:
         return f"{workload.capitalize()}: {first} gathers random batches fastest"
     least, most = words.times(min(ratios)), words.times(max(ratios))

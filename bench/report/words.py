@@ -18,7 +18,9 @@ def count(value: float) -> str:
 
 
 def gigabytes(per_second: float) -> str:
-    """Bytes a second: `7.4 GB/s`, `85 MB/s`."""
+    """Bytes a second: `7.4 GB/s`, `85 MB/s`, `0`."""
+    if per_second == 0:
+        return "0"
     if per_second >= 0.9995e9:
         return f"{digits(per_second / 1e9)} GB/s"
     return f"{digits(per_second / 1e6)} MB/s"

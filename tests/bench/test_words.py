@@ -33,6 +33,7 @@ def test_rates_shares_and_ratios() -> None:
     """Rates are in MB/s below one GB/s; shares are in percent; ratios end in x."""
     assert words.gigabytes(7.42e9) == "7.4 GB/s"
     assert words.gigabytes(85e6) == "85 MB/s"
+    assert words.gigabytes(0) == "0"
     assert words.percent(0.874) == "87 %"
     assert words.percent(0.004) == "0.4 %"
     assert words.times(1.84) == "1.8x"
