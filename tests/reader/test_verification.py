@@ -79,7 +79,7 @@ def test_a_block_that_cannot_be_read_is_named(path: Path) -> None:
         assert caught.value.context["offset"] == HEADER + 9 * BLOCK
 
 
-@pytest.mark.parametrize("madvise", [0, populating()[0]])
+@pytest.mark.parametrize("madvise", [0, populating()[0]], ids=["without", "with"])
 def test_where_the_kernel_stops(madvise: int) -> None:
     """It stops at a wrong block, a short one, and where no table is; a shard may be empty."""
     data = VALUES.reshape(-1)[: 3 * BLOCK + 100]
