@@ -2,7 +2,7 @@
 # Another interpreter: make demo PYTHON=python3.12. More for pytest: make test PYTEST_ARGS=-x.
 
 PYTHON ?= python3
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?= -n 2 --dist worksteal
 PKG_CONFIG ?= pkg-config
 MINUTES ?= 10
 
