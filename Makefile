@@ -20,7 +20,7 @@ MDS := $(VENV)-mds/.installed
 FFCV := $(VENV)-ffcv/.installed
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test turbojpeg campaign campaign-images campaign-views lint bench dist dist-test clean
+.PHONY: help setup demo test suite turbojpeg campaign campaign-images campaign-views lint bench dist dist-test clean
 
 help:
 	@echo "make demo       pack, verify and gather a small set of photographs (core packages only)"
@@ -44,8 +44,12 @@ demo: $(CORE)
 	$(BIN)/fieldslab verify build/photos.slab
 	$(BIN)/python examples/demo.py build/photos.slab
 
+# mypy has one core; beside the tests, the other one is not idle.
+test: turbojpeg
+	@$(MAKE) --no-print-directory -j2 lint suite
+
 # Test processes share the cores: torch's threads would only get in each other's way.
-test: lint turbojpeg
+suite: $(FULL)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # The tests want libjpeg-turbo of both generations: 3 comes with the test tools, 2 from the system.
