@@ -51,19 +51,19 @@ def random_batches(results: Results, workload: str) -> Any:
 
 
 def _finding(results: Results, workload: str, first: str) -> str:
+    title = workload.capitalize()
+    rival = figures.times_as_fast(results, workload, first, figures.RANDOM)
+    if first != US and rival is not None and rival.high > 1:
+        return f"{title}: {first} and fieldslab tie at random batches"
     ratios = [
         ratio.median
         for name in figures.competitors(results)
         if (ratio := figures.times_as_fast(results, workload, name, figures.RANDOM))
     ]
-    if first != US:
-        rival = figures.times_as_fast(results, workload, first, figures.RANDOM)
-        if rival is not None and rival.high > 1:
-            return f"{workload.capitalize()}: {first} and fieldslab tie at random batches"
-    if not ratios or first != US:
-        return f"{workload.capitalize()}: {first} gathers random batches fastest"
+    if first != US or not ratios:
+        return f"{title}: {first} gathers random batches fastest"
     least, most = words.times(min(ratios)), words.times(max(ratios))
-    return f"{workload.capitalize()}: random batches come {least} to {most} as fast"
+    return f"{title}: random batches come {least} to {most} as fast"
 
 
 def _text(results: Results, workload: str, name: str, rate: float | None, row: float) -> str:

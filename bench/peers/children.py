@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -118,3 +120,17 @@ def python_path() -> str:
     """Where another environment finds this `fieldslab`."""
     links = ROOT / ".ns"
     return str(links if links.is_dir() else ROOT.parent)
+
+
+def start_all(names: Sequence[str]) -> dict[str, Child | Refusal]:
+    """A process for each peer or decoder, or why there is none."""
+    with ThreadPoolExecutor(2) as threads:
+        return dict(zip(names, threads.map(start, names), strict=True))
+
+
+def start(name: str) -> Child | Refusal:
+    """A process for a peer or decoder, or why there is none."""
+    try:
+        return Child(name)
+    except Refusal as refusal:
+        return refusal

@@ -9,7 +9,6 @@ import argparse
 import json
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -17,7 +16,7 @@ from typing import Any
 
 from fieldslab.bench.machine import describe
 from fieldslab.bench.peers.__main__ import say
-from fieldslab.bench.peers.children import Child, Refusal
+from fieldslab.bench.peers.children import Child, Refusal, start_all
 from fieldslab.bench.peers.data import PHOTOGRAPH, make_photographs
 from fieldslab.bench.peers.peer import DECODERS
 from fieldslab.bench.peers.source import Source
@@ -34,8 +33,7 @@ SECONDS = 1.0
 
 def compare(source: Source, rounds: int, folder: Path) -> dict[str, Any]:
     """What each decoder is, or why it is missing, with seconds an image by threads and rounds."""
-    with ThreadPoolExecutor(2) as pool:
-        started = dict(zip(DECODERS, pool.map(_start, DECODERS), strict=True))
+    started = start_all(list(DECODERS))
     children = {name: child for name, child in started.items() if isinstance(child, Child)}
     results = {name: _about(child) for name, child in started.items()}
     try:
@@ -59,13 +57,6 @@ def compare(source: Source, rounds: int, folder: Path) -> dict[str, Any]:
         for child in children.values():
             child.close()
     return results
-
-
-def _start(name: str) -> Child | Refusal:
-    try:
-        return Child(name)
-    except Refusal as refusal:
-        return refusal
 
 
 def _about(child: Child | Refusal) -> dict[str, Any]:

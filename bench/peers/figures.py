@@ -1,5 +1,6 @@
 """What the results of a run say: rates, ratios with their spread, and who is missing."""
 
+from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
@@ -13,7 +14,12 @@ LOADERS = (LOADER, WORKERS)
 
 def seconds_a_row(results: Results, workload: str, peer: str, measure: str) -> list[float] | None:
     """Of each round; None where there is no such figure."""
-    figures = results["workloads"][workload]["peers"].get(peer, {}).get(measure)
+    return seconds_so_far(results["workloads"][workload]["peers"], peer, measure)
+
+
+def seconds_so_far(peers: Mapping[str, Results], peer: str, measure: str) -> list[float] | None:
+    """The same of one workload, while it runs, too: `peers` has the figures of each by measure."""
+    figures = peers.get(peer, {}).get(measure)
     if not isinstance(figures, list) or not figures:
         return None
     return [figure["seconds"] / figure["rows"] for figure in figures]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from fieldslab.bench.peers.figures import LOADERS, ROW, SEQUENTIAL
+from fieldslab.bench.peers.figures import LOADERS, ROW, SEQUENTIAL, seconds_so_far
 from fieldslab.bench.peers.peer import CEILING, US
 
 ENOUGH = 3
@@ -24,27 +24,20 @@ def may_rest(results: Mapping[str, dict[str, Any]], peer: str, what: str, turn: 
     Who rested once rests until the end, so that figures of two peers at one place are of one
     round.
     """
-    own = _seconds(results, peer, what)
-    if own is None:
+    found = seconds_so_far(results, peer, what)
+    if found is None:
         return False
-    if len(results[peer][what]) < turn:
+    if len(found) < turn:
         return True
     if what in (ROW, SEQUENTIAL) and turn >= ENOUGH:
         return True
+    own = median(found)
     if what in LOADERS:
-        others = [_seconds(results, peer, other) for other in LOADERS if other != what]
-        if any(other is not None and own > CLEAR * other for other in others):
+        others = [seconds_so_far(results, peer, other) for other in LOADERS if other != what]
+        if any(other is not None and own > CLEAR * median(other) for other in others):
             return True
-    ours = _seconds(results, US, what)
+    ours = seconds_so_far(results, US, what)
     if peer in (US, CEILING) or ours is None:
         return False
     enough = 1 if what in LOADERS else ENOUGH
-    return turn >= enough and own > FAR * ours
-
-
-def _seconds(results: Mapping[str, dict[str, Any]], peer: str, what: str) -> float | None:
-    """Seconds a row so far, the median; None where there is none."""
-    figures = results.get(peer, {}).get(what)
-    if not isinstance(figures, list) or not figures:
-        return None
-    return median(figure["seconds"] / figure["rows"] for figure in figures)
+    return turn >= enough and own > FAR * median(ours)

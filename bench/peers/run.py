@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fieldslab.bench.peers.children import Child, Refusal
+from fieldslab.bench.peers.children import Child, Refusal, start, start_all
 from fieldslab.bench.peers.data import Make
 from fieldslab.bench.peers.figures import LOADER, LOADERS, RANDOM, ROW, SEQUENTIAL
 from fieldslab.bench.peers.measure import write_digests
@@ -55,9 +55,7 @@ class Run:
         self.workloads: dict[str, dict[str, Any]] = {}
         names = [*names, *([] if CEILING in names else [CEILING])]
         self.say("starting a process for each peer")
-        with ThreadPoolExecutor(2) as threads:
-            started = dict(zip(names, threads.map(_start, names), strict=True))
-        for name, child in started.items():
+        for name, child in start_all(names).items():
             if isinstance(child, Refusal):
                 self.peers[name] = {"status": child.kind, "reason": str(child)}
                 self.say(f"  {name}: {child.kind}: {child}")
@@ -161,7 +159,7 @@ class Run:
     def _restart(self, peer: str) -> None:
         """A new process for the next workload, whatever became of this one."""
         self.children[peer].close()
-        started = _start(peer)
+        started = start(peer)
         if isinstance(started, Refusal):
             self.say(f"  {peer}: {started}")  # whatever is asked of it fails, and is reported
         else:
@@ -171,13 +169,6 @@ class Run:
         """End all processes."""
         for child in self.children.values():
             child.close()
-
-
-def _start(name: str) -> Child | Refusal:
-    try:
-        return Child(name)
-    except Refusal as refusal:
-        return refusal
 
 
 def run(
