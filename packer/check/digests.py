@@ -20,11 +20,13 @@ def digests_of(data: np.ndarray) -> np.ndarray:
 
 
 def release_lock() -> None:
-    """Digest without the interpreter lock from now on, in every thread."""
+    """Digest without the interpreter lock from now on, in every thread; calls after do nothing."""
+    global _digests
+    if _digests is not _by_library:
+        return
     from fieldslab.schemas import native
 
     native.digest_blocks(np.zeros(0, np.uint8))  # compiles
-    global _digests
     _digests = native.digest_blocks
 
 
