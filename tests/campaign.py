@@ -13,13 +13,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.campaigns import say
 from tests.mutations import FAMILIES, Worker, make_subject
-
-
-def say(text: str) -> None:
-    """Write a line at once."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def main() -> int:

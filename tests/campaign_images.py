@@ -6,7 +6,6 @@ image lies; what it refuses must leave the output as it was. What is found is pr
 seed; the exit status then is 1.
 """
 
-import argparse
 import faulthandler
 import random
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from tests.campaigns import options, say
 from tests.guarded import Guarded
 from tests.jpegdamage import damaged
 from tests.jpegs import SAMPLINGS, UNUSUAL, encode, photograph
@@ -34,12 +34,6 @@ DECODERS: dict[str, Callable[[], Decoder]] = {
 }
 MOST_PIXELS = 2**20
 ROOM = 2**17
-
-
-def say(text: str) -> None:
-    """Write a line at once."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def make_images() -> list[bytes]:
@@ -126,12 +120,7 @@ class Examiner:
 
 def main() -> int:
     """Run for some minutes, or so many cases; the exit status tells whether anything was found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--cases", type=int, default=sys.maxsize)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
-    parser.add_argument("--decoder", choices=DECODERS, action="append")
-    given = parser.parse_args()
+    given = options(__doc__, "decoder", DECODERS)
     faulthandler.enable()
     images = make_images()
     found = 0

@@ -6,7 +6,6 @@ depend on what the memory held before, and is what Pillow makes of the same box,
 What is found is printed with its seed; the exit status then is 1.
 """
 
-import argparse
 import faulthandler
 import random
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from tests.campaigns import options, say
 from tests.guarded import Guarded
 from tests.jpegs import SAMPLINGS, encode, photograph
 from tests.reader.decoders.decoding import crops_of, encoded
@@ -33,12 +33,6 @@ Box = tuple[int, int, int, int]
 ROOM = 2**27
 _SIDES = (1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 47, 64, 100)
 _SHAPES = ((1, 1), (1, 700), (700, 1), (2, 700), (224, 224))
-
-
-def say(text: str) -> None:
-    """Write a line at once."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 class View(NamedTuple):
@@ -261,12 +255,7 @@ SUBJECTS: dict[str, Callable[[], Any]] = {
 
 def main() -> int:
     """Run for some minutes, or so many views; the exit status tells whether anything was found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--cases", type=int, default=sys.maxsize)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
-    parser.add_argument("--subject", choices=SUBJECTS, action="append")
-    given = parser.parse_args()
+    given = options(__doc__, "subject", SUBJECTS)
     faulthandler.enable()
     found = 0
     names = given.subject or list(SUBJECTS)
