@@ -80,13 +80,11 @@ bench: $(PEERS) $(MDS) $(FFCV)
 	$(BIN)/fieldslab pack examples/photos.parquet -o build/photos.slab --nulls weight=mask --force
 	$(BIN)/fieldslab bench build/photos.slab --report build/bench \
 		$(if $(QUICK),--quick,--seconds 15)
-ifndef QUICK
-	cp build/bench/throughput.png bench/results/bench.png
-	$(BIN)/python -m fieldslab.bench --readme
-endif
 	$(BIN)/python -m fieldslab.bench.images --readme $(if $(QUICK),--quick)
 	$(BIN)/python -m fieldslab.bench.peers --readme $(if $(QUICK),--quick)
 ifndef QUICK
+	cp build/bench/throughput.png bench/results/bench.png
+	$(BIN)/python -m fieldslab.bench --readme
 	$(BIN)/python -m fieldslab.bench.peers.decode --readme
 endif
 
