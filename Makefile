@@ -32,7 +32,7 @@ help:
 	@echo "make campaign-views"
 	@echo "                make views of all shapes for MINUTES=10, with all memory between guards"
 	@echo "make bench      measure this checkout on this machine, beside its peers; QUICK=1: roughly"
-	@echo "make dist-test  build sdist and wheel, install the wheel elsewhere, try it there"
+	@echo "make dist-test  build sdist and wheel, and try both elsewhere"
 	@echo "make setup      only prepare $(VENV) with every extra and the test tools"
 	@echo "make clean      remove $(VENV), build/ and the tools' caches"
 
@@ -94,9 +94,15 @@ dist: $(FULL)
 	$(BIN)/python -m build --outdir build/dist
 	@ls -l build/dist
 
-# Away from the checkout and isolated (-I), so that only the installed wheel can be imported.
+# The wheel is tried away from the checkout and isolated (-I), so that nothing else can be imported;
+# in the unpacked sdist, tests run that need its links, its documents and its other files.
 dist-test: dist
 	rm -rf build/dist-test
+	mkdir -p build/dist-test/sdist
+	tar -xzf build/dist/*.tar.gz -C build/dist-test/sdist --strip-components=1
+	cd build/dist-test/sdist && PYTHONPATH="$$PWD/.ns" "$(CURDIR)/$(BIN)/python" -m pytest -q -n 0 \
+		tests/test_packaging.py tests/test_layers.py tests/test_cpp.py tests/schemas \
+		tests/bench/test_readme_tables.py
 	$(BIN)/python -m venv build/dist-test/venv
 	build/dist-test/venv/bin/python -m pip install -q -c constraints.txt build/dist/*.whl
 	cp tests/smoke.py build/dist-test/smoke.py

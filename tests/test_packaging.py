@@ -1,8 +1,12 @@
 """What an installer and a type checker see of the project."""
 
 import os
+import subprocess
+import sys
+import tarfile
 from importlib.metadata import distribution, entry_points
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -10,6 +14,8 @@ import fieldslab.schemas
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("packer", "reader", "schemas", "bench")
+LARGEST_WHEEL = 800_000
+"""Bytes; pictures and results of benchmarks do not travel in it."""
 
 
 def test_version_is_known_once_installed() -> None:
@@ -45,3 +51,49 @@ def test_namespace_link_is_relative(folder: str) -> None:
     link = ROOT / ".ns" / "fieldslab" / folder
     assert os.readlink(link) == f"../../{folder}"
     assert link.resolve() == (ROOT / folder).resolve()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist of this checkout, and the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+def tracked(folder: Path) -> set[str]:
+    """What git tracks in a checkout; of an unpacked sdist, what it would not ignore there."""
+    command, files = ["git"], ["ls-files", "-z"]
+    if not (ROOT / ".git").exists():
+        subprocess.run(["git", "init", "-q", "--bare", str(folder)], check=True)
+        command += [f"--git-dir={folder}", "--work-tree=."]
+        files += ["--others", "--exclude-standard"]
+    done = subprocess.run([*command, *files], cwd=ROOT, check=True, capture_output=True, text=True)
+    return set(done.stdout.split("\0")) - {"", "PKG-INFO"}
+
+
+def test_the_sdist_is_the_checkout(built: Path, tmp_path: Path) -> None:
+    """The sdist has all that git tracks and nothing else, links as links, programs as programs."""
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as sdist:
+        entries = {entry.name.partition("/")[2]: entry for entry in sdist.getmembers()}
+    assert entries.keys() - {"PKG-INFO"} == tracked(tmp_path / "git")
+    for folder in FOLDERS:
+        link = entries[f".ns/fieldslab/{folder}"]
+        assert link.issym()
+        assert link.linkname == f"../../{folder}"
+    assert entries[".ci/run"].mode & 0o100
+
+
+def test_the_wheel_is_small_and_has_every_module(built: Path) -> None:
+    """The wheel holds every module of the checkout and none of its results, in 800 KB."""
+    (wheel,) = built.glob("*.whl")
+    assert wheel.stat().st_size < LARGEST_WHEEL
+    with ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    for folder in FOLDERS:
+        for module in (ROOT / folder).rglob("*.py"):
+            assert f"fieldslab/{module.relative_to(ROOT).as_posix()}" in names
+    assert "fieldslab/bench/report/page.html" in names
+    assert not [name for name in names if name.endswith(".png")]
