@@ -67,12 +67,15 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _wants_json(group: Any, arguments: Sequence[str]) -> bool:
-    """Whether `--json` is there and means that JSON is printed, not the name of a file."""
-    if "--json" not in arguments:
+    """Whether `--json` is there and means that JSON is printed, not written to a file."""
+    words = [*arguments, ""]
+    if "--json=-" in words:
+        return True
+    if "--json" not in words:
         return False
     command = group.get_command(None, arguments[0])
-    found = [one for one in getattr(command, "params", []) if "--json" in one.opts]
-    return all(one.is_flag for one in found)
+    options = [option for option in getattr(command, "params", []) if "--json" in option.opts]
+    return all(option.is_flag for option in options) or words[words.index("--json") + 1] == "-"
 
 
 def _check_given_once(group: Any, arguments: Sequence[str]) -> None:

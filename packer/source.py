@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from fieldslab.packer.sources.lookup import check_readable
+from fieldslab.packer.sources.lookup import check_readable, remote
 from fieldslab.schemas.errors import SourceUnreadable, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
 from fieldslab.schemas.folder import is_url
@@ -192,11 +192,7 @@ def _not_a_source(path: str) -> SourceUnreadable:
             hint="Pack what it was packed from; `fieldslab info` says what that was.",
         )  # fmt: skip
     if is_url(path):
-        return SourceUnreadable(
-            "only LitData streams are read from URLs", file=path,
-            hint="Download it first, or give `pack` what reads it, from Python: "
-            "pyarrow.dataset.dataset(url).scanner().to_reader(), or a HuggingFace dataset.",
-        )  # fmt: skip
+        return remote(path)
     if not any(map(os.path.exists, [path, *glob.glob(path, recursive=True)])):
         hint = "Check the path."
         return SourceUnreadable("no such file or directory", file=path, hint=hint)

@@ -25,7 +25,8 @@ JOURNAL = "journal.jsonl"
 _RESTORE = "Restore the file from a copy, or pack the slab again."
 
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_SHORTENED_URL = re.compile(r"(?!file:)([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 
 
 def is_url(path: str | Path) -> bool:
@@ -33,13 +34,29 @@ def is_url(path: str | Path) -> bool:
     return _URL.match(str(path)) is not None
 
 
+def url_text(url: object) -> str:
+    """A URL as it was written, also where it became a `Path`, which keeps one slash of two."""
+    text = str(url)
+    scheme = _SHORTENED_URL.match(text)
+    return text if scheme is None else f"{scheme[1]}://{text[scheme.end() :]}"
+
+
 def slab_path(given: object) -> Path:
-    """The path of a slab, from what a caller gives. Raises UsageError where that is no path."""
+    """The path of a slab to read, from what a caller gives.
+
+    Raises UsageError where that is no path, NotASlab where it is a URL.
+    """
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
         raise UsageError(
             "a slab is named by its path",
             expected='a path, such as "train.slab"',
             found=repr(given),
+        )
+    if is_url(os.fspath(given)) and not os.path.exists(given):
+        raise NotASlab(
+            "remote slabs are not supported yet: slabs are read from directories, not from URLs",
+            file=url_text(given),
+            hint="Copy the slab to a directory of this machine, or mount what holds it.",
         )
     return Path(given)
 
@@ -57,7 +74,7 @@ def load_manifest(slab: str | Path) -> Manifest:
     NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest
         As their names say; the message says what to do.
     """
-    slab = Path(slab)
+    slab = slab_path(slab)
     path = slab / MANIFEST
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -102,9 +119,6 @@ def load_digests(folder: Path, files: list[layout.ArrayFile], expected_root: str
 
 def _absent(slab: Path) -> NotASlab:
     """Which error a path without a manifest deserves."""
-    if is_url(slab) and not slab.exists():
-        hint = "Copy the slab to a directory of this machine, or mount what holds it."
-        return NotASlab("slabs are read from directories, not from URLs", file=slab, hint=hint)
     if slab.is_dir():
         if (slab / JOURNAL).exists() or (slab / layout.shard_name(0)).is_dir():
             return IncompleteSlab(

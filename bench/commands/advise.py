@@ -1,7 +1,6 @@
 """`fieldslab advise`."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +17,7 @@ Examples:
 
 
 def advise(
-    slab: Annotated[Path, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
+    slab: Annotated[str, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
     batch_size: Annotated[int | None, typer.Option(
         "--batch-size", metavar="N", rich_help_panel=GIVEN,
         help="Rows in a batch. Without it, as few as are nearly as fast as any number.",

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldslab.packer.commands.terminal import emit_lines, width_of
+from fieldslab.packer.commands.terminal import emit, emit_lines, width_of
 from fieldslab.schemas.errors import OutputError, UsageError
+from fieldslab.schemas.folder import slab_path
 
 if TYPE_CHECKING:
     from fieldslab.bench.slab.results import Results
@@ -24,7 +25,7 @@ Examples:
 
 
 def bench(
-    slab: Annotated[Path, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
+    slab: Annotated[str, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
     fields: Annotated[list[str] | None, typer.Option(
         "--fields", metavar="a,b", rich_help_panel=MEASURES,
         help="Read these fields only, as training will; all if not given.",
@@ -41,7 +42,8 @@ def bench(
         help="Draw other random rows (0).",
     )] = 0,
     json_file: Annotated[Path | None, typer.Option(
-        "--json", metavar="FILE", rich_help_panel=RESULTS, help="Write every number there.",
+        "--json", metavar="FILE", rich_help_panel=RESULTS,
+        help="Write every number there; '-' prints them as JSON instead of the tables.",
     )] = None,
     report: Annotated[Path | None, typer.Option(
         "--report", metavar="DIR", rich_help_panel=RESULTS,
@@ -63,20 +65,38 @@ def bench(
     if seconds is not None and not 0 < seconds <= 86_400:
         raise UsageError("--seconds: not a time to measure for", found=f"{seconds:g}")
     write_report = _prepared(report)
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise OutputError("there is no such folder", file=json_file.parent)
+    printed = json_file is not None and str(json_file) == "-"
+    if json_file is not None and not printed:
+        _check_writable(json_file)
     wanted = seconds or (QUICK_SECONDS if quick else SECONDS)
     names = [name.strip() for given in fields or () for name in given.split(",")] or None
     with _steps() as tell:
-        results = measure(slab, names, seconds=wanted, seed=seed, tell=tell)
+        results = measure(slab_path(slab), names, seconds=wanted, seed=seed, tell=tell)
     results.advice = advise(results)
-    if json_file is not None:
+    if printed:
+        emit(results.as_dict())
+    elif json_file is not None:
         text = json.dumps(results.as_dict(), ensure_ascii=False, indent=2, allow_nan=False)
         json_file.write_text(text + "\n", encoding="utf-8")
-    emit_lines(lines(results, width_of(sys.stdout)))
+    if not printed:
+        emit_lines(lines(results, width_of(sys.stdout)))
     if report is not None and write_report is not None:
         page = write_report(results, report)
-        print(f"\nreport  {page}")
+        if printed:
+            print(f"report  {page}", file=sys.stderr)
+        else:
+            print(f"\nreport  {page}")
+
+
+def _check_writable(file: Path) -> None:
+    """Raise OutputError where a file cannot be written, before anything is measured."""
+    if not file.absolute().parent.is_dir():
+        raise OutputError("there is no such folder", file=file.parent)
+    try:
+        with open(file, "a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise OutputError(f"cannot be written: {error.strerror}", file=file) from error
 
 
 def _prepared(folder: Path | None) -> "Callable[[Results, Path], Path] | None":

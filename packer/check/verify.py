@@ -107,16 +107,17 @@ def verify(
     return report
 
 
-def expected_bytes(slab: Path, *, quick: bool = False, sample: str | None = None,
+def expected_bytes(slab: str | Path, *, quick: bool = False, sample: str | None = None,
                    against: Any = None, **_: Any) -> int | None:  # fmt: skip
     """Bytes that `verify` will read, for its progress; None where that is not known before."""
     if quick or sample is not None or against is not None:
         return None
     try:
-        manifest = load_manifest(slab)
+        path = slab_path(slab)
+        manifest = load_manifest(path)
     except FieldslabError:
         return None
-    return sum(file.data_bytes for folder in all_folders(slab, manifest) for file in folder.files)
+    return sum(file.data_bytes for folder in all_folders(path, manifest) for file in folder.files)
 
 
 def _scope(quick: bool, sample: str | None, against: Any) -> str:

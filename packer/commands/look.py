@@ -27,7 +27,7 @@ Examples:
 
 
 def info(
-    slab: Annotated[Path | None, typer.Argument(
+    slab: Annotated[str | None, typer.Argument(
         metavar="SLAB", help="A directory that pack wrote.",
     )] = None,
     decoders: Annotated[bool, typer.Option(
@@ -44,15 +44,16 @@ def info(
             "missing argument 'SLAB'", hint="fieldslab info --help lists what there is."
         )
     from fieldslab.packer.commands import slabs
-    from fieldslab.schemas.folder import load_manifest
+    from fieldslab.schemas.folder import load_manifest, slab_path
 
-    manifest = load_manifest(slab)
+    path = slab_path(slab)
+    manifest = load_manifest(path)
     if as_json:
-        emit(slabs.info_json(slab, manifest))
+        emit(slabs.info_json(path, manifest))
         return
     for warning in manifest.made.warnings:
         warn(warning)
-    emit_lines(slabs.info_lines(slab, manifest, width_of(sys.stdout)))
+    emit_lines(slabs.info_lines(path, manifest, width_of(sys.stdout)))
 
 
 def _info_decoders(as_json: bool) -> None:
@@ -87,7 +88,7 @@ Examples:
 
 
 def head(
-    slab: Annotated[Path, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
+    slab: Annotated[str, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
     count: Annotated[int | None, typer.Option(
         "-n", metavar="N", min=0, rich_help_panel=ROWS, help="The first N rows (5).",
     )] = None,
@@ -118,12 +119,13 @@ def head(
     """
     from fieldslab.packer.check.stored import StoredSlab
     from fieldslab.packer.commands import slabs
+    from fieldslab.schemas.folder import slab_path
 
     if count is not None and rows is not None:
         raise UsageError("-n and --rows exclude each other")
     if size is not None and images is None:
         raise UsageError("--size goes with --images")
-    stored = StoredSlab(slab)
+    stored = StoredSlab(slab_path(slab))
     total = stored.manifest.rows
     chosen = list(range(min(5 if count is None else count, total)))
     if rows is not None:

@@ -170,7 +170,7 @@ def pack(
         "--key-password-file", metavar="FILE", rich_help_panel=LITDATA,
         help="A file whose first line is the key's password.",
     )] = None,
-    output: Annotated[Path | None, typer.Option(
+    output: Annotated[str | None, typer.Option(
         "-o", "--output", metavar="OUT", rich_help_panel=OUTPUT,
         help="The slab to write, a directory. It appears there whole, or not at all.",
     )] = None,
@@ -208,7 +208,7 @@ def pack(
     from fieldslab.packer.options import parse_options
     from fieldslab.packer.plan import make_plan
     from fieldslab.packer.source import find_source
-    from fieldslab.packer.write.commit import check_output
+    from fieldslab.packer.write.commit import check_output, output_path
     from fieldslab.packer.write.pack import pack_plan
 
     if no_jpeg_index and jpeg_index is not None:
@@ -226,16 +226,17 @@ def pack(
     )  # fmt: skip
     if output is None and not dry_run:
         raise UsageError("no output given", hint="Name the slab to write: -o train.slab")
-    existed = output is not None and output.exists()
-    if output is not None:
-        check_output(output, force=force)
+    out = None if output is None else output_path(output)
+    existed = out is not None and out.exists()
+    if out is not None:
+        check_output(out, force=force)
     given = {
         "rows_attr": rows_attr, "raw": raw, "external": external, "memory": memory,
         "block": block, "key": key, "key_password_file": key_password_file,
     }  # fmt: skip
     settings = {name: value for name, value in given.items() if value not in (None, False)}
     plan = make_plan(find_source(sources, from_, settings), options)
-    if dry_run or output is None:
+    if dry_run or out is None:
         for note in [] if as_json else plan.notes:
             warn(note)
         if as_json:
@@ -245,9 +246,9 @@ def pack(
         return
     try:
         with bar("packing", plan.rows, "rows", hidden=quiet or as_json) as progress:
-            packed = pack_plan(plan, output, force=force, jobs=jobs, progress=progress)
+            packed = pack_plan(plan, out, force=force, jobs=jobs, progress=progress)
     except KeyboardInterrupt as error:
-        raise Interrupted(_left_behind(output, existed)) from error
+        raise Interrupted(_left_behind(out, existed)) from error
     result = plans.packed_json(packed)
     if not as_json:
         for warning in packed.warnings:
@@ -256,7 +257,7 @@ def pack(
             emit_lines(plans.packed_lines(packed, width_of(sys.stdout)))
     code = 0
     if verify:
-        checked = verified(output, hidden=quiet or as_json, silent=as_json)
+        checked = verified(out, hidden=quiet or as_json, silent=as_json)
         result["verify"] = checked.as_dict()
         code = 0 if checked.ok else Damaged.exit_code
         if not as_json and not (quiet and checked.ok):

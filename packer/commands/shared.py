@@ -18,7 +18,7 @@ Json = Annotated[
 ]
 
 
-def verified(slab: Path, *, hidden: bool, silent: bool, **options: Any) -> Report:
+def verified(slab: str | Path, *, hidden: bool, silent: bool, **options: Any) -> Report:
     """Verify one slab behind a progress bar; problems are printed as they come."""
     from fieldslab.packer.check.verify import expected_bytes, verify
     from fieldslab.packer.commands.progress import bar

@@ -1,12 +1,11 @@
 """`fieldslab verify`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fieldslab.packer.commands.shared import CHECKS, TALK, Json, verified
-from fieldslab.packer.commands.terminal import emit, report
+from fieldslab.packer.commands.terminal import emit
 from fieldslab.packer.commands.words import printable
 from fieldslab.schemas.errors import Damaged, NotASlab, UsageError
 
@@ -18,7 +17,7 @@ Examples:
 
 
 def verify(
-    slabs: Annotated[list[Path], typer.Argument(
+    slabs: Annotated[list[str], typer.Argument(
         metavar="SLAB...", help="Directories that pack wrote.",
     )],
     quick: Annotated[bool, typer.Option(
@@ -76,8 +75,7 @@ def verify(
             if as_json:
                 emit({"path": str(slab), "ok": False} | error.as_dict(), indent=None)
             else:
-                report(error, as_json=False)
-                print(f"FAILED: {printable(str(slab))}: {printable(error.problem)}")
+                print(f"FAILED: {printable(error.text)}")
             code = max(code, error.exit_code)
             continue
         if as_json:

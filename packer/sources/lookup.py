@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fieldslab.schemas.errors import SourceUnreadable
+from fieldslab.schemas.folder import is_url, url_text
 
 
 class NoFiles(SourceUnreadable):
@@ -34,9 +35,21 @@ def look_up(path: str, suffixes: Sequence[str], kind: str) -> list[str]:
         problem, hint = "no such file", "Check the path."
         if not files and glob.has_magic(path):
             problem = "no file matches"
+    if not files and is_url(path):
+        raise remote(path)
     if not files:
         raise NoFiles(problem, file=path, hint=hint)
     return sorted(files)
+
+
+def remote(url: str) -> NoFiles:
+    """Error for a URL: nothing but LitData streams is read from one."""
+    return NoFiles(
+        "remote sources are not supported yet: only LitData streams are read from URLs",
+        file=url_text(url),
+        hint="Download it first, or give `pack` what reads it, from Python: "
+        "pyarrow.dataset.dataset(url).scanner().to_reader(), or a HuggingFace dataset.",
+    )
 
 
 def fixed_part(pattern: str) -> str:

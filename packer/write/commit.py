@@ -33,7 +33,7 @@ from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import NoSpace, OutputError, OutputExists, UsageError
-from fieldslab.schemas.folder import JOURNAL, is_url, partial_path
+from fieldslab.schemas.folder import JOURNAL, is_url, partial_path, slab_path, url_text
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, Manifest, encode
 
 _FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
@@ -252,16 +252,22 @@ def writing(path: Path) -> Iterator[None]:
         raise OutputError(f"cannot be written: {error.strerror or error}", file=file) from error
 
 
+def output_path(given: object) -> Path:
+    """The path of a slab to write. Raises UsageError where that is no path, or a URL."""
+    if isinstance(given, str | os.PathLike) and is_url(os.fspath(given)):
+        raise UsageError(
+            "remote slabs are not supported yet: slabs are written to directories, not to URLs",
+            file=url_text(given),
+            hint="Pack to a directory of this machine, and copy the slab from there.",
+        )
+    return slab_path(given)
+
+
 def check_output(out: Path, *, force: bool) -> None:
-    """Raise UsageError for a URL, OutputExists where a pack to `out` would destroy something.
+    """Raise OutputExists where a pack to `out` would destroy something.
 
     `force` allows to replace a slab, and nothing else.
     """
-    if is_url(out):
-        raise UsageError(
-            "slabs are written to directories, not to URLs", file=out,
-            hint="Pack to a directory of this machine, and copy the slab from there.",
-        )  # fmt: skip
     with writing(out):
         if not (out.exists() or out.is_symlink()):
             return

@@ -17,7 +17,7 @@ from fieldslab.packer.options import integer, parse_options
 from fieldslab.packer.plan import Plan, ShardTask, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.ahead import read_ahead
-from fieldslab.packer.write.commit import Staging, check_output
+from fieldslab.packer.write.commit import Staging, check_output, output_path
 from fieldslab.packer.write.directories import remove
 from fieldslab.packer.write.engines import run_jobs
 from fieldslab.packer.write.finish import finish
@@ -33,7 +33,6 @@ from fieldslab.packer.write.shards import (
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.folder import slab_path
 from fieldslab.schemas.manifest import Manifest
 
 
@@ -165,7 +164,7 @@ def pack(
     """
     for name in unknown:
         raise _unknown_option(name)
-    out = slab_path(out)
+    out = output_path(out)
     parsed = parse_options(
         fields=fields, exclude=exclude, rename=rename, cast=cast, tensor=tensor, image=image,
         jpeg_index=jpeg_index, damaged_images=damaged_images,

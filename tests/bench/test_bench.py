@@ -135,6 +135,19 @@ def test_one_row(tmp_path: Path) -> None:
     assert json.loads(file.read_text())["subsets"]["rows"] == 1
 
 
+def test_json_on_stdout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--json -` prints one JSON value and no table, errors too; no file is named `-`."""
+    monkeypatch.chdir(tmp_path)
+    write_slab(tmp_path / "one.slab", columns(1))
+    assert run(["bench", "one.slab", "--seconds", "0.3", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["slab"]["rows"] == 1
+    assert run(["bench", "nothing.slab", "--json=-"]) == 3
+    assert json.loads(capsys.readouterr().out)["error"] == "NotASlab"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["one.slab"]
+
+
 def test_images(tmp_path: Path) -> None:
     """Image fields are decoded in several ways, those that cannot be are counted and told of."""
     folder = Path(__file__).parents[1] / "golden" / "images"
@@ -166,6 +179,7 @@ def test_images(tmp_path: Path) -> None:
         (["a.slab", "--seconds", "nan"], 2, "not a time"),
         (["a.slab", "--report", "file"], 5, "cannot be made a folder"),
         (["a.slab", "--json", "no/such.json"], 5, "no such folder"),
+        (["a.slab", "--json", "."], 5, "cannot be written"),
         (["empty.slab"], 2, "nothing to measure"),
         (["hurt.slab", "--seconds", "1"], 1, "do not match their digest"),
     ],

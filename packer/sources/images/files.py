@@ -12,8 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.commands.words import counted
-from fieldslab.packer.sources.lookup import NoFiles, check_readable, fixed_part, list_folder
+from fieldslab.packer.sources.lookup import (
+    NoFiles,
+    check_readable,
+    fixed_part,
+    list_folder,
+    remote,
+)
 from fieldslab.schemas.errors import SourceUnreadable
+from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.images import image_format
 
 SUFFIXES = (
@@ -173,6 +180,8 @@ def _parts(given: Sequence[str]) -> Iterator[Names]:
             yield _of_files(files)
             files = []
         part = _of_folder(path) if os.path.isdir(path) else _of_glob(path)
+        if not part.names and is_url(path):
+            raise remote(path)
         if not part.names:
             raise NoFiles(
                 f"no image files ({', '.join(SUFFIXES)}) in here" if os.path.isdir(path)
