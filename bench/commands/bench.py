@@ -11,7 +11,6 @@ import typer
 
 from fieldslab.packer.commands.terminal import emit, emit_lines, width_of
 from fieldslab.schemas.errors import OutputError, UsageError
-from fieldslab.schemas.folder import slab_path
 
 if TYPE_CHECKING:
     from fieldslab.bench.slab.results import Results
@@ -59,6 +58,7 @@ def bench(
     from fieldslab.bench.report.advice import advise
     from fieldslab.bench.report.table import lines
     from fieldslab.bench.slab.measure import QUICK_SECONDS, SECONDS, measure
+    from fieldslab.schemas.folder import slab_path
 
     if seconds is not None and quick:
         raise UsageError("--seconds and --quick exclude each other")
