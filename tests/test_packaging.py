@@ -1,9 +1,11 @@
 """What an installer and a type checker see of the project."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 from importlib.metadata import distribution, entry_points
 from pathlib import Path
 from zipfile import ZipFile
@@ -14,6 +16,7 @@ import fieldslab.schemas
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("packer", "reader", "schemas", "bench")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LARGEST_WHEEL = 800_000
 """Bytes; pictures and results of benchmarks do not travel in it."""
 
@@ -55,10 +58,11 @@ def test_namespace_link_is_relative(folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist of this checkout, and the wheel that is built from it."""
+    """The sdist of this checkout and the wheel that is built from it; in `direct` one without."""
     folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
+    build = [sys.executable, "-m", "build", "--no-isolation", str(ROOT), "--outdir"]
+    subprocess.run([*build, str(folder)], check=True, capture_output=True)
+    subprocess.run([*build, str(folder / "direct"), "-w"], check=True, capture_output=True)
     return folder
 
 
@@ -97,3 +101,48 @@ def test_the_wheel_is_small_and_has_every_module(built: Path) -> None:
             assert f"fieldslab/{module.relative_to(ROOT).as_posix()}" in names
     assert "fieldslab/bench/report/page.html" in names
     assert not [name for name in names if name.endswith(".png")]
+    with ZipFile(built / "direct" / wheel.name) as archive:
+        assert set(archive.namelist()) == names
+
+
+def told_to_install() -> list[tuple[str, str]]:
+    """What each `pip install` of documents and messages names, with the file that says so."""
+    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+    for folder in FOLDERS:
+        files += [*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.md")]
+    return [
+        (str(file.relative_to(ROOT)), words)
+        for file in files
+        for words in re.findall(r"pip install ((?:'[^']+'|[\w.-]+)(?: '[^']+')*)", file.read_text())
+    ]
+
+
+def test_what_is_told_to_be_installed_can_be(tmp_path: Path) -> None:
+    """fieldslab is installed from a checkout or a repository, with extras that it has.
+
+    Messages name libraries instead, which works however fieldslab came here, with the versions that
+    it asks for.
+    """
+    extras = PROJECT["optional-dependencies"]
+    known = {requirement.partition(";")[0] for extra in extras.values() for requirement in extra}
+    told = told_to_install()
+    assert {file for file, _ in told} >= {"README.md", "reader/decoders/pillow.py"}
+    for file, words in told:
+        for one in re.findall(r"'([^']+)'|(\S+)", words):
+            requirement = one[0] or one[1]
+            asked = re.search(r"^(?:\.|fieldslab)\[(.+)\]( @ git\+\w+)?$", requirement)
+            if asked:
+                assert file.endswith(".md"), f"{file}: messages name libraries, not {requirement}"
+                assert requirement.startswith(".") or asked[2], f"{file}: {requirement} is nowhere"
+                assert set(asked[1].split(",")) <= extras.keys(), f"{file}: {requirement}"
+            elif one[0]:
+                assert requirement in known, f"{file}: {requirement}"
+            else:
+                assert not requirement.startswith("fieldslab"), f"{file}: {requirement} is nowhere"
+
+
+def test_the_first_screen_says_how_to_begin() -> None:
+    """README begins with what works in a fresh checkout, and says where fieldslab is not yet."""
+    screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:20])
+    for words in ("git clone", "make demo", "make test", "pip install .", "no\npackage index yet"):
+        assert words in screen

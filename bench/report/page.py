@@ -18,7 +18,7 @@ try:
 except ModuleNotFoundError as error:
     raise UsageError(
         f"a report needs {error.name}, which is not installed",
-        hint="pip install 'fieldslab[bench]'",
+        hint="pip install 'jinja2>=3.1' 'matplotlib>=3.8'",
     ) from error
 
 TEMPLATE = Path(__file__).with_name("page.html")

@@ -20,7 +20,7 @@ try:
 except ModuleNotFoundError as error:
     raise UsageError(
         f"charts need {error.name}, which is not installed",
-        hint="pip install 'fieldslab[bench]'",
+        hint="pip install 'jinja2>=3.1' 'matplotlib>=3.8'",
     ) from error
 
 if TYPE_CHECKING:

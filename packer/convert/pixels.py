@@ -40,7 +40,7 @@ def library_version() -> str:
     except ImportError as error:
         raise MissingLibrary(
             "images are decoded by Pillow, which is not here",
-            hint="pip install 'fieldslab[image]'",
+            hint="pip install 'pillow>=11.3'",
         ) from error
     return PIL.__version__
 

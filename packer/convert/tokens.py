@@ -267,7 +267,7 @@ def _loaded(file: str, sha256: str | None, max_length: int | None) -> "Tokenizer
     except ImportError as error:
         raise SourceUnsupported(
             f"--tokenize needs the library tokenizers: {error}",
-            hint="pip install 'fieldslab[text]'",
+            hint="pip install 'tokenizers>=0.21'",
         ) from error
     content = _content(file)
     if hashlib.sha256(content).hexdigest() != sha256:

@@ -24,7 +24,7 @@ os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
 try:
     from nvidia import nvimgcodec
 except ImportError as error:
-    hint = "Install it: pip install 'fieldslab[gpu]'."
+    hint = "Install it: pip install 'nvidia-nvimgcodec-cu12[nvjpeg]>=0.8'."
     raise MissingLibrary("the decoder `nvimagecodec` needs nvImageCodec", hint=hint) from error
 
 _BROKEN_REGIONS = ("0.9.0",)

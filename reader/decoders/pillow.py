@@ -24,7 +24,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "PIL":
         raise
-    hint = "Install it: pip install 'fieldslab[image]'."
+    hint = "Install it: pip install 'pillow>=11.3'."
     raise MissingLibrary("the decoder `pillow` needs Pillow", hint=hint) from error
 
 _BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)

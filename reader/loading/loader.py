@@ -316,7 +316,7 @@ def _converter(
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        hint = "Install it: pip install 'fieldslab[torch]'."
+        hint = "Install it: pip install 'torch>=2.4'."
         raise UsageError('output="torch" needs torch', hint=hint) from error
     return ToTensors(slab.fields, pin_memory, decode)
 

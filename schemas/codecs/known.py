@@ -15,7 +15,7 @@ from fieldslab.schemas.errors import MissingLibrary
 
 ENTRY_POINT = "fieldslab.decoders"
 
-_GPU_INSTALL = "pip install 'fieldslab[gpu]'"
+_GPU_INSTALL = "pip install 'nvidia-nvimgcodec-cu12[nvjpeg]>=0.8'"
 _GPU_PACKAGES = ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13")
 
 
@@ -91,7 +91,7 @@ def _turbojpeg() -> Known:
 
 def _pillow() -> Known:
     path = _folder_of("PIL")
-    install = "" if path else "Install it: pip install 'fieldslab[image]'."
+    install = "" if path else "Install it: pip install 'pillow>=11.3'."
     note = "" if path else "PNG, WebP, CMYK and whatever else is not JPEG cannot be decoded"
     found = _version("pillow") if path else None
     return Known("pillow", "everything else", bool(path), "Pillow", found, path, note, install)

@@ -51,7 +51,7 @@ def check_filters(opened: h5d.DatasetID, dataset: Dataset) -> None:
         if h5z.filter_avail(code) or (_load_plugins() and h5z.filter_avail(code)):
             continue
         name = _PLUGINS.get(code) or text.decode(errors="replace").strip("\0") or "unknown"
-        hint = "pip install 'fieldslab[hdf5]' brings it along."
+        hint = "pip install 'hdf5plugin>=5.0' brings it along."
         if code not in _PLUGINS:
             hint = "It is not part of hdf5plugin: install its HDF5 plugin, or repack with h5repack."
         raise SourceUnsupported(

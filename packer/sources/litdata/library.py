@@ -47,7 +47,7 @@ def _installed() -> Iterator[None]:
     except ImportError as error:
         raise NotInstalled(
             f"this LitData stream needs the library litdata: {error}",
-            hint="pip install 'fieldslab[litdata]'",
+            hint="pip install 'litdata>=0.2.76' 'zstd>=1.5'",
         ) from error
 
 

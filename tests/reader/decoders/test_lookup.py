@@ -101,8 +101,8 @@ def test_without_pillow(photos: Path) -> None:
     assert done.stdout.splitlines() == [
         "(1, 4, 4, 3)",
         "['planes', 'roi', 'turbojpeg']",
-        "Install a decoder: pip install 'fieldslab[image]'.",
-        "the decoder `pillow` needs Pillow. Install it: pip install 'fieldslab[image]'.",
+        "Install a decoder: pip install 'pillow>=11.3'.",
+        "the decoder `pillow` needs Pillow. Install it: pip install 'pillow>=11.3'.",
     ], done.stderr
 
 
@@ -129,7 +129,7 @@ def test_no_policy_passes_over_a_missing_library(tmp_path: Path) -> None:
         [sys.executable, "-c", PASSED_OVER, slab.path], capture_output=True, text=True,
         check=False, env={"PYTHONPATH": str(root / ".ns")},
     )  # fmt: skip
-    told = "1 Install a decoder: pip install 'fieldslab[image]'."
+    told = "1 Install a decoder: pip install 'pillow>=11.3'."
     assert done.stdout.splitlines() == [told] * 3, done.stderr
 
 
@@ -154,7 +154,7 @@ def test_comparing_without_pillow(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(root / ".ns")},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert "pip install 'fieldslab[image]'" in done.stderr
+    assert "pip install 'pillow>=11.3'" in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -102,7 +102,7 @@ def test_filters_of_hdf5plugin(tmp_path: Path) -> None:
             if state == "without":
                 assert f"{path}: compressed with the filter {name} ({number})" in done.stdout
                 assert "field x" in done.stdout
-                assert "pip install 'fieldslab[hdf5]'" in done.stdout
+                assert "pip install 'hdf5plugin>=5.0'" in done.stdout
 
 
 @pytest.mark.parametrize("name", PLUGINS)

@@ -393,4 +393,4 @@ def test_without_litdata_the_error_says_what_to_install(tmp_path: Path) -> None:
         [sys.executable, "-P", "-c", code, arrays, tokens], check=True, capture_output=True,
         text=True, env={"PYTHONPATH": str(ROOT / ".ns")},
     )  # fmt: skip
-    assert done.stdout.count("pip install 'fieldslab[litdata]'") == 2
+    assert done.stdout.count("pip install 'litdata>=0.2.76' 'zstd>=1.5'") == 2
