@@ -16,7 +16,7 @@ from fieldslab.packer.commands.shared import (
     Json,
     verified,
 )
-from fieldslab.packer.commands.terminal import Interrupted, emit, emit_lines, warn, width_of
+from fieldslab.packer.commands.terminal import emit, emit_lines, interruptible, warn, width_of
 from fieldslab.packer.commands.words import counted
 from fieldslab.schemas.errors import Damaged, UsageError
 
@@ -244,11 +244,11 @@ def pack(
         else:
             emit_lines(plans.plan_lines(plan, width_of(sys.stdout)))
         return
-    try:
-        with bar("packing", plan.rows, "rows", hidden=quiet or as_json) as progress:
-            packed = pack_plan(plan, out, force=force, jobs=jobs, progress=progress)
-    except KeyboardInterrupt as error:
-        raise Interrupted(_left_behind(out, existed)) from error
+    with (
+        interruptible(lambda: _left_behind(out, existed)),
+        bar("packing", plan.rows, "rows", hidden=quiet or as_json) as progress,
+    ):
+        packed = pack_plan(plan, out, force=force, jobs=jobs, progress=progress)
     result = plans.packed_json(packed)
     if not as_json:
         for warning in packed.warnings:

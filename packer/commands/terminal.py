@@ -32,7 +32,7 @@ def guarded(command: Callable[[], int], *, as_json: bool) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        with _signals():
+        with _signals(), interruptible(lambda: ""):
             code = command()
             sys.stdout.flush()
         return code
@@ -56,6 +56,28 @@ def guarded(command: Callable[[], int], *, as_json: bool) -> int:
         traceback.print_exc()
         _write("error: this is a bug in fieldslab; please report it", sys.stderr)
         return BUG
+
+
+_received: list[int] = []
+"""Signals that this run of a command was stopped by."""
+
+
+@contextmanager
+def interruptible(describe: Callable[[], str]) -> Iterator[None]:
+    """Raise Interrupted, with what `describe` says, whatever became of the signal in between.
+
+    Libraries that are being imported turn a KeyboardInterrupt into errors of their own.
+    """
+    try:
+        yield
+    except Interrupted:
+        raise
+    except KeyboardInterrupt as error:
+        raise Interrupted(describe()) from error
+    except Exception as error:
+        if not _received:
+            raise
+        raise Interrupted(describe()) from error
 
 
 def report(error: FieldslabError, *, as_json: bool) -> None:
@@ -139,7 +161,10 @@ def _signals() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in known}
     caught = [number for number in known if before[number] is not signal.SIG_IGN]
 
+    _received.clear()
+
     def stop(number: int, frame: FrameType | None) -> None:
+        _received.append(number)
         for one in caught:
             signal.signal(one, signal.SIG_DFL)
         raise KeyboardInterrupt

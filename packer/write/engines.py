@@ -8,9 +8,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,8 @@ def _in_processes(
     pool = ProcessPoolExecutor(count, context, _start, (work, told))
     running: dict[Future[ShardRecord], ShardTask] = {}
     try:
-        running = {pool.submit(_run, task, folder): task for task, folder in jobs}
+        with _interrupts_held():
+            running = {pool.submit(_run, task, folder): task for task, folder in jobs}
         for future in as_completed(list(running)):
             record = future.result()
             del running[future]
@@ -68,6 +70,16 @@ def _in_processes(
         pool.shutdown(wait=True, cancel_futures=True)
         told.put(None)
         listener.join()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Block Ctrl-C while workers start: they inherit that, and would not survive it until then."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _listen(told: Any, progress: Progress) -> None:
