@@ -200,6 +200,9 @@ class Batch(Mapping[str, Any]):
         Of each image field, by name: uint32[rows, 2], height and width in pixels, as stored.
     failures
         Images that could not be decoded, and were filled or left out with their rows.
+    visits
+        Numbers that tell visits of a row in an epoch apart: int64[rows], 0 where it comes once;
+        None where nothing random was asked for. See `Order.visits`.
     """
 
     def __init__(
@@ -209,12 +212,14 @@ class Batch(Mapping[str, Any]):
         valid: dict[str, np.ndarray],
         sizes: dict[str, np.ndarray],
         failures: tuple[Failure, ...] = (),
+        visits: np.ndarray | None = None,
     ) -> None:
         self._columns = columns
         self.rows = rows
         self.valid: Mapping[str, np.ndarray] = valid
         self.sizes: Mapping[str, np.ndarray] = sizes
         self.failures = failures
+        self.visits = visits
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -287,7 +292,7 @@ class Buffers(Batch):
         """Become what `batch` is."""
         self._columns = batch._columns
         self.rows, self.valid, self.sizes = batch.rows, batch.valid, batch.sizes
-        self.failures = batch.failures
+        self.failures, self.visits = batch.failures, batch.visits
 
 
 def unknown_field(name: object, names: Mapping[str, Any]) -> UnknownField:

@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.images.steps import Images
+from fieldslab.reader.orders.visits import as_visits, visits_of
 from fieldslab.reader.rows import Rows, as_index, as_rows
 from fieldslab.schemas.errors import DamagedImage
 
@@ -27,18 +30,25 @@ class Samples(Sequence[dict[str, Any]]):
         fields: Sequence[str] | None = None,
         decode: Mapping[str, Images] | None = None,
         epoch: int = 0,
+        visits: np.ndarray | None = None,
     ) -> None:
-        """Take row numbers of `slab`, names of its fields (all if not given), what is decoded."""
+        """Take row numbers of `slab`, names of its fields (all if not given), what is decoded.
+
+        `visits` are those that the rows know (see `Visit`), or else counted here, if not given.
+        """
         self.slab = slab
         self.decode = decode or {}
         self._epoch = epoch
         self._rows = as_rows(rows, len(slab))
+        self._visits = as_visits(visits_of(rows) if visits is None else visits, self._rows)
         self._fields = fields
 
     @cached_property
     def batch(self) -> Batch:
         """All of these rows; raises what `Slab.gather` raises."""
-        return self.slab.gather(self._rows, self._fields, decode=self.decode, epoch=self._epoch)
+        return self.slab.gather(
+            self._rows, self._fields, decode=self.decode, epoch=self._epoch, visits=self._visits
+        )
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -49,14 +59,19 @@ class Samples(Sequence[dict[str, Any]]):
     def __getitem__(self, key: slice) -> "Samples": ...
     def __getitem__(self, key: int | slice) -> "dict[str, Any] | Samples":
         if isinstance(key, slice):
-            return Samples(self.slab, self._rows[key], self._fields, self.decode, self._epoch)
-        row = int(self._rows[as_index(key, len(self))])
+            return Samples(
+                self.slab, self._rows[key], self._fields, self.decode, self._epoch,
+                self._visits[key],
+            )  # fmt: skip
+        at = as_index(key, len(self))
+        row = int(self._rows[at])
         names = list(self.slab.fields) if self._fields is None else self._fields
         sample = {name: self.slab[name][row] for name in names if name not in self.decode}
         if self.decode:
             images = self.slab.gather(
-                [row], list(self.decode), decode=self.decode, epoch=self._epoch
-            )
+                [row], list(self.decode), decode=self.decode, epoch=self._epoch,
+                visits=self._visits[[at]],
+            )  # fmt: skip
             if not len(images.rows):  # `failures="skip"` leaves nothing of a row
                 failure = images.failures[0]
                 hint = 'One row cannot be skipped: take batches, or failures="fill".'

@@ -12,6 +12,7 @@ from fieldslab.reader.buffers import Kept
 from fieldslab.reader.column import Column
 from fieldslab.reader.images.steps import as_images
 from fieldslab.reader.orders.order import whole
+from fieldslab.reader.orders.visits import as_visits
 from fieldslab.reader.rows import Rows, as_index, as_rows
 from fieldslab.reader.samples import Samples
 from fieldslab.reader.stored.storage import Storage
@@ -148,6 +149,7 @@ class Slab:
         *,
         decode: Mapping[str, Any] | None = None,
         epoch: int = 0,
+        visits: Any = None,
     ) -> Batch:
         """Copy chosen rows, in the order given, into one batch.
 
@@ -165,7 +167,11 @@ class Slab:
         decode
             What image fields become, by name: a list of steps, or `Images`.
         epoch
-            Decides, with the seed in `Images` and the row, on what is drawn.
+            Decides, with the seed in `Images`, the row and its visit, on what is drawn.
+        visits
+            Numbers from 0 that tell visits of one row apart, for what is drawn: n integers. If not
+            given, they count how often a row comes earlier in `rows`: one that is listed twice is
+            drawn twice.
 
         Raises
         ------
@@ -198,7 +204,10 @@ class Slab:
             from fieldslab.reader.images.batches import gather_images
 
             images, epoch = as_images(decode, self.fields, names), whole("epoch", epoch, least=0)
-            batch = gather_images(storage, self._view, numbers, at, names, images, epoch, memory)
+            times = as_visits(visits, numbers)
+            batch = gather_images(
+                storage, self._view, numbers, at, names, images, epoch, memory, times
+            )
         else:
             stored = [storage.field(name) for name in names]
             batch = Batch(numbers, *storage.gather(stored, at, memory))

@@ -9,23 +9,32 @@ object a row:
 or, where a few fields are enough, `DataLoader(SlabDataset(slab, ["tokens"]), ...)`. Samplers,
 `Subset`, `random_split` and torchdata's `StatefulDataLoader` work on both. The project's own
 `Loader` gives the same batches with `output="torch"`, and without worker processes.
+
+A dataset is asked for rows and cannot know that a sampler draws a row for the second time in an
+epoch: from one batch to the next, it would get the same crop again. Put a `CountingSampler`
+around a sampler that repeats rows:
+
+    sampler = CountingSampler(WeightedRandomSampler(weights, len(slab)))
+    loader = DataLoader(dataset, batch_size=256, sampler=sampler, collate_fn=collate)
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import Dataset, Sampler, default_collate
 
 import fieldslab.reader.gather  # noqa: F401  # so that forked workers inherit the kernels
 from fieldslab.reader.images.steps import as_images
 from fieldslab.reader.orders.order import whole
+from fieldslab.reader.orders.visits import Visit
 from fieldslab.reader.rows import Rows
 from fieldslab.reader.samples import Samples
 from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.reader.tensors import Jagged, TensorBatch, ToTensors
 
-__all__ = ["Jagged", "SlabDataset", "TensorBatch", "collate"]
+__all__ = ["CountingSampler", "Jagged", "SlabDataset", "TensorBatch", "collate"]
 
 
 class SlabDataset(Dataset[dict[str, Any]]):
@@ -35,7 +44,9 @@ class SlabDataset(Dataset[dict[str, Any]]):
     `Samples`, from which `collate` makes a batch.
 
     With `decode`, images are decoded as by `Loader`. What is drawn depends on `epoch`, which is
-    yours to set before each epoch; worker processes see it, those that persist too.
+    yours to set before each epoch; worker processes see it, those that persist too. Rows that a
+    batch has twice are drawn twice; for rows that come again in other batches, see
+    `CountingSampler`.
     """
 
     def __init__(
@@ -70,6 +81,36 @@ class SlabDataset(Dataset[dict[str, Any]]):
     def __getitems__(self, rows: Rows) -> Samples:
         """Many rows; they are read when they are used."""
         return Samples(self.slab, rows, self.fields, self.decode, self.epoch)
+
+
+class CountingSampler(Sampler[Any]):
+    """The rows of another sampler, each with its visit: how often the row came in this iteration.
+
+    With it, a row that is sampled several times in an epoch is drawn anew each time, as in a
+    `Loader` with `Weighted`, for any batch size and number of workers. Samplers of rows and of
+    batches will do. Each process counts what it samples itself: a row that two ranks sample has
+    the same crop on both.
+    """
+
+    def __init__(self, sampler: Iterable[Any]) -> None:
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        counts: Counter[int] = Counter()
+
+        def count(row: Any) -> Visit:
+            counts[row] += 1
+            return Visit(row, counts[row] - 1)
+
+        for rows in self.sampler:
+            yield [count(row) for row in rows] if isinstance(rows, list) else count(rows)
+
+    def __len__(self) -> int:
+        return len(self.sampler)  # type: ignore[arg-type]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the sampler, as `DistributedSampler` wants it."""
+        self.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
 
 
 def collate(samples: Any) -> Any:

@@ -10,6 +10,7 @@ from fieldslab.reader.decoders.decoder import MEANINGS, Status
 from fieldslab.reader.gather import Places
 from fieldslab.reader.images.decoding import Decoded, decode
 from fieldslab.reader.images.steps import Images
+from fieldslab.reader.orders.visits import subjects
 from fieldslab.reader.stored.storage import Storage
 
 
@@ -22,6 +23,7 @@ def gather_images(
     images: Mapping[str, Images],
     epoch: int,
     memory: Memory,
+    visits: np.ndarray,
     lap: Callable[[str], None] = lambda stage: None,
 ) -> Batch:
     """Gather fields of rows, some of them decoded.
@@ -32,6 +34,8 @@ def gather_images(
         Rows of the view, from 0, and where they lie.
     names, images
         The fields, and what is done to those that are decoded.
+    visits
+        Numbers that tell the visits of a row apart, for what is drawn: int64[n].
     lap
         Is called after each stage with its name.
 
@@ -39,8 +43,9 @@ def gather_images(
     """
     rows = view.start + numbers * view.step
     pool = storage.pool
+    drawn = subjects(rows, visits)
     decoded = {
-        name: decode(storage.field(name), each, at, rows, epoch, memory, pool)
+        name: decode(storage.field(name), each, at, rows, drawn, epoch, memory, pool)
         for name, each in images.items()
     }
     failures = tuple(
@@ -54,6 +59,7 @@ def gather_images(
             keep &= each.statuses <= 0
     if not keep.all():
         numbers, at = numbers[keep], Places(at.shards[keep], at.places[keep])
+        visits = visits[keep]
         decoded = {name: each.only(keep) for name, each in decoded.items()}
     lap("decode")
     others = [storage.field(name) for name in names if name not in images]
@@ -63,7 +69,7 @@ def gather_images(
         values[name] = decoded[name].values if name in decoded else columns.values[name]
     _add(decoded, values, columns.valid, columns.sizes)
     lap("gather")
-    return Batch(numbers, values, columns.valid, columns.sizes, failures)
+    return Batch(numbers, values, columns.valid, columns.sizes, failures, visits)
 
 
 def _add(

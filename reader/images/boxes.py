@@ -1,7 +1,8 @@
 """Which part of a picture a view shows: drawn for each row, or computed from the size.
 
-Draws are those of SplitMix64, started from a hash of the row under keys of seed, epoch and view
-(see `reader.permutation`). What these functions return is frozen: runs resume by it.
+Draws are those of SplitMix64, started from a hash of the row and its visit under keys of seed,
+epoch and view (see `reader.orders.visits`). What these functions return is frozen: runs resume by
+it.
 """
 
 import math
@@ -32,9 +33,9 @@ def boxes_of(
     sizes
         Height and width of the pictures: int64[n, 2]. Where one is 0, the box is empty.
     rows
-        Rows of the slab: int64[n].
+        What `subjects` makes of rows and visits: uint64[n]. Rows themselves are visit 0.
     seed, epoch, view
-        What decides, with the row, on what is drawn.
+        What decides, with the row and its visit, on what is drawn.
     """
     raise UsageError("not a crop that is known here", found=repr(crop))
 

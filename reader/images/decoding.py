@@ -70,6 +70,7 @@ def decode(
     images: Images,
     at: Places,
     rows: np.ndarray,
+    drawn: np.ndarray,
     epoch: int,
     memory: Memory,
     pool: Pool,
@@ -81,7 +82,9 @@ def decode(
     at
         Where the rows lie.
     rows
-        Their numbers in the slab, by which boxes are drawn: int64[n].
+        Their numbers in the slab: int64[n].
+    drawn
+        What boxes and flips are drawn by, with seed and epoch: uint64[n]; see `subjects`.
     memory, pool
         Where the values go, and what is needed on the way.
 
@@ -111,9 +114,9 @@ def decode(
         statuses[~found.valid] = _NULL
     work = _Work(encoded, turns, statuses, images, name, memory)
     if not images.crops:
-        values, boxes = work.pictures(upright, rows, epoch), None
+        values, boxes = work.pictures(upright, drawn, epoch), None
     else:
-        boxes, flips = _draw(images, upright, rows, epoch)
+        boxes, flips = _draw(images, upright, drawn, epoch)
         values = work.views(boxes, flips)
         if not images.boxes:
             boxes = None
@@ -183,7 +186,7 @@ class _Work:
             return made[0] if len(made) == 1 else Views(made)
         return made[0][:, 0]
 
-    def pictures(self, sizes: np.ndarray, rows: np.ndarray, epoch: int) -> Pictures:
+    def pictures(self, sizes: np.ndarray, drawn: np.ndarray, epoch: int) -> Pictures:
         """Every picture as it is, of `sizes` (int64[n, 2])."""
         sizes = np.where(self._too_large(sizes)[:, None], 0, sizes)
         count = len(sizes)
@@ -192,7 +195,7 @@ class _Work:
         pixels = self.memory.empty((self.name, "decoded"), size, np.dtype(np.uint8))
         flips = np.zeros(count, np.bool_)
         if self.images.flip is not None:
-            flips = flips_of(self.images.flip.p, rows, self.images.seed, epoch, 0)
+            flips = flips_of(self.images.flip.p, drawn, self.images.seed, epoch, 0)
         for i in np.flatnonzero(self.statuses == _PENDING).tolist():
             height, width = sizes[i].tolist()
             out = pixels[offsets[i] : offsets[i + 1]].reshape(1, 1, height, width, 3)
@@ -279,16 +282,16 @@ def _measure(encoded: Encoded, valid: np.ndarray | None) -> None:
 
 
 def _draw(
-    images: Images, sizes: np.ndarray, rows: np.ndarray, epoch: int
+    images: Images, sizes: np.ndarray, subjects: np.ndarray, epoch: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Boxes, int32[n, views, 4], and flips, bool[n, views]."""
     views = range(len(images.crops))
-    drawn = [boxes_of(images.crops[v], sizes, rows, images.seed, epoch, v) for v in views]
+    drawn = [boxes_of(images.crops[v], sizes, subjects, images.seed, epoch, v) for v in views]
     boxes = np.stack(drawn, axis=1)
     if images.flip is None:
         return boxes, np.zeros(boxes.shape[:2], np.bool_)
     p = images.flip.p
-    flips = [flips_of(p, rows, images.seed, epoch, view) for view in views]
+    flips = [flips_of(p, subjects, images.seed, epoch, view) for view in views]
     return boxes, np.stack(flips, axis=1)
 
 

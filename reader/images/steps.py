@@ -147,8 +147,9 @@ class RandomHorizontalFlip:
 class Images:
     """The steps for a field of images, with options; a plain list of steps means `Images(list)`.
 
-    What is drawn for an image depends on seed, epoch and row alone: not on threads, batch size,
-    or where a run was resumed. A row that comes twice in an epoch looks the same.
+    What is drawn for an image depends on seed, epoch, row and visit alone: not on threads, batch
+    size, ranks, or where a run was resumed. The visit tells apart the times that an epoch has the
+    same row, as with `Weighted`: each time is drawn anew. See `Order.visits`.
 
     Parameters
     ----------

@@ -2,8 +2,20 @@
 
 import sys
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fieldslab.schemas.errors import UsageError
+
+
+class Part(NamedTuple):
+    """Neighbouring positions of an epoch, from `start` up to `stop`.
+
+    `lap` counts how often the epoch began anew before them: 0, but where shares are filled up.
+    """
+
+    start: int
+    stop: int
+    lap: int
 
 
 @dataclass(frozen=True)
@@ -37,8 +49,8 @@ class Plan:
         left = max(self.length - self.start, 0)
         return left // self.step if self.drop_last else -(-left // self.step)
 
-    def share(self, index: int) -> list[tuple[int, int]]:
-        """This rank's positions in a batch, as first and end; several if they begin anew."""
+    def share(self, index: int) -> list["Part"]:
+        """This rank's positions in a batch; in several parts if they begin anew."""
         first = self.start + index * self.step
         count = min(self.step, self.length - first)
         size = -(-count // self.world_size)
@@ -47,7 +59,7 @@ class Plan:
         while size > 0:
             begin = position % self.length
             end = min(begin + size, self.length)
-            parts.append((begin, end))
+            parts.append(Part(begin, end, position // self.length))
             size -= end - begin
             position += end - begin
         return parts

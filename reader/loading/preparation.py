@@ -82,7 +82,7 @@ class Preparation:
             watch.lap("read ahead")
         rows = self._rows(index)
         watch.lap("order")
-        batch = self._gather(rows, watch)
+        batch = self._gather(rows, index, watch)
         size = batch.nbytes
         for transform in self._transforms:
             batch = self._apply(transform, batch)
@@ -93,7 +93,7 @@ class Preparation:
             watch.lap("convert")
         return Prepared(result, len(batch.rows), size, watch.stages, len(batch.failures))
 
-    def _gather(self, rows: np.ndarray, watch: Stopwatch) -> Batch:
+    def _gather(self, rows: np.ndarray, index: int, watch: Stopwatch) -> Batch:
         if not self._decode:
             batch = self._slab.gather(rows, self._fields)
             watch.lap("gather")
@@ -112,11 +112,22 @@ class Preparation:
             self._decode,
             self._epoch,
             storage.pool,
+            self._visits(index),
             watch.lap,
         )
 
     def _rows(self, index: int) -> np.ndarray:
-        parts = [self._part(start, stop) for start, stop in self._plan.share(index)]
+        parts = [self._part(part.start, part.stop) for part in self._plan.share(index)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _visits(self, index: int) -> np.ndarray:
+        """What tells the visits of a row apart, for a batch: int64[n]; see `Order.visits`."""
+        parts = [
+            # Rows that fill up the last step were visited before in this epoch.
+            self._order.visits(self._epoch, part.start, part.stop, len(self._slab))
+            + part.lap * self._plan.length
+            for part in self._plan.share(index)
+        ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _part(self, start: int, stop: int) -> np.ndarray:
@@ -156,5 +167,5 @@ class Preparation:
         return Batch(batch.rows, columns, dict(batch.valid), dict(batch.sizes), batch.failures)
 
     def _where(self, index: int) -> str:
-        parts = ", ".join(f"{start}..{stop - 1}" for start, stop in self._plan.share(index))
+        parts = ", ".join(f"{part.start}..{part.stop - 1}" for part in self._plan.share(index))
         return f"positions {parts} of {self._order!r}"

@@ -22,6 +22,8 @@ class Blocked(Order):
         Blocks in a window: the rows of one should fit into memory several times.
     """
 
+    repeats = False
+
     def __init__(self, seed: int = 0, block_rows: int = 256, window: int = 64) -> None:
         self.seed = whole("seed", seed)
         self.block_rows = whole("block_rows", block_rows, least=1)

@@ -31,6 +31,8 @@ class ByLength(Order):
         a share in two of them.
     """
 
+    repeats = False
+
     def __init__(self, field: str, seed: int = 0, bucket: int = 256) -> None:
         self.field = field
         self.seed = whole("seed", seed)
@@ -51,6 +53,8 @@ class ByLength(Order):
 
 class _Attached(Order):
     """The order, and the slab that knows the lengths."""
+
+    repeats = False
 
     def __init__(self, order: ByLength, slab: "Slab") -> None:
         self._order = order

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fieldslab.reader.orders.visits import count_visits
 from fieldslab.reader.rows import Rows, as_rows, out_of_range
 from fieldslab.schemas.errors import UsageError
 
@@ -22,8 +23,17 @@ class Order(ABC):
     An epoch has positions 0..length-1, and every order here reaches any of them at once: nothing
     is drawn or counted up to there. The same order gives the same rows in every process and on
     every machine; `repr` tells two orders apart that do not. To make one of your own, write
-    `rows`, and `length` if it is not the number of rows.
+    `rows`, and `length` if it is not the number of rows; set `repeats` to False if no epoch has a
+    row twice.
+
+    Attributes
+    ----------
+    repeats
+        Whether an epoch may have a row more than once: True unless a class says otherwise. What is
+        drawn for a row then depends on its visit, too: see `visits`.
     """
+
+    repeats: bool = True
 
     @abstractmethod
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
@@ -36,6 +46,17 @@ class Order(ABC):
         """How many positions an epoch has."""
         return total
 
+    def visits(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """Numbers that tell the visits of a row in an epoch apart: int64[stop - start].
+
+        Two positions that have the same row have different numbers, each in 0..length-1. Crops,
+        flips and `rng` are drawn by (seed, epoch, row, visit). Zeros where no row repeats; the
+        positions themselves otherwise, unless an order knows better.
+        """
+        if self.repeats:
+            return np.arange(start, stop, dtype=np.int64)
+        return np.zeros(stop - start, np.int64)
+
     def attach(self, slab: "Slab") -> "Order":
         """This order for a slab: checked against it, and with what it needs to know of it."""
         self.length(len(slab))
@@ -44,6 +65,8 @@ class Order(ABC):
 
 class Sequential(Order):
     """Rows as they are stored."""
+
+    repeats = False
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
@@ -55,6 +78,8 @@ class Sequential(Order):
 
 class Strided(Order):
     """Every n-th row, as they are stored: rows 0, n, 2n and so on."""
+
+    repeats = False
 
     def __init__(self, n: int) -> None:
         self.n = whole("n", n, least=1)
@@ -74,6 +99,8 @@ class Strided(Order):
 class Shuffled(Order):
     """Every row once an epoch, in an order that each epoch draws anew."""
 
+    repeats = False
+
     def __init__(self, seed: int = 0) -> None:
         self.seed = whole("seed", seed)
 
@@ -87,6 +114,9 @@ class Shuffled(Order):
 
 class Subset(Order):
     """Some of the rows, each once an epoch: those given, or a random part of all.
+
+    A row that is given several times comes as often. What is drawn for it depends on which of
+    these times it is, counted in the list given.
 
     Parameters
     ----------
@@ -110,20 +140,34 @@ class Subset(Order):
         self.seed = None if seed is None else whole("seed", seed)
         self.fraction = fraction
         self._numbers = None if rows is None else as_rows(rows, 2**62)
+        self._counted: tuple[int, np.ndarray] | None = None  # a total, and visits by number
+        self.repeats = self._numbers is not None
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
-        length = self.length(total)
-        if self.seed is None:
-            chosen = np.arange(start, stop, dtype=np.int64)
-        else:
-            chosen = shuffled("subset", (self.seed, epoch), start, stop, length)
+        chosen = self._chosen(epoch, start, stop, total)
         if self._numbers is None:
             from fieldslab.reader.orders.permutation import keys, permute
 
             return permute(chosen, total, keys("members", self.seed or 0))
         numbers = self._numbers[chosen]
         return np.where(numbers < 0, numbers + total, numbers)
+
+    def visits(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """See `Order`: how often the row stands earlier in the list given."""
+        if self._numbers is None:
+            return np.zeros(stop - start, np.int64)
+        counted = self._counted
+        if counted is None or counted[0] != total:
+            numbers = np.where(self._numbers < 0, self._numbers + total, self._numbers)
+            counted = self._counted = total, count_visits(numbers)  # at once: threads read it
+        return counted[1][self._chosen(epoch, start, stop, total)]
+
+    def _chosen(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """Which of the members stand at some positions: int64[stop - start]."""
+        if self.seed is None:
+            return np.arange(start, stop, dtype=np.int64)
+        return shuffled("subset", (self.seed, epoch), start, stop, self.length(total))
 
     def length(self, total: int) -> int:
         """See `Order`. Raises RowOutOfRange."""
@@ -149,6 +193,9 @@ class Subset(Order):
 
 class Weighted(Order):
     """As many draws as there are rows, each from all rows by weight: some come twice, some never.
+
+    A row that comes several times in an epoch has a crop, flip and `rng` of its own each time:
+    these depend on the row and on its position in the epoch.
 
     Parameters
     ----------

@@ -47,9 +47,14 @@ def permute(positions: np.ndarray, total: int, key: np.ndarray) -> np.ndarray:
 
 def uniform(positions: np.ndarray, key: np.ndarray) -> np.ndarray:
     """An independent draw from [0, 1) for each position: float64[n], multiples of 2**-53."""
-    numbers = positions.astype(np.uint64)
-    _hash(numbers, key)
-    return (numbers >> np.uint64(11)) * 2.0**-53
+    return (hashed(positions, key) >> np.uint64(11)) * 2.0**-53
+
+
+def hashed(numbers: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """A hash of each number (int64[n] or uint64[n]) under `key`: uint64[n]."""
+    result = numbers.astype(np.uint64)
+    _hash(result, key)
+    return result
 
 
 def rectangle(total: int) -> tuple[int, int]:

@@ -1,0 +1,94 @@
+"""Visits: what tells one row's draws apart where an epoch has the row more than once.
+
+What is random about a row, such as its crop, is a function of (seed, epoch, row, visit). Visit 0
+is drawn from the row alone, so that an epoch without repeated rows does not depend on visits.
+What `subjects` returns is frozen: runs resume by it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fieldslab.schemas.errors import UsageError
+
+
+def subjects(rows: np.ndarray, visits: np.ndarray | None) -> np.ndarray:
+    """What draws are made from: the row at its visit 0, else a hash of row and visit.
+
+    Parameters
+    ----------
+    rows
+        Rows of the whole slab: int64[n].
+    visits
+        Numbers from 0 that tell visits of a row apart: int64[n]; None for visit 0 everywhere.
+
+    Returns
+    -------
+    uint64[n]
+    """
+    numbers = rows.astype(np.uint64)
+    if visits is None or not visits.any():
+        return numbers
+    from fieldslab.reader.orders.permutation import hashed, keys
+
+    key = keys("visit")
+    again = hashed(numbers + hashed(visits.astype(np.uint64), key), key)
+    return np.where(visits == 0, numbers, again)
+
+
+def count_visits(rows: np.ndarray) -> np.ndarray:
+    """How often each row came earlier in `rows` (int64[n]): int64[n], zeros where none repeats."""
+    turns = np.argsort(rows, kind="stable")
+    ordered = rows[turns]
+    begins = np.ones(len(rows), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    visits = np.zeros(len(rows), np.int64)
+    if begins.all():
+        return visits
+    places = np.arange(len(rows))
+    firsts = np.maximum.accumulate(np.where(begins, places, 0))
+    visits[turns] = places - firsts
+    return visits
+
+
+def as_visits(visits: Any, rows: np.ndarray) -> np.ndarray:
+    """What a caller gave as visits of `rows` (int64[n]), or else counted: int64[n].
+
+    Raises UsageError.
+    """
+    if visits is None:
+        return count_visits(rows)
+    numbers = np.asarray(visits)
+    if numbers.shape != rows.shape or (len(numbers) and numbers.dtype.kind not in "iu"):
+        raise UsageError("one visit for each row", expected=f"{len(rows)} integers", found=visits)
+    if len(numbers) and int(numbers.min()) < 0:
+        raise UsageError("visits count from 0", found=int(numbers.min()))
+    return numbers.astype(np.int64)
+
+
+class Visit(int):
+    """A row number that knows which visit of the row it stands for; samplers hand them over.
+
+    Attributes
+    ----------
+    visit
+        How often the row came earlier in the epoch.
+    """
+
+    visit: int
+
+    def __new__(cls, row: int, visit: int) -> "Visit":
+        """Take the row and its visit."""
+        number = super().__new__(cls, row)
+        number.visit = visit
+        return number
+
+    def __getnewargs__(self) -> tuple[int, int]:
+        return int(self), self.visit
+
+
+def visits_of(rows: Any) -> np.ndarray | None:
+    """The visits that row numbers know, 0 for those that know none; None where none does."""
+    if not isinstance(rows, list) or not any(isinstance(row, Visit) for row in rows):
+        return None
+    return np.array([getattr(row, "visit", 0) for row in rows], np.int64)
