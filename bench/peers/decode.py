@@ -1,4 +1,4 @@
-"""Decoding beside FFCV: `python -m fieldslab.bench.peers.decode [--quick] [--readme]`.
+"""Decoding beside FFCV and SPDL: `python -m fieldslab.bench.peers.decode [--quick] [--readme]`.
 
 RandomResizedCrop(224) of the same photographs through each one's own loader, from JPEG files and
 from stored pixels. Each has a process of its own; all take turns in every round. What is missing
@@ -18,7 +18,7 @@ from fieldslab.bench.machine import describe
 from fieldslab.bench.peers.__main__ import say
 from fieldslab.bench.peers.children import Child, Refusal, start_all
 from fieldslab.bench.peers.data import PHOTOGRAPH, make_photographs
-from fieldslab.bench.peers.peer import DECODERS
+from fieldslab.bench.peers.peer import DECODERS, US
 from fieldslab.bench.peers.source import Source
 from fieldslab.bench.readme import RESULTS, put
 from fieldslab.bench.timing import ratio
@@ -73,13 +73,14 @@ def _seconds(child: Child, threads: int, turn: int) -> float:
 
 
 def table(decoders: dict[str, Any]) -> str:
-    """Markdown: what is stored, threads, both rates, and how many times as fast ours is."""
+    """Markdown: what is stored, threads, rates of all, and how many times as fast ours is."""
     lines = [
-        "| stored | threads | fieldslab, images/s | FFCV, images/s | fieldslab is |",
-        "|---|---|---|---|---|",
+        "| stored | threads | fieldslab, images/s | beside it | images/s | fieldslab is |",
+        "|---|---|---|---|---|---|",
     ]
-    for stored in ("JPEG", "pixels"):
-        ours, theirs = decoders[f"fieldslab, {stored}"], decoders[f"FFCV, {stored}"]
+    for rival in (name for name in decoders if not name.startswith(f"{US}, ")):
+        library, _, stored = rival.partition(", ")
+        ours, theirs = decoders[f"{US}, {stored}"], decoders[rival]
         for threads in map(str, THREADS):
             rates = [f"{1 / median(way['seconds'][threads]):,.0f}" if "seconds" in way else "–"
                      for way in (ours, theirs)]  # fmt: skip
@@ -87,7 +88,8 @@ def table(decoders: dict[str, Any]) -> str:
             if "seconds" in ours and "seconds" in theirs:
                 found = ratio(ours["seconds"][threads], theirs["seconds"][threads])
                 times = f"{found} times as fast"
-            lines.append(f"| {stored} | {threads} | {rates[0]} | {rates[1]} | {times} |")
+            cells = [stored, threads, rates[0], library, rates[1], times]
+            lines.append(f"| {' | '.join(cells)} |")
     notes = [
         f"- {name} is {way['status']}: {way['reason']}"
         for name, way in decoders.items()
@@ -104,9 +106,10 @@ def heading(results: dict[str, Any]) -> str:
         f"Measured on {results['date']} ({machine['processor']}, {machine['cores']} cores; load "
         f"{machine['load']} at the start){quick}: RandomResizedCrop(224) of {results['count']:,} "
         "photographs, shuffled epochs through each one's own loader, page cache warm, in turns; "
-        "uint8 (rows, height, width, 3). Both store the same JPEG files, or all pixels of them. "
-        "FFCV decodes whole pictures with libjpeg-turbo's fast transform and resizes with OpenCV; "
-        "fieldslab decodes what the crop needs, accurately."
+        "uint8 (rows, height, width, 3). All read the same JPEG files, or all pixels of them, or "
+        "those of smaller pictures, whose longer side is 256. FFCV decodes whole pictures with "
+        "libjpeg-turbo's fast transform and resizes with OpenCV, SPDL decodes, crops and resizes "
+        "them with FFmpeg; fieldslab decodes what the crop needs, accurately."
     )
 
 

@@ -97,6 +97,7 @@ PEERS = {
     "WebDataset": Entry("webdataset:WebDataset"),
     "Grain ArrayRecord": Entry("arrayrecord:ArrayRecord"),
     "Lance": Entry("lance:Lance"),
+    "Vortex": Entry("vortex:Vortex"),
     "bagz": Entry("bagz:Bagz"),
     "Parquet, pyarrow": Entry("parquet:PyArrow"),
     "Parquet, polars": Entry("parquet_polars:Polars"),
@@ -104,6 +105,7 @@ PEERS = {
     "h5py, gzip": Entry("hdf5:Gzip"),
     "zarr": Entry("zarr:Zarr"),
     "numpy memmap": Entry("memmap:Memmap"),
+    "SPDL, numpy memmap": Entry("spdl:Spdl"),
     "FFCV": Entry("ffcv:Ffcv", ".venv-ffcv"),
     "memcpy": Entry("memcpy:Memcpy"),
 }
@@ -116,6 +118,9 @@ DECODERS = {
     "FFCV, JPEG": Entry("views_ffcv:Jpeg", ".venv-ffcv"),
     "fieldslab, pixels": Entry("views_slab:Pixels"),
     "FFCV, pixels": Entry("views_ffcv:Pixels", ".venv-ffcv"),
+    "fieldslab, pixels of 256": Entry("views_slab:SmallPixels"),
+    "FFCV, pixels of 256": Entry("views_ffcv:SmallPixels", ".venv-ffcv"),
+    "SPDL, JPEG": Entry("views_spdl:Jpeg"),
 }
 """Who decodes and crops, and from what: see `decode`."""
 

@@ -106,7 +106,7 @@ def details(results: Results, workload: str) -> str:
         "| most memory, MB |",
         "|---|---|---|---|---|---|---|",
     ]
-    for peer in [US, *figures.competitors(results)]:
+    for peer in [*([US] if US in results["peers"] else []), *figures.competitors(results)]:
         row = figures.seconds_a_row(results, workload, peer, figures.ROW)
         convert = results["workloads"][workload]["peers"].get(peer, {}).get("convert")
         memory = figures.memory(results, workload, peer)

@@ -17,7 +17,9 @@ from fieldslab.bench.peers.peer import DECODERS, NotOffered
 from fieldslab.bench.peers.source import Source
 
 ROOT = Path(__file__).parents[2]
-OURS, THEIRS = ("fieldslab, JPEG", "fieldslab, pixels"), ("FFCV, JPEG", "FFCV, pixels")
+STORED = ("JPEG", "pixels", "pixels of 256")
+OURS = tuple(f"fieldslab, {stored}" for stored in STORED)
+THEIRS = (*(f"FFCV, {stored}" for stored in STORED), "SPDL, JPEG")
 
 
 @pytest.fixture(scope="module")
@@ -30,22 +32,26 @@ def test_without_ffcv_ours_is_measured_and_ffcv_reported(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FFCV is missing with its reason, never a failure; the table says so in its cells too."""
-    for name in THEIRS:  # in the running environment, which has none, whatever `make bench` built
+    monkeypatch.delitem(DECODERS, "SPDL, JPEG")  # which `make bench` installs beside fieldslab
+    theirs = [name for name in THEIRS if name in DECODERS]
+    for name in theirs:  # in the running environment, which has none, whatever `make bench` built
         monkeypatch.setitem(DECODERS, name, replace(DECODERS[name], environment=""))
     found = compare(source, 1, tmp_path)
-    assert set(found) == {*OURS, *THEIRS}
+    assert set(found) == {*OURS, *theirs}
     for name in OURS:
         assert found[name]["status"] == "measured"
         assert found[name]["versions"]["numba"]
         for seconds in found[name]["seconds"].values():
             assert len(seconds) == 1
             assert min(seconds) > 0
-    assert found["fieldslab, pixels"]["bytes"] > 4 * found["fieldslab, JPEG"]["bytes"]
-    for name in THEIRS:
+    sizes = [found[name]["bytes"] for name in OURS]
+    assert sizes[1] > 4 * sizes[0]
+    assert sizes[0] < sizes[2] < 0.5 * sizes[1], "the longer side is 256, of 500"
+    for name in theirs:
         assert found[name]["status"] == "missing"
         assert "ffcv" in found[name]["reason"]
     text = table(found)
-    assert text.count("| – | – |") == 4
+    assert text.count("| – | – |") == 6
     assert "- FFCV, JPEG is missing: ModuleNotFoundError" in text
 
 
@@ -59,7 +65,9 @@ def test_both_are_compared_round_by_round() -> None:
         THEIRS, way(0.004, 0.006, 0.002)
     )
     text = table(found)
-    assert text.count("| 1,000 | 250 | 3.00 (2.00-4.00) times as fast |") == 4
+    for rival in ("FFCV", "SPDL"):
+        line = f"| 1,000 | {rival} | 250 | 3.00 (2.00-4.00) times as fast |"
+        assert text.count(line) == 2 * sum(name.startswith(rival) for name in THEIRS)
     assert "missing" not in text
     machine = {"processor": "P", "cores": 2, "load": 0.5}
     about = {"machine": machine, "date": "2026-01-02", "quick": True, "count": 960}

@@ -40,3 +40,10 @@ class Pixels(Jpeg):
 
     configuration = "--image image:rgb; Loader, decode=[RandomResizedCrop(224)]"
     image = "image:rgb"
+
+
+class SmallPixels(Jpeg):
+    """Pixels of pictures whose longer side is 256."""
+
+    configuration = "--image image:rgb,long-side=256; Loader, decode=[RandomResizedCrop(224)]"
+    image = "image:rgb,long-side=256"
