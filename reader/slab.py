@@ -16,14 +16,19 @@ from fieldslab.reader.orders.visits import as_visits
 from fieldslab.reader.rows import Rows, as_index, as_rows
 from fieldslab.reader.samples import Samples
 from fieldslab.reader.stored.storage import Storage
-from fieldslab.schemas.errors import NotASlab, UsageError
+from fieldslab.schemas.errors import SlabReplaced, UsageError
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.folder import load_manifest, slab_path
+from fieldslab.schemas.folder import open_files, slab_path
 from fieldslab.schemas.manifest import Manifest
 
 
-def open_slab(path: str | os.PathLike[str], *, verify: bool = True) -> "Slab":
+def open_slab(
+    path: str | os.PathLike[str], *, verify: bool = True, follow_links: bool = False
+) -> "Slab":
     """Open a slab. Only its manifest is read, so this takes as long for any number of rows.
+
+    The slab's directory is held open: whatever is packed to `path` afterwards, this is the slab
+    that was there. Its files are found below that directory, never by the path again.
 
     Parameters
     ----------
@@ -32,18 +37,21 @@ def open_slab(path: str | os.PathLike[str], *, verify: bool = True) -> "Slab":
     verify
         Compare each 64 KiB of data with its digest when this process first touches it. The first
         pass over data in memory is then about 0.6 as fast, later ones are not slower.
+    follow_links
+        Follow links in the slab, wherever they lead, as in the caches of Hugging Face and DVC.
+        `path` itself may be a link in any case.
 
     Raises
     ------
-    NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest
+    NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest, Unreadable
         As their names say; the message says what to do.
     UsageError
         What is given is not a path.
     """
     folder = slab_path(path)
-    manifest = load_manifest(folder)
-    storage = Storage(Path(os.path.abspath(folder)), manifest, verify)
-    return Slab(storage, range(manifest.rows))
+    files = open_files(folder, follow_links=follow_links)
+    files.path = Path(os.path.abspath(folder))
+    return Slab(Storage(files, verify), range(files.manifest.rows))
 
 
 def check_slab(slab: Any) -> None:
@@ -123,6 +131,8 @@ class Slab:
             There is no such field or row, or `key` is something else.
         DamagedArray
             The slab's files are not what pack wrote.
+        SlabReplaced, Unreadable
+            The slab was removed since it was opened; the disk fails.
         """
         if isinstance(key, str):
             return Column(self._storage, self._storage.field(key), self._view)
@@ -185,6 +195,8 @@ class Slab:
             An image cannot be decoded, and `Images` does not say to go on.
         DamagedArray
             The slab's files are not what pack wrote.
+        SlabReplaced, Unreadable
+            The slab was removed since it was opened; the disk fails.
         """
         storage = self._storage
         if out is not None and not isinstance(out, Buffers):
@@ -280,13 +292,14 @@ class Slab:
 
     def __reduce__(self) -> tuple[Any, ...]:
         storage = self._storage
-        return _reopen, (storage.path, storage.verify, storage.manifest.id, self._view)
+        opening = storage.path, storage.verify, storage.files.follow_links
+        return _reopen, (*opening, storage.manifest.id, self._view)
 
 
-def _reopen(path: Path, verify: bool, content: str, view: range) -> Slab:
-    slab = open_slab(path, verify=verify)
+def _reopen(path: Path, verify: bool, follow_links: bool, content: str, view: range) -> Slab:
+    slab = open_slab(path, verify=verify, follow_links=follow_links)
     if slab.manifest.id != content:
-        raise NotASlab(
+        raise SlabReplaced(
             "is not the slab that was pickled: its content has another `id`",
             file=path,
             expected=content,

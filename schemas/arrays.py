@@ -6,21 +6,21 @@ never parses one. What writes is `ArrayWriter`, what reads is `map_array`.
 
 import errno
 import os
-import stat
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fieldslab.schemas.digest import BLOCK, digest, digest_blocks
-from fieldslab.schemas.errors import DamagedArray, NotASlab
-from fieldslab.schemas.mapping import map_file
+from fieldslab.schemas.errors import DamagedArray, FieldslabError
+from fieldslab.schemas.files import RESTORE, OpenFolder, read_bytes, unreadable
+from fieldslab.schemas.mapping import map_file, populate
 
 HEADER = 4096
 """Bytes in front of the data: one page, so that mapped data is page-aligned."""
-
-_RESTORE = "Restore the file from a copy, or pack the slab again."
 
 
 def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
@@ -116,62 +116,79 @@ def _write(fd: int, data: memoryview | bytes | bytearray, offset: int) -> None:
         view, offset = view[done:], offset + done
 
 
+@contextmanager
 def open_array(
-    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], field: str | None = None
-) -> int:
-    """A descriptor on an array file whose type, size and header were checked; the caller closes it.
+    folder: OpenFolder,
+    name: str,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    field: str | None = None,
+) -> Iterator[int]:
+    """A descriptor on an array file whose type, size and header were checked, for a `with` block.
 
     Raises
     ------
     DamagedArray
-        The file is missing, a link, not a regular file, or not of this size or header.
+        The file is missing, not a regular file, or not of this size or header.
     NotASlab
-        There is no permission to read it.
+        It is a link, or there is no permission to read it.
+    Unreadable
+        The disk fails.
     """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    path = folder.path / name
     context: dict[str, Any] = {"file": path, "field": field}
-    try:
-        fd = os.open(path, flags)
-    except PermissionError as error:
-        hint = "Check the permissions of the slab's folders and files."
-        raise NotASlab("no permission to read it", **context, hint=hint) from error
-    except OSError as error:
-        link = error.errno == errno.ELOOP
-        problem = "links are not followed" if link else f"cannot be opened: {error.strerror}"
-        raise DamagedArray(problem, **context, hint=_RESTORE) from error
-    try:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
-            raise DamagedArray("is not a regular file", **context, hint=_RESTORE)
+    with folder.file(name, DamagedArray, field) as (fd, found):
         size = HEADER + array_bytes(dtype, shape)
-        if info.st_size != size:
-            found = f"{info.st_size} bytes"
+        if found != size:
             raise DamagedArray(
-                "wrong size", **context, expected=f"{size} bytes", found=found, hint=_RESTORE
+                "wrong size", **context, expected=f"{size} bytes", found=f"{found} bytes",
+                hint=RESTORE,
+            )  # fmt: skip
+        expected, start = header(dtype, shape), bytes(read_bytes(fd, HEADER, 0, path, field))
+        if start != expected:
+            raise DamagedArray(
+                "wrong header", **context, **_first_difference(expected, start), hint=RESTORE
             )
-        expected, found_header = header(dtype, shape), os.pread(fd, HEADER, 0)
-        if found_header != expected:
-            raise DamagedArray("wrong header", **context, **_first_difference(
-                expected, found_header), hint=_RESTORE)  # fmt: skip
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
+        yield fd
 
 
 def map_array(
-    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], field: str | None = None
+    folder: OpenFolder,
+    name: str,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    field: str | None = None,
 ) -> np.ndarray:
     """Map an array file read-only: ndarray of exactly this dtype and shape, backed by the file.
 
-    Raises DamagedArray as `open_array` does. Digests are not checked here.
+    Raises what `open_array` raises, and FieldslabError where the system has no more maps. Digests
+    are not checked here.
     """
-    fd = open_array(path, dtype, shape, field)
-    try:
-        mapped = map_file(fd, HEADER + array_bytes(dtype, shape))
-    finally:
-        os.close(fd)
+    with open_array(folder, name, dtype, shape, field) as fd:
+        try:
+            mapped = map_file(fd, HEADER + array_bytes(dtype, shape))
+        except OSError as error:
+            path = folder.path / name
+            if error.errno != errno.ENOMEM:
+                raise unreadable(error, path, field=field) from error
+            raise FieldslabError(
+                f"cannot be mapped: {error.strerror}", file=path, field=field,
+                hint="The limit is vm.max_map_count on Linux: read fewer fields, or pack with a "
+                "larger --shard-size.",
+            ) from error  # fmt: skip
     return np.ndarray(shape, dtype, buffer=mapped, offset=HEADER)
+
+
+def have_read(array: np.ndarray, path: Path, field: str | None = None, offset: int = 0) -> None:
+    """Have all of a part of a map read in: a touch that fails would end the process.
+
+    Raises Unreadable where the disk fails. `offset` is that of the part in the array's data.
+    """
+    try:
+        if array.nbytes:
+            populate(array.__array_interface__["data"][0], array.nbytes)
+    except OSError as error:
+        raise unreadable(error, path, field=field, offset=HEADER + offset) from error
 
 
 def array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:

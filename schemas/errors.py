@@ -7,7 +7,9 @@
     │   └── RowOutOfRange          a row outside 0..len-1 (IndexError)
     ├── NotASlab                3  nothing there, or not a slab
     │   ├── IncompleteSlab         packing was cut off; the message says what to run
-    │   └── UnsupportedVersion     written by a newer fieldslab
+    │   ├── UnsupportedVersion     written by a newer fieldslab
+    │   └── SlabReplaced           packed again, or removed, since it was opened: open it again
+    ├── Unreadable              3  the disk or the file system fails (OSError)
     ├── Damaged                 1  bytes are not what pack wrote
     │   ├── DamagedManifest
     │   ├── DamagedArray           a file's size, header or content
@@ -146,6 +148,26 @@ class IncompleteSlab(NotASlab):
 
 class UnsupportedVersion(NotASlab):
     """Written by a newer fieldslab."""
+
+
+class SlabReplaced(NotASlab):
+    """Packed again, or removed, since it was opened; what was read before stays right."""
+
+
+class Unreadable(FieldslabError, OSError):
+    """The disk or the file system fails: whether the bytes are right, nobody knows.
+
+    `errno` is what the system said, None where it said nothing.
+    """
+
+    exit_code = 3
+
+    def __init__(self, problem: str, *, errno: int | None = None, **known: Any) -> None:
+        super().__init__(problem, **known)
+        self.errno = errno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return *super().__reduce__(), {"errno": self.errno}
 
 
 class Damaged(FieldslabError):

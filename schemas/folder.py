@@ -3,27 +3,36 @@
 import errno
 import os
 import re
-import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
 from fieldslab.schemas import layout
-from fieldslab.schemas.arrays import map_array
+from fieldslab.schemas.arrays import have_read, map_array
 from fieldslab.schemas.digest import root
 from fieldslab.schemas.errors import (
+    Damaged,
     DamagedArray,
     DamagedManifest,
+    FieldslabError,
     IncompleteSlab,
     NotASlab,
+    SlabReplaced,
+    Unreadable,
     UsageError,
 )
+from fieldslab.schemas.files import RESTORE, OpenFolder, opening_error, read_bytes
 from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, Manifest, decode
 
 JOURNAL = "journal.jsonl"
+REPLACED = "old"
+"""What a packer calls a slab in `NAME.partial` while another one takes its place."""
 
-_RESTORE = "Restore the file from a copy, or pack the slab again."
-
+_ATTEMPTS = 20
+_OPEN_AGAIN = "Open it again."
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _SHORTENED_URL = re.compile(r"(?!file:)([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
@@ -66,45 +75,143 @@ def partial_path(slab: Path) -> Path:
     return slab.with_name(slab.name + ".partial")
 
 
-def load_manifest(slab: str | Path) -> Manifest:
-    """Read and validate the manifest of a slab.
+class SlabFiles:
+    """The files of a slab: its directory, held open since its manifest was read.
+
+    A slab that is packed again stays readable as it was: the new one comes by another directory,
+    and `pack --force` leaves the old one alone while somebody holds it. Where that cannot be, as
+    on network file systems or after `rm -r`, what is missing is a SlabReplaced and no damage.
+
+    Attributes
+    ----------
+    path
+        Where the slab was when it was opened, for messages.
+    manifest
+        What its manifest said.
+    follow_links
+        Whether links in the slab are followed.
+    """
+
+    def __init__(self, directory: OpenFolder, manifest: Manifest, stamp: tuple[int, ...]) -> None:
+        """Not for callers: use `open_files`."""
+        self.path = directory.path
+        self.manifest = manifest
+        self.follow_links = directory.follow_links
+        self._directory = directory
+        self._place = os.path.abspath(directory.path)
+        self._stamp = stamp
+        self._inode = os.fstat(directory.fd)
+
+    @property
+    def manifest_bytes(self) -> int:
+        """Bytes of `manifest.json`."""
+        return self._stamp[1]
+
+    @contextmanager
+    def folder(self, name: str = ".") -> Iterator[OpenFolder]:
+        """A shard's folder, `tables`, or the slab's own, for a `with` block.
+
+        Raises
+        ------
+        SlabReplaced
+            What failed in the block, or might be of another slab, is due to a slab that was
+            packed again, or removed.
+        DamagedArray, NotASlab, Unreadable
+            As `OpenFolder.file` raises them.
+        """
+        try:
+            self._check_descriptor()
+            with self._directory.folder(name) as folder:
+                yield OpenFolder(self.path / name, folder.fd, self.follow_links)
+        except (Damaged, NotASlab, Unreadable) as error:
+            if not self._directory.is_there(self._place):
+                raise self._replaced() from error
+            self._check_manifest()
+            raise
+        self._check_manifest()
+
+    def close(self) -> None:
+        """Let go of the directory; what is mapped stays mapped."""
+        directory, self._directory = self._directory, OpenFolder(self.path, -1)
+        with suppress(OSError):  # who closed it already may have opened something else since
+            if os.path.samestat(os.fstat(directory.fd), self._inode):
+                os.close(directory.fd)
+
+    def __enter__(self) -> "SlabFiles":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_inode"):
+            self.close()
+
+    def _check_descriptor(self) -> None:
+        """Raise SlabReplaced where somebody closed it, as daemons do with all they have open."""
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._directory.fd), self._inode):
+                return
+        raise SlabReplaced(
+            "the descriptor of its directory was closed", file=self.path, hint=_OPEN_AGAIN
+        )
+
+    def _check_manifest(self) -> None:
+        """Raise SlabReplaced where another slab was written into the directory itself.
+
+        `rsync` and the like do that. The manifest comes first or last there, so that what was
+        opened while the old one still stood is of the old slab.
+        """
+        stamp = _stamp(self._directory)
+        if stamp == self._stamp:
+            return
+        if stamp is None or _read_manifest(self._directory).id != self.manifest.id:
+            raise self._replaced()
+        self._stamp = stamp
+
+    def _replaced(self) -> SlabReplaced:
+        return SlabReplaced(
+            "was packed again, or removed, since it was opened", file=self.path, hint=_OPEN_AGAIN
+        )
+
+
+def open_files(slab: str | Path, *, follow_links: bool = False) -> SlabFiles:
+    """Open a slab's directory, to be closed, and read and validate its manifest.
+
+    `slab` may be a link to a slab; links in the slab are refused unless `follow_links`.
 
     Raises
     ------
-    NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest
+    NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest, Unreadable
         As their names say; the message says what to do.
+    SlabReplaced
+        Other slabs keep coming in its place.
     """
     slab = slab_path(slab)
-    path = slab / MANIFEST
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            raise _absent(slab) from error
-        if error.errno == errno.ELOOP:
-            raise DamagedManifest("links are not followed", file=path, hint=_RESTORE) from error
-        raise NotASlab(f"cannot be read: {error.strerror}", file=path) from error
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise DamagedManifest("is not a regular file", file=path, hint=_RESTORE)
-        with open(fd, "rb", closefd=False) as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise NotASlab(f"cannot be read: {error.strerror}", file=path) from error
-    finally:
-        os.close(fd)
-    return decode(data, path)
+    for attempt in range(_ATTEMPTS):
+        files = _open_once(slab, follow_links)
+        if files is not None:
+            return files
+        time.sleep(0.001 * attempt)
+    raise SlabReplaced("is being replaced again and again", file=slab, hint="Try again.")
 
 
-def load_digests(folder: Path, files: list[layout.ArrayFile], expected_root: str) -> np.ndarray:
+def load_manifest(slab: str | Path, *, follow_links: bool = False) -> Manifest:
+    """Read and validate the manifest of a slab; the errors are those of `open_files`."""
+    with open_files(slab, follow_links=follow_links) as files:
+        return files.manifest
+
+
+def load_digests(
+    folder: OpenFolder, files: list[layout.ArrayFile], expected_root: str
+) -> np.ndarray:
     """Map a folder's `digests.npy` (uint64[blocks]) and check it against the manifest's root.
 
-    Raises DamagedArray where the file or its root is wrong.
+    Raises DamagedArray where the file or its root is wrong, and what `map_array` raises.
     """
-    path = folder / layout.DIGESTS
-    if folder.is_symlink():
-        raise DamagedArray("links are not followed", file=folder, hint=_RESTORE)
-    digests = map_array(path, np.dtype("<u8"), (layout.total_blocks(files),))
+    digests = map_array(folder, layout.DIGESTS, np.dtype("<u8"), (layout.total_blocks(files),))
+    path = folder.path / layout.DIGESTS
+    have_read(digests, path)
     found = root(digests)
     if found != expected_root:
         raise DamagedArray(
@@ -112,9 +219,59 @@ def load_digests(folder: Path, files: list[layout.ArrayFile], expected_root: str
             file=path,
             expected=expected_root,
             found=found,
-            hint=_RESTORE,
+            hint=RESTORE,
         )
     return digests
+
+
+def _open_once(slab: Path, follow_links: bool) -> SlabFiles | None:
+    """The slab, or None where it was replaced meanwhile."""
+    try:
+        fd = os.open(slab, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            if (partial_path(slab) / REPLACED).is_dir() and not slab.exists():
+                return None  # between the two renames of systems that cannot swap directories
+            raise _absent(slab) from error
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise NotASlab(f"cannot be read: {error.strerror}", file=slab) from error
+        raise opening_error(error, slab, DamagedManifest) from error
+    directory = OpenFolder(slab, fd, follow_links)
+    files = None
+    try:
+        directory.hold()
+        try:
+            stamp = _stamp(directory)
+            if stamp is None:
+                raise _absent(slab)
+            manifest = _read_manifest(directory)
+        except FieldslabError:
+            if directory.is_there(os.fspath(slab)):
+                raise
+        else:
+            if directory.is_there(os.fspath(slab)):
+                files = SlabFiles(directory, manifest, stamp)
+        return files
+    finally:
+        if files is None:
+            os.close(fd)
+
+
+def _read_manifest(directory: OpenFolder) -> Manifest:
+    path = directory.path / MANIFEST
+    with directory.file(MANIFEST, DamagedManifest) as (fd, size):
+        return decode(bytes(read_bytes(fd, min(size, MAX_BYTES + 1), 0, path)), path)
+
+
+def _stamp(directory: OpenFolder) -> tuple[int, ...] | None:
+    """What tells one manifest from another without reading it; None where there is none."""
+    try:
+        info = os.stat(MANIFEST, dir_fd=directory.fd, follow_symlinks=directory.follow_links)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise opening_error(error, directory.path / MANIFEST, DamagedManifest) from error
+    return info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def _absent(slab: Path) -> NotASlab:

@@ -1,7 +1,9 @@
 """Slabs for tests, written with nothing but `fieldslab.schemas`, right or wrong on purpose."""
 
+import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, ArrayWriter
 from fieldslab.schemas.digest import digest_blocks, root
 from fieldslab.schemas.fields import CategoryTable, Field, Kind, Logical, Role, stem
+from fieldslab.schemas.files import OpenFolder
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.manifest import MANIFEST, Made, Manifest, Shard, create, encode
 
@@ -261,3 +264,13 @@ def _digest_folder(folder: Path, files: Sequence[layout.ArrayFile]) -> np.ndarra
     table = np.concatenate(found)
     poke(folder / layout.DIGESTS, table)
     return table
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[OpenFolder]:
+    """A folder, held open for a `with` block."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield OpenFolder(folder, fd)
+    finally:
+        os.close(fd)

@@ -30,9 +30,11 @@ from fieldslab.schemas.errors import (
     NullsFound,
     SourceInconsistent,
     SourceUnsupported,
+    Unreadable,
     UsageError,
 )
 from fieldslab.schemas.fields import Field
+from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.manifest import Manifest
 
 _DIFFERENT = (NullsFound, SourceInconsistent, SourceUnsupported, UsageError)
@@ -40,18 +42,18 @@ _DIFFERENT = (NullsFound, SourceInconsistent, SourceUnsupported, UsageError)
 
 
 def compare(
-    path: Path, source: Any, from_: str | None, chosen: set[str], findings: Findings,
+    files: SlabFiles, source: Any, from_: str | None, chosen: set[str], findings: Findings,
     progress: Progress | None = None, tokenizers: Sequence[str | Path] = (),
 ) -> None:  # fmt: skip
-    """Compare the chosen fields of the slab at `path` with `source`; enter what differs.
+    """Compare the chosen fields of a slab with `source`; enter what differs.
 
     Raises SourceUnreadable and SourceChanged, UsageError for an unknown `from_`, and MissingLibrary
     where the source cannot be converted without one.
     `tokenizers` are files: see `fieldslab.packer.convert.tokens.located`.
     """
-    slab = StoredSlab(path, checked=False)
+    slab = StoredSlab(files, checked=False)
     manifest = slab.manifest
-    options, name = recorded(manifest, path)
+    options, name = recorded(manifest, files.path)
     options = located(options, tokenizers)
     settings = options.settings if from_ in (None, name) else {}
     found = find_source(source, from_ or name, settings)
@@ -162,7 +164,7 @@ class _Comparison:
                 return False
             try:
                 stored = self._slab.read(field, row, row + batch.num_rows)
-            except DamagedArray as error:
+            except (DamagedArray, Unreadable) as error:
                 rows = (row, row + batch.num_rows - 1)
                 self._findings.add(problem_of(error, rows))
                 continue

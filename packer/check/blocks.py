@@ -9,6 +9,7 @@ does not tell, data is read into a buffer that each thread uses again and again.
 import os
 import threading
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,12 +17,13 @@ import numpy as np
 
 from fieldslab.packer.check.digests import digests_of
 from fieldslab.packer.check.findings import Problem, problem_of
-from fieldslab.packer.check.folders import Folder, read_exactly
+from fieldslab.packer.check.folders import Folder
 from fieldslab.packer.check.rules import Rule, rule_of
 from fieldslab.packer.check.sampling import Run
 from fieldslab.schemas.arrays import HEADER, open_array
-from fieldslab.schemas.digest import BLOCK
-from fieldslab.schemas.errors import DamagedArray
+from fieldslab.schemas.digest import BLOCK, digest
+from fieldslab.schemas.errors import DamagedArray, Unreadable
+from fieldslab.schemas.files import read_bytes, read_exactly, unreadable
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.mapping import map_file, populate
 
@@ -32,12 +34,16 @@ _thread = threading.local()
 
 
 class Piece(NamedTuple):
-    """Some runs of blocks of one array, and the digests of the array's blocks, where known."""
+    """Some runs of blocks of one array, and the digests of the array's blocks, where known.
+
+    A `hole` is one run of blocks that were never written: they are zeros, and are not read.
+    """
 
     folder: Folder
     file: ArrayFile
     runs: tuple[Run, ...]
     digests: np.ndarray | None
+    hole: bool = False
 
 
 class Checked(NamedTuple):
@@ -57,16 +63,35 @@ class Checked(NamedTuple):
 
 
 def check_piece(piece: Piece) -> Checked:
-    """Read the blocks of a piece and check them. Never raises for what is wrong with the file."""
+    """Read the blocks of a piece and check them; what is wrong with the file is in the result.
+
+    Raises SlabReplaced and NotASlab, as `SlabFiles.folder` does.
+    """
     folder, file = piece.folder, piece.file
+    if piece.hole:
+        return _check_hole(piece)
     try:
-        fd = open_array(folder.path / file.name, file.dtype, file.shape, file.field.name)
-    except DamagedArray as error:
+        with folder.opened() as opened, open_array(
+            opened, file.name, file.dtype, file.shape, file.field.name
+        ) as fd:  # fmt: skip
+            return check_opened(fd, piece)
+    except (DamagedArray, Unreadable) as error:
         return Checked(piece, [problem_of(error, all_rows(folder))], [], [], 0, 0)
-    try:
-        return check_opened(fd, piece)
-    finally:
-        os.close(fd)
+
+
+def _check_hole(piece: Piece) -> Checked:
+    """Check blocks that are zeros. The rule needs no look: it holds in the block before them."""
+    [(start, stop)] = piece.runs
+    digests = np.broadcast_to(np.uint64(_digest_of_zeros()), (stop - start,))
+    wrong = list(_wrong_blocks(piece, start, digests))
+    size = (stop - start) * BLOCK
+    nulls = size if piece.file.role == "valid" else 0
+    return Checked(piece, [], wrong, [(start, digests)], size, nulls)
+
+
+@cache
+def _digest_of_zeros() -> int:
+    return digest(bytes(BLOCK))
 
 
 def check_opened(fd: int, piece: Piece) -> Checked:
@@ -112,21 +137,24 @@ def block_problem(piece: Piece, first: int, stop: int, **details: str) -> Proble
 
 def _chunks(fd: int, piece: Piece, problems: list[Problem]) -> Iterator[tuple[int, np.ndarray]]:
     """First block and bytes of each chunk; what cannot be read becomes a problem."""
-    total = piece.file.data_bytes
-    mapped = _mapped(fd, HEADER + total)
+    mapped = _mapped(fd, HEADER + piece.file.data_bytes)
     for start, stop in piece.runs:
         for first in range(start, stop, CHUNK // BLOCK):
-            offset = first * BLOCK
-            end = min(offset + CHUNK, stop * BLOCK, total)
+            last = min(first + CHUNK // BLOCK, stop)
             try:
-                yield first, _chunk(fd, mapped, HEADER + offset, HEADER + end)
-            except OSError as error:
-                rows = piece.folder.rows_of(piece.file, offset, end)
-                problems.append(Problem(
-                    problem=f"cannot be read: {error.strerror}", rows=rows,
-                    file=str(piece.folder.path / piece.file.name), field=piece.file.field.name,
-                    offset=HEADER + offset,
-                ))  # fmt: skip
+                yield first, _chunk(fd, mapped, piece, first, last)
+            except Unreadable:  # block by block, to know which rows they are
+                for block in range(first, last):
+                    try:
+                        yield block, _chunk(fd, mapped, piece, block, block + 1)
+                    except Unreadable as error:
+                        problems.append(_unread(piece, block, error))
+
+
+def _unread(piece: Piece, block: int, error: Unreadable) -> Problem:
+    start = block * BLOCK
+    end = min(start + BLOCK, piece.file.data_bytes)
+    return problem_of(error, piece.folder.rows_of(piece.file, start, end))
 
 
 def _mapped(fd: int, size: int) -> np.ndarray | None:
@@ -137,14 +165,19 @@ def _mapped(fd: int, size: int) -> np.ndarray | None:
         return None
 
 
-def _chunk(fd: int, mapped: np.ndarray | None, start: int, stop: int) -> np.ndarray:
-    """Bytes `start` to `stop` of a file. Raises OSError where they cannot be read."""
-    if mapped is not None and populate(mapped.ctypes.data + start, stop - start):
-        return mapped[start:stop]
+def _chunk(fd: int, mapped: np.ndarray | None, piece: Piece, first: int, last: int) -> np.ndarray:
+    """Bytes of blocks `first` to `last`. Raises Unreadable."""
+    path, field = piece.folder.path / piece.file.name, piece.file.field.name
+    start, stop = HEADER + first * BLOCK, HEADER + min(last * BLOCK, piece.file.data_bytes)
+    try:
+        if mapped is not None and populate(mapped.ctypes.data + start, stop - start):
+            return mapped[start:stop]
+    except OSError as error:
+        raise unreadable(error, path, field=field, offset=start) from error
     if not hasattr(_thread, "buffer"):
         _thread.buffer = np.empty(CHUNK, np.uint8)
     data: np.ndarray = _thread.buffer[: stop - start]
-    read_exactly(fd, memoryview(data.data), start)
+    read_exactly(fd, memoryview(data.data), start, path, field)
     return data
 
 
@@ -176,7 +209,7 @@ def _broken(rule: Rule, fd: int, piece: Piece, first: int, data: np.ndarray) -> 
     """The first item of a chunk that breaks the array's rule."""
     items = data.view(rule.dtype)
     at = first * BLOCK // rule.dtype.itemsize
-    flags = rule.wrong(items, at, _item_before(fd, rule, at))
+    flags = rule.wrong(items, at, _item_before(fd, piece, rule, at))
     if not flags.any():
         return
     index = int(np.argmax(flags))
@@ -189,12 +222,13 @@ def _broken(rule: Rule, fd: int, piece: Piece, first: int, data: np.ndarray) -> 
     )  # fmt: skip
 
 
-def _item_before(fd: int, rule: Rule, index: int) -> int:
+def _item_before(fd: int, piece: Piece, rule: Rule, index: int) -> int:
     """The item in front of `index`; 0 at the start. Offsets go on from there."""
     size = rule.dtype.itemsize
     if index == 0 or rule.dtype != np.dtype("<u8"):
         return 0
     try:
-        return int.from_bytes(os.pread(fd, size, HEADER + (index - 1) * size), "little")
-    except OSError:
+        item = read_bytes(fd, size, HEADER + (index - 1) * size, piece.folder.path)
+    except Unreadable:
         return 0  # whoever reads that block reports it
+    return int.from_bytes(item, "little")

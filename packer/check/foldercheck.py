@@ -10,17 +10,23 @@ import numpy as np
 from fieldslab.packer.check.blocks import Checked, Piece, all_rows, block_problem
 from fieldslab.packer.check.findings import Findings, Problem, problem_of
 from fieldslab.packer.check.folders import Folder
+from fieldslab.packer.check.holes import find_holes
 from fieldslab.packer.check.pictures import check_pictures
 from fieldslab.packer.check.sampling import Run, Selection
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, open_array
 from fieldslab.schemas.digest import BLOCK, root
-from fieldslab.schemas.errors import DamagedArray
+from fieldslab.schemas.errors import DamagedArray, Unreadable
 from fieldslab.schemas.fields import Field
+from fieldslab.schemas.files import OpenFolder, unreadable
 from fieldslab.schemas.layout import ArrayFile
 
 PIECE_BLOCKS = 128 * 1024 * 1024 // BLOCK
 """Blocks that one thread checks at a time."""
+
+_MOST_JUDGED = 2**26
+"""Blocks of a folder, 4 TiB, up to which a damaged digest table is told from damaged values:
+all of their digests are kept until then."""
 
 _HARMLESS = ("Thumbs.db", "desktop.ini")
 
@@ -41,26 +47,23 @@ class FolderCheck:
         self._read: Counter[str] = Counter()
         self._zeros: Counter[str] = Counter()
         self._wrong: set[str] = set()
+        self._judges = layout.total_blocks(folder.files) <= _MOST_JUDGED
 
     def start(self) -> bool:
         """List the folder and read its digest table; False where there is no folder to check."""
-        path = self.folder.path
         rows = all_rows(self.folder)
-        if path.is_symlink() or not path.is_dir():
-            problem = "links are not followed" if path.is_symlink() else "folder is missing"
-            self._findings.add(Problem(problem=problem, file=str(path), rows=rows))
-            return False
         names = {file.name for file in self.folder.files} | {layout.DIGESTS}
         try:
-            for name in unexpected(str(path), names):
-                self._findings.add(Problem(problem="file does not belong here", file=name))
-        except OSError as error:
-            problem = f"cannot be listed: {error.strerror}"
-            self._findings.add(Problem(problem=problem, file=str(path), rows=rows))
+            with self.folder.opened() as opened:
+                for path in unexpected(opened, names):
+                    self._findings.add(Problem(problem="file does not belong here", file=path))
+        except (DamagedArray, Unreadable) as error:
+            self._findings.add(problem_of(error, rows))
+            return False
         try:
             self._table = self.folder.read_digests()
             self.folder.load_digests()
-        except DamagedArray as error:
+        except (DamagedArray, Unreadable) as error:
             self._table_problem = replace(problem_of(error), field=None)
         return True
 
@@ -68,18 +71,22 @@ class FolderCheck:
         """The work on some arrays, each with its selection and the number of its first block."""
         for file, selection, number in files:
             # Before work is cut out by a size in the manifest, the file must have that size.
-            problem = self._opens(file)
-            if problem is not None:
-                self._findings.add(problem)
+            try:
+                holes = self._open(file)
+            except (DamagedArray, Unreadable) as error:
+                self._findings.add(problem_of(error, all_rows(self.folder)))
                 continue
             digests = None
             if self._table is not None:
                 digests = self._table[file.first_block : file.first_block + file.blocks]
             runs: list[Run] = []
             filled = 0
-            for run in _split(selection(number, number + file.blocks)):
-                runs.append((run[0] - number, run[1] - number))
-                filled += run[1] - run[0]
+            for start, stop, hole in _split(selection(number, number + file.blocks), number, holes):
+                if hole:
+                    yield Piece(self.folder, file, ((start, stop),), digests, hole=True)
+                    continue
+                runs.append((start, stop))
+                filled += stop - start
                 if filled >= PIECE_BLOCKS:
                     yield Piece(self.folder, file, tuple(runs), digests)
                     runs, filled = [], 0
@@ -89,7 +96,7 @@ class FolderCheck:
     def take(self, checked: Checked) -> None:
         """Enter what came of a piece."""
         file = checked.piece.file
-        if self._table_problem is not None:
+        if self._table_problem is not None and self._judges:
             self._computed += [(file.first_block + at, found) for at, found in checked.digests]
         self._read[file.name] += checked.bytes
         self._zeros[file.name] += checked.nulls
@@ -120,7 +127,9 @@ class FolderCheck:
 
     def _judge_table(self, problem: Problem) -> None:
         """Tell damage of the digest table from damage of the values, where all were read."""
-        whole = all(self._read[file.name] == file.data_bytes for file in self.folder.files)
+        whole = self._judges and all(
+            self._read[file.name] == file.data_bytes for file in self.folder.files
+        )
         computed = np.empty(0, np.uint64)
         if whole:
             parts = [digests for _, digests in sorted(self._computed, key=lambda part: part[0])]
@@ -135,7 +144,8 @@ class FolderCheck:
             self._findings.add(replace(problem, problem=text))
             return
         if not whole:  # nobody knows whether the table or the values are wrong
-            text = f"{problem.problem}; what it says of the values, only a full verify tells"
+            by = "only a full verify tells" if self._judges else "no table of this size tells"
+            text = f"{problem.problem}; what it says of the values, {by}"
             problem = replace(problem, problem=text)
         self._findings.add(replace(problem, rows=all_rows(self.folder)))
         for held in (*self._held, *(self._doubtful if whole else ())):
@@ -146,14 +156,12 @@ class FolderCheck:
                 problem=text, file=str(self.folder.path), rows=all_rows(self.folder),
             ))  # fmt: skip
 
-    def _opens(self, file: ArrayFile) -> Problem | None:
-        """What is wrong with a file's size or header."""
-        path = self.folder.path / file.name
-        try:
-            os.close(open_array(path, file.dtype, file.shape, file.field.name))
-        except DamagedArray as error:
-            return problem_of(error, all_rows(self.folder))
-        return None
+    def _open(self, file: ArrayFile) -> list[Run]:
+        """Check a file's size and header; return the holes in it."""
+        with self.folder.opened() as opened, open_array(
+            opened, file.name, file.dtype, file.shape, file.field.name
+        ) as fd:  # fmt: skip
+            return list(find_holes(fd, file.data_bytes))
 
     def _wrong_entry(self, block: int, computed: np.ndarray) -> Problem:
         assert self._table is not None
@@ -179,19 +187,39 @@ class FolderCheck:
         try:
             for problem in check_pictures(self.folder, field):
                 self._findings.add(problem)
-        except DamagedArray as error:
+        except (DamagedArray, Unreadable) as error:
             self._findings.add(problem_of(error, all_rows(self.folder)))
 
 
-def unexpected(folder: str, names: set[str]) -> Iterator[str]:
-    """Paths of what is in a folder beside `names`; hidden files and the like are harmless."""
-    for entry in sorted(os.listdir(folder)):
+def unexpected(folder: OpenFolder, names: set[str]) -> Iterator[str]:
+    """Paths of what is in a folder beside `names`; hidden files and the like are harmless.
+
+    Raises Unreadable where the folder cannot be listed.
+    """
+    try:
+        entries = os.listdir(folder.fd)
+    except OSError as error:
+        raise unreadable(error, folder.path) from error
+    for entry in sorted(entries):
         if entry not in names and not entry.startswith(".") and entry not in _HARMLESS:
-            yield os.path.join(folder, entry)
+            yield str(folder.path / entry)
 
 
-def _split(runs: Iterator[Run]) -> Iterator[Run]:
-    """The same runs, cut so that none is longer than a piece."""
-    for start, stop in runs:
-        for first in range(start, stop, PIECE_BLOCKS):
-            yield first, min(first + PIECE_BLOCKS, stop)
+def _split(runs: Iterator[Run], number: int, holes: list[Run]) -> Iterator[tuple[int, int, bool]]:
+    """The same runs, counted from block `number`, cut at holes; others no longer than a piece.
+
+    Each comes with whether it is a hole.
+    """
+    for first, last in runs:
+        start, stop = first - number, last - number
+        for a, b in holes:
+            if start < b and a < stop:
+                yield from _cut(start, a)
+                yield max(start, a), min(stop, b), True
+                start = min(stop, b)
+        yield from _cut(start, stop)
+
+
+def _cut(start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
+    for first in range(start, stop, PIECE_BLOCKS):
+        yield first, min(first + PIECE_BLOCKS, stop), False

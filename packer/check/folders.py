@@ -3,32 +3,32 @@
 A failing disk gives an error here, where a map would end the process.
 """
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 
+from fieldslab.packer.check.holes import has_hole
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, open_array
 from fieldslab.schemas.digest import BLOCK, digest_blocks, root
 from fieldslab.schemas.errors import DamagedArray, FieldslabError
 from fieldslab.schemas.fields import Role
+from fieldslab.schemas.files import RESTORE, OpenFolder, read_exactly
+from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.layout import ArrayFile
-from fieldslab.schemas.manifest import Manifest
-
-RESTORE = "Restore the file from a copy, or pack the slab again."
 
 
 class StoredArray:
     """One array file. A sequence of scalars, too, so that `bisect` finds a place in it."""
 
-    def __init__(self, path: Path, file: ArrayFile, digests: np.ndarray | None) -> None:
-        """The array at `path`; with the folder's digests, every block that is read is checked."""
-        self.path = path
+    def __init__(self, folder: "Folder", file: ArrayFile) -> None:
+        """With the folder's digests, every block that is read is checked."""
+        self.path = folder.path / file.name
         self.file = file
-        self._digests = digests
+        self._folder = folder
+        self._digests = folder.digests
 
     def __len__(self) -> int:
         return self.file.shape[0]
@@ -39,7 +39,7 @@ class StoredArray:
     def read(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Items `start` to `stop`: ndarray (stop - start, *shape).
 
-        Raises DamagedArray where the file is not what the manifest says, or not readable.
+        Raises DamagedArray where the file is not what the manifest says, and Unreadable.
         """
         file = self.file
         stop = len(self) if stop is None else stop
@@ -61,18 +61,23 @@ class StoredArray:
         name = self.file.field.name
         return DamagedArray(problem, file=self.path, field=name, offset=offset, hint=RESTORE)
 
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """A descriptor on the file, for a `with` block; its size and header were checked."""
+        file = self.file
+        with (
+            self._folder.opened() as folder,
+            open_array(folder, file.name, file.dtype, file.shape, file.field.name) as fd,
+        ):
+            yield fd
+
     def _load(self, base: int, end: int) -> np.ndarray:
         """Bytes `base` to `end` of the data; allocated after the file's size was checked."""
-        file = self.file
-        fd = open_array(self.path, file.dtype, file.shape, file.field.name)
-        try:
+        with self.opened() as fd:
             data = np.empty(end - base, np.uint8)
-            read_exactly(fd, memoryview(data.data), HEADER + base)
-            return data
-        except OSError as error:
-            raise self.damaged(f"cannot be read: {error.strerror}", HEADER + base) from error
-        finally:
-            os.close(fd)
+            view = memoryview(data.data)
+            read_exactly(fd, view, HEADER + base, self.path, self.file.field.name)
+        return data
 
     def _check(self, data: np.ndarray, base: int) -> None:
         if self._digests is None or not len(data):
@@ -93,28 +98,37 @@ class Folder:
     """
 
     def __init__(
-        self, path: Path, files: list[ArrayFile], root: str, first_row: int, rows: int
-    ) -> None:
-        self.path = path
+        self, slab: SlabFiles, name: str, files: list[ArrayFile], root: str, first_row: int,
+        rows: int,
+    ) -> None:  # fmt: skip
+        self.path = slab.path / name
         self.files = files
         self.root = root
         self.first_row = first_row
         self.rows = rows
         self.digests: np.ndarray | None = None
+        self._slab = slab
+        self._name = name
         self._by_role = {(file.field.name, file.role): file for file in files}
+
+    def opened(self) -> AbstractContextManager[OpenFolder]:
+        """The folder, held open for a `with` block; the errors are those of `SlabFiles.folder`."""
+        return self._slab.folder(self._name)
 
     def array(self, field: str, role: Role) -> StoredArray | None:
         """One array of a field; None where this folder does without, as `valid` without nulls."""
         file = self._by_role.get((field, role))
-        return None if file is None else StoredArray(self.path / file.name, file, self.digests)
+        return None if file is None else StoredArray(self, file)
 
     def require(self, field: str, role: Role) -> StoredArray:
         """One array of a field that its kind has in every folder."""
-        file = self._by_role[field, role]
-        return StoredArray(self.path / file.name, file, self.digests)
+        return StoredArray(self, self._by_role[field, role])
 
     def load_digests(self) -> np.ndarray:
-        """Read `digests.npy`: uint64[blocks]. Raises DamagedArray where file or root is wrong."""
+        """Read `digests.npy`: uint64[blocks]. Raises DamagedArray where file or root is wrong.
+
+        Raises Unreadable, too, where the disk fails.
+        """
         table = self.read_digests()
         found = root(table)
         if found != self.root:
@@ -126,16 +140,20 @@ class Folder:
         return table
 
     def read_digests(self) -> np.ndarray:
-        """The digest table as it stands in the file. Raises DamagedArray."""
+        """The digest table as it stands in the file. Raises DamagedArray and Unreadable."""
         path, blocks = self.path / layout.DIGESTS, layout.total_blocks(self.files)
-        fd = open_array(path, np.dtype("<u8"), (blocks,))
-        try:
+        with (
+            self.opened() as folder,
+            open_array(folder, layout.DIGESTS, np.dtype("<u8"), (blocks,)) as fd,
+        ):
+            # No block has the digest 0, and a hole may be larger than any memory.
+            if has_hole(fd, HEADER, HEADER + 8 * blocks):
+                raise DamagedArray(
+                    "digest table is damaged: a part of it was never written", file=path,
+                    hint=RESTORE,
+                )  # fmt: skip
             data = np.empty(blocks, "<u8")
-            read_exactly(fd, memoryview(data.view(np.uint8).data), HEADER)
-        except OSError as error:
-            raise DamagedArray(f"cannot be read: {error.strerror}", file=path) from error
-        finally:
-            os.close(fd)
+            read_exactly(fd, memoryview(data.view(np.uint8).data), HEADER, path)
         return data
 
     def rows_of(self, file: ArrayFile, start: int, stop: int) -> tuple[int, int] | None:
@@ -177,36 +195,28 @@ class Folder:
         return start, stop
 
 
-def shard_folder(slab: Path, manifest: Manifest, index: int, first_row: int) -> Folder:
+def shard_folder(slab: SlabFiles, index: int, first_row: int) -> Folder:
     """Shard `index` of a slab, whose first row is `first_row`."""
-    shard = manifest.shards[index]
-    files = layout.shard_files(manifest, index)
-    return Folder(slab / layout.shard_name(index), files, shard.root, first_row, shard.rows)
+    shard = slab.manifest.shards[index]
+    files = layout.shard_files(slab.manifest, index)
+    return Folder(slab, layout.shard_name(index), files, shard.root, first_row, shard.rows)
 
 
-def table_folder(slab: Path, manifest: Manifest) -> Folder | None:
+def table_folder(slab: SlabFiles) -> Folder | None:
     """The folder `tables`, where the slab has one."""
+    manifest = slab.manifest
     if manifest.tables is None:
         return None
     files = layout.table_files(manifest)
-    return Folder(slab / layout.TABLES, files, manifest.tables, 0, manifest.rows)
+    return Folder(slab, layout.TABLES, files, manifest.tables, 0, manifest.rows)
 
 
-def all_folders(slab: Path, manifest: Manifest) -> Iterator[Folder]:
+def all_folders(slab: SlabFiles) -> Iterator[Folder]:
     """`tables`, where there is one, then the shards."""
-    tables = table_folder(slab, manifest)
+    tables = table_folder(slab)
     if tables is not None:
         yield tables
     first_row = 0
-    for index, shard in enumerate(manifest.shards):
-        yield shard_folder(slab, manifest, index, first_row)
+    for index, shard in enumerate(slab.manifest.shards):
+        yield shard_folder(slab, index, first_row)
         first_row += shard.rows
-
-
-def read_exactly(fd: int, view: memoryview, offset: int) -> None:
-    """Fill `view` from a file; raises OSError where reading fails or the file ends too early."""
-    while view:
-        done = os.preadv(fd, [view], offset)
-        if not done:
-            raise OSError(0, "the file ends too early")
-        view, offset = view[done:], offset + done

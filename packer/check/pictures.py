@@ -1,15 +1,14 @@
 """Checks what stands beside images: that sizes, codes and index points go with their bytes."""
 
-import os
 from collections.abc import Iterator
 
 import numpy as np
 
 from fieldslab.packer.check.findings import Problem
 from fieldslab.packer.check.folders import Folder
-from fieldslab.schemas.arrays import HEADER, open_array
-from fieldslab.schemas.errors import DamagedArray
+from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.fields import Field, Role
+from fieldslab.schemas.files import read_bytes
 from fieldslab.schemas.images import CODES, PIXELS
 
 ROWS = 1024
@@ -92,21 +91,16 @@ class _Window:
 
         expected = np.zeros(len(self.lengths), np.int64)
         values = self.folder.require(self.field.name, "values")
-        file = values.file
-        fd = open_array(values.path, file.dtype, file.shape, file.field.name)
-        try:
+        with values.opened() as fd:
             for most in _HEADS:
+                spans = [(min(int(self.lengths[row]), most), int(self.ends[row])) for row in rows]
                 heads = [
-                    os.pread(fd, min(int(self.lengths[row]), most), HEADER + int(self.ends[row]))
-                    for row in rows
+                    bytes(read_bytes(fd, size, HEADER + at, values.path, self.field.name))
+                    for size, at in spans
                 ]
                 found = count_points(heads, every)
                 expected[rows] = np.maximum(found, 0)
                 rows = rows[found < 0]  # their headers are longer
-        except OSError as error:
-            raise DamagedArray(f"cannot be read: {error.strerror}", file=values.path) from error
-        finally:
-            os.close(fd)
         if self.field.coded:
             expected[self.codes != CODES["jpeg"]] = 0
         return expected

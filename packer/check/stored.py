@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fieldslab.packer.check.folders import RESTORE, Folder, shard_folder, table_folder
+from fieldslab.packer.check.folders import Folder, shard_folder, table_folder
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.errors import DamagedArray, RowOutOfRange
+from fieldslab.schemas.errors import RowOutOfRange
 from fieldslab.schemas.fields import POINT_ITEMS, Field, Role
-from fieldslab.schemas.folder import load_manifest
+from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.frames import FrameReader
 
 
@@ -37,10 +37,11 @@ class StoredRows(NamedTuple):
 class StoredSlab:
     """Reads ranges of rows from a slab; with `checked`, every block that it reads is digested."""
 
-    def __init__(self, path: Path, *, checked: bool = True) -> None:
-        """Load the manifest of the slab at `path`; raises as `load_manifest` does."""
-        self.path = path
-        self.manifest = load_manifest(path)
+    def __init__(self, files: SlabFiles, *, checked: bool = True) -> None:
+        """Read the slab whose files these are, as long as they are open."""
+        self.files = files
+        self.path = files.path
+        self.manifest = files.manifest
         self._checked = checked
         rows = [shard.rows for shard in self.manifest.shards]
         self._starts = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
@@ -56,6 +57,8 @@ class StoredSlab:
             The slab does not have these rows.
         DamagedArray
             A block is not what its digest says, or offsets point outside.
+        SlabReplaced, NotASlab, Unreadable
+            The slab was removed since it was opened; a link is in the way; the disk fails.
         """
         if not 0 <= start <= stop <= self.manifest.rows:
             raise RowOutOfRange(
@@ -117,19 +120,17 @@ class StoredSlab:
         return _decompressed(self._frames[field.name], field, rows, counts)
 
     def _tables(self) -> Folder:
-        folder = table_folder(self.path, self.manifest)
+        folder = table_folder(self.files)
         assert folder is not None  # a manifest with a field that needs `tables` has them
         self._open(folder)
         return folder
 
     def _open_shard(self, index: int) -> Folder:
-        folder = shard_folder(self.path, self.manifest, index, int(self._starts[index]))
+        folder = shard_folder(self.files, index, int(self._starts[index]))
         self._open(folder)
         return folder
 
     def _open(self, folder: Folder) -> None:
-        if folder.path.is_symlink():
-            raise DamagedArray("links are not followed", file=folder.path, hint=RESTORE)
         if self._checked:
             folder.load_digests()
 

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from fieldslab.packer.check.sampling import Selection, everything, select
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import (
+    DamagedArray,
     DamagedManifest,
     FieldslabError,
     UnknownField,
+    Unreadable,
     UsageError,
 )
-from fieldslab.schemas.folder import load_manifest, slab_path
+from fieldslab.schemas.folder import SlabFiles, open_files, slab_path
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.manifest import MANIFEST, Manifest
 
@@ -37,6 +39,7 @@ def verify(
     from_: str | None = None, tokenizers: Sequence[str | Path] = (),
     fields: str | Iterable[str] | None = None, max_errors: int = 20,
     progress: Progress | None = None, tell: Callable[[Problem], None] | None = None,
+    follow_links: bool = False,
 ) -> Report:  # fmt: skip
     """Check a slab: every file, every header and, by default, every byte.
 
@@ -66,6 +69,8 @@ def verify(
         Called with the rows and bytes that were checked since the last call.
     tell
         Called with every problem that is kept, as soon as it is found.
+    follow_links
+        Follow links in the slab, wherever they lead; the slab's own path may be one in any case.
 
     Returns
     -------
@@ -74,7 +79,9 @@ def verify(
     Raises
     ------
     NotASlab, UnsupportedVersion
-        There is no slab to check.
+        There is no slab to check, or there are links in it.
+    SlabReplaced
+        The slab was removed while it was checked.
     UsageError, UnknownField
         The call contradicts itself or names a field that is not there.
     SourceUnreadable
@@ -86,38 +93,42 @@ def verify(
     report = Report(path, scope=_scope(quick, sample, against), compared=against is not None)
     findings = Findings(report, max_errors, tell)
     try:
-        manifest = load_manifest(path)
-    except DamagedManifest as error:
+        files = open_files(path, follow_links=follow_links)
+    except (DamagedManifest, Unreadable) as error:
         findings.add(problem_of(error))
         report.seconds = time.monotonic() - started
         return report
-    chosen = _choose(manifest, fields)
-    report.rows, report.fields = manifest.rows, len(chosen)
-    try:
-        for name in unexpected(str(path), _top_names(manifest)):
-            findings.add(Problem(problem="does not belong here", file=name))
-    except OSError as error:
-        findings.add(Problem(problem=f"cannot be listed: {error.strerror}", file=str(path)))
-    _check_arrays(path, manifest, chosen, quick, sample, findings, progress)
-    if against is not None:
-        from fieldslab.packer.check.against import compare  # needs pyarrow, which takes its time
+    with files:
+        chosen = _choose(files.manifest, fields)
+        report.rows, report.fields = files.manifest.rows, len(chosen)
+        try:
+            with files.folder() as opened:
+                for name in unexpected(opened, _top_names(files.manifest)):
+                    findings.add(Problem(problem="does not belong here", file=name))
+        except Unreadable as error:
+            findings.add(problem_of(error))
+        _check_arrays(files, chosen, quick, sample, findings, progress)
+        if against is not None:
+            from fieldslab.packer.check.against import compare  # needs pyarrow: takes its time
 
-        compare(path, against, from_, chosen, findings, progress, tokenizers)
+            compare(files, against, from_, chosen, findings, progress, tokenizers)
     report.seconds = time.monotonic() - started
     return report
 
 
-def expected_bytes(slab: str | Path, *, quick: bool = False, sample: str | None = None,
-                   against: Any = None, **_: Any) -> int | None:  # fmt: skip
+def expected_bytes(
+    slab: str | Path, *, quick: bool = False, sample: str | None = None, against: Any = None,
+    follow_links: bool = False, **_: Any,
+) -> int | None:  # fmt: skip
     """Bytes that `verify` will read, for its progress; None where that is not known before."""
     if quick or sample is not None or against is not None:
         return None
     try:
-        path = slab_path(slab)
-        manifest = load_manifest(path)
+        files = open_files(slab, follow_links=follow_links)
     except FieldslabError:
         return None
-    return sum(file.data_bytes for folder in all_folders(path, manifest) for file in folder.files)
+    with files:
+        return sum(file.data_bytes for folder in all_folders(files) for file in folder.files)
 
 
 def _scope(quick: bool, sample: str | None, against: Any) -> str:
@@ -150,26 +161,24 @@ def _top_names(manifest: Manifest) -> set[str]:
 
 
 def _check_arrays(
-    path: Path, manifest: Manifest, chosen: set[str], quick: bool, sample: str | None,
-    findings: Findings, progress: Progress | None,
+    slab: SlabFiles, chosen: set[str], quick: bool, sample: str | None, findings: Findings,
+    progress: Progress | None,
 ) -> None:  # fmt: skip
     """Check every folder, its files spread over a few threads."""
+    manifest = slab.manifest
     nullable = [field.name for field in manifest.fields if field.nullable]
     counts = [dict(zip(nullable, shard.nulls, strict=True)) for shard in manifest.shards]
     nulls: list[dict[str, int]] = [] if manifest.tables is None else [{}]
     total = sum(
-        _blocks_there(folder, file)
-        for folder in (all_folders(path, manifest) if sample is not None else ())
-        for file in folder.files
-        if file.field.name in chosen
+        sum(_blocks_there(folder, [file for file in folder.files if file.field.name in chosen]))
+        for folder in (all_folders(slab) if sample is not None else ())
     )
     selection = select(sample, total)
     number = 0
     with _threads() as run:
-        for folder, counted in zip(all_folders(path, manifest), nulls + counts, strict=True):
+        for folder, counted in zip(all_folders(slab), nulls + counts, strict=True):
             files = [file for file in folder.files if file.field.name in chosen]
-            counts_there = (_blocks_there(folder, file) for file in files)
-            numbers = list(accumulate(counts_there, initial=number))
+            numbers = list(accumulate(_blocks_there(folder, files), initial=number))
             number = numbers.pop()
             check = FolderCheck(folder, counted, findings)
             if not check.start():
@@ -188,13 +197,16 @@ def _check_arrays(
             check.finish()
 
 
-def _blocks_there(folder: Folder, file: ArrayFile) -> int:
-    """Blocks of a file; 0 where it has not the size that the manifest says."""
-    try:
-        size = (folder.path / file.name).lstat().st_size
-    except OSError:
-        return 0
-    return file.blocks if size == HEADER + file.data_bytes else 0
+def _blocks_there(folder: Folder, files: list[ArrayFile]) -> list[int]:
+    """Blocks of each file; 0 where it has not the size that the manifest says."""
+    counts = [0] * len(files)
+    with suppress(DamagedArray, Unreadable), folder.opened() as opened:
+        for index, file in enumerate(files):
+            with suppress(OSError):
+                info = os.stat(file.name, dir_fd=opened.fd, follow_symlinks=opened.follow_links)
+                if info.st_size == HEADER + file.data_bytes:
+                    counts[index] = file.blocks
+    return counts
 
 
 def _without_values(folder: Folder, file: ArrayFile) -> Selection:

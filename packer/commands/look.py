@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldslab.packer.commands.shared import ROWS, TALK, Json
+from fieldslab.packer.commands.shared import ROWS, TALK, FollowLinks, Json
 from fieldslab.packer.commands.terminal import emit, emit_lines, warn, width_of
 from fieldslab.packer.commands.words import counted
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
@@ -33,6 +33,7 @@ def info(
     decoders: Annotated[bool, typer.Option(
         "--decoders", help="Show what images can be decoded with on this machine instead.",
     )] = False,
+    follow_links: FollowLinks = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Show what is in a slab: rows, fields and their types, and where it came from."""
@@ -44,16 +45,15 @@ def info(
             "missing argument 'SLAB'", hint="fieldslab info --help lists what there is."
         )
     from fieldslab.packer.commands import slabs
-    from fieldslab.schemas.folder import load_manifest, slab_path
+    from fieldslab.schemas.folder import open_files
 
-    path = slab_path(slab)
-    manifest = load_manifest(path)
-    if as_json:
-        emit(slabs.info_json(path, manifest))
-        return
-    for warning in manifest.made.warnings:
-        warn(warning)
-    emit_lines(slabs.info_lines(path, manifest, width_of(sys.stdout)))
+    with open_files(slab, follow_links=follow_links) as files:
+        if as_json:
+            emit(slabs.info_json(files))
+            return
+        for warning in files.manifest.made.warnings:
+            warn(warning)
+        emit_lines(slabs.info_lines(files, width_of(sys.stdout)))
 
 
 def _info_decoders(as_json: bool) -> None:
@@ -110,6 +110,7 @@ def head(
         "--json", rich_help_panel=TALK,
         help="Print one JSON object a row, and errors as JSON, too.",
     )] = False,
+    follow_links: FollowLinks = False,
 ) -> None:  # fmt: skip
     """Show some rows of a slab.
 
@@ -119,13 +120,13 @@ def head(
     """
     from fieldslab.packer.check.stored import StoredSlab
     from fieldslab.packer.commands import slabs
-    from fieldslab.schemas.folder import slab_path
+    from fieldslab.schemas.folder import open_files
 
     if count is not None and rows is not None:
         raise UsageError("-n and --rows exclude each other")
     if size is not None and images is None:
         raise UsageError("--size goes with --images")
-    stored = StoredSlab(slab_path(slab))
+    stored = StoredSlab(open_files(slab, follow_links=follow_links))
     total = stored.manifest.rows
     chosen = list(range(min(5 if count is None else count, total)))
     if rows is not None:

@@ -17,6 +17,13 @@ Json = Annotated[
     typer.Option("--json", rich_help_panel=TALK, help="Print JSON, and errors as JSON, too."),
 ]
 
+FollowLinks = Annotated[
+    bool,
+    typer.Option(
+        "--follow-links", help="Follow links in the slab, as in caches of Hugging Face and DVC.",
+    ),
+]  # fmt: skip
+
 
 def verified(slab: str | Path, *, hidden: bool, silent: bool, **options: Any) -> Report:
     """Verify one slab behind a progress bar; problems are printed as they come."""

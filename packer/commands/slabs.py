@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len
@@ -14,13 +13,16 @@ from fieldslab.packer.commands.values import json_value, row_of, short_text
 from fieldslab.packer.commands.words import counted, cut, printable, size, table
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.manifest import MANIFEST, Manifest
+from fieldslab.schemas.folder import SlabFiles
+from fieldslab.schemas.manifest import Manifest
 
 
-def info_lines(path: Path, manifest: Manifest, width: int | None) -> Iterator[str]:
+def info_lines(slab: SlabFiles, width: int | None) -> Iterator[str]:
     """What a slab is: size, origin, fields."""
-    made, sizes = manifest.made, _field_bytes(path, manifest)
-    yield f"{printable(str(path))}: {counted(manifest.rows, 'row')}, {size(_total(manifest, path))}"
+    manifest = slab.manifest
+    made, sizes = manifest.made, _field_bytes(slab)
+    total = size(_total(slab))
+    yield f"{printable(str(slab.path))}: {counted(manifest.rows, 'row')}, {total}"
     yield f"id      {manifest.id}"
     yield f"packed  {printable(made.time)} by {printable(made.tool)}"
     yield f"from    {printable(_origin(manifest))}"
@@ -44,15 +46,16 @@ def info_lines(path: Path, manifest: Manifest, width: int | None) -> Iterator[st
     yield from table(head, lines, width, right="nulls bytes")
 
 
-def info_json(path: Path, manifest: Manifest) -> dict[str, Any]:
+def info_json(slab: SlabFiles) -> dict[str, Any]:
     """What a slab is, as JSON-ready values."""
-    made, sizes, nulls = manifest.made, _field_bytes(path, manifest), _nulls(manifest)
+    manifest = slab.manifest
+    made, sizes, nulls = manifest.made, _field_bytes(slab), _nulls(manifest)
     return {
-        "path": str(path),
+        "path": str(slab.path),
         "id": manifest.id,
         "version": manifest.version,
         "rows": manifest.rows,
-        "bytes": _total(manifest, path),
+        "bytes": _total(slab),
         "made": {
             "tool": made.tool, "time": made.time, "sources": list(made.sources),
             "options": made.options, "warnings": list(made.warnings),
@@ -117,19 +120,19 @@ def _nulls(manifest: Manifest) -> dict[str, int]:
     return counts
 
 
-def _field_bytes(path: Path, manifest: Manifest) -> dict[str, int]:
+def _field_bytes(slab: SlabFiles) -> dict[str, int]:
     """Bytes of data of each field, in all its arrays."""
-    sizes = {field.name: 0 for field in manifest.fields}
-    for folder in all_folders(path, manifest):
+    sizes = {field.name: 0 for field in slab.manifest.fields}
+    for folder in all_folders(slab):
         for file in folder.files:
             sizes[file.field.name] += file.data_bytes
     return sizes
 
 
-def _total(manifest: Manifest, path: Path) -> int:
+def _total(slab: SlabFiles) -> int:
     """Bytes of all files of a slab, by its manifest."""
-    total = (path / MANIFEST).stat().st_size
-    for folder in all_folders(path, manifest):
+    total = slab.manifest_bytes
+    for folder in all_folders(slab):
         total += sum(HEADER + file.data_bytes for file in folder.files)
         total += HEADER + 8 * layout.total_blocks(folder.files)
     return total

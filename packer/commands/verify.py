@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from fieldslab.packer.commands.shared import CHECKS, TALK, Json, verified
+from fieldslab.packer.commands.shared import CHECKS, TALK, FollowLinks, Json, verified
 from fieldslab.packer.commands.terminal import emit
 from fieldslab.packer.commands.words import printable
 from fieldslab.schemas.errors import Damaged, NotASlab, UsageError
@@ -45,6 +45,7 @@ def verify(
         "--fields", metavar="a,b", rich_help_panel=CHECKS,
         help="Check these fields only: names or patterns.",
     )] = None,
+    follow_links: FollowLinks = False,
     max_errors: Annotated[int, typer.Option(
         "--max-errors", metavar="N", min=0, rich_help_panel=TALK,
         help="Print the first N problems (20); all are counted.",
@@ -68,8 +69,7 @@ def verify(
             checked = verified(
                 slab, hidden=quiet or as_json, silent=as_json, quick=quick, sample=sample,
                 against=against or None, from_=from_, tokenizers=tokenizers or (),
-                fields=fields or None,
-                max_errors=max_errors,
+                fields=fields or None, max_errors=max_errors, follow_links=follow_links,
             )  # fmt: skip
         except NotASlab as error:
             if as_json:

@@ -7,12 +7,12 @@ import numpy as np
 
 from fieldslab.reader.stored.folder import Folder
 from fieldslab.reader.stored.marks import Marks
-from fieldslab.schemas.arrays import HEADER
+from fieldslab.schemas.arrays import HEADER, have_read
 from fieldslab.schemas.digest import BLOCK, block_count, digest
-from fieldslab.schemas.errors import DamagedArray
+from fieldslab.schemas.errors import DamagedArray, Unreadable
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.layout import ArrayFile
-from fieldslab.schemas.mapping import populate, populating
+from fieldslab.schemas.mapping import populating
 
 
 class StoredArray:
@@ -122,7 +122,7 @@ class StoredArray:
     def _verify_block(self, shard: int, block: int) -> None:
         assert self.marks is not None
         data = self[shard].reshape(-1).view(np.uint8)[block * BLOCK : (block + 1) * BLOCK]
-        self._have_read(shard, block, len(data))
+        self._have_read(shard, block, data)
         found = digest(data.data)
         expected = int(self._digests_of(shard)[block])
         if found != expected:
@@ -136,16 +136,13 @@ class StoredArray:
             self._digests[shard], self._tables[shard] = digests, address_of(digests)
         return digests
 
-    def _have_read(self, shard: int, block: int, size: int) -> None:
+    def _have_read(self, shard: int, block: int, data: np.ndarray) -> None:
         """Where the disk fails or the file was cut off, raise before a touch ends the process."""
         try:
-            populate(int(self.addresses[shard]) + block * BLOCK, size)
-        except OSError as error:
-            raise DamagedArray(
-                f"cannot be read: {error.strerror}", file=self.path(shard),
-                field=self._field.name, offset=HEADER + block * BLOCK,
-                hint="Restore the file from a copy, or pack the slab again.",
-            ) from error  # fmt: skip
+            have_read(data, self.path(shard), self._field.name, block * BLOCK)
+        except Unreadable:
+            self._folders[shard].map(self._file(shard))  # tells if the file was cut off
+            raise
 
     def _damaged(self, shard: int, block: int, expected: int, found: int) -> DamagedArray:
         size = self._file(shard).data_bytes

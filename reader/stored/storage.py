@@ -17,7 +17,7 @@ from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.folder import Folder
 from fieldslab.schemas import layout
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.manifest import Manifest
+from fieldslab.schemas.folder import SlabFiles
 
 if TYPE_CHECKING:
     from fieldslab.reader.gather import Columns, Places
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class Storage:
     """What is behind a slab. Nothing but the manifest is read before a field is first used."""
 
-    def __init__(self, path: Path, manifest: Manifest, verify: bool) -> None:
-        self.path = path
-        self.manifest = manifest
+    def __init__(self, files: SlabFiles, verify: bool) -> None:
+        self.files = files
+        self.manifest = manifest = files.manifest
         self.verify = verify
         self.fields: Mapping[str, Field] = MappingProxyType(
             {field.name: field for field in manifest.fields}
@@ -39,6 +39,11 @@ class Storage:
         self._shards: list[Folder] | None = None
         self._stored: dict[str, StoredField] = {}
         forks.register(self)
+
+    @property
+    def path(self) -> Path:
+        """The slab's directory, absolute; another slab may stand there by now."""
+        return self.files.path
 
     def field(self, name: str) -> StoredField:
         """A field with its arrays, which are mapped the first time it is asked for.
@@ -85,7 +90,8 @@ class Storage:
             starts = self.directory.starts.tolist()
             self._shards = [
                 Folder(
-                    self.path / layout.shard_name(index),
+                    self.files,
+                    layout.shard_name(index),
                     layout.shard_files(self.manifest, index),
                     shard.root,
                     starts[index],
@@ -99,4 +105,4 @@ class Storage:
         root = self.manifest.tables
         if root is None:
             return None
-        return Folder(self.path / layout.TABLES, layout.table_files(self.manifest), root)
+        return Folder(self.files, layout.TABLES, layout.table_files(self.manifest), root)

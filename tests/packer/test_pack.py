@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from tests.slabs import opened
 
 from fieldslab.packer import Packed, pack, verify
 from fieldslab.packer.options import parse_options
@@ -88,7 +89,8 @@ def check_content(packed: Packed, rows: pa.Table) -> None:
     for index, shard in enumerate(packed.manifest.shards):
         files = layout.shard_files(packed.manifest, index)
         folder = slab / layout.shard_name(index)
-        load_digests(folder, files, shard.root)
+        with opened(folder) as directory:
+            load_digests(directory, files, shard.root)
         assert {file.name for file in files} | {layout.DIGESTS} == set(os.listdir(folder))
 
 
@@ -267,7 +269,8 @@ def test_where_categories_stand(count: int, length: int, inline: bool, tmp_path:
         assert offsets.tolist() == list(range(0, count * length + 1, length))
         files = layout.table_files(packed.manifest)
         assert packed.manifest.tables is not None
-        load_digests(tables, files, packed.manifest.tables)
+        with opened(tables) as directory:
+            load_digests(directory, files, packed.manifest.tables)
 
 
 def test_categories_of_many_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

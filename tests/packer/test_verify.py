@@ -30,7 +30,7 @@ from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import IncompleteSlab, NotASlab, UnknownField, UsageError
 from fieldslab.schemas.fields import Role
-from fieldslab.schemas.folder import load_manifest
+from fieldslab.schemas.folder import load_manifest, open_files
 from fieldslab.schemas.manifest import MANIFEST
 
 ROWS = 9
@@ -295,10 +295,8 @@ def _swapped(slab: Path) -> Path:
         (_truncated, "wrong size"),
         (_longer, "wrong size"),
         (_missing, "No such file"),
-        (_linked, "links are not followed"),
         (_pipe, "not a regular file"),
-        (_linked_folder, "links are not followed"),
-        (_missing_folder, "folder is missing"),
+        (_missing_folder, "No such file"),
         (_swapped, "does not match its digest"),
     ],
 )
@@ -306,11 +304,23 @@ def _swapped(slab: Path) -> Path:
 def test_wrong_files_are_found(
     slab: Path, damage: Callable[[Path], Path], text: str, quick: bool
 ) -> None:
-    """Files that are missing, cut, linked, swapped or too many are found, also by --quick."""
+    """Files that are missing, cut, swapped or too many are found, also by --quick."""
     path = damage(slab)
     problems = verify(slab, quick=quick).problems
     assert str(path) in {problem.file for problem in problems}
     assert text in problems[0].problem
+
+
+@pytest.mark.parametrize("link", [_linked, _linked_folder])
+def test_links_are_refused_unless_they_are_followed(
+    slab: Path, link: Callable[[Path], Path]
+) -> None:
+    """A link in a slab ends the check with what to do; followed, it is what it leads to."""
+    path = link(slab)
+    with pytest.raises(NotASlab, match=r"links in a slab are not followed.*cp -RL") as caught:
+        verify(slab)
+    assert caught.value.context["file"] == path
+    assert verify(slab, follow_links=True).ok
 
 
 def test_harmless_files_are_no_problem(slab: Path) -> None:
@@ -466,7 +476,7 @@ def test_what_is_no_slab_is_an_error(tmp_path: Path) -> None:
 
 def test_a_failing_read_is_a_problem(slab: Path) -> None:
     """What the system says when a read fails becomes a problem with rows and offset."""
-    folder = shard_folder(slab, load_manifest(slab), 1, first_row=4)
+    folder = shard_folder(open_files(slab), 1, first_row=4)
     file = next(file for file in folder.files if file.field.name == "vector")
     fd = os.open(folder.path / file.name, os.O_WRONLY)  # every read of it fails
     try:

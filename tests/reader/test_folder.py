@@ -13,7 +13,7 @@ from tests.slabs import write_slab
 from fieldslab.reader import open_slab
 from fieldslab.reader.stored.folder import Folder
 from fieldslab.schemas import layout
-from fieldslab.schemas.folder import load_manifest
+from fieldslab.schemas.folder import open_files
 
 
 @pytest.fixture
@@ -39,11 +39,13 @@ def test_mapped_arrays_hold_no_descriptors(tmp_path: Path, few_descriptors: None
 
 def test_a_folder_knows_its_files(example: Example) -> None:
     """Each array is found by field and role; a shard without nulls has no validity."""
-    manifest = load_manifest(example.path)
+    files = open_files(example.path)
+    manifest = files.manifest
     fields = {field.name: field for field in manifest.fields}
     folders = [
         Folder(
-            example.path / layout.shard_name(index),
+            files,
+            layout.shard_name(index),
             layout.shard_files(manifest, index),
             shard.root,
         )

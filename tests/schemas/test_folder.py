@@ -17,7 +17,13 @@ from fieldslab.schemas.errors import (
     NotASlab,
     UnsupportedVersion,
 )
-from fieldslab.schemas.folder import JOURNAL, load_digests, load_manifest, partial_path
+from fieldslab.schemas.folder import (
+    JOURNAL,
+    load_digests,
+    load_manifest,
+    open_files,
+    partial_path,
+)
 from fieldslab.schemas.manifest import MANIFEST
 
 
@@ -102,7 +108,8 @@ def test_manifest_must_be_a_regular_file(slab: Path) -> None:
     path.rename(slab / "moved")
     descriptors = len(os.listdir("/dev/fd"))
     path.symlink_to("moved")
-    refuse(slab, DamagedManifest, "links are not followed")
+    refuse(slab, NotASlab, "links in a slab are not followed")
+    assert load_manifest(slab, follow_links=True).rows == 5
     path.unlink()
     os.mkfifo(path)
     refuse(slab, DamagedManifest, "not a regular file")
@@ -119,7 +126,8 @@ def load_table(slab: Path) -> np.ndarray:
     """The digest table of the first shard, checked."""
     manifest = load_manifest(slab)
     files = layout.shard_files(manifest, 0)
-    return load_digests(slab / layout.shard_name(0), files, manifest.shards[0].root)
+    with open_files(slab) as opened, opened.folder(layout.shard_name(0)) as folder:
+        return load_digests(folder, files, manifest.shards[0].root)
 
 
 def test_digest_table(slab: Path) -> None:
@@ -131,8 +139,14 @@ def test_digest_table(slab: Path) -> None:
 
 
 def test_folders_that_are_links(slab: Path) -> None:
-    """A shard folder that is a link is not followed."""
+    """A shard folder that is a link is refused, with what to do, unless links are followed."""
     shutil.move(slab / "shard-00000", slab.parent / "elsewhere")
     (slab / "shard-00000").symlink_to("../elsewhere")
-    with pytest.raises(DamagedArray, match="links are not followed"):
+    with pytest.raises(NotASlab, match=r"links in a slab are not followed.*cp -RL"):
         load_table(slab)
+    with (
+        open_files(slab, follow_links=True) as files,
+        files.folder(layout.shard_name(0)) as folder,
+        folder.file(layout.DIGESTS) as (_, size),
+    ):
+        assert size == 4096 + 3 * 8

@@ -1,0 +1,180 @@
+"""Files of a slab as they are opened and read: below the descriptor of their directory.
+
+A path may lead elsewhere from one moment to the next; a descriptor does not. What the system says
+becomes a named error here: what is missing or is no file is damage, a link or a lack of
+permission is NotASlab, and whatever else fails is Unreadable.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fieldslab.schemas.errors import (
+    Damaged,
+    DamagedArray,
+    FieldslabError,
+    NotASlab,
+    Unreadable,
+)
+
+RESTORE = "Restore the file from a copy, or pack the slab again."
+_DISK = "The disk or the file system fails: try again, or copy the slab elsewhere."
+_RIGHTS = "Check the permissions of the slab's folders and files."
+_LINKS = (
+    "A link may lead out of the slab, so none is followed unless you say so: "
+    "`follow_links=True`, or --follow-links. `cp -RL SLAB COPY` makes a copy without links."
+)
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_FULL = (errno.EMFILE, errno.ENFILE)
+
+
+class OpenFolder:
+    """A directory held open; what is in it is opened below it, whatever becomes of its path.
+
+    Attributes
+    ----------
+    path
+        Where it was, for messages.
+    fd
+        Its descriptor.
+    follow_links
+        Whether what is in it may be links.
+    """
+
+    def __init__(self, path: Path, fd: int, follow_links: bool = False) -> None:
+        self.path = path
+        self.fd = fd
+        self.follow_links = follow_links
+
+    @contextmanager
+    def file(
+        self, name: str, damaged: type[Damaged] = DamagedArray, field: str | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """Descriptor and size of a regular file, for a `with` block.
+
+        Raises
+        ------
+        Damaged
+            It is missing, or not a regular file: an error of the class given.
+        NotASlab
+            It is a link, or may not be read.
+        Unreadable
+            The disk fails.
+        """
+        path = self.path / name
+        try:
+            fd = os.open(name, _FLAGS | self._no_links, dir_fd=self.fd)
+        except OSError as error:
+            raise opening_error(error, path, damaged, field) from error
+        try:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode):
+                raise damaged("is not a regular file", file=path, field=field, hint=RESTORE)
+            yield fd, info.st_size
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def folder(self, name: str) -> Iterator["OpenFolder"]:
+        """A directory in this one, for a `with` block; the errors are those of `file`."""
+        path = self.path / name
+        try:
+            fd = os.open(name, _FLAGS | os.O_DIRECTORY | self._no_links, dir_fd=self.fd)
+        except OSError as error:
+            raise self._no_folder(error, name) from error
+        try:
+            yield OpenFolder(path, fd, self.follow_links)
+        finally:
+            os.close(fd)
+
+    def is_there(self, path: str) -> bool:
+        """Whether a path leads here."""
+        try:
+            return os.path.samestat(os.stat(path), os.fstat(self.fd))
+        except OSError:
+            return False
+
+    def hold(self) -> None:
+        """Tell packers that this directory is being read, until the descriptor is closed.
+
+        A shared lock, which children share. `pack --force` leaves a directory alone that it has
+        replaced while somebody holds it. Where a file system has no locks, nobody is told.
+        """
+        with suppress(OSError):
+            fcntl.flock(self.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    @property
+    def _no_links(self) -> int:
+        return 0 if self.follow_links else os.O_NOFOLLOW
+
+    def _no_folder(self, error: OSError, name: str) -> FieldslabError:
+        path = self.path / name
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):  # a link, or no directory: systems differ
+            with suppress(OSError):
+                if stat.S_ISLNK(os.lstat(name, dir_fd=self.fd).st_mode):
+                    return linked(path)
+                return DamagedArray("is not a directory", file=path, hint=RESTORE)
+        return opening_error(error, path, DamagedArray)
+
+
+def linked(path: Path, field: str | None = None) -> NotASlab:
+    """The error for a link inside a slab."""
+    return NotASlab("is a link, and links in a slab are not followed", file=path, field=field,
+                    hint=_LINKS)  # fmt: skip
+
+
+def opening_error(
+    error: OSError, path: Path, damaged: type[Damaged], field: str | None = None
+) -> FieldslabError:
+    """What it means that something of a slab cannot be opened."""
+    if error.errno == errno.ELOOP:
+        return linked(path, field)
+    if isinstance(error, PermissionError):
+        return NotASlab("no permission to read it", file=path, field=field, hint=_RIGHTS)
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO):
+        problem = f"cannot be opened: {error.strerror}"
+        return damaged(problem, file=path, field=field, hint=RESTORE)
+    return unreadable(error, path, field=field)
+
+
+def unreadable(
+    error: OSError, path: Path, *, field: str | None = None, offset: int | None = None,
+    row: str | None = None,
+) -> Unreadable:  # fmt: skip
+    """The error for a disk that fails, at `offset` of a file."""
+    hint = "The limit of open files is `ulimit -n`." if error.errno in _FULL else _DISK
+    return Unreadable(
+        f"cannot be read: {error.strerror or error}", errno=error.errno, file=path, field=field,
+        row=row, offset=offset, hint=hint,
+    )  # fmt: skip
+
+
+def read_exactly(
+    fd: int, view: memoryview, offset: int, path: Path, field: str | None = None
+) -> None:
+    """Fill `view` with the bytes of a file from `offset` on, however many calls that takes.
+
+    Raises Unreadable where reading fails, or the file ends too early.
+    """
+    while view:
+        try:
+            count = os.preadv(fd, [view], offset)
+        except OSError as error:
+            raise unreadable(error, path, field=field, offset=offset) from error
+        if not count:
+            raise Unreadable(
+                "the file ends too early", file=path, field=field, offset=offset,
+                expected=f"{len(view)} more bytes", hint=_DISK,
+            )  # fmt: skip
+        view, offset = view[count:], offset + count
+
+
+def read_bytes(fd: int, size: int, offset: int, path: Path, field: str | None = None) -> bytearray:
+    """`size` bytes of a file from `offset` on. Raises Unreadable as `read_exactly` does."""
+    data = bytearray(size)
+    read_exactly(fd, memoryview(data), offset, path, field)
+    return data
