@@ -1,9 +1,10 @@
 """Memory for batches, used again as soon as nobody holds it.
 
 Touching fresh pages costs more than copying into them, so a batch is written into memory of an
-earlier batch that the caller has let go. Memory returns to the pool when the array over it dies;
-every view of that array, wherever it went, keeps it alive. A batch therefore never changes in
-the caller's hands.
+earlier batch that the caller has let go. Each lease of a block has an owner of its own, which is
+what the array over it has as `base`: every view, and whatever else reaches the memory by way of
+the array, holds the owner, and the memory returns to the pool when the owner dies. A batch
+therefore never changes in the caller's hands.
 """
 
 import math
@@ -26,6 +27,7 @@ SPARE = 4
 """Idle blocks kept beyond those, so that batches of other sizes in turn find theirs again."""
 _WINDOW = 256
 """Leases over which the largest number of blocks in use is remembered."""
+_BYTE = np.dtype(np.uint8)
 _HUGE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 """Advice that only Linux knows."""
 
@@ -35,6 +37,17 @@ class Memory(Protocol):
 
     def empty(self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """An uninitialised array in C order; `key` names it within the batch."""
+
+
+class _Owner(np.ndarray):
+    """The bytes of a block for as long as one lease lasts.
+
+    Numpy makes an array's base that of the array it is a view of, while types are the same: of
+    a type of its own, an owner is where that ends. It does not give out the map below.
+    """
+
+    __slots__ = ()
+    base = None  # type: ignore[assignment]
 
 
 class Pool:
@@ -47,9 +60,9 @@ class Pool:
     def __init__(self) -> None:
         self._lock = Lock()
         self._idle: list[mmap.mmap] = []  # that used last comes last
-        self._leases: dict[int, tuple[ref[np.ndarray], mmap.mmap]] = {}
-        # An array may die at any point of any thread, so its death is only noted.
-        self._dead: deque[ref[np.ndarray]] = deque()
+        self._leases: dict[int, tuple[ref[_Owner], mmap.mmap]] = {}
+        # An owner may die at any point of any thread, so its death is only noted.
+        self._dead: deque[ref[_Owner]] = deque()
         self._turns = self._peak = self._earlier_peak = 0
         forks.register(self)
 
@@ -61,14 +74,14 @@ class Pool:
         with self._lock:
             self._take_back()
             block = self._take(size) or _fresh(size)
-            # Over the map itself: over another array, views would hold that one alone.
-            array: np.ndarray = np.ndarray(shape, dtype, buffer=block)
-            lease = ref(array, self._dead.append)
+            owner = _Owner((len(block),), _BYTE, block)
+            lease = ref(owner, self._dead.append)
             self._leases[id(lease)] = lease, block
             self._turns += 1
             if self._turns == _WINDOW:
                 self._turns, self._earlier_peak, self._peak = 0, self._peak, 0
             self._peak = max(self._peak, len(self._leases))
+        array: np.ndarray = np.ndarray(shape, dtype, buffer=owner)
         return array
 
     @property
@@ -86,7 +99,7 @@ class Pool:
         self._dead = deque()
 
     def _take_back(self) -> None:
-        """Collect the blocks of arrays that have died; keep what may be needed again."""
+        """Collect the blocks of leases that are over; keep what may be needed again."""
         while self._dead:
             _, block = self._leases.pop(id(self._dead.popleft()))
             self._idle.append(block)

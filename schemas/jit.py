@@ -1,55 +1,98 @@
 """How kernels are compiled: the one decorator, and the intrinsics that touch memory by address.
 
-A kernel has exactly one signature, compiled when its module is imported and kept in numba's
-cache. It runs without the interpreter lock and on one thread: threads are made in Python.
+A kernel has exactly one signature, compiled when its module is imported and kept for the next
+process (see `kernelcache`). It runs without the interpreter lock and on one thread: threads are
+made in Python.
 """
 
-import sys
+import logging
+import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
-import numba
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils, sigutils
-from numba.extending import intrinsic
+
+from fieldslab.schemas import kernelcache
+from fieldslab.schemas.numbaimport import numba
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+types: Any = numba.types
+"""Numba's types; whatever else is needed of numba is had from here too, see `numbaimport`."""
+intrinsic: Any = numba.extending.intrinsic
+"""Makes an operation of kernels from LLVM's instructions."""
+
 _njit: Any = numba.njit
-_intrinsic: Any = intrinsic
-_unpack_tuple: Any = cgutils.unpack_tuple
-_normalize_signature: Any = sigutils.normalize_signature
+_unpack_tuple: Any = numba.core.cgutils.unpack_tuple
+_normalize_signature: Any = numba.core.sigutils.normalize_signature
 _OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy", "no_cfunc_wrapper": True}
-PATIENCE = 1.0
-"""Seconds of compiling after which a terminal is told of it: for images it takes twenty."""
-_waited = 0.0
+_HOUR = 3600
 _POINTER = ir.PointerType(ir.IntType(8))
 _I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 
 
 def kernel(signature: str) -> Callable[[_Function], _Function]:
-    """Compile a function for one signature, in numba's words, as it is defined."""
+    """Compile a function for one signature, in numba's words, as it is defined.
+
+    Raises UsageError where NUMBA_DISABLE_JIT forbids to compile.
+    """
 
     def compiled(function: _Function) -> _Function:
-        started = time.perf_counter()
-        try:
-            result: _Function = _njit(signature, cache=True, **_OPTIONS)(function)
-        except RuntimeError:  # no folder that numba could write its cache to
-            result = _njit(signature, cache=False, **_OPTIONS)(function)
-        _tell(time.perf_counter() - started)
+        if numba.config.DISABLE_JIT:
+            # Kernels are compiled anew when what is imported above changes: errors are not that.
+            from fieldslab.schemas.errors import UsageError
+
+            problem = "NUMBA_DISABLE_JIT is set, and kernels run only as machine code"
+            raise UsageError(problem, hint="Unset it.")
+        result: Any = _njit(**_OPTIONS)(function)
+        result._cache = _Cache(function)
+        result.compile(signature)
+        result.disable_compile()
         return result
 
     return compiled
 
 
-def _tell(seconds: float) -> None:
-    """Say once, and on a terminal alone, why a first batch takes so long."""
-    global _waited
-    before, _waited = _waited, _waited + seconds
-    if before < PATIENCE <= _waited and sys.stderr.isatty():
-        sys.stderr.write("fieldslab: compiling for this processor; it is kept in numba's cache\n")
+class _Cache(kernelcache.KernelCache):
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        kept = super().load_overload(signature, context)
+        if kept is None:
+            _announce()
+        return kept
+
+
+@cache
+def _announce() -> None:
+    """Log, once for all processes of a job, why the first batch takes so long."""
+    folder = kernelcache.folder()
+    if folder is None:
+        kept = "no directory can keep the result: set NUMBA_CACHE_DIR to one of your own"
+    else:
+        kept = f"the result is kept in {folder}"
+        if not _first_of_job(folder):
+            return
+    # Without logging set up, a warning goes to stderr; with it, to wherever the program wants it.
+    logging.getLogger("fieldslab").warning(
+        "fieldslab: compiling for this processor, which takes up to half a minute; %s", kept
+    )
+
+
+def _first_of_job(folder: Path) -> bool:
+    """Whether no process of this process group has announced it: workers start together."""
+    mark = folder / f"announced-{os.getpgid(0)}"
+    with suppress(OSError):
+        for other in folder.glob("announced-*"):
+            if time.time() - other.stat().st_mtime > _HOUR:  # ids of groups are used again
+                other.unlink()
+    try:
+        mark.touch(exist_ok=False)
+    except OSError:
+        return not mark.exists()  # if nothing can be written, everybody tells
+    return True
 
 
 def inlined(function: _Function) -> _Function:
@@ -150,21 +193,21 @@ def foreign(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
 
         return result(types.int64, arguments), build
 
-    called: Callable[[int, tuple[Any, ...]], Any] = _intrinsic(typed)
+    called: Callable[[int, tuple[Any, ...]], Any] = intrinsic(typed)
     return called
 
 
-memcpy: Callable[[int, int, int], None] = _intrinsic(_memcpy)
+memcpy: Callable[[int, int, int], None] = intrinsic(_memcpy)
 """memcpy(target, source, size): addresses and bytes, as int64; a constant size is inlined."""
-prefetch: Callable[[int], None] = _intrinsic(_prefetch)
+prefetch: Callable[[int], None] = intrinsic(_prefetch)
 """prefetch(address): ask for the cache line there; any address is safe."""
-load_u64: Callable[[int], Any] = _intrinsic(_load_u64)
+load_u64: Callable[[int], Any] = intrinsic(_load_u64)
 """load_u64(address) -> uint64: `address` is a multiple of 8."""
-load_u8: Callable[[int], int] = _intrinsic(_load_u8)
+load_u8: Callable[[int], int] = intrinsic(_load_u8)
 """load_u8(address) -> int64 in 0..255."""
-load_u16: Callable[[int], int] = _intrinsic(_load_u16)
+load_u16: Callable[[int], int] = intrinsic(_load_u16)
 """load_u16(address) -> int64 in 0..65535: `address` is a multiple of 2."""
-store_u16: Callable[[int, int], None] = _intrinsic(_store_u16)
+store_u16: Callable[[int, int], None] = intrinsic(_store_u16)
 """store_u16(address, number): the low 16 bits of an int64; `address` is a multiple of 2."""
-load_big_u64: Callable[[int], Any] = _intrinsic(_load_big_u64)
+load_big_u64: Callable[[int], Any] = intrinsic(_load_big_u64)
 """load_big_u64(address) -> uint64: eight bytes at any address, the first the highest."""

@@ -46,13 +46,14 @@ def _in_processes(
     work: ShardWork, jobs: list[Job], progress: Progress, count: int
 ) -> Generator[ShardRecord, None, None]:
     context = multiprocessing.get_context("spawn")
-    told = context.SimpleQueue()
+    with _safe_path():  # the first lock starts a process, too
+        told = context.SimpleQueue()
     listener = threading.Thread(target=_listen, args=(told, progress), daemon=True)
     listener.start()
     pool = ProcessPoolExecutor(count, context, _start, (work, told))
     running: dict[Future[ShardRecord], ShardTask] = {}
     try:
-        with _interrupts_held():
+        with _interrupts_held(), _safe_path():
             running = {pool.submit(_run, task, folder): task for task, folder in jobs}
         for future in as_completed(list(running)):
             record = future.result()
@@ -80,6 +81,24 @@ def _interrupts_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Start interpreters that look for no module in the working directory.
+
+    `multiprocessing` starts them by `python -c`, which would import `multiprocessing` itself from
+    there. Later they are given the path of this process. Only the environment can say so.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def _listen(told: Any, progress: Progress) -> None:

@@ -11,12 +11,11 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+
+from fieldslab.schemas.jit import intrinsic, types
 
 LANES = 16
 
-_intrinsic: Any = intrinsic
 _Operation = Callable[..., Any]
 _I8, _I16, _I32, _F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatType()
 
@@ -37,7 +36,7 @@ def _operation(arguments: int) -> Callable[[Callable[..., None]], _Operation]:
         names = ["context", *(f"argument{i}" for i in range(arguments))]
         parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
         typed.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        operation: _Operation = _intrinsic(typed)
+        operation: _Operation = intrinsic(typed)
         return operation
 
     return made
@@ -299,7 +298,7 @@ def _number(kind: Any, signed: bool) -> tuple[_Operation, _Operation]:
         short = value if kind == value.type else b.trunc(value, kind)
         b.store(short, b.inttoptr(address, ir.PointerType(kind)), align=1)
 
-    return _intrinsic(load), store
+    return intrinsic(load), store
 
 
 load_i32, store_i32 = _number(_I32, signed=True)

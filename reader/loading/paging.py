@@ -3,10 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from fieldslab.reader.stored.array import address_of
-from fieldslab.schemas.jit import kernel
+from fieldslab.schemas.jit import kernel, types
 
 RANDOM, WILLNEED = 1, 3
 """Advice: the same numbers on Linux and macOS."""

@@ -1,22 +1,15 @@
-"""Comparing many blocks with their digests in one call, without the interpreter lock; a kernel.
-
-Numba's cache does not notice changes of `schemas/xxh3.py`: after one, touch this file.
-"""
+"""Comparing many blocks with their digests in one call, without the interpreter lock; a kernel."""
 
 from typing import Any
 
-from numba import types
-from numba.extending import intrinsic
-
 from fieldslab.schemas.digest import BLOCK
-from fieldslab.schemas.jit import foreign, kernel, load_u64
+from fieldslab.schemas.jit import foreign, intrinsic, kernel, load_u64, types
 from fieldslab.schemas.mapping import POPULATE_READ
 from fieldslab.schemas.xxh3 import SHORTEST, write_digest
 
 _MOST = 64
 """Blocks that are read in at a time: 4 MiB."""
 
-_intrinsic: Any = intrinsic
 _call = foreign("int32(int64, uint64, int32)")
 
 
@@ -27,7 +20,7 @@ def _digest_of(_: Any, address: Any, size: Any) -> Any:
     return types.uint64(types.int64, types.int64), build
 
 
-_digest: Any = _intrinsic(_digest_of)
+_digest: Any = intrinsic(_digest_of)
 
 
 @kernel(

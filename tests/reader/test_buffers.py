@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import torch
 from tests.slabs import write_slab
 
 from fieldslab.reader import Slab, open_slab
@@ -47,6 +49,18 @@ def test_memory_is_used_again() -> None:
         lambda array: np.from_dlpack(array),
         lambda array: array.view(np.recarray)[1:],
         lambda array: np.ndarray((3,), "u1", buffer=array),
+        lambda array: np.frombuffer(array.base, "u1"),
+        lambda array: np.asarray(array.base),
+        lambda array: array.base[1:],
+        lambda array: array.base.view(np.ndarray)[::2],
+        lambda array: memoryview(array[7:].base),
+        lambda array: np.frombuffer(array.base, "u1").base,
+        lambda array: memoryview(array.base).obj,
+        lambda array: np.ctypeslib.as_ctypes(array),
+        lambda array: torch.from_numpy(array)[3:],
+        lambda array: torch.frombuffer(array.base, dtype=torch.uint8),
+        lambda array: torch.from_dlpack(array).untyped_storage(),
+        lambda array: pa.py_buffer(array).slice(5),
         lambda array: weakref.WeakValueDictionary({0: array}) and array[::-1][::-1],
     ],
 )
@@ -62,6 +76,20 @@ def test_any_view_keeps_the_memory(view: Any) -> None:
     del held
     gc.collect()
     assert pool.idle_bytes == 2 * SMALL
+
+
+def test_the_base_of_a_batch_keeps_it(large: Slab) -> None:
+    """Whoever follows `base` as far as it goes holds a batch that does not change."""
+    for name in ("x", "b"):
+        values = large.gather([7] * 5)[name]
+        base = values if isinstance(values, np.ndarray) else values.values
+        while base.base is not None:
+            base = base.base
+        seen = np.frombuffer(base, np.uint8)
+        del values, base
+        for row in range(20):
+            large.gather([row] * 5)
+        assert set(seen[: 5 * WIDTH].tolist()) == {7}
 
 
 def test_batches_never_alias(large: Slab) -> None:

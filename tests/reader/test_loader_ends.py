@@ -170,6 +170,7 @@ from fieldslab.reader.loading import workers
 batches = iter(Loader(open_slab(sys.argv[1]), 3))
 next(batches)
 """
+    next(iter(Loader(numbers, 3)))  # compiles, so that the child need not announce it
     command = [sys.executable, "-c", script, str(numbers.path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""

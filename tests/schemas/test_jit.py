@@ -2,13 +2,11 @@
 
 import ctypes
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from fieldslab.schemas.jit import foreign, kernel, load_u8
 
@@ -62,23 +60,34 @@ def test_bytes_have_no_sign() -> None:
     assert [byte(values.ctypes.data + at) for at in range(4)] == [0, 127, 128, 255]
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_terminal_is_told_of_compiling(terminal: bool, tmp_path: Path) -> None:
-    """Who waits for kernels learns why, once; a pipe gets nothing, nor does a later start."""
-    code = """if True:
-        from fieldslab.schemas import jit
-        jit.PATIENCE = 0.01
-        for number in range(2):
-            jit.kernel("int64(int64)")(lambda x: x + 1)
-    """
-    ours, theirs = pty.openpty() if terminal else os.pipe()
+_COMPILE = """if True:
+    import logging, sys
+    if len(sys.argv) > 1:
+        logging.basicConfig(filename=sys.argv[1])
+    from fieldslab.schemas import jit
+    for signature in ("int64(int64)", "float64(float64)"):
+        jit.kernel(signature)(lambda x: x + 1)
+"""
+
+
+def test_compiling_is_announced_once(tmp_path: Path) -> None:
+    """Whoever waits for kernels learns why, in a log as well; once for all processes of a job."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", code], stderr=theirs, env=environment, check=True)
-    os.write(theirs, b"end")
-    said = b""
-    while not said.endswith(b"end"):
-        said += os.read(ours, 4096)
-    os.close(ours)
-    os.close(theirs)
-    assert said.count(b"compiling for this processor") == terminal
-    assert terminal or said == b"end"
+    shell = 'for number in 1 2; do "$0" -c "$1" & done; wait'
+    command = ["sh", "-c", shell, sys.executable, _COMPILE]
+    log = tmp_path / "stderr.log"
+    with log.open("w") as file:
+        subprocess.run(command, stderr=file, env=environment, start_new_session=True, check=True)
+    assert log.read_text().count("compiling for this processor") == 1
+    assert str(tmp_path) in log.read_text()
+
+
+def test_compiling_is_announced_where_programs_log(tmp_path: Path) -> None:
+    """A program that logs to a file finds it there, and stderr stays as it was."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": "", "HOME": "."}
+    log = tmp_path / "program.log"
+    command = [sys.executable, "-c", _COMPILE, str(log)]
+    done = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert log.read_text().count("compiling for this processor") == 1
+    assert "set NUMBA_CACHE_DIR" in log.read_text()
+    assert done.stderr == b""
