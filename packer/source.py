@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from fieldslab.packer.sources.lookup import check_readable, remote
-from fieldslab.schemas.errors import SourceUnreadable, UsageError
+from fieldslab.schemas.errors import SourceNotFound, SourceUnreadable, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
 from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.manifest import MANIFEST
@@ -195,7 +195,7 @@ def _not_a_source(path: str) -> SourceUnreadable:
         return remote(path)
     if not any(map(os.path.exists, [path, *glob.glob(path, recursive=True)])):
         hint = "Check the path."
-        return SourceUnreadable("no such file or directory", file=path, hint=hint)
+        return SourceNotFound("no such file or directory", file=path, hint=hint)
     return SourceUnreadable(
         "nothing here that fieldslab can pack",
         file=path,

@@ -1,12 +1,14 @@
 """Every error that fieldslab raises on purpose.
 
     FieldslabError
-    ├── UsageError              2  the call contradicts itself or names what is not there
-    │   ├── MissingLibrary         what is asked for needs a library that is not here
+    ├── UsageError              2  the call contradicts itself, or names nothing (ValueError)
+    │   ├── MissingLibrary         what is asked for needs a library that is not here (ImportError)
     │   ├── UnknownField           a field that the slab or the source does not have (KeyError)
     │   └── RowOutOfRange          a row outside 0..len-1 (IndexError)
     ├── NotASlab                3  nothing there, or not a slab
-    │   ├── IncompleteSlab         packing was cut off; the message says what to run
+    │   ├── SlabNotFound           no slab at this path (FileNotFoundError)
+    │   │   └── IncompleteSlab     packing was cut off; the message says what to run
+    │   ├── SlabDenied             no permission to read it (PermissionError)
     │   ├── UnsupportedVersion     written by a newer fieldslab
     │   └── SlabReplaced           packed again, or removed, since it was opened: open it again
     ├── Unreadable              3  the disk or the file system fails (OSError)
@@ -16,21 +18,31 @@
     │   └── DamagedImage           stored as it was packed, but no decoder can make a picture of it
     ├── SourceError             4  what is packed cannot be packed as asked
     │   ├── SourceUnreadable    3  missing, damaged, encrypted, or no right to read it
+    │   │   ├── SourceNotFound     no such file or directory (FileNotFoundError)
+    │   │   └── SourceDenied       no permission to read it (PermissionError)
     │   ├── SourceUnsupported      a type that needs an option, or cannot be stored
+    │   │   └── SourceNeedsLibrary a library that is not here (MissingLibrary)
     │   ├── SourceInconsistent     files, rows or shapes that do not fit each other
     │   │   └── UndecodableImage   an image that cannot become pixels, and should
     │   ├── SourceChanged          the source changed while it was read
     │   └── NullsFound             nulls, and no word what to do with them
-    └── OutputError             5  the slab cannot be written there
-        ├── OutputExists
-        ├── NoSpace
+    └── OutputError             5  the slab cannot be written there (OSError)
+        ├── OutputExists           something is there already (FileExistsError)
+        ├── OutputDenied           no permission to write there (PermissionError)
+        ├── NoSpace                the device is full
         └── Busy                   another packer holds it
 
-The numbers are the exit codes of the commands; a class without one has its parent's.
+The numbers are the exit codes of the commands; a class without one has its parent's. Built-in
+exceptions in brackets are bases, too: `except FileNotFoundError` catches a slab that is not there.
+So whoever catches an `OSError` or a `ValueError` of the system or a library around other code of
+fieldslab lets a FieldslabError pass first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from errno import EACCES, EBUSY, EEXIST, ENOENT, ENOSPC
 from typing import Any, ClassVar, TypeVar
+
+from fieldslab.schemas.optiontext import first_option, for_python, for_shell
 
 _CONTEXT = ("file", "field", "row", "offset", "expected", "found")
 
@@ -48,23 +60,37 @@ class FieldslabError(Exception):
     hint
         What to do about it: a sentence.
 
+    `problem` and `hint` name options by `optiontext.option`.
+
     Attributes
     ----------
+    problem, hint
+        As given, with options in the words of Python.
+    option
+        Python's name of the option that the problem is about, such as `jobs`; None if of none.
     others
         Errors of the same kind that were found along with this one: see `together`.
     """
 
     exit_code: ClassVar[int] = 1
+    _errno: ClassVar[int | None] = None
+    """Of those that are an OSError, too."""
 
     def __init__(self, problem: str, *, hint: str | None = None, **context: Any) -> None:
         unknown = context.keys() - set(_CONTEXT)
         if unknown:
             raise TypeError(f"unknown error context: {sorted(unknown)}")
-        super().__init__(problem)
-        self.problem = problem
-        self.hint = hint
+        super().__init__(for_python(problem))
+        self.problem = for_python(problem)
+        self.hint = None if hint is None else for_python(hint)
+        self.option = first_option(problem)
+        self.marked = problem, hint
         self.context = {key: context[key] for key in _CONTEXT if context.get(key) is not None}
         self.others: tuple[FieldslabError, ...] = ()
+        if isinstance(self, OSError):
+            file = self.context.get("file")
+            self.errno, self.strerror = self._errno, self.problem
+            self.filename = None if file is None else str(file)
 
     def __str__(self) -> str:
         return "\n".join([self.text, *(other.text for other in self.others)])
@@ -72,22 +98,36 @@ class FieldslabError(Exception):
     @property
     def text(self) -> str:
         """What this error says, without the others."""
+        return f"{self._statement(self.problem)}. {self.hint}" if self.hint else self.statement
+
+    @property
+    def statement(self) -> str:
+        """What is wrong, and where: `text` without the hint."""
+        return self._statement(self.problem)
+
+    def in_shell(self) -> tuple[str, str | None]:
+        """`statement` and `hint`, with options in the words of the command line."""
+        problem, hint = self.marked
+        return self._statement(for_shell(problem)), None if hint is None else for_shell(hint)
+
+    def _statement(self, problem: str) -> str:
         where = dict(self.context)
         file = where.pop("file", None)
-        text = f"{file}: {self.problem}" if file is not None else self.problem
+        text = f"{file}: {problem}" if file is not None else problem
         details = [f"{key} {_show(value)}" for key, value in where.items()]
-        if details:
-            text += f" ({', '.join(details)})"
-        return f"{text}. {self.hint}" if self.hint else text
+        return f"{text} ({', '.join(details)})" if details else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.problem, self.hint, self.context, self.others)
+        return _rebuild, (type(self), *self.marked, self.context, self.others)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The error as JSON-ready values, for `--json`."""
+    def as_dict(self, words: Callable[[str], str] = for_python) -> dict[str, Any]:
+        """The error as JSON-ready values, for `--json`, which shows options by `for_shell`."""
+        problem, hint = (None if text is None else words(text) for text in self.marked)
         where = {key: _plain(value) for key, value in self.context.items()}
-        found = {"error": type(self).__name__, "problem": self.problem, **where, "hint": self.hint}
-        others = [other.as_dict() for other in self.others]
+        if self.option is not None:
+            where["option"] = self.option
+        found = {"error": type(self).__name__, "problem": problem, **where, "hint": hint}
+        others = [other.as_dict(words) for other in self.others]
         return found | {"others": others} if others else found
 
 
@@ -118,13 +158,13 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int | float | str | bool) else str(value)
 
 
-class UsageError(FieldslabError):
+class UsageError(FieldslabError, ValueError):
     """The call contradicts itself or names what is not there."""
 
     exit_code = 2
 
 
-class MissingLibrary(UsageError):
+class MissingLibrary(UsageError, ImportError):
     """What is asked for needs a library that is not here; the hint says how to install it."""
 
 
@@ -142,8 +182,20 @@ class NotASlab(FieldslabError):
     exit_code = 3
 
 
-class IncompleteSlab(NotASlab):
+class SlabNotFound(NotASlab, FileNotFoundError):
+    """No slab at this path."""
+
+    _errno = ENOENT
+
+
+class IncompleteSlab(SlabNotFound):
     """Packing was cut off; the message says what to run."""
+
+
+class SlabDenied(NotASlab, PermissionError):
+    """No permission to read the slab."""
+
+    _errno = EACCES
 
 
 class UnsupportedVersion(NotASlab):
@@ -200,8 +252,24 @@ class SourceUnreadable(SourceError):
     exit_code = 3
 
 
+class SourceNotFound(SourceUnreadable, FileNotFoundError):
+    """The source, or a part of it, is not there."""
+
+    _errno = ENOENT
+
+
+class SourceDenied(SourceUnreadable, PermissionError):
+    """No permission to read the source."""
+
+    _errno = EACCES
+
+
 class SourceUnsupported(SourceError):
     """A type that needs an option, or cannot be stored."""
+
+
+class SourceNeedsLibrary(SourceUnsupported, MissingLibrary):
+    """The source, or what it should become, needs a library that is not here."""
 
 
 class SourceInconsistent(SourceError):
@@ -220,19 +288,40 @@ class NullsFound(SourceError):
     """Nulls, and no word what to do with them."""
 
 
-class OutputError(FieldslabError):
+class OutputError(FieldslabError, OSError):
     """The slab cannot be written there."""
 
     exit_code = 5
 
 
-class OutputExists(OutputError):
+class OutputExists(OutputError, FileExistsError):
     """Something is there already."""
+
+    _errno = EEXIST
+
+
+class OutputDenied(OutputError, PermissionError):
+    """No permission to write there."""
+
+    _errno = EACCES
 
 
 class NoSpace(OutputError):
     """The device is full."""
 
+    _errno = ENOSPC
+
 
 class Busy(OutputError):
     """Another packer holds this output."""
+
+    _errno = EBUSY
+
+
+def unreadable(
+    error: Exception, problem: str, *, hint: str | None = None, **context: Any
+) -> SourceUnreadable:
+    """The SourceUnreadable for what was raised: SourceNotFound, SourceDenied, or just that."""
+    kinds = {FileNotFoundError: SourceNotFound, PermissionError: SourceDenied}
+    kind = next((kinds[base] for base in kinds if isinstance(error, base)), SourceUnreadable)
+    return kind(problem, hint=hint, **context)

@@ -134,7 +134,7 @@ def opening_error(
     if error.errno == errno.ELOOP:
         return linked(path, field)
     if isinstance(error, PermissionError):
-        return NotASlab("no permission to read it", file=path, field=field, hint=_RIGHTS)
+        return SlabDenied("no permission to read it", file=path, field=field, hint=_RIGHTS)
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO):
         problem = f"cannot be opened: {error.strerror}"
         return damaged(problem, file=path, field=field, hint=RESTORE)

@@ -283,13 +283,13 @@ def _absent(slab: Path) -> NotASlab:
                 file=slab,
                 hint="Run the `fieldslab pack` command again, or copy the directory again.",
             )
-        return NotASlab(
+        return SlabNotFound(
             "is a directory without manifest.json",
             file=slab,
             hint="Give the directory that `fieldslab pack -o` wrote.",
         )
     if slab.exists():
-        return NotASlab(
+        return SlabNotFound(
             "is a file, not a slab directory",
             file=slab,
             hint="Give the directory that `fieldslab pack -o` wrote.",
@@ -303,4 +303,4 @@ def _absent(slab: Path) -> NotASlab:
                 f"{partial_path(slab).name}."
             ),
         )
-    return NotASlab("does not exist", file=slab, hint="Check the path, or pack the slab first.")
+    return SlabNotFound("does not exist", file=slab, hint="Check the path, or pack the slab first.")

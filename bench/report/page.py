@@ -11,12 +11,12 @@ from fieldslab.bench.report.table import found_text, lines
 from fieldslab.bench.slab.results import Results
 from fieldslab.bench.slab.targets import POINTS
 from fieldslab.packer.commands.words import counted, size
-from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.errors import MissingLibrary
 
 try:
     from jinja2 import Environment, StrictUndefined
 except ModuleNotFoundError as error:
-    raise UsageError(
+    raise MissingLibrary(
         f"a report needs {error.name}, which is not installed",
         hint="pip install 'jinja2>=3.1' 'matplotlib>=3.8'",
     ) from error

@@ -12,13 +12,13 @@ from io import BytesIO
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.errors import MissingLibrary
 
 try:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 except ModuleNotFoundError as error:
-    raise UsageError(
+    raise MissingLibrary(
         f"charts need {error.name}, which is not installed",
         hint="pip install 'jinja2>=3.1' 'matplotlib>=3.8'",
     ) from error

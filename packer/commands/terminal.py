@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from fieldslab.packer.commands.words import printable
 from fieldslab.schemas.errors import FieldslabError
+from fieldslab.schemas.optiontext import for_shell
 
 INTERRUPTED = 130
 MOST_ERRORS = 20
@@ -83,14 +84,12 @@ def interruptible(describe: Callable[[], str]) -> Iterator[None]:
 def report(error: FieldslabError, *, as_json: bool) -> None:
     """Say what is wrong: on stderr for people, or as one line of JSON on stdout."""
     if as_json:
-        emit(error.as_dict(), indent=None)
+        emit(error.as_dict(for_shell), indent=None)
         return
     errors = (error, *error.others)
     for one in errors[:MOST_ERRORS]:
-        text = one.text
-        if one.hint:
-            text = text.removesuffix(one.hint).rstrip().rstrip(".")
-        _say(f"error: {text}", one.hint)
+        statement, hint = one.in_shell()
+        _say(f"error: {statement}", hint)
     if len(errors) > MOST_ERRORS:
         _say(f"error: ... and {len(errors) - MOST_ERRORS} more like these")
 

@@ -33,6 +33,8 @@ def parse_filler(field: Field, text: str, column: str, option: str = "--nulls") 
         return text
     try:
         return _number(field, text)
+    except UsageError:
+        raise
     except (ValueError, OverflowError, pa.ArrowException) as error:
         raise _misfit(option, field, text, column, str(error)) from error
 

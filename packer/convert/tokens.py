@@ -25,9 +25,11 @@ from fieldslab.packer.options import Options, Tokenize
 from fieldslab.schemas.errors import (
     SourceChanged,
     SourceInconsistent,
+    SourceNeedsLibrary,
     SourceUnreadable,
     SourceUnsupported,
     UsageError,
+    unreadable,
 )
 
 if TYPE_CHECKING:
@@ -241,11 +243,15 @@ def _ids(rows: list[list[int]], dtype: np.dtype[Any]) -> np.ndarray:
 
 def _content(file: str) -> bytes:
     path = Path(file)
+    if path.exists() and not path.is_file():
+        raise SourceUnreadable("--tokenize: not a file", file=file, hint=_NAME_IT)
     try:
-        if path.exists() and not path.is_file():
-            raise SourceUnreadable("--tokenize: not a file", file=file, hint=_NAME_IT)
         return path.read_bytes()
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise unreadable(
+            error, f"the tokenizer cannot be read: {error.strerror}", file=file, hint=_NAME_IT
+        ) from error
+    except ValueError as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise SourceUnreadable(
             f"the tokenizer cannot be read: {reason}", file=file, hint=_NAME_IT
@@ -265,7 +271,7 @@ def _loaded(file: str, sha256: str | None, max_length: int | None) -> "Tokenizer
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise SourceUnsupported(
+        raise SourceNeedsLibrary(
             f"--tokenize needs the library tokenizers: {error}",
             hint="pip install 'tokenizers>=0.21'",
         ) from error

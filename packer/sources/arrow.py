@@ -15,7 +15,12 @@ from fieldslab.packer.source import (
     check_names,
     unique_names,
 )
-from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
+from fieldslab.schemas.errors import (
+    FieldslabError,
+    SourceInconsistent,
+    UsageError,
+    unreadable,
+)
 
 MOST_ROWS = 65_536
 """Rows of a batch at most."""
@@ -104,9 +109,11 @@ def _reading() -> Iterator[None]:
     """Turn what pyarrow raises on bad data into a named error."""
     try:
         yield
+    except FieldslabError:
+        raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         text = " ".join(str(error).split()).rstrip(".")
-        raise SourceUnreadable(f"the stream is damaged or broke off: {text}") from error
+        raise unreadable(error, f"the stream is damaged or broke off: {text}") from error
 
 
 def _start(given: Any) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:

@@ -5,11 +5,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fieldslab.schemas.errors import SourceUnreadable
+from fieldslab.schemas.errors import SourceDenied, SourceNotFound, SourceUnreadable, unreadable
 from fieldslab.schemas.folder import is_url, url_text
 
 
-class NoFiles(SourceUnreadable):
+class NoFiles(SourceNotFound):
     """No file of the kind that was looked for."""
 
 
@@ -101,11 +101,11 @@ def _unlisted(error: OSError) -> SourceUnreadable:
     """Why a folder cannot be listed."""
     if isinstance(error, PermissionError):
         return _forbidden(str(error.filename))
-    return SourceUnreadable(f"cannot be listed: {error.strerror}", file=error.filename)
+    return unreadable(error, f"cannot be listed: {error.strerror}", file=error.filename)
 
 
 def _forbidden(path: str) -> SourceUnreadable:
-    return SourceUnreadable(
+    return SourceDenied(
         "no permission to read it", file=path,
         hint="Give yourself the right to read it, and to enter every directory on the way.",
     )  # fmt: skip

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from fieldslab.schemas.errors import SourceUnreadable
+from fieldslab.schemas.errors import FieldslabError, unreadable
 
 PATIENCE = 5.0
 """Seconds to wait for a thread that is told to end: a stream may be stuck for ever."""
@@ -46,9 +46,9 @@ def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, Non
     try:
         while True:
             item, error = ready.get()
-            if isinstance(error, OSError):
-                raise SourceUnreadable(
-                    f"cannot be read: {error.strerror or error}", file=error.filename
+            if isinstance(error, OSError) and not isinstance(error, FieldslabError):
+                raise unreadable(
+                    error, f"cannot be read: {error.strerror or error}", file=error.filename
                 ) from error
             if error is not None:
                 raise error

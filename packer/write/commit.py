@@ -32,7 +32,14 @@ from fieldslab.packer.write.journal import Journal
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.errors import NoSpace, OutputError, OutputExists, UsageError
+from fieldslab.schemas.errors import (
+    FieldslabError,
+    NoSpace,
+    OutputDenied,
+    OutputError,
+    OutputExists,
+    UsageError,
+)
 from fieldslab.schemas.folder import JOURNAL, is_url, partial_path, slab_path, url_text
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, Manifest, encode
 
@@ -237,6 +244,8 @@ def writing(path: Path) -> Iterator[None]:
     """Turn an OSError while writing into an OutputError that names the path."""
     try:
         yield
+    except FieldslabError:
+        raise
     except OSError as error:
         file = error.filename or path
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -249,7 +258,9 @@ def writing(path: Path) -> Iterator[None]:
                 "a file would be larger than the file system or `ulimit -f` allows", file=file,
                 hint="A smaller --shard-size makes smaller files.",
             ) from error  # fmt: skip
-        raise OutputError(f"cannot be written: {error.strerror or error}", file=file) from error
+        denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        kind = OutputDenied if denied else OutputError
+        raise kind(f"cannot be written: {error.strerror or error}", file=file) from error
 
 
 def output_path(given: object) -> Path:

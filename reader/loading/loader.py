@@ -11,7 +11,7 @@ from fieldslab.reader.loading.plan import Plan, world
 from fieldslab.reader.loading.stats import Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled, whole
 from fieldslab.reader.slab import Slab, check_slab
-from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.errors import MissingLibrary, UsageError
 from fieldslab.schemas.fields import Field
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ def _converter(
         if error.name != "torch":
             raise
         hint = "Install it: pip install 'torch>=2.4'."
-        raise UsageError('output="torch" needs torch', hint=hint) from error
+        raise MissingLibrary('output="torch" needs torch', hint=hint) from error
     return ToTensors(slab.fields, pin_memory, decode)
 
 

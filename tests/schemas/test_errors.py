@@ -1,5 +1,6 @@
 """The error tree: its drawing, its exit codes, and what the messages say."""
 
+import errno
 import inspect
 import pickle
 import re
@@ -9,14 +10,30 @@ import pytest
 
 from fieldslab.schemas import errors
 from fieldslab.schemas.errors import (
+    Busy,
     DamagedArray,
     FieldslabError,
+    IncompleteSlab,
+    MissingLibrary,
+    NoSpace,
     NotASlab,
+    OutputDenied,
+    OutputError,
+    OutputExists,
     RowOutOfRange,
+    SlabDenied,
+    SlabNotFound,
+    SourceDenied,
+    SourceNeedsLibrary,
+    SourceNotFound,
+    SourceUnreadable,
     UnknownField,
+    UnsupportedVersion,
     UsageError,
     together,
+    unreadable,
 )
+from fieldslab.schemas.optiontext import for_shell, option
 
 CLASSES = [
     cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, FieldslabError)
@@ -90,6 +107,68 @@ def test_key_error_keeps_its_message() -> None:
     assert isinstance(error, KeyError)
     assert str(error) == "no such field (field x)"
     assert isinstance(RowOutOfRange("no such row"), IndexError)
+
+
+BUILT_IN = {
+    UsageError: ValueError, MissingLibrary: ImportError, UnknownField: KeyError,
+    RowOutOfRange: IndexError, SlabNotFound: FileNotFoundError, IncompleteSlab: FileNotFoundError,
+    SlabDenied: PermissionError, SourceNotFound: FileNotFoundError, SourceDenied: PermissionError,
+    SourceNeedsLibrary: ImportError, OutputError: OSError, OutputExists: FileExistsError,
+    OutputDenied: PermissionError, NoSpace: OSError, Busy: OSError,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("cls", "base"), BUILT_IN.items())
+def test_built_in_bases(cls: type[FieldslabError], base: type[Exception]) -> None:
+    """Errors are caught as what Python raises in such a case, and still say all they know."""
+    error = cls("is wrong", file=Path("a"), field="x", hint="Do this.")
+    for each in (error, pickle.loads(pickle.dumps(error))):
+        assert isinstance(each, base)
+        assert str(each) == "a: is wrong (field x). Do this."
+        assert each.args == ("is wrong",)
+
+
+@pytest.mark.parametrize(
+    ("cls", "number"),
+    [(SlabNotFound, errno.ENOENT), (SourceDenied, errno.EACCES), (OutputExists, errno.EEXIST),
+     (NoSpace, errno.ENOSPC), (OutputError, None)],
+)  # fmt: skip
+def test_errors_of_the_system(cls: type[FieldslabError], number: int | None) -> None:
+    """What is an OSError has its `errno`, `strerror` and `filename`, through pickling, too."""
+    error = pickle.loads(pickle.dumps(cls("is wrong", file=Path("a"))))
+    assert isinstance(error, OSError)
+    assert (error.errno, error.strerror, error.filename) == (number, "is wrong", "a")
+    assert cls("is wrong").filename is None  # type: ignore[attr-defined]
+
+
+def test_only_what_is_missing_is_not_found() -> None:
+    """A slab of a newer version, or a damaged source, is there: nobody says that it is not."""
+    for cls in (NotASlab, UnsupportedVersion, SourceUnreadable, SlabDenied):
+        assert not issubclass(cls, FileNotFoundError)
+
+
+def test_what_the_system_said() -> None:
+    """A file that is missing, or may not be read, becomes the error of that name."""
+    kinds = {FileNotFoundError(): SourceNotFound, PermissionError(): SourceDenied,
+             OSError(): SourceUnreadable}  # fmt: skip
+    for error, kind in kinds.items():
+        assert type(unreadable(error, "cannot be read", file="a")) is kind
+
+
+def test_options_in_the_words_of_the_reader() -> None:
+    """A message names options as Python does; the command line asks for its own words."""
+    error = UsageError(
+        f"{option('jobs')} must be at least 1", found=0, hint=f"Give {option('jobs', 1)}."
+    )
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(error) == str(copy) == "jobs must be at least 1 (found 0). Give jobs=1."
+    assert copy.in_shell() == ("--jobs must be at least 1 (found 0)", "Give --jobs 1.")
+    assert (copy.problem, copy.hint, copy.option) == (error.problem, "Give jobs=1.", "jobs")
+    assert error.as_dict()["problem"] == "jobs must be at least 1"
+    assert error.as_dict(for_shell) == {
+        "error": "UsageError", "problem": "--jobs must be at least 1", "found": 0,
+        "option": "jobs", "hint": "Give --jobs 1.",
+    }  # fmt: skip
 
 
 def test_as_dict_is_ready_for_json() -> None:

@@ -15,6 +15,7 @@ from fieldslab.schemas.errors import (
     FieldslabError,
     IncompleteSlab,
     NotASlab,
+    SlabNotFound,
     UnsupportedVersion,
 )
 from fieldslab.schemas.folder import (
@@ -56,18 +57,22 @@ def test_a_slab_is_loaded_from_any_spelling_of_its_path(
 
 def test_nothing_there(tmp_path: Path) -> None:
     """A path that does not exist: check it, or pack first."""
-    refuse(tmp_path / "no.slab", NotASlab, "does not exist. Check the path, or pack the slab first")
-    refuse(tmp_path / "no" / "no.slab", NotASlab, "does not exist")
+    refuse(
+        tmp_path / "no.slab", SlabNotFound, "does not exist. Check the path, or pack the slab first"
+    )
+    refuse(tmp_path / "no" / "no.slab", SlabNotFound, "does not exist")
 
 
 def test_some_other_directory(tmp_path: Path) -> None:
     """A directory of something else: give the one that was packed."""
-    refuse(tmp_path, NotASlab, "Give the directory that `fieldslab pack -o` wrote")
+    refuse(tmp_path, SlabNotFound, "Give the directory that `fieldslab pack -o` wrote")
 
 
 def test_a_file(slab: Path) -> None:
     """A file, even one out of a slab, is no slab."""
-    refuse(slab / "shard-00000" / "00-x.values.npy", NotASlab, "is a file, not a slab directory")
+    refuse(
+        slab / "shard-00000" / "00-x.values.npy", SlabNotFound, "is a file, not a slab directory"
+    )
 
 
 def test_packing_was_cut_off(tmp_path: Path) -> None:

@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 import h5py
 
 from fieldslab.packer.sources.lookup import look_up
-from fieldslab.schemas.errors import FieldslabError, SourceChanged, SourceUnreadable
+from fieldslab.schemas.errors import (
+    FieldslabError,
+    SourceChanged,
+    SourceDenied,
+    SourceUnreadable,
+    unreadable,
+)
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5py")
 MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -28,7 +34,7 @@ class SourceFile(NamedTuple):
         try:
             info = os.stat(path)
         except OSError as error:
-            raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
+            raise unreadable(error, f"cannot be read: {error.strerror}", file=path) from error
         return SourceFile(path, info.st_size, info.st_mtime_ns, info.st_ino)
 
     def check_unchanged(self) -> None:
@@ -81,7 +87,7 @@ def reading(file: str, field: str | None = None, row: Any = None) -> Iterator[No
     except FieldslabError:
         raise
     except PermissionError as error:
-        raise SourceUnreadable("no permission to read it", file=file) from error
+        raise SourceDenied("no permission to read it", file=file) from error
     except (OSError, KeyError, RuntimeError, ValueError, TypeError, SystemError) as error:
         text = " ".join(str(error).split()).rstrip(".")
         problem, hint = f"damaged or unreadable HDF5: {text}", "Write or download the file again."

@@ -20,6 +20,7 @@ from fieldslab.packer.sources.images.files import (
 )
 from fieldslab.schemas.errors import (
     SourceChanged,
+    SourceDenied,
     SourceInconsistent,
     SourceUnreadable,
     SourceUnsupported,
@@ -170,7 +171,7 @@ class ImageSource:
         except FileNotFoundError as error:
             raise SourceChanged("the file went away while it was read", file=path) from error
         except PermissionError as error:
-            raise SourceUnreadable("no permission to read it", file=path) from error
+            raise SourceDenied("no permission to read it", file=path) from error
         except OSError as error:
             raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
         try:

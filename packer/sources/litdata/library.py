@@ -17,7 +17,12 @@ import numpy as np
 import zstandard
 
 from fieldslab.packer.sources.litdata.index import INDEX, Chunk, Index
-from fieldslab.schemas.errors import SourceUnreadable, SourceUnsupported, UsageError
+from fieldslab.schemas.errors import (
+    SourceNeedsLibrary,
+    SourceUnreadable,
+    SourceUnsupported,
+    UsageError,
+)
 
 Dtypes = dict[int, np.dtype[Any]]
 """The dtype for each number that stands in a stream."""
@@ -35,7 +40,7 @@ class Key(NamedTuple):
     password_file: str | None
 
 
-class NotInstalled(SourceUnsupported):
+class NotInstalled(SourceNeedsLibrary):
     """The stream needs litdata itself."""
 
 

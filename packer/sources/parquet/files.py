@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from fieldslab.packer.source import check_names, unique_names
 from fieldslab.packer.sources.lookup import fixed_part, look_up
-from fieldslab.schemas.errors import SourceChanged, SourceUnreadable
+from fieldslab.schemas.errors import FieldslabError, SourceChanged, SourceDenied, SourceUnreadable
 
 SUFFIXES = (".parquet", ".pq", ".parq")
 MAGIC = (b"PAR1", b"PARE")
@@ -203,10 +203,12 @@ def reading(what: str) -> Iterator[None]:
     """Turn what pyarrow raises on bad files into a named error."""
     try:
         yield
+    except FieldslabError:
+        raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         text = " ".join(str(error).split()).rstrip(".")
         if isinstance(error, PermissionError):
-            raise SourceUnreadable("no permission to read it", file=what) from error
+            raise SourceDenied("no permission to read it", file=what) from error
         if "crypt" in text.lower():
             raise _encrypted(what, text) from error
         raise _damaged(what, text) from error

@@ -1,0 +1,104 @@
+"""Options named in messages: a message is written once, and shown in the words of its reader.
+
+A Python user is told about `jobs=1`, a user of the command line about `--jobs 1`. Whoever writes a
+message names options with `option`, which leaves a mark in the text; `for_python` and `for_shell`
+turn the marks into words. Errors do the first by themselves, the command line does the second.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_OPEN, _NEXT, _CLOSE = "\U000fab00", "\U000fab01", "\U000fab02"
+"""Code points for private use: no data contains them but to confuse, and then nothing happens."""
+_MARK = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*){_CLOSE}")
+_KINDS = {"bare": 0, "switch": 1, "number": 1, "text": 1, "column": 2}
+"""How many values a mark of each kind has; one of "names" has any number."""
+_BARE: Any = object()
+
+_SETTINGS = {"rows_attr", "raw", "external", "memory", "block", "key", "key_password_file"}
+"""Options of the command line that Python passes to a source, in `settings`."""
+_WITH_COLON = {"image", "ragged"}
+"""Options of columns that the command line writes as COLUMN:VALUE; all others have COLUMN=VALUE."""
+
+
+def option(name: str, value: Any = _BARE, *, column: str | None = None) -> str:
+    """An option within a message, to be shown in the reader's words.
+
+    Parameters
+    ----------
+    name
+        As Python spells it, such as `shard_size`.
+    value
+        What to give: True or False for a switch, None for the option switched off, a list of
+        names, or text. Only the option's name is shown if this is left out.
+    column
+        The column that the value is for.
+    """
+    if value is _BARE:
+        parts = ["bare"]
+    elif value is None or isinstance(value, bool):
+        parts = ["switch", str(value)]
+    elif column is not None:
+        parts = ["column", column, str(value)]
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        parts = ["names", *value]
+    else:
+        parts = ["number" if isinstance(value, int) else "text", str(value)]
+    parts = [re.sub(f"[{_OPEN}{_NEXT}{_CLOSE}]", "?", part) for part in parts]
+    return f"{_OPEN}{_NEXT.join([name, *parts])}{_CLOSE}"
+
+
+def for_python(text: str) -> str:
+    """The text in the words of a Python user: `nulls={"weight": "mask"}`."""
+    return _render(text, _python)
+
+
+def for_shell(text: str) -> str:
+    """The text in the words of the command line: `--nulls weight=mask`."""
+    return _render(text, _shell)
+
+
+def first_option(text: str) -> str | None:
+    """Name of the first option in a text that is not rendered yet; None without one."""
+    match = _MARK.search(text)
+    return None if match is None else match[1].partition(_NEXT)[0]
+
+
+def _render(text: str, show: Callable[[str, str, list[str]], str]) -> str:
+    def words(match: re.Match[str]) -> str:
+        name, _, rest = match[1].partition(_NEXT)
+        kind, *values = rest.split(_NEXT)
+        known = kind == "names" or _KINDS.get(kind) == len(values)
+        return show(name, kind, values) if known else match[0]
+
+    return _MARK.sub(words, text)
+
+
+def _python(name: str, kind: str, values: list[str]) -> str:
+    if kind == "names":
+        value = f"[{', '.join(map(_quoted, values))}]"
+    elif kind == "column":
+        value = f"{{{_quoted(values[0])}: {_quoted(values[1])}}}"
+    elif kind == "text":
+        value = _quoted(values[0])
+    else:
+        value = "".join(values)
+    if name in _SETTINGS:
+        return f"settings={{{_quoted(name)}: {value}}}" if value else f"settings[{_quoted(name)}]"
+    return f"{name}={value}" if value else name
+
+
+def _shell(name: str, kind: str, values: list[str]) -> str:
+    flag = f"--{name.rstrip('_').replace('_', '-')}"
+    if kind == "switch":
+        return flag if values == ["True"] else f"--no-{flag[2:]}"
+    if kind == "column":
+        values = [(":" if name in _WITH_COLON else "=").join(values)]
+    return f"{flag} {shlex.quote(','.join(values))}" if values else flag
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,56 @@
+"""Options within messages: one text, in the words of Python and of the command line."""
+
+import pytest
+
+from fieldslab.schemas.optiontext import first_option, for_python, for_shell, option
+
+SHOWN = {
+    "a name": (option("shard_size"), "shard_size", "--shard-size"),
+    "a name with an underscore at its end": (option("from_"), "from_", "--from"),
+    "a number": (option("jobs", 1), "jobs=1", "--jobs 1"),
+    "text": (option("from_", "litdata"), 'from_="litdata"', "--from litdata"),
+    "no text": (option("separator", ""), 'separator=""', "--separator ''"),
+    "a switch": (option("drop_last", True), "drop_last=True", "--drop-last"),
+    "a switch turned off": (
+        option("special_tokens", False), "special_tokens=False", "--no-special-tokens",
+    ),
+    "an option turned off": (option("jpeg_index", None), "jpeg_index=None", "--no-jpeg-index"),
+    "names": (option("exclude", ["a", "b c"]), 'exclude=["a", "b c"]', "--exclude 'a,b c'"),
+    "a value for a column": (
+        option("nulls", "mask", column="weight"), 'nulls={"weight": "mask"}', "--nulls weight=mask",
+    ),
+    "a form of images": (
+        option("image", "rgb", column="photo"), 'image={"photo": "rgb"}', "--image photo:rgb",
+    ),
+    "a setting of a source": (option("memory", "4G"), 'settings={"memory": "4G"}', "--memory 4G"),
+    "the name of a setting": (option("rows_attr"), 'settings["rows_attr"]', "--rows-attr"),
+    "a quotation mark": (option("exclude", ['a"b']), r'exclude=["a\"b"]', "--exclude 'a\"b'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "python", "shell"), SHOWN.values(), ids=SHOWN.keys())
+def test_both_faces(text: str, python: str, shell: str) -> None:
+    """An option is shown as its reader would write it; the text around it stays."""
+    assert for_python(f"Give {text}, or not.") == f"Give {python}, or not."
+    assert for_shell(f"Give {text}, or not.") == f"Give {shell}, or not."
+
+
+def test_python_can_read_what_it_is_told() -> None:
+    """What a Python user is told is an argument as Python reads it."""
+    for text in (option("nulls", "a'\"\n", column="x\\y"), option("exclude", ["é", "\t"])):
+        eval(f"dict({for_python(text)})", {})  # noqa: S307  # our own words
+
+
+def test_first_option() -> None:
+    """The first option that a text names is what an error is about."""
+    assert first_option(f"{option('pad', True)} needs {option('max_length')}") == "pad"
+    assert first_option("no option") is None
+
+
+def test_data_cannot_make_marks() -> None:
+    """Code points of marks within names from data neither end a mark nor begin one that fails."""
+    mark = option("nulls", "mask", column="x")
+    for name in (mark, mark[:5], mark[-1], mark[0], mark[0] + "nulls" + mark[-1]):
+        assert for_shell(option("exclude", [name])).startswith("--exclude ")
+        assert isinstance(for_python(f"no column {name!r} here"), str)
+        assert isinstance(for_shell(f"no column {name} here"), str)
