@@ -87,10 +87,11 @@ class FieldslabError(Exception):
         self.marked = problem, hint
         self.context = {key: context[key] for key in _CONTEXT if context.get(key) is not None}
         self.others: tuple[FieldslabError, ...] = ()
-        if isinstance(self, OSError):
+        this: Any = self
+        if isinstance(this, OSError):
             file = self.context.get("file")
-            self.errno, self.strerror = self._errno, self.problem
-            self.filename = None if file is None else str(file)
+            this.errno, this.strerror = self._errno, self.problem
+            this.filename = None if file is None else str(file)
 
     def __str__(self) -> str:
         return "\n".join([self.text, *(other.text for other in self.others)])

@@ -1,5 +1,6 @@
 """What Python users catch: the built-in exceptions of such cases."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,7 +50,7 @@ def test_an_output_that_exists(tmp_path: Path) -> None:
 def test_an_error_of_the_source_passes_every_guard(tmp_path: Path) -> None:
     """A file that vanishes while it is read is not taken for a failure to write the slab."""
 
-    def batches():
+    def batches() -> Iterator[pa.RecordBatch]:
         yield from TABLE.to_batches()
         pq.read_table(tmp_path / "missing.parquet")
 

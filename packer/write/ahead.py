@@ -46,7 +46,9 @@ def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, Non
     try:
         while True:
             item, error = ready.get()
-            if isinstance(error, OSError) and not isinstance(error, FieldslabError):
+            if isinstance(error, FieldslabError):
+                raise error
+            if isinstance(error, OSError):
                 raise unreadable(
                     error, f"cannot be read: {error.strerror or error}", file=error.filename
                 ) from error

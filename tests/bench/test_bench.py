@@ -144,7 +144,7 @@ def test_json_on_stdout(
     assert run(["bench", "one.slab", "--seconds", "0.3", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["slab"]["rows"] == 1
     assert run(["bench", "nothing.slab", "--json=-"]) == 3
-    assert json.loads(capsys.readouterr().out)["error"] == "NotASlab"
+    assert json.loads(capsys.readouterr().out)["error"] == "SlabNotFound"
     assert [entry.name for entry in tmp_path.iterdir()] == ["one.slab"]
 
 

@@ -264,7 +264,7 @@ def test_verify_of_several_slabs(cli: Any, slab: Path, tmp_path: Path) -> None:
     assert [(one["path"], one["ok"]) for one in found] == [
         (str(slab), False), (str(tmp_path / "no.slab"), False),
     ]  # fmt: skip
-    assert found[1]["error"] == "NotASlab"
+    assert found[1]["error"] == "SlabNotFound"
     assert cli("verify", slab, slab, "--against", "x").code == 2
 
 

@@ -71,7 +71,7 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
     """A kill leaves nothing, or IncompleteSlab that says what to run, or the whole new slab."""
     kills = kill("fresh", tmp_path)
     states = [seen["state"].split(":")[0] for seen in kills]
-    order = ["NotASlab", "IncompleteSlab", "new"]
+    order = ["SlabNotFound", "IncompleteSlab", "new"]
     assert list(dict.fromkeys(states)) == order
     assert states == sorted(states, key=order.index)
     for seen in kills:

@@ -30,6 +30,7 @@ from fieldslab.packer.write import commit
 from fieldslab.packer.write.directories import remove
 from fieldslab.schemas.errors import (
     NoSpace,
+    OutputDenied,
     OutputError,
     OutputExists,
     UsageError,
@@ -160,7 +161,7 @@ def test_folder_without_the_right_to_write(mode: int) -> None:
     """A folder that may not be written to, or not be entered, is told with the system's reason."""
     with unprivileged(mode) as folder, pytest.raises(OutputError, match="Permission") as caught:
         pack(table(), folder / "x.slab")
-    assert type(caught.value) is OutputError
+    assert type(caught.value) is OutputDenied
 
 
 @pytest.mark.parametrize("name", ["file/x.slab", "x" * 300])

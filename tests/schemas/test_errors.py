@@ -5,6 +5,7 @@ import inspect
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,7 +139,8 @@ def test_errors_of_the_system(cls: type[FieldslabError], number: int | None) -> 
     error = pickle.loads(pickle.dumps(cls("is wrong", file=Path("a"))))
     assert isinstance(error, OSError)
     assert (error.errno, error.strerror, error.filename) == (number, "is wrong", "a")
-    assert cls("is wrong").filename is None  # type: ignore[attr-defined]
+    nameless: Any = cls("is wrong")
+    assert nameless.filename is None
 
 
 def test_only_what_is_missing_is_not_found() -> None:
