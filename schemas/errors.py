@@ -319,7 +319,7 @@ class Busy(OutputError):
     _errno = EBUSY
 
 
-def unreadable(
+def source_unreadable(
     error: Exception, problem: str, *, hint: str | None = None, **context: Any
 ) -> SourceUnreadable:
     """The SourceUnreadable for what was raised: SourceNotFound, SourceDenied, or just that."""

@@ -18,6 +18,7 @@ from fieldslab.schemas.errors import (
     DamagedArray,
     FieldslabError,
     NotASlab,
+    SlabDenied,
     Unreadable,
 )
 

@@ -20,6 +20,7 @@ from fieldslab.schemas.errors import (
     FieldslabError,
     IncompleteSlab,
     NotASlab,
+    SlabNotFound,
     SlabReplaced,
     Unreadable,
     UsageError,

@@ -29,7 +29,7 @@ from fieldslab.schemas.errors import (
     SourceUnreadable,
     SourceUnsupported,
     UsageError,
-    unreadable,
+    source_unreadable,
 )
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def _content(file: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise unreadable(
+        raise source_unreadable(
             error, f"the tokenizer cannot be read: {error.strerror}", file=file, hint=_NAME_IT
         ) from error
     except ValueError as error:

@@ -19,7 +19,7 @@ from fieldslab.schemas.errors import (
     FieldslabError,
     SourceInconsistent,
     UsageError,
-    unreadable,
+    source_unreadable,
 )
 
 MOST_ROWS = 65_536
@@ -113,7 +113,7 @@ def _reading() -> Iterator[None]:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         text = " ".join(str(error).split()).rstrip(".")
-        raise unreadable(error, f"the stream is damaged or broke off: {text}") from error
+        raise source_unreadable(error, f"the stream is damaged or broke off: {text}") from error
 
 
 def _start(given: Any) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:

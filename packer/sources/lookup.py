@@ -5,7 +5,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fieldslab.schemas.errors import SourceDenied, SourceNotFound, SourceUnreadable, unreadable
+from fieldslab.schemas.errors import (
+    SourceDenied,
+    SourceNotFound,
+    SourceUnreadable,
+    source_unreadable,
+)
 from fieldslab.schemas.folder import is_url, url_text
 
 
@@ -101,7 +106,7 @@ def _unlisted(error: OSError) -> SourceUnreadable:
     """Why a folder cannot be listed."""
     if isinstance(error, PermissionError):
         return _forbidden(str(error.filename))
-    return unreadable(error, f"cannot be listed: {error.strerror}", file=error.filename)
+    return source_unreadable(error, f"cannot be listed: {error.strerror}", file=error.filename)
 
 
 def _forbidden(path: str) -> SourceUnreadable:

@@ -31,8 +31,8 @@ from fieldslab.schemas.errors import (
     UnknownField,
     UnsupportedVersion,
     UsageError,
+    source_unreadable,
     together,
-    unreadable,
 )
 from fieldslab.schemas.optiontext import for_shell, option
 
@@ -154,7 +154,7 @@ def test_what_the_system_said() -> None:
     kinds = {FileNotFoundError(): SourceNotFound, PermissionError(): SourceDenied,
              OSError(): SourceUnreadable}  # fmt: skip
     for error, kind in kinds.items():
-        assert type(unreadable(error, "cannot be read", file="a")) is kind
+        assert type(source_unreadable(error, "cannot be read", file="a")) is kind
 
 
 def test_options_in_the_words_of_the_reader() -> None:

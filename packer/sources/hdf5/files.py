@@ -13,7 +13,7 @@ from fieldslab.schemas.errors import (
     SourceChanged,
     SourceDenied,
     SourceUnreadable,
-    unreadable,
+    source_unreadable,
 )
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5py")
@@ -34,7 +34,9 @@ class SourceFile(NamedTuple):
         try:
             info = os.stat(path)
         except OSError as error:
-            raise unreadable(error, f"cannot be read: {error.strerror}", file=path) from error
+            raise source_unreadable(
+                error, f"cannot be read: {error.strerror}", file=path
+            ) from error
         return SourceFile(path, info.st_size, info.st_mtime_ns, info.st_ino)
 
     def check_unchanged(self) -> None:

@@ -19,7 +19,7 @@ from fieldslab.packer.sources.lookup import (
     list_folder,
     remote,
 )
-from fieldslab.schemas.errors import SourceUnreadable, unreadable
+from fieldslab.schemas.errors import SourceUnreadable, source_unreadable
 from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.images import image_format
 
@@ -249,7 +249,7 @@ def _look_at(path: str) -> tuple[int, int, int]:
     try:
         info = os.stat(path)
     except OSError as error:
-        raise unreadable(error, f"cannot be read: {error.strerror}", file=path) from error
+        raise source_unreadable(error, f"cannot be read: {error.strerror}", file=path) from error
     if not stat.S_ISREG(info.st_mode):  # a pipe would wait for ever
         raise SourceUnreadable("is not a file", file=path)
     return info.st_size, info.st_mtime_ns, info.st_ino

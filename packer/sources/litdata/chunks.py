@@ -18,7 +18,7 @@ import zstandard
 
 from fieldslab.packer.sources.litdata.index import Chunk
 from fieldslab.packer.sources.litdata.items import Piece
-from fieldslab.schemas.errors import SourceUnreadable, unreadable
+from fieldslab.schemas.errors import SourceUnreadable, source_unreadable
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -39,7 +39,9 @@ class ChunkFile:
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise unreadable(error, f"cannot be opened: {error.strerror}", file=label) from error
+            raise source_unreadable(
+                error, f"cannot be opened: {error.strerror}", file=label
+            ) from error
         self.size = os.fstat(self._fd).st_size
 
     def __enter__(self) -> "ChunkFile":

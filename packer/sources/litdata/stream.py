@@ -16,7 +16,7 @@ from fieldslab.packer.sources.litdata.chunks import ChunkFile, inflate, is_zstd
 from fieldslab.packer.sources.litdata.index import INDEX, parse_index
 from fieldslab.packer.sources.litdata.items import Piece
 from fieldslab.packer.sources.litdata.library import SCHEMES, Key, download, library_items
-from fieldslab.schemas.errors import SourceChanged, SourceUnreadable, unreadable
+from fieldslab.schemas.errors import SourceChanged, SourceUnreadable, source_unreadable
 
 
 class Stream:
@@ -117,7 +117,7 @@ class Stream:
         try:
             info = os.stat(self.place(name))
         except OSError as error:
-            raise unreadable(
+            raise source_unreadable(
                 error, f"a file of the stream cannot be read: {error.strerror}",
                 file=self.place(name),
                 hint="litdata.optimize writes the index last, when it is done.",
