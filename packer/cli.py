@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from fieldslab.packer.commands import look, pack, verify
+from fieldslab.packer.commands import completion, look, pack, verify
 from fieldslab.packer.commands.helptext import Command
 from fieldslab.packer.commands.plugins import PluginGroup
 from fieldslab.packer.commands.terminal import guarded
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.version import installed_version
 
 # Typer's own usage errors: where they live has changed between its releases, that they are the
 # base of BadParameter has not.
@@ -53,6 +54,8 @@ def run(arguments: Sequence[str]) -> int:
     group = typer.main.get_command(app)
 
     def command() -> int:
+        if completion.asked_for():
+            return completion.complete(group)
         _check_given_once(group, arguments)
         try:
             with group.make_context("fieldslab", list(arguments)) as context:
@@ -99,9 +102,7 @@ def _usage_error(error: Exception) -> UsageError:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(f"fieldslab {version('fieldslab')}")
+        print(f"fieldslab {installed_version()}")
         raise typer.Exit
 
 
@@ -126,3 +127,4 @@ app.command(cls=Command, options_metavar="[OPTIONS] -o OUT", epilog=pack.EXAMPLE
 app.command(cls=Command, epilog=verify.EXAMPLES)(verify.verify)
 app.command(cls=Command, epilog=look.INFO_EXAMPLES)(look.info)
 app.command(cls=Command, epilog=look.HEAD_EXAMPLES)(look.head)
+app.command(cls=Command, epilog=completion.EXAMPLES)(completion.completion)

@@ -22,6 +22,7 @@ from fieldslab.reader.transforms.normalize import Normalize
 from fieldslab.reader.transforms.sequences import Pad, Shift
 from fieldslab.reader.transforms.transform import Cast, Lambda, Transform
 from fieldslab.reader.transforms.triangle import UpperTriangle
+from fieldslab.schemas.version import installed_version
 
 __all__ = [
     "Batch",
@@ -60,3 +61,10 @@ __all__ = [
     "Weighted",
     "open_slab",
 ]
+
+
+def __getattr__(name: str) -> str:
+    """`__version__`, looked up when it is asked for."""
+    if name == "__version__":
+        return installed_version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -251,6 +251,11 @@ class Batch(Mapping[str, Any]):
         fields = ", ".join(f"{name}: {_describe(values)}" for name, values in self.items())
         return f"Batch({len(self.rows)} rows; {fields})"
 
+    def _repr_html_(self) -> str:
+        from fieldslab.reader.notebook import batch_html
+
+        return batch_html(self)
+
 
 class Buffers(Batch):
     """A batch that gathers write into again and again: what `Slab.buffers` makes for `out=`.

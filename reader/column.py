@@ -1,5 +1,6 @@
 """One field of a slab or view, as a sequence."""
 
+import math
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -66,6 +67,15 @@ class Column:
             return self._gather(self._view, rows)  # type: ignore[arg-type]
         row = self._view[as_index(rows, len(self))]  # type: ignore[arg-type]
         return self._stored.row(*self._storage.directory.find(row))
+
+    def row_bytes(self, row: SupportsIndex) -> int:
+        """Bytes of one row as it is stored, found without reading its values."""
+        shard, place = self._storage.directory.find(self._view[as_index(row, len(self))])
+        item = self.dtype.itemsize * math.prod(self.shape)
+        if not self.field.stored.variable:
+            return item
+        start, stop = self._stored.spans(shard, place, place + 1).tolist()
+        return (stop - start) * (1 if self._stored.frames is not None else item)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """All rows as one array, (rows, *shape)."""

@@ -285,10 +285,16 @@ class Slab:
         total = self.manifest.rows
         rows = f"{len(self):,} rows" if len(self) == total else f"{len(self):,} of {total:,} rows"
         lines = [f"Slab({str(self.path)!r}, {rows} in {len(self.manifest.shards):,} shards)"]
-        lines += [_describe(field) for field in list(self.fields.values())[:20]]
+        shown = list(self.fields.values())[:20]
+        lines += [f"  {field.name}: {describe_type(field)}" for field in shown]
         if len(self.fields) > 20:
             lines.append(f"  and {len(self.fields) - 20:,} more fields")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from fieldslab.reader.notebook import slab_html
+
+        return slab_html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         storage = self._storage
@@ -309,7 +315,8 @@ def _reopen(path: Path, verify: bool, follow_links: bool, content: str, view: ra
     return Slab(slab._storage, view)
 
 
-def _describe(field: Field) -> str:
+def describe_type(field: Field) -> str:
+    """What a row of a field is, for people: `float32[16]`, `text, or null`."""
     shape = "[" + ", ".join(map(str, field.shape)) + "]" if field.shape else ""
     words = {
         "fixed": f"{field.view}{shape}",
@@ -318,7 +325,7 @@ def _describe(field: Field) -> str:
         "categorical": f"categorical, {_category_count(field):,} categories",
     }
     null = ", or null" if field.nullable else ""
-    return f"  {field.name}: {words.get(field.kind, field.kind)}{null}"
+    return f"{words.get(field.kind, field.kind)}{null}"
 
 
 def _category_count(field: Field) -> int:

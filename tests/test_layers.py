@@ -29,7 +29,7 @@ HEAVY: dict[str, set[str]] = {
     "datasets": set(),
     "pandas": set(),
     "matplotlib": set(),
-    "PIL": {"packer/convert/pixels.py", "reader/decoders/pillow.py"},
+    "PIL": {"packer/convert/pixels.py", "reader/decoders/pillow.py", "reader/thumbnails.py"},
     "cv2": set(),
     "nvidia": {"reader/decoders/nvimagecodec.py"},
 }

@@ -4,28 +4,27 @@ from collections.abc import Iterator
 
 from fieldslab.bench.report import words
 from fieldslab.bench.slab.results import Results, Speed, Spread, Target
-from fieldslab.packer.commands.words import counted, printable, size, table
+from fieldslab.packer.commands.words import counted, fitted, printable, size, stacked, table
 
 
 def lines(results: Results, width: int | None) -> Iterator[str]:
     """Every number, then the targets, notes and advice."""
-    yield from _head(results)
+    yield from fitted(_head(results), width)
     for title, head, rows in (
         _latency(results), _batches(results), _subsets(results), _cold(results),
         _threads(results), _decode(results),
     ):  # fmt: skip
         if rows:
             yield ""
-            yield from table(
-                (title, *head, ""), [(*row, "") for row in rows], None, right=" ".join(head)
-            )
+            yield from _table((title, *head, ""), [(*row, "") for row in rows], width)
     if results.memory is not None:
         memory = results.memory
         yield ""
-        yield (
+        text = (
             f"memory of {memory.batches[-1]:,} random batches of {memory.batch}: "
             f"{size(max(memory.growth, 0))} more of its own, {size(max(memory.mapped))} mapped"
         )
+        yield from fitted([text], width)
     yield ""
     verdicts: _Rows = [
         (
@@ -35,14 +34,22 @@ def lines(results: Results, width: int | None) -> Iterator[str]:
         )
         for target in results.targets
     ]  # fmt: skip
-    yield from table(
-        (f"score {results.score}", "target", "found", "asked"), verdicts, None, right="found"
-    )
+    score = (f"score {results.score}", "target", "found", "asked")
+    yield from _table(score, verdicts, width, right="found")
     yield ""
-    for note in results.notes:
-        yield f"note: {note}"
-    for advice in results.advice:
-        yield f"{advice.kind}: {advice.text}"
+    yield from fitted((f"note: {note}" for note in results.notes), width)
+    yield from fitted((f"{one.kind}: {one.text}" for one in results.advice), width)
+
+
+def _table(
+    head: tuple[str, ...], rows: "_Rows", width: int | None, right: str | None = None
+) -> Iterator[str]:
+    """A table with nothing cut; where that is too wide, its rows as blocks."""
+    plain = list(table(head, rows, None, right=" ".join(head[1:]) if right is None else right))
+    if width is None or max(map(len, plain)) <= width:
+        yield from plain
+    else:
+        yield from stacked(head, rows, width)
 
 
 def found_text(target: Target) -> str:

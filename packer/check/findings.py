@@ -92,6 +92,9 @@ class Report:
             )
         return "Restore the files named above from a copy, or pack the slab again."
 
+    def __repr__(self) -> str:
+        return f"Report({printable(str(self))})"
+
     def __str__(self) -> str:
         done = f"{size(self.bytes)} checked in {duration(self.seconds)}"
         if self.bytes and self.seconds:

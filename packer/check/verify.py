@@ -27,6 +27,7 @@ from fieldslab.schemas.errors import (
     Unreadable,
     UsageError,
 )
+from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles, open_files, slab_path
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.manifest import MANIFEST, Manifest
@@ -99,7 +100,7 @@ def verify(
         report.seconds = time.monotonic() - started
         return report
     with files:
-        chosen = _choose(files.manifest, fields)
+        chosen = {field.name for field in choose_fields(files.manifest, fields)}
         report.rows, report.fields = files.manifest.rows, len(chosen)
         try:
             with files.folder() as opened:
@@ -138,11 +139,15 @@ def _scope(quick: bool, sample: str | None, against: Any) -> str:
     return "compared with the source" if scope == "all" else f"{scope}, compared with the source"
 
 
-def _choose(manifest: Manifest, fields: str | Iterable[str] | None) -> set[str]:
+def choose_fields(manifest: Manifest, fields: str | Iterable[str] | None) -> list[Field]:
+    """Fields by names or patterns, in the order in which they are asked for; all for None.
+
+    Raises UnknownField where there is none of a name.
+    """
     names = [field.name for field in manifest.fields]
     if fields is None:
-        return set(names)
-    chosen: set[str] = set()
+        return list(manifest.fields)
+    chosen: dict[str, None] = {}
     for part in [fields] if isinstance(fields, str) else fields:
         for pattern in part.split(","):
             hits = [pattern] if pattern in names else fnmatch.filter(names, pattern.strip())
@@ -151,8 +156,8 @@ def _choose(manifest: Manifest, fields: str | Iterable[str] | None) -> set[str]:
                 raise UnknownField(
                     "--fields: no such field", field=pattern, hint=f"The fields are: {shown}."
                 )
-            chosen.update(hits)
-    return chosen
+            chosen.update(dict.fromkeys(hits))
+    return [manifest.fields[names.index(name)] for name in chosen]
 
 
 def _top_names(manifest: Manifest) -> set[str]:

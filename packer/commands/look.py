@@ -4,6 +4,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,6 +85,7 @@ HEAD_EXAMPLES = """\
 Examples:
   fieldslab head train.slab
   fieldslab head train.slab --rows 7,-1 --json         the eighth row and the last
+  fieldslab head train.slab --rows 100:105 --fields image,label
   fieldslab head train.slab --images pictures/         its images as files, too"""
 
 
@@ -93,8 +95,12 @@ def head(
         "-n", metavar="N", min=0, rich_help_panel=ROWS, help="The first N rows (5).",
     )] = None,
     rows: Annotated[str | None, typer.Option(
-        "--rows", metavar="I,J", rich_help_panel=ROWS,
-        help="These rows, counted from 0; negative ones from the end.",
+        "--rows", metavar="I,A:B", rich_help_panel=ROWS,
+        help="These rows, counted from 0, or A to B (B not included); negative ones from the end.",
+    )] = None,
+    fields: Annotated[list[str] | None, typer.Option(
+        "--fields", metavar="a,b", rich_help_panel=ROWS,
+        help="Show these fields only: names or patterns.",
     )] = None,
     images: Annotated[Path | None, typer.Option(
         "--images", metavar="DIR", rich_help_panel=TALK,
@@ -119,6 +125,7 @@ def head(
     where they have a zone.
     """
     from fieldslab.packer.check.stored import StoredSlab
+    from fieldslab.packer.check.verify import choose_fields
     from fieldslab.packer.commands import slabs
     from fieldslab.schemas.folder import open_files
 
@@ -128,35 +135,48 @@ def head(
         raise UsageError("--size goes with --images")
     stored = StoredSlab(open_files(slab, follow_links=follow_links))
     total = stored.manifest.rows
-    chosen = list(range(min(5 if count is None else count, total)))
+    chosen: Sequence[int] = range(min(5 if count is None else count, total))
     if rows is not None:
         chosen = parse_rows(rows, total)
+    shown = choose_fields(stored.manifest, fields or None)
     if as_json:
-        for row in slabs.head_json(stored, chosen):
+        for row in slabs.head_json(stored, chosen, shown):
             emit(row, indent=None)
     else:
-        emit_lines(slabs.head_lines(stored, chosen, width_of(sys.stdout) or PIPE_WIDTH))
+        width = width_of(sys.stdout) or PIPE_WIDTH
+        emit_lines(slabs.head_lines(stored, chosen, width, shown))
     if images is not None:
         from fieldslab.packer.commands.thumbnails import write_images
 
-        count = len(write_images(stored, chosen, images, size))
+        count = len(write_images(stored, chosen, shown, images, size))
         print(f"{counted(count, 'image')} in {images}", file=sys.stderr)
 
 
-def parse_rows(text: str, total: int) -> list[int]:
-    """Row numbers from `7,-1`; negative ones count from the end.
+def parse_rows(text: str, total: int) -> Sequence[int]:
+    """Row numbers from `7,-1,100:105`; negative ones count from the end.
 
-    Raises UsageError for what is no number, RowOutOfRange for what is not there.
+    Raises UsageError for what is no number, RowOutOfRange for what is not there. As with slices of
+    Python, a range may end behind the last row.
     """
-    rows = []
-    for part in text.split(","):
-        if not re.fullmatch(r"\s*-?\d+\s*", part):
-            raise UsageError("--rows: not row numbers", found=text, expected="numbers like 1,7,-1")
+    ranges = [_parse_range(part, text, total) for part in text.split(",")]
+    return ranges[0] if len(ranges) == 1 else list(chain.from_iterable(ranges))
+
+
+def _parse_range(part: str, text: str, total: int) -> range:
+    """Rows of `7` or `100:105`."""
+    hint = f"The slab has {total:,} rows."
+    if re.fullmatch(r"\s*-?\d+\s*", part):
         row = int(part)
         if not -total <= row < total:
             raise RowOutOfRange(
-                "--rows: no such row", row=row, expected=f"{-total}..{total - 1}",
-                hint=f"The slab has {total:,} rows.",
-            )  # fmt: skip
-        rows.append(row % total)
+                "--rows: no such row", row=row, expected=f"{-total}..{total - 1}", hint=hint
+            )
+        return range(row % total, row % total + 1)
+    ends = re.fullmatch(r"\s*(-?\d+)?\s*:\s*(-?\d+)?\s*", part)
+    if ends is None:
+        expected = "numbers and ranges like 1,7,-1 or 0:5"
+        raise UsageError("--rows: not row numbers", found=text, expected=expected)
+    rows = range(total)[slice(*(None if end is None else int(end) for end in ends.groups()))]
+    if not rows:
+        raise RowOutOfRange("--rows: no rows in this range", found=part.strip(), hint=hint)
     return rows

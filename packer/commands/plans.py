@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from fieldslab.packer.commands.fieldtext import field_json, type_text
-from fieldslab.packer.commands.words import counted, duration, printable, rate, size, table
+from fieldslab.packer.commands.words import counted, duration, fitted, printable, rate, size, table
 
 if TYPE_CHECKING:  # planning and packing need pyarrow, which takes its time to load
     from fieldslab.packer.plan import Plan
@@ -32,10 +32,11 @@ def plan_lines(plan: "Plan", width: int | None) -> Iterator[str]:
         yield f"{counted(len(plan.fields), 'field')}; how many rows, only reading the stream tells"
         return
     about = f"about {size(_planned_bytes(plan) or 0)} by the source's metadata"
-    yield (
+    text = (
         f"{counted(plan.rows, 'row')}, {counted(len(plan.fields), 'field')}, {about}, "
         f"in {counted(len(plan.tasks), 'shard')}"
     )
+    yield from fitted([text], width)
 
 
 def plan_json(plan: "Plan") -> dict[str, Any]:
@@ -73,10 +74,11 @@ def packed_lines(packed: "Packed", width: int | None) -> Iterator[str]:
     packed_rows = counted(manifest.rows, "row")
     if packed.left_out:
         packed_rows += f" ({len(packed.left_out):,} left out)"
-    yield (
+    text = (
         f"{printable(str(packed.path))}: {packed_rows}, {size(packed.bytes)} in "
         f"{shards}, {duration(packed.seconds)}, {rate(packed.bytes, packed.seconds)}"
     )
+    yield from fitted([text], width)
 
 
 def packed_json(packed: "Packed") -> dict[str, Any]:

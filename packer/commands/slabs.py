@@ -1,7 +1,7 @@
 """Slabs and their rows as the commands show them: as text and as JSON."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.cells import cell_len
@@ -10,17 +10,34 @@ from fieldslab.packer.check.folders import all_folders
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.commands.fieldtext import bytes_text, field_json, type_text
 from fieldslab.packer.commands.values import json_value, row_of, short_text
-from fieldslab.packer.commands.words import counted, cut, printable, size, table
+from fieldslab.packer.commands.words import counted, cut, fitted, printable, size, table
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER
+from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.manifest import Manifest
 
 
 def info_lines(slab: SlabFiles, width: int | None) -> Iterator[str]:
     """What a slab is: size, origin, fields."""
+    yield from fitted(_summary(slab), width)
+    yield ""
     manifest = slab.manifest
-    made, sizes = manifest.made, _field_bytes(slab)
+    made, sizes, nulls = manifest.made, _field_bytes(slab), _nulls(manifest)
+    lines = [
+        (
+            field.name, field.kind, type_text(field), f"{nulls[field.name]:,}",
+            bytes_text(field, sizes[field.name]), made.reasons.get(field.name, ""),
+        )
+        for field in manifest.fields
+    ]  # fmt: skip
+    head = ("field", "kind", "type", "nulls", "bytes", "why")
+    yield from table(head, lines, width, right="nulls bytes")
+
+
+def _summary(slab: SlabFiles) -> Iterator[str]:
+    """What the whole of a slab is, line by line."""
+    manifest, made = slab.manifest, slab.manifest.made
     total = size(_total(slab))
     yield f"{printable(str(slab.path))}: {counted(manifest.rows, 'row')}, {total}"
     yield f"id      {manifest.id}"
@@ -33,17 +50,6 @@ def info_lines(slab: SlabFiles, width: int | None) -> Iterator[str]:
     if rows:
         span = f"{min(rows):,}" if min(rows) == max(rows) else f"{min(rows):,} to {max(rows):,}"
         yield f"shards  {len(rows):,}, of {span} rows"
-    yield ""
-    nulls = _nulls(manifest)
-    lines = [
-        (
-            field.name, field.kind, type_text(field), f"{nulls[field.name]:,}",
-            bytes_text(field, sizes[field.name]), made.reasons.get(field.name, ""),
-        )
-        for field in manifest.fields
-    ]  # fmt: skip
-    head = ("field", "kind", "type", "nulls", "bytes", "why")
-    yield from table(head, lines, width, right="nulls bytes")
 
 
 def info_json(slab: SlabFiles) -> dict[str, Any]:
@@ -73,15 +79,18 @@ def info_json(slab: SlabFiles) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def head_lines(slab: StoredSlab, rows: list[int], width: int | None) -> Iterator[str]:
+def head_lines(
+    slab: StoredSlab, rows: Sequence[int], width: int | None, fields: Sequence[Field] | None = None
+) -> Iterator[str]:
     """Rows, one value a line: the row's number, the field's name, the value."""
-    fields, categories = slab.manifest.fields, _categories(slab)
+    fields = slab.manifest.fields if fields is None else fields
+    categories = _categories(slab, fields)
     labels = [cut(printable(field.name), 30 if width is None else width // 3) for field in fields]
-    digits = max([len("row"), *(len(str(row)) for row in rows)])
+    digits = max(len("row"), len(str(max(rows, default=0))))
     column = max([len("field"), *map(cell_len, labels)])
     room = None if width is None else max(width - digits - column - 4, 10)
     yield f"{'row':>{digits}}  {'field':<{column}}  value"
-    for row, values in _values(slab, rows):
+    for row, values in _values(slab, rows, fields):
         number = str(row)
         for field, label, value in zip(fields, labels, values, strict=True):
             text = short_text(field, value, room, categories.get(field.name, []))
@@ -89,10 +98,13 @@ def head_lines(slab: StoredSlab, rows: list[int], width: int | None) -> Iterator
             number = ""
 
 
-def head_json(slab: StoredSlab, rows: list[int]) -> Iterator[dict[str, Any]]:
+def head_json(
+    slab: StoredSlab, rows: Sequence[int], fields: Sequence[Field] | None = None
+) -> Iterator[dict[str, Any]]:
     """Rows as JSON-ready dicts: `{"row": 7, "values": {...}}`."""
-    fields, categories = slab.manifest.fields, _categories(slab)
-    for row, values in _values(slab, rows):
+    fields = slab.manifest.fields if fields is None else fields
+    categories = _categories(slab, fields)
+    for row, values in _values(slab, rows, fields):
         content = {
             field.name: json_value(field, value, categories.get(field.name, []))
             for field, value in zip(fields, values, strict=True)
@@ -100,14 +112,15 @@ def head_json(slab: StoredSlab, rows: list[int]) -> Iterator[dict[str, Any]]:
         yield {"row": row, "values": content}
 
 
-def _values(slab: StoredSlab, rows: list[int]) -> Iterator[tuple[int, list[Any]]]:
+def _values(
+    slab: StoredSlab, rows: Sequence[int], fields: Sequence[Field]
+) -> Iterator[tuple[int, list[Any]]]:
     for row in rows:
-        yield row, [row_of(slab.read(field, row, row + 1), 0) for field in slab.manifest.fields]
+        yield row, [row_of(slab.read(field, row, row + 1), 0) for field in fields]
 
 
-def _categories(slab: StoredSlab) -> dict[str, list[str]]:
-    fields = [field for field in slab.manifest.fields if field.kind == "categorical"]
-    return {field.name: slab.categories(field) for field in fields}
+def _categories(slab: StoredSlab, fields: Sequence[Field]) -> dict[str, list[str]]:
+    return {field.name: slab.categories(field) for field in fields if field.kind == "categorical"}
 
 
 def _nulls(manifest: Manifest) -> dict[str, int]:

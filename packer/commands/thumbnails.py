@@ -1,6 +1,7 @@
 """Images of a slab as files, for people to look at: `fieldslab head --images DIR`."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from fieldslab.packer.check.stored import StoredRows, StoredSlab
@@ -15,7 +16,9 @@ from fieldslab.schemas.images import PIXELS
 _SUFFIXES = {"jpeg": "jpg", "png": "png", "webp": "webp", None: "bin"}
 
 
-def write_images(slab: StoredSlab, rows: list[int], folder: Path, side: int | None) -> list[Path]:
+def write_images(
+    slab: StoredSlab, rows: Sequence[int], fields: Sequence[Field], folder: Path, side: int | None
+) -> list[Path]:
     """Write a file for each image of these rows: encoded ones as they are, pixels as PNG.
 
     With `side`, larger images are made smaller until their longer side has so many pixels; those
@@ -24,7 +27,7 @@ def write_images(slab: StoredSlab, rows: list[int], folder: Path, side: int | No
     Raises
     ------
     UsageError
-        The slab has no images.
+        None of these fields has images.
     DamagedImage
         Pixels are not as many as their size says.
     MissingLibrary
@@ -32,12 +35,12 @@ def write_images(slab: StoredSlab, rows: list[int], folder: Path, side: int | No
     OutputError
         The files cannot be written.
     """
-    fields = [field for field in slab.manifest.fields if field.kind == "image"]
-    if not fields:
+    images = [field for field in fields if field.kind == "image"]
+    if not images:
         raise UsageError("--images: the slab has no image fields", file=slab.path)
     digits, written = len(str(max(slab.manifest.rows - 1, 0))), []
     for row in rows:
-        for field in fields:
+        for field in images:
             stored = row_of(slab.read(field, row, row + 1), 0)
             if not len(stored.values):
                 continue

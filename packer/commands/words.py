@@ -1,10 +1,14 @@
 """Numbers and text for people: sizes, rates, counts; cut to a width, safe for a terminal."""
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
+_NARROWEST = 20
+"""Columns that a text needs beside others; where there are fewer, it goes below them."""
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -51,14 +55,19 @@ def table(
     """Lines of a table.
 
     The last column goes on below itself where it is wider than what is left of `width`; None
-    sets no limit. `right` names the columns that are aligned to the right.
+    sets no limit. `right` names the columns that are aligned to the right. Where the columns do
+    not fit beside each other, each row becomes a block: see `stacked`.
     """
     cells = [list(head), *([printable(cell) for cell in row] for row in rows)]
     widths = [max(cell_len(row[at]) for row in cells) for at in range(len(head) - 1)]
     if width is not None:
         widths = [min(one, max(width // 3, 12)) for one in widths]
     indent = sum(widths) + 2 * len(widths)
-    rest = None if width is None else max(width - indent, 20)
+    longest = max(cell_len(row[-1]) for row in cells)
+    if width is not None and indent + min(longest, _NARROWEST) > width:
+        yield from stacked(cells[0], cells[1:], width)
+        return
+    rest = None if width is None else max(width - indent, 1)
     for row in cells:
         front = ""
         for name, cell, room in zip(head[:-1], row[:-1], widths, strict=True):
@@ -68,6 +77,33 @@ def table(
         for line in _wrapped(row[-1], rest):
             yield (front + line).rstrip()
             front = " " * indent
+
+
+def stacked(head: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Iterator[str]:
+    """Lines of a table that is too wide: the first cell of a row, and the others below it."""
+    column = max(map(cell_len, head[1:]), default=0)
+    indent = " " * (column + 4)
+    for row in rows:
+        yield from _wrapped(printable(row[0]), width)
+        for name, cell in zip(head[1:], row[1:], strict=True):
+            if cell:
+                first, *others = _wrapped(printable(cell), max(width - len(indent), 8))
+                yield f"  {name}{' ' * (column - cell_len(name))}  {first}"
+                yield from (indent + line for line in others)
+
+
+def fitted(lines: Iterable[str], width: int | None) -> Iterator[str]:
+    """Lines of prose, wrapped between words where they are wider than `width`."""
+    for line in lines:
+        if width is None or cell_len(line) <= width:
+            yield line
+        else:
+            joined = re.sub(r"(?<=\d) (?=\w)", _NO_BREAK, line)  # a number and its unit
+            for part in textwrap.wrap(
+                joined, max(width, _NARROWEST), subsequent_indent="  ", break_long_words=False,
+                break_on_hyphens=False,
+            ):  # fmt: skip
+                yield part.replace(_NO_BREAK, " ")
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from fieldslab.packer.commands.words import counted, duration, size
 from fieldslab.packer.convert.soundness import LeftOut
 from fieldslab.packer.image_options import DEFAULT_INDEX
 from fieldslab.packer.options import integer, parse_options
@@ -47,6 +48,19 @@ class Packed:
     reused_shards: int
     dropped_shards: int
     left_out: tuple[LeftOut, ...] = ()
+
+    def __repr__(self) -> str:
+        manifest = self.manifest
+        parts = [
+            repr(str(self.path)), counted(manifest.rows, "row"),
+            counted(len(manifest.fields), "field"), size(self.bytes),
+            counted(len(manifest.shards), "shard"), duration(self.seconds),
+        ]  # fmt: skip
+        if self.left_out:
+            parts.append(f"{len(self.left_out):,} left out")
+        if self.warnings:
+            parts.append(counted(len(self.warnings), "warning"))
+        return f"Packed({', '.join(parts)})"
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -204,9 +218,9 @@ def pack_plan(
             _check_rows(plan, sum(record.rows for record in records))
         manifest = finish(plan, records, prepared, staging)
         staging.publish(manifest)
-    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    total = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     missing = tuple(one for record in records for one in record.left_out)
-    return Packed(out, manifest, size, time.monotonic() - started, reused, dropped, missing)
+    return Packed(out, manifest, total, time.monotonic() - started, reused, dropped, missing)
 
 
 def _check_rows(plan: Plan, packed: int) -> None:

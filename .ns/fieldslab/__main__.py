@@ -1,0 +1,1 @@
+../../packer/__main__.py

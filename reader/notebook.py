@@ -1,0 +1,131 @@
+"""Slabs and batches as HTML, for notebooks. Everything that comes from data is escaped."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fieldslab.reader.slab import describe_type
+from fieldslab.reader.thumbnails import thumbnail
+from fieldslab.schemas.errors import FieldslabError
+from fieldslab.schemas.images import PIXELS
+
+if TYPE_CHECKING:
+    from fieldslab.reader.batch import Batch
+    from fieldslab.reader.slab import Slab
+
+ROWS, FIELDS = 5, 20
+"""So many are shown."""
+SIDE = 64
+"""Pixels of the longer side of a thumbnail."""
+_LONGEST, _VALUES = 60, 6
+_MOST_BYTES = 2**24
+"""A row that is larger is not read only to be looked at."""
+_CELL = "text-align:left;vertical-align:top;max-width:20em;overflow-wrap:anywhere"
+
+
+def slab_html(slab: "Slab") -> str:
+    """The fields of a slab, and their values in its first rows."""
+    rows = range(min(ROWS, len(slab)))
+    lines = [
+        [_text(name), _text(describe_type(field)), *(_stored(slab, name, row) for row in rows)]
+        for name, field in list(slab.fields.items())[:FIELDS]
+    ]
+    title = f"{slab.path.name}: {len(slab):,} rows"
+    return _table(title, [f"row {row}" for row in rows], lines, len(slab.fields))
+
+
+def batch_html(batch: "Batch") -> str:
+    """The fields of a batch, and their values in its first rows."""
+    count = min(ROWS, len(batch.rows))
+    lines = []
+    for name in list(batch)[:FIELDS]:
+        values = batch[name]
+        valid = batch.valid.get(name)
+        cells = [
+            "null" if valid is not None and not valid[at]
+            else _gathered(values, at, name in batch.sizes)
+            for at in range(count)
+        ]  # fmt: skip
+        lines.append([_text(name), _text(_kind(values)), *cells])
+    title = f"Batch({len(batch.rows):,} rows)"
+    return _table(title, [f"row {row}" for row in batch.rows[:count]], lines, len(batch))
+
+
+def _table(title: str, head: Sequence[str], lines: Iterable[Sequence[str]], fields: int) -> str:
+    """Cells are HTML already; everything else is text."""
+    parts = [f"<div><p><b>{_text(title)}</b></p><table><thead><tr>"]
+    parts += [f"<th style='{_CELL}'>{_text(word)}</th>" for word in ("field", "type", *head)]
+    parts.append("</tr></thead><tbody>")
+    for line in lines:
+        cells = "".join(f"<td style='{_CELL}'>{cell}</td>" for cell in line)
+        parts.append(f"<tr>{cells}</tr>")
+    parts.append("</tbody></table>")
+    if fields > FIELDS:
+        parts.append(f"<p>and {fields - FIELDS:,} more fields</p>")
+    return "".join([*parts, "</div>"])
+
+
+def _stored(slab: "Slab", name: str, row: int) -> str:
+    """One value of a slab; what cannot be read says why."""
+    column, field = slab[name], slab.fields[name]
+    try:
+        if column.row_bytes(row) > _MOST_BYTES:
+            return f"{column.row_bytes(row):,} bytes"
+        value = column[row]
+    except FieldslabError as error:
+        return f"<em>{_escaped(error.text)}</em>"
+    if field.kind == "image" and value is not None and field.codec not in PIXELS:
+        return _picture(value, f"image, {len(value):,} bytes")
+    return _plain(value)
+
+
+def _gathered(values: Any, at: int, encoded: bool) -> str:
+    """One value of a batch."""
+    if isinstance(values, tuple):  # views, an array for each size
+        return "<br>".join(_gathered(array, at, False) for array in values)
+    value = values[at]
+    if encoded and isinstance(value, bytes) and len(value) <= _MOST_BYTES:
+        return _picture(value, f"image, {len(value):,} bytes")
+    if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.shape[2:] == (3,):
+        return _picture(value, "x".join(map(str, value.shape)))
+    return _plain(value)
+
+
+def _picture(image: Any, text: str) -> str:
+    url = thumbnail(image, SIDE)
+    shown = _text(text)
+    return shown if url is None else f"<img src='{url}' alt='{shown}' title='{shown}'>"
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, np.ndarray) and value.ndim:
+        shape = "x".join(map(str, value.shape))
+        first = ", ".join(str(number) for number in value.reshape(-1)[:_VALUES])
+        more = ", …" if value.size > _VALUES else ""
+        return _text(f"{shape}: {first}{more}") if value.size else f"{shape}: no values"
+    return _text(str(value))
+
+
+def _kind(values: Any) -> str:
+    if isinstance(values, np.ndarray):
+        return f"{values.dtype}{list(values.shape[1:]) or ''}"
+    if isinstance(values, tuple):
+        return ", ".join(map(_kind, values))
+    return type(values).__name__
+
+
+def _text(text: str) -> str:
+    """Text as HTML, cut where it is long."""
+    return _escaped(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
+
+
+def _escaped(text: str) -> str:
+    return escape(text.encode("utf-8", "backslashreplace").decode())
