@@ -120,8 +120,8 @@ class SlabFiles:
         DamagedArray, NotASlab, Unreadable
             As `OpenFolder.file` raises them.
         """
+        self._check_descriptor()
         try:
-            self._check_descriptor()
             with self._directory.folder(name) as folder:
                 yield OpenFolder(self.path / name, folder.fd, self.follow_links)
         except (Damaged, NotASlab, Unreadable) as error:
@@ -190,7 +190,7 @@ def open_files(slab: str | Path, *, follow_links: bool = False) -> SlabFiles:
     """
     slab = slab_path(slab)
     for attempt in range(_ATTEMPTS):
-        files = _open_once(slab, follow_links)
+        files = _open_once(slab, follow_links, patient=attempt + 1 < _ATTEMPTS)
         if files is not None:
             return files
         time.sleep(0.001 * attempt)
@@ -225,13 +225,13 @@ def load_digests(
     return digests
 
 
-def _open_once(slab: Path, follow_links: bool) -> SlabFiles | None:
-    """The slab, or None where it was replaced meanwhile."""
+def _open_once(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | None:
+    """The slab, or None where it was replaced meanwhile, or is just being replaced."""
     try:
         fd = os.open(slab, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            if (partial_path(slab) / REPLACED).is_dir() and not slab.exists():
+            if patient and (partial_path(slab) / REPLACED).is_dir():
                 return None  # between the two renames of systems that cannot swap directories
             raise _absent(slab) from error
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):

@@ -29,6 +29,7 @@ from fieldslab.packer.write.directories import (
     sync_directory,
 )
 from fieldslab.packer.write.journal import Journal
+from fieldslab.packer.write.replaced import is_held, retire, sweep
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER
@@ -40,7 +41,7 @@ from fieldslab.schemas.errors import (
     OutputExists,
     UsageError,
 )
-from fieldslab.schemas.folder import JOURNAL, is_url, partial_path, slab_path, url_text
+from fieldslab.schemas.folder import JOURNAL, REPLACED, is_url, partial_path, slab_path, url_text
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, Manifest, encode
 
 _FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
@@ -75,7 +76,7 @@ class Staging:
         # Other versions may write other bytes by the same plan: one slab, one set of versions.
         plan = " ".join([plan, *(f"{name} {version(name)}" for name in _WRITERS)])
         self._journal = Journal(self.folder / JOURNAL, plan)
-        self._old = self.folder / "old"
+        self._old = self.folder / REPLACED
         self._lock = -1
         self._removed = False
         # A worker process may outlive a killed packer for a while: it must never meet the names
@@ -175,6 +176,9 @@ class Staging:
         self._check_ours()
         self._restore_old()
         check_output(self.out, force=self._force)
+        sweep(self.out)
+        if is_held(self.slab):  # a slab that was replaced just before a packer was killed
+            retire(self.slab, self.out)
         if self._resumable:
             for record in self._journal.read():
                 if is_whole(self.slab / layout.shard_name(record.index), record):
@@ -210,11 +214,13 @@ class Staging:
         for entry in self.slab.iterdir():
             if entry.name not in keep:
                 remove(entry)
-        remove(self._old)
+        retire(self._old, self.out)
 
     def _remove(self) -> None:
         """Remove everything; the journal last, since it tells that the rest is ours."""
-        for path in (self.slab, self._old, self._journal.fresh, self._journal.path):
+        for folder in (self.slab, self._old):
+            retire(folder, self.out)
+        for path in (self._journal.fresh, self._journal.path):
             remove(path)
         self.folder.rmdir()
         self._removed = True

@@ -26,7 +26,7 @@ from tests.packer.packing import (
 )
 
 from fieldslab.packer import pack
-from fieldslab.packer.write import commit
+from fieldslab.packer.write import replaced
 from fieldslab.packer.write.directories import remove
 from fieldslab.schemas.errors import (
     NoSpace,
@@ -124,7 +124,7 @@ def test_old_slab_that_cannot_be_removed(
 ) -> None:
     """Where the old slab cannot be removed, the message says that the new one is in place."""
     pack_shards(batches(table(1)), out)
-    monkeypatch.setattr(commit, "remove", _refuse_old)
+    monkeypatch.setattr(replaced, "remove", _refuse_old)
     with pytest.raises(OutputError, match=r"new slab is in its place.*Remove it yourself"):
         pack_shards(source, out, force=True)
     assert np.load(out / "shard-00000" / "00-x.values.npy")[0] == table()["x"][0].as_py()

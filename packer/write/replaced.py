@@ -1,0 +1,62 @@
+"""A slab that another one replaced: removed, or set aside while somebody reads it.
+
+Whoever has a slab open holds a shared lock on its directory (`OpenFolder.hold`), and goes on
+reading fields that it has not touched before. So the directory stays, under a hidden name beside
+the new slab, until the next pack to the same place finds that nobody holds it any longer.
+"""
+
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fieldslab.packer.write.directories import remove
+
+
+def retire(folder: Path, out: Path) -> None:
+    """Remove a slab that is no longer at `out`; set it aside while it is being read."""
+    with _claimed(folder) as free:
+        if free:
+            remove(folder)
+        else:
+            folder.rename(out.with_name(f".{out.name}.{secrets.token_hex(4)}.replaced"))
+
+
+def is_held(folder: Path) -> bool:
+    """Whether somebody reads a slab."""
+    with _claimed(folder) as free:
+        return not free
+
+
+def sweep(out: Path) -> None:
+    """Remove what was set aside when slabs at `out` were replaced, and nobody reads by now."""
+    name = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.replaced")
+    for entry in list(os.scandir(out.parent)):
+        if name.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+            with _claimed(Path(entry)) as free:
+                if free:
+                    remove(Path(entry))
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[bool]:
+    """Whether nobody holds a directory; if so, nobody can until the end of the block."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        yield True
+        return
+    free = True
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            free = False
+        except OSError:
+            pass  # a file system without locks: readers are told that the slab was replaced
+        yield free
+    finally:
+        os.close(fd)
