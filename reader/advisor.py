@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fieldslab.reader.loading.loader import MOST_THREADS, usable_cores
 from fieldslab.reader.orders.order import whole
@@ -143,6 +143,7 @@ def advise(
     step_ms: float | None = None,
     memory: int | None = None,
     seconds: float = 0.2,
+    output: Literal["numpy", "torch"] = "numpy",
 ) -> Advice:
     """Measure a slab on this machine, some seconds long, and recommend options for `Loader`.
 
@@ -150,7 +151,7 @@ def advise(
     ----------
     batch_size
         Rows in a batch, where the training decides; chosen by speed if not given.
-    fields, transforms, decode
+    fields, transforms, decode, output
         As for `Loader`.
     step_ms
         How long a training step takes; threads are as few as keep up with it.
@@ -173,7 +174,7 @@ def advise(
     free, cores = available_bytes(), usable_cores()
     room = free // 4 if memory is None else whole("memory", memory, least=1)
     names = slab.names(fields)
-    probe = Probe(slab, names, transforms, decode, seconds)
+    probe = Probe(slab, names, transforms, decode, seconds, output)
     if batch_size is None:
         size, rates = _batch_size(probe, len(slab) // FEWEST_BATCHES, room // 2)
     else:

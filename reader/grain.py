@@ -23,6 +23,7 @@ from fieldslab.reader.loading.preparation import Preparation
 from fieldslab.reader.orders.order import Order, Shuffled, whole
 from fieldslab.reader.rows import as_index
 from fieldslab.reader.slab import Slab, check_slab
+from fieldslab.reader.transforms.chain import Chain, seed_of
 from fieldslab.schemas.errors import UsageError
 
 
@@ -49,15 +50,17 @@ def grain_batches(
     batch_size
         Rows in a batch, on each process.
     seed
-        Shuffles the rows, in each epoch anew. Do not shuffle the dataset again.
+        Shuffles the rows, in each epoch anew, and is the seed of `rng`. Do not shuffle the dataset
+        again.
     order
-        Another order than `Shuffled(seed)`.
+        Another order than `Shuffled(seed)`. Its seed is also that of `rng`, if it has one.
     fields
         Names of the fields to gather; all if not given.
     decode
         What image fields become, by name, as in `Loader`.
     transforms
-        What is done to each batch, as in `Loader`: `Pad` makes arrays of ragged fields.
+        What is done to each batch, as in `Loader`: `Pad` makes arrays of ragged fields. Functions
+        that take `rng` draw as in a `Loader` of the same order and seed.
     epochs
         How many epochs the source has. It may be any number: nothing is stored for them.
     drop_last
@@ -73,7 +76,8 @@ def grain_batches(
         The arguments contradict each other, or the slab.
     """
     check_slab(slab)
-    order = Shuffled(whole("seed", seed)) if order is None else order
+    seed = whole("seed", seed)
+    order = Shuffled(seed) if order is None else order
     rank, world_size = _processes(rank, world_size)
     length = order.attach(slab).length(len(slab))
     size = whole("batch_size", batch_size, least=1)
@@ -81,7 +85,9 @@ def grain_batches(
     epochs = whole("epochs", epochs, least=1)
     names = slab.names(fields)
     images = as_images(decode, slab.fields, names)
-    return GrainBatches(slab, order, plan, names, images, transforms, epochs)
+    if getattr(order, "seed", None) is not None:
+        seed = seed_of(None, order)
+    return GrainBatches(slab, order, plan, names, images, transforms, epochs, seed)
 
 
 class GrainBatches:
@@ -103,6 +109,7 @@ class GrainBatches:
         decode: Mapping[str, Images],
         transforms: Sequence[Callable[..., Mapping[str, Any]]],
         epochs: int,
+        seed: int = 0,
     ) -> None:
         """Not for callers: use `grain_batches`."""
         self._slab = slab
@@ -113,6 +120,7 @@ class GrainBatches:
         self._decode = decode
         self._transforms = list(transforms)
         self._epochs = epochs
+        self._seed = seed
 
     def __len__(self) -> int:
         return self._plan.batches * self._epochs
@@ -126,8 +134,7 @@ class GrainBatches:
             epoch,
             self._plan,
             self._fields,
-            self._transforms,
-            convert=None,
+            Chain(self._transforms, self._seed, self._slab.view, self._slab.storage.pool),
             read_ahead=None,
             ahead=0,
             decode=self._decode,

@@ -34,7 +34,7 @@ _PARTS: dict[str | None, tuple[Part, ...]] = {
 
 _GIVE_ONE = 'Write SlabDataModule({0}="{0}.slab", ...).'
 _OPTIONS = {
-    "fields", "decode", "transforms", "prefetch", "threads", "drop_last", "pin_memory",
+    "fields", "decode", "transforms", "seed", "prefetch", "threads", "drop_last", "pin_memory",
     "read_ahead",
 }  # fmt: skip
 
@@ -56,8 +56,8 @@ class SlabDataModule(LightningDataModule):
     order
         Order of training, `Shuffled(0)` if not given.
     options
-        Whatever else `Loader` takes: `fields`, `decode`, `transforms`, `prefetch`, `threads`,
-        `drop_last`, `pin_memory`, `read_ahead`.
+        Whatever else `Loader` takes: `fields`, `decode`, `transforms`, `seed`, `prefetch`,
+        `threads`, `drop_last`, `pin_memory`, `read_ahead`. Functions in `transforms` get tensors.
 
     Raises
     ------
@@ -107,7 +107,7 @@ class SlabDataModule(LightningDataModule):
         found = advise(
             _open(self.sources["train"]), self.batch_size, fields=self.options.get("fields"),
             transforms=self.options.get("transforms", ()), decode=self.options.get("decode"),
-            step_ms=step_ms, memory=memory,
+            step_ms=step_ms, memory=memory, output="torch",
         )  # fmt: skip
         print(found)  # noqa: T201  # to be read is what it is for
         return found

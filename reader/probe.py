@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch, Packed
+from fieldslab.reader.batch import Packed
 from fieldslab.reader.buffers import capacity
 from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.loading.stats import Stats
@@ -38,6 +38,7 @@ class Probe:
         transforms: Sequence[Callable[..., Mapping[str, Any]]],
         decode: Mapping[str, Any] | None,
         seconds: float,
+        output: Literal["numpy", "torch"],
     ) -> None:
         """Take what `Loader` takes, and how long a measurement takes, about."""
         self._slab = slab
@@ -45,6 +46,7 @@ class Probe:
         self._transforms = transforms
         self._decode = decode
         self._seconds = seconds
+        self._output = output
         row = max(stored_bytes(slab, names) // len(slab), 1)
         count = min(len(slab), SAMPLE_ROWS, max(SAMPLE_BYTES // row, 1))
         rng = np.random.default_rng(0)
@@ -95,16 +97,21 @@ class Probe:
         return Loader(
             self._slab, size, Subset(rows, seed=None), fields=self._names, decode=self._decode,
             transforms=self._transforms, threads=threads, prefetch=prefetch,
+            output=self._output,
         )  # fmt: skip
 
 
-def _taken(batch: Batch) -> int:
+def _taken(batch: Mapping[str, Any]) -> int:
     """Bytes of recycled memory, which comes in powers of two, that a batch takes."""
-    total = 0
-    for values in batch.values():
-        arrays = [values.values, values.offsets] if isinstance(values, Packed) else [values]
-        total += sum(capacity(array.nbytes) for array in arrays if array.nbytes)
-    return total
+    return sum(_bytes(values) for values in batch.values())
+
+
+def _bytes(values: Any) -> int:
+    if isinstance(values, Packed):
+        values = [values.values, values.offsets]
+    if isinstance(values, tuple | list):
+        return sum(map(_bytes, values))
+    return capacity(values.nbytes) if values.nbytes else 0
 
 
 def stored_bytes(slab: Slab, names: Sequence[str]) -> int:

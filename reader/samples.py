@@ -14,6 +14,7 @@ from fieldslab.schemas.errors import DamagedImage
 
 if TYPE_CHECKING:
     from fieldslab.reader.slab import Slab
+    from fieldslab.reader.transforms.chain import Chain
 
 
 class Samples(Sequence[dict[str, Any]]):
@@ -31,14 +32,17 @@ class Samples(Sequence[dict[str, Any]]):
         decode: Mapping[str, Images] | None = None,
         epoch: int = 0,
         visits: np.ndarray | None = None,
+        chain: "Chain | None" = None,
     ) -> None:
         """Take row numbers of `slab`, names of its fields (all if not given), what is decoded.
 
         `visits` are those that the rows know (see `Visit`), or else counted here, if not given.
+        `chain` is what a dataset does to batches.
         """
         self.slab = slab
         self.decode = decode or {}
-        self._epoch = epoch
+        self.chain = chain
+        self.epoch = epoch
         self._rows = as_rows(rows, len(slab))
         self._visits = as_visits(visits_of(rows) if visits is None else visits, self._rows)
         self._fields = fields
@@ -46,9 +50,7 @@ class Samples(Sequence[dict[str, Any]]):
     @cached_property
     def batch(self) -> Batch:
         """All of these rows; raises what `Slab.gather` raises."""
-        return self.slab.gather(
-            self._rows, self._fields, decode=self.decode, epoch=self._epoch, visits=self._visits
-        )
+        return self._gather(self._rows, self._fields, self._visits)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -60,24 +62,44 @@ class Samples(Sequence[dict[str, Any]]):
     def __getitem__(self, key: int | slice) -> "dict[str, Any] | Samples":
         if isinstance(key, slice):
             return Samples(
-                self.slab, self._rows[key], self._fields, self.decode, self._epoch,
-                self._visits[key],
+                self.slab, self._rows[key], self._fields, self.decode, self.epoch,
+                self._visits[key], self.chain,
             )  # fmt: skip
         at = as_index(key, len(self))
+        if self.chain is not None:
+            row_alone, visits = self._rows[[at]], self._visits[[at]]
+            batch = self._gather(row_alone, self._fields, visits)
+            _check_whole(batch)
+            return {name: _first(value) for name, value in self.chain(batch, self.epoch).items()}
         row = int(self._rows[at])
         names = list(self.slab.fields) if self._fields is None else self._fields
         sample = {name: self.slab[name][row] for name in names if name not in self.decode}
         if self.decode:
-            images = self.slab.gather(
-                [row], list(self.decode), decode=self.decode, epoch=self._epoch,
-                visits=self._visits[[at]],
-            )  # fmt: skip
-            if not len(images.rows):  # `failures="skip"` leaves nothing of a row
-                failure = images.failures[0]
-                hint = 'One row cannot be skipped: take batches, or failures="fill".'
-                raise DamagedImage(failure.reason, field=failure.field, row=failure.row, hint=hint)
+            images = self._gather([row], list(self.decode), self._visits[[at]])
+            _check_whole(images)
             sample |= {name: images[name][0] for name in images}
         return sample
 
+    def _gather(self, rows: Rows, fields: Sequence[str] | None, visits: np.ndarray) -> Batch:
+        batch = self.slab.gather(rows, fields, decode=self.decode, epoch=self.epoch, visits=visits)
+        if batch.visits is None:
+            batch.visits = visits
+        return batch
+
     def __repr__(self) -> str:
         return f"Samples({len(self)} rows)"
+
+
+def _check_whole(batch: Batch) -> None:
+    """Raise DamagedImage where `failures="skip"` left nothing of a row."""
+    if not len(batch.rows):
+        failure = batch.failures[0]
+        hint = 'One row cannot be skipped: take batches, or failures="fill".'
+        raise DamagedImage(failure.reason, field=failure.field, row=failure.row, hint=hint)
+
+
+def _first(value: Any) -> Any:
+    """The first row of a value of a batch, of arrays or of tensors."""
+    if getattr(value, "_fields", None):  # `Jagged`, of one row
+        return value.values
+    return type(value)(each[0] for each in value) if isinstance(value, tuple) else value[0]

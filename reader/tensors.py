@@ -40,12 +40,15 @@ class TensorBatch(dict[str, Any]):
         Of each image field: int64[rows, 2], height and width.
     failures
         Images that could not be decoded, as in `Batch`.
+    visits
+        As in `Batch`: int64[rows] or None.
     """
 
     rows: torch.Tensor
     valid: dict[str, torch.Tensor]
     sizes: dict[str, torch.Tensor]
     failures: tuple[Failure, ...]
+    visits: torch.Tensor | None
 
     def to(self, device: Any, non_blocking: bool = False) -> "TensorBatch":
         """A copy with every tensor on a device."""
@@ -66,6 +69,7 @@ class TensorBatch(dict[str, Any]):
         other = TensorBatch({name: changed(value) for name, value in self.items()})
         other.rows = change(self.rows)
         other.failures = self.failures
+        other.visits = None if self.visits is None else change(self.visits)
         other.valid = {name: change(value) for name, value in self.valid.items()}
         other.sizes = {name: change(value) for name, value in self.sizes.items()}
         return other
@@ -98,15 +102,46 @@ class ToTensors:
         self._pin = available if pin == "auto" else bool(pin)
 
     def __call__(self, batch: Batch) -> TensorBatch:
-        """The batch as tensors."""
+        """The batch as tensors, pinned if they should be."""
+        return self.pin(self.tensors(batch))
+
+    def tensors(self, batch: Batch) -> TensorBatch:
+        """The batch as tensors, over the same memory."""
         tensors = TensorBatch({name: self._value(name, batch[name]) for name in batch})
         tensors.rows = torch.from_numpy(batch.rows)
         tensors.failures = batch.failures
+        tensors.visits = None if batch.visits is None else torch.from_numpy(batch.visits)
         tensors.valid = {name: _tensor(valid) for name, valid in batch.valid.items()}
         tensors.sizes = {
             name: torch.from_numpy(size.astype(np.int64)) for name, size in batch.sizes.items()
         }
+        return tensors
+
+    def pin(self, tensors: TensorBatch) -> TensorBatch:
+        """The batch in pinned memory, if it should be."""
         return tensors.pin_memory() if self._pin else tensors
+
+    def arrays(self, tensors: TensorBatch) -> Batch:
+        """The batch as arrays, over the same memory; bfloat16 is uint16 there."""
+        return Batch(
+            tensors.rows.numpy(),
+            {name: _values(name, value) for name, value in tensors.items()},
+            {name: valid.numpy() for name, valid in tensors.valid.items()},
+            {name: size.numpy() for name, size in tensors.sizes.items()},
+            tensors.failures,
+            None if tensors.visits is None else tensors.visits.numpy(),
+        )
+
+    def merge(self, tensors: TensorBatch, made: Mapping[str, Any]) -> TensorBatch:
+        """The batch with what a transform made: a whole batch, or fields of this one."""
+        if isinstance(made, Batch):
+            return self.tensors(made)
+        if isinstance(made, TensorBatch) and hasattr(made, "rows"):
+            return made
+        merged = TensorBatch(tensors)
+        vars(merged).update(vars(tensors))
+        merged.update({name: self._value(name, value) for name, value in made.items()})
+        return merged
 
     def _value(self, name: str, value: Any) -> Any:
         if isinstance(value, Ragged):
@@ -122,6 +157,27 @@ class ToTensors:
         if name in self._bfloat16 and tensor.dtype == torch.uint16:
             return tensor.view(torch.bfloat16)
         return tensor
+
+
+def _values(name: str, value: Any) -> Any:
+    """A value of a `TensorBatch` as it stands in a `Batch`."""
+    if isinstance(value, Jagged):
+        return Ragged(_array(value.values), _array(value.offsets), name)
+    if isinstance(value, tuple):
+        return Views(_array(each) for each in value)
+    if isinstance(value, list):
+        pictures = [_array(each) for each in value]
+        pixels = [picture.reshape(-1) for picture in pictures]
+        sizes = np.array([picture.shape[:2] for picture in pictures], np.int64).reshape(-1, 2)
+        return Pictures(np.concatenate([*pixels, np.empty(0, np.uint8)]), sizes)
+    return _array(value) if isinstance(value, torch.Tensor) else value
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.view(torch.uint16)
+    array: np.ndarray = tensor.detach().numpy()
+    return array
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:

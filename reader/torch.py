@@ -19,22 +19,33 @@ around a sampler that repeats rows:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset, Sampler, default_collate
 
 import fieldslab.reader.gather  # noqa: F401  # so that forked workers inherit the kernels
-from fieldslab.reader.images.steps import as_images
+from fieldslab.reader.images.steps import Images, as_images
 from fieldslab.reader.orders.order import whole
 from fieldslab.reader.orders.visits import Visit
 from fieldslab.reader.rows import Rows
 from fieldslab.reader.samples import Samples
 from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.reader.tensors import Jagged, TensorBatch, ToTensors
+from fieldslab.reader.transforms.chain import Chain, check_transforms
+from fieldslab.reader.transforms.perrow import DrawFrom, PerRow, TensorGenerator
 
-__all__ = ["CountingSampler", "Jagged", "SlabDataset", "TensorBatch", "collate"]
+__all__ = [
+    "CountingSampler",
+    "DrawFrom",
+    "Jagged",
+    "PerRow",
+    "SlabDataset",
+    "TensorBatch",
+    "TensorGenerator",
+    "collate",
+]
 
 
 class SlabDataset(Dataset[dict[str, Any]]):
@@ -47,6 +58,10 @@ class SlabDataset(Dataset[dict[str, Any]]):
     yours to set before each epoch; worker processes see it, those that persist too. Rows that a
     batch has twice are drawn twice; for rows that come again in other batches, see
     `CountingSampler`.
+
+    With `transforms`, each batch is transformed as by a `Loader` with output="torch": functions
+    get tensors, and those that take `rng` draw by `seed`, `epoch`, row and visit. An item is then
+    a batch of one row, transformed, and of that the row.
     """
 
     def __init__(
@@ -54,12 +69,16 @@ class SlabDataset(Dataset[dict[str, Any]]):
         slab: Slab,
         fields: Sequence[str] | None = None,
         decode: Mapping[str, Any] | None = None,
+        transforms: Sequence[Callable[..., Mapping[str, Any]]] = (),
+        seed: int = 0,
     ) -> None:
         """Take names of fields: all if not given. Raises UnknownField, UsageError."""
         check_slab(slab)
         self.slab = slab
         self.fields = slab.names(fields)
         self.decode = as_images(decode, slab.fields, self.fields)
+        self.transforms = check_transforms(slab, self.fields, self.decode, transforms)
+        self.seed = whole("seed", seed)
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
     @property
@@ -80,7 +99,11 @@ class SlabDataset(Dataset[dict[str, Any]]):
 
     def __getitems__(self, rows: Rows) -> Samples:
         """Many rows; they are read when they are used."""
-        return Samples(self.slab, rows, self.fields, self.decode, self.epoch)
+        chain = _chain(self.slab, self.decode, self.transforms, self.seed)
+        return Samples(
+            self.slab, rows, self.fields, self.decode, self.epoch,
+            chain=chain if self.transforms else None,
+        )  # fmt: skip
 
 
 class CountingSampler(Sampler[Any]):
@@ -121,5 +144,16 @@ def collate(samples: Any) -> Any:
     `default_collate`. Raises what `Slab.gather` raises.
     """
     if isinstance(samples, Samples):
-        return ToTensors(samples.slab.fields, False, samples.decode)(samples.batch)
+        chain = samples.chain or _chain(samples.slab, samples.decode)
+        return chain(samples.batch, samples.epoch)
     return default_collate(samples)
+
+
+def _chain(
+    slab: Slab,
+    decode: Mapping[str, Images],
+    transforms: Sequence[Callable[..., Any]] = (),
+    seed: int = 0,
+) -> Chain:
+    convert = ToTensors(slab.fields, False, decode)
+    return Chain(transforms, seed, slab.view, slab.storage.pool, convert)

@@ -18,7 +18,12 @@ FORBIDDEN = {
 }
 # A heavy library, and the only files of the first three layers that may import it.
 HEAVY: dict[str, set[str]] = {
-    "torch": {"reader/torch.py", "reader/tensors.py", "reader/images/device.py"},
+    "torch": {
+        "reader/torch.py",
+        "reader/tensors.py",
+        "reader/images/device.py",
+        "reader/transforms/perrow.py",
+    },
     "torchvision": set(),
     "litdata": {"packer/sources/litdata/library.py"},
     "lightning": {"reader/lightning.py"},

@@ -11,12 +11,13 @@ from fieldslab.reader.loading.plan import Plan, world
 from fieldslab.reader.loading.stats import Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled, whole
 from fieldslab.reader.slab import Slab, check_slab
+from fieldslab.reader.transforms.chain import Chain, check_transforms, seed_of
 from fieldslab.schemas.errors import MissingLibrary, UsageError
-from fieldslab.schemas.fields import Field
 
 if TYPE_CHECKING:
     from fieldslab.reader.loading.preparation import Prepared
     from fieldslab.reader.loading.workers import Desk, Workers
+    from fieldslab.reader.tensors import ToTensors
 
 MOST_THREADS = 4
 """By default there are no more: copying saturates memory with a few."""
@@ -49,9 +50,13 @@ class Loader:
         What image fields become, by name: a list of steps, or `Images`. What is drawn depends on
         the epoch and the row, so that a run that resumes goes on as it would have.
     transforms
-        What is done to each batch, in turn: see `fieldslab.reader.transforms`. Any function will
-        do that takes a batch and returns the fields that it makes or replaces, by name; threads
-        call it at once.
+        What is done to each batch, in turn: see `fieldslab.reader.transforms.transform`. Any
+        function will do that takes a batch (of tensors, with output="torch") and returns the
+        fields that it makes or replaces, by name; threads call it at once. One that takes `rng`
+        too is given random numbers by row, the same for any number of threads and ranks, any
+        batch size, and after a resume.
+    seed
+        Of `rng`. The order's if not given, or 0 where that has none.
     prefetch
         How many finished batches may wait. With 0, batches are made when asked for, without
         threads.
@@ -86,6 +91,7 @@ class Loader:
         fields: Sequence[str] | None = None,
         decode: Mapping[str, Any] | None = None,
         transforms: Sequence[Callable[..., Mapping[str, Any]]] = (),
+        seed: int | None = None,
         prefetch: int = 3,
         threads: int | None = None,
         drop_last: bool = False,
@@ -107,14 +113,11 @@ class Loader:
         self._attached = _attach(self.order, slab)
         self._fields = slab.names(fields)
         self._decode = as_images(decode, slab.fields, self._fields)
-        if callable(transforms):
-            hint = "Write transforms=[...]."
-            raise UsageError("`transforms` is a list", found=repr(transforms), hint=hint)
-        self._transforms = list(transforms)
+        self._transforms = check_transforms(slab, self._fields, self._decode, transforms)
+        self._seed = None if seed is None else whole("seed", seed)
         self._convert = _converter(slab, self._decode, output, pin_memory)
         self._given = rank, world_size
         world(rank, world_size)
-        _check_transforms(slab, self._fields, self._decode, self._transforms)
         self._where = Position(0, 0)
         self._resumes = False
         self._recorder = Recorder()
@@ -188,7 +191,8 @@ class Loader:
             where = Position(
                 whole("epoch", state["epoch"], 0), whole("position", state["position"], 0)
             )
-            found = {key: state[key] for key in self._identity()}
+            found = {key: state[key] for key in self._identity() if key != "seed"}
+            found["seed"] = state.get("seed")
         except (KeyError, TypeError):
             raise UsageError("not the state of a loader", found=repr(state)[:80]) from None
         if version != _STATE:
@@ -248,6 +252,8 @@ class Loader:
         }
         if self._decode:
             identity["decode"] = {name: repr(images) for name, images in self._decode.items()}
+        if self._seed is not None:
+            identity["seed"] = self._seed
         return identity
 
     def _plan(self, start: int) -> Plan:
@@ -265,14 +271,15 @@ class Loader:
             read_ahead = ReadAhead(self.slab, self._fields)
             if not isinstance(self.order, Sequential):
                 read_ahead.expect_random()
+        seed, pool = seed_of(self._seed, self.order), self.slab.storage.pool
+        chain = Chain(self._transforms, seed, self.slab.view, pool, self._convert)
         preparation = Preparation(
             self.slab,
             self._attached,
             self._where.epoch,
             plan,
             self._fields,
-            self._transforms,
-            self._convert,
+            chain,
             read_ahead,
             self.read_ahead,
             self._decode,
@@ -304,7 +311,7 @@ def _converter(
     decode: Mapping[str, Images],
     output: str,
     pin_memory: bool | Literal["auto"],
-) -> Callable[[Any], Any] | None:
+) -> "ToTensors | None":
     if output not in ("numpy", "torch"):
         raise UsageError("no such output", expected='"numpy" or "torch"', found=output)
     if output == "numpy":
@@ -319,22 +326,3 @@ def _converter(
         hint = "Install it: pip install 'torch>=2.4'."
         raise MissingLibrary('output="torch" needs torch', hint=hint) from error
     return ToTensors(slab.fields, pin_memory, decode)
-
-
-def _check_transforms(
-    slab: Slab,
-    names: Sequence[str],
-    decode: Mapping[str, Images],
-    transforms: Sequence[Callable[..., Mapping[str, Any]]],
-) -> None:
-    """Raise UsageError where a transform cannot do with what it will get."""
-    from fieldslab.reader.transforms.transform import Transform
-
-    fields: dict[str, Field | None] = {name: slab.fields[name] for name in names}
-    fields |= dict.fromkeys(decode)
-    for transform in transforms:
-        if not callable(transform):
-            raise UsageError("a transform is a function of a batch", found=repr(transform))
-        if not isinstance(transform, Transform):
-            return  # nobody knows what comes out of it
-        transform.check(fields)

@@ -1,7 +1,7 @@
 """How a batch is made: rows from the order, gathered, transformed, converted."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +14,7 @@ from fieldslab.reader.loading.readahead import ReadAhead
 from fieldslab.reader.loading.stats import Stopwatch
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.slab import Slab
-from fieldslab.reader.transforms.transform import Transform
-from fieldslab.schemas.errors import UsageError
+from fieldslab.reader.transforms.chain import Chain
 
 STRETCH = 4096
 """Positions whose rows are computed at once: for one small batch, it takes as long as to gather."""
@@ -41,8 +40,7 @@ class Preparation:
         epoch: int,
         plan: Plan,
         fields: Sequence[str],
-        transforms: Sequence[Callable[..., Mapping[str, Any]]],
-        convert: Callable[[Batch], Any] | None,
+        chain: Chain,
         read_ahead: ReadAhead | None,
         ahead: int,
         decode: Mapping[str, Images] | None = None,
@@ -54,8 +52,7 @@ class Preparation:
         self._plan = plan
         self._fields = fields
         self._decode = decode or {}
-        self._transforms = transforms
-        self._convert = convert
+        self._chain = chain
         self._read_ahead = read_ahead
         self._ahead = ahead
         self._asked = 0
@@ -84,18 +81,14 @@ class Preparation:
         watch.lap("order")
         batch = self._gather(rows, index, watch)
         size = batch.nbytes
-        for transform in self._transforms:
-            batch = self._apply(transform, batch)
-            watch.lap(type(transform).__name__)
-        result = batch
-        if self._convert is not None:
-            result = self._convert(batch)
-            watch.lap("convert")
-        return Prepared(result, len(batch.rows), size, watch.stages, len(batch.failures))
+        result = self._chain(batch, self._epoch, watch.lap)
+        return Prepared(result, len(result.rows), size, watch.stages, len(result.failures))
 
     def _gather(self, rows: np.ndarray, index: int, watch: Stopwatch) -> Batch:
         if not self._decode:
             batch = self._slab.gather(rows, self._fields)
+            if self._chain.draws:
+                batch.visits = self._visits(index)
             watch.lap("gather")
             return batch
         # As `Slab.gather` does it, with an eye on the time.
@@ -149,22 +142,6 @@ class Preparation:
         for coming in range(begin, end):
             if not read_ahead.rests():
                 read_ahead.will_need(self._rows(coming))
-
-    def _apply(self, transform: Callable[..., Mapping[str, Any]], batch: Batch) -> Batch:
-        made: Any
-        if isinstance(transform, Transform):
-            made = transform(batch, self._slab.storage.pool)
-        else:
-            made = transform(batch)
-        if isinstance(made, Batch):
-            return made
-        if not isinstance(made, Mapping):
-            raise UsageError(
-                "a transform returns a mapping from field name to array",
-                found=f"{type(made).__name__} from {transform!r}",
-            )
-        columns = {**batch, **made}
-        return Batch(batch.rows, columns, dict(batch.valid), dict(batch.sizes), batch.failures)
 
     def _where(self, index: int) -> str:
         parts = ", ".join(f"{part.start}..{part.stop - 1}" for part in self._plan.share(index))

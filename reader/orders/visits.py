@@ -83,8 +83,8 @@ class Visit(int):
         number.visit = visit
         return number
 
-    def __getnewargs__(self) -> tuple[int, int]:
-        return int(self), self.visit
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Visit, (int(self), self.visit)
 
 
 def visits_of(rows: Any) -> np.ndarray | None:

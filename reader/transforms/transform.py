@@ -3,6 +3,19 @@
 A transform takes a batch and returns the fields that it makes or replaces. Those here write into
 recycled memory when a `Loader` calls them. Threads call one transform at once, so it keeps
 nothing from one batch to the next.
+
+Any function of a batch will do. With output="torch", in a `SlabDataset` and with Lightning, it
+gets tensors (`TensorBatch`); the transforms here get arrays always. A function that draws takes
+`rng`, a parameter of that name, and gets a `RowGenerator`, which makes tensors where the function
+gets tensors:
+
+    def jitter(batch, rng):
+        return {"x": batch["x"] * rng.uniform(0.9, 1.1)[:, None]}
+
+What `rng` draws is a function of (seed, epoch, row, visit): the same for any number of threads,
+batch size and ranks, and after a resume. The seed is `seed=`, or the order's. A function that
+draws from global state (`np.random`, `random`, `torch.rand`) works, but loses all of that: threads
+draw in any order, and a run that resumes goes on with other numbers.
 """
 
 from abc import ABC, abstractmethod
@@ -28,9 +41,16 @@ FRESH = _Fresh()
 
 
 class Transform(ABC):
-    """Base of the transforms here. Any function of a batch will do instead."""
+    """Base of the transforms here. Any function of a batch will do instead.
+
+    Attributes
+    ----------
+    takes_tensors
+        Whether it wants a `TensorBatch` where the loader's output is torch; a `Batch` else.
+    """
 
     field: str
+    takes_tensors = False
 
     @abstractmethod
     def __call__(self, batch: Batch, memory: Memory = FRESH) -> dict[str, Values]:
@@ -83,8 +103,11 @@ class Cast(Transform):
 class Lambda(Transform):
     """A function of one field's values, whose result takes their place.
 
-    Only functions that have a place in a module can be pickled, for loaders in other processes.
+    With output="torch" it gets a tensor. Only functions that have a place in a module can be
+    pickled, for loaders in other processes.
     """
+
+    takes_tensors = True
 
     def __init__(self, field: str, function: Callable[[Any], Any]) -> None:
         self.field = field

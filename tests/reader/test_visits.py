@@ -152,7 +152,7 @@ def test_batches_of_a_sampler_are_counted(slab: Slab) -> None:
     batches = [[1, 1, 2], [1, 2, 2]]
     counted = DataLoader(data, batch_sampler=CountingSampler(batches), collate_fn=collate)
     assert [len(set(boxes)) for boxes in boxes_of(counted).values()] == [3, 3]
-    plain = DataLoader(data, batch_sampler=batches, collate_fn=collate)  # type: ignore[arg-type]
+    plain = DataLoader(data, batch_sampler=batches, collate_fn=collate)
     assert [len(set(boxes)) for boxes in boxes_of(plain).values()] == [2, 2]
 
 

@@ -1,0 +1,164 @@
+"""The transforms of a loader, one after the other, and what each of them is given."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fieldslab.reader.batch import Batch
+from fieldslab.reader.buffers import Memory
+from fieldslab.reader.images.steps import Images
+from fieldslab.reader.orders.order import Order, whole
+from fieldslab.reader.orders.visits import count_visits, subjects
+from fieldslab.reader.slab import Slab
+from fieldslab.reader.transforms.transform import Transform
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import Field
+
+if TYPE_CHECKING:
+    from fieldslab.reader.tensors import TensorBatch, ToTensors
+
+_TENSORS = (
+    'with output="torch", functions in `transforms` get tensors; '
+    "make a `Transform` of one that needs arrays"
+)
+
+
+class Chain:
+    """Transforms as a loader applies them; any number of threads may call it at once.
+
+    Arrays become tensors where the first function stands that takes tensors, or at the end.
+    """
+
+    def __init__(
+        self,
+        transforms: Sequence[Callable[..., Any]],
+        seed: int,
+        view: range,
+        memory: Memory,
+        convert: "ToTensors | None" = None,
+    ) -> None:
+        """Take a seed of `rng`, the slab's view, and what makes tensors, if they are wanted."""
+        self._seed = seed
+        self._view = view
+        self._memory = memory
+        self._convert = convert
+        self._transforms = [(transform, takes_rng(transform)) for transform in transforms]
+        self.draws = any(draws for _, draws in self._transforms)
+        """Whether a transform takes `rng`, so that batches must know their visits."""
+
+    def __call__(
+        self, batch: Batch, epoch: int, lap: Callable[[str], None] = lambda stage: None
+    ) -> "Batch | TensorBatch":
+        """Apply all of them. `lap` is called after each with its name."""
+        result: Batch | TensorBatch = batch
+        for place, (transform, draws) in enumerate(self._transforms):
+            result = self._apply(transform, result, epoch, place if draws else None)
+            lap(type(transform).__name__)
+        if self._convert is not None:
+            if isinstance(result, Batch):
+                result = self._convert.tensors(result)
+            result = self._convert.pin(result)
+            lap("convert")
+        return result
+
+    def _apply(
+        self,
+        transform: Callable[..., Any],
+        batch: "Batch | TensorBatch",
+        epoch: int,
+        place: int | None,
+    ) -> "Batch | TensorBatch":
+        """Apply one; `place` is its number if it draws."""
+        ours = isinstance(transform, Transform)
+        convert = self._convert
+        tensors = convert is not None and getattr(transform, "takes_tensors", not ours)
+        if convert is not None and tensors and isinstance(batch, Batch):
+            batch = convert.tensors(batch)
+        given = batch
+        if convert is not None and not tensors and not isinstance(batch, Batch):
+            given = convert.arrays(batch)
+        options = {} if place is None else {"rng": self._rng(batch, epoch, place, tensors)}
+        try:
+            made = transform(given, *([self._memory] if ours else []), **options)
+        except (AttributeError, TypeError) as error:
+            if tensors:
+                error.add_note(_TENSORS)
+            raise
+        if not isinstance(made, Mapping):
+            raise UsageError(
+                "a transform returns a mapping from field name to array",
+                found=f"{type(made).__name__} from {transform!r}",
+            )
+        if convert is not None and not isinstance(batch, Batch):
+            return convert.merge(batch, made)
+        assert isinstance(batch, Batch)
+        return _merge(batch, made)
+
+    def _rng(self, batch: "Batch | TensorBatch", epoch: int, place: int, tensors: bool) -> Any:
+        """The generator of a transform for the rows of a batch."""
+        numbers = np.asarray(batch.rows)
+        # A function may have made a batch of other rows, whose visits nobody knows.
+        visits = count_visits(numbers) if batch.visits is None else np.asarray(batch.visits)
+        drawn = subjects(self._view.start + numbers * self._view.step, visits)
+        key = self._seed, epoch, place
+        if tensors:
+            from fieldslab.reader.transforms.perrow import TensorGenerator
+
+            return TensorGenerator(drawn, *key)
+        from fieldslab.reader.transforms.rng import RowGenerator
+
+        return RowGenerator(drawn, *key)
+
+
+def check_transforms(
+    slab: Slab,
+    names: Sequence[str],
+    decode: Mapping[str, Images],
+    transforms: Sequence[Callable[..., Mapping[str, Any]]],
+) -> list[Callable[..., Mapping[str, Any]]]:
+    """The transforms as a list. Raises UsageError where one cannot do with what it will get.
+
+    `names` are the fields that are gathered, and `decode` says which of them are decoded.
+    """
+    if callable(transforms):
+        hint = "Write transforms=[...]."
+        raise UsageError("`transforms` is a list", found=repr(transforms), hint=hint)
+    fields: dict[str, Field | None] = {name: slab.fields[name] for name in names}
+    fields |= dict.fromkeys(decode)
+    known = True
+    for transform in transforms:
+        if not callable(transform):
+            raise UsageError("a transform is a function of a batch", found=repr(transform))
+        known = known and isinstance(transform, Transform)  # nobody knows what a function makes
+        if known and isinstance(transform, Transform):
+            transform.check(fields)
+    return list(transforms)
+
+
+def takes_rng(transform: Callable[..., Any]) -> bool:
+    """Whether a transform has a parameter of the name `rng`."""
+    try:
+        return "rng" in inspect.signature(transform).parameters
+    except (TypeError, ValueError):  # some that are built in have no signature
+        return False
+
+
+def seed_of(seed: Any, order: Order) -> int:
+    """The seed of `rng`: the one given, or the order's, or 0. Raises UsageError."""
+    if seed is not None:
+        return whole("seed", seed)
+    found = getattr(order, "seed", None)
+    return found if isinstance(found, int) else 0
+
+
+def _merge(batch: Batch, made: Mapping[str, Any]) -> Batch:
+    if isinstance(made, Batch):
+        if made.visits is None and np.array_equal(made.rows, batch.rows):
+            made.visits = batch.visits
+        return made
+    columns = {**batch, **made}
+    return Batch(
+        batch.rows, columns, dict(batch.valid), dict(batch.sizes), batch.failures, batch.visits
+    )

@@ -1,0 +1,252 @@
+"""Random numbers of transforms: a stream of its own for each row, whoever computes it.
+
+A stream is SplitMix64 (see `reader.orders.permutation`), started from a hash of the row and its
+visit under keys of seed, epoch, the transform's place and the number of the call. Normal numbers
+are made by the transform of Box and Muller: G. Box and M. Muller, "A Note on the Generation of
+Random Normal Deviates", Annals of Mathematical Statistics 29 (1958). Integers are the upper half
+of a product, so that no value comes more often than others by more than its range / 2**64.
+
+What is drawn is frozen: runs resume by it. The tests hold golden values.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fieldslab.reader.orders.permutation import keys, mix
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.jit import inlined, kernel
+
+_Array = np.ndarray
+_Size = int | tuple[int, ...] | None
+_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+
+
+class RowGenerator:
+    """Draws for the rows of a batch, in the words of `numpy.random.Generator`.
+
+        def jitter(batch, rng):
+            scale = rng.uniform(0.9, 1.1)                       # float64[rows]
+            noise = rng.normal(0, 0.01, size=batch["x"].shape[1:])   # float64[rows, *shape]
+            return {"x": batch["x"] * scale[:, None] + noise}
+
+    Each row has a stream of its own, which depends on (seed, epoch, row, visit) and on nothing
+    else: batch size, threads, ranks and resuming do not change it. A call draws one number for
+    each row, or an array of shape `size` for each row; parameters broadcast against the result,
+    which is [rows, *size]. The n-th call draws the same for a row whatever was drawn before it.
+
+    Attributes
+    ----------
+    rows
+        How many rows there are.
+    """
+
+    def __init__(self, subjects: np.ndarray, *key: int) -> None:
+        """Take what `subjects` makes of rows and visits (uint64[n]), and the numbers of the key.
+
+        Transforms get one: there is no need to make one.
+        """
+        self.rows = len(subjects)
+        self._subjects = subjects
+        self._key = key
+        self._calls = 0
+
+    def random(self, size: _Size = None, dtype: Any = None, *, lengths: Any = None) -> Any:
+        """Numbers from [0, 1): [rows, *size], float64 if `dtype` is not given, or float32.
+
+        Parameters
+        ----------
+        size
+            Shape for each row; one number a row if not given.
+        lengths
+            Instead: how many numbers each row gets, int64[rows], for fields of different lengths.
+            The result is flat, as `Ragged.values` is.
+
+        Raises UsageError.
+        """
+        return self._give(self._random(size, self._float(dtype), lengths))
+
+    def uniform(
+        self, low: Any = 0.0, high: Any = 1.0, size: _Size = None, *, lengths: Any = None,
+        dtype: Any = None,
+    ) -> Any:  # fmt: skip
+        """Numbers from [low, high): see `random`."""
+        drawn = self._random(size, self._float(dtype), lengths)
+        return self._give(self._scaled(drawn, low, np.subtract(high, low)))
+
+    def standard_normal(self, size: _Size = None, dtype: Any = None, *, lengths: Any = None) -> Any:
+        """Normal numbers of mean 0 and deviation 1: see `random`."""
+        return self._give(self._normal(size, self._float(dtype), lengths))
+
+    def normal(
+        self, loc: Any = 0.0, scale: Any = 1.0, size: _Size = None, *, lengths: Any = None,
+        dtype: Any = None,
+    ) -> Any:  # fmt: skip
+        """Normal numbers of mean `loc` and deviation `scale`: see `random`."""
+        if np.less(scale, 0).any():
+            raise UsageError("a deviation is not negative", found=scale)
+        return self._give(self._scaled(self._normal(size, self._float(dtype), lengths), loc, scale))
+
+    def integers(
+        self, low: Any, high: Any = None, size: _Size = None, dtype: Any = np.int64,
+        endpoint: bool = False, *, lengths: Any = None,
+    ) -> Any:  # fmt: skip
+        """Integers from low to high - 1, to high with `endpoint`; from 0 to low - 1 without high.
+
+        `low` and `high` may be arrays that broadcast against the result, such as int64[rows] for
+        one draw a row. int64 if `dtype` is not given. Raises UsageError.
+        """
+        drawn = self._bits(size, lengths)
+        low, high = (0, low) if high is None else (low, high)
+        try:
+            lows, highs = np.asarray(low), np.asarray(high)
+            if lows.dtype.kind not in "iu" or highs.dtype.kind not in "iu":
+                raise UsageError("`low` and `high` are integers", found=(low, high))
+            lows, highs = lows.astype(np.int64), highs.astype(np.int64) - (0 if endpoint else 1)
+            lows = np.array(np.broadcast_to(lows, drawn.shape))
+            highs = np.array(np.broadcast_to(highs, drawn.shape))
+        except ValueError:
+            raise _no_broadcast((low, high), drawn.shape) from None
+        if (lows > highs).any():
+            raise UsageError("`low` is below `high`", found=(low, high))
+        made = drawn.reshape(-1)
+        _bound(made, lows.reshape(-1), highs.reshape(-1))
+        wide = made.view(np.int64).reshape(drawn.shape)
+        out = wide.astype(self._dtype(dtype))
+        if (out != wide).any():
+            raise UsageError("the dtype does not hold these integers", found=str(dtype))
+        return self._give(out)
+
+    def choice(self, a: Any, size: _Size = None, *, p: Any = None, lengths: Any = None) -> Any:
+        """Elements of `a`, or of 0..a-1, each draw from all of them; `p` are probabilities."""
+        options = np.arange(a) if np.ndim(a) == 0 else np.asarray(a)
+        if not len(options):
+            raise UsageError("nothing to choose from", found=repr(a))
+        shares = np.ones(len(options)) if p is None else np.asarray(p, np.float64)
+        if shares.shape != (len(options),) or not (shares >= 0).all() or not shares.sum() > 0:
+            raise UsageError("`p` has a probability for each option", found=repr(p))
+        ends = np.cumsum(shares)
+        drawn = self._random(size, _FLOATS[0], lengths) * ends[-1]
+        chosen = np.searchsorted(ends, drawn, side="right")
+        return self._give(options[np.minimum(chosen, np.searchsorted(ends, ends[-1]))])
+
+    def seeds(self) -> Any:
+        """A seed for each row, for generators of other libraries: int64[rows], from 0."""
+        return self._give((self._bits(None, None) >> np.uint64(1)).astype(np.int64))
+
+    def _random(self, size: _Size, dtype: np.dtype[Any], lengths: Any) -> np.ndarray:
+        bits = self._bits(size, lengths)
+        if dtype == np.float32:
+            return (bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+        return (bits >> np.uint64(11)) * 2.0**-53
+
+    def _normal(self, size: _Size, dtype: np.dtype[Any], lengths: Any) -> np.ndarray:
+        bits = self._bits(size, lengths)
+        out = np.empty(bits.shape, np.float64)
+        _to_normal(bits.reshape(-1), out.reshape(-1))
+        return out.astype(dtype, copy=False)
+
+    def _bits(self, size: _Size, lengths: Any) -> np.ndarray:
+        """Fresh random bits: uint64 [rows, *size], or flat for rows of some lengths."""
+        key = keys("rng", *self._key, self._calls)
+        self._calls += 1
+        if lengths is None:
+            shape = _shape(size)
+            counts = np.full(self.rows, math.prod(shape), np.int64)
+            out = np.empty((self.rows, *shape), np.uint64)
+        else:
+            counts = _lengths(lengths, size, self.rows)
+            out = np.empty(int(counts.sum()), np.uint64)
+        _draw(self._subjects, counts, key, out.reshape(-1))
+        return out
+
+    def _scaled(self, drawn: np.ndarray, start: Any, step: Any) -> np.ndarray:
+        """`start + step * drawn` in the shape and dtype of `drawn`."""
+        try:
+            return np.add(np.multiply(drawn, step), start).astype(drawn.dtype).reshape(drawn.shape)
+        except ValueError:
+            raise _no_broadcast((start, step), drawn.shape) from None
+
+    def _float(self, dtype: Any) -> np.dtype[Any]:
+        found = np.dtype(np.float64) if dtype is None else self._dtype(dtype)
+        if found not in _FLOATS:
+            raise UsageError("no dtype to draw", expected="float64 or float32", found=str(dtype))
+        return found
+
+    def _dtype(self, dtype: Any) -> np.dtype[Any]:
+        from fieldslab.reader.transforms.transform import as_dtype
+
+        return as_dtype(dtype)
+
+    def _give(self, array: np.ndarray) -> Any:
+        """What the user gets."""
+        return array
+
+
+def _shape(size: _Size) -> tuple[int, ...]:
+    shape = () if size is None else (size,) if np.ndim(size) == 0 else tuple(size)  # type: ignore[arg-type]
+    if not all(isinstance(side, int | np.integer) and side >= 0 for side in shape):
+        raise UsageError("`size` is a shape for each row", found=size)
+    return tuple(int(side) for side in shape)  # type: ignore[arg-type]
+
+
+def _lengths(lengths: Any, size: _Size, rows: int) -> np.ndarray:
+    if size is not None:
+        raise UsageError("give `size` or `lengths`, not both")
+    counts = np.asarray(lengths)
+    if counts.shape != (rows,) or counts.dtype.kind not in "iu" or (counts < 0).any():
+        raise UsageError("`lengths` says how many numbers each row gets", found=repr(lengths))
+    return np.ascontiguousarray(counts, np.int64)
+
+
+def _no_broadcast(given: Any, shape: tuple[int, ...]) -> UsageError:
+    hint = "For one number a row, write low[:, None] beside a `size`."
+    return UsageError(
+        "parameters do not broadcast against the draws", expected=shape, found=given, hint=hint
+    )
+
+
+@kernel("void(uint64[::1], int64[::1], uint64[::1], uint64[::1])")
+def _draw(subjects: _Array, counts: _Array, key: _Array, out: _Array) -> None:
+    """Fill `out` with the beginnings of the rows' streams, `counts` of each."""
+    step = np.uint64(0x9E3779B97F4A7C15)
+    place = 0
+    for i in range(len(subjects)):
+        state = mix(mix(subjects[i] + key[0]) + key[1])
+        for _ in range(counts[i]):
+            state += step
+            out[place] = mix(state)
+            place += 1
+
+
+@kernel("void(uint64[::1], float64[::1])")
+def _to_normal(bits: _Array, out: _Array) -> None:
+    """Normal numbers of random bits: two numbers of 32 bits make one of them.
+
+    Compiled, not in numpy, whose vectors may round a number otherwise at another place.
+    """
+    for i in range(len(bits)):
+        state: Any = bits[i]
+        radius = np.float64((mix(state) >> np.uint64(11)) + np.uint64(1)) * 2.0**-53  # above 0
+        angle = np.float64(state >> np.uint64(11)) * 2.0**-53
+        out[i] = math.sqrt(-2.0 * math.log(radius)) * math.cos(2.0 * math.pi * angle)
+
+
+@inlined
+def _upper(one: Any, other: Any) -> Any:
+    """The upper 64 bits of the product of two numbers: uint64."""
+    low = np.uint64(0xFFFFFFFF)
+    half = np.uint64(32)
+    middle = (one >> half) * (other & low) + (((one & low) * (other & low)) >> half)
+    rest = (one & low) * (other >> half) + (middle & low)
+    return (one >> half) * (other >> half) + (middle >> half) + (rest >> half)
+
+
+@kernel("void(uint64[::1], int64[::1], int64[::1])")
+def _bound(bits: _Array, lows: _Array, highs: _Array) -> None:
+    """Put in place of random bits the bits of an int64 from low to high, both included."""
+    for i in range(len(bits)):
+        count = np.uint64(highs[i]) - np.uint64(lows[i]) + np.uint64(1)
+        drawn = bits[i] if count == np.uint64(0) else _upper(bits[i], count)  # 0: all of 2**64
+        bits[i] = np.uint64(lows[i]) + drawn
