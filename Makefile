@@ -16,11 +16,12 @@ CREATED := $(VENV)/.created
 CORE := $(VENV)/.core-installed
 FULL := $(VENV)/.full-installed
 PEERS := $(VENV)/.peers-installed
+DOCS := $(VENV)/.docs-installed
 MDS := $(VENV)-mds/.installed
 FFCV := $(VENV)-ffcv/.installed
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test suite turbojpeg campaign campaign-images campaign-views lint bench dist dist-test clean
+.PHONY: help setup demo test suite turbojpeg campaign campaign-images campaign-views lint bench docs dist dist-test clean
 
 help:
 	@echo "make demo       pack, verify and gather a small set of photographs (core packages only)"
@@ -32,6 +33,7 @@ help:
 	@echo "make campaign-views"
 	@echo "                make views of all shapes for MINUTES=10, with all memory between guards"
 	@echo "make bench      measure this checkout on this machine, beside its peers; QUICK=1: roughly"
+	@echo "make docs       build the documentation as a site in build/docs; warnings are errors"
 	@echo "make dist-test  build sdist and wheel, and try both elsewhere"
 	@echo "make setup      only prepare $(VENV) with every extra and the test tools"
 	@echo "make clean      remove $(VENV), build/ and the tools' caches"
@@ -88,6 +90,11 @@ ifndef QUICK
 	$(BIN)/python -m fieldslab.bench.peers.decode --readme
 endif
 
+# Code of the pages is run by `make test`; here only that of the notebooks, for what they show.
+docs: $(DOCS)
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "build/docs/index.html"
+
 # The wheel is built from the sdist, so both are known to be complete.
 dist: $(FULL)
 	rm -rf build/dist
@@ -111,7 +118,7 @@ dist-test: dist
 
 clean:
 	rm -rf $(VENV) $(VENV)-mds $(VENV)-ffcv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find packer reader schemas bench tests examples -name __pycache__ -prune -exec rm -rf {} +
+	find packer reader schemas bench docs tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(CREATED):
 	@command -v "$(PYTHON)" >/dev/null || { \
@@ -142,6 +149,11 @@ $(FULL): $(CORE)
 $(PEERS): $(FULL)
 	@echo "Installing the peers that fieldslab is compared with into $(VENV)"
 	@$(INSTALL) -e '.[all,peers]' --group dev
+	@touch $@
+
+$(DOCS): $(FULL)
+	@echo "Installing Sphinx and what the site needs into $(VENV)"
+	@$(INSTALL) -e '.[all]' --group dev --group docs
 	@touch $@
 
 # What cannot be installed is missing in the tables, which say so.

@@ -27,8 +27,10 @@ _IMAGE_DTYPES = ("float32", "float16", "bfloat16", "uint8")
 class Normalize(Transform):
     """`(values - mean) / std`, as floats: a transform of a field, or a step for images.
 
-        transforms=[Normalize("energy", 21.5, 3.0)]
-        decode={"image": [RandomResizedCrop(224), Normalize()]}
+    As either of ::
+
+        transforms = [Normalize("energy", 21.5, 3.0)]
+        decode = {"image": [RandomResizedCrop(224), Normalize()]}
 
     Parameters
     ----------

@@ -1,0 +1,115 @@
+"""Parts of the reference that are written by the program itself, so that they cannot diverge.
+
+A page names one in a comment, `<!-- generated: commands -->`, and Sphinx puts it there.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from fieldslab.packer.cli import app
+from fieldslab.schemas import errors
+
+MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+
+
+def commands() -> str:
+    """Every command with its arguments, options and examples."""
+    program: Any = typer.main.get_command(app)
+    with program.make_context("fieldslab", ["info"]) as context:
+        parts = [
+            "\n".join(_command(program.get_command(context, name)))
+            for name in program.list_commands(context)
+        ]
+    return "\n\n".join(parts)
+
+
+def _command(command: Any) -> Iterator[str]:
+    """A command as Markdown: options as definition lists, which fit on a phone."""
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    options = [param for param in command.params if param.param_type_name == "option"]
+    usage = [command.options_metavar, *(argument.metavar for argument in arguments)]
+    yield f"## fieldslab {command.name}"
+    yield f"\n```text\nfieldslab {command.name} {' '.join(usage)}\n```\n"
+    yield _escaped(command.help or "")
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for argument in arguments:
+        groups.setdefault("Arguments", []).append((argument.metavar, argument.help))
+    for option in options:
+        title = getattr(option, "rich_help_panel", None) or "Options"
+        groups.setdefault(title, []).append((_spelling(option), option.help))
+    for title, entries in groups.items():
+        yield f"\n### {command.name}: {title[:1].lower()}{title[1:]}\n"
+        for name, text in entries:
+            yield f"`{name}`\n: {_escaped(text)}\n"
+    if command.epilog:
+        lines = [line.strip() for line in command.epilog.splitlines()[1:]]
+        yield "\nExamples:\n\n```sh\n" + "\n".join(lines) + "\n```"
+
+
+def _spelling(option: Any) -> str:
+    """`-o, --output OUT`."""
+    names = ", ".join(sorted(option.opts, key=len))
+    return names if option.is_flag or option.metavar is None else f"{names} {option.metavar}"
+
+
+def _escaped(text: str) -> str:
+    """Plain help text as Markdown: `'x:pad=0'` as code, stars and brackets as they are."""
+    text = re.sub(r"'([^' ][^']*)'", r"`\1`", text)
+    pieces = re.split(r"(`[^`]*`)", text)
+    return "".join(
+        piece if piece.startswith("`") else re.sub(r"([*_<>\[\]])", r"\\\1", piece)
+        for piece in pieces
+    )
+
+
+def exit_codes() -> str:
+    """The table of exit codes, as `fieldslab --help` ends with it."""
+    epilog = str(app.info.epilog)
+    rows = re.findall(r"^  (\d+) +(.+)$", epilog, re.MULTILINE)
+    return "\n".join(["| code | meaning |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)])
+
+
+def exceptions() -> str:
+    """The tree of exceptions, each with its exit code."""
+    return "\n".join(_exceptions(errors.FieldslabError, 0))
+
+
+def _exceptions(error: type[errors.FieldslabError], depth: int) -> Iterator[str]:
+    bases = [base.__name__ for base in error.__bases__ if base.__module__ == "builtins"]
+    also = f" Also a `{bases[0]}`." if bases and bases[0] != "Exception" else ""
+    summary = (error.__doc__ or "").partition("\n")[0]
+    code = "" if depth == 0 else f" (exit code {error.exit_code})"
+    yield f"{'  ' * depth}- `{error.__name__}`{code}: {_escaped(summary)}{also}"
+    for child in error.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from _exceptions(child, depth + 1)
+
+
+PARTS = {"commands": commands, "exit_codes": exit_codes, "exceptions": exceptions}
+
+
+def fill(source: str) -> str:
+    """A page with its generated parts in place of their marks."""
+    return MARK.sub(lambda mark: PARTS[mark[1]](), source)
+
+
+def _on_source_read(_app: Any, _name: str, source: list[str]) -> None:
+    source[0] = fill(source[0])
+
+
+def _on_docstring(_app: Any, _what: str, _name: str, _of: Any, _options: Any, lines: Any) -> None:
+    """Take stars in shapes, such as `*shape`, as they are: docstrings emphasise nothing."""
+    for number, line in enumerate(lines):
+        pieces = line.split("`")  # every other one is code
+        pieces[::2] = [piece.replace("*", r"\*") for piece in pieces[::2]]
+        lines[number] = "`".join(pieces)
+
+
+def setup(sphinx: Any) -> dict[str, bool]:
+    """Connect with Sphinx."""
+    sphinx.connect("source-read", _on_source_read)
+    sphinx.connect("autodoc-process-docstring", _on_docstring, priority=100)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,129 @@
+"""The documentation is true: its code runs, its links lead somewhere, nothing is left out."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from tests.docs.pages import DOCS, ROOT, Mismatch, blocks, commands, run_page
+
+import fieldslab.packer
+import fieldslab.reader
+from fieldslab.packer import pack
+from fieldslab.packer.cli import app
+
+PAGES = sorted(DOCS.rglob("*.md"))
+RUNNABLE = [
+    page for page in PAGES if any(block.language in ("python", "console") for block in blocks(page))
+]
+
+
+def name_of(page: Path) -> str:
+    """A page as it is named in the output of tests."""
+    return str(page.relative_to(DOCS))
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`photos.slab`, which most pages begin with."""
+    path = tmp_path_factory.mktemp("docs") / "photos.slab"
+    pack(ROOT / "examples" / "photos.parquet", path, nulls={"weight": "mask"})
+    return path
+
+
+@pytest.mark.filterwarnings("ignore")  # what libraries warn of when they are used as shown
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+def test_the_code_of_a_page_runs(
+    page: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From top to bottom, beside the repository's examples, and prints what the page shows."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    if "-o photos.slab" not in page.read_text(encoding="utf-8"):
+        shutil.copytree(photos, "photos.slab")
+    if any(re.search("import jax|torchvision", block.text) for block in blocks(page)):
+        # After jax, a process should not fork any more; torchvision may be only half of itself.
+        paths = os.pathsep.join([str(ROOT / ".ns"), str(ROOT)])
+        environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
+        program = [sys.executable, "-m", "tests.docs.pages", str(page)]
+        done = subprocess.run(program, env=environment, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 0, done.stderr
+    else:
+        run_page(page)
+
+
+def test_a_page_that_shows_something_else_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Times may differ, a line may be left out by dots; any other difference is an error."""
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint('a 12 ms')\nprint('b')\n```\n\n```text\na 7 ms\n...\n```\n")
+    run_page(page)
+    page.write_text("```python\nprint('a')\n```\n\n```text\nb\n```\n")
+    with pytest.raises(Mismatch, match=r"page\.md:6: the page shows"):
+        run_page(page)
+    page.write_text("```console\n$ fieldslab info nothing.slab\n```\n")
+    with pytest.raises(Mismatch, match=r"page\.md:2: exit code 3"):
+        run_page(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_that_are_only_shown_can_be_parsed(page: Path) -> None:
+    """In blocks of sh, every option of fieldslab is one that there is."""
+    program: Any = typer.main.get_command(app)
+    for block in blocks(page):
+        if block.language != "sh":
+            continue
+        text = block.text.replace("\\\n", " ")
+        for line in re.findall(r"^(?:.*&& )?fieldslab ([^#|;&\n]*)", text, re.MULTILINE):
+            name, *arguments = shlex.split(line)
+            command = program.get_command(None, name)
+            assert command is not None, f"{page}: no command {name}"
+            command.make_context(name, arguments)  # raises where an option is unknown
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    """Each link to a file, and each page of a table of contents, is there."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """What can be imported from reader and packer is described there, and nothing twice."""
+    text = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md"))
+    described = re.findall(r"^\.\. auto\w+:: fieldslab\.(\w+\.\w+)$", text, re.MULTILINE)
+    assert len(described) == len(set(described))
+    names = {f"reader.{name}" for name in fieldslab.reader.__all__}
+    names |= {f"packer.{name}" for name in fieldslab.packer.__all__}
+    assert names <= set(described)
+
+
+def test_every_page_is_in_a_table_of_contents() -> None:
+    """Whoever begins at the first page can reach all others."""
+    listed = {DOCS / "index.md"}
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "{toctree}":
+                names = [line for line in block.text.splitlines() if line and line[0] != ":"]
+                listed |= {(page.parent / f"{name}.md").resolve() for name in names}
+    notebooks = {path.with_suffix(".md") for path in (DOCS / "notebooks").glob("*.ipynb")}
+    assert set(PAGES) | notebooks == listed
+
+
+def test_commands_below_each_other_are_told_apart(tmp_path: Path) -> None:
+    """A command may go on in the next line; what it prints ends where the next one begins."""
+    page = tmp_path / "page.md"
+    page.write_text("x\n```console\n$ a \\\n    b\nshown\n$ c\n```\n")
+    (block,) = blocks(page)
+    assert [(n, " ".join(c.split()), t) for n, c, t in commands(block)] == [
+        (3, "a b", "shown\n"), (6, "c", ""),
+    ]  # fmt: skip
