@@ -24,7 +24,7 @@ FFCV := $(VENV)-ffcv/.installed
 .PHONY: help setup demo test suite turbojpeg campaign campaign-images campaign-views lint bench docs dist dist-test clean
 
 help:
-	@echo "make demo       pack, verify and gather a small set of photographs (core packages only)"
+	@echo "make demo       pack, verify and read photographs, beside Parquet (core packages only)"
 	@echo "make test       ruff, mypy and the whole test suite, with every extra"
 	@echo "make lint       ruff and mypy alone"
 	@echo "make campaign   damage slabs for MINUTES=10, and look how they are read"
@@ -44,7 +44,7 @@ demo: $(CORE)
 	@mkdir -p build
 	$(BIN)/fieldslab pack examples/photos.parquet -o build/photos.slab --nulls weight=mask --force
 	$(BIN)/fieldslab verify build/photos.slab
-	$(BIN)/python examples/demo.py build/photos.slab
+	$(BIN)/python examples/demo.py examples/photos.parquet build
 
 # mypy has one core; beside the tests, the other one is not idle.
 test: turbojpeg

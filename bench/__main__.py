@@ -1,18 +1,20 @@
 """Measure this checkout: `python -m fieldslab.bench [--quick] [--readme]`.
 
-Runs the benchmarks one after the other, writes `bench/results/foundation.json` and `.md`, and with
-`--readme` the most telling figures into README.md, between two markers.
+Runs the benchmarks one after the other and prints a table. In a checkout, `--readme` writes
+`bench/results/foundation.json` and `.md`, and the most telling figures into README.md, between two
+markers.
 """
 
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from datetime import date
 from statistics import median
 from typing import Any
 
-from fieldslab.bench import gather, loader, pack, verify
-from fieldslab.bench.machine import in_words
+from fieldslab.bench import gather, jetclass, loader, pack, verify
+from fieldslab.bench.machine import Watch, busy, describe, in_words, load_in_words
 from fieldslab.bench.readme import RESULTS, put
 from fieldslab.bench.timing import Ratio
 
@@ -22,20 +24,52 @@ SHOWN = (
     "fixed 1 KiB, gather / numpy.take",
     "open 1,000,000 rows, ms",
     "one row of 6 fields, us",
-    "first gather, numba cache empty, s",
-    "first gather, numba cache warm, s",
-    "pack / its parts alone, photographs, uncompressed",
-    "pack / its parts alone, mixed, zstd",
+    "fresh process, import numpy, s",
+    "fresh process, import to first gather, numba cache empty, s",
+    "fresh process, import to first gather, numba cache warm, s",
+    "pack / plain read and write, photographs, with their index",
+    "pack / plain read and write, photographs, without an index",
+    "pack / plain read and write, table, zstd",
     "verify / plain reads, 2 threads each, photographs",
     "verify / plain reads, 2 threads each, table",
-    "110 KiB rows, loader without prefetch / bare gather",
+    "1 KiB rows, 512 MiB, loader without prefetch / bare gather",
+    "110 KiB rows, 512 MiB, loader without prefetch / bare gather",
+    "110 KiB rows, 512 MiB, loader of 2 threads / bare gather",
     "6 ms step, 4 ms preparation: with prefetch / without",
+    "cold: pread, 2 threads / default map",
     "cold: loader, 2 threads / default map",
     "cold: loader, 2 threads, verify / default map",
     "DataLoader, our collate / DataLoader, default collate",
     "Grain, batches of a slab / Grain, Python lists",
+    *(f"JetClass, {case}: slab / the usual HDF5 loader" for case in jetclass.CASES),
+    *(f"JetClass, {case}: ragged slab / the usual HDF5 loader" for case in jetclass.CASES),
+    *(
+        f"LitData, {layout}: {what}"
+        for layout in ("Arrow layout", "leaves")
+        for what in ("gather / StreamingDataset[i]", "gather / shuffled loader")
+    ),
 )
 """What README.md has of it."""
+
+PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
+    "gather": gather.run,
+    "pack": pack.run,
+    "verify": verify.run,
+    "loader": loader.run,
+    "jetclass": lambda quick: jetclass.run(True),  # its usual loader takes seconds a row
+    "litdata": lambda quick: _litdata(),
+}
+"""What is measured, in this order; the last two by as much as a quick run."""
+
+
+def _litdata() -> dict[str, Any]:
+    """Beside LitData's own readers; nothing where it is not installed."""
+    try:
+        from fieldslab.bench import litdata
+    except ModuleNotFoundError as error:
+        print(f"not measured: {error.name} is not installed")
+        return {}
+    return litdata.run(True)
 
 
 def figures(results: dict[str, Any]) -> dict[str, Ratio | float]:
@@ -46,17 +80,27 @@ def figures(results: dict[str, Any]) -> dict[str, Ratio | float]:
     for part in ("gather", "pack", "verify", "loader"):
         for label, value in results[part].items():
             if isinstance(value, dict):
-                found[f"{part} / its parts alone, {label}"] = value["ratio"]
+                found[f"{part} / plain read and write, {label}"] = value["ratio"]
             elif isinstance(value, Ratio | float):
                 found[label] = value
+    for case in results["jetclass"]["cases"]:
+        files = f"JetClass, {case['case']}"
+        found[f"{files}: slab / the usual HDF5 loader"] = case["ratio"]
+        found[f"{files}: ragged slab / the usual HDF5 loader"] = case["ratio_ragged"]
+    for layout, measured in results["litdata"].items():
+        for label, value in measured.items():
+            if isinstance(value, Ratio):
+                found[f"LitData, {layout}: {label}"] = value
     return found
 
 
-def table(found: dict[str, Ratio | float]) -> str:
+def table(found: dict[str, Ratio | float], machine: dict[str, Any]) -> str:
     """Figures as Markdown, with machine and date."""
     lines = [
-        f"Measured on {date.today()} ({in_words('pyarrow')}), page cache warm. Ratios are",
-        "medians over rounds in which all calls take turns, with quartiles.",
+        f"Measured on {date.today()} ({in_words('pyarrow')}; {load_in_words(machine)}), page",
+        "cache warm unless cold is said. Ratios are medians over rounds in which all calls take",
+        "turns, with quartiles.",
+        *([busy(machine)] if busy(machine) else []),
         "",
         "| what | measured |",
         "|---|---|",
@@ -86,24 +130,24 @@ def main() -> int:
     """Run all, write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
-    parser.add_argument("--readme", action="store_true", help="write the table in README.md")
+    parser.add_argument("--readme", action="store_true", help="write README.md, too")
     options = parser.parse_args()
-    results = {}
-    for module in (gather, pack, verify):
-        print(f"\n{module.__name__.rpartition('.')[2]}\n", flush=True)
-        results[module.__name__.rpartition(".")[2]] = module.run(options.quick)
-    print("\nloader and adapters, quick: the marks are as clear with less data\n", flush=True)
-    results["loader"] = loader.run(True)
-    RESULTS.mkdir(exist_ok=True)
+    watch, results = Watch(), {}
+    for name, part in PARTS.items():
+        print(f"\n{name}\n", flush=True)
+        watch.look()
+        results[name] = part(options.quick)
+    machine = describe(("fieldslab", "numpy", "numba", "pyarrow")) | watch.found()
     document = {
-        "machine": in_words("pyarrow"), "date": str(date.today()), "quick": options.quick,
-        **results,
+        "machine": machine, "date": str(date.today()), "quick": options.quick, **results,
     }  # fmt: skip
-    (RESULTS / "foundation.json").write_text(json.dumps(document, indent=2) + "\n")
     found = figures(results)
-    (RESULTS / "foundation.md").write_text(f"# Part by part\n\n{table(found)}\n")
+    text = table(found, machine)
+    print(f"\n{text}")
     if options.readme:
-        put("measured", table(summary(found)))
+        put("measured", table(summary(found), machine))
+        (RESULTS / "foundation.json").write_text(json.dumps(document, indent=2) + "\n")
+        (RESULTS / "foundation.md").write_text(f"# Part by part\n\n{text}\n")
     return 0
 
 

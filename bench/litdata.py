@@ -22,6 +22,7 @@ from litdata import Jpeg, StreamingDataLoader, StreamingDataset
 from litdata.streaming.cache import Cache
 from litdata.streaming.serializers import BytesSerializer
 
+from fieldslab.bench.photographs import repeated_photographs
 from fieldslab.bench.timing import Ratio, interleave, program, ratio
 from fieldslab.packer import pack
 from fieldslab.packer.source import find_source
@@ -29,8 +30,8 @@ from fieldslab.reader import Slab, open_slab
 
 BATCH = 64
 READ = 8 * 2**20
-JPEG = bytes.fromhex("ffd8 ffc0 0011 08 0177 01f4 03 011100 021101 031101")
-"""The start of a JPEG of 375 x 500."""
+PHOTOGRAPH = 70_000
+"""Bytes of a photograph, about."""
 
 BATCH_BYTES = 32 * 2**20
 
@@ -51,13 +52,11 @@ CASES: dict[str, Item] = {"Arrow layout": as_bytes, "leaves": as_media}
 
 
 def write_stream(folder: Path, item: Item, rows: int) -> None:
-    """Write a stream of labels, numbers, paths and 60-160 KB of noise that start as a JPEG."""
-    rng = np.random.default_rng(0)
-    noise = rng.bytes(2**26)
+    """Write a stream of labels, numbers, paths and photographs."""
     cache = Cache(str(folder), chunk_bytes="64MB")
-    for row in range(rows):
-        start, size = int(rng.integers(2**25)), int(rng.integers(60_000, 160_000))
-        cache[row] = item(row, JPEG + noise[start : start + size])
+    photographs = repeated_photographs(2 * PHOTOGRAPH * rows)
+    for row, jpeg in zip(range(rows), photographs, strict=False):
+        cache[row] = item(row, jpeg)
     cache.done()
     cache.merge()
 

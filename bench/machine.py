@@ -2,9 +2,11 @@
 
 import os
 import platform
+import time
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 LIBRARIES = ("fieldslab", "numpy", "numba")
 
@@ -55,6 +57,85 @@ def resident() -> tuple[int, int]:
     found = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
     anonymous, mapped = (int(found[name].split()[0]) for name in ("RssAnon", "RssFile"))
     return anonymous * 1024, mapped * 1024
+
+
+BUSY = 0.1
+"""From this share of all processors in other hands on, what was measured says little."""
+STOLEN = 0.02
+"""The same for time in which the host ran something else."""
+
+
+class Watch:
+    """Looks before and while something is measured at what else uses the machine.
+
+    Of other programs it knows what they use in the moments in which it is asked to look, and this
+    one does nothing; of the host, what it withheld all the time. Where the system does not tell,
+    the load average is all there is.
+    """
+
+    def __init__(self) -> None:
+        """Take the load average, and look a first time."""
+        self.load = round(os.getloadavg()[0], 2)
+        self._first = _processor_ticks()
+        self._busy = self._all = 0
+        self.look()
+
+    def look(self, seconds: float = 0.1) -> None:
+        """Wait so long, and note what others do meanwhile."""
+        before = _processor_ticks()
+        time.sleep(seconds)
+        after = _processor_ticks()
+        self._all += after.total - before.total
+        self._busy += after.busy - before.busy
+
+    def found(self) -> dict[str, float | None]:
+        """Load average at the start, and shares of processor time of others and of the host."""
+        now = _processor_ticks()
+        total = now.total - self._first.total
+        return {
+            "load": self.load,
+            "others": round(self._busy / self._all, 3) if self._all else None,
+            "stolen": round((now.stolen - self._first.stolen) / total, 3) if total else None,
+        }
+
+
+class Ticks(NamedTuple):
+    """Processor time since the machine was started, in units of the system."""
+
+    total: int
+    busy: int
+    stolen: int
+
+
+def _processor_ticks() -> Ticks:
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return Ticks(0, 0, 0)
+    ticks = [int(word) for word in stat.read_text().split("\n")[0].split()[1:9]]
+    _user, _nice, _system, idle, waiting, _irq, _softirq, stolen = ticks
+    return Ticks(sum(ticks), sum(ticks) - idle - waiting, stolen)
+
+
+def load_in_words(machine: Mapping[str, Any]) -> str:
+    """What else used the machine, of what `Watch` found; the load average of older results."""
+    words = f"load {machine['load']:g} at the start"
+    if machine.get("others") is not None:
+        words += f", other programs on {machine['others']:.0%} of the processors"
+    if machine.get("stolen"):
+        words += f", {machine['stolen']:.1%} of their time withheld by the host"
+    return words
+
+
+def busy(machine: Mapping[str, Any]) -> str | None:
+    """A warning where the machine did other things meanwhile; None where it did not, much."""
+    others, stolen = machine.get("others"), machine.get("stolen") or 0.0
+    if others is None:  # the system told the load alone
+        loaded = machine["load"] > machine["cores"] / 2
+    else:
+        loaded = others > BUSY or stolen > STOLEN
+    if not loaded:
+        return None
+    return f"The machine was busy ({load_in_words(machine)}): measure again when it is idle."
 
 
 def describe(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, Any]:

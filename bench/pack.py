@@ -2,7 +2,9 @@
 
 Run as a program: `python -m fieldslab.bench.pack [--quick] [--json FILE]`. It makes its own
 files. The mark is (read + write) / pack, where `read` is pyarrow's `iter_batches` over the file
-as it comes, and `write` a plain write and fsync of as many bytes as the slab has.
+as it comes, and `write` a plain write and fsync of as many bytes as the slab has. Photographs are
+packed with the index by which crops of them are decoded, as they are unless told otherwise, and
+without: to make it, every JPEG is decoded as far as its Huffman codes.
 """
 
 import os
@@ -11,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fieldslab.bench.photographs import repeated_photographs
 from fieldslab.bench.timing import interleave, program, ratio
 from fieldslab.packer import pack
 
@@ -28,18 +32,12 @@ PACK = "import sys; from fieldslab.packer import pack; pack(sys.argv[1], sys.arg
 
 
 def photographs(path: Path, size: int, groups: int) -> None:
-    """Encoded pictures, as far as a packer is concerned: 64-160 KB of noise a row."""
-    rng = np.random.default_rng(0)
-    schema = pa.schema({"image": pa.large_binary(), "label": pa.int64()})
-    with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
-        for _ in range(groups):
-            lengths = rng.integers(64_000, 160_000, max(size // groups // 112_000, 1))
-            offsets = np.concatenate([[0], np.cumsum(lengths)])
-            values = pa.py_buffer(rng.bytes(int(offsets[-1])))
-            buffers = [None, pa.py_buffer(offsets), values]
-            images = pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)
-            table = pa.table([images, rng.integers(0, 1000, len(lengths))], schema=schema)
-            writer.write_table(table, row_group_size=table.num_rows)
+    """JPEG files and labels, uncompressed."""
+    files = list(repeated_photographs(size))
+    labels = np.random.default_rng(0).integers(0, 1000, len(files))
+    table = pa.table({"image": pa.array(files, pa.large_binary()), "label": labels})
+    rows = -(-len(files) // groups)
+    pq.write_table(table, path, row_group_size=rows, compression="none", use_dictionary=False)
 
 
 def mixed(path: Path, size: int, groups: int) -> None:
@@ -64,14 +62,14 @@ def mixed(path: Path, size: int, groups: int) -> None:
         writer.close()
 
 
-def measure(source: Path, folder: Path, rounds: int) -> dict[str, Any]:
-    """Pack one file and compare with its parts."""
+def measure(source: Path, folder: Path, rounds: int, **options: Any) -> dict[str, Any]:
+    """Pack one file and compare with a plain read and a plain write."""
     slab, plain = folder / "out.slab", folder / "plain.bin"
     block = os.urandom(8 * MIB)
 
     def packing() -> int:
         shutil.rmtree(slab, ignore_errors=True)
-        return pack(source, slab).bytes
+        return pack(source, slab, **options).bytes
 
     size = packing()
 
@@ -100,6 +98,14 @@ def measure(source: Path, folder: Path, rounds: int) -> dict[str, Any]:
     }
 
 
+CASES: tuple[tuple[str, Callable[[Path, int, int], None], dict[str, Any]], ...] = (
+    ("photographs, with their index", photographs, {}),
+    ("photographs, without an index", photographs, {"jpeg_index": None}),
+    ("table, zstd", mixed, {}),
+)
+"""What is packed, what makes it, and options of `pack`."""
+
+
 def peak_anonymous(source: Path, out: Path) -> float:
     """Peak RssAnon in MB of a process that packs one file; 0 where the system does not tell."""
     process = subprocess.Popen([sys.executable, "-c", PACK, source, out])
@@ -124,10 +130,10 @@ def run(quick: bool = False) -> dict[str, Any]:
     print(f"{'Parquet':<34} {'size':>8} {'pack':>10}   (read + write) / pack")
     with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:
         folder = Path(name)
-        for label, make in (("photographs, uncompressed", photographs), ("mixed, zstd", mixed)):
-            source = folder / "source.parquet"
+        source = folder / "source.parquet"
+        for label, make, options in CASES:
             make(source, size, 12)
-            measured = results[label] = measure(source, folder, rounds)
+            measured = results[label] = measure(source, folder, rounds, **options)
             print(
                 f"{label:<34} {measured['gb']:5.2f} GB {measured['pack_gb_s']:5.2f} GB/s"
                 f"   {measured['ratio']}"

@@ -25,6 +25,8 @@ LONG_SIDE, SHORT_SIDE = 500, 375
 """Of a picture of ImageNet, usually."""
 QUALITY = 95
 """Gives 70 KB a picture."""
+DISTINCT = 300
+"""Of many photographs, so many are cut and encoded: that takes longer than what is measured."""
 
 
 def photographs(
@@ -55,6 +57,19 @@ def photographs(
         yield file.getvalue()
 
 
+def repeated_photographs(size: int) -> Iterator[bytes]:
+    """About `size` bytes of photographs: `DISTINCT` ones, again and again, each time mixed anew."""
+    rng = np.random.default_rng(0)
+    files = _distinct()
+    done = 0
+    while done < size:
+        for at in rng.permutation(len(files)).tolist():
+            yield files[at]
+            done += len(files[at])
+            if done >= size:
+                return
+
+
 def own_photographs(folder: Path, count: int | None = None) -> Iterator[bytes]:
     """The JPEG files under a folder, by name. Raises UsageError where there is none."""
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
@@ -62,6 +77,11 @@ def own_photographs(folder: Path, count: int | None = None) -> Iterator[bytes]:
         raise UsageError("no JPEG files here", found=folder, hint="Give a folder that holds some.")
     for path in files[:count]:
         yield path.read_bytes()
+
+
+@cache
+def _distinct() -> list[bytes]:
+    return list(photographs(DISTINCT))
 
 
 @cache

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fieldslab.bench.photographs import repeated_photographs
 from fieldslab.bench.timing import Ratio, interleave, program, ratio
 from fieldslab.packer import pack, verify
 from fieldslab.packer.check import digests
@@ -33,12 +35,11 @@ MIB = 2**20
 
 
 def photographs(size: int) -> Iterator[pa.RecordBatch]:
-    """Rows of 64-160 KB of noise, and a label."""
-    rng = np.random.default_rng(0)
-    for _ in range(0, size, 64 * MIB):
-        lengths = rng.integers(64_000, 160_000, 600)
-        images = [rng.bytes(int(length)) for length in lengths]
-        yield pa.record_batch({"image": pa.array(images, pa.large_binary()), "label": lengths})
+    """JPEG files, which are packed with their index, and labels."""
+    files = repeated_photographs(size)
+    while images := list(islice(files, 600)):
+        column = pa.array(images, pa.large_binary())
+        yield pa.record_batch({"image": column, "label": np.arange(len(images))})
 
 
 def table(size: int) -> Iterator[pa.RecordBatch]:

@@ -1,52 +1,96 @@
-"""Gather shuffled batches from a slab, and print the rate beside that of a plain memcpy.
+"""Read random batches from a slab, and from the Parquet file that it was packed from.
 
-python examples/demo.py build/photos.slab
+python examples/demo.py examples/photos.parquet build
 """
 
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
 
-from fieldslab.reader import open_slab
+from fieldslab.packer import pack
+from fieldslab.reader import Loader, RandomResizedCrop, Shuffled, Slab, open_slab
 
-ROUNDS = 200
+REPEATS = 32
+ROW_GROUP = 128
+BATCH = 64
+SECONDS = 2.0
 
 
-def main(path: str) -> None:
+def make(source: Path, folder: Path) -> tuple[Path, Slab]:
+    """The rows of a Parquet file many times over, as a Parquet file and as a slab."""
+    table = pq.read_table(source)
+    parquet, slab = folder / "many.parquet", folder / "many.slab"
+    pq.write_table(pa.concat_tables([table] * REPEATS), parquet, row_group_size=ROW_GROUP)
+    print(f"packing the {len(table)} photographs {REPEATS} times over", flush=True)
+    packed = pack(parquet, slab, nulls={"weight": "mask"}, force=True)
+    print(f"{REPEATS * len(table):,} rows, {packed.bytes / 1e6:.0f} MB, {packed.seconds:.1f} s")
+    return parquet, open_slab(slab)
+
+
+def rows_a_second(read: Callable[[np.ndarray], object], total: int) -> float:
+    """Rows a second in random batches, the median of what there is time for."""
+    rng = np.random.default_rng(0)
+    read(rng.permutation(total)[:BATCH])
+    seconds: list[float] = []
+    while sum(seconds) < SECONDS:
+        rows = rng.permutation(total)[:BATCH]
+        started = time.perf_counter()
+        read(rows)
+        seconds.append(time.perf_counter() - started)
+    return BATCH / median(seconds)
+
+
+def main(source: Path, folder: Path) -> None:
     """Show a row and a batch, then measure."""
-    slab = open_slab(path)
-    print(slab)
+    parquet, slab = make(source, folder)
     row = slab[7]
     print(
         f"\nslab[7]: label {row['label']}, {len(row['image']):,} bytes of JPEG, {row['caption']!r}"
     )
     batch = slab.gather([5, 1, 100])
-    print(f"slab.gather([5, 1, 100]): labels {batch['label'].tolist()}, {batch['tokens']}\n")
+    print(f"slab.gather([5, 1, 100]): labels {batch['label'].tolist()}, {batch['tokens']}")
 
-    # The whole set in shuffled order, and the same bytes copied in one piece a field.
-    columns = [slab[name][:] for name in slab.fields]
-    parts = [getattr(column, "values", column) for column in columns]
-    copies = [np.ones_like(part) for part in parts]
-    size = sum(part.nbytes for part in parts)
-    generator = np.random.default_rng(0)
-    gathering, copying = [], []
-    for _ in range(ROUNDS):
-        order = generator.permutation(len(slab))
-        started = time.perf_counter()
-        slab.gather(order)
-        gathered = time.perf_counter()
-        for target, part in zip(copies, parts, strict=True):
-            target[...] = part
-        copied = time.perf_counter()
-        gathering.append(gathered - started)
-        copying.append(copied - gathered)
-    print(f"{ROUNDS} shuffled batches of {len(slab)} rows, {size / 1e6:.1f} MB each, one thread:")
-    for name, seconds in (("gather", median(gathering)), ("memcpy", median(copying))):
-        rate = f"{len(slab) / seconds:>10,.0f} rows/s  {size / seconds / 1e9:6.2f} GB/s"
-        print(f"  {name}   {rate}")
+    for _ in Loader(slab, BATCH):  # every block is compared with its checksum when first touched
+        pass
+    dataset = pyarrow.dataset.dataset(parquet)
+    images = slab["image"][:].values
+    copied = np.ones(slab.gather(range(BATCH)).nbytes, np.uint8)
+    last = len(images) - len(copied)
+
+    def copy(rows: np.ndarray) -> None:
+        start = int(rows[0]) * last // len(slab)
+        copied[:] = images[start : start + len(copied)]
+
+    ways: dict[str, Callable[[np.ndarray], object]] = {
+        f"Parquet, row groups of {ROW_GROUP}, take": dataset.take,
+        "slab, gather": slab.gather,
+        "memcpy of as many bytes": copy,
+    }
+    print(
+        f"\nrandom batches of {BATCH} of {len(slab):,} rows, all fields, from memory, one thread:"
+    )
+    slowest = 0.0
+    for name, read in ways.items():
+        rate = rows_a_second(read, len(slab))
+        slowest = slowest or rate
+        print(f"  {name:<34}{rate:>11,.0f} rows/s {rate / slowest:>7,.0f}x", flush=True)
+
+    views = {"image": [RandomResizedCrop(224)]}
+    loader = Loader(slab, BATCH, Shuffled(seed=0), fields=["image", "label"], decode=views)
+    next(iter(loader))
+    started = time.perf_counter()
+    for batch in loader:
+        assert batch["image"].shape[1:] == (224, 224, 3)
+    rate = len(slab) / (time.perf_counter() - started)
+    print(f"\na shuffled epoch, decoded and cropped to 224 x 224 by Loader: {rate:,.0f} images/s")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "build/photos.slab")
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

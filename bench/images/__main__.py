@@ -17,7 +17,7 @@ from fieldslab.bench.images.sheet import draw_sheet
 from fieldslab.bench.images.speed import CASES, CROPS, WHOLE, Speed, other_ratios, speeds
 from fieldslab.bench.images.subjects import build, stored_bytes
 from fieldslab.bench.images.table import table
-from fieldslab.bench.machine import describe
+from fieldslab.bench.machine import Watch, busy, describe
 from fieldslab.bench.photographs import own_photographs, photographs
 from fieldslab.bench.readme import RESULTS, put
 from fieldslab.schemas.errors import FieldslabError
@@ -36,6 +36,7 @@ def run(
     count, rounds = (QUICK_COUNT, QUICK_ROUNDS) if quick else (COUNT, ROUNDS)
     files = photographs(count) if images is None else own_photographs(images, count)
     label, crop = next(iter(CROPS.items()))
+    watch = Watch()
     with TemporaryDirectory() as folder:
         slabs = build(files, Path(folder))
         true = {
@@ -44,17 +45,20 @@ def run(
             if case != WHOLE
         }
         sizes = {name: stored_bytes(slab) for name, slab in slabs.items()}
+        watch.look()
         measured = speeds(slabs, rounds)
+        watch.look()
         ratios = other_ratios(slabs["jpeg"], rounds)
         if sheet is not None:
             draw_sheet(slabs["jpeg"], crop, {"roi": "roi", "turbojpeg": "turbojpeg"}, sheet, label)
+    machine = describe() | watch.found()
     _show(measured, true, sizes)
     for what, value in ratios.items():
         print(f"{what:50} {value}")
     if readme:
-        put("images", table(measured, true, sizes, ratios, quick))
+        put("images", table(measured, true, sizes, ratios, quick, busy(machine)))
     return {
-        "machine": describe(), "date": str(date.today()),
+        "machine": machine, "date": str(date.today()),
         "count": len(next(iter(slabs.values()))), "quick": quick, "speeds": _plain(measured),
         "fidelity": _plain(true), "bytes": sizes, "ratios": ratios,
     }  # fmt: skip

@@ -24,13 +24,15 @@ def table(
     sizes: dict[str, int],
     ratios: dict[str, Ratio],
     quick: bool,
+    warning: str | None = None,
 ) -> str:
-    """Markdown: a table for each crop, and the other ratios below."""
+    """Markdown: a table for each crop, and the other ratios below; a warning above."""
     lines = [
         f"Measured on {date.today()} ({in_words('pillow')}){', in a quick run' if quick else ''}:",
         "photographs of about 500 x 375 pixels and 70 KB, all calls in turns, medians. `x` is how",
         "many times as fast as the plain way, in which libjpeg-turbo decodes the whole picture.",
         "Differences are grey levels from what Pillow makes of the whole picture.",
+        *([warning] if warning else []),
     ]
     for crop, cases in measured.items():
         lines += [

@@ -15,13 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fieldslab.bench.machine import describe
+from fieldslab.bench.machine import Watch, describe
 from fieldslab.bench.peers import charts, guard, tables
 from fieldslab.bench.peers.children import ROOT
 from fieldslab.bench.peers.data import MAKERS, Make, make_own, make_photographs
 from fieldslab.bench.peers.data import QUICK as QUICK_WORKLOADS
 from fieldslab.bench.peers.peer import PEERS
 from fieldslab.bench.peers.run import FULL, QUICK, TINY, Effort, run
+from fieldslab.bench.peers.source import Source
 from fieldslab.schemas.errors import FieldslabError, UsageError
 
 RESULTS = ROOT / "bench" / "results" / "peers.json"
@@ -31,10 +32,20 @@ def measure(
     makers: dict[str, Make], peers: Sequence[str], effort: Effort, folder: Path | None = None
 ) -> dict[str, Any]:
     """A run, with machine and date."""
-    machine = describe()
+    watch = Watch()
+
+    def watched(make: Make) -> Make:
+        def call(path: Path, size: int) -> Source:
+            watch.look()  # no peer does anything between workloads
+            return make(path, size)
+
+        return call
+
+    makers = {workload: watched(make) for workload, make in makers.items()}
     with tempfile.TemporaryDirectory(prefix="fieldslab-bench-", dir=folder) as name:
         results = run(peers, makers, effort, Path(name), say)
-    return {"machine": machine, "date": str(date.today()), "quick": effort is not FULL, **results}
+    about = {"date": str(date.today()), "quick": effort is not FULL}
+    return {"machine": describe() | watch.found(), **about, **results}
 
 
 def say(text: str) -> None:

@@ -9,12 +9,13 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fieldslab.bench.machine import describe
+from fieldslab.bench.machine import Watch, busy, describe, load_in_words
 from fieldslab.bench.peers.__main__ import say
 from fieldslab.bench.peers.children import Child, Refusal, start_all
 from fieldslab.bench.peers.data import PHOTOGRAPH, make_photographs
@@ -31,8 +32,13 @@ SECONDS = 1.0
 """For a figure in a round, at most; it ends with the epoch."""
 
 
-def compare(source: Source, rounds: int, folder: Path) -> dict[str, Any]:
-    """What each decoder is, or why it is missing, with seconds an image by threads and rounds."""
+def compare(
+    source: Source, rounds: int, folder: Path, look: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """What each decoder is, or why it is missing, with seconds an image by threads and rounds.
+
+    `look` is called before each round.
+    """
     started = start_all(list(DECODERS))
     children = {name: child for name, child in started.items() if isinstance(child, Child)}
     results = {name: _about(child) for name, child in started.items()}
@@ -50,6 +56,7 @@ def compare(source: Source, rounds: int, folder: Path) -> dict[str, Any]:
                 children.pop(name).close()
         for turn in range(rounds):
             say(f"round {turn + 1} of {rounds}")
+            look()
             for threads in THREADS:
                 for name, child in children.items():
                     results[name]["seconds"][str(threads)].append(_seconds(child, threads, turn))
@@ -103,9 +110,10 @@ def heading(results: dict[str, Any]) -> str:
     machine = results["machine"]
     quick = ", in a quick run" if results["quick"] else ""
     return (
-        f"Measured on {results['date']} ({machine['processor']}, {machine['cores']} cores; load "
-        f"{machine['load']} at the start){quick}: RandomResizedCrop(224) of {results['count']:,} "
-        "photographs, shuffled epochs through each one's own loader, page cache warm, in turns; "
+        f"Measured on {results['date']} ({machine['processor']}, {machine['cores']} cores; "
+        f"{load_in_words(machine)}){quick}. {busy(machine) or ''} RandomResizedCrop(224) of "
+        f"{results['count']:,} photographs, shuffled epochs through "
+        "each one's own loader, page cache warm, in turns; "
         "uint8 (rows, height, width, 3). All read the same JPEG files, or all pixels of them, or "
         "those of smaller pictures, whose longer side is 256. FFCV decodes whole pictures with "
         "libjpeg-turbo's fast transform and resizes with OpenCV, SPDL decodes, crops and resizes "
@@ -115,13 +123,13 @@ def heading(results: dict[str, Any]) -> str:
 
 def run(images: Path | None, quick: bool) -> dict[str, Any]:
     """A run, with machine and date. Errors are those of `own_photographs`."""
-    machine = describe()
+    watch = Watch()
     count = QUICK_COUNT if quick else COUNT
     with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:
         folder = Path(name)
         source = make_photographs(folder / "source", count * PHOTOGRAPH, images)
-        decoders = compare(source, QUICK_ROUNDS if quick else ROUNDS, folder)
-    about = {"machine": machine, "date": str(date.today()), "quick": quick}
+        decoders = compare(source, QUICK_ROUNDS if quick else ROUNDS, folder, watch.look)
+    about = {"machine": describe() | watch.found(), "date": str(date.today()), "quick": quick}
     return about | {"count": len(source), "decoders": decoders}
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+from fieldslab.bench.machine import busy, load_in_words
 from fieldslab.bench.peers import figures
 from fieldslab.bench.peers.figures import Results
 from fieldslab.bench.peers.peer import CEILING, US
@@ -67,9 +68,9 @@ def heading(results: Results) -> str:
     return (
         f"Measured on {results['date']} ({machine['processor']}, {machine['cores']} cores, "
         f"{machine['memory_bytes'] / 1e9:.0f} GB; {machine['system']}, Python "
-        f"{machine['python']}; load {machine['load']} at the start), page cache warm, every peer "
-        f"in a process of its own, taking turns.{quick} {workloads}. Nothing is decoded; every "
-        "peer's rows were compared with the source first."
+        f"{machine['python']}; {load_in_words(machine)}), page cache warm, every peer "
+        f"in a process of its own, taking turns.{quick} {busy(machine) or ''} {workloads}. Nothing "
+        "is decoded; every peer's rows were compared with the source first."
     )
 
 

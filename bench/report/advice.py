@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
+from fieldslab.bench.machine import busy
 from fieldslab.bench.report import words
 from fieldslab.bench.slab.results import Advice, Results, Target
+from fieldslab.bench.slab.targets import MEMCPY_PERCENT
 from fieldslab.schemas.images import PIXELS
 
 _SMALL_FIELD, _SMALL_FIELDS = 64, 8
-_NEAR = 0.7
+_NEAR = MEMCPY_PERCENT / 100
 """From this share of memcpy on, nothing but memory holds a gather back."""
 _STEADY = 0.35
 _GAIN = 1.25
@@ -15,7 +17,7 @@ _GAIN = 1.25
 
 def advise(results: Results) -> list[Advice]:
     """Advice on a slab, the most useful first."""
-    parts = (_targets, _fields, _sizes, _threads, _cold, _decode, _machine)
+    parts = (_machine, _targets, _fields, _sizes, _threads, _cold, _decode)
     found = [advice for part in parts for advice in part(results)]
     order = {"do": 0, "know": 1, "good": 2}
     return sorted(found, key=lambda advice: order[advice.kind])
@@ -50,7 +52,13 @@ def _missed(results: Results, target: Target) -> str:
             f"{words.count(target.found)} rows/s are below {target.limit:,.0f}: read only the "
             "fields that you need (fields=[...]), and leave the rest to the threads of a Loader."
         )
-    share = results.largest.memcpy.seconds.median / results.largest.random.seconds.median
+    share = results.largest.share_of_memcpy
+    if target.unit == "%":
+        return (
+            f"Random batches of {results.largest.rows} come {words.of_memcpy(share)}: read fewer "
+            "fields (fields=[...]), or pack numbers that are used together as one field "
+            "(fieldslab pack --stack)."
+        )
     if "batch" in target.name and share > _NEAR:
         return (
             f"{target.name.capitalize()} takes {target.found:,.0f} ms, {words.percent(share)} of "
@@ -65,7 +73,7 @@ def _missed(results: Results, target: Target) -> str:
 def _fields(results: Results) -> Iterator[Advice]:
     fields = results.slab["fields"]
     scalars = [one for one in fields if one["kind"] == "fixed" and not one["shape"]]
-    share = results.largest.memcpy.seconds.median / results.largest.random.seconds.median
+    share = results.largest.share_of_memcpy
     if len(scalars) >= _SMALL_FIELDS:
         yield Advice(
             "do",
@@ -176,12 +184,14 @@ def _decode(results: Results) -> Iterator[Advice]:
 
 def _machine(results: Results) -> Iterator[Advice]:
     seconds = results.fastest.random.seconds
-    if (seconds.high - seconds.low) / seconds.median > _STEADY:
+    if warning := busy(results.machine):
+        yield Advice("do", warning)
+    elif (seconds.high - seconds.low) / seconds.median > _STEADY:
         yield Advice(
             "know",
             "Times spread widely: the middle half of the batches took "
-            f"{words.seconds(seconds.low)} to {words.seconds(seconds.high)}. The machine was busy "
-            f"(load {results.machine['load']:g}): measure again when it is idle.",
+            f"{words.seconds(seconds.low)} to {words.seconds(seconds.high)}, though nothing else "
+            "was seen to use the machine: measure again, for longer.",
         )
 
 

@@ -4,6 +4,7 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
+from fieldslab.bench.machine import load_in_words
 from fieldslab.bench.report import words
 from fieldslab.bench.report.charts import CHARTS
 from fieldslab.bench.report.style import DARK, LIGHT, png
@@ -92,7 +93,8 @@ def _facts(results: Results) -> list[tuple[str, Any]]:
     versions = [f"{name} {version}" for name, version in machine["libraries"].items()]
     facts = [
         ("slab", results.slab["id"]),
-        ("machine", f"{machine['processor']}, {machine['system']}, load {machine['load']:g}"),
+        ("machine", f"{machine['processor']}, {machine['system']}"),
+        ("other work", load_in_words(machine)),
         ("libraries", ", ".join([*versions, f"Python {machine['python']}"])),
         ("timed", method["timed"]),
         ("warm-up", method["warm_up"]),

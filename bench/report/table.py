@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from fieldslab.bench.machine import load_in_words
 from fieldslab.bench.report import words
 from fieldslab.bench.slab.results import Results, Speed, Spread, Target
 from fieldslab.packer.commands.words import counted, fitted, printable, size, stacked, table
@@ -58,6 +59,8 @@ def found_text(target: Target) -> str:
         return words.seconds(target.found / 1e3)
     if target.unit == "MB":
         return f"{max(target.found, 0):,.0f} MB"
+    if target.unit == "%":
+        return words.percent(target.found / 100)
     return f"{words.count(target.found)} {target.unit}"
 
 
@@ -71,6 +74,7 @@ def _head(results: Results) -> Iterator[str]:
     yield f"id      {slab['id']}"
     cores = counted(machine["cores"], "core")
     yield f"on      {machine['processor']}, {cores}, {machine['system']}"
+    yield f"beside  {load_in_words(machine)}"
     yield f"with    {versions}, Python {machine['python']}"
     yield f"warm    {results.method['warm_up']}"
 

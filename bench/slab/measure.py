@@ -39,10 +39,12 @@ def measure(
         There is no slab, it is damaged, or there is nothing to measure in it.
     """
     behind = 0.0
+    watch = machine.Watch()
 
     def begin(name: str) -> float:
         nonlocal behind
         tell(name, behind)
+        watch.look(0.05)
         behind += SHARES[name]
         return seconds * SHARES[name]
 
@@ -93,6 +95,7 @@ def measure(
                 f"{100 * one.failed:.3g} % of the images of '{one.field}' cannot be decoded here: "
                 "fieldslab info --decoders shows what can be."
             )
+    results.machine |= watch.found()
     results.targets = targets(results)
     tell("done", 1.0)
     return results

@@ -102,6 +102,11 @@ class BatchSize:
         """Batches of random rows."""
         return next(one for one in self.orders if one.name == "random")
 
+    @property
+    def share_of_memcpy(self) -> float:
+        """How fast random batches are beside a copy of their bytes: 1 is as fast."""
+        return self.memcpy.seconds.median / self.random.seconds.median
+
 
 @dataclass(frozen=True)
 class Subsets:
@@ -202,7 +207,7 @@ class Target:
     limit: float
     at_most: bool
     points: float
-    """0 to 25."""
+    """0 to `targets.POINTS`."""
 
     @property
     def met(self) -> bool:

@@ -24,10 +24,11 @@ def test_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("values", "score", "words"),
     [
-        ({"row": 2e-3}, 88, "A random row takes 2.0 ms, above 1 ms"),
-        ({"growth": 10**9}, 88, "Memory grew by 1,000 MB"),
-        ({"per_row": 400e-6, "memcpy": 100e-6}, 68, "A random batch of 256 takes 102 ms"),
-        ({"per_row": 400e-6, "memcpy": 390e-6}, 68, "even memcpy copies 2,564 of them"),
+        ({"row": 2e-3}, 90, "A random row takes 2.0 ms, above 1 ms"),
+        ({"growth": 10**9}, 90, "Memory grew by 1,000 MB"),
+        ({"per_row": 400e-6, "memcpy": 100e-6}, 62, "A random batch of 256 takes 102 ms"),
+        ({"per_row": 400e-6, "memcpy": 390e-6}, 75, "even memcpy copies 2,564 of them"),
+        ({"memcpy": 0.8e-6}, 82, "Random batches of 256 come at 8.0 % of the speed of memcpy"),
     ],
 )
 def test_what_is_missed_costs_points_and_has_advice(
@@ -76,6 +77,22 @@ def test_threads_and_machine() -> None:
     assert "thread" not in advice(results(threads=(10e9,)), "know")
     assert "Times spread widely" in advice(results(width=0.8), "know")
     assert "Times spread widely" not in advice(results(), "know")
+
+
+def test_a_machine_that_did_other_things_is_named_first() -> None:
+    """Other programs and a host that withholds time are warned of before all other advice."""
+    for words, machine in {
+        "other programs on 30% of the processors": {"others": 0.3, "stolen": 0.0},
+        "5.0% of their time withheld by the host": {"others": 0.0, "stolen": 0.05},
+        "load 1.5 at the start": {"load": 1.5},
+    }.items():
+        found = results()
+        found.machine |= machine
+        assert words in advise(found)[0].text
+        assert "measure again when it is idle" in advise(found)[0].text
+    quiet = results()
+    quiet.machine |= {"others": 0.05, "stolen": 0.0, "load": 9.0}
+    assert "busy" not in advice(quiet, "do")
 
 
 def test_images() -> None:

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 from tests.slabs import array_path, flip, images, ragged, write_slab
 
+from fieldslab.bench.machine import Watch
 from fieldslab.bench.slab.decode import WAYS
 from fieldslab.bench.slab.strategies import ORDERS, STRATEGIES
 from fieldslab.packer.cli import run
@@ -95,6 +98,7 @@ def test_numbers_are_sane(document: Any) -> None:
             assert seconds["calls"] >= 3
             assert speed["rows_per_second"] == pytest.approx(one["rows"] / seconds["median"])
             assert speed["bytes"] == pytest.approx(one["rows"] * row_bytes)
+    assert 0 <= document["machine"]["others"] <= 1
     assert 0 <= document["score"] <= 100
     assert document["score"] == round(sum(one["points"] for one in document["targets"]))
     assert document["advice"]
@@ -199,3 +203,21 @@ def test_exit_codes(
     done = capsys.readouterr()
     assert done.out == ""
     assert words in done.err
+
+
+def test_a_watch_sees_other_programs() -> None:
+    """What another process uses is found while it runs, and is not of this one's own work."""
+    spin = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        watch = Watch()
+        for _ in range(5):
+            watch.look()
+    finally:
+        spin.kill()
+        spin.wait()
+    found = watch.found()
+    if Path("/proc/stat").exists():
+        assert 0 < (found["others"] or 0) <= 1
+        assert 0 <= (found["stolen"] or 0) <= 1
+    else:
+        assert found["others"] is found["stolen"] is None

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from fieldslab.bench.__main__ import SHOWN, figures, summary
+from fieldslab.bench.__main__ import figures, summary
 from fieldslab.bench.__main__ import table as table_of_parts
 from fieldslab.bench.images.fidelity import Fidelity
 from fieldslab.bench.images.speed import CASES, CROPS, PILLOW, Speed, case_of
 from fieldslab.bench.images.subjects import WAYS
 from fieldslab.bench.images.table import table
-from fieldslab.bench.readme import README, ROOT, put
+from fieldslab.bench.readme import README, put
 from fieldslab.bench.timing import Ratio
 from fieldslab.schemas.errors import UsageError
 
@@ -40,25 +40,36 @@ def test_readme_sums_up_gathers_and_shows_the_most_telling_figures() -> None:
         for threads in (1, 2)
         for size, at in ((16, 0.5), (64, 0.75), (800, 1.0))
     ]
-    parts = {"photographs, uncompressed": {"ratio": Ratio(1.5, 1, 2)}}
+    parts = {"photographs, with their index": {"ratio": Ratio(1.5, 1, 2)}}
+    jets = {"case": "lzf, chunks of 1000 rows", "ratio": Ratio(9, 8, 10)}
     found = figures(
         {
             "gather": {"cases": cases, "one row of 6 fields, us": 8.5, "verify on / off": 0.9},
             "pack": parts,
             "verify": {"verify, GB/s, table": 13.0},
             "loader": {},
+            "jetclass": {"cases": [jets | {"ratio_ragged": Ratio(11, 10, 12)}]},
+            "litdata": {"leaves": {"rows": 5, "gather / shuffled loader": Ratio(30, 20, 40)}},
         }
     )
-    assert len(found) == 10
-    text = table_of_parts(summary(found))
+    assert len(found) == 13
+    machine = {"load": 0.5, "cores": 2, "others": 0.01, "stolen": 0.0}
+    text = table_of_parts(summary(found), machine)
+    assert "load 0.5 at the start, other programs on 1% of the processors" in text
+    assert "The machine was busy" not in text
     for threads in (1, 2):
         assert f"{threads} thread(s): median, least, most | 0.75 (0.50-1.00) |" in text
     assert "| one row of 6 fields, us | 8.5 |" in text
-    assert "| pack / its parts alone, photographs, uncompressed | 1.50 (1.00-2.00) |" in text
+    label = "pack / plain read and write, photographs, with their index"
+    assert f"| {label} | 1.50 (1.00-2.00) |" in text
+    files = "JetClass, lzf, chunks of 1000 rows"
+    assert f"| {files}: slab / the usual HDF5 loader | 9.00 (8.00-10.00) |" in text
+    assert "| LitData, leaves: gather / shuffled loader | 30.00 (20.00-40.00) |" in text
     assert "GB/s" not in text
-    assert "| verify, GB/s, table | 13 |" in table_of_parts(found)
-    committed = (ROOT / "bench" / "results" / "foundation.json").read_text()
-    assert all(label.rpartition(", ")[2] in committed for label in SHOWN)
+    assert "| verify, GB/s, table | 13 |" in table_of_parts(found, machine)
+    loaded = table_of_parts(found, machine | {"others": 0.4})
+    assert "The machine was busy" in loaded
+    assert "other programs on 40% of the processors" in loaded
 
 
 def test_the_table_of_images_names_every_way() -> None:
