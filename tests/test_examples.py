@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fieldslab.packer import pack
+from fieldslab.reader import open_slab
 
 ROOT = Path(__file__).parents[1]
 
@@ -70,3 +71,13 @@ def test_lightning_goes_on_where_it_stopped(photos: Path) -> None:
     printed = run("train_lightning.py", photos)
     assert "resumed at step 100, ended at step 160" in printed
     assert int(re.findall(r"right (\d+)%", printed)[0]) > 60
+
+
+def test_the_demo_reads_a_slab_beside_its_parquet_file(tmp_path: Path) -> None:
+    """It packs thousands of rows, and has a rate for each way to read them."""
+    printed = run("demo.py", ROOT / "examples" / "photos.parquet", tmp_path)
+    assert "4,096 rows, 126 MB" in printed
+    rates = dict(re.findall(r"^  (\w+).*?([\d,]+) rows/s", printed, re.MULTILINE))
+    assert set(rates) == {"Parquet", "slab", "memcpy"}
+    assert all(int(rate.replace(",", "")) > 0 for rate in rates.values())
+    assert len(open_slab(tmp_path / "many.slab")) == 4096
