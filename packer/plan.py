@@ -22,6 +22,7 @@ from fieldslab.packer.convert.tensors import infer_tensor
 from fieldslab.packer.convert.tokens import identified, infer_tokens, portable
 from fieldslab.packer.options import Options, Sequences
 from fieldslab.packer.source import Source, Span, cut_rows, matching
+from fieldslab.packer.sources.lookup import disk_errors
 from fieldslab.packer.sources.sequences import SequenceSource
 from fieldslab.schemas.errors import NullsFound, SourceUnsupported, UsageError, together
 from fieldslab.schemas.fields import Compression, Field, stem
@@ -90,6 +91,7 @@ class Plan:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+@disk_errors()
 def make_plan(source: Source, options: Options) -> Plan:
     """Decide what every field becomes and where shards are cut.
 

@@ -1,7 +1,6 @@
 """What can be packed: the `Source` protocol, and the lookup by name."""
 
 import fnmatch
-import glob
 import importlib
 import inspect
 import os
@@ -12,8 +11,13 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from fieldslab.packer.sources.lookup import check_readable, remote
-from fieldslab.schemas.errors import SourceNotFound, SourceUnreadable, UsageError
+from fieldslab.packer.sources.lookup import check_readable, disk_errors, find_matches, remote
+from fieldslab.schemas.errors import (
+    SourceInconsistent,
+    SourceNotFound,
+    SourceUnreadable,
+    UsageError,
+)
 from fieldslab.schemas.fields import DtypeName, Logical
 from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.manifest import MANIFEST
@@ -34,13 +38,15 @@ class Unit(NamedTuple):
     """A piece of a source that is read at one go: a row group, say. Shards are cut between units.
 
     `rows` and `bytes` (of data, an estimate) are None where only reading tells; `key` is the
-    source's own.
+    source's own. `promised` are the rows of a unit that is cut as it is read, where its metadata
+    tells them all the same. `read_span` compares what was read with either number.
     """
 
     name: str
     rows: int | None
     bytes: int | None
     key: Any
+    promised: int | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,7 @@ class Source(Protocol):
         """One dict a file: path, size, time. Equal as long as the source has not changed."""
 
 
+@disk_errors()
 def find_source(
     given: Any, name: str | None = None, settings: Mapping[str, Any] | None = None
 ) -> Source:
@@ -193,7 +200,7 @@ def _not_a_source(path: str) -> SourceUnreadable:
         )  # fmt: skip
     if is_url(path):
         return remote(path)
-    if not any(map(os.path.exists, [path, *glob.glob(path, recursive=True)])):
+    if not os.path.exists(path) and not any(map(os.path.exists, find_matches(path))):
         hint = "Check the path."
         return SourceNotFound("no such file or directory", file=path, hint=hint)
     return SourceUnreadable(
@@ -310,18 +317,34 @@ class Span(NamedTuple):
 def read_span(
     source: Source, span: Span, columns: list[int], batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a span; batches without rows are left out."""
-    skip, left = span.skip, span.rows
-    for batch in source.read(span.unit, columns, batch_bytes):
-        dropped = min(skip, batch.num_rows)
-        skip -= dropped
-        taken = batch.slice(dropped, left)
-        if taken.num_rows:
-            yield taken
-        if left is not None:
-            left -= taken.num_rows
-            if left <= 0:
-                return
+    """The batches of a span; batches without rows are left out.
+
+    Where the span ends with its unit, the unit is read to its end, and its rows are counted.
+
+    Raises SourceInconsistent where a unit has fewer or more rows than its metadata promises.
+    """
+    unit, first_row = span.unit, span.skip
+    promised = unit.promised if unit.rows is None else unit.rows
+    end = None if span.rows is None else first_row + span.rows
+    rows_read = 0
+    for batch in source.read(unit, columns, batch_bytes):
+        batch_start, rows_read = rows_read, rows_read + batch.num_rows
+        if promised is not None and rows_read > promised:
+            break
+        start = max(first_row - batch_start, 0)
+        stop = batch.num_rows if end is None else min(end - batch_start, batch.num_rows)
+        if stop > start:
+            yield batch.slice(start, stop - start)
+        if end is not None and rows_read >= end and end != promised:
+            return  # the rest of the unit is not asked for
+    if promised is not None and rows_read != promised:
+        found = f"{rows_read:,} rows" if rows_read <= promised else f"more than {promised:,} rows"
+        raise SourceInconsistent(
+            "other rows were read than the metadata promises", file=unit.name,
+            expected=f"{promised:,} rows", found=found,
+            hint="Write or download the source again; columns that are damaged can be left out "
+            "with --exclude.",
+        )  # fmt: skip
 
 
 def cut_rows(units: Iterable[Unit], rows: tuple[int, int | None] | None) -> list[Span]:

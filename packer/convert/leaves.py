@@ -54,7 +54,15 @@ class Leaf:
 
 
 def find_leaves(source: Source, options: Options) -> list[Leaf]:
-    """Every leaf of a source. A struct that `--cast STRUCT=json` names stays whole."""
+    """Every leaf of a source. A struct that `--cast STRUCT=json` names stays whole.
+
+    Raises SourceUnsupported where the source has no columns.
+    """
+    if not len(source.schema):
+        files = [found["path"] for found in source.fingerprint() if "path" in found]
+        raise SourceUnsupported(
+            "there are no columns in here, and so nothing to pack", file=next(iter(files), None)
+        )
     features = _features(source.schema)
     leaves: list[Leaf] = []
     for index, column in enumerate(source.schema):

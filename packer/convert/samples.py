@@ -14,6 +14,9 @@ from fieldslab.packer.source import Source
 SAMPLED_AT_ONCE = 64
 """Columns that are sampled together: more would cost memory, fewer time."""
 
+MOST_SAMPLES = 16
+"""A source is sampled so often at most: each time may cost it as much as it has columns."""
+
 
 def sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) -> Sample:
     """A few values of a column, nulls left out; many columns are read at once."""
@@ -22,18 +25,19 @@ def sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) -> Samp
     wanted = {leaf.path[0] for leaf in chosen if _needs_sample(leaf)}
     wanted |= {leaves[name].path[0] for name in asked if name in leaves}
     columns = sorted(wanted)
-    positions = {column: at % SAMPLED_AT_ONCE for at, column in enumerate(columns)}
+    at_once = max(SAMPLED_AT_ONCE, -(-len(columns) // MOST_SAMPLES))
+    groups = {column: at // at_once for at, column in enumerate(columns)}
+    positions = {column: at % at_once for at, column in enumerate(columns)}
 
     @cache
-    def batches(first: int) -> list[pa.RecordBatch]:
-        return source.sample(columns[first : first + SAMPLED_AT_ONCE])
+    def batches(group: int) -> list[pa.RecordBatch]:
+        return source.sample(columns[group * at_once : (group + 1) * at_once])
 
     def sample(name: str) -> list[pa.Array]:
         if name not in leaves:
             raise unknown_field("--tensor shape_from", name, leaves)
         path = leaves[name].path
-        at = columns.index(path[0])
-        found = [reach(batch, positions, path) for batch in batches(at - positions[path[0]])]
+        found = [reach(batch, positions, path) for batch in batches(groups[path[0]])]
         return [decoded(array).drop_null() for array in found]
 
     return sample

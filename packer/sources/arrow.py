@@ -45,7 +45,7 @@ class ArrowSource:
         names = unique_names(self._schema.names)
         fields = [f.with_name(name) for f, name in zip(self._schema, names, strict=True)]
         self.schema = pa.schema(fields, self._schema.metadata)
-        self.units: Sequence[Unit] = [Unit("the stream", None, None, None)]
+        self.units: Sequence[Unit] = [Unit("the stream", None, None, None, _promised(given))]
         self.attributes: dict[str, Any] = {}
         self._head: list[pa.RecordBatch] = []
 
@@ -139,6 +139,12 @@ def _start(given: Any) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
             "not an iterable of pyarrow.RecordBatch or Table", found=type(first).__name__, hint=hint
         )
     return chain([first], batches), first.schema
+
+
+def _promised(given: Any) -> int | None:
+    """The rows that an object says it has; None where it does not tell."""
+    rows = getattr(given, "num_rows", None)
+    return rows if isinstance(rows, int) else None
 
 
 def _batches_of(items: Iterable[Any]) -> Iterator[Any]:

@@ -2,10 +2,11 @@
 
 import glob
 import os
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from fieldslab.schemas.errors import (
+    FieldslabError,
     SourceDenied,
     SourceNotFound,
     SourceUnreadable,
@@ -22,6 +23,7 @@ def look_up(path: str, suffixes: Sequence[str], kind: str) -> list[str]:
     """The files that a path names, sorted; of a directory those with one of the suffixes.
 
     Hidden files, and those whose name begins with an underscore, are left out of directories.
+    Links are followed, to folders too, other than those that lead back to where they are.
 
     Raises
     ------
@@ -35,7 +37,7 @@ def look_up(path: str, suffixes: Sequence[str], kind: str) -> list[str]:
         files = _below(path, suffixes)
         problem, hint = f"no {kind} files ({', '.join(suffixes)}) in here", None
     else:
-        found = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)
+        found = [path] if os.path.lexists(path) else list(find_matches(path))
         files = [file for file in found if not os.path.isdir(file)]
         problem, hint = "no such file", "Check the path."
         if not files and glob.has_magic(path):
@@ -55,6 +57,39 @@ def remote(url: str) -> NoFiles:
         hint="Download it first, or give `pack` what reads it, from Python: "
         "pyarrow.dataset.dataset(url).scanner().to_reader(), or a HuggingFace dataset.",
     )
+
+
+def find_matches(pattern: str) -> Iterator[str]:
+    """What a glob matches. `**` follows links, other than those back to a folder on the way.
+
+    `glob` goes round in circles there, up to forty times, and as often for each further link.
+
+    Raises SourceUnreadable where a folder below `**` cannot be listed.
+    """
+    parts = pattern.split("/")
+    if "**" not in parts:
+        yield from glob.iglob(pattern)
+        return
+    head, tail = "/".join(parts[: parts.index("**")]), parts[parts.index("**") + 1 :]
+    bases = glob.glob(head) if head else ["/" if pattern.startswith("/") else ""]
+    seen: set[str] = set()
+    for base in bases:
+        for folder in _folders(base, Folders(base or ".")) if os.path.isdir(base or ".") else ():
+            for path in find_matches(os.path.join(glob.escape(folder), *(tail or ["*"]))):
+                if path not in seen:
+                    seen.add(path)
+                    yield path
+
+
+def _folders(folder: str, way: "Folders") -> Iterator[str]:
+    """A folder and those in it, without hidden ones."""
+    yield folder
+    for entry in list_folder(folder or "."):
+        if not entry.name.startswith(".") and entry.is_dir():
+            path = os.path.join(folder, entry.name)
+            with way.enter(path) as new:
+                if new:
+                    yield from _folders(path, way)
 
 
 def fixed_part(pattern: str) -> str:
@@ -87,19 +122,73 @@ def list_folder(path: str) -> list[os.DirEntry[str]]:
         raise _unlisted(error) from error
 
 
+class Folders:
+    """The folders on the way down from one that was named; links among them are followed.
+
+    A link that leads back to a folder on its own way has no end, and is not followed.
+    """
+
+    def __init__(self, root: str) -> None:
+        """Begin at `root`. Raises SourceUnreadable where it cannot be looked at."""
+        self._way = [_identity(root)]
+
+    @contextmanager
+    def enter(self, path: str) -> Iterator[bool]:
+        """Go down into a folder and back up; False where it is on the way already."""
+        folder = _identity(path)
+        if folder in self._way:
+            yield False
+            return
+        self._way.append(folder)
+        try:
+            yield True
+        finally:
+            self._way.pop()
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        info = os.stat(path)
+    except OSError as error:
+        raise _unlisted(error) from error
+    return info.st_dev, info.st_ino
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """Turn whatever a failing disk raises into SourceUnreadable."""
+    try:
+        yield
+    except FieldslabError:
+        raise
+    except OSError as error:
+        raise source_unreadable(
+            error, f"cannot be read: {error.strerror or error}", file=error.filename
+        ) from error
+
+
 def _below(directory: str, suffixes: Sequence[str]) -> list[str]:
     """Files of a directory and those in it. Raises SourceUnreadable: none is passed over."""
+    return list(_files(directory, tuple(suffixes), Folders(directory)))
 
-    def fail(error: OSError) -> None:
-        raise _unlisted(error) from error
 
-    files = []
-    for folder, folders, names in os.walk(directory, onerror=fail):
-        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
-        wanted = (n for n in names if n.lower().endswith(tuple(suffixes)))
-        shown = (Path(folder, name) for name in wanted if not name.startswith((".", "_")))
-        files += [str(file) for file in shown if file.is_file()]
-    return files
+def _files(directory: str, suffixes: tuple[str, ...], way: Folders) -> Iterator[str]:
+    for entry in list_folder(directory):
+        path = os.path.join(directory, entry.name)
+        if entry.name.startswith((".", "_")):
+            continue
+        if entry.is_dir():
+            with way.enter(path) as new:
+                if new:
+                    yield from _files(path, suffixes, way)
+        elif entry.name.lower().endswith(suffixes):
+            if entry.is_file():
+                yield path
+            elif entry.is_symlink() and not os.path.exists(path):
+                raise SourceUnreadable(
+                    "is a link to nothing", file=path, expected=os.path.realpath(path),
+                    hint="Fetch the file that it stands for, or remove the link.",
+                )  # fmt: skip
 
 
 def _unlisted(error: OSError) -> SourceUnreadable:

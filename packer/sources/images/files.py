@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from fieldslab.packer.commands.words import counted
 from fieldslab.packer.sources.lookup import (
+    Folders,
     NoFiles,
     check_readable,
+    find_matches,
     fixed_part,
     list_folder,
     remote,
@@ -62,8 +64,8 @@ class Names:
             parts.append(f"{counted(count, 'file')} without the name of an image ({named})")
         if count := self.others["hidden"]:
             parts.append(f"{count:,} hidden")
-        if count := self.others["link"]:
-            parts.append(f"{counted(count, 'link')} to folders, which are not followed")
+        if count := self.others["loop"]:
+            parts.append(f"{counted(count, 'link')} to folders that they are in")
         if parts:
             yield f"{self.root}: left out {', '.join(parts)}"
         classes = {first for name in self.names if (first := class_of(name)) is not None}
@@ -122,9 +124,9 @@ def class_of(name: str) -> str | None:
 def holds_images(path: str) -> bool:
     """Whether a folder, a glob or a file's name means images."""
     if os.path.isdir(path):
-        return next(_below(path, "", Names(path)), None) is not None
+        return next(_below(path, "", Names(path), Folders(path)), None) is not None
     if not os.path.lexists(path) and glob.has_magic(path):
-        return any(map(is_image, glob.iglob(path, recursive=True)))
+        return any(map(is_image, find_matches(path)))
     return is_image(path)
 
 
@@ -195,14 +197,14 @@ def _parts(given: Sequence[str]) -> Iterator[Names]:
 
 def _of_folder(path: str) -> Names:
     part = Names(path)
-    part.names.extend(_below(path, "", part))
+    part.names.extend(_below(path, "", part, Folders(path)))
     return part
 
 
 def _of_glob(pattern: str) -> Names:
     """What a glob matches that is an image by its name."""
     part = Names(fixed_part(pattern) or ".")
-    found = [path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path)]
+    found = [path for path in find_matches(pattern) if not os.path.isdir(path)]
     names = [os.path.relpath(path, part.root) for path in found]
     for name in sorted(names, key=lambda name: name.split("/")):
         if is_image(name):
@@ -219,18 +221,20 @@ def _of_files(paths: list[str]) -> Names:
     return part
 
 
-def _below(root: str, inside: str, part: Names) -> Iterator[str]:
+def _below(root: str, inside: str, part: Names, way: Folders) -> Iterator[str]:
     """Image files of a folder and those in it, sorted name by name; counts what is left out."""
     for entry in list_folder(os.path.join(root, inside) if inside else root):
         name = inside + entry.name
         if entry.name.startswith("."):
             part.others["hidden"] += 1
-        elif entry.is_dir(follow_symlinks=False):
-            if not inside:
-                part.folders.append(entry.name)
-            yield from _below(root, name + "/", part)
         elif entry.is_dir():
-            part.others["link"] += 1
+            with way.enter(os.path.join(root, name)) as new:
+                if not new:
+                    part.others["loop"] += 1
+                    continue
+                if not inside:
+                    part.folders.append(entry.name)
+                yield from _below(root, name + "/", part, way)
         elif is_image(name):
             yield name
         else:

@@ -1,6 +1,6 @@
 """LitData's array leaves: in front of a row's values may stand its dtype and its shape."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -154,10 +154,13 @@ def _behind(piece: Piece, head: int, dtype: np.dtype[Any], shapes: np.ndarray) -
 
 
 def _headed(
-    dtypes: Callable[[], Dtypes], order: str, name: str, parameter: str, piece: Piece
+    dtypes: Callable[[], Dtypes], orders: Sequence[str], name: str, parameter: str, piece: Piece
 ) -> Arrays:
-    """Number of the dtype, rank, lengths: 32 bits each."""
-    start = piece.head(8, "the array's header").view(order)
+    """Number of the dtype, rank, lengths: 32 bits each, in one of these byte orders."""
+    head_bytes = piece.head(8, "the array's header")
+    # Versions of litdata differ in the order; in the wrong one a rank is at least 2**24.
+    order = next((o for o in orders if (head_bytes.view(o)[:1, 1] <= _MOST_AXES).all()), orders[0])
+    start = head_bytes.view(order)
     for column, what in enumerate(("dtype", "rank")):
         other = np.flatnonzero(start[:, column] != start[0, column])
         if len(other):
@@ -217,8 +220,8 @@ def _dtype(dtypes: Dtypes, code: int, name: str) -> np.dtype[Any]:
 
 
 ARRAYS: dict[str, Callable[..., Arrays]] = {
-    "tensor": partial(_headed, torch_dtypes, ">u4"),
-    "numpy": partial(_headed, numpy_dtypes, "<u4"),
+    "tensor": partial(_headed, torch_dtypes, (">u4", "<u4")),  # "<u4": older litdata, 0.2.40 too
+    "numpy": partial(_headed, numpy_dtypes, ("<u4",)),
     "no_header_tensor": partial(_headless, torch_dtypes),
     "no_header_numpy": partial(_headless, numpy_dtypes),
     "pil": _pixels,

@@ -47,7 +47,11 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True)
 class Index:
-    """What `index.json` says, checked; `types` is what litdata found in the rows by column."""
+    """What `index.json` says, checked.
+
+    `types` is what litdata found in the rows by column; `empty` names the lists and dicts that
+    are empty in every row, of which litdata stores nothing.
+    """
 
     path: str
     loader: str
@@ -57,6 +61,7 @@ class Index:
     level: str
     encryption: dict[str, Any] | None
     types: dict[str, Any]
+    empty: tuple[str, ...] = ()
 
 
 def is_index(path: Path) -> bool:
@@ -115,10 +120,11 @@ def _parse(content: Any, path: str) -> Index:
     if compression is not None and not isinstance(compression, str):
         _damaged(path, "`compression` is not a name")
     types = config.get("types")
-    leaves = () if loader == PARQUET else _leaves(config, formats, loader, path)
+    leaves, empty = ((), ()) if loader == PARQUET else _leaves(config, formats, loader, path)
     return Index(
         path, loader, _chunks(content.get("chunks"), path), leaves, compression or None,
         level or "chunk", encryption, types if isinstance(types, dict) else {},
+        empty,
     )  # fmt: skip
 
 
@@ -161,30 +167,41 @@ def _count(value: Any, most: int, path: str, what: str) -> int:
     return value
 
 
-def _leaves(config: dict[str, Any], formats: list[str], loader: str, path: str) -> tuple[Leaf, ...]:
+def _leaves(
+    config: dict[str, Any], formats: list[str], loader: str, path: str
+) -> tuple[tuple[Leaf, ...], tuple[str, ...]]:
+    """The leaves of every item, and the names of its lists and dicts without any."""
     spec = config.get("data_spec")
     try:
         protocol, tree = json.loads(spec) if isinstance(spec, str) else (None, None)
         if protocol != 1:
             _damaged(path, "`data_spec` is not of a known form", spec)
-        found = list(_walk(tree, (), config.get("types")))
+        nodes = list(_walk(tree, (), config.get("types")))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         _damaged(path, f"`data_spec` cannot be understood: {error!r}")
+    found = [(keys, kind) for keys, kind, is_leaf in nodes if is_leaf]
     if len(found) != len(formats):
         _damaged(path, f"{len(formats)} formats for {len(found)} leaves")
     alone = "tokens" if loader == TOKENS else "value"
     names = unique_names([".".join(keys) or alone for keys, _ in found])
-    return tuple(
+    leaves = tuple(
         Leaf(name, text, kind) for name, text, (_, kind) in zip(names, formats, found, strict=True)
     )
+    return leaves, tuple(".".join(keys) or alone for keys, _, is_leaf in nodes if not is_leaf)
 
 
 def _walk(node: Any, keys: tuple[str, ...], kind: Any) -> Any:
-    """Keys and entry in `types` of every leaf below a node, in the order of the formats."""
+    """Keys and entry in `types` of what is below a node, in the order of the formats.
+
+    The third of each is True for a leaf, False for a list or dict without any.
+    """
     if node["type"] is None:
-        yield keys, kind
+        yield keys, kind, True
         return
     children, context = node["children_spec"], node["context"]
+    if not children:
+        yield keys, kind, False
+        return
     names = [str(number) for number in range(len(children))]
     if node["type"] in ("builtins.dict", "collections.OrderedDict"):
         names = [str(key) for key in json.loads(context)]

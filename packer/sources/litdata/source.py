@@ -75,7 +75,7 @@ class LitData:
             raise UsageError("--key-password-file needs --key")
         stream = Stream(paths[0], None if key is None else Key(key, key_password_file))
         if stream.index.loader == PARQUET:
-            return ParquetSource([stream.place(chunk.name) for chunk in stream.index.chunks])
+            return _parquet(stream)
         if block is not None:
             _check_block(stream, block)
         if key is not None and stream.index.encryption is None:
@@ -170,9 +170,13 @@ class LitDataSource:
         return chunk.rows if self._block is None else (chunk.tokens or 0) // self._block
 
     def _left_out(self) -> list[str]:
-        """What the user should know of tokens that do not fill a block."""
+        """What the user should know of lists without items, and tokens that fill no block."""
+        empty = [
+            f"{name}: left out, a list or dict that is empty in every row"
+            for name in self._index.empty
+        ]
         if self._block is None:
-            return []
+            return empty
         tokens = sum(chunk.tokens or 0 for chunk in self._index.chunks)
         left = tokens - self._block * sum(unit.rows or 0 for unit in self.units)
         return [f"{left} of {tokens} tokens left out: blocks end with their chunk"] if left else []
@@ -207,6 +211,24 @@ class LitDataSource:
                 expected=layouts[expected], found=layouts[found],
                 hint="litdata.optimize of the whole again gives one layout.",
             )  # fmt: skip
+
+
+def _parquet(stream: Stream) -> ParquetSource:
+    """The Parquet files that an index names. Raises SourceInconsistent where rows are missing."""
+    chunks = stream.index.chunks
+    source = ParquetSource([stream.place(chunk.name) for chunk in chunks])
+    rows = [0] * len(chunks)
+    for unit in source.units:
+        number, _ = unit.key
+        rows[number] += unit.rows or 0
+    for chunk, found in zip(chunks, rows, strict=True):
+        if found != chunk.rows:
+            raise SourceInconsistent(
+                "not the number of rows that the index says", file=stream.place(chunk.name),
+                expected=f"{chunk.rows:,} rows", found=f"{found:,} rows",
+                hint="Index the Parquet files again: litdata.index_parquet_dataset.",
+            )  # fmt: skip
+    return source
 
 
 def _check_block(stream: Stream, block: Any) -> None:

@@ -44,6 +44,7 @@ class Stream:
         rows = (chunk.rows for chunk in self.index.chunks)
         self._first_rows = list(accumulate(rows, initial=0))
         names = [] if self.remote else [chunk.name for chunk in self.index.chunks]
+        self._check_inside(names)
         self._files = [self._stat(name) for name in names]
         self._check_lengths()
 
@@ -123,6 +124,23 @@ class Stream:
                 hint="litdata.optimize writes the index last, when it is done.",
             ) from error  # fmt: skip
         return info.st_size, info.st_mtime_ns
+
+    def _check_inside(self, names: list[str]) -> None:
+        """Raise SourceUnreadable for a chunk that is a link to somewhere else.
+
+        The index names the chunks, and may come from anywhere: it must not choose among the files
+        of this machine.
+        """
+        folder = os.path.realpath(self.where)
+        for name in names:
+            target = os.path.realpath(self.place(name))
+            if os.path.commonpath([folder, target]) != folder:
+                raise SourceUnreadable(
+                    "a chunk is a link out of the directory of the stream", file=self.place(name),
+                    expected=f"a file in {folder}", found=target,
+                    hint="Where you trust the link, copy the stream with what its links lead to: "
+                    f"cp -RL {self.where} COPY",
+                )  # fmt: skip
 
     def _check_unchanged(self, number: int) -> None:
         if self.remote:

@@ -117,8 +117,9 @@ def _longest_in_dictionaries(part: ParquetPart, group: int, leaves: list[int]) -
         return 0
     paths = [schema.column(leaf).path for leaf in chosen]
     with part.open(len(chosen), read_dictionary=paths) as parquet:
-        row = next(parquet.reader.iter_batches(1, row_groups=[group], column_indices=chosen))
-    return max(map(_longest, row.columns))
+        first = parquet.reader.iter_batches(1, row_groups=[group], column_indices=chosen)
+        row = next(first, None)  # None where pages lack the rows that the footer promises
+    return 0 if row is None else max(map(_longest, row.columns))
 
 
 def _longest(array: pa.Array) -> int:

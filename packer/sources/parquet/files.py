@@ -56,6 +56,11 @@ class ParquetPart:
             first += count
         return ranges
 
+    @cached_property
+    def hollow(self) -> frozenset[int]:
+        """Positions of the columns with a group without members, which pyarrow does not read."""
+        return frozenset(at for at, field in enumerate(self.schema) if is_hollow(field.type))
+
     @property
     def names(self) -> list[str]:
         """Names of the columns, partition columns last."""
@@ -161,12 +166,28 @@ def open_parts(paths: list[str]) -> list[ParquetPart]:
                 path, metadata=metadata, pre_buffer=False, buffer_size=_LEAST_BUFFER,
                 coerce_int96_timestamp_unit=_int96_unit(metadata), arrow_extensions_enabled=True,
             ) as file:  # fmt: skip
-                schema, encrypted = file.schema_arrow, _encrypted_leaves(file)
+                schema = file.schema_arrow
                 check_names(schema)
+                _check_groups(file.metadata, path)
+                encrypted = _encrypted_leaves(file)
                 own = {key: value for key, value in partition.items() if key not in schema.names}
                 facts = (info.st_size, info.st_mtime_ns, info.st_ino)
                 parts.append(ParquetPart(path, file.metadata, schema, own, encrypted, *facts))
     return parts
+
+
+def _check_groups(metadata: pq.FileMetaData, path: str) -> None:
+    """Raise SourceUnreadable where a row group lacks columns of the schema, or counts no rows."""
+    for group in range(metadata.num_row_groups):
+        info = metadata.row_group(group)
+        if info.num_columns != metadata.num_columns or info.num_rows < 0:
+            raise SourceUnreadable(
+                "damaged Parquet: the footer contradicts itself",
+                file=f"{path} row group {group}",
+                expected=f"{metadata.num_columns} columns",
+                found=f"{info.num_columns} columns and {info.num_rows} rows",
+                hint="Write or download the file again.",
+            )  # fmt: skip
 
 
 def _int96_unit(metadata: pq.FileMetaData) -> str:
@@ -177,9 +198,15 @@ def _encrypted_leaves(file: pq.ParquetFile) -> frozenset[int]:
     """The leaf columns that are encrypted, of which a footer in the clear does not tell.
 
     Reads no rows of each row group, which looks at what the footer says of every column. What
-    this raises would end the process where pyarrow met it elsewhere.
+    this raises would end the process where pyarrow met it elsewhere. So would reading no columns.
     """
-    leaves = list(range(file.metadata.num_columns))
+    leaves, first = list[int](), 0
+    for field in file.schema_arrow:
+        count = leaf_count(field.type)
+        leaves += [] if is_hollow(field.type) else range(first, first + count)
+        first += count
+    if not leaves:
+        return frozenset()
     groups = [at for at in range(file.num_row_groups) if file.metadata.row_group(at).num_rows]
     if all(_readable(file, group, leaves) for group in groups):
         return frozenset()
@@ -277,4 +304,15 @@ def leaf_count(kind: pa.DataType) -> int:
         return leaf_count(kind.storage_type)
     if pa.types.is_dictionary(kind):
         return leaf_count(kind.value_type)
-    return sum(leaf_count(kind.field(at).type) for at in range(kind.num_fields)) or 1
+    if not kind.num_fields:
+        return 0 if pa.types.is_struct(kind) else 1
+    return sum(leaf_count(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def is_hollow(kind: pa.DataType) -> bool:
+    """Whether a type is a struct without members, or has one inside."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return is_hollow(kind.storage_type)
+    if not kind.num_fields:
+        return pa.types.is_struct(kind)
+    return any(is_hollow(kind.field(at).type) for at in range(kind.num_fields))

@@ -46,13 +46,17 @@ def _write(stream: Iterator[pa.RecordBatch], file: IO[bytes]) -> None:
 
 
 def _read(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    if not file.tell():
+        return iter(())  # a stream without rows
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return iter(pa.ipc.open_stream(pa.py_buffer(mapped)))
 
 
 def _aligned(streams: list[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Cut the batches of all streams at the same rows."""
-    heads = [next(stream) for stream in streams]
+    """Cut the batches of all streams at the same rows, up to the end of the shortest."""
+    heads = [head for stream in streams if (head := next(stream, None)) is not None]
+    if len(heads) < len(streams):
+        return
     while True:
         rows = min(head.num_rows for head in heads)
         arrays = [array for head in heads for array in head.slice(0, rows).columns]

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.convert.dense import is_list
-from fieldslab.packer.source import Unit, sample_units, unique_names
+from fieldslab.packer.source import Hint, Unit, sample_units, unique_names
 from fieldslab.packer.sources.lookup import NoFiles
 from fieldslab.packer.sources.parquet.batches import batches
 from fieldslab.packer.sources.parquet.files import (
@@ -21,6 +21,10 @@ from fieldslab.packer.sources.parquet.files import (
 from fieldslab.schemas.errors import SourceInconsistent
 from fieldslab.schemas.folder import is_url
 
+_HOLLOW = Hint(refusal=(
+    "a group without members holds no values, and pyarrow does not read what is beside it",
+    "--exclude '{}' leaves it out.",
+))  # fmt: skip
 _NOT_OURS = {b"ARROW:schema", b"pandas", b"huggingface"}
 
 
@@ -43,6 +47,7 @@ class ParquetSource:
         ]
         fields += [pa.field(key, value.type) for key, value in first.partition.items()]
         self.schema = pa.schema(fields, first.schema.metadata)
+        self.hints = dict.fromkeys(first.hollow, _HOLLOW)
         self.attributes = _attributes(first.schema)
         self.units: Sequence[Unit] = list(_units(self._parts))
 

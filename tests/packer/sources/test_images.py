@@ -158,21 +158,21 @@ def test_options_as_with_other_sources(folder: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_no_image_by_name(folder: Path, tmp_path: Path) -> None:
-    """Other files, hidden ones, links to folders and empty folders are counted and said."""
+    """Other files, hidden ones, links that go round and empty folders are counted and said."""
     (folder / "b" / ".DS_Store").write_bytes(b"x")
     (folder / ".hidden").mkdir()
     (folder / ".hidden" / "1.jpg").write_bytes(JPEGS[0])
     (folder / "classes.json").write_text("{}")
     for at in range(4):
         (folder / "b" / f"{at}.txt").write_text("x")
-    (folder / "again").symlink_to(folder / "b")
+    (folder / "again").symlink_to(folder)
     (folder / "b" / "5.jpg").symlink_to(folder / "a b" / "1.jpg")
     (folder / "empty").mkdir()
     found = packed(folder, tmp_path / "x.slab")
     assert found.manifest.rows == 7
     assert found.warnings == (
         f"{folder}: left out 5 files without the name of an image (b/0.txt, b/1.txt, b/2.txt, "
-        "...), 2 hidden, 1 link to folders, which are not followed",
+        "...), 2 hidden, 1 link to folders that they are in",
         f"{folder}: no images in 1 folder: empty",
     )
 

@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.packer.readback import Readback
 
 from fieldslab.packer import pack
 from fieldslab.packer.source import find_source
+from fieldslab.packer.sources.images.files import find_images
 from fieldslab.packer.sources.lookup import look_up
 from fieldslab.schemas.errors import SourceUnreadable, UsageError
 
@@ -57,9 +59,9 @@ def test_what_may_not_be_read_is_said(shared: Path, given: str, closed: str) -> 
         "data": True,
         "data/*.parquet": closed in ("data", "data/a.parquet"),
         "data/a.parquet": closed in ("data", "data/a.parquet"),
-        "data/**/*.parquet": closed != "data/below",
+        "data/**/*.parquet": True,
     }[given]
-    if not needed:  # a glob sees what it can see
+    if not needed:  # what is closed is not meant
         with ordinary_user():
             assert find_source(source).name == "parquet"
         return
@@ -96,3 +98,67 @@ def test_hidden_files_are_left_out(shared: Path) -> None:
     found = look_up(str(shared / "data"), (".parquet",), "Parquet")
     names = [str(Path(path).relative_to(shared / "data")) for path in found]
     assert names == ["a.parquet", "below/b.parquet", "f/g.PARQUET"]
+
+
+def linked(folder: Path) -> Path:
+    """A folder with a link to a file, one to a folder, and two that go round."""
+    for name in ("data", "store/more"):
+        (folder / name).mkdir(parents=True)
+    pq.write_table(pa.table({"x": [1, 2]}), folder / "data" / "a.parquet")
+    pq.write_table(pa.table({"x": [3]}), folder / "store" / "blob")
+    pq.write_table(pa.table({"x": [4]}), folder / "store" / "more" / "d.parquet")
+    (folder / "data" / "b.parquet").symlink_to("../store/blob")
+    (folder / "data" / "c").symlink_to("../store/more")
+    (folder / "data" / "c" / "round").symlink_to("../../data")
+    (folder / "data" / "round").symlink_to(".")
+    return folder / "data"
+
+
+@pytest.mark.parametrize("pattern", ["", "**/*.parquet", "../data/**/*.parquet"])
+@pytest.mark.parametrize("from_here", [False, True])
+def test_links_are_followed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, from_here: bool
+) -> None:
+    """Links in a source are followed, in folders and globs, but not in circles."""
+    data = linked(tmp_path)
+    (tmp_path / "link").symlink_to("data")
+    for folder in (data, tmp_path / "link"):
+        monkeypatch.chdir(folder)
+        start = "" if from_here else f"{folder}/"
+        pack(f"{start}{pattern}" or ".", tmp_path / "slab", force=True)
+        assert Readback(tmp_path / "slab").values("x").tolist() == [1, 2, 3, 4]
+
+
+def test_links_to_nothing(tmp_path: Path) -> None:
+    """A link to a file that is not there is an error: its rows would be missing."""
+    data = linked(tmp_path)
+    (tmp_path / "store" / "blob").unlink()
+    with pytest.raises(SourceUnreadable, match="link to nothing") as caught:
+        pack(data, tmp_path / "slab")
+    assert caught.value.context["file"] == str(data / "b.parquet")
+    (data / "b.parquet").unlink()
+    (data / "c" / "self").symlink_to("self")
+    with pytest.raises(SourceUnreadable, match="cannot be read"):
+        pack(data, tmp_path / "slab")
+
+
+def test_links_to_folders_of_images(tmp_path: Path) -> None:
+    """Links to folders of images are classes like any folder, but not in circles."""
+    for name in ("data/cat", "store"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("data/cat/1.png", "store/2.png"):
+        (tmp_path / name).write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(30))
+    (tmp_path / "data" / "dog").symlink_to("../store")
+    (tmp_path / "store" / "round").symlink_to("../data")
+    for source in (tmp_path / "data", f"{tmp_path}/data/**/*.png"):
+        files = find_images([str(source)])
+        assert files.paths.to_pylist() == ["cat/1.png", "dog/2.png"]
+        assert files.labels == ("cat", "dog")
+
+
+def test_errors_of_a_disk_are_named(tmp_path: Path) -> None:
+    """What the system says of a file that cannot be read is SourceUnreadable, with its name."""
+    endless = "/".join(["x" * 200] * 30)
+    with pytest.raises(SourceUnreadable) as caught:
+        find_source(f"{tmp_path}/{endless}")
+    assert str(tmp_path) in str(caught.value)
