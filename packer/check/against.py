@@ -137,7 +137,7 @@ class _Comparison:
         for name in list(self._open):
             self._close(name)
         if (plan.rows is None or plan.options.leave_out) and at != rows:
-            _other_rows(self._findings, at, rows)
+            _other_rows(self._findings, at, rows, spent=not at and not plan.source.rereadable)
         self._compare_categories()
 
     def _batch(
@@ -252,10 +252,11 @@ def _signature(field: Field) -> str:
     return f"{field.kind} {field.dtype}{list(field.shape)}{logical}"
 
 
-def _other_rows(findings: Findings, source: int, slab: int) -> None:
-    findings.add(Problem(
-        problem="source and slab differ in rows", expected=str(source), found=str(slab),
-    ))  # fmt: skip
+def _other_rows(findings: Findings, source: int, slab: int, spent: bool = False) -> None:
+    problem = "source and slab differ in rows"
+    if spent:
+        problem += "; a stream that was read before has none left: make it anew"
+    findings.add(Problem(problem=problem, expected=str(source), found=str(slab)))
 
 
 def _shown(categories: set[str]) -> str:

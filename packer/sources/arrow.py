@@ -15,17 +15,17 @@ from fieldslab.packer.source import (
     check_names,
     unique_names,
 )
+from fieldslab.packer.sources.objects import ROWS_AT_ONCE, Stream, open_object
 from fieldslab.schemas.errors import (
     FieldslabError,
     SourceInconsistent,
+    SourceUnreadable,
     UsageError,
     source_unreadable,
 )
 
 MOST_ROWS = 65_536
 """Rows of a batch at most."""
-HUGGINGFACE_ROWS = 1000
-"""Rows that a HuggingFace dataset is asked for at a time."""
 
 
 class ArrowSource:
@@ -35,17 +35,21 @@ class ArrowSource:
     rereadable = False
 
     def __init__(self, given: Any) -> None:
-        """Take a table, reader, dataframe, dataset, or any iterable of record batches or tables.
+        """Take a table, reader, dataframe, dataset, columns, rows, or an iterable of batches.
 
-        Raises UsageError for anything else.
+        Raises UsageError for anything else, and SourceUnreadable for a stream that was read.
         """
         with _reading():
-            self._batches, self._schema = _start(given)
+            stream = _start(given)
+            self._batches, self._schema = stream.batches, stream.schema
             check_names(self._schema)
         names = unique_names(self._schema.names)
         fields = [f.with_name(name) for f, name in zip(self._schema, names, strict=True)]
         self.schema = pa.schema(fields, self._schema.metadata)
-        self.units: Sequence[Unit] = [Unit("the stream", None, None, None, _promised(given))]
+        self.hints = stream.hints
+        self.units: Sequence[Unit] = [Unit("the stream", None, None, None, stream.rows)]
+        self.endings: tuple[str, ...] = ()
+        self._rows_read = 0
         self.attributes: dict[str, Any] = {}
         self._head: list[pa.RecordBatch] = []
 
@@ -60,8 +64,11 @@ class ArrowSource:
             chosen = batch.select(columns)
             size = sum(decoded_bytes(array) for array in chosen.columns)
             rows = min(MOST_ROWS, max(1, batch_bytes * chosen.num_rows // max(size, 1)))
+            self._rows_read += chosen.num_rows
             for start in range(0, chosen.num_rows, rows):
                 yield chosen.slice(start, rows)
+        if not self._rows_read and unit.promised is None:
+            self.endings = ("the stream had no rows; one that was read before has none left",)
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
         """The first rows; the batches that they come from stay to be read."""
@@ -106,28 +113,48 @@ class ArrowSource:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Turn what pyarrow raises on bad data into a named error."""
+    """Turn what pyarrow raises on bad data, and others on a spent stream, into a named error."""
     try:
         yield
     except FieldslabError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         text = " ".join(str(error).split()).rstrip(".")
+        if "released" in text:
+            raise _spent() from error
         raise source_unreadable(error, f"the stream is damaged or broke off: {text}") from error
 
 
-def _start(given: Any) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
+def _spent() -> SourceUnreadable:
+    return SourceUnreadable(
+        "the stream was read already",
+        hint="A stream is read once: make it anew for each use, or give a table.",
+    )
+
+
+def _start(given: Any) -> Stream:
     if hasattr(given, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(given)
-        return iter(reader), reader.schema
+        try:
+            reader = pa.RecordBatchReader.from_stream(given)
+        except RuntimeError as error:  # what nanoarrow raises
+            if "released" not in str(error):
+                raise
+            raise _spent() from error
+        rows = getattr(given, "num_rows", None)
+        return Stream(iter(reader), reader.schema, rows if isinstance(rows, int) else None)
+    if (stream := open_object(given)) is not None:
+        return stream
     if isinstance(given, pa.RecordBatchFileReader):
-        return (given.get_batch(at) for at in range(given.num_record_batches)), given.schema
+        batches = (given.get_batch(at) for at in range(given.num_record_batches))
+        return Stream(batches, given.schema)
+    rows = None
     if hasattr(given, "with_format") and hasattr(given, "iter"):
-        given = given.with_format("arrow").iter(HUGGINGFACE_ROWS)
+        rows = getattr(given, "num_rows", None)
+        given = given.with_format("arrow").iter(ROWS_AT_ONCE)
     if not isinstance(given, Iterable):
         raise UsageError(
             "cannot be packed", found=type(given).__name__,
-            expected="paths, an object with __arrow_c_stream__, or record batches",
+            expected="paths, an object with __arrow_c_stream__, record batches, columns or rows",
         )  # fmt: skip
     batches = _batches_of(given)
     first = next(batches, None)
@@ -138,13 +165,7 @@ def _start(given: Any) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
         raise UsageError(
             "not an iterable of pyarrow.RecordBatch or Table", found=type(first).__name__, hint=hint
         )
-    return chain([first], batches), first.schema
-
-
-def _promised(given: Any) -> int | None:
-    """The rows that an object says it has; None where it does not tell."""
-    rows = getattr(given, "num_rows", None)
-    return rows if isinstance(rows, int) else None
+    return Stream(chain([first], batches), first.schema, rows)
 
 
 def _batches_of(items: Iterable[Any]) -> Iterator[Any]:

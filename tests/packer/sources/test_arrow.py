@@ -83,11 +83,10 @@ def test_empty_streams(tmp_path: Path) -> None:
         pack(iter([]), tmp_path / "other")
 
 
-@pytest.mark.parametrize("given", [{"a": [1]}, [{"a": 1}], np.zeros((2, 3))], ids=repr)
-def test_python_objects_are_no_tables(tmp_path: Path, given: Any) -> None:
-    """The error of columns, rows or an array says what makes a table of them."""
+def test_an_array_is_no_table(tmp_path: Path) -> None:
+    """The error of an array says what makes a table of it."""
     with pytest.raises(UsageError, match=r"pyarrow\.table\(columns\)"):
-        pack(given, tmp_path / "slab")
+        pack(np.zeros((2, 3)), tmp_path / "slab")
 
 
 def broken() -> Iterator[pa.RecordBatch]:

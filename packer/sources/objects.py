@@ -1,0 +1,186 @@
+"""Objects of Python and of other libraries that are no Arrow streams, as Arrow streams.
+
+A library is never imported here: who gives one of its objects has imported it.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.source import Hint
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import DtypeName
+
+ROWS_AT_ONCE = 1000
+"""Rows that a dataset or a HuggingFace dataset is asked for at a time."""
+
+_COMPLEX: dict[str, DtypeName] = {"complex64": "complex64", "complex128": "complex128"}
+
+
+class Stream(NamedTuple):
+    """Batches of one schema; `rows` are those that the object promises, None if it does not."""
+
+    batches: Iterator[Any]
+    schema: pa.Schema
+    rows: int | None = None
+    hints: Mapping[int, Hint] = {}
+
+
+def open_object(given: Any) -> Stream | None:
+    """The stream of a dataset, a lazy frame, columns or rows; None for any other object.
+
+    Raises
+    ------
+    UsageError
+        Several datasets in one, or values that no column can be made of.
+    """
+    if isinstance(given, Mapping):
+        return _columns(given)
+    if isinstance(given, list | tuple) and given and all(isinstance(o, Mapping) for o in given):
+        return _rows(given)
+    datasets = sys.modules.get("pyarrow.dataset")
+    if datasets is not None and isinstance(given, datasets.Dataset):
+        scanner = given.scanner(batch_size=ROWS_AT_ONCE, batch_readahead=4, fragment_readahead=1)
+        reader = scanner.to_reader()
+        return Stream(iter(reader), reader.schema, _dataset_rows(given))
+    if datasets is not None and isinstance(given, datasets.Scanner):
+        reader = given.to_reader()
+        return Stream(iter(reader), reader.schema)
+    if type(given).__module__.partition(".")[0] == "polars" and hasattr(given, "collect_schema"):
+        return _lazy_frame(given)
+    return None
+
+
+def _dataset_rows(dataset: Any) -> int | None:
+    """The rows that the metadata of a dataset promises, where they need not be read for it."""
+    if getattr(dataset, "_scan_options", None):  # it has a filter
+        return None
+    kind = getattr(getattr(dataset, "format", None), "default_extname", "")
+    lance = type(dataset).__module__.partition(".")[0] == "lance"
+    return int(dataset.count_rows()) if lance or kind == "parquet" else None
+
+
+def _lazy_frame(frame: Any) -> Stream:
+    """A lazy frame of Polars, computed piece by piece."""
+    schema = pa.RecordBatchReader.from_stream(frame.head(0).collect()).schema
+    if hasattr(frame, "collect_batches"):
+        pieces = frame.collect_batches(maintain_order=True)
+    else:
+        pieces = iter([frame.collect()])
+    return Stream((batch for piece in pieces for batch in _batches(piece)), schema)
+
+
+def _batches(piece: Any) -> Iterator[pa.RecordBatch]:
+    yield from pa.RecordBatchReader.from_stream(piece)
+
+
+def _rows(rows: Sequence[Mapping[Any, Any]]) -> Stream:
+    """Rows, each a dict: what one of them lacks is null."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _columns({name: [row.get(name) for row in rows] for name in names})
+
+
+def _columns(columns: Mapping[Any, Any]) -> Stream:
+    """Columns by name: arrays of numpy, of any shape behind the rows, and whatever Arrow takes."""
+    splits = [name for name, value in columns.items() if _is_table(value)]
+    if splits:
+        raise UsageError(
+            "a dataset of several splits, of which one is packed at a time",
+            expected="one split", found=", ".join(map(str, splits)),
+            hint=f"Choose a split: pack(dataset[{splits[0]!r}], ...).",
+        )  # fmt: skip
+    arrays: dict[str, Any] = {}
+    hints: dict[int, Hint] = {}
+    for at, (name, value) in enumerate(columns.items()):
+        if not isinstance(name, str):
+            raise UsageError("the name of a column is no text", found=repr(name))
+        arrays[name], dtype = _column(name, value)
+        if dtype is not None:
+            hints[at] = Hint(dtype=dtype, why=dtype)
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        shown = [f"{name}: {length:,}" for name, length in list(lengths.items())[:20]]
+        raise UsageError("columns differ in their number of rows", found=", ".join(shown))
+    table = pa.table(arrays)
+    return Stream(iter(table.to_batches()), table.schema, table.num_rows, hints)
+
+
+def _is_table(value: Any) -> bool:
+    """Whether a value is a dataset or a frame, and no column."""
+    if isinstance(value, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        return True
+    frame = hasattr(value, "columns") and hasattr(value, "__arrow_c_stream__")
+    return frame or (hasattr(value, "with_format") and hasattr(value, "iter"))
+
+
+def _column(name: str, value: Any) -> tuple[Any, DtypeName | None]:
+    """An Arrow array of the values, and the name of their dtype where Arrow has no such type."""
+    if isinstance(value, list | tuple) and value and isinstance(value[0], np.ndarray):
+        value = _stacked(value)
+    elif hasattr(value, "__array__") and not _is_arrow(value) and not _is_numpy(value):
+        value = np.asarray(value)
+    if isinstance(value, str | bytes) or not hasattr(value, "__len__"):
+        raise UsageError("not a column of values", field=name, found=type(value).__name__)
+    try:
+        return _array(value) if _is_numpy(value) else (_any_array(value), None)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        text = " ".join(str(error).split()).rstrip(".")
+        raise UsageError(
+            f"no column can be made of these values: {text}", field=name,
+            found=str(getattr(value, "dtype", type(value).__name__)),
+            hint="Make a table of them yourself: pyarrow.table(columns).",
+        ) from error  # fmt: skip
+
+
+def _is_numpy(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
+
+
+def _is_arrow(value: Any) -> bool:
+    return isinstance(value, pa.Array) or hasattr(value, "__arrow_c_stream__")
+
+
+def _any_array(value: Any) -> Any:
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        return value
+    if hasattr(value, "__arrow_c_stream__"):
+        return pa.chunked_array(value)
+    return pa.array(value)
+
+
+def _stacked(values: Sequence[Any]) -> Any:
+    """Arrays of one dtype and shape as one array; any others as they are."""
+    first = values[0]
+    same = all(
+        isinstance(value, np.ndarray) and value.shape == first.shape and value.dtype == first.dtype
+        for value in values
+    )
+    return np.stack(values) if same else values
+
+
+def _array(values: np.ndarray) -> tuple[pa.Array, DtypeName | None]:
+    """An array of numpy: its first axis are the rows, the others a shape."""
+    if values.ndim == 0:
+        raise ValueError("a single value has no rows")
+    if 0 in values.shape[1:]:
+        raise ValueError("an axis without items")
+    masked = isinstance(values, np.ma.MaskedArray)
+    if masked and values.ndim > 1:
+        raise ValueError("a masked array of several axes has no place for its mask")
+    if values.dtype.byteorder == ">":
+        values = values.astype(values.dtype.newbyteorder("="))
+    dtype = _COMPLEX.get(values.dtype.name)
+    if values.ndim == 1 and (masked or dtype is None):
+        return pa.array(values), None
+    flat = np.ascontiguousarray(values).reshape(-1)
+    if dtype is not None:
+        kind = pa.binary(flat.itemsize)
+        array = pa.Array.from_buffers(kind, len(flat), [None, pa.py_buffer(flat)])
+    else:
+        array = pa.array(flat)
+    for size in reversed(values.shape[1:]):
+        array = pa.FixedSizeListArray.from_arrays(array, size)
+    return array, dtype
