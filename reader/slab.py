@@ -11,6 +11,7 @@ from fieldslab.reader.batch import Batch, Buffers, Text
 from fieldslab.reader.buffers import Kept
 from fieldslab.reader.column import Column
 from fieldslab.reader.images.steps import as_images
+from fieldslab.reader.interpreters import check_interpreter
 from fieldslab.reader.orders.order import whole
 from fieldslab.reader.orders.visits import as_visits
 from fieldslab.reader.rows import Rows, as_index, as_rows
@@ -46,8 +47,10 @@ def open_slab(
     NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest, Unreadable
         As their names say; the message says what to do.
     UsageError
-        What is given is not a path.
+        What is given is not a path; or this is a subinterpreter, from which numpy, numba and open
+        files cannot be cleared away: the process would not end.
     """
+    check_interpreter()
     folder = slab_path(path)
     files = open_files(folder, follow_links=follow_links)
     files.path = Path(os.path.abspath(folder))

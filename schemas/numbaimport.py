@@ -8,39 +8,23 @@ the environment (NUMBA_*) are the user's own, and count.
 
 import importlib
 import os
-import sys
-from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType
 from typing import Any
+
+from fieldslab.schemas.imports import import_edited
 
 _CONFIG, _FILE = "numba.core.config", ".numba_config.yaml"
 
 
-class _Finder:
-    """Finds the module in which numba names its file, and has it name none."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """As `importlib.abc.MetaPathFinder.find_spec`."""
-        spec = PathFinder.find_spec(name, path, target) if name == _CONFIG else None
-        if spec is not None:
-            loader: Any = spec.loader
-            read = loader.get_code
-            loader.get_code = lambda module: _without_file(read(module))
-        return spec
-
-
-def _without_file(code: CodeType) -> CodeType:
+def _without_file(loader: Any) -> CodeType:
+    """The module in which numba names its file, naming none."""
+    code: CodeType = loader.get_code(_CONFIG)
     constants = tuple("" if constant == _FILE else constant for constant in code.co_consts)
     return code.replace(co_consts=constants)
 
 
 def _import_numba() -> Any:
-    finder = _Finder()
-    sys.meta_path.insert(0, finder)
-    try:
-        numba = importlib.import_module("numba")
-    finally:
-        sys.meta_path.remove(finder)
+    numba = import_edited("numba", _CONFIG, _without_file)
     # Where the program imported numba first, what the file said then is the program's own affair;
     # it is not read again, in whatever directory the program is by now.
     config = numba.core.config

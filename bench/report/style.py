@@ -10,11 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from fieldslab.schemas.errors import MissingLibrary
+from fieldslab.schemas.imports import import_edited
+
+
+def _without_file(loader: Any) -> CodeType:
+    """The module in which matplotlib names its files, without that of the working directory."""
+    source: bytes = loader.get_data(loader.path)
+    code: CodeType = loader.source_to_code(
+        source.replace(b"yield 'matplotlibrc'", b"yield ''"), loader.path
+    )
+    return code
+
 
 try:
+    import_edited("matplotlib", "matplotlib", _without_file)
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 except ModuleNotFoundError as error:

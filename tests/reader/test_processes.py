@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -132,3 +133,32 @@ def test_threads_all_see_damage(path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(hurt, range(16))) == [20] * 16
+
+
+def test_subinterpreters_are_refused(path: Path) -> None:
+    """A subinterpreter gets an error that says what to do, and the process ends."""
+    script = '''
+import importlib, sys
+for name in ("_interpreters", "_xxsubinterpreters"):
+    try:
+        interpreters = importlib.import_module(name)
+    except ImportError:
+        continue
+    break
+code = f"""
+import warnings
+warnings.simplefilter("ignore")
+from fieldslab.reader import open_slab
+from fieldslab.schemas.errors import UsageError
+try:
+    slab = open_slab({sys.argv[1]!r})
+except UsageError as error:
+    print(error, flush=True)
+"""
+run = getattr(interpreters, "exec", None) or interpreters.run_string
+run(interpreters.create(), code)
+'''
+    command = [sys.executable, "-c", script, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "in a subinterpreter" in done.stdout
+    assert "threads, or in processes" in done.stdout
