@@ -47,7 +47,7 @@ class _Owner(np.ndarray):
     """
 
     __slots__ = ()
-    base = None  # type: ignore[assignment]
+    base = None
 
 
 class Pool:

@@ -59,7 +59,7 @@ def test_memory_is_used_again() -> None:
         lambda array: np.ctypeslib.as_ctypes(array),
         lambda array: torch.from_numpy(array)[3:],
         lambda array: torch.frombuffer(array.base, dtype=torch.uint8),
-        lambda array: torch.from_dlpack(array).untyped_storage(),
+        lambda array: torch.utils.dlpack.from_dlpack(array).untyped_storage(),
         lambda array: pa.py_buffer(array).slice(5),
         lambda array: weakref.WeakValueDictionary({0: array}) and array[::-1][::-1],
     ],
