@@ -9,7 +9,7 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
@@ -141,7 +141,8 @@ def measure_cold(path: Path, batch_size: int, rounds: int) -> dict[str, Any]:
 
     def pread(threads: int) -> Callable[[], None]:
         def run() -> None:
-            read_rows(path, batch_size, order, threads)
+            for _ in read_rows(path, batch_size, order, threads):
+                pass
 
         return run
 
@@ -172,8 +173,8 @@ def measure_cold(path: Path, batch_size: int, rounds: int) -> dict[str, Any]:
     return results
 
 
-def read_rows(path: Path, batch_size: int, order: Subset, threads: int) -> None:
-    """Read rows of one size by `preadv`, a call a row, each thread a batch at a time."""
+def read_rows(path: Path, batch_size: int, order: Subset, threads: int) -> Iterator[np.ndarray]:
+    """Batches (uint8[n, ROW_BYTES]) by `preadv`, a call a row, each thread a batch at a time."""
     slab = open_slab(path)
     total, layout = len(slab), slab.manifest.shards
     files = [os.open(file, os.O_RDONLY) for file in sorted(path.glob("shard-*/*data.values.npy"))]
@@ -190,8 +191,7 @@ def read_rows(path: Path, batch_size: int, order: Subset, threads: int) -> None:
 
     try:
         with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(read, range(0, order.length(total), batch_size)):
-                pass
+            yield from pool.map(read, range(0, order.length(total), batch_size))
     finally:
         for file in files:
             os.close(file)

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fieldslab.bench.photographs import repeated_photographs
+from fieldslab.bench.photographs import DISTINCT, repeated_photographs
 from fieldslab.bench.timing import interleave, program, ratio
 from fieldslab.packer import pack
 
@@ -31,9 +31,9 @@ MIB = 2**20
 PACK = "import sys; from fieldslab.packer import pack; pack(sys.argv[1], sys.argv[2])"
 
 
-def photographs(path: Path, size: int, groups: int) -> None:
+def photographs(path: Path, size: int, groups: int, distinct: int = DISTINCT) -> None:
     """JPEG files and labels, uncompressed."""
-    files = list(repeated_photographs(size))
+    files = list(repeated_photographs(size, distinct))
     labels = np.random.default_rng(0).integers(0, 1000, len(files))
     table = pa.table({"image": pa.array(files, pa.large_binary()), "label": labels})
     rows = -(-len(files) // groups)

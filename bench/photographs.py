@@ -57,10 +57,10 @@ def photographs(
         yield file.getvalue()
 
 
-def repeated_photographs(size: int) -> Iterator[bytes]:
-    """About `size` bytes of photographs: `DISTINCT` ones, again and again, each time mixed anew."""
+def repeated_photographs(size: int, distinct: int = DISTINCT) -> Iterator[bytes]:
+    """About `size` bytes of photographs: some distinct ones again and again, each time mixed."""
     rng = np.random.default_rng(0)
-    files = _distinct()
+    files = _distinct(distinct)
     done = 0
     while done < size:
         for at in rng.permutation(len(files)).tolist():
@@ -80,8 +80,8 @@ def own_photographs(folder: Path, count: int | None = None) -> Iterator[bytes]:
 
 
 @cache
-def _distinct() -> list[bytes]:
-    return list(photographs(DISTINCT))
+def _distinct(count: int) -> list[bytes]:
+    return list(photographs(count))
 
 
 @cache

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.bench.photographs import repeated_photographs
+from fieldslab.bench.photographs import DISTINCT, repeated_photographs
 from fieldslab.bench.timing import Ratio, interleave, program, ratio
 from fieldslab.packer import pack, verify
 from fieldslab.packer.check import digests
@@ -34,9 +34,9 @@ from fieldslab.schemas.digest import BLOCK
 MIB = 2**20
 
 
-def photographs(size: int) -> Iterator[pa.RecordBatch]:
+def photographs(size: int, distinct: int = DISTINCT) -> Iterator[pa.RecordBatch]:
     """JPEG files, which are packed with their index, and labels."""
-    files = repeated_photographs(size)
+    files = repeated_photographs(size, distinct)
     while images := list(islice(files, 600)):
         column = pa.array(images, pa.large_binary())
         yield pa.record_batch({"image": column, "label": np.arange(len(images))})

@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from fieldslab.bench.photographs import own_photographs, photographs
+from fieldslab.bench import pack as bench_pack
+from fieldslab.bench import verify as bench_verify
+from fieldslab.bench.photographs import own_photographs, photographs, repeated_photographs
+from fieldslab.packer import pack
+from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import UsageError
 
 
@@ -31,3 +35,31 @@ def test_own_photographs_are_taken_by_name(tmp_path: Path) -> None:
     assert list(own_photographs(tmp_path)) == list(photographs(2))[::-1]
     with pytest.raises(UsageError, match="no JPEG files"):
         list(own_photographs(tmp_path / "empty"))
+
+
+def test_many_photographs_are_some_again_and_again() -> None:
+    """As many bytes as asked for, all distinct ones before any comes again, in another order."""
+    files = list(repeated_photographs(1_000_000, distinct=5))
+    assert 1_000_000 <= sum(map(len, files)) < 1_200_000
+    assert set(files[:5]) == set(files[5:10]) == set(photographs(5))
+    assert files[:5] != files[5:10]
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_photographs_that_are_packed_and_verified_are_photographs(
+    index: bool, tmp_path: Path
+) -> None:
+    """Benchmarks of pack and verify have real JPEG where they say so, with an index and without."""
+    options = {} if index else {"jpeg_index": None}
+    bench_pack.photographs(tmp_path / "a.parquet", 500_000, 2, distinct=5)
+    pack(tmp_path / "a.parquet", tmp_path / "a.slab", **options)
+    pack(bench_verify.photographs(500_000, distinct=5), tmp_path / "b.slab", **options)
+    for path in (tmp_path / "a.slab", tmp_path / "b.slab"):
+        slab = open_slab(path)
+        assert slab.fields["image"].kind == "image"
+        assert bool(list(path.rglob("*.points.values.npy"))) == index
+        for row in range(len(slab)):
+            assert Image.open(io.BytesIO(bytes(slab[row]["image"]))).size in [
+                (500, 375),
+                (375, 500),
+            ]
