@@ -12,13 +12,17 @@
 //     build/read_slab photos.slab caption 7
 //
 // Files are mapped, not read. Their sizes, headers and offsets are checked, so that a wrong slab
-// is an error and never a wild pointer; digests are left to `fieldslab verify`. For Linux and
-// macOS on little-endian machines.
+// is an error and never a wild pointer; digests are left to `fieldslab verify`. A Slab holds its
+// directory open and finds every column below it: one that `fieldslab pack --force` replaces
+// meanwhile stays readable as it was, and what was removed is an Error that says so. Columns stay
+// readable as long as they live. Compressed fields are listed, but not read. For Linux and macOS
+// on little-endian machines.
 
 #ifndef READ_SLAB_CPP
 #define READ_SLAB_CPP
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -254,9 +258,10 @@ struct Field {
   std::string name, stem, kind, dtype;
   std::vector<std::uint64_t> shape;
   bool nullable = false;
+  bool compressed = false;  // rows are zstd frames, which need a library
 
   bool variable() const {
-    return kind == "ragged" || kind == "text" || kind == "binary" || kind == "image";
+    return compressed || kind == "ragged" || kind == "text" || kind == "binary" || kind == "image";
   }
 };
 
@@ -298,7 +303,7 @@ inline bool is_stem(const std::string& stem) {
 
 inline Field parse_field(const Json& json) {
   know(json, {"name", "stem", "kind", "dtype", "shape", "nullable", "codec", "index", "coded",
-              "logical", "categories", "table", "attributes"});
+              "logical", "categories", "table", "compression", "attributes"});
   Field field;
   field.name = json.at("name").string();
   field.stem = json.at("stem").string();
@@ -306,6 +311,7 @@ inline Field parse_field(const Json& json) {
   field.dtype = json.find("dtype") ? json.at("dtype").string() : "uint8";
   if (json.find("shape")) field.shape = parse_counts(json.at("shape"));
   if (json.find("nullable")) field.nullable = json.at("nullable").boolean();
+  field.compressed = json.find("compression") != nullptr;
   if (!is_stem(field.stem)) throw Error("manifest.json: no file can have the stem " + field.stem);
   if (!field.variable() && field.kind != "fixed" && field.kind != "categorical")
     throw Error("manifest.json: unknown kind " + field.kind);
@@ -362,13 +368,56 @@ inline Descr descr(const std::string& dtype) {
   return found->second;
 }
 
+// A directory that is held open: what is in it is opened below it, whatever becomes of its path.
+class Directory {
+ public:
+  // The slab itself; its path may be a link. The lock tells packers that somebody reads it.
+  explicit Directory(const std::string& path) : path_(path) {
+    fd_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd_ < 0) throw Error(path + ": cannot be opened: " + std::strerror(errno));
+    ::flock(fd_, LOCK_SH | LOCK_NB);
+  }
+  // A folder in it, which may not be one.
+  Directory(const Directory& slab, const std::string& name) : path_(slab.path_ + "/" + name) {
+    fd_ = ::openat(slab.fd_, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd_ < 0)
+      throw Error(path_ + ": is no folder: " + std::strerror(errno) + slab.advice());
+  }
+  ~Directory() { ::close(fd_); }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+
+  const std::string& path() const { return path_; }
+  int fd() const { return fd_; }
+
+  // Whether the path leads here, as it did when this was opened.
+  bool in_place() const {
+    struct stat here, there;
+    return ::fstat(fd_, &here) == 0 && ::stat(path_.c_str(), &there) == 0 &&
+           here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+  }
+  // What to add to an error about something in it.
+  std::string advice() const {
+    return in_place() ? "" : "; the slab was packed again, or removed: open it again";
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
 // A file that is neither a link nor anything but a regular file.
 class File {
  public:
-  explicit File(const std::string& path) : path_(path) {
-    fd_ = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  File(const Directory& folder, const std::string& name) : path_(folder.path() + "/" + name) {
+    fd_ = ::openat(folder.fd(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const std::string& path = path_;
     struct stat status;
-    if (fd_ < 0) throw Error(path + ": cannot be opened: " + std::strerror(errno));
+    if (fd_ < 0) {
+      const char* what = errno == ELOOP ? "links in a slab are not followed; cp -RL copies without"
+                                        : std::strerror(errno);
+      throw Error(path + ": cannot be opened: " + what + folder.advice());
+    }
     if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
       ::close(fd_);
       throw Error(path + ": is no regular file");
@@ -385,6 +434,7 @@ class File {
     std::string content(size_, '\0');
     for (std::uint64_t done = 0; done < size_;) {
       ssize_t got = ::pread(fd_, &content[done], size_ - done, off_t(done));
+      if (got < 0 && errno == EINTR) continue;
       if (got <= 0) throw Error(path_ + ": cannot be read");
       done += std::uint64_t(got);
     }
@@ -406,15 +456,17 @@ class File {
 // One array, mapped. Its size and header follow from dtype and shape; the file must agree.
 class Array {
  public:
-  Array(const std::string& path, const Descr& item, const std::vector<std::uint64_t>& shape)
+  Array(const Directory& folder, const std::string& name, const Descr& item,
+        const std::vector<std::uint64_t>& shape)
       : items_(shape[0]), item_bytes_(item.bytes) {
+    const std::string path = folder.path() + "/" + name;
     for (std::size_t i = 1; i < shape.size(); ++i)
       if (__builtin_mul_overflow(item_bytes_, shape[i], &item_bytes_)) throw too_large(path);
     std::uint64_t expected;
     if (__builtin_mul_overflow(items_, item_bytes_, &expected) ||
         __builtin_add_overflow(expected, kHeader, &expected) || expected >> 62)
       throw too_large(path);
-    File file(path);
+    File file(folder, name);
     if (file.size() != expected)
       throw Error(path + ": has " + std::to_string(file.size()) + " bytes, not " +
                   std::to_string(expected));
@@ -461,8 +513,9 @@ struct Row {
 // One field of all rows.
 class Column {
  public:
-  Column(const std::string& slab, const Manifest& manifest, std::size_t index)
+  Column(const Directory& slab, const Manifest& manifest, std::size_t index)
       : field_(manifest.fields[index]) {
+    if (field_.compressed) throw Error("field " + field_.name + " is compressed (zstd)");
     std::size_t variable = 0, nullable = 0;  // which of the counts of a shard are this field's
     for (std::size_t i = 0; i < index; ++i) {
       variable += manifest.fields[i].variable();
@@ -474,19 +527,16 @@ class Column {
       part.first = rows_;
       std::string number = std::to_string(k);
       number.insert(0, number.size() < 5 ? 5 - number.size() : 0, '0');
-      const std::string folder = slab + "/shard-" + number;
-      const std::string stem = folder + "/" + field_.stem;
-      struct stat status;
-      if (::lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
-        throw Error(folder + ": is no folder");
+      const Directory folder(slab, "shard-" + number);
+      const std::string& stem = field_.stem;
       std::vector<std::uint64_t> shape = field_.shape;
       shape.insert(shape.begin(), field_.variable() ? shard.elements[variable] : shard.rows);
-      part.values.emplace_back(stem + ".values.npy", descr(field_.dtype), shape);
+      part.values.emplace_back(folder, stem + ".values.npy", descr(field_.dtype), shape);
       if (field_.variable())
-        part.offsets.emplace_back(stem + ".offsets.npy", descr("uint64"),
+        part.offsets.emplace_back(folder, stem + ".offsets.npy", descr("uint64"),
                                   std::vector<std::uint64_t>{shard.rows + 1});
       if (field_.nullable && shard.nulls[nullable] > 0)
-        part.valid.emplace_back(stem + ".valid.npy", descr("bool"),
+        part.valid.emplace_back(folder, stem + ".valid.npy", descr("bool"),
                                 std::vector<std::uint64_t>{shard.rows});
       parts_.push_back(std::move(part));
       rows_ += shard.rows;
@@ -530,10 +580,20 @@ class Column {
 
 class Slab {
  public:
-  explicit Slab(const std::string& path) : path_(path) {
-    File file(path + "/manifest.json");
-    if (file.size() > kMaxManifest) throw Error("manifest.json: too large");
-    manifest_ = parse_manifest(file.read());
+  explicit Slab(const std::string& path) {
+    // A slab that is replaced right now is opened again: the next one, or the one after it.
+    for (int attempt = 0;; ++attempt) {
+      directory_ = std::make_shared<Directory>(path);
+      try {
+        File file(*directory_, "manifest.json");
+        if (file.size() > kMaxManifest) throw Error("manifest.json: too large");
+        manifest_ = parse_manifest(file.read());
+      } catch (const Error&) {
+        if (directory_->in_place() || attempt == 20) throw;
+        continue;
+      }
+      if (directory_->in_place() || attempt == 20) return;
+    }
   }
 
   std::uint64_t rows() const { return manifest_.rows; }
@@ -541,12 +601,12 @@ class Slab {
 
   Column column(const std::string& name) const {
     for (std::size_t i = 0; i < manifest_.fields.size(); ++i)
-      if (manifest_.fields[i].name == name) return Column(path_, manifest_, i);
+      if (manifest_.fields[i].name == name) return Column(*directory_, manifest_, i);
     throw Error("no field " + name);
   }
 
  private:
-  std::string path_;
+  std::shared_ptr<Directory> directory_;
   Manifest manifest_;
 };
 

@@ -1,12 +1,15 @@
 """A reader in C++ that follows FORMAT.md alone: `examples/read_slab.cpp`."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.slabs import Column, array_path, poke, ragged, write_slab
 
+from fieldslab.packer import pack
 from fieldslab.schemas.manifest import MANIFEST
 
 ROOT = Path(__file__).parents[1]
@@ -131,8 +134,71 @@ def test_a_wrong_manifest_is_refused(
 
 
 def test_links_are_not_followed(program: Path, path: Path) -> None:
-    """An array that is a link is refused."""
+    """An array that is a link is refused, with what to do; the slab itself may be one."""
+    (path.parent / "link").symlink_to(path)
+    assert run(program, path.parent / "link", "box").returncode == 0
     file = array_path(path, "box")
     file.rename(path / "elsewhere.npy")
     file.symlink_to(path / "elsewhere.npy")
-    assert run(program, path, "box").returncode == 1
+    done = run(program, path, "box")
+    assert done.returncode == 1
+    assert "cp -RL" in done.stderr
+
+
+def test_other_fields_may_be_compressed(program: Path, tmp_path: Path) -> None:
+    """A compressed field is refused by its name; those beside it are read."""
+    rows = {"code": [b"xy" * row for row in range(9)], "text": WORDS[:9], "x": list(range(9))}
+    path = pack(pa.table(rows), tmp_path / "c.slab", compress=["text", "x"]).path
+    assert "text: text uint8" in run(program, path).stdout
+    done = run(program, path, "code")
+    assert done.stdout.splitlines() == [row.hex() for row in rows["code"]], done.stderr
+    done = run(program, path, "text")
+    assert done.returncode == 1
+    assert "field text is compressed" in done.stderr
+
+
+HOLDER = r"""
+#define READ_SLAB_NO_MAIN
+#include "read_slab.cpp"
+#include <cstdio>
+int main(int, char** words) {
+  slab::Slab held(words[1]);
+  slab::Column first = held.column("x");
+  std::puts("open");
+  std::fflush(stdout);
+  std::getchar();
+  std::printf("%d %d\n", first.row(0).data[0], first.row(1).data[0]);
+  try {
+    slab::Column second = held.column("y");
+    std::printf("%d %d\n", second.row(0).data[0], second.row(1).data[0]);
+  } catch (const slab::Error& error) {
+    std::puts(error.what());
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_an_open_slab_stays_what_it_was(tmp_path: Path, removed: bool) -> None:
+    """After `pack --force` all columns are of the slab that was opened; what is gone is told so."""
+    path = tmp_path / "x.slab"
+    pack(pa.table({"x": [1, 1], "y": [1, 1]}), path)
+    (tmp_path / "holder.cpp").write_text(HOLDER)
+    program = tmp_path / "holder"
+    include = f"-I{ROOT / 'examples'}"
+    subprocess.run(["g++", "-std=c++17", include, program.with_suffix(".cpp"), "-o", program],
+                   check=True)  # fmt: skip
+    command = [str(program), str(path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        pack(pa.table({"x": [2, 2], "y": [2, 2]}), path, force=True)
+        if removed:
+            for folder in tmp_path.glob(".*.replaced"):
+                shutil.rmtree(folder)
+        output, _ = holder.communicate("\n")
+    first, second = output.splitlines()
+    assert first == "1 1"
+    assert ("open it again" in second) if removed else (second == "1 1")
