@@ -62,7 +62,7 @@ class FolderCheck:
             return False
         try:
             self._table = self.folder.read_digests()
-            self.folder.load_digests()
+            self.folder.accept_digests(self._table)
         except (DamagedArray, Unreadable) as error:
             self._table_problem = replace(problem_of(error), field=None)
         return True

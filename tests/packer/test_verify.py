@@ -26,7 +26,7 @@ from fieldslab.packer.check.blocks import Piece, check_opened
 from fieldslab.packer.check.folders import shard_folder
 from fieldslab.packer.check.sampling import select
 from fieldslab.schemas import native
-from fieldslab.schemas.arrays import HEADER
+from fieldslab.schemas.arrays import HEADER, header
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import IncompleteSlab, NotASlab, UnknownField, UsageError
 from fieldslab.schemas.fields import Role
@@ -527,3 +527,52 @@ def test_a_failed_report_says_what_to_do(slab: Path) -> None:
     assert str(verify(slab)).endswith(
         "Restore the files named above from a copy, or pack the slab again."
     )
+
+
+def _sparse(slab: Path, blocks: int) -> Path:
+    """A slab of a fixed field whose values and digest table were never written, resealed."""
+    rows = blocks * BLOCK // 8
+    manifest = load_manifest(slab)
+    shard = type(manifest.shards[0])(rows, (), (), manifest.shards[0].root)
+    lie(slab, rows=rows, shards=(shard,))
+    for file, dtype, items in (
+        (array_path(slab, "x"), "<i8", rows), (slab / "shard-00000/digests.npy", "<u8", blocks),
+    ):  # fmt: skip
+        file.write_bytes(header(np.dtype(dtype), (items,)))
+        os.truncate(file, HEADER + 8 * items)
+    return slab
+
+
+def test_holes_are_not_read(tmp_path: Path) -> None:
+    """A file of a TiB that was never written is told damaged without reading it."""
+    slab = _sparse(write_slab(tmp_path / "a.slab", {"x": np.arange(9)}), 2**24)
+    report = verify(slab)
+    problems = [problem.problem for problem in report.problems]
+    assert any("never written" in problem for problem in problems)
+    assert report.bytes == 2**40
+
+
+def test_holes_are_checked_like_zeros(tmp_path: Path) -> None:
+    """Zeros that were never written are right where they should be zeros, else they are not."""
+    rows = 1200 * BLOCK // 8
+    slab = write_slab(tmp_path / "a.slab", {"x": np.zeros(rows, np.int64)})
+    file, content = array_path(slab, "x"), np.zeros(1, np.int64).tobytes()
+    with file.open("r+b") as opened:
+        opened.truncate(HEADER)
+        opened.truncate(HEADER + 8 * rows)
+    assert file.stat().st_blocks * 512 < 2**20
+    assert verify(slab).ok
+    poke(file, b"\1", 600 * BLOCK)  # in the midst of the hole
+    assert the_problem(verify(slab)).rows == (600 * BLOCK // 8, 601 * BLOCK // 8 - 1)
+    poke(file, content, 600 * BLOCK)
+    assert verify(slab).ok
+    slab = write_slab(tmp_path / "b.slab", {"x": np.ones(rows, np.int64)})
+    file = array_path(slab, "x")
+    with file.open("r+b") as opened:
+        opened.truncate(HEADER + BLOCK)
+        opened.truncate(HEADER + 8 * rows)
+    report = verify(slab)
+    rows_wrong = [problem.rows for problem in report.problems if problem.rows]
+    assert min(first for first, _ in rows_wrong) == BLOCK // 8
+    assert max(last for _, last in rows_wrong) == rows - 1
+    assert sum(last - first + 1 for first, last in rows_wrong) == rows - BLOCK // 8

@@ -1,0 +1,1 @@
+"""A disk that fails at a chosen call, for real processes."""
