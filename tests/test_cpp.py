@@ -147,11 +147,12 @@ def test_links_are_not_followed(program: Path, path: Path) -> None:
 
 def test_other_fields_may_be_compressed(program: Path, tmp_path: Path) -> None:
     """A compressed field is refused by its name; those beside it are read."""
-    rows = {"code": [b"xy" * row for row in range(9)], "text": WORDS[:9], "x": list(range(9))}
+    codes = [b"xy" * row for row in range(9)]
+    rows = {"code": codes, "text": WORDS[:9], "x": list(range(9))}
     path = pack(pa.table(rows), tmp_path / "c.slab", compress=["text", "x"]).path
     assert "text: text uint8" in run(program, path).stdout
     done = run(program, path, "code")
-    assert done.stdout.splitlines() == [row.hex() for row in rows["code"]], done.stderr
+    assert done.stdout.splitlines() == [row.hex() for row in codes], done.stderr
     done = run(program, path, "text")
     assert done.returncode == 1
     assert "field text is compressed" in done.stderr
