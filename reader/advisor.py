@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 from fieldslab.reader.loading.loader import MOST_THREADS, usable_cores
 from fieldslab.reader.orders.order import whole
-from fieldslab.reader.probe import SAMPLE_ROWS, Probe, stored_bytes
+from fieldslab.reader.probe import SAMPLE_ROWS, Probe
 from fieldslab.reader.slab import Slab
+from fieldslab.reader.stored.sizes import stored_bytes
 from fieldslab.schemas.errors import UsageError
 
 ENOUGH = 0.9

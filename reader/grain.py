@@ -145,7 +145,7 @@ class GrainBatches:
         """The same in every process that reads the same; Grain compares it before it resumes."""
         plan = self._plan
         return (
-            f"GrainBatches({self._slab.manifest.id}, {self._slab.view}, {self._order!r}, "
+            f"GrainBatches({self._slab.manifest.id}, {self._slab.view}, {self._attached!r}, "
             f"{self._fields}, {self._decode}, batch_size={plan.batch_size}, "
             f"world_size={plan.world_size}, drop_last={plan.drop_last}, epochs={self._epochs})"
         )

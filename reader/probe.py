@@ -12,6 +12,7 @@ from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.loading.stats import Stats
 from fieldslab.reader.orders.order import Subset
 from fieldslab.reader.slab import Slab
+from fieldslab.reader.stored.sizes import stored_bytes
 
 SAMPLE_ROWS = 2**14
 SAMPLE_BYTES = 2**27
@@ -112,19 +113,3 @@ def _bytes(values: Any) -> int:
     if isinstance(values, tuple | list):
         return sum(map(_bytes, values))
     return capacity(values.nbytes) if values.nbytes else 0
-
-
-def stored_bytes(slab: Slab, names: Sequence[str]) -> int:
-    """Bytes of the values of fields, before compression; of a view, its share of the slab's."""
-    total = sum(_field_bytes(slab, name) for name in names)
-    return total * len(slab) // slab.manifest.rows
-
-
-def _field_bytes(slab: Slab, name: str) -> int:
-    field = slab.fields[name]
-    if field.compression is not None:
-        return field.compression.decoded
-    if not field.variable:
-        return slab.manifest.rows * field.item_bytes
-    at = [one.name for one in slab.manifest.fields if one.stored.variable].index(name)
-    return sum(shard.elements[at] for shard in slab.manifest.shards) * field.item_bytes

@@ -193,18 +193,23 @@ class Loader:
             )
             found = {key: state[key] for key in self._identity() if key != "seed"}
             found["seed"] = state.get("seed")
+            recalled = self.order.recall(str(found["order"]))
         except (KeyError, TypeError):
             raise UsageError("not the state of a loader", found=repr(state)[:80]) from None
         if version != _STATE:
             raise UsageError("state of another version", expected=_STATE, found=version)
-        for key, expected in self._identity().items():
+        order, attached = self.order, self._attached
+        if recalled is not None:
+            order, attached = recalled, _attach(recalled, self.slab)
+        for key, expected in self._identity(attached).items():
             if found[key] != expected:
                 hint = "Make the loader as it was when the state was saved."
                 raise UsageError(
                     f"the state is of another {key}", expected=expected, found=found[key], hint=hint
                 )
-        if where.position > self._attached.length(len(self.slab)):
+        if where.position > attached.length(len(self.slab)):
             raise UsageError("the state is behind the end of the epoch", found=where.position)
+        self.order, self._attached = order, attached
         self._where = where
         self._resumes = True
 
@@ -242,13 +247,15 @@ class Loader:
         self._running = WeakSet()
         self._desks = WeakSet()
 
-    def _identity(self) -> dict[str, Any]:
-        """What must be the same where a state is loaded."""
+    def _identity(self, attached: Order | None = None) -> dict[str, Any]:
+        """What must be the same where a state is loaded; with another order, if one is given."""
+        attached = self._attached if attached is None else attached
+        own = type(attached).__repr__ is not object.__repr__
         view = self.slab.view
         identity: dict[str, Any] = {
             "slab": self.slab.manifest.id,
             "view": [view.start, view.stop, view.step],
-            "order": repr(self.order),
+            "order": repr(attached if own else self.order),
         }
         if self._decode:
             identity["decode"] = {name: repr(images) for name, images in self._decode.items()}

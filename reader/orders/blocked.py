@@ -1,36 +1,98 @@
 """An order for data that does not fit into memory: random, but near."""
 
-from typing import NamedTuple
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fieldslab.reader.orders.order import Order, shuffled, whole
+from fieldslab.reader.orders.spread import spread_rows
+from fieldslab.reader.stored.sizes import stored_bytes
+
+if TYPE_CHECKING:
+    from fieldslab.reader.slab import Slab
+
+
+SPREAD_ROWS = 8
+"""Least rows in a block, where blocks are spread."""
+SPREAD_BYTES = 256 * 1024
+"""Least bytes of a block in the field with the largest rows: a disk is read in pieces of this."""
+SPREAD_WINDOW = 2048
+EARLIER = 256, 64
+"""Rows and window of blocks that are not spread, as in the first releases."""
+
+_STATED = re.compile(r"Blocked\(seed=(-?\d+), block_rows=(\d+), window=(\d+)(, spread=True)?\)")
 
 
 class Blocked(Order):
     """Every row once an epoch; blocks of neighbouring rows are shuffled, and rows within a window.
 
-    Blocks come in random order. `window` of them that follow each other form a window, whose rows
-    are shuffled among each other. A window is all that is touched at a time, so that each part of
-    the files is read once an epoch, in pieces of a block.
+    `window` blocks make a window, whose rows are shuffled among each other. A window is all that
+    is touched at a time, so that each part of the files is read once an epoch, in pieces of a
+    block. Blocks of a window are spread over the slab: it is cut into as many equal parts, and
+    each gives one of its blocks, at random.
+
+    How good a shuffle it is on data that is sorted, say by class, depends on the number of blocks
+    in a window alone: chi-squared per degree of freedom of the classes in a batch of 4,096 rows
+    (ImageNet's 1,281,167 rows sorted by 1,000 classes; 1.0 is `Shuffled`) is 1.1 by default, 59
+    with `Blocked(0, 256, 64)`, which holds as many rows in memory and reads pieces 32 times as
+    large: 1.43 bytes are read from a cold disk for each byte of rows of 4 KiB, instead of 1.05.
+    Data that was shuffled before it was packed is shuffled well by any of them.
 
     Parameters
     ----------
     block_rows
-        Neighbouring rows in a block.
+        Neighbouring rows in a block: if not given, 8, or as many as have 256 KiB in the field with
+        the largest rows.
     window
-        Blocks in a window: the rows of one should fit into memory several times.
+        Blocks in a window, 2,048 if not given: the rows of one should fit into memory several
+        times.
+    spread
+        False takes the blocks of a window from anywhere, without an equal share of each part, in
+        256 rows and windows of 64 if not given: as the first releases did, and as is done where
+        `block_rows` or `window` are given.
     """
 
     repeats = False
 
-    def __init__(self, seed: int = 0, block_rows: int = 256, window: int = 64) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        block_rows: int | None = None,
+        window: int | None = None,
+        *,
+        spread: bool | None = None,
+    ) -> None:
         self.seed = whole("seed", seed)
-        self.block_rows = whole("block_rows", block_rows, least=1)
-        self.window = whole("window", window, least=1)
+        self._open = spread is not False and block_rows is None and window is None
+        self.spread = self._open if spread is None else bool(spread)
+        usual = (SPREAD_ROWS, SPREAD_WINDOW) if self.spread else EARLIER
+        self._sized = block_rows is not None or not self.spread
+        self.block_rows = whole("block_rows", usual[0] if block_rows is None else block_rows, 1)
+        self.window = whole("window", usual[1] if window is None else window, 1)
+
+    def attach(self, slab: "Slab") -> Order:
+        """See `Order`: chooses `block_rows` by the slab's bytes, if it was not given."""
+        if self._sized:
+            return self
+        widest = max((stored_bytes(slab, [name]) for name in slab.fields), default=0)
+        rows = SPREAD_BYTES * len(slab) // max(widest, 1)
+        return Blocked(self.seed, max(rows, SPREAD_ROWS), self.window, spread=True)
+
+    def recall(self, text: str) -> Order | None:
+        """See `Order`: without parameters, it stands for those that a state names."""
+        stated = _STATED.fullmatch(text)
+        if not self._open or stated is None or int(stated[1]) != self.seed:
+            return None
+        return Blocked(self.seed, int(stated[2]), int(stated[3]), spread=stated[4] is not None)
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
+        if self.spread:
+            return spread_rows(self, epoch, start, stop, total)
+        return self._near_rows(epoch, start, stop, total)
+
+    def _near_rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         layout = self._layout(epoch, total)
         parts = [np.empty(0, np.int64)]
         while start < stop:
@@ -83,7 +145,12 @@ class Blocked(Order):
         return rows
 
     def __repr__(self) -> str:
-        return f"Blocked(seed={self.seed}, block_rows={self.block_rows}, window={self.window})"
+        given = f"seed={self.seed}"
+        if self._sized:
+            given += f", block_rows={self.block_rows}"
+        if self._sized or self.window != SPREAD_WINDOW:
+            given += f", window={self.window}"
+        return f"Blocked({given}{', spread=True' if self.spread and not self._open else ''})"
 
 
 class _Layout(NamedTuple):

@@ -57,8 +57,18 @@ class Order(ABC):
             return np.arange(start, stop, dtype=np.int64)
         return np.zeros(stop - start, np.int64)
 
+    def recall(self, text: str) -> "Order | None":
+        """The order that a loader's state names by its `repr`, if this one may stand for it.
+
+        So that a run goes on as it began, though what is chosen by default changed since.
+        """
+        return None
+
     def attach(self, slab: "Slab") -> "Order":
-        """This order for a slab: checked against it, and with what it needs to know of it."""
+        """This order for a slab: checked against it, and with what it needs to know of it.
+
+        A loader's state holds the `repr` of what is returned.
+        """
         self.length(len(slab))
         return self
 

@@ -45,6 +45,23 @@ def permute(positions: np.ndarray, total: int, key: np.ndarray) -> np.ndarray:
     return numbers.astype(np.int64)
 
 
+def permute_each(
+    positions: np.ndarray, totals: np.ndarray, streams: np.ndarray, key: np.ndarray
+) -> np.ndarray:
+    """As `permute`, with a total and a shuffle of its own for each position: int64[n].
+
+    `positions`, `totals` and `streams` are int64[n]; a stream names a shuffle under `key`.
+    """
+    numbers = positions.astype(np.uint64)
+    for total in np.unique(totals).tolist():
+        height, width = rectangle(total)
+        some = totals == total
+        part, own = numbers[some], streams[some].astype(np.uint64)
+        _permute_each(part, own, np.uint64(total), np.uint64(height), np.uint64(width), key)
+        numbers[some] = part
+    return numbers.astype(np.int64)
+
+
 def uniform(positions: np.ndarray, key: np.ndarray) -> np.ndarray:
     """An independent draw from [0, 1) for each position: float64[n], multiples of 2**-53."""
     return (hashed(positions, key) >> np.uint64(11)) * 2.0**-53
@@ -103,6 +120,28 @@ def _permute(numbers: _Array, total: _U64, height: _U64, width: _U64, key: _Arra
             for turn in range(0, len(key), 2):
                 row = _shift(row, column, key[turn], height)
                 column = _shift(column, row, key[turn + 1], width)
+            number = row * width + column
+            if number < total:
+                break
+        numbers[i] = number
+
+
+@kernel("void(uint64[::1], uint64[::1], uint64, uint64, uint64, uint64[::1])")
+def _permute_each(
+    numbers: _Array, streams: _Array, total: _U64, height: _U64, width: _U64, key: _Array
+) -> None:
+    """As `_permute`, under keys that belong to the stream of each number."""
+    own = np.empty(len(key), np.uint64)
+    for i in range(len(numbers)):
+        for turn in range(len(key)):
+            own[turn] = mix(streams[i] + key[turn])
+        number = numbers[i]
+        while True:
+            row = number // width
+            column = number - row * width
+            for turn in range(0, len(key), 2):
+                row = _shift(row, column, own[turn], height)
+                column = _shift(column, row, own[turn + 1], width)
             number = row * width + column
             if number < total:
                 break

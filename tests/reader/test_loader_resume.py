@@ -201,3 +201,26 @@ distributed.destroy_process_group()
     parts = [json.loads(process.communicate(timeout=100)[0]) for process in processes]
     assert len(parts[0]) == len(parts[1]) == 52
     assert set(parts[0] + parts[1]) == set(range(ROWS))
+
+
+def test_a_state_of_an_earlier_default_goes_on(tmp_path: Path) -> None:
+    """`Blocked()` resumes a state of the first releases, by the parameters that it names."""
+    slab = make_numbers(tmp_path)
+    earlier = Blocked(3, block_rows=256, window=64)
+    whole = rows_of(Loader(slab, 10, earlier))
+    loader = Loader(slab, 10, earlier)
+    begun = rows_of([next(iter(loader))])
+    state = loader.state_dict()
+    assert state["order"] == "Blocked(seed=3, block_rows=256, window=64)"
+    other = Loader(slab, 10, Blocked(3))
+    assert other.state_dict()["order"] != state["order"]
+    other.load_state_dict(state)
+    assert begun + rows_of(other) == whole
+    assert other.state_dict()["order"] == state["order"]
+    for stranger in (Blocked(4), Blocked(3, block_rows=8), Shuffled(3)):
+        with pytest.raises(UsageError, match="another order"):
+            Loader(slab, 10, stranger).load_state_dict(state)
+    default = Loader(slab, 10, Blocked(3)).state_dict()
+    Loader(slab, 10, Blocked(3)).load_state_dict(default)
+    with pytest.raises(UsageError, match="another order"):
+        Loader(slab, 10, earlier).load_state_dict(default)

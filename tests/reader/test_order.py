@@ -30,6 +30,11 @@ ORDERS = [
     Blocked(3, block_rows=7, window=1),
     Blocked(3, block_rows=64, window=2),
     Blocked(3, block_rows=5000, window=2),
+    Blocked(3),
+    Blocked(3, block_rows=4, window=3, spread=True),
+    Blocked(3, block_rows=7, window=1, spread=True),
+    Blocked(3, block_rows=1, window=5, spread=True),
+    Blocked(3, block_rows=64, window=2, spread=True),
     Subset(fraction=1.0, seed=3),
 ]
 
@@ -100,6 +105,20 @@ def test_streams_are_frozen(tmp_path: Path) -> None:
         Shuffled(0): [1, 29, 12, 27, 17, 8, 15, 14, 16, 28, 11, 3],
         Shuffled(2**80): [18, 16, 22, 19, 20, 13, 6, 9, 14, 24, 2, 21],
         Blocked(0, block_rows=4, window=2): [2, 0, 1, 14, 3, 15, 12, 13, 29, 25, 27, 24],
+        Blocked(0, block_rows=4, window=2, spread=True): [
+            25,
+            26,
+            12,
+            13,
+            14,
+            27,
+            24,
+            15,
+            3,
+            2,
+            1,
+            0,
+        ],
         Subset(fraction=0.25, seed=5): [3, 12, 2, 13, 1, 7, 25, 0],
         Subset([5, 4, -1], seed=2): [29, 5, 4],
         Weighted(np.arange(30), seed=1): [21, 24, 14, 13, 21, 24, 19, 25, 23, 28, 25, 26],
@@ -122,9 +141,64 @@ def test_blocks_stay_together_within_a_window() -> None:
     assert not np.array_equal(rows[:40], np.sort(rows[:40]))
 
 
-def test_the_short_block_comes_anywhere() -> None:
+def test_spread_blocks_come_from_every_part() -> None:
+    """Each window has a block of each of as many parts of the slab, in another turn each epoch."""
+    order = Blocked(0, block_rows=10, window=4, spread=True)
+    for epoch in (0, 1):
+        for window in epoch_of(order, 1000, epoch).reshape(-1, 40):
+            blocks = np.unique(window // 10)
+            assert len(blocks) == 4
+            assert (blocks // 25).tolist() == [0, 1, 2, 3]
+    first, second = (epoch_of(order, 1000, epoch)[:40] // 10 for epoch in (0, 1))
+    assert set(first.tolist()) != set(second.tolist())
+    turns = np.zeros((25, 25))
+    for epoch in range(400):
+        rows = epoch_of(order, 1000, epoch).reshape(-1, 40)
+        for window, members in enumerate(rows // 10):
+            turns[window, members.min()] += 1
+    assert np.abs((turns - 16) / math.sqrt(16)).max() < 5
+
+
+def test_sorted_data_is_shuffled_by_default() -> None:
+    """On data sorted by class, batches by class are near those of a true shuffle."""
+    total, classes, size = 200_000, 1000, 4096
+    labels = np.arange(total) * classes // total
+
+    def unevenness(order: Order) -> float:
+        """Chi-squared per degree of freedom of the classes in a batch: 1.0 for a true shuffle."""
+        rows = epoch_of(order, total)
+        found = []
+        for start in range(0, total - size, size):
+            counts = np.bincount(labels[rows[start : start + size]], minlength=classes)
+            found.append(((counts - size / classes) ** 2).sum() / (size / classes) / (classes - 1))
+        return float(np.mean(found))
+
+    assert unevenness(Blocked(0)) < 1.5
+    assert unevenness(Blocked(0, 256, 64)) > 10
+
+
+def test_blocks_have_bytes_enough(tmp_path: Path) -> None:
+    """`Blocked` chooses its block by the largest rows, keeps what is given, and tells of it."""
+    columns = {"small": np.arange(4000), "wide": np.zeros((4000, 1024), np.uint8)}
+    slab = open_slab(write_slab(tmp_path / "a.slab", columns))
+    chosen = "Blocked(seed=3, block_rows=256, window=2048, spread=True)"
+    assert repr(Blocked(3).attach(slab)) == chosen
+    assert repr(Blocked(3).attach(slab[:100])) == chosen
+    huge = open_slab(write_slab(tmp_path / "b.slab", {"x": np.zeros((4, 10**5))}))
+    assert "block_rows=8," in repr(Blocked(3).attach(huge))
+    assert repr(Blocked(3, 9).attach(slab)) == "Blocked(seed=3, block_rows=9, window=64)"
+    assert repr(Blocked(3, spread=False)) == "Blocked(seed=3, block_rows=256, window=64)"
+    for order in (Blocked(3), Blocked(3, 9), Blocked(3, window=7, spread=True)):
+        attached = order.attach(slab)
+        again = Blocked(3).recall(repr(attached))
+        assert again is not None
+        assert np.array_equal(epoch_of(again, 4000), epoch_of(attached, 4000))
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_the_short_block_comes_anywhere(spread: bool) -> None:
     """The rows behind the last whole block come at the end of an epoch no more than elsewhere."""
-    order = Blocked(0, block_rows=10, window=1)
+    order = Blocked(0, block_rows=10, window=1, spread=spread)
     places = [int(np.argmax(epoch_of(order, 45, epoch) == 44)) for epoch in range(400)]
     counts = np.histogram(places, bins=[0, 5, 15, 25, 35, 45])[0]
     assert counts.sum() == 400

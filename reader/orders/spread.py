@@ -1,0 +1,92 @@
+"""Windows of blocks that are spread evenly over the slab, and shuffled.
+
+The blocks of the slab are cut into `strata` of neighbours, as equal as can be. Each window takes
+one block of each, by a shuffle of the stratum's own, so that sorted data is in each window as it
+is in the whole. Where strata differ by a block, the last window has those of the longer ones. The
+last block of the slab may be short; its turn is drawn by itself, so that places can be counted.
+"""
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fieldslab.reader.orders.order import shuffled
+
+if TYPE_CHECKING:
+    from fieldslab.reader.orders.blocked import Blocked
+
+_KEPT = 8
+"""Windows whose blocks are remembered."""
+
+
+class _Layout(NamedTuple):
+    """An epoch: `strata` of `turns` blocks, and of one more in `longer` of them.
+
+    `short` is the turn of the block that lacks `missing` rows; a whole window has `size` rows.
+    """
+
+    strata: int
+    turns: int
+    longer: int
+    short: int
+    missing: int
+    size: int
+
+
+def spread_rows(order: "Blocked", epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+    """Rows at positions `start` up to `stop` of an epoch: int64[stop - start]."""
+    parts = [np.empty(0, np.int64)]
+    if start < stop:
+        layout = _lay_out(order.seed, epoch, order.block_rows, order.window, total)
+    while start < stop:
+        window = start // layout.size
+        if window >= layout.short:
+            window = max(layout.short, (start + layout.missing) // layout.size)
+        first = window * layout.size - (layout.missing if window > layout.short else 0)
+        end = (window + 1) * layout.size - (layout.missing if window >= layout.short else 0)
+        end = min(end, total)
+        upto = min(stop, end)
+        key = order.seed, epoch, window
+        inside = shuffled("spread window", key, start - first, upto - first, end - first)
+        slots, places = np.divmod(inside, order.block_rows)
+        blocks = _blocks(order.seed, epoch, window, layout)
+        parts.append(blocks[slots] * order.block_rows + places)
+        start = upto
+    return np.concatenate(parts)
+
+
+def _lay_out(seed: int, epoch: int, block_rows: int, window: int, total: int) -> _Layout:
+    blocks = -(-total // block_rows)
+    windows = -(-blocks // window)
+    strata = -(-blocks // windows)
+    turns, longer = divmod(blocks, strata)
+    last = turns + (longer > 0)  # blocks in the last stratum, which is a longer one if any is
+    short = int(shuffled("spread short block", (seed, epoch), 0, 1, last)[0])
+    missing = blocks * block_rows - total
+    return _Layout(strata, turns, longer, short, missing, strata * block_rows)
+
+
+@lru_cache(_KEPT)
+def _blocks(seed: int, epoch: int, window: int, layout: _Layout) -> np.ndarray:
+    """Blocks of a window, by stratum, so that a short one comes last: int64[blocks]."""
+    from fieldslab.reader.orders.permutation import keys, permute_each
+
+    strata, turns, longer = layout.strata, layout.turns, layout.longer
+    if window < turns:
+        chosen = np.arange(strata)
+    else:
+        chosen = -(-np.arange(1, longer + 1) * strata // longer) - 1
+    begins = chosen * turns + chosen * longer // strata
+    sizes = (chosen + 1) * turns + (chosen + 1) * longer // strata - begins
+    places = np.full(len(chosen), window)
+    # The last block of the slab has its turn already; the others of its stratum share the rest.
+    places[-1] -= window > layout.short
+    shares = sizes.copy()
+    shares[-1] -= 1
+    is_short = window == layout.short
+    some = slice(0, len(chosen) - 1) if is_short else slice(None)
+    blocks = begins + sizes - 1
+    key = keys("spread blocks", seed, epoch)
+    blocks[some] = begins[some] + permute_each(places[some], shares[some], chosen[some], key)
+    return blocks
