@@ -96,11 +96,12 @@ def figures(results: dict[str, Any]) -> dict[str, Ratio | float]:
 
 def table(found: dict[str, Ratio | float], machine: dict[str, Any]) -> str:
     """Figures as Markdown, with machine and date."""
+    warning = busy(machine)
     lines = [
         f"Measured on {date.today()} ({in_words('pyarrow')}; {load_in_words(machine)}), page",
         "cache warm unless cold is said. Ratios are medians over rounds in which all calls take",
         "turns, with quartiles.",
-        *([busy(machine)] if busy(machine) else []),
+        *([warning] if warning else []),
         "",
         "| what | measured |",
         "|---|---|",
