@@ -56,7 +56,7 @@ class TensorBatch(dict[str, Any]):
 
     def pin_memory(self) -> "TensorBatch":
         """A copy with every tensor in memory that the accelerator can read by itself."""
-        return self._each(lambda tensor: tensor.pin_memory())
+        return self._each(lambda tensor: tensor.pin_memory() if tensor.is_cpu else tensor)
 
     def _each(self, change: Any) -> "TensorBatch":
         def changed(value: Any) -> Any:
@@ -152,7 +152,9 @@ class ToTensors:
             return [_tensor(each) for each in value]
         return self._array(name, value) if isinstance(value, np.ndarray) else value
 
-    def _array(self, name: str, array: np.ndarray) -> torch.Tensor:
+    def _array(self, name: str, array: np.ndarray | torch.Tensor) -> torch.Tensor:
+        if isinstance(array, torch.Tensor):
+            return array  # decoded where it is
         tensor = _tensor(array)
         if name in self._bfloat16 and tensor.dtype == torch.uint16:
             return tensor.view(torch.bfloat16)

@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
-from typing import cast
+from typing import Any, cast
 
 from fieldslab.reader.decoders.decoder import Decoder
 from fieldslab.schemas.codecs.known import ENTRY_POINT
@@ -41,6 +41,19 @@ def find(name: str) -> Decoder:
     if isinstance(found, MissingLibrary):
         raise MissingLibrary(found.problem, hint=found.hint, **found.context)
     return found
+
+
+@cache
+def on_device(device: str) -> Any:
+    """The decoder that decodes to tensors of torch on a device, by torch's name for it.
+
+    Raises MissingLibrary, and UsageError for a device that is not there.
+    """
+    find("nvimagecodec")  # names what is missing
+    from fieldslab.reader.decoders.nvimagecodec import NvImageCodec
+    from fieldslab.reader.images.device import number_of
+
+    return NvImageCodec(number_of(device))
 
 
 def chain(name: str) -> Iterator[Decoder]:

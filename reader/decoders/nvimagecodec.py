@@ -15,7 +15,7 @@ import numpy as np
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.reader.decoders.frames import check_frames
 from fieldslab.reader.decoders.planes import Planes
-from fieldslab.schemas.codecs.known import count_gpus
+from fieldslab.schemas.codecs.known import GPU_INSTALL, count_gpus
 from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.images import CODES
 
@@ -24,11 +24,12 @@ os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
 try:
     from nvidia import nvimgcodec
 except ImportError as error:
-    hint = "Install it: pip install 'nvidia-nvimgcodec-cu12[nvjpeg]>=0.8'."
+    hint = f"Install it: {GPU_INSTALL}."
     raise MissingLibrary("the decoder `nvimagecodec` needs nvImageCodec", hint=hint) from error
 
-_BROKEN_REGIONS = ("0.9.0",)
-"""Versions whose GPU decoders fail, or end the process, at regions of an image (its issue 55)."""
+_PROVEN_REGIONS = frozenset[str]()
+"""Versions whose GPU decoders were seen to decode regions of an image: none was tried so far. Those
+of 0.9.0 fail, or end the process (nvImageCodec's issue 55)."""
 
 _OK, _DAMAGED, _OTHER_SIZE = int(Status.OK), int(Status.DAMAGED), int(Status.OTHER_SIZE)
 
@@ -51,7 +52,7 @@ class NvImageCodec:
 
     def __init__(self, device: int | None = -1) -> None:
         self._device = device if device is None or count_gpus() else None
-        self._regions = self._device is None or nvimgcodec.__version__ not in _BROKEN_REGIONS
+        self._regions = self._device is None or nvimgcodec.__version__ in _PROVEN_REGIONS
         self._planes = Planes()
         self._local = threading.local()
         # The size in the slab is that of the stored picture, and so are the boxes.
@@ -89,44 +90,39 @@ class NvImageCodec:
         images: Encoded,
         which: np.ndarray,
         crops: Crops,
-        size: tuple[int, int],
+        out: Any,
         scale: np.ndarray,
         bias: np.ndarray,
-        dtype: Any,
         max_pixels: int,
-    ) -> tuple[Any, np.ndarray]:
-        """Decode the images `which` to a tensor on the device that decodes.
+    ) -> np.ndarray:
+        """Decode the images `which` into their places in a tensor on the device that decodes.
 
         Parameters
         ----------
         images, which, crops, max_pixels
             As `Decoder.decode` takes them.
-        size
-            Height and width of a view.
+        out
+            Tensor (n, views, 3, height, width): floats, or uint8 for the nearest whole value.
         scale, bias
             float32[3], by channel: `scale * value + bias` is what comes out.
-        dtype
-            Of torch: a float, or uint8, which holds the nearest whole value.
 
         Returns
         -------
-        A tensor (len(which), views, 3, height, width), and int32[len(which)] of `Status`. What was
-        not decoded is 0.
+        int32[len(which)] of `Status`. Places of images that fail are left as they were.
         """
         from fieldslab.reader.images import device
 
-        number = self._device
-        count, views = len(which), crops.boxes.shape[1]
-        with device.chosen(number) as (where, stream):
+        with device.chosen(self._device) as (where, stream):
             pictures, corners, statuses = self._pictures(images, which, crops, max_pixels, stream)
-            out = device.zeros((count, views, 3, *size), dtype, where)
             factor, offset = device.by_channel(scale, where), device.by_channel(bias, where)
             for at in np.flatnonzero(statuses == _OK):
                 boxes = crops.boxes[which[at]].copy()
                 boxes[:, :2] -= corners[at]
                 pixels = device.tensor_of(pictures[at], where)
-                device.views_of(pixels, boxes, crops.flips[which[at]], factor, offset, out[at])
-        return out, statuses
+                device.views_of(
+                    pixels, boxes, crops.flips[which[at]], factor, offset, out[which[at]]
+                )
+        return statuses
 
     def _pictures(
         self, images: Encoded, which: np.ndarray, crops: Crops, max_pixels: int, stream: int
@@ -161,7 +157,7 @@ class NvImageCodec:
             streams.append(part)
             kept.append(whole)
         if good:
-            found = self._decoder().decode(streams, params=self._params, cuda_stream=stream)
+            found = self._decode(streams, stream)
             for at, picture in zip(good, found, strict=True):
                 expected = (*(high[at] - low[at]), 3)
                 if picture is None or tuple(picture.shape) != expected:
@@ -169,6 +165,19 @@ class NvImageCodec:
                 else:
                     pictures[at] = picture
         return pictures, low.astype(np.int32), statuses
+
+    def _decode(self, streams: list[Any], stream: int) -> list[Any]:
+        """What the library makes of each, None for those that it leaves out."""
+        decode = self._decoder().decode
+        try:
+            found = list(decode(streams, params=self._params, cuda_stream=stream))
+        except RuntimeError:
+            found = []
+        if len(found) == len(streams):
+            return found
+        if len(streams) == 1:
+            return [None]
+        return [self._decode([each], stream)[0] for each in streams]  # which, nothing else tells
 
     def _decoder(self) -> Any:
         """This thread's own."""

@@ -57,12 +57,20 @@ class Decoded(NamedTuple):
             pixels = np.concatenate([*parts, np.empty(0, np.uint8)])
             values = Pictures(pixels, self.values.sizes[keep])
         elif isinstance(self.values, Views):
-            values = Views(array[keep] for array in self.values)
+            values = Views(_only(array, keep) for array in self.values)
         else:
-            values = self.values[keep]
+            values = _only(self.values, keep)
         boxes = None if self.boxes is None else self.boxes[keep]
         valid = None if self.valid is None else self.valid[keep]
         return Decoded(values, boxes, self.sizes[keep], valid, self.statuses[keep])
+
+
+def _only(values: Any, keep: np.ndarray) -> Any:
+    if isinstance(values, np.ndarray):
+        return values[keep]
+    from fieldslab.reader.images import device
+
+    return device.only(values, keep)
 
 
 def decode(
@@ -177,8 +185,12 @@ class _Work:
             if self.images.channels_first:
                 shape = (3, height, width)
             shape = (len(boxes), len(chosen), *shape)
+            part = np.ascontiguousarray(boxes[:, chosen]), flips[:, chosen]
+            if self.images.device is not None:
+                made.append(self._on_device(*part, shape, dtype))
+                continue
             out = self.memory.empty((self.name, "decoded", number), shape, dtype)
-            self._batch(np.ascontiguousarray(boxes[:, chosen]), flips[:, chosen], out)
+            self._batch(self._pending(), *part, out)
             made.append(out)
         for out in made:
             self._fill(out)
@@ -201,7 +213,7 @@ class _Work:
             out = pixels[offsets[i] : offsets[i + 1]].reshape(1, 1, height, width, 3)
             box = np.array([[[0, 0, height, width]]], np.int32)
             one = self._one(i)
-            one._batch(box, flips[i : i + 1, None], out)
+            one._batch(one._pending(), box, flips[i : i + 1, None], out)
             one._fill(out)
         for i in np.flatnonzero(self.statuses == _NULL).tolist():
             pixels[offsets[i] : offsets[i + 1]] = self.images.fill
@@ -222,9 +234,37 @@ class _Work:
         turns, statuses = self.turns[one], self.statuses[one]
         return _Work(encoded, turns, statuses, self.images, self.name, self.memory)
 
-    def _batch(self, boxes: np.ndarray, flips: np.ndarray, out: np.ndarray) -> None:
+    def _pending(self) -> np.ndarray:
+        """Who is to be decoded, or was for views of another size: int64[k]."""
+        return np.flatnonzero((self.statuses == _PENDING) | (self.statuses == _OK))
+
+    def _on_device(
+        self, boxes: np.ndarray, flips: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> Any:
+        """Decode views of one size to a tensor (n, views, 3, height, width) on the device."""
+        from fieldslab.reader.images import device
+
+        codec = lookup.on_device(str(self.images.device))
+        out = device.zeros(shape, self.images.dtype, str(self.images.device))
+        pending = self._pending()
+        there = _takes(frozenset(codec.codes))[self.encoded.codes] & (self.turns == 1)
+        which = pending[there[pending]]
+        self.statuses[which] = codec.decode_on_device(
+            self.encoded, which, Crops(boxes, np.ascontiguousarray(flips)), out, self.scale,
+            self.bias, self.images.max_pixels,
+        )  # fmt: skip
+        others = pending[~there[pending]]
+        if len(others):
+            host = np.empty(shape, dtype)
+            self._batch(others, boxes, flips, host)
+            others = others[self.statuses[others] == _OK]
+            device.put(out, others, host[others])
+        return out
+
+    def _batch(
+        self, pending: np.ndarray, boxes: np.ndarray, flips: np.ndarray, out: np.ndarray
+    ) -> None:
         """Decode views, of one size, to (n, views, height, width, 3) or channels first."""
-        pending = np.flatnonzero((self.statuses == _PENDING) | (self.statuses == _OK))
         target = Target(out, self.images.channels_first, self.scale, self.bias)
         if not self.images.exif:
             self._ask(pending, Crops(boxes, np.ascontiguousarray(flips)), target)
@@ -261,7 +301,7 @@ class _Work:
                 )
                 which = which[self.statuses[which] == _UNSUPPORTED]
 
-    def _fill(self, out: np.ndarray) -> None:
+    def _fill(self, out: Any) -> None:
         """Fill the places of images that are null, or were not decoded."""
         empty = np.flatnonzero(self.statuses != _OK)
         grey = self.scale * self.images.fill + self.bias
@@ -269,7 +309,13 @@ class _Work:
             bits = grey.view(np.uint32).astype(np.uint64)
             grey = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
         shape = (3, 1, 1) if self.images.channels_first else (3,)
-        out[empty] = grey.astype(out.dtype).reshape(shape)
+        if isinstance(out, np.ndarray):
+            out[empty] = grey.astype(out.dtype).reshape(shape)
+        elif len(empty):
+            from fieldslab.reader.images import device
+
+            dtype = np.dtype(_DTYPES.get(self.images.dtype, self.images.dtype))
+            device.put(out, empty, grey.astype(dtype).reshape(shape))
 
 
 def _measure(encoded: Encoded, valid: np.ndarray | None) -> None:

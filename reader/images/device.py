@@ -8,24 +8,60 @@ import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
+from fieldslab.schemas.errors import UsageError
+
 
 @contextmanager
 def chosen(number: int | None) -> Iterator[tuple[torch.device, int]]:
     """Work on a GPU by its number, -1 for the current one, or on the processor for None.
 
-    Yields the device and the address of its current stream.
+    Yields the device and the address of its current stream, on which all work is done: nvJPEG's
+    hardware decoder does not wait for what a stream still has to do (torchcodec's issue 1634).
     """
     if number is None:
         yield torch.device("cpu"), 0
         return
     with torch.cuda.device(number):
         where = torch.device("cuda", torch.cuda.current_device())
-        yield where, torch.cuda.current_stream().cuda_stream
+        stream = torch.cuda.current_stream()
+        stream.synchronize()
+        yield where, stream.cuda_stream
 
 
-def zeros(shape: tuple[int, ...], dtype: torch.dtype, where: torch.device) -> torch.Tensor:
-    """What is written to."""
-    return torch.zeros(shape, dtype=dtype, device=where)
+def number_of(name: str) -> int | None:
+    """Number of a GPU by torch's name, -1 for the current one, None for the processor.
+
+    Raises UsageError where there is no such device, or it is of another kind.
+    """
+    try:
+        where = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError("torch knows no such device", found=name) from error
+    if where.type == "cpu":
+        return None
+    count = torch.cuda.device_count() if where.type == "cuda" else 0
+    if (where.index or 0) >= count:
+        expected = '"cpu"' if count == 0 else f'"cpu", "cuda" or "cuda:0" to "cuda:{count - 1}"'
+        raise UsageError("images cannot be decoded on this device", expected=expected, found=name)
+    return where.index if ":" in name else -1
+
+
+def zeros(shape: tuple[int, ...], dtype: str, name: str) -> torch.Tensor:
+    """What is written to, on a device by its name; the dtype as well by name."""
+    return torch.zeros(shape, dtype=getattr(torch, dtype), device=name)
+
+
+def put(out: torch.Tensor, rows: np.ndarray, values: np.ndarray) -> None:
+    """Copy values of rows (int64[k]) from the host; uint16 are bfloat16."""
+    tensor = torch.from_numpy(values)
+    if tensor.dtype == torch.uint16:
+        tensor = tensor.view(torch.bfloat16)
+    out[torch.from_numpy(rows).to(out.device)] = tensor.to(out.device)
+
+
+def only(tensor: torch.Tensor, keep: np.ndarray) -> torch.Tensor:
+    """The rows where `keep` (bool[rows]) is true."""
+    return tensor[torch.from_numpy(keep).to(tensor.device)]
 
 
 def tensor_of(picture: Any, where: torch.device) -> torch.Tensor:

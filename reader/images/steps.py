@@ -177,7 +177,12 @@ class Images:
         (rows, views, 4) with `MultiCrop`; top, left, height and width in pixels of the picture.
     channels_first
         (3, height, width) if true, (height, width, 3) if false; if not given, first where the
-        steps normalize, as models want it.
+        steps normalize or `device` is given, as models want it.
+    device
+        Give a tensor of torch on this device instead of an array: "cuda", "cuda:1" or "cpu", as
+        torch names them. JPEG is decoded there and stays there, so this goes with
+        decoder="nvimagecodec". Pixels stored by pack, and pictures that `exif` turns, are made on
+        the processor and copied. On GPUs this was never run so far: what is tested is "cpu".
     """
 
     def __init__(
@@ -192,6 +197,7 @@ class Images:
         max_pixels: int = MAX_PIXELS,
         boxes: bool = False,
         channels_first: bool | None = None,
+        device: str | None = None,
     ) -> None:
         if failures not in ("raise", "skip", "fill"):
             raise UsageError("no such policy", expected='"raise", "skip" or "fill"', found=failures)
@@ -210,13 +216,29 @@ class Images:
         self.exif = exif
         self.max_pixels = min(whole("max_pixels", max_pixels, least=1), 2**62)  # fits kernels
         self.boxes = boxes
-        normalizes = self.normalize is not None
-        self.channels_first = normalizes if channels_first is None else channels_first
+        self.device = device
+        first = self.normalize is not None or device is not None
+        self.channels_first = first if channels_first is None else channels_first
+        if device is not None:
+            self._check_device()
         if self.fill > 255:
             raise UsageError("`fill` is a grey level", expected="0..255", found=fill)
         if not self.crops and (self.channels_first or self.boxes):
             given = "boxes" if self.boxes else "channels_first"
             raise UsageError(f"`{given}` goes with a crop or Resize, not with Decode()")
+
+    def _check_device(self) -> None:
+        if not isinstance(self.device, str):
+            hint = 'Write device="cuda", "cuda:1" or "cpu".'
+            raise UsageError("`device` is the name of one", found=repr(self.device), hint=hint)
+        if self.decoder != "nvimagecodec":
+            hint = 'Add decoder="nvimagecodec", which decodes JPEG on a device.'
+            raise UsageError(
+                "`device` needs a decoder that works there", found=self.decoder, hint=hint
+            )
+        if not self.crops or not self.channels_first:
+            given = "channels_first=False" if self.crops else "Decode()"
+            raise UsageError(f"`device` gives (3, height, width) of one size, not {given}")
 
     @property
     def dtype(self) -> str:

@@ -15,7 +15,7 @@ from fieldslab.schemas.errors import MissingLibrary
 
 ENTRY_POINT = "fieldslab.decoders"
 
-_GPU_INSTALL = "pip install 'nvidia-nvimgcodec-cu12[nvjpeg]>=0.8'"
+GPU_INSTALL = "pip install 'nvidia-nvimgcodec-cu12[nvjpeg]>=0.8', or -cu13 for CUDA 13"
 _GPU_PACKAGES = ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13")
 
 
@@ -101,11 +101,13 @@ def _nvimagecodec() -> Known:
     takes, name = "JPEG on NVIDIA GPUs, where it is asked for", "nvImageCodec"
     path = _folder_of("nvidia.nvimgcodec")
     if path is None:
-        install = f"Install it: {_GPU_INSTALL}."
+        install = f"Install it: {GPU_INSTALL}."
         note = "GPUs decode no images"
         return Known("nvimagecodec", takes, False, name, None, None, note, install)
     found = next((text for name in _GPU_PACKAGES if (text := _version(name))), None)
-    note = "" if count_gpus() else "no GPU is here: it decodes on the processor"
+    note = "never run on a GPU so far: what is tested is the same code on the processor"
+    if not count_gpus():
+        note = "no GPU is here: it decodes on the processor, all that is tested so far"
     return Known("nvimagecodec", takes, True, name, found, path, note, "")
 
 

@@ -1,21 +1,33 @@
 """nvImageCodec, on the processor: the same code as on a GPU, but for the device."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 from tests.jpegs import UNUSUAL, encode, photograph
 from tests.reader.decoders.battery import Battery
 from tests.reader.decoders.decoding import MAX_PIXELS, crops_of, decode, encoded, reference
 from tests.reader.decoders.test_turbojpeg import ENCODINGS
+from tests.reader.images.packing import pack_images
 
+from fieldslab.reader import Loader, Slab
 from fieldslab.reader.decoders.decoder import Status
 from fieldslab.reader.decoders.nvimagecodec import NvImageCodec
+from fieldslab.reader.images.steps import (
+    CenterCrop,
+    Images,
+    MultiCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+)
+from fieldslab.reader.orders.order import Sequential
+from fieldslab.reader.transforms.normalize import Normalize
+from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.images import CODES
 
 DECODER = NvImageCodec(None)
-ONES, ZEROS = np.ones(3, np.float32), np.zeros(3, np.float32)
 
 
 class TestNvImageCodec(Battery):
@@ -48,7 +60,7 @@ def test_orientation_is_not_applied() -> None:
 
 
 def test_crops_that_stay_on_the_device() -> None:
-    """They are those that `decode` makes, as a tensor, with 0 for images that failed."""
+    """They are those that `decode` makes, as a tensor; places of images that fail are left."""
     images = [encode(photograph(90, 120, number), quality=90) for number in range(3)]
     damaged = [images[0], images[1][:500], images[2]]
     boxes = [[(0, 0, 90, 120), (10, 20, 33, 64)]] * 3
@@ -57,20 +69,105 @@ def test_crops_that_stay_on_the_device() -> None:
     crops = crops_of(boxes, flips)
     which = np.array([2, 1, 0])
     scale, bias = np.array([0.5, 1, 2], np.float32), np.array([0, -3, 7], np.float32)
-    out, statuses = DECODER.decode_on_device(
-        batch, which, crops, (40, 30), scale, bias, torch.float32, MAX_PIXELS
-    )
+    out = torch.full((3, 2, 3, 40, 30), 9, dtype=torch.float32)
+    statuses = DECODER.decode_on_device(batch, which, crops, out, scale, bias, MAX_PIXELS)
     assert statuses[[0, 2]].tolist() == [Status.OK] * 2
     assert statuses[1] != Status.OK
-    assert out.shape == (3, 2, 3, 40, 30)
-    assert not out[1].any()
-    for at, image in ((0, 2), (2, 0)):
+    assert bool((out[1] == 9).all())
+    for image in (0, 2):
         for view, box in enumerate(boxes[image]):
             wanted = reference(images[image], box, (40, 30)).astype(np.float32)
             wanted = wanted[:, ::-1] if view else wanted
-            found = (out[at, view].numpy().transpose(1, 2, 0) - bias) / scale
+            found = (out[image, view].numpy().transpose(1, 2, 0) - bias) / scale
             assert np.abs(found - wanted).max() <= 1
-    whole, _ = DECODER.decode_on_device(
-        batch, which, crops, (40, 30), ONES, ZEROS, torch.uint8, MAX_PIXELS
-    )
-    assert whole.dtype == torch.uint8
+
+
+class Leaving:
+    """NVIDIA's decoder as other versions have it: what fails is left out of the list."""
+
+    def __init__(self, decoder: Any) -> None:
+        self._decoder = decoder
+
+    def decode(self, streams: Any, **options: Any) -> list[Any]:
+        """The pictures of those that were decoded."""
+        return [each for each in self._decoder.decode(streams, **options) if each is not None]
+
+
+def test_images_that_the_library_leaves_out_are_failures() -> None:
+    """Nobody gets the picture of another, nor of nothing, where the list is too short."""
+    images = [encode(photograph(90, 120, number), quality=90) for number in range(3)]
+    batch, _kept = encoded([images[0], images[1][:500], images[2]], [(90, 120)] * 3, CODES["jpeg"])
+    codec = NvImageCodec(None)
+    codec._local.decoder = Leaving(codec._decoder())
+    out = torch.zeros((3, 1, 3, 90, 120))
+    ones, zeros = np.ones(3, np.float32), np.zeros(3, np.float32)
+    crops = crops_of([[(0, 0, 90, 120)]] * 3, np.zeros((3, 1), np.bool_))
+    statuses = codec.decode_on_device(batch, np.arange(3), crops, out, ones, zeros, MAX_PIXELS)
+    assert [status == Status.OK for status in statuses] == [True, False, True]
+    wanted = reference(images[2], (0, 0, 90, 120), (90, 120)).astype(np.float32)
+    assert np.abs(out[2, 0].numpy().transpose(1, 2, 0) - wanted).max() <= 1
+
+
+@pytest.fixture(scope="module")
+def slab(tmp_path_factory: pytest.TempPathFactory) -> Slab:
+    """Five photographs, one of them turned by EXIF and one cut off; and a null."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    rows = [encode(photograph(90, 120, number), quality=90) for number in range(5)]
+    rows[1] = encode(photograph(90, 120, 1), quality=90, exif=exif)
+    rows[2] = rows[2][:700]
+    return pack_images(tmp_path_factory.mktemp("device"), [*rows, None], nulls="image=mask")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_batch_on_a_device(slab: Slab, dtype: Any) -> None:
+    """`device` gives a tensor of the values that arrays have without it, filled as they are."""
+    steps = [RandomResizedCrop(32), RandomHorizontalFlip(), Normalize(dtype=dtype)]
+    options: dict[str, Any] = {"decoder": "nvimagecodec", "failures": "fill", "exif": True}
+    rows = np.arange(len(slab))
+    host = slab.gather(rows, decode={"image": Images(steps, **options)}, epoch=1)
+    batch = slab.gather(rows, decode={"image": Images(steps, device="cpu", **options)}, epoch=1)
+    tensor = batch["image"]
+    assert isinstance(tensor, torch.Tensor)
+    assert tensor.dtype == getattr(torch, dtype)
+    wanted = torch.from_numpy(host["image"])
+    wanted = wanted.view(torch.bfloat16) if dtype == "bfloat16" else wanted
+    level = 1 / 255 / 0.22  # a grey level, normalized
+    assert (tensor.float() - wanted.float()).abs().max() < 1.5 * level + 0.02
+    assert batch.failures == host.failures
+    assert [failure.row for failure in batch.failures] == [2]
+    assert batch.nbytes == host.nbytes
+
+
+def test_views_and_skipped_rows_on_a_device(slab: Slab) -> None:
+    """Views of several sizes are tensors, and rows that are skipped are missing in each."""
+    steps = [MultiCrop([RandomResizedCrop(32), CenterCrop(16)])]
+    images = Images(steps, decoder="nvimagecodec", failures="skip", device="cpu")
+    batch = slab.gather(np.arange(5), decode={"image": images})
+    large, small = batch["image"]
+    assert large.shape == (4, 1, 3, 32, 32)
+    assert small.shape == (4, 1, 3, 16, 16)
+    assert large.dtype == torch.uint8
+
+
+def test_a_loader_gives_tensors_of_a_device(slab: Slab) -> None:
+    """With `output="torch"` they come as they are."""
+    images = Images([CenterCrop(16)], decoder="nvimagecodec", failures="fill", device="cpu")
+    loader = Loader(slab, 3, Sequential(), decode={"image": images}, output="torch")
+    assert [batch["image"].shape for batch in loader] == [(3, 3, 16, 16)] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "cuda:99", "decoder": "nvimagecodec"}, "on this device"),
+        ({"device": "moon", "decoder": "nvimagecodec"}, "no such device"),
+        ({"device": 0, "decoder": "nvimagecodec"}, "name of one"),
+        ({"device": "cpu"}, "needs a decoder that works there"),
+        ({"device": "cpu", "decoder": "nvimagecodec", "channels_first": False}, "channels_first"),
+    ],
+)
+def test_devices_that_cannot_be(slab: Slab, options: Any, message: str) -> None:
+    """A device that is not there, or that nothing can decode on, is named."""
+    with pytest.raises(UsageError, match=message):
+        slab.gather([0], decode={"image": Images([CenterCrop(16)], **options)})

@@ -12,7 +12,7 @@ from tests.turbojpegs import library_of
 from fieldslab.packer.cli import run
 from fieldslab.packer.commands.look import decoder_lines
 from fieldslab.reader.decoders.lookup import BUILT_IN
-from fieldslab.schemas.codecs.known import Known, known_decoders
+from fieldslab.schemas.codecs.known import GPU_INSTALL, Known, known_decoders
 from fieldslab.schemas.codecs.turbojpeg import INSTALL
 
 
@@ -86,3 +86,12 @@ def test_without_a_turbojpeg_library() -> None:
     assert installs == repr([INSTALL])
     assert hint == "Install a decoder: " + INSTALL.removeprefix("Install it: ")
     assert error == f"no TurboJPEG library was found. {INSTALL}"
+
+
+def test_what_was_never_run_is_said() -> None:
+    """Whoever has a GPU learns that nobody decoded there so far, and of both versions of CUDA."""
+    (codec,) = [one for one in known_decoders() if one.name == "nvimagecodec"]
+    assert "on the processor" in codec.note
+    assert "so far" in codec.note
+    assert "cu12" in GPU_INSTALL
+    assert "cu13" in GPU_INSTALL
