@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from fieldslab.packer.check.findings import Problem, Report
     from fieldslab.packer.check.verify import verify
     from fieldslab.packer.write.pack import Packed, pack
+    from fieldslab.schemas.notices import FieldslabWarning
 
-__all__ = ["Packed", "Problem", "Report", "pack", "verify"]
+__all__ = ["FieldslabWarning", "Packed", "Problem", "Report", "pack", "verify"]
 
 _HOMES = {
+    "FieldslabWarning": "fieldslab.schemas.notices",
     "Packed": "fieldslab.packer.write.pack",
     "Problem": "fieldslab.packer.check.findings",
     "Report": "fieldslab.packer.check.findings",

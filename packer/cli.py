@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fieldslab.packer.commands import completion, look, pack, verify
+from fieldslab.packer.commands import completion, events, look, pack, verify
 from fieldslab.packer.commands.helptext import Command
 from fieldslab.packer.commands.plugins import PluginGroup
 from fieldslab.packer.commands.terminal import guarded
@@ -66,7 +66,8 @@ def run(arguments: Sequence[str]) -> int:
             raise _usage_error(error) from error
         return 0
 
-    return guarded(command, as_json=_wants_json(group, arguments))
+    as_json = _wants_json(group, arguments)
+    return guarded(command, as_json=as_json, as_events=events.wanted(arguments))
 
 
 def _wants_json(group: Any, arguments: Sequence[str]) -> bool:

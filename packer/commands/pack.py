@@ -14,6 +14,8 @@ from fieldslab.packer.commands.shared import (
     SOURCE,
     TALK,
     Json,
+    ProgressMode,
+    check_mode,
     verified,
 )
 from fieldslab.packer.commands.terminal import emit, emit_lines, interruptible, warn, width_of
@@ -192,6 +194,7 @@ def pack(
         "--dry-run", rich_help_panel=TALK,
         help="Only say what every column would become, why, and how much there is.",
     )] = False,
+    progress: ProgressMode = "auto",
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option(
         "-q", "--quiet", rich_help_panel=TALK, help="Print nothing but warnings and errors.",
@@ -211,6 +214,7 @@ def pack(
     from fieldslab.packer.write.commit import check_output, output_path
     from fieldslab.packer.write.pack import pack_plan
 
+    hidden = check_mode(progress) or quiet or as_json
     if no_jpeg_index and jpeg_index is not None:
         raise UsageError("--jpeg-index and --no-jpeg-index contradict each other")
     index = None if no_jpeg_index else jpeg_index or DEFAULT_INDEX
@@ -246,9 +250,9 @@ def pack(
         return
     with (
         interruptible(lambda: _left_behind(out, existed)),
-        bar("packing", plan.rows, "rows", hidden=quiet or as_json) as progress,
+        bar("packing", str(out), plan.rows, "rows", hidden=hidden) as move,
     ):
-        packed = pack_plan(plan, out, force=force, jobs=jobs, progress=progress)
+        packed = pack_plan(plan, out, force=force, jobs=jobs, progress=move)
     result = plans.packed_json(packed)
     if not as_json:
         for warning in packed.warnings:
@@ -257,7 +261,7 @@ def pack(
             emit_lines(plans.packed_lines(packed, width_of(sys.stdout)))
     code = 0
     if verify:
-        checked = verified(out, hidden=quiet or as_json, silent=as_json)
+        checked = verified(out, hidden=hidden, silent=as_json)
         result["verify"] = checked.as_dict()
         code = 0 if checked.ok else Damaged.exit_code
         if not as_json and not (quiet and checked.ok):

@@ -5,16 +5,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fieldslab.packer.check.findings import Progress
+from fieldslab.packer.commands import events
 from fieldslab.packer.commands.words import rate
 
 
 @contextmanager
-def bar(label: str, total: int | None, unit: str, *, hidden: bool) -> Iterator[Progress]:
+def bar(label: str, path: str, total: int | None, unit: str, *, hidden: bool) -> Iterator[Progress]:
     """Draw a bar on stderr, and give the function that moves it.
 
     `unit` is what `total` counts, "rows" or "bytes"; without a total the bar only shows that
-    something happens. Nothing is drawn if `hidden`, or where stderr is no terminal.
+    something happens. Nothing is drawn if `hidden`, or where stderr is no terminal. Where events
+    are wanted, they take its place.
     """
+    if events.are_on():
+        with events.progress_of(label, path, total, unit) as progress_events:
+            yield progress_events
+        return
     if hidden or not sys.stderr.isatty():
         yield _ignore
         return

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from fieldslab.packer.check.findings import Problem, Report
+from fieldslab.packer.commands.events import MODES
+from fieldslab.schemas.errors import UsageError
 
 SOURCE, FIELDS = "What to read", "What becomes of the columns"
 OUTPUT, TALK = "Where and how to write", "What to print"
@@ -17,12 +19,28 @@ Json = Annotated[
     typer.Option("--json", rich_help_panel=TALK, help="Print JSON, and errors as JSON, too."),
 ]
 
+ProgressMode = Annotated[
+    str,
+    typer.Option(
+        "--progress", metavar="MODE", rich_help_panel=TALK, autocompletion=lambda: list(MODES),
+        help="'auto' draws a bar on a terminal, 'json' writes events to stderr, one object a line, "
+        "warnings and errors among them, 'none' nothing.",
+    ),
+]  # fmt: skip
+
 FollowLinks = Annotated[
     bool,
     typer.Option(
         "--follow-links", help="Follow links in the slab, as in caches of Hugging Face and DVC.",
     ),
 ]  # fmt: skip
+
+
+def check_mode(mode: str) -> bool:
+    """Whether progress is hidden. Raises UsageError for a mode that there is not."""
+    if mode not in MODES:
+        raise UsageError("--progress: no such mode", found=mode, expected=", ".join(MODES))
+    return mode == "none"
 
 
 def verified(slab: str | Path, *, hidden: bool, silent: bool, **options: Any) -> Report:
@@ -35,5 +53,5 @@ def verified(slab: str | Path, *, hidden: bool, silent: bool, **options: Any) ->
             print(problem, flush=True)
 
     total = expected_bytes(slab, **options)
-    with bar("verifying", total, "bytes", hidden=hidden) as progress:
+    with bar("verifying", str(slab), total, "bytes", hidden=hidden) as progress:
         return verify(slab, progress=progress, tell=tell, **options)

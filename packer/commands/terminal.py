@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TextIO
 
+from fieldslab.packer.commands import events
 from fieldslab.packer.commands.words import printable
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.optiontext import for_shell
@@ -27,8 +28,18 @@ class Interrupted(Exception):
     """Ctrl-C or SIGTERM; the message says what is left behind, and what a rerun does."""
 
 
-def guarded(command: Callable[[], int], *, as_json: bool) -> int:
+def guarded(command: Callable[[], int], *, as_json: bool, as_events: bool = False) -> int:
     """Run a command and return its exit code; whatever it raises is said in a line or two."""
+    events.switch(as_events)
+    try:
+        code = _guarded(command, as_json)
+        events.tell("end", code=code)
+        return code
+    finally:
+        events.switch(False)
+
+
+def _guarded(command: Callable[[], int], as_json: bool) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -53,9 +64,10 @@ def guarded(command: Callable[[], int], *, as_json: bool) -> int:
         text = f"{where}{error.strerror or error}"
         _fail(f"error: {text}", type(error).__name__, text, as_json)
         return 3
-    except Exception:  # noqa: BLE001  # a bug: its traceback is what a report needs
+    except Exception as error:  # noqa: BLE001  # a bug: its traceback is what a report needs
         traceback.print_exc()
-        _write("error: this is a bug in fieldslab; please report it", sys.stderr)
+        text = "this is a bug in fieldslab; please report it"
+        _fail(f"error: {text}", type(error).__name__, text, as_json)
         return BUG
 
 
@@ -86,6 +98,9 @@ def report(error: FieldslabError, *, as_json: bool) -> None:
     if as_json:
         emit(error.as_dict(for_shell), indent=None)
         return
+    if events.are_on():
+        events.tell("error", **error.as_dict(for_shell))
+        return
     errors = (error, *error.others)
     for one in errors[:MOST_ERRORS]:
         statement, hint = one.in_shell()
@@ -96,7 +111,10 @@ def report(error: FieldslabError, *, as_json: bool) -> None:
 
 def warn(text: str) -> None:
     """A warning on stderr."""
-    _say(f"warning: {text}")
+    if events.are_on():
+        events.tell("warning", text=text)
+    else:
+        _say(f"warning: {text}")
 
 
 def emit(value: Any, *, indent: int | None = 2) -> None:
@@ -126,6 +144,8 @@ def _fail(text: str, name: str, problem: str, as_json: bool) -> None:
     """What ended a command and is no error of ours."""
     if as_json:
         emit({"error": name, "problem": problem, "hint": None}, indent=None)
+    elif events.are_on():
+        events.tell("error", error=name, problem=problem, hint=None)
     else:
         _say(text)
 

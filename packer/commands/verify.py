@@ -4,10 +4,19 @@ from typing import Annotated
 
 import typer
 
-from fieldslab.packer.commands.shared import CHECKS, TALK, FollowLinks, Json, verified
+from fieldslab.packer.commands.shared import (
+    CHECKS,
+    TALK,
+    FollowLinks,
+    Json,
+    ProgressMode,
+    check_mode,
+    verified,
+)
 from fieldslab.packer.commands.terminal import emit
 from fieldslab.packer.commands.words import printable
 from fieldslab.schemas.errors import Damaged, NotASlab, UsageError
+from fieldslab.schemas.optiontext import for_shell
 
 EXAMPLES = """\
 Examples:
@@ -50,6 +59,7 @@ def verify(
         "--max-errors", metavar="N", min=0, rich_help_panel=TALK,
         help="Print the first N problems (20); all are counted.",
     )] = 20,
+    progress: ProgressMode = "auto",
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option(
         "-q", "--quiet", rich_help_panel=TALK, help="Print nothing about a slab that is whole.",
@@ -63,19 +73,20 @@ def verify(
     """
     if against and len(slabs) > 1:
         raise UsageError("--against compares one slab with its source", found=f"{len(slabs)} slabs")
-    code = 0
+    code, hidden = 0, check_mode(progress) or quiet or as_json
     for slab in slabs:
         try:
             checked = verified(
-                slab, hidden=quiet or as_json, silent=as_json, quick=quick, sample=sample,
+                slab, hidden=hidden, silent=as_json, quick=quick, sample=sample,
                 against=against or None, from_=from_, tokenizers=tokenizers or (),
                 fields=fields or None, max_errors=max_errors, follow_links=follow_links,
             )  # fmt: skip
         except NotASlab as error:
             if as_json:
-                emit({"path": str(slab), "ok": False} | error.as_dict(), indent=None)
+                emit({"path": slab, "ok": False} | error.as_dict(for_shell), indent=None)
             else:
-                print(f"FAILED: {printable(error.text)}")
+                statement, hint = error.in_shell()
+                print(f"FAILED: {printable(f'{statement}. {hint}' if hint else statement)}")
             code = max(code, error.exit_code)
             continue
         if as_json:

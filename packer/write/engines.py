@@ -75,12 +75,27 @@ def _in_processes(
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Block Ctrl-C while workers start: they inherit that, and would not survive it until then."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Keep Ctrl-C and SIGTERM back while workers start, and have the workers start without them.
+
+    A pool that is left half-way does not wait for its workers, and these would print a traceback.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        signal.signal(number, lambda number, _: received.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which they inherit
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number in numbers:
+            signal.signal(number, before[number])
+        if received:
+            signal.raise_signal(received[0])
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import Manifest
+from fieldslab.schemas.notices import LOG, warn
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,12 @@ def pack(
     progress
         Called after every batch.
 
+    Warns
+    -----
+    FieldslabWarning
+        What is odd in the data; it stands in `Packed.warnings` as well. The logger `fieldslab` has
+        it, too, beside the start and the end of the pack, at level INFO.
+
     Raises
     ------
     UsageError, SourceError, OutputError
@@ -189,7 +196,12 @@ def pack(
     )  # fmt: skip
     check_output(out, force=force)
     plan = make_plan(find_source(source, from_, settings), parsed)
-    return pack_plan(plan, out, force=force, jobs=jobs, progress=progress)
+    LOG.info("packing %s", out)
+    packed = pack_plan(plan, out, force=force, jobs=jobs, progress=progress)
+    LOG.info("packed %r", packed)
+    for text in packed.warnings:
+        warn(text)
+    return packed
 
 
 def _unknown_option(name: str) -> UsageError:

@@ -1,0 +1,79 @@
+"""What a command is doing, as JSON lines on stderr: `--progress json`.
+
+Each line is an object with the key `event`:
+
+    start      task ("packing" or "verifying"), total (of `unit`; null where it is not known),
+               unit ("rows" or "bytes"), path
+    progress   task, path, rows, bytes, seconds: so far; twice a second at most
+    finish     task, path, rows, bytes, seconds: all of it
+    warning    text
+    error      error, problem, hint, and what else `--json` says of an error; ends the command
+    end        code: the exit code; always the last line
+
+`rows` are counted by packing alone. Members may be added; a line that is no object comes from a
+library.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+from fieldslab.packer.check.findings import Progress
+
+MODES = ("auto", "json", "none")
+SECONDS = 0.5
+"""Between two lines of progress."""
+
+_on = False
+
+
+def wanted(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks for events."""
+    pairs = pairwise(arguments)
+    return "--progress=json" in arguments or ("--progress", "json") in pairs
+
+
+def switch(on: bool) -> None:
+    """Write events from now on, or no longer."""
+    global _on
+    _on = on
+
+
+def are_on() -> bool:
+    """Whether events are written instead of words for people."""
+    return _on
+
+
+def tell(event: str, **members: Any) -> None:
+    """Write one event, if they are wanted."""
+    if _on:
+        line = json.dumps({"event": event} | members, ensure_ascii=False, allow_nan=False)
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def progress_of(task: str, path: str, total: int | None, unit: str) -> Iterator[Progress]:
+    """Tell of a task's start, of what was done now and then, and of its end if there is one."""
+    done = {"rows": 0, "bytes": 0}
+    started = last = time.monotonic()
+
+    def tell_done(event: str) -> None:
+        seconds = round(time.monotonic() - started, 3)
+        tell(event, task=task, path=path, **done, seconds=seconds)
+
+    def move(rows: int, bytes: int) -> None:
+        nonlocal last
+        done["rows"] += rows
+        done["bytes"] += bytes
+        if time.monotonic() - last >= SECONDS:
+            last = time.monotonic()
+            tell_done("progress")
+
+    tell("start", task=task, path=path, total=total, unit=unit)
+    yield move
+    tell_done("finish")

@@ -1,0 +1,26 @@
+"""Warnings and log records for Python programs; the commands have their own words on stderr.
+
+A warning is a `FieldslabWarning`, for the module `warnings`. The logger `fieldslab` has a record of
+each event and warning at level INFO, so that nobody is told of a warning twice unless he asks for
+the log as well.
+"""
+
+import logging
+import sys
+import warnings
+
+LOG = logging.getLogger("fieldslab")
+LOG.addHandler(logging.NullHandler())
+
+
+class FieldslabWarning(UserWarning):
+    """Something odd in the data, or in how it is used, that is no error."""
+
+
+def warn(text: str) -> None:
+    """Warn the caller of fieldslab: of the first line of code that is none of ours."""
+    LOG.info("warning: %s", text)
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and str(frame.f_globals.get("__name__", "")).startswith("fieldslab."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, FieldslabWarning, stacklevel=level)
