@@ -144,6 +144,8 @@ def make_plan(source: Source, options: Options) -> Plan:
     if options.sequences is not None:
         _check_alone(plans, *options.tokenize)
     plan = Plan(source, options, tuple(plans), (), tuple(notes))
+    if options.fields is None and hasattr(source, "check_unchosen"):
+        source.check_unchosen(plan.columns)
     source.check(plan.columns)
     plan = replace(plan, notes=(*notes, *getattr(source, "warnings", ())))
     if options.rows is None:  # the metadata counts the nulls of all rows

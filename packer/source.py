@@ -39,7 +39,8 @@ class Unit(NamedTuple):
 
     `rows` and `bytes` (of data, an estimate) are None where only reading tells; `key` is the
     source's own. `promised` are the rows of a unit that is cut as it is read, where its metadata
-    tells them all the same. `read_span` compares what was read with either number.
+    tells them all the same. `read_span` compares what was read with either number. `file` is the
+    file that holds all of the unit, as `fingerprint` calls it; None where there is none.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Unit(NamedTuple):
     bytes: int | None
     key: Any
     promised: int | None = None
+    file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,10 @@ class Source(Protocol):
 
     A source may also have `hints` (column index -> Hint), `warnings` (texts for the user, asked
     for after `check`), `endings` (texts, asked for when all was read), `settings` (those that
-    decide what it reads, JSON-ready), `file_of` (row of the source -> the file it comes from), and
-    `tolerant`, which is set where rows with damaged images are left out: what is no image at all
-    is then handed over like any other.
+    decide what it reads, JSON-ready), `file_of` (row of the source -> the file it comes from),
+    `check_unchosen` (columns: raises for what is plausible and hardly meant, asked where no
+    `--fields` chose them), and `tolerant`, which is set where rows with damaged images are left
+    out: what is no image at all is then handed over like any other.
     """
 
     name: str

@@ -17,6 +17,9 @@ from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.manifest import Manifest
 
+MOST_ORIGINS = 5
+"""Files that `info` shows with their rows."""
+
 
 def info_lines(slab: SlabFiles, width: int | None) -> Iterator[str]:
     """What a slab is: size, origin, fields."""
@@ -43,6 +46,7 @@ def _summary(slab: SlabFiles) -> Iterator[str]:
     yield f"id      {manifest.id}"
     yield f"packed  {printable(made.time)} by {printable(made.tool)}"
     yield f"from    {printable(_origin(manifest))}"
+    yield from _origins(manifest)
     options = {key: value for key, value in made.options.items() if key != "from"}
     if options:
         yield f"options {printable(json.dumps(options, ensure_ascii=False))}"
@@ -149,6 +153,22 @@ def _total(slab: SlabFiles) -> int:
         total += sum(HEADER + file.data_bytes for file in folder.files)
         total += HEADER + 8 * layout.total_blocks(folder.files)
     return total
+
+
+def _origins(manifest: Manifest) -> Iterator[str]:
+    """Which rows came from which of several files, of the first few."""
+    sources = [source for source in manifest.made.sources if _is_range(source.get("rows"))]
+    for at, source in enumerate(sources[:MOST_ORIGINS] if len(sources) > 1 else []):
+        start, stop = source["rows"]
+        rows = f"{start:,}..{stop - 1:,}" if stop > start else "none"
+        yield f"{'rows' if not at else '':<7} {rows} from {printable(str(source['path']))}"
+    if len(sources) > MOST_ORIGINS:
+        yield f"{'':<7} and {len(sources) - MOST_ORIGINS:,} more: --json lists them"
+
+
+def _is_range(rows: Any) -> bool:
+    """Whether this is a range of rows: nobody checks what a manifest says of its making."""
+    return isinstance(rows, list) and len(rows) == 2 and all(isinstance(row, int) for row in rows)
 
 
 def _origin(manifest: Manifest) -> str:

@@ -145,8 +145,8 @@ def _start(given: Any) -> Stream:
     if (stream := open_object(given)) is not None:
         return stream
     if isinstance(given, pa.RecordBatchFileReader):
-        batches = (given.get_batch(at) for at in range(given.num_record_batches))
-        return Stream(batches, given.schema)
+        numbers = range(given.num_record_batches)
+        return Stream((given.get_batch(at) for at in numbers), given.schema)
     rows = None
     if hasattr(given, "with_format") and hasattr(given, "iter"):
         rows = getattr(given, "num_rows", None)
@@ -156,7 +156,7 @@ def _start(given: Any) -> Stream:
             "cannot be packed", found=type(given).__name__,
             expected="paths, an object with __arrow_c_stream__, record batches, columns or rows",
         )  # fmt: skip
-    batches = _batches_of(given)
+    batches: Iterator[Any] = _batches_of(given)
     first = next(batches, None)
     if not isinstance(first, pa.RecordBatch):
         hint = "Make a table of it: pyarrow.table(columns), or pyarrow.Table.from_pylist(rows)."

@@ -13,6 +13,7 @@ from fieldslab.packer.convert.dense import bytes_of, lengths_of
 from fieldslab.packer.convert.pictureplan import outside_error
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.commit import Staging, writing
+from fieldslab.packer.write.origins import list_sources
 from fieldslab.packer.write.prepare import Prepared
 from fieldslab.packer.write.warnings import find_warnings
 from fieldslab.packer.write.writers import ShardRecord, write_digests
@@ -72,7 +73,7 @@ def finish(
         tool=f"fieldslab {version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=plan.fingerprint(),
-        sources=_few(plan.source.fingerprint()),
+        sources=_few(list_sources(plan, [one for record in records for one in record.left_out])),
         options=plan.recorded | {"from": plan.source.name},
         reasons={one.field.name: one.why for one in plan.fields},
         warnings=(*plan.notes, *find_warnings(plan, fields, records)),

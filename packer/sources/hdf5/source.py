@@ -18,6 +18,7 @@ from fieldslab.packer.sources.hdf5.parts import (
     scan_warnings,
 )
 from fieldslab.packer.sources.hdf5.read import OpenFiles, Wanted, read_columns
+from fieldslab.packer.sources.hdf5.repeated import check_not_repeated
 from fieldslab.packer.sources.hdf5.scan import scan
 from fieldslab.packer.sources.hdf5.storage import check_filters, never_written
 from fieldslab.packer.sources.hdf5.windows import (
@@ -116,6 +117,12 @@ class HDF5Source:
             warnings.append(f"reading takes about {size(needed)} of memory")
         self.warnings = self._scan_warnings + warnings
 
+    def check_unchosen(self, columns: list[int]) -> None:
+        """Raise SourceInconsistent where these columns are groups of a series, such as episodes."""
+        keys = [self._keys[column] for column in columns]
+        for part in self._parts:
+            check_not_repeated(part, [key for key in keys if key in part.columns])
+
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows of a window, in whole chunks or even parts of one.
 
@@ -202,7 +209,8 @@ class HDF5Source:
                 stop = min(start + starts.step, rows)
                 name = f"{part.path} rows {start}..{stop - 1}"
                 taken = int((stop - start) * row_bytes)
-                units.append(Unit(name, stop - start, taken, (number, start, stop, stop == rows)))
+                key = (number, start, stop, stop == rows)
+                units.append(Unit(name, stop - start, taken, key, file=part.path))
         return units
 
     def _row_bytes(self, part: Part, keys: Sequence[Key]) -> float:

@@ -97,9 +97,9 @@ class LitDataSource:
         self.settings = settings
         self._block: int | None = settings.get("block")
         self.units: Sequence[Unit] = [
-            Unit(stream.place(chunk.name), self._rows(chunk), chunk.bytes, number)
+            Unit(place, self._rows(chunk), chunk.bytes, number, file=place)
             for number, chunk in enumerate(self._index.chunks)
-            if self._rows(chunk)
+            if self._rows(chunk) and (place := stream.place(chunk.name))
         ]
         self._arrow = arrow_schema(stream, self.units)
         if self._arrow is None:

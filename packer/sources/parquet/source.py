@@ -172,7 +172,9 @@ def _units(parts: list[ParquetPart]) -> Iterator[Unit]:
             info = part.metadata.row_group(group)
             if info.num_rows:
                 name = f"{part.path} row group {group}"
-                yield Unit(name, info.num_rows, info.total_byte_size, (number, group))
+                yield Unit(
+                    name, info.num_rows, info.total_byte_size, (number, group), file=part.path
+                )
 
 
 def _storage(kind: pa.DataType) -> pa.DataType:

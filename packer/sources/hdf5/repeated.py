@@ -1,0 +1,53 @@
+"""Groups that repeat the same inner layout: one an episode or a run, and no columns of one table.
+
+Where episodes happen to be of one length, their datasets look like columns beside each other.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from fieldslab.packer.sources.hdf5.parts import Key, Part
+from fieldslab.schemas.errors import SourceInconsistent
+
+_MANY = 8
+"""So many groups of one layout are a series, whatever they are called."""
+
+_Layout = frozenset[tuple[object, ...]]
+
+
+def check_not_repeated(part: Part, keys: Iterable[Key]) -> None:
+    """Raise SourceInconsistent for groups side by side with the same datasets in them.
+
+    Fewer than eight must have names that differ in their numbers alone, as `demo_0` and `demo_1`.
+    """
+    layouts = _layouts(part, keys)
+    series: dict[tuple[str, str, _Layout], list[str]] = defaultdict(list)
+    for (parent, name), layout in layouts.items():
+        for stem in (re.sub("[0-9]+", "#", name), ""):
+            series[parent, stem, layout].append(name)
+    for (parent, stem, layout), names in series.items():
+        if len(names) >= (2 if "#" in stem else _MANY):
+            first = f"{parent}{names[0]}"
+            inner = sorted(str(dataset[0]) for dataset in layout)
+            raise SourceInconsistent(
+                f"{len(names):,} groups with the same datasets in them are parts of a series, "
+                "such as episodes, and no columns of one table",
+                file=part.path, found=f"{first} to {names[-1]}, each with {', '.join(inner[:5])}",
+                hint=f"--fields '{first}/*' packs one of them. All of them, as rows one after the "
+                "other: see `Episodes` in packer/SOURCES.md. --fields '*' packs them as columns.",
+            )  # fmt: skip
+
+
+def _layouts(part: Part, keys: Iterable[Key]) -> dict[tuple[str, str], _Layout]:
+    """What is in each group, by the path of its parent and its name: names, types, row shapes."""
+    found: dict[tuple[str, str], set[tuple[object, ...]]] = defaultdict(set)
+    for key in keys:
+        dataset, column = part.columns[key]
+        path = dataset.name.split("/")
+        inner = column.element.why, *dataset.row_shape, *column.shape
+        for depth in range(len(path) - 1):
+            parent = "".join(f"{group}/" for group in path[:depth])
+            place = "/".join(path[depth + 1 :]) + column.suffix
+            found[parent, path[depth]].add((place, *inner))
+    return {group: frozenset(layout) for group, layout in found.items()}

@@ -1,0 +1,44 @@
+"""Which rows of a slab came from which file: kept with the sources in the manifest, for people."""
+
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from typing import Any
+
+from fieldslab.packer.convert.soundness import LeftOut
+from fieldslab.packer.plan import Plan
+
+
+def list_sources(plan: Plan, left_out: Sequence[LeftOut]) -> list[dict[str, Any]]:
+    """The fingerprint of the source; files have `rows`, too: those from the first up to the second.
+
+    A file that comes several times has an entry for each time. Streams have no such rows.
+    """
+    sources = plan.source.fingerprint()
+    ranges = _ranges(plan, sorted(one.row for one in left_out))
+    listed = []
+    for source in sources:
+        rows = ranges.get(source.get("path", ""))
+        listed.append(source | {"rows": rows.popleft()} if rows else source)
+    known = {source.get("path"): source for source in sources}
+    for path, rows in ranges.items():
+        listed += [known[path] | {"rows": more} for more in rows if path in known]
+    return listed
+
+
+def _ranges(plan: Plan, left_out: list[int]) -> dict[str, deque[list[int]]]:
+    """The rows of the slab that each file holds, by its path."""
+    ranges: dict[str, deque[list[int]]] = defaultdict(deque)
+    row, source_row, before = 0, plan.first_row, None
+    for span in (span for task in plan.tasks for span in task.spans):
+        if span.rows is None or span.unit.file is None:
+            return {}
+        source_end = source_row + span.rows
+        missing = bisect_left(left_out, source_end) - bisect_left(left_out, source_row)
+        end = row + span.rows - missing
+        if span.unit.file == before:
+            ranges[before][-1][1] = end
+        else:
+            ranges[span.unit.file].append([row, end])
+        row, source_row, before = end, source_end, span.unit.file
+    return ranges
