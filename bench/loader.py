@@ -186,7 +186,7 @@ def read_rows(path: Path, batch_size: int, order: Subset, threads: int) -> Itera
         shards = np.searchsorted(first, rows, side="right") - 1
         for out, shard, row in zip(batch, shards, rows - first[shards], strict=True):
             if (
-                os.preadv(files[shard], [memoryview(out)], HEADER + int(row) * ROW_BYTES)
+                os.preadv(files[shard], [out.data], HEADER + int(row) * ROW_BYTES)
                 != ROW_BYTES
             ):
                 raise OSError("a row was not read whole")
