@@ -22,7 +22,7 @@ SIDE = 64
 _LONGEST, _VALUES = 60, 6
 _MOST_BYTES = 2**24
 """A row that is larger is not read only to be looked at."""
-_CELL = "text-align:left;vertical-align:top;max-width:20em;overflow-wrap:anywhere"
+_CELL = "text-align:left;vertical-align:top;max-width:20em;overflow-wrap:break-word"
 
 
 def slab_html(slab: "Slab") -> str:

@@ -40,6 +40,9 @@ def guarded(command: Callable[[], int], *, as_json: bool, as_events: bool = Fals
 
 
 def _guarded(command: Callable[[], int], as_json: bool) -> int:
+    # Where the shell has closed a stream, Python has none.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

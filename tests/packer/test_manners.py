@@ -1,6 +1,7 @@
 """Small things that users of the command line rely on."""
 
 import json
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.cells import cell_len
-from tests.packer.commandline import ENVIRONMENT, on_terminal
+from tests.packer.commandline import ENVIRONMENT, PROGRAM, on_terminal
 from tests.slabs import images, write_slab
 
 import fieldslab.packer
@@ -129,3 +130,25 @@ def test_what_is_returned_is_shown_in_short(parquet: Path, tmp_path: Path) -> No
     assert repr(packed).startswith(start)
     assert repr(packed).endswith(" s)")
     assert repr(verify(tmp_path / "a.slab")).startswith("Report(OK: ")
+
+
+@pytest.mark.parametrize(
+    ("redirections", "code", "said"),
+    [
+        (">&-", 0, ""),
+        ("2>&-", 0, "x"),
+        (">&- 2>&-", 0, ""),
+        ("> /dev/full", 3, "error: No space left on device"),
+    ],
+)
+def test_streams_that_are_closed_or_full(
+    slab: Path, redirections: str, code: int, said: str
+) -> None:
+    """A closed stream is nowhere to write to, and no bug; a full one is an error."""
+    program = f"{shlex.join(PROGRAM)} info {shlex.quote(str(slab))} {redirections}"
+    done = subprocess.run(
+        ["sh", "-c", program], env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
