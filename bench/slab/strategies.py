@@ -14,7 +14,7 @@ STRATEGIES = (*ORDERS, "repeated")
 WORDS = {
     "random": "any rows, each once an epoch (Shuffled)",
     "stratified": "one random row out of each of as many equal parts of the slab, as stored",
-    "blocked": "blocks of 256 neighbours in random order, rows shuffled among 64 blocks (Blocked)",
+    "blocked": "blocks of 8 neighbours from all over the slab, 2,048 of them shuffled (Blocked)",
     "sequential": "rows as they are stored (Sequential)",
     "repeated": "the same random batch again and again",
 }
