@@ -211,7 +211,7 @@ def measure_growth(path: Path, gathers: int) -> float:
 def _python(code: str, *arguments: object, **environment: str) -> str:
     """What a fresh interpreter prints."""
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
+        [sys.executable, "-P", "-c", code, *map(str, arguments)],
         env=os.environ | environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return done.stdout

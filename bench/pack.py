@@ -108,7 +108,7 @@ CASES: tuple[tuple[str, Callable[[Path, int, int], None], dict[str, Any]], ...] 
 
 def peak_anonymous(source: Path, out: Path) -> float:
     """Peak RssAnon in MB of a process that packs one file; 0 where the system does not tell."""
-    process = subprocess.Popen([sys.executable, "-c", PACK, source, out])
+    process = subprocess.Popen([sys.executable, "-P", "-c", PACK, source, out])
     status = Path(f"/proc/{process.pid}/status")
     peak = 0
     while process.poll() is None:

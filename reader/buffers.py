@@ -27,7 +27,6 @@ SPARE = 4
 """Idle blocks kept beyond those, so that batches of other sizes in turn find theirs again."""
 _WINDOW = 256
 """Leases over which the largest number of blocks in use is remembered."""
-_BYTE = np.dtype(np.uint8)
 _HUGE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 """Advice that only Linux knows."""
 
@@ -40,7 +39,7 @@ class Memory(Protocol):
 
 
 class _Owner(np.ndarray):
-    """The bytes of a block for as long as one lease lasts.
+    """What lies in a block for as long as one lease lasts.
 
     Numpy makes an array's base that of the array it is a view of, while types are the same: of
     a type of its own, an owner is where that ends. It does not give out the map below.
@@ -74,14 +73,14 @@ class Pool:
         with self._lock:
             self._take_back()
             block = self._take(size) or _fresh(size)
-            owner = _Owner((len(block),), _BYTE, block)
+            owner = _Owner(shape, dtype, block)
             lease = ref(owner, self._dead.append)
             self._leases[id(lease)] = lease, block
             self._turns += 1
             if self._turns == _WINDOW:
                 self._turns, self._earlier_peak, self._peak = 0, self._peak, 0
             self._peak = max(self._peak, len(self._leases))
-        array: np.ndarray = np.ndarray(shape, dtype, buffer=owner)
+        array: np.ndarray = owner.view(np.ndarray)
         return array
 
     @property

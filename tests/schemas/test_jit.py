@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import foreign, kernel, load_u8
+from fieldslab.schemas.numbaimport import numba
 
 _LIBRARY = ctypes.CDLL(None)
 _ldexp = foreign("float64(float64, int32)")
@@ -91,3 +94,10 @@ def test_compiling_is_announced_where_programs_log(tmp_path: Path) -> None:
     assert log.read_text().count("compiling for this processor") == 1
     assert "set NUMBA_CACHE_DIR" in log.read_text()
     assert done.stderr == b""
+
+
+def test_kernels_need_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where numba is told not to compile, the error names the variable that says so."""
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    with pytest.raises(UsageError, match="NUMBA_DISABLE_JIT"):
+        kernel("int64(int64)")(lambda value: value)
