@@ -185,10 +185,7 @@ def read_rows(path: Path, batch_size: int, order: Subset, threads: int) -> Itera
         batch = np.empty((len(rows), ROW_BYTES), np.uint8)
         shards = np.searchsorted(first, rows, side="right") - 1
         for out, shard, row in zip(batch, shards, rows - first[shards], strict=True):
-            if (
-                os.preadv(files[shard], [out.data], HEADER + int(row) * ROW_BYTES)
-                != ROW_BYTES
-            ):
+            if os.preadv(files[shard], [out.data], HEADER + int(row) * ROW_BYTES) != ROW_BYTES:
                 raise OSError("a row was not read whole")
         return batch
 

@@ -10,6 +10,7 @@ import msgspec
 
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import MAX_EVERY
+from fieldslab.schemas.optiontext import option
 
 FORMS = {
     "baseline": (),
@@ -83,7 +84,9 @@ def parse_images(
         pairs = [_split(item) for item in ([given] if isinstance(given, str) else given)]
     column, times = next(iter(Counter(columns for columns, _ in pairs).most_common(1)), ("", 0))
     if times > 1:
-        raise UsageError("--image: given twice", field=column, hint="A column has one form.")
+        raise UsageError(
+            f"{option('image')}: given twice", field=column, hint="A column has one form."
+        )
     forms = {columns: _parse(columns, form) for columns, form in pairs if form is not None}
     return tuple(columns for columns, _ in pairs), forms
 
@@ -97,7 +100,9 @@ def parse_index(given: int | str | None) -> int | None:
         return 0
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= MAX_EVERY:
         raise UsageError(
-            "--jpeg-index: not understood", found=given, expected=f"rows, or 1..{MAX_EVERY}"
+            f"{option('jpeg_index')}: not understood",
+            found=given,
+            expected=f"rows, or 1..{MAX_EVERY}",
         )
     return int(text)
 
@@ -108,7 +113,9 @@ def parse_damaged(given: str) -> Damaged:
         return msgspec.convert(given, Damaged)
     except msgspec.ValidationError as error:
         raise UsageError(
-            "--damaged-images: not understood", found=given, expected=" or ".join(get_args(Damaged))
+            f"{option('damaged_images')}: not understood",
+            found=given,
+            expected=" or ".join(get_args(Damaged)),
         ) from error
 
 
@@ -133,31 +140,35 @@ def _parse(columns: str, form: str) -> ImageAs:
         if key not in FORMS[store]:
             close = difflib.get_close_matches(key, FORMS[store], 1)
             raise UsageError(
-                f"--image: {store} takes no setting {key!r}", field=columns,
+                f"{option('image')}: {store} takes no setting {key!r}", field=columns,
                 expected=", ".join(FORMS[store]) or None,
                 hint=f"Did you mean {close[0]!r}?" if close else None,
             )  # fmt: skip
         name = key.replace("-", "_")
         if name in members:
-            raise UsageError(f"--image: {key} given twice", field=columns, found=form)
+            raise UsageError(f"{option('image')}: {key} given twice", field=columns, found=form)
         members[name] = _number(text)
         try:
             msgspec.convert({"store": store, name: members[name]}, ImageAs)
         except msgspec.ValidationError as error:
             raise UsageError(
-                f"--image: wrong {key}", field=columns, found=text, expected=_VALUES[key]
+                f"{option('image')}: wrong {key}", field=columns, found=text, expected=_VALUES[key]
             ) from error
     sides = ("short_side" in members) + ("long_side" in members)
     if sides > 1:
-        raise UsageError("--image: short-side and long-side exclude each other", field=columns)
+        raise UsageError(
+            f"{option('image')}: short-side and long-side exclude each other", field=columns
+        )
     if store == "jpeg" and not sides:
-        raise UsageError("--image: jpeg needs short-side=N or long-side=N", field=columns)
+        raise UsageError(
+            f"{option('image')}: jpeg needs short-side=N or long-side=N", field=columns
+        )
     return msgspec.convert(members, ImageAs)
 
 
 def _no_form(columns: str, form: str) -> UsageError:
     return UsageError(
-        "--image: no such form", field=columns, found=form.partition(",")[0],
+        f"{option('image')}: no such form", field=columns, found=form.partition(",")[0],
         expected=", ".join(FORMS), hint="In the name of a column, write ? for a colon.",
     )  # fmt: skip
 

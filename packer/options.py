@@ -1,6 +1,5 @@
 """What a user may ask of `pack`, parsed once from the spelling that CLI and Python share."""
 
-import operator
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,8 +15,10 @@ from fieldslab.packer.image_options import (
     parse_images,
     parse_index,
 )
+from fieldslab.packer.option_values import parse_names, parse_pairs, parse_rows, parse_size
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import MAX_COUNT, Every
+from fieldslab.schemas.optiontext import option
 
 DTYPES = {
     "b1": "bool", "bool": "bool", "bf16": "bfloat16", "bfloat16": "bfloat16",
@@ -39,7 +40,6 @@ MAX_LENGTH = 2**24
 """Tokens of a row, with `--max-length`."""
 
 _MAX_DIMENSIONS = 30
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _TENSOR = re.compile(r"(?P<order>[<>]?)(?P<dtype>\w+)\s*\[(?P<shape>[\d\s,*]*)\]")
 _SHAPE_FROM = re.compile(r"(?P<order>[<>]?)(?P<dtype>\w+)\s*,\s*shape_from=(?P<column>.+)")
 _RAGGED = re.compile(r"(?:len=(?P<lengths>.+?))?(?:(?:^|,)pad=(?P<fill>[^,=]+))?")
@@ -157,32 +157,34 @@ def parse_options(
 
     Raises UsageError for what cannot be understood.
     """
-    casts = _pairs("cast", cast)
+    casts = parse_pairs("cast", cast)
     for column, target in casts.items():
         if target not in CASTS:
             raise UsageError("unknown cast", field=column, found=target, expected=", ".join(CASTS))
     images, image_as = parse_images(image)
-    size = parse_size("--shard-size", shard_size)
+    size = parse_size("shard_size", shard_size)
     if size < 1:
-        raise UsageError("--shard-size must be positive", found=shard_size)
-    tokenizers = _tokenize(_pairs("tokenize", tokenize), max_length, pad, special_tokens)
+        raise UsageError(f"{option('shard_size')} must be positive", found=shard_size)
+    tokenizers = _tokenize(parse_pairs("tokenize", tokenize), max_length, pad, special_tokens)
     return Options(
-        fields=None if fields is None else _names("fields", fields),
-        exclude=_names("exclude", exclude),
-        rename=_pairs("rename", rename),
+        fields=None if fields is None else parse_names("fields", fields),
+        exclude=parse_names("exclude", exclude),
+        rename=parse_pairs("rename", rename),
         cast={column: CASTS[target] for column, target in casts.items()},
-        tensor={key: parse_tensor(key, text) for key, text in _pairs("tensor", tensor).items()},
+        tensor={
+            key: parse_tensor(key, text) for key, text in parse_pairs("tensor", tensor).items()
+        },
         image=images,
         image_as=image_as,
         jpeg_index=parse_index(jpeg_index),
         damaged_images=parse_damaged(damaged_images),
-        stack=_pairs("stack", stack),
-        nulls=_pairs("nulls", nulls, empty=True),
+        stack=parse_pairs("stack", stack),
+        nulls=parse_pairs("nulls", nulls, empty=True),
         ragged=_ragged(ragged),
         tokenize=tokenizers,
         sequences=_sequences(tokenizers, pack_sequences, separator, keep_boundaries, drop_last),
         compress=_levels(compress),
-        rows=_rows(rows, limit),
+        rows=parse_rows(rows, limit),
         shard_size=size,
     )
 
@@ -196,7 +198,7 @@ def _ragged(given: Mapping[str, str] | Iterable[str]) -> dict[str, Ragged]:
             if match is None:
                 raise _not_ragged(item)
             if match[1] in pairs:
-                raise UsageError("--ragged: given twice", field=match[1], found=item)
+                raise UsageError(f"{option('ragged')}: given twice", field=match[1], found=item)
             pairs[match[1]] = match[2]
         given = pairs
     found = {}
@@ -209,26 +211,29 @@ def _ragged(given: Mapping[str, str] | Iterable[str]) -> dict[str, Ragged]:
 
 
 def _not_ragged(text: str) -> UsageError:
-    expected = "COLUMN:pad=VALUE, COLUMN:len=COLUMN or COLUMN:len=COLUMN,pad=VALUE"
-    return UsageError("--ragged: not understood", found=text, expected=expected)
+    return UsageError(
+        f"{option('ragged')}: not understood", found=text,
+        hint=f"Write {option('ragged', 'pad=0', column='COLUMN')}, or give `len=LENGTHS` or "
+        "`len=LENGTHS,pad=0`, where LENGTHS is a column of them.",
+    )  # fmt: skip
 
 
 def _tokenize(
     files: dict[str, str], max_length: int | None, pad: bool, special_tokens: bool
 ) -> dict[str, Tokenize]:
     given = {
-        "--max-length": max_length is not None, "--pad": pad,
-        "--no-special-tokens": not special_tokens,
+        option("max_length"): max_length is not None, option("pad"): pad,
+        option("special_tokens", False): not special_tokens,
     }  # fmt: skip
-    for option, is_given in given.items():
+    for needing, is_given in given.items():
         if is_given and not files:
-            raise UsageError(f"{option} goes with --tokenize")
+            raise UsageError(f"{needing} goes with {option('tokenize')}")
     if max_length is not None and not 1 <= max_length <= MAX_LENGTH:
         raise UsageError(
-            "--max-length: no such length", found=max_length, expected=f"1..{MAX_LENGTH}"
+            f"{option('max_length')}: no such length", found=max_length, expected=f"1..{MAX_LENGTH}"
         )
     if pad and max_length is None:
-        raise UsageError("--pad needs --max-length: all rows get that length")
+        raise UsageError(f"{option('pad')} needs {option('max_length')}: all rows get that length")
     return {
         column: Tokenize(str(Path(file).absolute()), None, max_length, pad, special_tokens)
         for column, file in files.items()
@@ -240,27 +245,28 @@ def _sequences(
     boundaries: bool, drop_last: bool,
 ) -> Sequences | None:  # fmt: skip
     given = {
-        "--separator": separator is not None, "--keep-boundaries": boundaries,
-        "--drop-last": drop_last,
+        "separator": separator is not None, "keep_boundaries": boundaries,
+        "drop_last": drop_last,
     }  # fmt: skip
     if length is None:
-        for option, is_given in given.items():
+        for name, is_given in given.items():
             if is_given:
-                raise UsageError(f"{option} goes with --pack-sequences")
+                raise UsageError(f"{option(name)} goes with {option('pack_sequences')}")
         return None
     if not 1 <= length <= MAX_LENGTH:
         raise UsageError(
-            "--pack-sequences: no such length", found=length, expected=f"1..{MAX_LENGTH}"
+            f"{option('pack_sequences')}: no such length", found=length, expected=f"1..{MAX_LENGTH}"
         )
     if len(tokenizers) != 1:
         raise UsageError(
-            "--pack-sequences joins the texts of one column", expected="one --tokenize",
+            f"{option('pack_sequences')} joins the texts of one column",
+            expected="one tokenized column",
             found=", ".join(sorted(tokenizers)) or None,
         )  # fmt: skip
     for asked in tokenizers.values():
         if asked.max_length is not None:
             raise UsageError(
-                "--pack-sequences and --max-length do not go together",
+                f"{option('pack_sequences')} and {option('max_length')} do not go together",
                 hint="Texts are joined whole, and rows are full but for the last one.",
             )
     return Sequences(length, separator, boundaries, drop_last)
@@ -272,22 +278,14 @@ def _levels(given: Mapping[str, Any] | Iterable[str]) -> dict[str, int]:
         given = [given] if isinstance(given, str) else given
         given = [item if "=" in item else f"{item}={DEFAULT_LEVEL}" for item in given]
     levels = {}
-    for column, text in _pairs("compress", given).items():
+    for column, text in parse_pairs("compress", given).items():
         if not re.fullmatch(r"[0-9]{1,2}", text) or not 1 <= int(text) <= MAX_LEVEL:
             raise UsageError(
-                "--compress: not a level of zstd", field=column, found=text,
+                f"{option('compress')}: not a level of zstd", field=column, found=text,
                 expected=f"1..{MAX_LEVEL}",
             )  # fmt: skip
         levels[column] = int(text)
     return levels
-
-
-def parse_size(option: str, text: str | int) -> int:
-    """Bytes from '64M', '1GiB' or a number."""
-    match = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:i?B)?", str(text), re.IGNORECASE)
-    if match is None:
-        raise UsageError(f"{option}: not a size", found=text, expected="a size like 64M or 1G")
-    return int(match[1]) * _UNITS[match[2].upper()]
 
 
 def parse_tensor(column: str, text: str) -> Tensor:
@@ -309,12 +307,12 @@ def parse_tensor(column: str, text: str) -> Tensor:
     ragged = parts[:1] == ["*"]
     if match is None or not all(part.isdigit() for part in parts[ragged:]):
         raise UsageError(
-            "--tensor: not a dtype with a shape", field=column, found=text,
+            f"{option('tensor')}: not a dtype with a shape", field=column, found=text,
             expected="f4[402,500], f4[*,3] or f4,shape_from=COLUMN",
         )  # fmt: skip
     shape = tuple(int(part) for part in parts[ragged:])
     if not possible_shape(shape) or (ragged and 0 in shape):
-        raise UsageError("--tensor: no array has this shape", field=column, found=text)
+        raise UsageError(f"{option('tensor')}: no array has this shape", field=column, found=text)
     if ragged:
         shape = (-1, *shape)
     return Tensor(_dtype(column, match["dtype"]), shape=shape, big_endian=match["order"] == ">")
@@ -338,61 +336,3 @@ def _dtype(column: str, text: str) -> str:
     if text not in DTYPES:
         raise UsageError("unknown dtype", field=column, found=text, expected=", ".join(DTYPES))
     return DTYPES[text]
-
-
-def _names(option: str, given: str | Iterable[str]) -> tuple[str, ...]:
-    names = (given,) if isinstance(given, str) else tuple(given)
-    for name in names:
-        if not isinstance(name, str):
-            raise UsageError(f"--{option}: not the name of a column", found=repr(name))
-    return names
-
-
-def integer(option: str, given: Any) -> int:
-    """An integer; raises UsageError for anything else, such as text."""
-    try:
-        return operator.index(given)
-    except TypeError as error:
-        raise UsageError(f"{option}: not an integer", found=repr(given)) from error
-
-
-def _pairs(
-    option: str, given: Mapping[str, Any] | Iterable[str], empty: bool = False
-) -> dict[str, str]:
-    if isinstance(given, str):
-        given = [given]
-    if isinstance(given, Mapping):
-        return {key: str(value) for key, value in given.items()}
-    pairs: dict[str, str] = {}
-    for item in given:
-        key, equals, value = item.partition("=")
-        if not equals or not key.strip() or not (value.strip() or empty):
-            raise UsageError(f"--{option}: not NAME=VALUE", found=item)
-        if key.strip() in pairs:
-            raise UsageError(f"--{option}: given twice", field=key.strip(), found=item)
-        pairs[key.strip()] = value.strip()
-    return pairs
-
-
-def _rows(
-    rows: str | tuple[int, int | None] | None, limit: int | None
-) -> tuple[int, int | None] | None:
-    start, stop = 0, None
-    if isinstance(rows, str):
-        match = re.fullmatch(r"(\d*):(\d*)", rows.strip())
-        if match is None:
-            raise UsageError("--rows: not A:B", found=rows, expected="0:1000, :1000 or 1000:")
-        start, stop = int(match[1] or 0), int(match[2]) if match[2] else None
-    elif rows is not None:
-        if len(rows) != 2:
-            raise UsageError("--rows: not two numbers", found=rows, expected="(0, 1000)")
-        start = integer("--rows", rows[0])
-        stop = None if rows[1] is None else integer("--rows", rows[1])
-    if limit is not None:
-        limit = integer("--limit", limit)
-        if limit < 0:
-            raise UsageError("--limit must not be negative", found=limit)
-        stop = start + limit if stop is None else min(stop, start + limit)
-    if start < 0 or (stop is not None and stop < start):
-        raise UsageError("--rows: the end lies before the start", found=f"{start}:{stop}")
-    return None if (start, stop) == (0, None) else (start, stop)

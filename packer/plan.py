@@ -27,6 +27,7 @@ from fieldslab.packer.sources.sequences import SequenceSource
 from fieldslab.schemas.errors import NullsFound, SourceUnsupported, UsageError, together
 from fieldslab.schemas.fields import Compression, Field, stem
 from fieldslab.schemas.manifest import VERSION
+from fieldslab.schemas.optiontext import option
 
 MAX_SHARDS = 1024
 MAX_MAPS = 32_768
@@ -136,10 +137,13 @@ def make_plan(source: Source, options: Options) -> Plan:
     names = [plan.field.name for plan in plans]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise UsageError("two fields would have this name", field=twice, hint="Use --rename.")
+        raise UsageError(
+            "two fields would have this name", field=twice, hint=f"Use {option('rename')}."
+        )
     if options.leave_out and not any(plan.sound for plan in plans):
         raise UsageError(
-            "--damaged-images: no field is an image", hint="--image COL says that a column is one."
+            f"{option('damaged_images')}: no field is an image",
+            hint=f"{option('image', ['COLUMN'])} says that a column is one.",
         )
     if options.sequences is not None:
         _check_alone(plans, *options.tokenize)
@@ -179,7 +183,7 @@ def _plan_leaf(
         permutation=inferred.permutation, padding=padding, tokenize=leaf.asked.tokenize,
         image_as=leaf.asked.image_as, decoded=decoded_bytes(leaf, sample),
         sound=options.leave_out and field.kind == "image",
-        why=why if padding is None else f"--ragged {leaf.asked.ragged} of {inferred.why}",
+        why=why if padding is None else f"ragged {leaf.asked.ragged} of {inferred.why}",
         bytes=source.column_bytes(leaf.path),
     )  # fmt: skip
 
@@ -197,11 +201,13 @@ def _plan_padding(leaf: Leaf, field: Field, leaves: dict[str, Leaf]) -> Padding 
     lengths = None
     if asked.lengths_from is not None:
         if asked.lengths_from not in leaves:
-            raise unknown_field("--ragged len", asked.lengths_from, leaves)
+            raise unknown_field("ragged", asked.lengths_from, leaves)
         lengths = leaves[asked.lengths_from]
         if not pa.types.is_integer(lengths.type):
             raise UsageError(
-                "--ragged len: not a column of integers", field=lengths.name, found=lengths.shown
+                f"{option('ragged')} len: not a column of integers",
+                field=lengths.name,
+                found=lengths.shown,
             )
     return make_padding(field, asked, leaf.name, None if lengths is None else lengths.path)
 
@@ -213,7 +219,7 @@ def _compressed(plans: list[FieldPlan], options: Options) -> list[FieldPlan]:
     for pattern, level in options.compress.items():
         hits = matching(pattern, names)
         if not hits:
-            raise unknown_field("--compress", pattern, names)
+            raise unknown_field("compress", pattern, names)
         levels |= dict.fromkeys(hits, level)
     return [_compress(plan, levels.get(plan.field.name)) for plan in plans]
 
@@ -223,7 +229,8 @@ def _compress(plan: FieldPlan, level: int | None) -> FieldPlan:
         return plan
     if plan.field.kind in ("image", "categorical"):
         raise UsageError(
-            f"--compress does not go with kind {plan.field.kind}: its rows are read in place",
+            f"{option('compress')} does not go with kind {plan.field.kind}: its rows are read "
+            "in place",
             field=plan.field.name,
         )
     compression = Compression(codec="zstd", decoded=0)
@@ -267,9 +274,11 @@ def _check_nulls(plans: list[FieldPlan], source: Source) -> None:
         shown += ["..."] if len(found) > MOST_SHOWN else []
         raise NullsFound(
             f"nulls in {len(found)} columns", found=", ".join(shown),
-            hint="Say for each what to do with them: --nulls COL=mask keeps them with a validity "
-            "array ('*=mask' for all), --nulls COL=VALUE replaces them, --exclude COL leaves the "
-            "column out.",
+            hint="Say for each what to do with them: "
+            f"{option('nulls', 'mask', column='COLUMN')} keeps them with a validity array "
+            f"({option('nulls', 'mask', column='*')} for all), "
+            f"{option('nulls', 'VALUE', column='COLUMN')} replaces them, "
+            f"{option('exclude', ['COLUMN'])} leaves the column out.",
         )  # fmt: skip
 
 
@@ -304,14 +313,14 @@ def _check_alone(plans: list[FieldPlan], column: str) -> None:
     others = [one.field.name for one in plans if one.tokenize is None]
     if len(others) == len(plans):
         raise UsageError(
-            "--pack-sequences: the column of texts is left out", field=column,
-            hint=f"--fields {column}",
+            f"{option('pack_sequences')}: the column of texts is left out", field=column,
+            hint=f"Keep it: {option('fields', [column])}.",
         )  # fmt: skip
     if others:
         raise UsageError(
-            "--pack-sequences: rows are no longer those of the other columns",
+            f"{option('pack_sequences')}: rows are no longer those of the other columns",
             found=", ".join(others[:10]) + (", ..." if len(others) > 10 else ""),
-            hint=f"Leave them out: --fields {column}",
+            hint=f"Leave them out: {option('fields', [column])}.",
         )  # fmt: skip
 
 
@@ -320,8 +329,8 @@ def _in_sequences(plan: Plan, asked: Sequences) -> Plan:
     (text,) = plan.fields
     if text.nulls == "mask":
         raise UsageError(
-            "--pack-sequences: a null text would vanish", field=text.field.name,
-            hint=f"--nulls '{text.columns[0]}=' makes it an empty one.",
+            f"{option('pack_sequences')}: a null text would vanish", field=text.field.name,
+            hint=f"{option('nulls', '', column=text.columns[0])} makes it an empty one.",
         )  # fmt: skip
     spans = [span for task in plan.tasks for span in task.spans]
     source = SequenceSource(plan.source, spans, text, asked)

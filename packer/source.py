@@ -21,6 +21,7 @@ from fieldslab.schemas.errors import (
 from fieldslab.schemas.fields import DtypeName, Logical
 from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.manifest import MANIFEST
+from fieldslab.schemas.optiontext import option
 
 BUILT_IN = {
     "litdata": "fieldslab.packer.sources.litdata.source:LitData",
@@ -189,7 +190,8 @@ def _check_unmixed(found: Any, items: list[str]) -> None:
         if os.path.isdir(item) and images.accepts([item]):
             raise UsageError(
                 f"holds both {found.name} files and images", file=item,
-                hint=f"Say which of them to pack: --from {found.name}, or --from images.",
+                hint=f"Say which of them to pack: {option('from_', found.name)}, or "
+                f"{option('from_', 'images')}.",
             )  # fmt: skip
 
 
@@ -210,7 +212,8 @@ def _not_a_source(path: str) -> SourceUnreadable:
         "nothing here that fieldslab can pack",
         file=path,
         expected="Parquet, HDF5 or image files, a directory of them, or a LitData stream",
-        hint="Check the path; --from names the kind of source. From Python, `pack` takes whatever "
+        hint=f"Check the path; {option('from_')} names the kind of source. From Python, "
+        "`pack` takes whatever "
         "Arrow can read: a table, a dataset, a stream of record batches.",
     )
 
@@ -227,7 +230,9 @@ def _load(name: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     for point in entry_points(group=ENTRY_POINT, name=name):
         return point.load()
-    raise UsageError(f"--from: no source is called {name!r}", expected=", ".join(BUILT_IN))
+    raise UsageError(
+        f"{option('from_')}: no source is called {name!r}", expected=", ".join(BUILT_IN)
+    )
 
 
 def _make(cls: Any, given: Any, settings: Mapping[str, Any] | None) -> Source:
@@ -236,7 +241,7 @@ def _make(cls: Any, given: Any, settings: Mapping[str, Any] | None) -> Source:
     for setting in settings or {}:
         if setting not in known:
             raise UsageError(
-                f"--{setting.replace('_', '-')}: {cls.name} sources have no such setting",
+                f"{option(setting)}: {cls.name} sources have no such setting",
                 expected=", ".join(known) or None,
             )
     return cls(given, **(settings or {}))
@@ -370,7 +375,7 @@ def cut_rows(units: Iterable[Unit], rows: tuple[int, int | None] | None) -> list
         first += unit.rows
     if start > 0 and not spans and stop != start and start >= first:
         raise UsageError(
-            "--rows: starts behind the last row", found=start, expected=f"below {first}"
+            f"{option('rows')}: starts behind the last row", found=start, expected=f"below {first}"
         )
     return spans
 

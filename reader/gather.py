@@ -101,7 +101,7 @@ def addresses(stored: StoredField, at: Places, pool: Pool) -> tuple[np.ndarray, 
         raise UsageError(
             "compressed rows have no addresses",
             field=stored.field.name,
-            hint="Gather them, or pack the field without --compress.",
+            hint="Gather them, or pack the field uncompressed.",
         )
     values, item = stored.values, stored.values.item_bytes
     if stored.offsets is None:

@@ -18,6 +18,7 @@ from fieldslab.schemas.digest import BLOCK, digest, digest_blocks
 from fieldslab.schemas.errors import DamagedArray, FieldslabError
 from fieldslab.schemas.files import RESTORE, OpenFolder, read_bytes, unreadable
 from fieldslab.schemas.mapping import map_file, populate
+from fieldslab.schemas.optiontext import option
 
 HEADER = 4096
 """Bytes in front of the data: one page, so that mapped data is page-aligned."""
@@ -174,7 +175,7 @@ def map_array(
             raise FieldslabError(
                 f"cannot be mapped: {error.strerror}", file=path, field=field,
                 hint="The limit is vm.max_map_count on Linux: read fewer fields, or pack with a "
-                "larger --shard-size.",
+                f"larger {option('shard_size')}.",
             ) from error  # fmt: skip
     return np.ndarray(shape, dtype, buffer=mapped, offset=HEADER)
 

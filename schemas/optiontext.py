@@ -20,6 +20,7 @@ _BARE: Any = object()
 
 _SETTINGS = {"rows_attr", "raw", "external", "memory", "block", "key", "key_password_file"}
 """Options of the command line that Python passes to a source, in `settings`."""
+_IN_SHELL = {"from_": "from", "tokenizers": "tokenizer"}
 _WITH_COLON = {"image", "ragged"}
 """Options of columns that the command line writes as COLUMN:VALUE; all others have COLUMN=VALUE."""
 
@@ -92,7 +93,7 @@ def _python(name: str, kind: str, values: list[str]) -> str:
 
 
 def _shell(name: str, kind: str, values: list[str]) -> str:
-    flag = f"--{name.rstrip('_').replace('_', '-')}"
+    flag = f"--{_IN_SHELL.get(name, name).replace('_', '-')}"
     if kind == "switch":
         return flag if values == ["True"] else f"--no-{flag[2:]}"
     if kind == "column":

@@ -46,7 +46,7 @@ def advise(
     Random rows of it are gathered and loaded for some seconds. Prints what suits, the memory that
     it takes, and what was measured.
     """
-    from fieldslab.packer.options import parse_size
+    from fieldslab.packer.option_values import parse_size
     from fieldslab.reader import Normalize, RandomHorizontalFlip, RandomResizedCrop, open_slab
     from fieldslab.reader.advisor import advise as measure
     from fieldslab.schemas.errors import UsageError
@@ -61,7 +61,7 @@ def advise(
     found = measure(
         opened, batch_size, fields=names or None, step_ms=step_ms,
         decode=dict.fromkeys(images, steps) if steps else None,
-        memory=None if memory is None else parse_size("--memory", memory),
+        memory=None if memory is None else parse_size("memory", memory),
     )  # fmt: skip
     if images and not steps:
         print(

@@ -78,7 +78,7 @@ def _fields(results: Results) -> Iterator[Advice]:
         yield Advice(
             "do",
             f"{len(scalars)} fields are single numbers, and each costs a copy a row. If training "
-            "uses them together, pack them as one: fieldslab pack --stack 'x=PATTERN'.",
+            "uses them together, pack them as one, with the option `stack`.",
         )
     compressed = [one["name"] for one in fields if one["compressed"]]
     if compressed and share < _NEAR:
@@ -86,7 +86,7 @@ def _fields(results: Results) -> Iterator[Advice]:
             "do",
             f"{_listed(compressed)} {'is' if len(compressed) == 1 else 'are'} compressed, and is "
             f"decompressed with every batch: a gather has {words.percent(share)} of the speed of "
-            "memcpy. Packed without --compress it is larger and faster.",
+            "memcpy. Packed uncompressed it is larger and faster.",
         )
     elif share >= _NEAR:
         yield Advice(
@@ -170,9 +170,9 @@ def _decode(results: Results) -> Iterator[Advice]:
     for one in results.decode:
         alone, together = one.training, one.ways[-1]
         share = one.raw.seconds.median / alone.seconds.median
-        smaller = f"pack them smaller: --image {one.field}:jpeg,short-side=256"
+        smaller = "pack them smaller, in the form `jpeg,short-side=256`"
         if codecs.get(one.field) in PIXELS:
-            smaller = "store fewer pixels, by a smaller short-side in --image"
+            smaller = "store fewer pixels, by a smaller `short-side`"
         yield Advice(
             "know",
             f"Images of '{one.field}' are decoded at {words.count(alone.rows_per_second)} a second "

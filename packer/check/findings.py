@@ -87,8 +87,9 @@ class Report:
             return None
         if self.compared:
             return (
-                "Without --against, verify tells whether the slab is damaged; if it is not, the "
-                "source is another one now."
+                "Verify the slab by itself to know whether it is damaged; if it is not, the "
+                "source is "
+                "another one now."
             )
         return "Restore the files named above from a copy, or pack the slab again."
 

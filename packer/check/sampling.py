@@ -9,9 +9,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from fieldslab.packer.options import parse_size
+from fieldslab.packer.option_values import parse_size
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.optiontext import option
 
 Run = tuple[int, int]
 """A block, and the block after the last of a run."""
@@ -42,16 +43,20 @@ def select(sample: str | None, total: int) -> Selection:
     if match := re.fullmatch(r"(\d+)/(\d+)", text):
         part, parts = int(match[1]), int(match[2])
         if not 1 <= part <= parts:
-            raise UsageError("--sample: no such part", found=sample, expected=f"1/{parts} and up")
+            raise UsageError(
+                f"{option('sample')}: no such part", found=sample, expected=f"1/{parts} and up"
+            )
         return _span(total * (part - 1) // parts, total * part // parts)
     if match := re.fullmatch(r"(\d+(?:\.\d+)?)%", text):
         percent = float(match[1])
         if not 0 < percent <= 100:
-            raise UsageError("--sample: not a share", found=sample, expected="0.1% to 100%")
+            raise UsageError(
+                f"{option('sample')}: not a share", found=sample, expected="0.1% to 100%"
+            )
         return _random(total, percent / 100)
     if not re.fullmatch(r"\d+\s*[KMGT]i?B?|\d+\s*B?", text, re.IGNORECASE):
-        raise UsageError("--sample: not understood", found=sample, expected=_SPELLINGS)
-    return _random(total, parse_size("--sample", text) / max(total * BLOCK, 1))
+        raise UsageError(f"{option('sample')}: not understood", found=sample, expected=_SPELLINGS)
+    return _random(total, parse_size("sample", text) / max(total * BLOCK, 1))
 
 
 def _span(first: int, last: int) -> Selection:

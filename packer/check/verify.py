@@ -31,6 +31,7 @@ from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles, open_files, slab_path
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.manifest import MANIFEST, Manifest
+from fieldslab.schemas.optiontext import option
 
 THREADS = min(4, os.cpu_count() or 1)
 
@@ -89,7 +90,9 @@ def verify(
         The source to compare with cannot be read.
     """
     if quick and sample is not None:
-        raise UsageError("--quick reads no values: it does not go with --sample")
+        raise UsageError(
+            f"{option('quick', True)} reads no values: it does not go with {option('sample')}"
+        )
     started, path = time.monotonic(), slab_path(slab)
     report = Report(path, scope=_scope(quick, sample, against), compared=against is not None)
     findings = Findings(report, max_errors, tell)
@@ -154,7 +157,9 @@ def choose_fields(manifest: Manifest, fields: str | Iterable[str] | None) -> lis
             if not hits:
                 shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
                 raise UnknownField(
-                    "--fields: no such field", field=pattern, hint=f"The fields are: {shown}."
+                    f"{option('fields')}: no such field",
+                    field=pattern,
+                    hint=f"The fields are: {shown}.",
                 )
             chosen.update(dict.fromkeys(hits))
     return [manifest.fields[names.index(name)] for name in chosen]

@@ -21,6 +21,7 @@ from fieldslab.schemas.errors import (
     SourceInconsistent,
     UndecodableImage,
 )
+from fieldslab.schemas.optiontext import option
 
 STACKED_AT_ONCE = 1024
 """Rows that are put side by side at a time: so many lie close enough together in memory."""
@@ -188,7 +189,8 @@ def _check_shapes(plan: FieldPlan, shapes: pa.Array, valid: np.ndarray | None) -
             raise Misfit(
                 "its shape differs from the first row's", expected=list(plan.field.shape),
                 found=given,
-                hint="A fixed field needs one shape: --rows leaves rows out, --exclude the column.",
+                hint=f"A fixed field needs one shape: {option('rows')} leaves rows out, "
+                f"{option('exclude')} the column.",
             )  # fmt: skip
 
 
@@ -196,11 +198,15 @@ def nulls_error(
     column: str, count: object, row: int | None = None, *, stacked: bool = False
 ) -> NullsFound:
     """The error for null rows that no option speaks of."""
-    mask = "" if stacked else f"--nulls '{column}=mask' keeps them with a validity array, "
+    mask = (
+        ""
+        if stacked
+        else (f"{option('nulls', 'mask', column=column)} keeps them with a validity array, ")
+    )
     return NullsFound(
         "1 null" if count == 1 else f"{count} nulls", field=column, row=row,
-        hint=f"Say what to do with them: {mask}--nulls '{column}=VALUE' replaces them, "
-        f"--exclude '{column}' leaves the column out.",
+        hint=f"Say what to do with them: {mask}{option('nulls', 'VALUE', column=column)} replaces "
+        f"them, {option('exclude', [column])} leaves the column out.",
     )  # fmt: skip
 
 
@@ -211,11 +217,13 @@ def _named(plan: FieldPlan, column: str, cause: Exception, row: int) -> Fieldsla
         return NullsFound(
             "a null in a stacked column" if stacked else "a null inside a list",
             field=column, row=row,
-            hint=f"--nulls '{column}=VALUE' replaces it (a mask covers whole rows only), "
-            f"--exclude '{column}' leaves the column out.",
+            hint=f"{option('nulls', 'VALUE', column=column)} replaces it (a mask covers whole rows "
+            f"only), {option('exclude', [column])} leaves the column out.",
         )  # fmt: skip
     fit = cause if isinstance(cause, Misfit) else Misfit(" ".join(str(cause).split()).rstrip("."))
-    problem = fit.problem if plan.cast is None else f"--cast to {plan.cast}: {fit.problem}"
+    problem = (
+        fit.problem if plan.cast is None else f"{option('cast')} to {plan.cast}: {fit.problem}"
+    )
     kind = UndecodableImage if isinstance(fit, Undecodable) else SourceInconsistent
     return kind(
         problem, field=column, row=row, expected=fit.expected, found=fit.found,
@@ -228,8 +236,9 @@ def _shape_hint(plan: FieldPlan, column: str) -> str | None:
     field = plan.field
     if plan.form not in ("dense", "list") or not field.shape or plan.cast is not None:
         return None
-    hint = f"--cast '{column}=json' packs lists of any nesting."
+    hint = f"{option('cast', 'json', column=column)} packs lists of any nesting."
     if plan.form == "dense" and field.logical is None and 0 not in field.shape:
         shape = ",".join(["*", *map(str, field.shape[1:])])
-        return f"--tensor '{column}={field.dtype}[{shape}]' lets the first length differ, " + hint
+        tensor = option("tensor", f"{field.dtype}[{shape}]", column=column)
+        return f"{tensor} lets the first length differ, {hint}"
     return hint

@@ -12,6 +12,7 @@ from fieldslab.packer.convert.casts import cast_elements
 from fieldslab.packer.convert.misfit import Misfit
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field, Logical
+from fieldslab.schemas.optiontext import option
 
 KEPT = ("error", "mask")
 """What `--nulls` may say beside a value."""
@@ -20,7 +21,7 @@ Filler = np.ndarray | np.generic | str
 """Numbers that broadcast over a row; text for text, binary, image and categorical fields."""
 
 
-def parse_filler(field: Field, text: str, column: str, option: str = "--nulls") -> Filler | None:
+def parse_filler(field: Field, text: str, column: str, asked_by: str = "nulls") -> Filler | None:
     """What stands for a null, or for padding; None for 'error' and 'mask'.
 
     Raises UsageError where the value does not fit the field.
@@ -29,14 +30,14 @@ def parse_filler(field: Field, text: str, column: str, option: str = "--nulls") 
         return None
     if field.kind not in ("fixed", "ragged"):
         if field.logical is not None and field.logical.type == "json" and not _is_json(text):
-            raise _misfit(option, field, text, column, "it is not JSON")
+            raise _misfit(asked_by, field, text, column, "it is not JSON")
         return text
     try:
         return _number(field, text)
     except UsageError:
         raise
     except (ValueError, OverflowError, pa.ArrowException) as error:
-        raise _misfit(option, field, text, column, str(error)) from error
+        raise _misfit(asked_by, field, text, column, str(error)) from error
 
 
 def _number(field: Field, text: str) -> np.ndarray | np.generic:
@@ -76,11 +77,11 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _misfit(option: str, field: Field, text: str, column: str, reason: str) -> UsageError:
+def _misfit(asked_by: str, field: Field, text: str, column: str, reason: str) -> UsageError:
     stored: str = field.dtype if field.kind in ("fixed", "ragged") else field.kind
     if field.logical is not None:
         stored = f"{field.logical.type} ({stored})"
     return UsageError(
-        f"{option}: the value does not fit the column: {reason.rstrip('.')}",
+        f"{option(asked_by)}: the value does not fit the column: {reason.rstrip('.')}",
         field=column, expected=stored, found=text,
     )  # fmt: skip

@@ -20,6 +20,7 @@ from fieldslab.packer.convert.shapes import (
 from fieldslab.schemas.errors import SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Logical
 from fieldslab.schemas.images import image_format
+from fieldslab.schemas.optiontext import option
 
 Sample = Callable[[str], list[pa.Array]]
 """Gives a few values of a column, nulls left out."""
@@ -48,10 +49,12 @@ def infer(leaf: Leaf, sample: Sample) -> Inferred:
     kind, cast = strip(leaf.type), leaf.asked.cast
     if leaf.asked.image and cast is not None:
         hint = "Leave one of them out: images are bytes that are not cast."
-        raise UsageError("--image and --cast exclude each other", field=leaf.name, hint=hint)
+        raise UsageError(
+            f"{option('image')} and {option('cast')} exclude each other", field=leaf.name, hint=hint
+        )
     if leaf.asked.image and not is_bytes(kind):
         raise UsageError(
-            "--image: not a column of bytes", field=leaf.name, expected="binary",
+            f"{option('image')}: not a column of bytes", field=leaf.name, expected="binary",
             found=str(leaf.type),
         )  # fmt: skip
     if cast in LAYOUTS:
@@ -88,8 +91,9 @@ def element_type(leaf: Leaf, kind: pa.DataType) -> dict[str, Any]:
         cast_elements(plain(pa.array([], kind)), cast)
     except (pa.ArrowException, TypeError) as error:
         raise SourceUnsupported(
-            f"--cast: {leaf.type} cannot become {cast}", field=leaf.name,
-            hint=f"--tensor '{leaf.name}={cast}[...]' takes raw bytes." if _is_raw(kind) else None,
+            f"{option('cast')}: {leaf.type} cannot become {cast}", field=leaf.name,
+            hint=f"{option('tensor', f'{cast}[...]', column=leaf.name)} takes raw bytes."
+            if _is_raw(kind) else None,
         ) from error  # fmt: skip
     if cast == "bfloat16":
         return {"dtype": "uint16", "shape": (), "logical": Logical("bfloat16")}
@@ -172,7 +176,7 @@ def _layout(leaf: Leaf, cast: str) -> Inferred:
             cast_layout(pa.array([], strip(leaf.type)), cast)
         except pa.ArrowException as error:
             raise SourceUnsupported(
-                f"--cast: {leaf.type} cannot become {cast}", field=leaf.name,
+                f"{option('cast')}: {leaf.type} cannot become {cast}", field=leaf.name,
                 hint=_json_hint(leaf.name),
             ) from error  # fmt: skip
     if cast == "categorical":
@@ -193,7 +197,9 @@ def _bytes(leaf: Leaf, sample: Sample) -> Inferred:
     if leaf.hint.image:
         return Inferred(leaf.shown, "bytes", picture)
     if leaf.asked.image or media == "Image":
-        return Inferred("--image" if leaf.asked.image else "HuggingFace Image", "bytes", picture)
+        return Inferred(
+            "image, as asked for" if leaf.asked.image else "HuggingFace Image", "bytes", picture
+        )
     values = [memoryview(value.as_buffer()) for array in sample(leaf.name) for value in array]
     formats = [image_format(value) for value in values if len(value)]
     found = [name for name in formats if name is not None]
@@ -205,7 +211,7 @@ def _bytes(leaf: Leaf, sample: Sample) -> Inferred:
     why = f"{len(found)} of {len(formats)} sampled values are {'/'.join(sorted(set(found)))}"
     if len(found) == len(formats):
         return Inferred(why, "bytes", picture)
-    why += f": not all, so they stay bytes; --image '{leaf.name}' makes them images"
+    why += ": not all, so they stay bytes; the option `image` makes them images"
     return Inferred(why, "bytes", plain_bytes)
 
 
@@ -243,7 +249,7 @@ def _names(leaf: Leaf, kind: pa.DataType) -> Logical | None:
 
 def _why(leaf: Leaf) -> str:
     cast = leaf.asked.cast
-    return leaf.shown if cast is None else f"--cast {cast} of {leaf.shown}"
+    return leaf.shown if cast is None else f"cast to {cast} of {leaf.shown}"
 
 
 def _is_raw(kind: pa.DataType) -> bool:
@@ -251,7 +257,10 @@ def _is_raw(kind: pa.DataType) -> bool:
 
 
 def _json_hint(column: str) -> str:
-    return f"--cast '{column}=json' stores it as JSON text, --exclude '{column}' leaves it out."
+    return (
+        f"{option('cast', 'json', column=column)} stores it as JSON text, "
+        f"{option('exclude', [column])} leaves it out."
+    )
 
 
 def _unsupported(leaf: Leaf) -> SourceUnsupported:
@@ -259,11 +268,12 @@ def _unsupported(leaf: Leaf) -> SourceUnsupported:
     hint = _json_hint(column)
     if pa.types.is_decimal(kind):
         hint = (
-            f"--cast '{column}=text' keeps every digit, --cast '{column}=f8' the nearest float64, "
-            f"--exclude '{column}' leaves it out."
+            f"{option('cast', 'text', column=column)} keeps every digit, "
+            f"{option('cast', 'f8', column=column)} the nearest float64, "
+            f"{option('exclude', [column])} leaves it out."
         )
     elif pa.types.is_null(kind):
-        hint = f"The column holds nothing but nulls: --exclude '{column}' leaves it out."
+        hint = f"The column holds nothing but nulls: {option('exclude', [column])} leaves it out."
     return SourceUnsupported(
         "type cannot be stored as it is", field=column, found=str(leaf.type), hint=hint
     )

@@ -13,8 +13,11 @@ from fieldslab.packer.image_options import ImageAs
 from fieldslab.packer.options import Options, Ragged, Tensor, Tokenize
 from fieldslab.packer.source import Hint, Source, hint_of, matching, unique_names
 from fieldslab.schemas.errors import SourceUnsupported, UnknownField, UsageError
+from fieldslab.schemas.optiontext import option
 
 _ARROW_METADATA = (b"ARROW:", b"PARQUET:")
+
+_LOOK_AT = f"Check the options {option('fields')} and {option('exclude')}."
 
 
 @dataclass(frozen=True)
@@ -86,29 +89,27 @@ def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
     names = [leaf.name for leaf in leaves]
     chosen = leaves
     if options.fields is not None:
-        wanted = _expand("--fields", options.fields, names)
+        wanted = _expand("fields", options.fields, names)
         chosen = [leaf for leaf in leaves if leaf.name in wanted]
-    dropped = _expand("--exclude", options.exclude, names)
+    dropped = _expand("exclude", options.exclude, names)
     chosen = [leaf for leaf in chosen if leaf.name not in dropped]
     if not chosen:
-        raise UsageError("no field is left to pack", hint="Look at --fields and --exclude.")
-    for option in ("cast", "tensor", "nulls", "ragged", "tokenize"):
-        for pattern in getattr(options, option):
-            _hits(f"--{option}", pattern, names)
+        raise UsageError("no field is left to pack", hint=_LOOK_AT)
+    for asked in ("cast", "tensor", "nulls", "ragged", "tokenize"):
+        for pattern in getattr(options, asked):
+            _hits(asked, pattern, names)
     for name in options.rename:
         if name not in names:
-            raise unknown_field("--rename", name, names)
-    images = _expand("--image", options.image, names)
+            raise unknown_field("rename", name, names)
+    images = _expand("image", options.image, names)
     for item in options.image:
-        if not _expand("--image", [item], names) & {leaf.name for leaf in chosen}:
+        if not _expand("image", [item], names) & {leaf.name for leaf in chosen}:
             raise UsageError(
-                "--image: the column is left out",
-                field=item,
-                hint="Look at --fields and --exclude.",
+                f"{option('image')}: the column is left out", field=item, hint=_LOOK_AT
             )
     forms: dict[str, ImageAs] = {}
     for columns, form in options.image_as.items():
-        forms |= dict.fromkeys(_expand("--image", [columns], names), form)
+        forms |= dict.fromkeys(_expand("image", [columns], names), form)
     # Of a struct{bytes, path}, the path is no image unless it is called one.
     images -= {leaf.name for leaf in leaves if leaf.role == "path"} - set(options.image)
     return [
@@ -128,7 +129,7 @@ def check_admitted(leaf: Leaf) -> None:
         )
 
 
-def unknown_field(option: str, name: str, names: Iterable[str]) -> UnknownField:
+def unknown_field(asked_by: str, name: str, names: Iterable[str]) -> UnknownField:
     """The error for a name that is not there, with the names that are."""
     names = list(names)
     inside = [other for other in names if other.startswith(name + ".")]
@@ -140,26 +141,26 @@ def unknown_field(option: str, name: str, names: Iterable[str]) -> UnknownField:
         hint = f"It is a struct; its parts are {', '.join(inside[:20])}."
     elif close:
         hint = f"Did you mean {folded[close[0]]!r}?"
-    return UnknownField(f"{option}: no such column", field=name, hint=hint)
+    return UnknownField(f"{option(asked_by)}: no such column", field=name, hint=hint)
 
 
-def _expand(option: str, items: Iterable[str], names: list[str]) -> set[str]:
+def _expand(asked_by: str, items: Iterable[str], names: list[str]) -> set[str]:
     """The names that items stand for: names, structs, patterns, or lists of these with commas."""
     found: set[str] = set()
     for item in items:
         if item in names:
-            found |= _hits(option, item, names)
+            found |= _hits(asked_by, item, names)
             continue
         for pattern in item.split(","):
             if pattern.strip():
-                found |= _hits(option, pattern.strip(), names)
+                found |= _hits(asked_by, pattern.strip(), names)
     return found
 
 
-def _hits(option: str, pattern: str, names: list[str]) -> set[str]:
+def _hits(asked_by: str, pattern: str, names: list[str]) -> set[str]:
     hits = {name for name in names if _inside(name, pattern)} | set(matching(pattern, names))
     if not hits:
-        raise unknown_field(option, pattern, names)
+        raise unknown_field(asked_by, pattern, names)
     return hits
 
 

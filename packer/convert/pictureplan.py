@@ -11,6 +11,7 @@ from fieldslab.schemas.codecs import turbojpeg
 from fieldslab.schemas.errors import SourceUnsupported
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.images import image_format, image_size
+from fieldslab.schemas.optiontext import option
 
 
 def plan_pictures(
@@ -51,9 +52,9 @@ def _told(form: ImageAs | None) -> str | None:
         return None
     if form.store == "baseline":
         turbojpeg.newest(turbojpeg.find_all())
-        return "--image baseline: progressive JPEG made baseline, without loss"
+        return "image as baseline: progressive JPEG made baseline, without loss"
     loss = "lossy" if form.lossy else "alpha and 16 bit are dropped"
-    return f"--image {form}: {loss}, by Pillow {pixels.library_version()}"
+    return f"image as {form}: {loss}, by Pillow {pixels.library_version()}"
 
 
 def _has_jpeg(leaf: Leaf, sample: Sample) -> bool:
@@ -83,5 +84,5 @@ def outside_error(name: str, rows: int) -> SourceUnsupported:
         "the images lie outside the source: it holds their paths and no bytes",
         field=name, found=f"{rows} nulls",
         hint="Let datasets embed them: dataset.with_format('arrow').map(embed_table_storage, "
-        f"batched=True), of datasets.table; --exclude '{name}' packs the rest.",
+        f"batched=True), of datasets.table; {option('exclude', [name])} packs the rest.",
     )  # fmt: skip

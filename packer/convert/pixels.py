@@ -13,6 +13,7 @@ from fieldslab.packer.convert.misfit import Misfit, Undecodable
 from fieldslab.packer.image_options import ImageAs
 from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.images import image_size
+from fieldslab.schemas.optiontext import option
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -287,8 +288,8 @@ def target_size(size: tuple[int, int], form: ImageAs) -> tuple[int, int]:
 
 def _hint() -> str:
     return (
-        "--damaged-images leave-out leaves such rows out. Without a form, --image COL, images stay "
-        "as they are."
+        f"{option('damaged_images', 'leave-out')} leaves such rows out. Without a form, images "
+        "stay as they are."
     )
 
 

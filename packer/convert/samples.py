@@ -35,7 +35,7 @@ def sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) -> Samp
 
     def sample(name: str) -> list[pa.Array]:
         if name not in leaves:
-            raise unknown_field("--tensor shape_from", name, leaves)
+            raise unknown_field("tensor", name, leaves)
         path = leaves[name].path
         found = [reach(batch, positions, path) for batch in batches(groups[path[0]])]
         return [decoded(array).drop_null() for array in found]

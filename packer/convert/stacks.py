@@ -12,6 +12,7 @@ from fieldslab.packer.options import Options
 from fieldslab.packer.source import Source, matching
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Field
+from fieldslab.schemas.optiontext import option
 
 
 def find_stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
@@ -29,11 +30,11 @@ def find_stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
     for name, pattern in options.stack.items():
         hits = set(matching(pattern, [leaf.name for leaf in leaves]))
         if not hits:
-            raise unknown_field("--stack", pattern, [leaf.name for leaf in leaves])
+            raise unknown_field("stack", pattern, [leaf.name for leaf in leaves])
         if both := sorted(taken & hits):
-            raise UsageError("--stack: a column is in two stacks", field=both[0])
+            raise UsageError(f"{option('stack')}: a column is in two stacks", field=both[0])
         if renamed := sorted(hits & options.rename.keys()):
-            raise UsageError("--rename: the column goes into a stack", field=renamed[0])
+            raise UsageError(f"{option('rename')}: the column goes into a stack", field=renamed[0])
         taken |= hits
         found[name] = [leaf for leaf in leaves if leaf.name in hits]
     return found
@@ -54,14 +55,14 @@ def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
     for leaf, kind in zip(leaves, kinds, strict=True):
         if (leaf.asked.cast, leaf.asked.nulls) != (first.cast, first.nulls):
             raise UsageError(
-                "--stack: all columns need the same --cast and --nulls", field=leaf.name,
-                hint="Give both with the pattern of --stack.",
+                f"{option('stack')}: all columns need the same {option('cast')} and "
+                f"{option('nulls')}", field=leaf.name, hint="Give both with the stack's pattern.",
             )  # fmt: skip
         if kind != kinds[0]:
             raise SourceInconsistent(
-                "--stack: the columns differ in type", field=leaf.name,
+                f"{option('stack')}: the columns differ in type", field=leaf.name,
                 expected=f"{leaves[0].type}, as {leaves[0].name}", found=str(leaf.type),
-                hint="--cast with the pattern of --stack gives them one dtype.",
+                hint=f"{option('cast')} with the stack's pattern gives them one dtype.",
             )  # fmt: skip
     members = kinds[0] | {"shape": (len(leaves),)}
     field = Field(name=name, stem="00-x", kind="fixed", **members)
@@ -71,7 +72,7 @@ def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
         field=field, form="stack", paths=tuple(leaf.path for leaf in leaves),
         columns=tuple(leaf.name for leaf in leaves), nulls=nulls,
         filler=parse_filler(field, nulls, name), cast=first.cast,
-        why=f"--stack of {len(leaves)} columns, {leaves[0].name} to {leaves[-1].name}",
+        why=f"stack of {len(leaves)} columns, {leaves[0].name} to {leaves[-1].name}",
         bytes=None if None in sizes else sum(size or 0 for size in sizes),
     )  # fmt: skip
 
@@ -87,6 +88,7 @@ def _stackable(leaf: Leaf) -> dict[str, Any]:
             if not members["shape"]:
                 return members
     raise SourceUnsupported(
-        "--stack: only columns of single numbers can be stacked", field=leaf.name,
-        found=str(leaf.type), hint="A narrower pattern leaves it out; so does --exclude.",
+        f"{option('stack')}: only columns of single numbers can be stacked", field=leaf.name,
+        found=str(leaf.type),
+        hint=f"A narrower pattern leaves it out; so does {option('exclude', [leaf.name])}.",
     )  # fmt: skip

@@ -9,6 +9,7 @@ from fieldslab.packer.convert.shapes import list_sizes, strip
 from fieldslab.packer.options import parse_shape, possible_shape
 from fieldslab.schemas.errors import SourceInconsistent, UsageError
 from fieldslab.schemas.fields import Logical
+from fieldslab.schemas.optiontext import option
 
 
 def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
@@ -23,10 +24,10 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
     """
     tensor, kind = leaf.asked.tensor, strip(leaf.type)
     assert tensor is not None
-    shape, why = tensor.shape, f"--tensor of {leaf.type}"
+    shape, why = tensor.shape, f"tensor of {leaf.type}"
     if shape is None:
         shape = _first_shape(tensor.shape_from or "", sample)
-        why = f"--tensor of {leaf.type}, shape {list(shape)} from {tensor.shape_from}"
+        why = f"tensor of {leaf.type}, shape {list(shape)} from {tensor.shape_from}"
     bfloat16 = tensor.dtype == "bfloat16"
     dtype = "uint16" if bfloat16 else tensor.dtype
     members = {
@@ -36,8 +37,10 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
     }  # fmt: skip
     raw = is_bytes(kind) or is_text(kind) or pa.types.is_fixed_size_binary(kind)
     if leaf.asked.image or (raw and leaf.asked.cast is not None):
-        other = "--image" if leaf.asked.image else "--cast"
-        raise UsageError(f"--tensor and {other} contradict each other", field=leaf.name)
+        other = "image" if leaf.asked.image else "cast"
+        raise UsageError(
+            f"{option('tensor')} and {option(other)} contradict each other", field=leaf.name
+        )
     if raw:
         return Inferred(why, "raw", members)
     sizes, element = list_sizes(kind)
@@ -45,9 +48,10 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
     fits = found["dtype"] == dtype and not found["shape"] and len(sizes) in (1, len(shape))
     if not sizes or not fits or tensor.big_endian:
         raise UsageError(
-            "--tensor: the column does not hold that", field=leaf.name, found=str(leaf.type),
+            f"{option('tensor')}: the column does not hold that",
+            field=leaf.name, found=str(leaf.type),
             expected=f"bytes, hexadecimal text or lists of {dtype}",
-            hint="--cast changes the dtype of a list's elements.",
+            hint=f"{option('cast')} changes the dtype of a list's elements.",
         )  # fmt: skip
     if len(sizes) == 1 < len(shape):
         return Inferred(why, "flat", members)

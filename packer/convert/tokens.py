@@ -31,6 +31,7 @@ from fieldslab.schemas.errors import (
     UsageError,
     source_unreadable,
 )
+from fieldslab.schemas.optiontext import option
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -62,7 +63,8 @@ def located(options: Options, files: Sequence[str | Path] = ()) -> Options:
         if not files and not Path(name).is_file():
             raise SourceUnreadable(
                 "the tokenizer that the slab was packed with is not here", file=name, field=column,
-                expected=f"SHA-256 {asked.sha256}", hint="Name it: --tokenizer FILE.",
+                expected=f"SHA-256 {asked.sha256}",
+                hint=f"Name it: {option('tokenizers', ['FILE'])}.",
             )  # fmt: skip
         found[column] = msgspec.structs.replace(asked, file=str(Path(file).absolute()))
     return msgspec.structs.replace(options, tokenize=found)
@@ -88,7 +90,7 @@ def identified(options: Options) -> Options:
         digest = hashlib.sha256(_content(asked.file)).hexdigest()
         if asked.sha256 not in (None, digest):
             raise SourceInconsistent(
-                "--tokenize: this is another tokenizer than the slab was packed with",
+                f"{option('tokenize')}: this is another tokenizer than the slab was packed with",
                 file=asked.file, field=column, expected=asked.sha256, found=digest,
             )  # fmt: skip
         found[column] = msgspec.structs.replace(asked, sha256=digest)
@@ -107,23 +109,24 @@ def infer_tokens(leaf: Leaf, asked: Tokenize) -> Inferred:
         The tokenizer is damaged, is not deterministic, or tokenizers is not installed.
     """
     others = {
-        "--cast": leaf.asked.cast, "--tensor": leaf.asked.tensor, "--image": leaf.asked.image,
-        "--ragged": leaf.asked.ragged,
+        "cast": leaf.asked.cast, "tensor": leaf.asked.tensor, "image": leaf.asked.image,
+        "ragged": leaf.asked.ragged,
     }  # fmt: skip
-    for option, given in others.items():
+    for other, given in others.items():
         if given:
-            raise UsageError(f"--tokenize and {option} do not go together", field=leaf.name)
+            problem = f"{option('tokenize')} and {option(other)} do not go together"
+            raise UsageError(problem, field=leaf.name)
     kind = strip(leaf.type)
     if not is_text(kind):
         raise UsageError(
-            "--tokenize: not a column of text", field=leaf.name, expected="string",
+            f"{option('tokenize')}: not a column of text", field=leaf.name, expected="string",
             found=str(leaf.type),
         )  # fmt: skip
     tokenizer = _load(asked)
     added = tokenizer.num_special_tokens_to_add(False) if asked.special_tokens else 0
     if asked.max_length is not None and asked.max_length <= added:
         raise UsageError(
-            f"--max-length: the tokenizer adds {added} special tokens to each row",
+            f"{option('max_length')}: the tokenizer adds {added} special tokens to each row",
             field=leaf.name, expected=f"at least {added + 1}", found=asked.max_length,
         )  # fmt: skip
     special = _special(tokenizer)
@@ -140,9 +143,11 @@ def infer_tokens(leaf: Leaf, asked: Tokenize) -> Inferred:
         attribute["pad"] = pad
     elif asked.pad:
         raise UsageError(
-            "--pad: the tokenizer has no token for padding", file=asked.file, field=leaf.name,
+            f"{option('pad')}: the tokenizer has no token for padding",
+            file=asked.file, field=leaf.name,
             expected=" or ".join(PAD_TOKENS),
-            hint="Leave --pad out: rows are ragged then, and Loader's Pad fills them with any id.",
+            hint=f"Leave {option('pad')} out: rows are ragged then, and Loader's Pad fills "
+            "them with any id.",
         )  # fmt: skip
     members: dict[str, Any] = {
         "kind": "ragged",
@@ -151,7 +156,7 @@ def infer_tokens(leaf: Leaf, asked: Tokenize) -> Inferred:
     }
     if asked.pad and asked.max_length is not None:
         members |= {"kind": "fixed", "shape": (asked.max_length,)}
-    why = f"--tokenize {Path(asked.file).name}, {attribute['vocabulary']:,} tokens"
+    why = f"tokenized by {Path(asked.file).name}, {attribute['vocabulary']:,} tokens"
     return Inferred(f"{why}, of {leaf.shown}", "tokens", members)
 
 
@@ -195,7 +200,8 @@ def separator(asked: Tokenize, given: str | None) -> int | None:
         found = tokenizer.token_to_id(given)
         if found is None:
             raise UsageError(
-                "--separator: the tokenizer has no such token", file=asked.file, found=given,
+                f"{option('separator')}: the tokenizer has no such token",
+                file=asked.file, found=given,
                 expected=", ".join(list(_special(tokenizer))[:_MAX_NAMED]) or None,
             )  # fmt: skip
         return found
@@ -206,9 +212,10 @@ def separator(asked: Tokenize, given: str | None) -> int | None:
         if name in special:
             return special[name]
     raise UsageError(
-        "--pack-sequences: nothing would tell the texts apart", file=asked.file,
+        f"{option('pack_sequences')}: nothing would tell the texts apart", file=asked.file,
         expected=" or ".join(END_TOKENS),
-        hint="Name the token that goes between them, --separator TOKEN; or none, --separator ''.",
+        hint=f"Name the token that goes between them, {option('separator', 'TOKEN')}; or none, "
+        f"{option('separator', '')}.",
     )  # fmt: skip
 
 
@@ -244,7 +251,7 @@ def _ids(rows: list[list[int]], dtype: np.dtype[Any]) -> np.ndarray:
 def _content(file: str) -> bytes:
     path = Path(file)
     if path.exists() and not path.is_file():
-        raise SourceUnreadable("--tokenize: not a file", file=file, hint=_NAME_IT)
+        raise SourceUnreadable(f"{option('tokenize')}: not a file", file=file, hint=_NAME_IT)
     try:
         return path.read_bytes()
     except OSError as error:
@@ -272,7 +279,7 @@ def _loaded(file: str, sha256: str | None, max_length: int | None) -> "Tokenizer
         from tokenizers import Tokenizer
     except ImportError as error:
         raise SourceNeedsLibrary(
-            f"--tokenize needs the library tokenizers: {error}",
+            f"{option('tokenize')} needs the library tokenizers: {error}",
             hint="pip install 'tokenizers>=0.21'",
         ) from error
     content = _content(file)

@@ -19,6 +19,7 @@ from fieldslab.packer.options import Sequences
 from fieldslab.packer.source import Source, Span, Unit, read_span
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field, stem
+from fieldslab.schemas.optiontext import option
 
 
 class SequenceSource:
@@ -47,9 +48,9 @@ class SequenceSource:
         self._fill = tokens.get("pad", self._separator)
         if self._fill is None and not asked.drop_last:
             raise UsageError(
-                "--pack-sequences: the tokenizer has no token to fill up the last row",
+                f"{option('pack_sequences')}: the tokenizer has no token to fill up the last row",
                 file=text.tokenize.file, field=text.field.name,
-                hint="--drop-last leaves that row out.",
+                hint=f"{option('drop_last', True)} leaves that row out.",
             )  # fmt: skip
         self._dtype = text.field.storage
         self.fields = self._plans(tokens)
@@ -78,7 +79,7 @@ class SequenceSource:
         if self._asked.drop_last:
             self.endings = (
                 f"{name}: the last {len(joined):,} of {total:,} tokens fill no row of {length:,} "
-                "and were left out (--drop-last)",
+                "and were left out, as asked for",
             )
             return
         self.endings = (

@@ -43,6 +43,7 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.folder import JOURNAL, REPLACED, is_url, partial_path, slab_path, url_text
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, Manifest, encode
+from fieldslab.schemas.optiontext import option
 
 _FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
 _WRITERS = ("fieldslab", "zstandard")
@@ -262,7 +263,7 @@ def writing(path: Path) -> Iterator[None]:
         if error.errno == errno.EFBIG:
             raise NoSpace(
                 "a file would be larger than the file system or `ulimit -f` allows", file=file,
-                hint="A smaller --shard-size makes smaller files.",
+                hint=f"A smaller {option('shard_size')} makes smaller files.",
             ) from error  # fmt: skip
         denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
         kind = OutputDenied if denied else OutputError
@@ -289,17 +290,21 @@ def check_output(out: Path, *, force: bool) -> None:
         if not (out.exists() or out.is_symlink()):
             return
         if not force:
-            raise OutputExists("exists already", file=out, hint="--force replaces a slab.")
+            raise OutputExists(
+                "exists already", file=out, hint=f"{option('force', True)} replaces a slab."
+            )
         if out.is_symlink() or not _is_slab(out):
             raise OutputExists(
-                "exists and is not a slab, so that --force leaves it alone", file=out,
+                f"exists and is not a slab, so that {option('force', True)} leaves it alone",
+                file=out,
                 hint="Remove it yourself, or choose another output.",
             )  # fmt: skip
         names = sorted(entry.name for entry in out.iterdir())
         strangers = [n for n in names if not _OUR_NAMES.fullmatch(n) and n not in _LITTER]
         if strangers:
             raise OutputExists(
-                "holds more than a slab, so that --force leaves it alone", file=out,
+                f"holds more than a slab, so that {option('force', True)} leaves it alone",
+                file=out,
                 found=", ".join(strangers[:5]), hint="Move that elsewhere.",
             )  # fmt: skip
 

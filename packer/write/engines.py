@@ -20,6 +20,7 @@ from fieldslab.packer.plan import ShardTask
 from fieldslab.packer.write.shards import Progress, ShardWork
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.errors import SourceUnreadable
+from fieldslab.schemas.optiontext import option
 
 Job = tuple[ShardTask, Path]
 """A shard task and the empty folder that it is written to."""
@@ -65,7 +66,8 @@ def _in_processes(
         raise SourceUnreadable(
             f"a worker process died while it packed shard {' or '.join(map(str, numbers))}",
             file=first,
-            hint="The file may crash the library that reads it, or memory ran out: try --jobs 1.",
+            hint="The file may crash the library that reads it, or memory ran out: try "
+            f"{option('jobs', 1)}.",
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -29,6 +29,7 @@ from fieldslab.schemas.fields import (
     Role,
 )
 from fieldslab.schemas.manifest import Made, Manifest, Shard, create, decode, encode
+from fieldslab.schemas.optiontext import option
 
 MAX_ALL_INLINE_BYTES = 4 * 1024 * 1024
 """Categories of all fields that stand in the manifest, together."""
@@ -114,7 +115,8 @@ def _checked(made: Made, **content: Any) -> Manifest:
         raise SourceUnsupported(
             f"cannot be described in a manifest: {problem}",
             expected=where.get("expected"), found=where.get("found"),
-            hint="Leave columns out with --exclude, or pack them into a slab of their own.",
+            hint=f"Leave columns out with {option('exclude')}, or pack them into a slab of "
+            "their own.",
         ) from error  # fmt: skip
 
 

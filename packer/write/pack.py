@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from fieldslab.packer.commands.words import counted, duration, size
 from fieldslab.packer.convert.soundness import LeftOut
 from fieldslab.packer.image_options import DEFAULT_INDEX
-from fieldslab.packer.options import integer, parse_options
+from fieldslab.packer.option_values import parse_integer
+from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import Plan, ShardTask, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.ahead import read_ahead
@@ -36,6 +37,7 @@ from fieldslab.schemas import layout
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.notices import LOG, warn
+from fieldslab.schemas.optiontext import option
 
 
 @dataclass(frozen=True)
@@ -218,8 +220,8 @@ def pack_plan(
     plan: Plan, out: Path, *, force: bool = False, jobs: int = 1, progress: Progress = quiet
 ) -> Packed:
     """Carry out a plan; as `pack`."""
-    if integer("--jobs", jobs) < 1:
-        raise UsageError("--jobs must be at least 1", found=jobs)
+    if parse_integer("jobs", jobs) < 1:
+        raise UsageError(f"{option('jobs')} must be at least 1", found=jobs)
     started = time.monotonic()
     resumable = plan.source.rereadable
     with Staging(out, plan.fingerprint(), force=force, resumable=resumable) as staging:
@@ -240,7 +242,7 @@ def _check_rows(plan: Plan, packed: int) -> None:
     start, stop = plan.options.rows or (0, None)
     if not packed and start > 0 and start != stop:
         raise UsageError(
-            "--rows: starts behind the last row", found=start,
+            f"{option('rows')}: starts behind the last row", found=start,
             hint="How many rows a stream has, only reading it tells.",
         )  # fmt: skip
 

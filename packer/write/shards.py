@@ -26,6 +26,7 @@ from fieldslab.packer.write.commit import writing
 from fieldslab.packer.write.prepare import Prepared, span_batches
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
+from fieldslab.schemas.optiontext import option
 
 
 class Progress(Protocol):
@@ -143,7 +144,8 @@ def check_any_left(record: ShardRecord) -> None:
         raise SourceInconsistent(
             f"none of {len(record.left_out)} images can be decoded, and no shard may be empty",
             file=first.file, field=first.field, row=f"{first.row} and on", found=first.reason,
-            hint="A larger --shard-size joins these rows to others; --rows leaves them out.",
+            hint=f"A larger {option('shard_size')} joins these rows to others; {option('rows')} "
+            "leaves them out.",
         )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from fieldslab.schemas.fields import Field
 
 _REMARKS = {
     "progressive": "are JPEG without an index, since they are progressive or of another rare kind: "
-    "they decode three times slower (--image 'COLUMN:baseline' changes that without loss)",
+    "they decode three times slower (stored as `baseline` images they would not, and without loss)",
     "not indexed": "are JPEG without an index, since they are damaged or of a rare sampling; they "
     "are kept byte for byte",
     "not made baseline": "could not be made baseline JPEG, and are kept byte for byte",
@@ -42,11 +42,12 @@ def _left_out_warnings(records: list[ShardRecord], rows: int) -> Iterator[str]:
     if missing:
         yield (
             f"{len(missing):,} of {counted(rows + len(missing), 'row')} left out, since their "
-            "images cannot be decoded (--damaged-images leave-out)"
+            "images cannot be decoded"
         )
     yield from map(str, missing[:MOST_LEFT_OUT])
     if len(missing) > MOST_LEFT_OUT:
-        yield f"... and {len(missing) - MOST_LEFT_OUT:,} more: --json names all of them"
+        yield f"... and {len(missing) - MOST_LEFT_OUT:,} more: the result names all of them "
+        "in `left_out`"
 
 
 def _null_warnings(fields: list[Field], records: list[ShardRecord], rows: int) -> Iterator[str]:
@@ -66,7 +67,7 @@ def _compression_warnings(
             before = field.compression.decoded + 8 * (beside - 1) * rows
             if rows and after >= before:
                 yield (
-                    f"{field.name}: {before} bytes became {after}: --compress does not pay for "
+                    f"{field.name}: {before} bytes became {after}: compression does not pay for "
                     "rows as short as these"
                 )
 
@@ -99,7 +100,7 @@ def _length_warnings(plan: Plan, records: list[ShardRecord], rows: int) -> Itera
         if one.tokenize is not None and shortened:
             yield (
                 f"{name}: {shortened} of {rows} rows had more than {one.tokenize.max_length} "
-                "tokens and were cut (--max-length)"
+                "tokens and were cut"
             )
 
 
@@ -110,5 +111,5 @@ def _rounding_warnings(plan: Plan, records: list[ShardRecord]) -> Iterator[str]:
         if rounded:
             yield (
                 f"{name}: {counted(rounded, 'integer')} that {one.cast} cannot hold exactly became "
-                "the nearest that it can (--cast)"
+                "the nearest that it can"
             )

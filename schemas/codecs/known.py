@@ -79,7 +79,7 @@ def _turbojpeg() -> Known:
     except MissingLibrary:
         note = (
             "progressive JPEG, and JPEG without an index, is left to Pillow, which takes more than "
-            "twice the time; `pack --image COL:baseline` is not possible"
+            "twice the time; images cannot be packed as `baseline`"
         )
         return Known("turbojpeg", takes, False, name, None, None, note, INSTALL)
     note = install = ""

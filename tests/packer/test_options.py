@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from fieldslab.packer import pack
-from fieldslab.packer.options import Tensor, parse_options, parse_shape, parse_size, parse_tensor
+from fieldslab.packer.option_values import parse_size
+from fieldslab.packer.options import Tensor, parse_options, parse_shape, parse_tensor
 from fieldslab.schemas.errors import UsageError
 
 
@@ -21,14 +22,14 @@ from fieldslab.schemas.errors import UsageError
 )  # fmt: skip
 def test_sizes(text: Any, size: int) -> None:
     """Sizes are numbers with a binary unit."""
-    assert parse_size("--shard-size", text) == size
+    assert parse_size("shard_size", text) == size
 
 
 @pytest.mark.parametrize("text", ["", "G", "1.5G", "-1", "1X", "1 G B", "0x10", None])
 def test_no_sizes(text: Any) -> None:
     """Anything else is refused by the name of the option."""
-    with pytest.raises(UsageError, match="--shard-size: not a size"):
-        parse_size("--shard-size", text)
+    with pytest.raises(UsageError, match="shard_size: not a size"):
+        parse_size("shard_size", text)
 
 
 @pytest.mark.parametrize(

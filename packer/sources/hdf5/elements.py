@@ -10,6 +10,7 @@ import pyarrow as pa
 from h5py import h5t
 
 from fieldslab.schemas.fields import DtypeName, Logical, Unit
+from fieldslab.schemas.optiontext import option
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Refusal:
     """Why something cannot be packed, and what to do about it; `{}` in it is the column."""
 
     problem: str
-    hint: str = "--exclude '{}' leaves it out."
+    hint: str = f"{option('exclude', ['{}'])} leaves it out."
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def _float(kind: h5t.TypeFloatID) -> Element:
     if code is None or int(code[1]) != size:
         raise Refused(
             f"floating point numbers of {kind.get_precision()} bits cannot be packed",
-            "Write them as float64, or leave them out: --exclude '{}'.",
+            f"Write them as float64, or leave them out: {option('exclude', ['{}'])}.",
             why=f"float of {size} bytes",
         )
     return _number(np.dtype(_order_of(kind) + code))
@@ -214,7 +215,9 @@ def _opaque(kind: h5t.TypeOpaqueID, rules: Rules) -> Element:
     if not rules.raw:
         raise Refused(
             "opaque bytes are packed only on request",
-            f"--raw packs them as uint8[{size}], --exclude '{{}}' leaves them out.", why=why,
+            f"{option('raw', True)} packs them as uint8[{size}], {option('exclude', ['{}'])} "
+            "leaves "
+            "them out.", why=why,
         )  # fmt: skip
     return Element("raw", np.dtype(f"V{size}"), pa.binary(size), why)
 

@@ -14,11 +14,15 @@ from h5py import h5d, h5s
 from fieldslab.packer.sources.hdf5.elements import Refusal
 from fieldslab.packer.sources.hdf5.files import open_file
 from fieldslab.schemas.errors import SourceUnreadable
+from fieldslab.schemas.optiontext import option
 
 _MOST_DEPTH = 8
 _PREFIXES = ("HDF5_VDS_PREFIX", "HDF5_EXTFILE_PREFIX")
 
-NOT_ADMITTED = "--external admits it where every file is there; --exclude '{}' leaves it out."
+NOT_ADMITTED = (
+    f"{option('external', True)} admits it where every file is there; "
+    f"{option('exclude', ['{}'])} leaves it out."
+)
 
 
 class NotThere(Exception):
@@ -39,7 +43,8 @@ def outside_files(dataset: h5py.Dataset, path: str, external: bool) -> tuple[str
     try:
         _look(dataset, path, files, _MOST_DEPTH)
     except NotThere as error:
-        return Refusal(str(error), "Restore the file; --exclude '{}' leaves the column out.")
+        hint = f"Restore the file; {option('exclude', ['{}'])} leaves the column out."
+        return Refusal(str(error), hint)
     return tuple(sorted(files - {path}))
 
 

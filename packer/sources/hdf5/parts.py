@@ -12,6 +12,7 @@ from fieldslab.packer.sources.hdf5.read import Wanted
 from fieldslab.packer.sources.hdf5.scan import Dataset, Scan
 from fieldslab.packer.sources.hdf5.types import Column, Member
 from fieldslab.schemas.errors import SourceInconsistent
+from fieldslab.schemas.optiontext import option
 
 Key = tuple[str, Member]
 """A column of any of the files: its dataset's name, and its place in the compound type."""
@@ -62,7 +63,8 @@ class Part:
             rows = rows[0]
         if type(rows) is not int or not 0 <= rows <= length:
             raise SourceInconsistent(
-                f"--rows-attr: the attribute {attribute} of the file is no number of its rows",
+                f"{option('rows_attr')}: the attribute {attribute} of the file is no number "
+                "of its rows",
                 file=self.path, expected=f"0..{length}",
                 found="no such attribute" if rows is None else rows,
                 hint=f"Its attributes are: {', '.join(self.scan.attributes) or 'none'}.",
@@ -78,11 +80,12 @@ class Part:
             return
         lines = [_shown(key, *self.columns[key]) for key in others[:_MOST_LISTED]]
         more = f"; and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
-        names = ",".join(dict.fromkeys(name for name, _ in others[:_MOST_LISTED]))
+        names = list(dict.fromkeys(name for name, _ in others[:_MOST_LISTED]))
         raise SourceInconsistent(
             f"datasets without the {length or 0:,} rows that most have: {'; '.join(lines)}{more}",
             file=self.path,
-            hint=f"--exclude '{names}' leaves them out; --fields packs what it names.",
+            hint=f"{option('exclude', names)} leaves them out; {option('fields')} packs what it "
+            "names.",
         )
 
     def check_same(self, columns: "Columns", keys: Sequence[Key]) -> None:
@@ -100,7 +103,8 @@ class Part:
             raise SourceInconsistent(
                 f"datasets differ from file to file: {'; '.join(lines[:_MOST_LISTED])}",
                 file=self.path,
-                hint="Pack the files apart, or choose what they share with --fields/--exclude.",
+                hint=f"Pack the files apart, or choose what they share with {option('fields')} or "
+                f"{option('exclude')}.",
             )
 
 

@@ -14,6 +14,7 @@ from fieldslab.packer.sources.hdf5.files import SourceFile, open_file, reading
 from fieldslab.packer.sources.hdf5.outside import NOT_ADMITTED, beside, outside_files
 from fieldslab.packer.sources.hdf5.types import Column, columns_of
 from fieldslab.schemas.errors import SourceUnreadable
+from fieldslab.schemas.optiontext import option
 
 _MOST_DEPTH = 64
 _PANDAS_FIXED = ("frame", "series", "wide")
@@ -128,7 +129,7 @@ class _Walk:
             self._refuse(name, path, "pandas, fixed layout", Refusal(
                 "the fixed layout of pandas holds pickled objects",
                 "Write it as Parquet: pandas.read_hdf(file, key).to_parquet(...); or leave it out: "
-                "--exclude '{}'.",
+                f"{option('exclude', ['{}'])}.",
             ))  # fmt: skip
             return
         attributes = attributes_of(group)

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.commands.words import size
-from fieldslab.packer.options import parse_size
+from fieldslab.packer.option_values import parse_size
 from fieldslab.packer.source import SAMPLE_ROWS, Unit
 from fieldslab.packer.sources.hdf5.files import discover, looks_like_hdf5, reading
 from fieldslab.packer.sources.hdf5.parts import (
@@ -31,6 +31,7 @@ from fieldslab.packer.sources.hdf5.windows import (
 )
 from fieldslab.packer.sources.lookup import NoFiles
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
+from fieldslab.schemas.optiontext import option
 
 _MOST_WINDOWS = 1_000_000
 _MOST_WARNINGS = 10
@@ -68,7 +69,7 @@ class HDF5Source:
         _check_types(given)
         self.settings: dict[str, Any] = {key: value for key, value in given.items() if value}
         self._rows_attr = rows_attr
-        self._memory = physical_memory() // 2 if memory is None else parse_size("--memory", memory)
+        self._memory = physical_memory() // 2 if memory is None else parse_size("memory", memory)
         scans = [scan(path, raw=raw, external=external) for path in discover(paths)]
         self._parts = [Part.of(one) for one in scans]
         self._columns = all_columns(self._parts)
@@ -203,7 +204,7 @@ class HDF5Source:
             if len(starts) > _MOST_WINDOWS:
                 raise SourceInconsistent(
                     f"{size(rows * row_bytes)} are more than a file can hold", file=part.path,
-                    hint="--rows-attr leaves out rows that were never written.",
+                    hint=f"{option('rows_attr')} leaves out rows that were never written.",
                 )  # fmt: skip
             for start in starts:
                 stop = min(start + starts.step, rows)

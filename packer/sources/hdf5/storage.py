@@ -79,7 +79,7 @@ def never_written(opened: h5d.DatasetID, dataset: Dataset, rows: int) -> str | N
     )
     if (end := _written_rows(opened, dataset, written)) is not None and end < rows:
         text += f"; nothing was written from row {end:,} on"
-    return f"{text}. --rows-attr or --rows leaves such rows out"
+    return f"{text}. The options `rows_attr` and `rows` leave such rows out"
 
 
 def _elsewhere(opened: h5d.DatasetID) -> bool:

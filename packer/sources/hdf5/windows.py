@@ -9,6 +9,7 @@ from fieldslab.packer.commands.words import size
 from fieldslab.packer.sources.hdf5.scan import Dataset
 from fieldslab.packer.sources.hdf5.storage import band_bytes, chunk_bytes
 from fieldslab.schemas.errors import SourceUnsupported
+from fieldslab.schemas.optiontext import option
 
 WINDOW_BYTES = 64 * 1024 * 1024
 IN_FLIGHT = 6
@@ -46,7 +47,8 @@ class Memory(NamedTuple):
                 f"reading takes {size(needed)} of memory: the chunks that hold a row of "
                 f"{self.name or 'it'} take {size(self.most)}",
                 file=file, field=self.name or None, expected=f"at most {size(limit)}",
-                hint=f"--memory {ceil(needed / 2**20)}M allows it; smaller chunks need less: "
+                hint=f"{option('memory', f'{ceil(needed / 2**20)}M')} allows it; smaller "
+                "chunks need less: "
                 "h5repack -l CHUNK=... writes them.",
             )  # fmt: skip
 

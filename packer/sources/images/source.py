@@ -26,6 +26,7 @@ from fieldslab.schemas.errors import (
     SourceUnsupported,
 )
 from fieldslab.schemas.fields import Logical
+from fieldslab.schemas.optiontext import option
 
 UNIT_FILES = 512
 UNIT_BYTES = 2**24
@@ -110,7 +111,8 @@ class ImageSource:
             raise SourceInconsistent(
                 f"{counted(len(without), 'image')} beside the folders of classes, this one first",
                 file=self.file_of(int(without[0])),
-                hint="Move them into folders, or leave the classes out: --exclude label.",
+                hint="Move them into folders, or leave the classes out: "
+                f"{option('exclude', ['label'])}.",
             )
 
     def fingerprint(self) -> list[dict[str, Any]]:
@@ -191,7 +193,8 @@ class ImageSource:
                 "is no image" if len(into) else "is empty, and no image", file=path,
                 expected="the beginning of a JPEG, PNG, WebP or other image file",
                 found=bytes(into[:HEAD]).hex(" ") if len(into) else None,
-                hint="Move it elsewhere, or leave such files out: --damaged-images leave-out.",
+                hint="Move it elsewhere, or leave such files out: "
+                f"{option('damaged_images', 'leave-out')}.",
             )  # fmt: skip
 
     def _check_unchanged(self, row: int, path: str, file: int) -> None:

@@ -11,6 +11,7 @@ from fieldslab.packer.sources.litdata.index import Leaf
 from fieldslab.packer.sources.litdata.items import BadRow, Decoder, Piece, values_of
 from fieldslab.packer.sources.litdata.library import Dtypes, numpy_dtypes, torch_dtypes
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported
+from fieldslab.schemas.optiontext import option
 
 Sizes = tuple[int | None, ...]
 """Shape of an array leaf; None where rows may differ."""
@@ -206,7 +207,7 @@ def _pixels(name: str, parameter: str, piece: Piece) -> Arrays:
 
 def exclude(name: str) -> str:
     """The hint that a leaf can be left out."""
-    return f"--exclude '{name}' leaves it out."
+    return f"{option('exclude', [name])} leaves it out."
 
 
 def _dtype(dtypes: Dtypes, code: int, name: str) -> np.dtype[Any]:

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from fieldslab.packer.sources.litdata.chunks import ChunkFile
 from fieldslab.schemas.errors import SourceInconsistent
+from fieldslab.schemas.optiontext import option
 
-_ONLY_HERE = "Choose common columns with --fields or --exclude."
+_ONLY_HERE = f"Choose common columns with {option('fields')} or {option('exclude')}."
 
 
 def common_schema(schemas: Iterable[tuple[str, pa.Schema]], types: Mapping[str, Any]) -> pa.Schema:
@@ -135,5 +136,6 @@ def _merged(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 def _differ(file: str, name: str, known: pa.DataType, kind: pa.DataType) -> SourceInconsistent:
     return SourceInconsistent(
         "a chunk's column is of another type than before", file=file, field=name,
-        expected=str(known), found=str(kind), hint=f"--exclude '{name}' leaves it out.",
+        expected=str(known), found=str(kind),
+        hint=f"{option('exclude', [name])} leaves it out.",
     )  # fmt: skip

@@ -16,6 +16,7 @@ from fieldslab.packer.sources.litdata.arrays import ARRAYS, Arrays, array_decode
 from fieldslab.packer.sources.litdata.compact import NotNested, nested_value
 from fieldslab.packer.sources.litdata.index import Leaf
 from fieldslab.packer.sources.litdata.items import BadRow, Decoder, Piece, values_of
+from fieldslab.schemas.optiontext import option
 
 _FILES = (
     "bytes", "file", "image", "jpeg", "video", "audio", "nifti", "mesh", "pdf", "tiff", "tifffile",
@@ -60,7 +61,7 @@ def refused(leaf: Leaf) -> bool:
 
 def refusal(leaf: Leaf) -> tuple[str, str]:
     """Why a leaf is refused, and what to do about it; `{}` stands for its name."""
-    hint = "--exclude '{}' leaves it out."
+    hint = f"{option('exclude', ['{}'])} leaves it out."
     if leaf.kind in ("pickle", "graph"):
         problem = f"a leaf of format {leaf.format} is never read: unpickling runs code"
         return problem, f"{hint} To keep it, write it as arrays, numbers, text or bytes."

@@ -23,6 +23,7 @@ from fieldslab.schemas.errors import (
     SourceUnsupported,
     UsageError,
 )
+from fieldslab.schemas.optiontext import option
 
 Dtypes = dict[int, np.dtype[Any]]
 """The dtype for each number that stands in a stream."""
@@ -188,8 +189,8 @@ def _encryption(index: Index, key: Key | None) -> Any:
     if key is None:
         raise UsageError(
             "the stream is encrypted", file=index.path, found=index.encryption.get("algorithm"),
-            hint="--key FILE names the file that litdata's Encryption.save wrote, "
-            "--key-password-file FILE the file with its password.",
+            hint=f"{option('key', 'FILE')} names the file that litdata's Encryption.save wrote, "
+            f"{option('key_password_file', 'FILE')} the file with its password.",
         )  # fmt: skip
     return _unlocked(key)
 
@@ -208,11 +209,12 @@ def _unlocked(key: Key) -> Any:
         return getattr(encryption, kind).load(key.file, password.rstrip("\r"))
     except OSError as error:
         raise UsageError(
-            f"--key: cannot be opened: {error.strerror}", file=error.filename
+            f"{option('key')}: cannot be opened: {error.strerror}", file=error.filename
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"--key: not a key that litdata saved, or another password: {error}", file=key.file
+            f"{option('key')}: not a key that litdata saved, or another password: {error}",
+            file=key.file,
         ) from error
 
 

@@ -17,6 +17,7 @@ from fieldslab.packer.sources.litdata.leaves import decoder, needs_sample, refus
 from fieldslab.packer.sources.litdata.library import NotInstalled
 from fieldslab.packer.sources.litdata.stream import Stream
 from fieldslab.schemas.errors import SourceError
+from fieldslab.schemas.optiontext import option
 
 _SAMPLE_BYTES = 4 * 1024 * 1024
 
@@ -58,7 +59,9 @@ def leaf_columns(stream: Stream, units: Sequence[Unit], block: int | None) -> Le
         except NotInstalled:
             raise
         except SourceError as error:
-            hint = replace(hint, refusal=(_told(error), "--exclude '{}' leaves it out."))
+            hint = replace(
+                hint, refusal=(_told(error), f"{option('exclude', ['{}'])} leaves it out.")
+            )
         else:
             if made is None:
                 hint = replace(hint, refusal=refusal(leaf))

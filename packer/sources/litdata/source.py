@@ -35,6 +35,7 @@ from fieldslab.schemas.errors import (
     SourceUnsupported,
     UsageError,
 )
+from fieldslab.schemas.optiontext import option
 
 
 class LitData:
@@ -72,14 +73,14 @@ class LitData:
         if len(paths) != 1:
             raise UsageError("a LitData stream is one directory", found=", ".join(paths))
         if key is None and key_password_file is not None:
-            raise UsageError("--key-password-file needs --key")
+            raise UsageError(f"{option('key_password_file')} needs {option('key')}")
         stream = Stream(paths[0], None if key is None else Key(key, key_password_file))
         if stream.index.loader == PARQUET:
             return _parquet(stream)
         if block is not None:
             _check_block(stream, block)
         if key is not None and stream.index.encryption is None:
-            raise UsageError("--key: the stream is not encrypted", file=stream.where)
+            raise UsageError(f"{option('key')}: the stream is not encrypted", file=stream.where)
         given = {"block": block, "key": key, "key_password_file": key_password_file}
         return LitDataSource(stream, {key: value for key, value in given.items() if value})
 
@@ -234,18 +235,21 @@ def _parquet(stream: Stream) -> ParquetSource:
 def _check_block(stream: Stream, block: Any) -> None:
     if stream.index.loader != TOKENS:
         raise UsageError(
-            "--block is for streams that were written for TokensLoader",
+            f"{option('block')} is for streams that were written for TokensLoader",
             file=stream.place(INDEX), found=stream.index.loader,
         )  # fmt: skip
     if not isinstance(block, int) or block < 1:
-        raise UsageError("--block must be a number of tokens, at least 1", found=block)
+        raise UsageError(f"{option('block')} must be a number of tokens, at least 1", found=block)
     if stream.index.encryption is not None:
-        raise UsageError("--block does not go with an encrypted stream", file=stream.where)
+        raise UsageError(
+            f"{option('block')} does not go with an encrypted stream", file=stream.where
+        )
     for chunk in stream.index.chunks:
         if chunk.tokens is None:
             raise SourceUnreadable(
                 "the index does not say how many tokens the chunk holds",
                 file=stream.place(chunk.name),
-                hint="litdata forgets it where the first document is empty. Without --block rows "
+                hint="litdata forgets it where the first document is empty. Without "
+                f"{option('block')} rows "
                 "are documents, for which it is not needed.",
             )  # fmt: skip

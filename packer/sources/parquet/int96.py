@@ -13,6 +13,7 @@ import pyarrow as pa
 from fieldslab.packer.convert.dense import numbers, valid_rows
 from fieldslab.packer.sources.parquet.files import ParquetPart
 from fieldslab.schemas.errors import SourceUnsupported
+from fieldslab.schemas.optiontext import option
 
 _NS_IN_US = 1000
 _FIRST_US, _LAST_US = -(2**63) // _NS_IN_US + 1, 2**63 // _NS_IN_US - 1
@@ -59,5 +60,6 @@ def _compare(part: ParquetPart, array: pa.Array, again: pa.Array, name: str, row
     if len(bad):
         raise SourceUnsupported(
             problem, file=part.path, field=name, row=f"{row + int(bad[0])} of its row group",
-            hint=f"--exclude '{name}' leaves the column out; newer writers have better types.",
+            hint=f"{option('exclude', [name])} leaves the column out; newer writers have "
+            "better types.",
         )  # fmt: skip

@@ -20,6 +20,7 @@ from fieldslab.packer.sources.parquet.files import (
 )
 from fieldslab.schemas.errors import SourceInconsistent
 from fieldslab.schemas.folder import is_url
+from fieldslab.schemas.optiontext import option
 
 _HOLLOW = Hint(refusal=(
     "a group without members holds no values, and pyarrow does not read what is beside it",
@@ -128,7 +129,8 @@ class ParquetSource:
                 raise SourceInconsistent(
                     f"columns differ from those of {self._parts[0].path}: {'; '.join(lines)}",
                     file=part.path,
-                    hint="Pack the files apart, or choose common columns with --fields/--exclude.",
+                    hint="Pack the files apart, or choose common columns with "
+                    f"{option('fields')} or {option('exclude')}.",
                 )
 
     def fingerprint(self) -> list[dict[str, Any]]:

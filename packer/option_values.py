@@ -1,0 +1,94 @@
+"""Values of options as users write them: names, pairs, sizes, rows."""
+
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.optiontext import option
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_EXAMPLES = {
+    "rename": "NEW", "cast": "f4", "tensor": "f4[3,4]", "stack": "feature_*", "nulls": "mask",
+    "tokenize": "tokenizer.json", "compress": "3",
+}  # fmt: skip
+"""What may stand behind a name, for people."""
+
+
+def parse_names(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
+    """Names of columns: one, or several."""
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for column in names:
+        if not isinstance(column, str):
+            raise UsageError(f"{option(name)}: not the name of a column", found=repr(column))
+    return names
+
+
+def parse_pairs(
+    name: str, given: Mapping[str, Any] | Iterable[str], empty: bool = False
+) -> dict[str, str]:
+    """What is given for each name: `{"a": "f4"}` or `["a=f4"]`; "" is a value if `empty`."""
+    if isinstance(given, str):
+        given = [given]
+    if isinstance(given, Mapping):
+        return {key: str(value) for key, value in given.items()}
+    pairs: dict[str, str] = {}
+    for item in given if isinstance(given, Iterable) else [given]:
+        key, equals, value = str(item).partition("=")
+        if not equals or not key.strip() or not (value.strip() or empty):
+            raise UsageError(
+                f"{option(name)}: not understood", found=item,
+                hint=f"Write {option(name, _EXAMPLES[name], column='NAME')}.",
+            )  # fmt: skip
+        if key.strip() in pairs:
+            raise UsageError(f"{option(name)}: given twice", field=key.strip(), found=item)
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def parse_integer(name: str, given: Any) -> int:
+    """An integer; raises UsageError for anything else, such as text."""
+    try:
+        return operator.index(given)
+    except TypeError as error:
+        raise UsageError(f"{option(name)}: not an integer", found=repr(given)) from error
+
+
+def parse_size(name: str, text: str | int) -> int:
+    """Bytes from '64M', '1GiB' or a number."""
+    match = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:i?B)?", str(text), re.IGNORECASE)
+    if match is None:
+        raise UsageError(
+            f"{option(name)}: not a size", found=text, expected="a size like 64M or 1G"
+        )
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def parse_rows(
+    rows: str | tuple[int, int | None] | None, limit: int | None
+) -> tuple[int, int | None] | None:
+    """First row and the one behind the last, None where there is no end; None for all rows."""
+    start, stop = 0, None
+    if isinstance(rows, str):
+        match = re.fullmatch(r"(\d*):(\d*)", rows.strip())
+        if match is None:
+            raise UsageError(
+                f"{option('rows')}: not A:B", found=rows, expected="0:1000, :1000 or 1000:"
+            )
+        start, stop = int(match[1] or 0), int(match[2]) if match[2] else None
+    elif rows is not None:
+        if len(rows) != 2:
+            raise UsageError(f"{option('rows')}: not two numbers", found=rows, expected="(0, 1000)")
+        start = parse_integer("rows", rows[0])
+        stop = None if rows[1] is None else parse_integer("rows", rows[1])
+    if limit is not None:
+        limit = parse_integer("limit", limit)
+        if limit < 0:
+            raise UsageError(f"{option('limit')} must not be negative", found=limit)
+        stop = start + limit if stop is None else min(stop, start + limit)
+    if start < 0 or (stop is not None and stop < start):
+        raise UsageError(
+            f"{option('rows')}: the end lies before the start", found=f"{start}:{stop}"
+        )
+    return None if (start, stop) == (0, None) else (start, stop)
