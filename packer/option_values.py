@@ -34,7 +34,8 @@ def parse_pairs(
     if isinstance(given, Mapping):
         return {key: str(value) for key, value in given.items()}
     pairs: dict[str, str] = {}
-    for item in given if isinstance(given, Iterable) else [given]:
+    items: Any = given
+    for item in items if isinstance(items, Iterable) else [items]:
         key, equals, value = str(item).partition("=")
         if not equals or not key.strip() or not (value.strip() or empty):
             raise UsageError(

@@ -46,8 +46,8 @@ def _left_out_warnings(records: list[ShardRecord], rows: int) -> Iterator[str]:
         )
     yield from map(str, missing[:MOST_LEFT_OUT])
     if len(missing) > MOST_LEFT_OUT:
-        yield f"... and {len(missing) - MOST_LEFT_OUT:,} more: the result names all of them "
-        "in `left_out`"
+        more = len(missing) - MOST_LEFT_OUT
+        yield f"... and {more:,} more: the result names all of them in `left_out`"
 
 
 def _null_warnings(fields: list[Field], records: list[ShardRecord], rows: int) -> Iterator[str]:

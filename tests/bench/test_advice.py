@@ -100,7 +100,7 @@ def test_images() -> None:
     text = advice(results(images=True), "know")
     assert "decoded at 5,000 a second by one thread and at 9,091 by a Loader" in text
     assert "reading their bytes takes 5.0 % of that" in text
-    assert "--image image:jpeg,short-side=256" in text
+    assert "`jpeg,short-side=256`" in text
 
 
 def test_images_stored_as_pixels() -> None:

@@ -92,7 +92,7 @@ def test_no_silent_loss(tmp_path: Path, array: pa.Array, target: str) -> None:
     error = refused(tmp_path, padded, target)
     assert isinstance(error, SourceInconsistent)
     assert error.context["row"] == 999
-    assert "--cast" in str(error)
+    assert "cast" in str(error)
 
 
 IMPOSSIBLE = [
@@ -266,7 +266,7 @@ def test_patterns_and_structs(tmp_path: Path) -> None:
 def test_null_columns(tmp_path: Path) -> None:
     """A column of the null type is refused, and admitted with a type and a mask."""
     array = pa.nulls(3)
-    with pytest.raises(SourceUnsupported, match=r"field a, found null\).*--exclude 'a'"):
+    with pytest.raises(SourceUnsupported, match=r"field a, found null\).*exclude="):
         pack(pa.table({"a": array}), tmp_path / "slab")
     assert cast(tmp_path, array, "f4", nulls="a=mask").column("a") == [None] * 3
     assert cast(tmp_path, array, "text", nulls="a=mask").column("a") == [None] * 3

@@ -175,7 +175,7 @@ def test_files_are_named(tmp_path: Path) -> None:
     (folder / "a").mkdir(parents=True)
     for row, image in enumerate(images()):
         (folder / "a" / f"{row:02}.jpg").write_bytes(GOOD[0] if image is None else image)
-    with pytest.raises(SourceUnsupported, match="--damaged-images leave-out"):
+    with pytest.raises(SourceUnsupported, match='damaged_images="leave-out"'):
         pack(folder, tmp_path / "x.slab")
     done = pack(folder, tmp_path / "x.slab", damaged_images="leave-out")
     assert [one.file for one in done.left_out] == [f"{folder}/a/{row:02}.jpg" for row in BAD]
@@ -189,7 +189,7 @@ def test_files_are_named(tmp_path: Path) -> None:
 
 def test_nothing_else_is_left_out(source: Path, tmp_path: Path) -> None:
     """Without the option a damaged image is an error, with it a null still is one."""
-    with pytest.raises(SourceInconsistent, match="--damaged-images leave-out") as caught:
+    with pytest.raises(SourceInconsistent, match='damaged_images="leave-out"') as caught:
         pack(source, tmp_path / "x.slab", image="i:rgb", nulls="i=mask")
     assert caught.value.context["row"] == 0
     with pytest.raises(Exception, match="1 null"):
@@ -202,7 +202,7 @@ def test_nothing_left(tmp_path: Path) -> None:
     pq.write_table(rows, tmp_path / "i.parquet", row_group_size=2)
     with pytest.raises(SourceInconsistent, match="none of 2 images can be decoded") as caught:
         packed(tmp_path / "i.parquet", tmp_path / "x.slab", shard_size=1)
-    assert "--shard-size" in str(caught.value.hint)
+    assert "shard_size" in str(caught.value.hint)
     assert packed(tmp_path / "i.parquet", tmp_path / "x.slab").manifest.rows == 4
     with pytest.raises(SourceInconsistent, match="none of 2 images"):
         packed(rows[2:4], tmp_path / "y.slab")
@@ -218,7 +218,7 @@ def test_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [one["row"] for one in told["left_out"]] == list(range(1, 24))
     assert told["left_out"][0]["reason"] == "cannot be decoded: no image of a known format"
     assert len([one for one in told["warnings"] if one.startswith("left out row")]) == 20
-    assert "... and 3 more: --json names all of them" in told["warnings"]
+    assert "... and 3 more: the result names all of them in `left_out`" in told["warnings"]
 
 
 def test_the_command(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

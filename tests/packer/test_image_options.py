@@ -75,7 +75,7 @@ def test_wrong_forms(image: str) -> None:
     for given in (image, {columns: form}):
         with pytest.raises(UsageError) as caught:
             parse_options(image=given)
-        assert str(caught.value).startswith(f"--image: {WRONG[image]}")
+        assert str(caught.value).startswith(f"image: {WRONG[image]}")
         assert len(str(caught.value)) < 150
 
 
@@ -96,7 +96,7 @@ def test_index(given: Any, index: int | None) -> None:
 @pytest.mark.parametrize("given", ["", "0", "8193", "-1", "row", "1.5", True])
 def test_wrong_index(given: Any) -> None:
     """Anything else is a wrong call."""
-    with pytest.raises(UsageError, match="--jpeg-index"):
+    with pytest.raises(UsageError, match="jpeg_index"):
         parse_options(jpeg_index=given)
 
 

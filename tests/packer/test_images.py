@@ -81,7 +81,7 @@ def test_recognised(tmp_path: Path, kind: str, rows: list[bytes]) -> None:
         assert back.column("i") == rows
         assert stored_sizes(back, "i") == sizes(rows)
         assert "sampled values are" in packed.manifest.made.reasons["i"]
-        progressive = [warning for warning in packed.warnings if "--image 'i:baseline'" in warning]
+        progressive = [warning for warning in packed.warnings if "stored as `baseline`" in warning]
         assert len(packed.warnings) == len(progressive) == (len(rows) > 1)
 
 
@@ -91,7 +91,7 @@ def test_other_bytes_stay_bytes(tmp_path: Path) -> None:
     table = pa.table({"a": mixed, "b": [b"GIF89a"] * 4, "c": [b""] * 4})
     packed = pack(table, tmp_path / "slab")
     assert {field.kind for field in packed.manifest.fields} == {"binary"}
-    assert "--image 'a'" in packed.manifest.made.reasons["a"]
+    assert "the option `image`" in packed.manifest.made.reasons["a"]
     assert "3 of 4 sampled values are jpeg" in packed.manifest.made.reasons["a"]
 
 
@@ -146,7 +146,7 @@ def test_no_bytes(tmp_path: Path, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", ["text", "binary"])
 def test_no_cast(tmp_path: Path, kind: str) -> None:
     """What is an image is not cast, to bytes neither."""
-    with pytest.raises(UsageError, match="--image and --cast exclude each other"):
+    with pytest.raises(UsageError, match="image and cast exclude each other"):
         pack(pa.table({"a": JPEGS[:1]}), tmp_path / "slab", image="a", cast={"a": kind})
 
 

@@ -131,7 +131,7 @@ def test_invalid_text(tmp_path: Path) -> None:
     with pytest.raises(SourceInconsistent, match="UTF8") as caught:
         pack(tmp_path / "a.parquet", tmp_path / "slab", cast="a=json")
     assert caught.value.context["row"] == 1
-    with pytest.raises(SourceInconsistent, match=r"not UTF-8.*--cast 'a\.x=binary'") as caught:
+    with pytest.raises(SourceInconsistent, match=r"not UTF-8.*cast=.*a\.x.*binary") as caught:
         pack(tmp_path / "a.parquet", tmp_path / "slab")
     assert caught.value.context["row"] == 1
     pack(tmp_path / "a.parquet", tmp_path / "slab", cast="a.x=binary")
@@ -168,9 +168,9 @@ def test_hints_hold(tmp_path: Path, array: pa.Array, casts: list[str]) -> None:
         pack(table, tmp_path / "slab")
     assert caught.value.exit_code == 4
     assert caught.value.context["field"] == "a"
-    assert "--exclude 'a'" in str(caught.value)
+    assert 'exclude=["a"]' in str(caught.value)
     for cast in casts:
-        assert f"--cast 'a={cast}'" in str(caught.value)
+        assert f'cast={{"a": "{cast}"}}' in str(caught.value)
         pack(table, tmp_path / cast, cast=f"a={cast}")
         assert Readback(tmp_path / cast).rows == len(array)
     pack(table, tmp_path / "without", exclude="a")

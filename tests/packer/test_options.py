@@ -138,7 +138,7 @@ def test_pack_takes_what_parse_options_takes() -> None:
 
 def test_jobs_are_a_number(tmp_path: Path) -> None:
     """Text is refused before anything is packed."""
-    with pytest.raises(UsageError, match="--jobs: not an integer"):
+    with pytest.raises(UsageError, match="jobs: not an integer"):
         pack(pa.table({"a": [1]}), tmp_path / "x.slab", jobs=cast(Any, "2"))
     assert not list(tmp_path.iterdir())
 

@@ -115,7 +115,7 @@ def test_file_size_limit(source: Path, out: Path) -> None:
         [sys.executable, "-B", "-c", code, source, out],  # its bytecode would be cut off, too
         env=PYTHON, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "allows. A smaller --shard-size makes smaller files." in done.stdout, done.stderr
+    assert "allows. A smaller shard_size makes smaller files." in done.stdout, done.stderr
     assert listing(out.parent) == []
 
 
@@ -193,7 +193,7 @@ def test_nothing_is_replaced_without_force(source: Path, out: Path) -> None:
     """A slab, a file, a directory or a link in the place of the output is left alone."""
     pack_shards(batches(table(1)), out)
     before = content(out)
-    with pytest.raises(OutputExists, match="--force replaces a slab"):
+    with pytest.raises(OutputExists, match="force=True replaces a slab"):
         pack_shards(source, out)
     assert content(out) == before
     assert listing(out.parent) == ["x.slab"]

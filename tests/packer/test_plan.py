@@ -101,7 +101,7 @@ def test_a_plan_reads_no_data(tmp_path: Path) -> None:
     source.write_bytes(data)
     plan = plan_of(source, cast="n=f4", stack=[])
     assert [one.field.name for one in plan.fields] == ["n", "c", "t"]
-    assert plan.fields[0].why == "--cast float32 of int64"
+    assert plan.fields[0].why == "cast to float32 of int64"
     assert all(one.bytes for one in plan.fields)
 
 
@@ -133,8 +133,8 @@ def test_all_refused_columns_are_told_at_once(tmp_path: Path) -> None:
         plan_of(tmp_path / "a.parquet")
     errors = (caught.value, *caught.value.others)
     assert [error.context["field"] for error in errors] == ["p", "m"]
-    assert "--cast 'p=text'" in str(caught.value)
-    assert "--cast 'm=json'" in str(caught.value)
+    assert 'cast={"p": "text"}' in str(caught.value)
+    assert 'cast={"m": "json"}' in str(caught.value)
     assert plan_of(tmp_path / "a.parquet", exclude="p,m").rows == 2
 
 

@@ -81,7 +81,7 @@ def test_the_last_row_can_be_left_out(tmp_path: Path, source: Path, file: Path) 
     assert slab.values("text").reshape(-1).tolist() == ALL[:whole]
     assert slab.manifest["made"]["warnings"] == [
         f"text: the last {len(ALL) - whole} of {len(ALL):,} tokens fill no row of 64 and were "
-        "left out (--drop-last)"
+        "left out, as asked for"
     ]
 
 
@@ -183,11 +183,11 @@ def test_null_texts(tmp_path: Path, file: Path) -> None:
         ({"fields": "number"}, "column of texts is left out"),
         ({"fields": None, "exclude": "*"}, "no field is left"),
         ({"pack_sequences": 0}, "no such length"),
-        ({"tokenize": {}}, "one --tokenize"),
-        ({"max_length": 4}, "--max-length do not go together"),
-        ({"pack_sequences": None, "drop_last": True}, "--drop-last goes with"),
-        ({"pack_sequences": None, "separator": ""}, "--separator goes with"),
-        ({"pack_sequences": None, "keep_boundaries": True}, "--keep-boundaries goes with"),
+        ({"tokenize": {}}, "one tokenized column"),
+        ({"max_length": 4}, "max_length do not go together"),
+        ({"pack_sequences": None, "drop_last": True}, "drop_last goes with"),
+        ({"pack_sequences": None, "separator": ""}, "separator goes with"),
+        ({"pack_sequences": None, "keep_boundaries": True}, "keep_boundaries goes with"),
         ({"separator": "<none>"}, "no such token"),
     ],
     ids=str,
@@ -205,9 +205,9 @@ def test_a_plain_tokenizer_needs_words(tmp_path: Path, source: Path) -> None:
     """Without tokens for an end and for padding, the user says what to do."""
     file = tmp_path / "plain.json"
     Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(file))
-    with pytest.raises(UsageError, match="--separator TOKEN"):
+    with pytest.raises(UsageError, match='separator="TOKEN"'):
         packed(tmp_path, source, file, 8)
-    with pytest.raises(UsageError, match="--drop-last"):
+    with pytest.raises(UsageError, match="drop_last=True"):
         packed(tmp_path, source, file, 8, separator="")
     slab = packed(tmp_path, source, file, 8, separator="a")
     assert not slab.values("text").any()

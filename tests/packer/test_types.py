@@ -194,7 +194,7 @@ def test_structs(tmp_path: Path, in_memory: bool) -> None:
 def test_nulls_are_an_error(tmp_path: Path, case: Case) -> None:
     """By default a null stops the pack, with the name of the column and a row or a count."""
     table = table_of([case], holed)
-    with pytest.raises(NullsFound, match=r"nulls .*row 1\).*--nulls") as caught:
+    with pytest.raises(NullsFound, match=r"nulls .*row 1\).*nulls=") as caught:
         pack(table, tmp_path / "slab")
     assert caught.value.context == {"field": case.name, "row": 1}
     if case.parquet:

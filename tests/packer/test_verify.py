@@ -426,13 +426,13 @@ def test_a_sample_that_means_nothing_is_refused(slab: Path, sample: object) -> N
     if sample == "5":
         assert verify(slab, sample=sample).ok
         return
-    with pytest.raises(UsageError, match="--sample"):
+    with pytest.raises(UsageError, match="sample"):
         verify(slab, sample=sample)  # type: ignore[arg-type]
 
 
 def test_quick_and_sample_exclude_each_other(slab: Path) -> None:
     """A call that contradicts itself is a usage error."""
-    with pytest.raises(UsageError, match="--quick"):
+    with pytest.raises(UsageError, match="quick"):
         verify(slab, quick=True, sample="5%")
 
 

@@ -189,14 +189,14 @@ def test_later_row_of_another_shape(tmp_path: Path) -> None:
     rows = [[[1, 2], [3, 4]]] * 4000
     rows[2777] = [[1, 2], [3, 4], [5, 6]]
     pq.write_table(pa.table({"a": rows}), tmp_path / "a.parquet", row_group_size=500)
-    with pytest.raises(SourceInconsistent, match=r"row 2777.*--tensor 'a=int64\[\*,2\]'"):
+    with pytest.raises(SourceInconsistent, match=r"row 2777.*tensor=.*int64\[\*,2\]"):
         pack(tmp_path / "a.parquet", tmp_path / "slab")
     pack(tmp_path / "a.parquet", tmp_path / "slab", tensor="a=i8[*,2]")
     found = Readback(tmp_path / "slab").column("a")
     assert difference(found, [np.array(row) for row in rows]) is None
     rows[2777] = [[1, 2], [3]]
     pq.write_table(pa.table({"a": rows}), tmp_path / "b.parquet", row_group_size=500)
-    with pytest.raises(SourceInconsistent, match=r"row 2777.*--cast 'a=json'"):
+    with pytest.raises(SourceInconsistent, match=r"row 2777.*cast=.*json"):
         pack(tmp_path / "b.parquet", tmp_path / "slab", force=True)
     pack(tmp_path / "b.parquet", tmp_path / "slab", cast="a=json", force=True)
     assert Readback(tmp_path / "slab").column("a")[2777] == "[[1, 2], [3]]"

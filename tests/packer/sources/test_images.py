@@ -263,7 +263,7 @@ def test_mixed_with_tables(folder: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1]}), folder / "b" / "m.parquet")
     with pytest.raises(UsageError, match="both parquet files and images") as caught:
         pack(folder, tmp_path / "x.slab")
-    assert "--from images" in str(caught.value.hint)
+    assert 'from_="images"' in str(caught.value.hint)
     assert pack(folder, tmp_path / "x.slab", from_="parquet").manifest.rows == 1
     done = pack(folder, tmp_path / "x.slab", from_="images", force=True)
     assert done.manifest.rows == 6

@@ -99,7 +99,7 @@ def test_arrays_of_any_inner_length_are_refused(tmp_path: Path) -> None:
     stream = write_stream(
         tmp_path / "stream", lambda row: {"x": np.full((2, 1 + row % 3), row, np.int8), "y": 1}
     )
-    with pytest.raises(SourceUnsupported, match=r"field x.*--cast 'x=json'"):
+    with pytest.raises(SourceUnsupported, match=r"field x.*cast=.*json"):
         pack(stream, tmp_path / "out.slab")
     pack(stream, tmp_path / "out.slab", cast={"x": "json"})
     assert json.loads(open_slab(tmp_path / "out.slab")[4]["x"]) == [[4, 4], [4, 4]]
@@ -112,7 +112,7 @@ def test_arrays_of_several_types_are_refused(tmp_path: Path, odd: torch.Tensor) 
         items = [{"x": torch.ones(2, 2), "y": torch.ones(1, 1)} for _ in range(20)]
         items[place]["x"] = odd
         stream = write_stream(tmp_path / f"{place}", items.__getitem__)
-        with pytest.raises(SourceUnsupported, match=r"(differs|several types).*field x.*--exclude"):
+        with pytest.raises(SourceUnsupported, match=r"(differs|several types).*field x.*exclude="):
             pack(stream, tmp_path / f"{place}.slab")
         pack(stream, tmp_path / f"{place}.slab", exclude=["x"])
 

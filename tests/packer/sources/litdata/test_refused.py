@@ -79,7 +79,7 @@ def test_pickled_leaves_are_refused_by_name(
 ) -> None:
     """A leaf of Python objects is refused by name; the others pack when it is left out."""
     stream = write_stream(tmp_path / "stream", lambda row: {"good": row, "bad": canary}, **options)
-    with pytest.raises(SourceUnsupported, match=r"never read.*field bad.*--exclude 'bad'"):
+    with pytest.raises(SourceUnsupported, match=r"never read.*field bad.*exclude=.*bad"):
         pack(stream, tmp_path / "out.slab")
     with pytest.raises(SourceUnsupported, match="field bad"):
         pack(stream, tmp_path / "out.slab", cast={"bad": "json"})
@@ -152,7 +152,7 @@ def test_unknown_formats_are_refused_by_name(tmp_path: Path, form: str) -> None:
         tmp_path / "stream", lambda row: {"a": Jpeg(bytes=b"x", max_quality=None), "b": row}
     )
     change_index(stream, _member("config", "data_format", 0, value=form))
-    with pytest.raises(SourceUnsupported, match=r"field a.*--exclude 'a'"):
+    with pytest.raises(SourceUnsupported, match=r"field a.*exclude=.*a"):
         pack(stream, tmp_path / "out.slab")
     pack(stream, tmp_path / "out.slab", exclude=["a"])
 

@@ -167,7 +167,7 @@ def test_nulls_of_the_arrow_layout_are_nulls(tmp_path: Path) -> None:
     stream = write_stream(
         tmp_path / "stream", lambda row: {"a": None if row < 10 else f"r{row}", "b": row}, chunk=5
     )
-    with pytest.raises(Exception, match="--nulls 'a=mask'"):
+    with pytest.raises(Exception, match=r'nulls=\{"a": "mask"\}'):
         pack(stream, tmp_path / "out.slab")
     pack(stream, tmp_path / "out.slab", nulls={"a": "mask"})
     batch = open_slab(tmp_path / "out.slab").gather([3, 12])
@@ -226,11 +226,11 @@ def test_tokens_are_documents_or_blocks(tmp_path: Path, dtype: torch.dtype) -> N
 def test_a_block_is_for_tokens(tmp_path: Path) -> None:
     """A block is refused where the stream was not written for TokensLoader."""
     stream = write_stream(tmp_path / "stream", photo)
-    with pytest.raises(UsageError, match=r"--block.*PyTreeLoader"):
+    with pytest.raises(UsageError, match=r"block.*PyTreeLoader"):
         LitData([str(stream)], block=32)
-    with pytest.raises(UsageError, match="--key: the stream is not encrypted"):
+    with pytest.raises(UsageError, match=r"key\"\]: the stream is not encrypted"):
         LitData([str(stream)], key="key.json")
-    with pytest.raises(UsageError, match="--key-password-file needs --key"):
+    with pytest.raises(UsageError, match=r"key_password_file.* needs .*key"):
         LitData([str(stream)], key_password_file="password")
     tokens = write_tokens(tmp_path / "tokens", lambda row: torch.arange(9), 9, 30)
     with pytest.raises(UsageError, match="at least 1"):
@@ -248,14 +248,14 @@ def test_encrypted_chunks_need_their_key(tmp_path: Path, level: Any) -> None:
     (tmp_path / "password").write_text("a secret\n")
     (tmp_path / "wrong").write_text("a guess\n")
     stream = write_stream(tmp_path / "stream", mixed, encryption=lock)
-    with pytest.raises(UsageError, match=r"the stream is encrypted.*--key FILE"):
+    with pytest.raises(UsageError, match=r"the stream is encrypted.*key.*FILE"):
         find_source(stream)
     key = str(tmp_path / "key.json")
     with pytest.raises(SourceUnreadable, match="wrong key or password"):
         LitData([str(stream)], key=key, key_password_file=str(tmp_path / "wrong"))
-    with pytest.raises(UsageError, match="--key: cannot be opened"):
+    with pytest.raises(UsageError, match=r"key\"\]: cannot be opened"):
         LitData([str(stream)], key=str(tmp_path / "none"))
-    with pytest.raises(UsageError, match="--key: not a key"):
+    with pytest.raises(UsageError, match=r"key\"\]: not a key"):
         LitData([str(stream)], key=str(tmp_path / "password"))
     source = LitData([str(stream)], key=key, key_password_file=str(tmp_path / "password"))
     assert read_all(source).to_pylist() == litdata_rows(stream, encryption=lock)
@@ -334,7 +334,7 @@ def test_arrays_that_differ_from_the_sampled_ones_are_named(tmp_path: Path) -> N
     stream = write_stream(
         tmp_path / "stream", lambda row: {"x": torch.ones(5 if row == 15 else 4, 3)}, 60, 10
     )
-    with pytest.raises(SourceInconsistent, match=r"field x, row 15.*--tensor 'x=float32\[\*,3\]'"):
+    with pytest.raises(SourceInconsistent, match=r"field x, row 15.*tensor=.*float32\[\*,3\]"):
         pack(stream, tmp_path / "out.slab", shard_size="100")
     pack(stream, tmp_path / "out.slab", tensor={"x": "f4[*,3]"})
     lengths = open_slab(tmp_path / "out.slab").gather(np.arange(60))["x"].lengths
