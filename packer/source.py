@@ -351,7 +351,7 @@ def read_span(
             "other rows were read than the metadata promises", file=unit.name,
             expected=f"{promised:,} rows", found=found,
             hint="Write or download the source again; columns that are damaged can be left out "
-            "with --exclude.",
+            f"with {option('exclude')}.",
         )  # fmt: skip
 
 

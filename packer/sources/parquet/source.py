@@ -24,7 +24,7 @@ from fieldslab.schemas.optiontext import option
 
 _HOLLOW = Hint(refusal=(
     "a group without members holds no values, and pyarrow does not read what is beside it",
-    "--exclude '{}' leaves it out.",
+    f"{option('exclude', ['{}'])} leaves it out.",
 ))  # fmt: skip
 _NOT_OURS = {b"ARROW:schema", b"pandas", b"huggingface"}
 
