@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from fieldslab.packer.sources.hdf5.parts import Key, Part
 from fieldslab.schemas.errors import SourceInconsistent
+from fieldslab.schemas.optiontext import option
 
 _MANY = 8
 """So many groups of one layout are a series, whatever they are called."""
@@ -34,8 +35,9 @@ def check_not_repeated(part: Part, keys: Iterable[Key]) -> None:
                 f"{len(names):,} groups with the same datasets in them are parts of a series, "
                 "such as episodes, and no columns of one table",
                 file=part.path, found=f"{first} to {names[-1]}, each with {', '.join(inner[:5])}",
-                hint=f"--fields '{first}/*' packs one of them. All of them, as rows one after the "
-                "other: see `Episodes` in packer/SOURCES.md. --fields '*' packs them as columns.",
+                hint=f"{option('fields', [f'{first}/*'])} packs one of them. All of them, as rows one "
+                "after the other: see `Episodes` in packer/SOURCES.md. "
+                f"{option('fields', ['*'])} packs them as columns.",
             )  # fmt: skip
 
 
