@@ -35,8 +35,8 @@ def check_not_repeated(part: Part, keys: Iterable[Key]) -> None:
                 f"{len(names):,} groups with the same datasets in them are parts of a series, "
                 "such as episodes, and no columns of one table",
                 file=part.path, found=f"{first} to {names[-1]}, each with {', '.join(inner[:5])}",
-                hint=f"{option('fields', [f'{first}/*'])} packs one of them. All of them, as rows one "
-                "after the other: see `Episodes` in packer/SOURCES.md. "
+                hint=f"{option('fields', [f'{first}/*'])} packs one of them. All of them, as rows "
+                "one after the other: see `Episodes` in packer/SOURCES.md. "
                 f"{option('fields', ['*'])} packs them as columns.",
             )  # fmt: skip
 
