@@ -1,1 +1,1 @@
-../../packer/__main__.py
+../../__main__.py
