@@ -145,8 +145,8 @@ def test_spread_blocks_come_from_every_part() -> None:
     """Each window has a block of each of as many parts of the slab, in another turn each epoch."""
     order = Blocked(0, block_rows=10, window=4, spread=True)
     for epoch in (0, 1):
-        for window in epoch_of(order, 1000, epoch).reshape(-1, 40):
-            blocks = np.unique(window // 10)
+        for rows_of_window in epoch_of(order, 1000, epoch).reshape(-1, 40):
+            blocks = np.unique(rows_of_window // 10)
             assert len(blocks) == 4
             assert (blocks // 25).tolist() == [0, 1, 2, 3]
     first, second = (epoch_of(order, 1000, epoch)[:40] // 10 for epoch in (0, 1))
