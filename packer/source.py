@@ -29,6 +29,7 @@ BUILT_IN = {
     "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
     "hdf5": "fieldslab.packer.sources.hdf5.source:HDF5Source",
     "images": "fieldslab.packer.sources.images.source:ImageSource",
+    "slab": "fieldslab.packer.sources.slab:SlabSource",
 }
 """Sources that come with fieldslab; others register under the entry point below."""
 
@@ -148,6 +149,8 @@ def find_source(
     paths = isinstance(items, Sequence) and all(
         isinstance(item, str) or hasattr(item, "__fspath__") for item in items
     )
+    if type(given).__module__ == "fieldslab.reader.slab":  # which this layer may not import
+        return _make(_load("slab"), given, settings)
     if not paths:
         return _make(_load("arrow"), given, settings)
     if not items:

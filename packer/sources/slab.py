@@ -1,0 +1,193 @@
+"""A slab as a source: packed again from what is stored, for other fields, rows or options."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.check.stored import StoredRows, StoredSlab
+from fieldslab.packer.source import Hint, Unit, sample_units
+from fieldslab.schemas.errors import SourceChanged, UsageError
+from fieldslab.schemas.fields import Field
+from fieldslab.schemas.folder import open_files
+from fieldslab.schemas.manifest import decode, encode
+
+_JSON = pa.json_(pa.large_string())
+_BYTES = {"text": pa.large_string(), "binary": pa.large_binary(), "image": pa.large_binary()}
+
+
+class SlabSource:
+    """The rows of a slab, or of a part of one. See `fieldslab.packer.source.Source`."""
+
+    name = "slab"
+    rereadable = True
+
+    def __init__(self, given: Any) -> None:
+        """Take an open slab or a list with the path of one.
+
+        Raises UsageError for several paths, and for rows of a slab that are not side by side.
+        """
+        if isinstance(given, list) and len(given) != 1:
+            raise UsageError("a slab is one directory", found=", ".join(map(str, given)))
+        self._path = str(given[0] if isinstance(given, list) else given.path)
+        self._slab: StoredSlab | None = None
+        manifest = self._manifest = self._open().manifest
+        self._rows = range(manifest.rows)
+        if not isinstance(given, list):
+            self._rows = given.view
+            if given.manifest.id != manifest.id:
+                raise SourceChanged(
+                    "the slab was packed again since it was opened", file=self._path
+                )
+        if self._rows.step != 1:
+            raise UsageError(
+                "the rows are not side by side", found=repr(self._rows),
+                hint="Slice the slab without a step.",
+            )  # fmt: skip
+        self.schema = pa.schema([pa.field(one.name, self._type(one)) for one in manifest.fields])
+        self.hints = {at: _hint(one) for at, one in enumerate(manifest.fields)}
+        self.attributes: dict[str, Any] = manifest.attributes
+        self.units: Sequence[Unit] = list(self._cut())
+
+    @staticmethod
+    def accepts(paths: list[str]) -> bool:
+        """No path: a slab among the sources on a command line is taken for a mistake."""
+        return False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Open files stay behind: another process opens the slab anew."""
+        return self.__dict__ | {"_slab": None, "_manifest": encode(self._manifest)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state; a manifest travels as its bytes, as it is checked against its id."""
+        self.__dict__ |= state | {"_manifest": decode(state["_manifest"])}
+
+    def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a shard; every block is digested. Raises DamagedArray, SourceChanged."""
+        slab, (start, stop) = self._open(), unit.key
+        if slab.manifest.id != self._manifest.id:
+            raise SourceChanged("the slab was packed again while it was read", file=self._path)
+        fields = [slab.manifest.fields[column] for column in columns]
+        chosen = pa.schema([self.schema.field(column) for column in columns])
+        step = max(1, batch_bytes * (stop - start) // max(unit.bytes or 0, 1))
+        for first in range(start, stop, step):
+            last = min(first + step, stop)
+            arrays = [self._array(one, slab.read(one, first, last)) for one in fields]
+            yield pa.RecordBatch.from_arrays(arrays, schema=chosen)
+
+    def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
+        """The first rows of the first, the middle and the last shard."""
+        return sample_units(self, self.units, columns)
+
+    def null_count(self, path: tuple[int, ...]) -> int | None:
+        """Unknown for a part of the rows."""
+        return None
+
+    def column_bytes(self, path: tuple[int, ...]) -> int | None:
+        """Not estimated."""
+        return None
+
+    def check(self, columns: list[int]) -> None:
+        """A slab fits itself."""
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """The id says what is in it, and the rows which of it."""
+        rows = [self._rows.start, self._rows.stop]
+        return [{"path": self._path, "id": self._manifest.id, "of": rows}]
+
+    def _open(self) -> StoredSlab:
+        if self._slab is None:
+            self._slab = StoredSlab(open_files(self._path))
+        return self._slab
+
+    def _cut(self) -> Iterator[Unit]:
+        first = 0
+        fixed = sum(one.item_bytes for one in self._manifest.fields if not one.variable)
+        for number, shard in enumerate(self._manifest.shards):
+            start, stop = max(first, self._rows.start), min(first + shard.rows, self._rows.stop)
+            if start < stop:
+                elements = sum(shard.elements) * (stop - start) // shard.rows
+                name = f"{self._path} shard {number}"
+                total = fixed * (stop - start) + elements
+                yield Unit(name, stop - start, total, (start, stop), file=self._path)
+            first += shard.rows
+
+    def _type(self, field: Field) -> pa.DataType:
+        if field.kind == "categorical":
+            return pa.dictionary(
+                pa.int32(), pa.large_string(), bool(field.attributes.get("ordered"))
+            )
+        if field.logical is not None and field.logical.type == "json":
+            return _JSON
+        if field.kind in _BYTES:
+            return _BYTES[field.kind]
+        kind = _element_type(field)
+        for size in reversed(field.shape):
+            kind = pa.list_(kind, size)
+        return pa.large_list(kind) if field.kind == "ragged" else kind
+
+    def _array(self, field: Field, rows: StoredRows) -> pa.Array:
+        """Stored rows as an Arrow array of the field's type."""
+        hidden = None if rows.valid is None else ~rows.valid
+        if field.kind == "categorical":
+            codes = pa.array(rows.values.astype(np.int32), mask=hidden)
+            texts = pa.array(self._open().categories(field), pa.large_string())
+            return pa.DictionaryArray.from_arrays(codes, texts, ordered=self._type(field).ordered)
+        if field.variable:
+            assert rows.lengths is not None
+            offsets = pa.array(np.concatenate([[0], np.cumsum(rows.lengths)]), pa.int64())
+            if field.kind == "ragged":
+                values = _elements(field, rows.values)
+                mask = None if hidden is None else pa.array(hidden)
+                return pa.LargeListArray.from_arrays(offsets, values, mask=mask)
+            mask = None if hidden is None else pa.array(rows.valid).buffers()[1]
+            content = pa.py_buffer(np.ascontiguousarray(rows.values))
+            kind = _BYTES[field.kind]
+            buffers = [mask, offsets.buffers()[1], content]
+            array = pa.Array.from_buffers(kind, len(rows.lengths), buffers)
+            if self._type(field) == _JSON:
+                return pa.ExtensionArray.from_storage(_JSON, array)
+            return array
+        array = _elements(field, rows.values)
+        if hidden is None:
+            return array
+        mask = pa.array(rows.valid).buffers()[1]
+        children = [array.flatten()] if field.shape else None
+        buffers = [mask] if field.shape else [mask, array.buffers()[1]]
+        return pa.Array.from_buffers(array.type, len(array), buffers, children=children)
+
+
+def _element_type(field: Field) -> pa.DataType:
+    storage = field.storage
+    if storage.kind == "c":
+        return pa.binary(storage.itemsize)
+    return pa.uint8() if storage.kind == "b" else pa.from_numpy_dtype(storage)
+
+
+def _elements(field: Field, values: np.ndarray) -> pa.Array:
+    """Values with the axes of a row as lists of fixed size."""
+    flat = np.ascontiguousarray(values).reshape(-1)
+    kind = _element_type(field)
+    array = pa.Array.from_buffers(kind, len(flat), [None, pa.py_buffer(flat)])
+    for size in reversed(field.shape):
+        array = pa.FixedSizeListArray.from_arrays(array, size)
+    return array
+
+
+def _hint(field: Field) -> Hint:
+    why = f"{field.kind} of a slab"
+    if field.kind in ("fixed", "ragged"):
+        return Hint(field.dtype, field.logical, field.attributes, why)
+    pixels = field.kind == "image" and (field.coded or field.codec not in _CODECS)
+    refusal = (
+        f"images stored as {field.codec or 'pixels'} are not packed again",
+        "Pack what the slab was packed from; --exclude '{}' leaves them out.",
+    )
+    return Hint(
+        attributes=field.attributes, why=why, image=field.kind == "image",
+        refusal=refusal if pixels else None,
+    )  # fmt: skip
+
+
+_CODECS = ("jpeg", "png", "webp", "mixed")

@@ -1,0 +1,71 @@
+"""An open slab as a source."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from tests.packer.readback import Readback
+
+from fieldslab.packer import pack, verify
+from fieldslab.reader import open_slab
+from fieldslab.schemas.errors import UsageError
+
+ROWS = 40
+
+
+def table(folder: Path) -> pa.Table:
+    """Every kind of field, with nulls and shapes."""
+    rng = np.random.default_rng(2)
+    Image.fromarray(rng.integers(0, 255, (16, 16, 3), np.uint8)).save(folder / "a.jpg")
+    numbers = rng.normal(size=(ROWS, 2, 3)).astype("f4")
+    return pa.table({
+        "n": pa.array(range(ROWS), pa.uint16()), "flag": [at % 3 == 0 for at in range(ROWS)],
+        "grid": pa.FixedShapeTensorArray.from_numpy_ndarray(numbers),
+        "text": [f"row {at}" * (at % 4) for at in range(ROWS)],
+        "raw": [b"\1" * (at % 5) for at in range(ROWS)],
+        "list": [[at] * (at % 3) for at in range(ROWS)],
+        "class": pa.array(["cat", "dog", "ox", "dog"] * (ROWS // 4)).dictionary_encode(),
+        "when": pa.array(range(ROWS), pa.timestamp("us", "UTC")),
+        "json": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["[1]"] * ROWS)),
+        "image": [(folder / "a.jpg").read_bytes()] * ROWS,
+        **{
+            f"null {name}": [None if at % 7 == 0 else value for at in range(ROWS)]
+            for name, value in {"n": 5, "text": "x", "list": [1, 2]}.items()
+        },
+        "null class": pa.array([None, "a"] * (ROWS // 2)).dictionary_encode(),
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_slab_is_packed_again(tmp_path: Path, jobs: int) -> None:
+    """A slab packed from an open slab has the same fields and values, and agrees with it."""
+    nulls = {"null *": "mask"}
+    first = pack(table(tmp_path), tmp_path / "one", nulls=nulls, shard_size=400)
+    assert len(first.manifest.shards) > 2
+    with_options = {"nulls": nulls, "shard_size": 400, "jobs": jobs}
+    slab = open_slab(tmp_path / "one")
+    second = pack(slab, tmp_path / "two", **with_options)  # type: ignore[arg-type]
+    for one, two in zip(first.manifest.fields, second.manifest.fields, strict=True):
+        same = ("name", "kind", "dtype", "shape", "nullable", "logical", "categories", "codec")
+        assert [getattr(one, name) for name in same] == [getattr(two, name) for name in same]
+    rows = np.arange(ROWS)
+    again = open_slab(tmp_path / "two")
+    for name in slab.fields:
+        assert [str(row[name]) for row in map(again.__getitem__, rows)] == [
+            str(row[name]) for row in map(slab.__getitem__, rows)
+        ]
+    assert verify(tmp_path / "two", against=slab).ok
+
+
+def test_parts_of_a_slab(tmp_path: Path) -> None:
+    """A slice, and some of the fields, are packed alone; a slice with a step is refused."""
+    pack({"x": np.arange(ROWS), "y": np.arange(ROWS)}, tmp_path / "one", shard_size=100)
+    slab = open_slab(tmp_path / "one")
+    pack(slab[7:31], tmp_path / "two", fields="x", rows="2:9")
+    back = Readback(tmp_path / "two")
+    assert list(back.fields) == ["x"]
+    assert back.values("x").tolist() == list(range(9, 16))
+    with pytest.raises(UsageError, match="side by side"):
+        pack(slab[::2], tmp_path / "three")
