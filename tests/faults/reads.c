@@ -55,6 +55,14 @@ ssize_t pread(int fd, void *data, size_t size, off_t offset) {
   return pread64(fd, data, size, offset);
 }
 
+ssize_t readv(int fd, const struct iovec *parts, int count) {
+  struct iovec first = parts[0];
+  int kind = fault(fd);
+  if (kind == 1) return -1;
+  if (kind == 2 && first.iov_len > 1) first.iov_len /= 2;
+  return syscall(SYS_readv, fd, kind == 2 ? &first : parts, kind == 2 ? 1 : count);
+}
+
 static ssize_t vector(int fd, const struct iovec *parts, int count, off_t offset) {
   struct iovec first = parts[0];
   int kind = fault(fd);
