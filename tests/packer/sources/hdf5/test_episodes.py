@@ -45,7 +45,7 @@ def test_groups_that_repeat(tmp_path: Path, names: list[str], lengths: str) -> N
     assert caught.value.context["file"] == str(path)
     assert not (tmp_path / "slab").exists()
     assert caught.value.hint is not None
-    chosen = re.findall("'([^']*)'", caught.value.hint)[0]
+    chosen = re.findall(r'fields=\["([^"]*)"\]', caught.value.hint)[0]
     assert chosen == f"data/{sorted(names)[0]}/*"
     pack(path, tmp_path / "slab", fields=chosen)
     back = Readback(tmp_path / "slab")
