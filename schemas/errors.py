@@ -111,6 +111,12 @@ class FieldslabError(Exception):
         problem, hint = self.marked
         return self._statement(for_shell(problem)), None if hint is None else for_shell(hint)
 
+    def advise(self, text: str) -> None:
+        """Add a sentence to the hint."""
+        problem, hint = self.marked
+        self.marked = problem, text if hint is None else f"{hint} {text}"
+        self.hint = for_python(self.marked[1] or "")
+
     def _statement(self, problem: str) -> str:
         where = dict(self.context)
         file = where.pop("file", None)

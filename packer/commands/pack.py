@@ -248,12 +248,15 @@ def pack(
         else:
             emit_lines(plans.plan_lines(plan, width_of(sys.stdout)))
         return
+    told: list[str] = []
     with (
         interruptible(lambda: _left_behind(out, existed)),
         bar("packing", str(out), plan.rows, "rows", hidden=hidden) as move,
     ):
-        packed = pack_plan(plan, out, force=force, jobs=jobs, progress=move)
+        tell = told.append if as_json else warn
+        packed = pack_plan(plan, out, force=force, jobs=jobs, progress=move, tell=tell)
     result = plans.packed_json(packed)
+    result["warnings"] = [*told, *result["warnings"]]
     if not as_json:
         for warning in packed.warnings:
             warn(warning)

@@ -22,6 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 
+from fieldslab.packer.commands.words import counted
 from fieldslab.packer.write.directories import (
     lock_directory,
     remove,
@@ -41,7 +42,15 @@ from fieldslab.schemas.errors import (
     OutputExists,
     UsageError,
 )
-from fieldslab.schemas.folder import JOURNAL, REPLACED, is_url, partial_path, slab_path, url_text
+from fieldslab.schemas.folder import (
+    JOURNAL,
+    REPLACED,
+    is_url,
+    load_manifest,
+    partial_path,
+    slab_path,
+    url_text,
+)
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, Manifest, encode
 from fieldslab.schemas.optiontext import option
 
@@ -63,6 +72,9 @@ class Staging:
         `finished` are the shards taken over from an earlier run, `dropped` counts those that were
         not, because source, options or version are others now.
 
+        `completed` is the manifest of the slab where an earlier run of the same plan had put it in
+        its place and was cut off before it had cleaned up: there is nothing left to pack.
+
         `force` replaces a slab that is there. What is not `resumable`, such as a stream that can
         be read once only, never takes over shards of an earlier run.
         """
@@ -72,10 +84,12 @@ class Staging:
         self.finished: dict[int, ShardRecord] = {}
         self.dropped = 0
         self.published = False
+        self.completed: Manifest | None = None
         self._force = force
         self._resumable = resumable
         # Other versions may write other bytes by the same plan: one slab, one set of versions.
         plan = " ".join([plan, *(f"{name} {version(name)}" for name in _WRITERS)])
+        self._plan = plan
         self._journal = Journal(self.folder / JOURNAL, plan)
         self._old = self.folder / REPLACED
         self._lock = -1
@@ -114,6 +128,9 @@ class Staging:
         with contextlib.suppress(OSError):
             if not self._removed:  # else another packer may be at work there by now
                 self._leave()
+                if isinstance(error, NoSpace) and not self._removed:
+                    count = counted(len(self.finished), "finished shard")
+                    error.advise(f"It goes on from {count} in {self.folder.name}.")
         os.close(self._lock)
 
     def begin(self, name: str) -> Path:
@@ -150,7 +167,16 @@ class Staging:
             check_output(self.out, force=self._force)
             self._put_in_place()
             self.published = True
+        try:
             sync_directory(self.out.parent)
+        except OSError as error:
+            raise OutputError(
+                "the new slab is in its place and whole, but the system cannot confirm that its "
+                f"name is on the disk: {error.strerror}",
+                file=self.out,
+                hint="There is no need to pack again. A power cut may undo the last step until "
+                "the file system is well; `fieldslab verify` reads the slab.",
+            ) from error
         try:
             self._remove()
         except OSError as error:
@@ -160,7 +186,7 @@ class Staging:
             ) from error  # fmt: skip
 
     def _put_in_place(self) -> None:
-        if self.out.exists():
+        if self.out.exists() and not is_empty(self.out):  # what is empty, a rename replaces
             if swap_directories(self.slab, self.out):
                 return
             self.out.rename(self._old)
@@ -176,6 +202,12 @@ class Staging:
         """Take over the finished shards of an earlier run of the same plan; drop all else."""
         self._check_ours()
         self._restore_old()
+        if not self._force and was_cut_off(self.out):
+            manifest = load_manifest(self.out)
+            if self._resumable and manifest.made.plan == self._plan.partition(" ")[0]:
+                self.completed = manifest
+                return
+            self._clean_up()
         check_output(self.out, force=self._force)
         sweep(self.out)
         if is_held(self.slab):  # a slab that was replaced just before a packer was killed
@@ -191,7 +223,17 @@ class Staging:
         self.dropped = shards - len(self.finished)
         self._drop_unfinished()
 
+    def _clean_up(self) -> None:
+        """Remove what a run left that was killed when its slab was in its place."""
+        sweep(self.out)
+        if is_held(self.slab):
+            retire(self.slab, self.out)
+        self._remove()
+
     def _leave(self) -> None:
+        if self.completed is not None:
+            self._clean_up()
+            return
         self._restore_old()
         reusable = self._resumable and self.finished and self.slab.is_dir()
         if self.published or not reusable:
@@ -258,7 +300,7 @@ def writing(path: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NoSpace(
                 "no space left on the device", file=file,
-                hint="Free some space and run the same command again: finished shards are kept.",
+                hint="Free some space and run the same command again.",
             ) from error  # fmt: skip
         if error.errno == errno.EFBIG:
             raise NoSpace(
@@ -287,7 +329,9 @@ def check_output(out: Path, *, force: bool) -> None:
     `force` allows to replace a slab, and nothing else.
     """
     with writing(out):
-        if not (out.exists() or out.is_symlink()):
+        if not (out.exists() or out.is_symlink()) or is_empty(out):
+            return
+        if not force and was_cut_off(out):
             return
         if not force:
             raise OutputExists(
@@ -307,6 +351,27 @@ def check_output(out: Path, *, force: bool) -> None:
                 file=out,
                 found=", ".join(strangers[:5]), hint="Move that elsewhere.",
             )  # fmt: skip
+
+
+def is_empty(out: Path) -> bool:
+    """Whether there is a directory with nothing in it: it is as good as none."""
+    return out.is_dir() and not out.is_symlink() and not any(out.iterdir())
+
+
+def was_cut_off(out: Path) -> bool:
+    """Whether a packer put the slab in its place, and was killed before it had cleaned up.
+
+    Then the plan of its journal is that of the slab, and running it again cleans up.
+    """
+    partial = partial_path(out)
+    if out.is_symlink() or not partial.is_dir() or not _is_slab(out):
+        return False
+    try:
+        plan = load_manifest(out).made.plan
+    except FieldslabError:
+        return False
+    journal = Journal(partial / JOURNAL, "").plan()
+    return is_empty(partial) or (journal is not None and journal.partition(" ")[0] == plan)
 
 
 def _is_slab(out: Path) -> bool:

@@ -35,6 +35,11 @@ class Journal:
                 break
         return records
 
+    def plan(self) -> str | None:
+        """The fingerprint of the plan that the journal belongs to; None where there is none."""
+        texts = self._texts()
+        return texts[0] if texts else None
+
     def start(self, records: Iterable[ShardRecord]) -> None:
         """Replace the journal by one with these records: at once, or not at all."""
         lines = [_line(self._plan), *(_line(_text(record)) for record in records)]

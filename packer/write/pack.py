@@ -3,7 +3,7 @@
 import difflib
 import inspect
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from fieldslab.packer.write.shards import (
     check_any_left,
     quiet,
 )
+from fieldslab.packer.write.space import check_space
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import UsageError
@@ -217,24 +218,38 @@ def _unknown_option(name: str) -> UsageError:
 
 
 def pack_plan(
-    plan: Plan, out: Path, *, force: bool = False, jobs: int = 1, progress: Progress = quiet
-) -> Packed:
-    """Carry out a plan; as `pack`."""
+    plan: Plan, out: Path, *, force: bool = False, jobs: int = 1, progress: Progress = quiet,
+    tell: Callable[[str], None] = warn,
+) -> Packed:  # fmt: skip
+    """Carry out a plan; as `pack`. `tell` gets the warnings that cannot wait for the end."""
     if parse_integer("jobs", jobs) < 1:
         raise UsageError(f"{option('jobs')} must be at least 1", found=jobs)
     started = time.monotonic()
     resumable = plan.source.rereadable
     with Staging(out, plan.fingerprint(), force=force, resumable=resumable) as staging:
+        if staging.completed is not None:
+            return _completed(out, staging.completed, started)
         reused, dropped = len(staging.finished), staging.dropped
+        done = sum(record.bytes for record in staging.finished.values())
+        if (warning := check_space(plan, out, done)) is not None:
+            tell(warning)
         prepared = prepare(plan)
         records = _pack_shards(plan, staging, prepared, progress, jobs)
         if plan.rows is None:
             _check_rows(plan, sum(record.rows for record in records))
         manifest = finish(plan, records, prepared, staging)
         staging.publish(manifest)
-    total = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     missing = tuple(one for record in records for one in record.left_out)
-    return Packed(out, manifest, total, time.monotonic() - started, reused, dropped, missing)
+    return Packed(out, manifest, _size(out), time.monotonic() - started, reused, dropped, missing)
+
+
+def _completed(out: Path, manifest: Manifest, started: float) -> Packed:
+    """What an earlier run had packed whole before it was killed."""
+    return Packed(out, manifest, _size(out), time.monotonic() - started, len(manifest.shards), 0)
+
+
+def _size(out: Path) -> int:
+    return sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
 
 
 def _check_rows(plan: Plan, packed: int) -> None:

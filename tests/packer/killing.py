@@ -154,6 +154,7 @@ class Scene:
         try:
             found |= self.pack()
         except OutputExists:
+            found["refused"] = True
             self.force = True
             self.pack()
         found["then"] = self.state()

@@ -80,6 +80,9 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
     assert {"fsync", "rename", "mkdir", "unlink", "rmdir"} <= {seen["name"] for seen in kills}
     check_rerun(kills)
     check_reuse(kills)
+    cut_off = [seen for seen in kills if seen["left"] == ["x.slab", "x.slab.partial"]]
+    assert len(cut_off) > 3
+    assert not any("refused" in seen for seen in cut_off)
 
 
 def test_killed_at_every_step_of_a_replacement(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""Whether what a plan writes has room where it is written; told before anything is."""
+
+import math
+import os
+import shutil
+from pathlib import Path
+
+from fieldslab.packer.commands.words import size
+from fieldslab.packer.plan import Plan
+from fieldslab.schemas.errors import NoSpace
+from fieldslab.schemas.optiontext import option
+
+_MARGIN = 1.1
+"""Estimates are by the source's metadata: one that is this much above the room is told."""
+
+
+def check_space(plan: Plan, out: Path, done: int) -> str | None:
+    """Compare what is still to be written with the free space where the output will be.
+
+    Parameters
+    ----------
+    done
+        Bytes that an earlier run has written already.
+
+    Returns
+    -------
+    str | None
+        A warning, where the estimate by the source's metadata is more than what is free.
+
+    Raises
+    ------
+    NoSpace
+        Values of a fixed size, which are known to the byte, are more than what is free.
+    """
+    if plan.rows is None:
+        return None
+    free = _free(out)
+    certain = _certain_bytes(plan) - done
+    if certain > free:
+        raise NoSpace(
+            "not enough space left on the device: nothing was written", file=out,
+            expected=f"at least {size(certain)}", found=f"{size(free)} free",
+            hint=f"Free some space, choose another output, or pack fewer rows with "
+            f"{option('rows')} or fewer columns with {option('fields')}.",
+        )  # fmt: skip
+    estimates = [one.bytes for one in plan.fields]
+    if None in estimates:
+        return None
+    about = max(sum(count or 0 for count in estimates) - done, certain)
+    if about <= free * _MARGIN:
+        return None
+    return (
+        f"about {size(about)} are to be written by the source's metadata, and {size(free)} are "
+        "free: the device may become full"
+    )
+
+
+def _certain_bytes(plan: Plan) -> int:
+    """Bytes of the fixed fields: each row takes as many, whatever is in it."""
+    if plan.options.leave_out:
+        return 0
+    fixed = [one.field for one in plan.fields if one.field.kind == "fixed"]
+    row = sum(field.storage.itemsize * math.prod(field.shape) for field in fixed
+              if field.compression is None)  # fmt: skip
+    return row * (plan.rows or 0)
+
+
+def _free(out: Path) -> int:
+    """Bytes that may be written in the directory where `out` will be."""
+    folder = Path(os.path.abspath(out)).parent
+    while not folder.is_dir():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
