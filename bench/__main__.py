@@ -15,7 +15,7 @@ from typing import Any
 
 from fieldslab.bench import gather, jetclass, loader, pack, verify
 from fieldslab.bench.machine import Watch, busy, describe, in_words, load_in_words
-from fieldslab.bench.readme import RESULTS, put
+from fieldslab.bench.readme import RESULTS, publish
 from fieldslab.bench.timing import Ratio
 
 SHOWN = (
@@ -146,7 +146,7 @@ def main() -> int:
     text = table(found, machine)
     print(f"\n{text}")
     if options.readme:
-        put("measured", table(summary(found), machine))
+        publish("measured", table(summary(found), machine))
         (RESULTS / "foundation.json").write_text(json.dumps(document, indent=2) + "\n")
         (RESULTS / "foundation.md").write_text(f"# Part by part\n\n{text}\n")
     return 0

@@ -1,15 +1,27 @@
-"""Puts what was measured into README.md: between two comments, never by hand."""
+"""Puts what was measured into README.md and docs/: between two comments, never by hand."""
 
 from pathlib import Path
 
 from fieldslab.schemas.errors import UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "explanation" / "benchmarks.md")
+"""A table stands in one of them, or in both."""
 RESULTS = ROOT / "bench" / "results"
 
 
-def put(name: str, text: str, file: Path = README) -> None:
+def publish(name: str, text: str) -> None:
+    """Put a table wherever there is a place for it, with links as they are from there.
+
+    `text` has links as from the root. Raises UsageError where no page has a place for it.
+    """
+    pages = [page for page in PAGES if f"<!-- {name}: start -->" in page.read_text()]
+    for page in pages or PAGES[-1:]:
+        up = "../" * (len(page.relative_to(ROOT).parts) - 1)
+        put(name, text.replace("](bench/", f"]({up}bench/"), page)
+
+
+def put(name: str, text: str, file: Path) -> None:
     """Replace what stands between `<!-- NAME: start -->` and `<!-- NAME: end -->`.
 
     Raises UsageError where the file has no such place.

@@ -19,7 +19,7 @@ from fieldslab.bench.images.subjects import build, stored_bytes
 from fieldslab.bench.images.table import table
 from fieldslab.bench.machine import Watch, busy, describe
 from fieldslab.bench.photographs import own_photographs, photographs
-from fieldslab.bench.readme import RESULTS, put
+from fieldslab.bench.readme import RESULTS, publish
 from fieldslab.schemas.errors import FieldslabError
 
 COUNT, QUICK_COUNT = 320, 64
@@ -56,7 +56,7 @@ def run(
     for what, value in ratios.items():
         print(f"{what:50} {value}")
     if readme:
-        put("images", table(measured, true, sizes, ratios, quick, busy(machine)))
+        publish("images", table(measured, true, sizes, ratios, quick, busy(machine)))
     return {
         "machine": machine, "date": str(date.today()),
         "count": len(next(iter(slabs.values()))), "quick": quick, "speeds": _plain(measured),

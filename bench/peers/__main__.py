@@ -23,6 +23,7 @@ from fieldslab.bench.peers.data import QUICK as QUICK_WORKLOADS
 from fieldslab.bench.peers.peer import PEERS
 from fieldslab.bench.peers.run import FULL, QUICK, TINY, Effort, run
 from fieldslab.bench.peers.source import Source
+from fieldslab.bench.readme import publish
 from fieldslab.schemas.errors import FieldslabError, UsageError
 
 RESULTS = ROOT / "bench" / "results" / "peers.json"
@@ -105,7 +106,7 @@ def program() -> None:
         RESULTS.with_suffix(".md").write_text(tables.everything(results))
         charts.draw(results, RESULTS.parent)
     if options.readme:
-        tables.write_readme(ROOT / "README.md", results)
+        publish("peers", tables.readme(results))
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ from fieldslab.bench.peers.children import Child, Refusal, start_all
 from fieldslab.bench.peers.data import PHOTOGRAPH, make_photographs
 from fieldslab.bench.peers.peer import DECODERS, US
 from fieldslab.bench.peers.source import Source
-from fieldslab.bench.readme import RESULTS, put
+from fieldslab.bench.readme import RESULTS, publish
 from fieldslab.bench.timing import ratio
 from fieldslab.schemas.errors import FieldslabError
 
@@ -149,7 +149,7 @@ def main() -> int:
     print(table(results["decoders"]))
     if options.readme:
         options.json = options.json or RESULTS / "decode.json"
-        put("decode", f"{heading(results)}\n\n{table(results['decoders'])}")
+        publish("decode", f"{heading(results)}\n\n{table(results['decoders'])}")
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
     return 0

@@ -1,16 +1,17 @@
-"""Tables in README.md are put there by programs."""
+"""Tables in README.md and docs/ are put there by programs."""
 
 from pathlib import Path
 
 import pytest
 
+from fieldslab.bench import readme
 from fieldslab.bench.__main__ import figures, summary
 from fieldslab.bench.__main__ import table as table_of_parts
 from fieldslab.bench.images.fidelity import Fidelity
 from fieldslab.bench.images.speed import CASES, CROPS, PILLOW, Speed, case_of
 from fieldslab.bench.images.subjects import WAYS
 from fieldslab.bench.images.table import table
-from fieldslab.bench.readme import README, put
+from fieldslab.bench.readme import PAGES, publish, put
 from fieldslab.bench.timing import Ratio
 from fieldslab.schemas.errors import UsageError
 
@@ -27,10 +28,31 @@ def test_only_what_stands_between_the_comments_is_replaced(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["measured", "images", "peers", "decode"])
-def test_the_readme_has_a_place_for_each_table(name: str) -> None:
+def test_the_benchmarks_page_has_a_place_for_each_table(name: str) -> None:
     """All programs that write tables find their comments."""
-    text = README.read_text()
+    text = PAGES[-1].read_text()
     assert text.index(f"<!-- {name}: start -->") < text.index(f"<!-- {name}: end -->")
+
+
+def test_a_table_is_put_wherever_it_has_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one page or on all, each with links from its own folder; nowhere is an error."""
+    pages = (tmp_path / "README.md", tmp_path / "docs" / "page.md")
+    pages[1].parent.mkdir()
+    monkeypatch.setattr(readme, "ROOT", tmp_path)
+    monkeypatch.setattr(readme, "PAGES", pages)
+    place = "<!-- x: start -->\n<!-- x: end -->\n"
+    pages[0].write_text("nothing")
+    pages[1].write_text(place)
+    publish("x", "![chart](bench/results/x.png)")
+    assert pages[0].read_text() == "nothing"
+    assert "![chart](../bench/results/x.png)" in pages[1].read_text()
+    pages[0].write_text(place)
+    publish("x", "![chart](bench/results/x.png)")
+    assert "![chart](bench/results/x.png)" in pages[0].read_text()
+    with pytest.raises(UsageError, match=r"page\.md has no place for y"):
+        publish("y", "text")
 
 
 def test_readme_sums_up_gathers_and_shows_the_most_telling_figures() -> None:
