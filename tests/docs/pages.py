@@ -2,24 +2,27 @@
 
 - A ```python block runs; all blocks of a page share their names. One whose first line is
   `# NAME.py` is written to that file instead, for a command below it.
-- A ```console block has commands after `$`: `fieldslab` is called in this process, `python` and
-  `torchrun` (see ranks.py) in others. What stands below a command is what it prints.
+- A ```console block has commands after `$`: `fieldslab` is called in this process, `torchrun` forks
+  it (see ranks.py). What stands below a command is what it prints.
 - A ```text block right below Python is what that prints.
 
 Printed text may differ in times and speeds; `...` stands for any text within a line, and alone on
-a line for any lines. A page can be run as a program, too: python -m tests.docs.pages PAGE
+a line for any lines. Pages can be run as a program, too:
+
+    python -m tests.docs.pages FOLDER SLAB PAGE...      # SLAB: a packed examples/photos.parquet
 """
 
 import contextlib
 import io
-import os
 import re
 import shlex
-import subprocess
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.docs.ranks import launch
 
 from fieldslab.packer.cli import run
 
@@ -56,6 +59,16 @@ def blocks(page: Path) -> list[Block]:
         found.append(Block(match[2], match[3], line, adjoins))
         end = match.end()
     return found
+
+
+def run_in(folder: Path, photos: Path, page: Path) -> None:
+    """Run a page in a folder with the repository's examples, and with `photos.slab`."""
+    folder.mkdir(exist_ok=True)
+    (folder / "examples").symlink_to(ROOT / "examples")
+    if "-o photos.slab" not in page.read_text(encoding="utf-8"):
+        shutil.copytree(photos, folder / "photos.slab")
+    with contextlib.chdir(folder):
+        run_page(page)
 
 
 def run_page(page: Path) -> None:
@@ -100,16 +113,8 @@ def _run_command(page: Path, line: int, command: str) -> str:
         with contextlib.redirect_stdout(printed):
             code = run(arguments)
         text = printed.getvalue()
-    elif program in ("python", "torchrun"):
-        module = [] if program == "python" else ["-m", "tests.docs.ranks"]
-        paths = os.pathsep.join([str(ROOT / ".ns"), str(ROOT)])
-        environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, *module, *arguments], env=environment, capture_output=True, text=True
-        )
-        code, text = done.returncode, done.stdout
-        if code:
-            sys.stderr.write(done.stderr)
+    elif program == "torchrun":
+        code, text = launch(arguments)
     else:
         raise Mismatch(f"{page}:{line}: {program} is not run here: use a block of sh")
     if code:
@@ -162,6 +167,7 @@ _OPERATORS: list[Any] = []
 
 
 if __name__ == "__main__":
-    if "torchvision" in Path(sys.argv[1]).read_text(encoding="utf-8"):
-        declare_operators_of_torchvision()
-    run_page(Path(sys.argv[1]))
+    for page in map(Path, sys.argv[3:]):
+        if "torchvision" in page.read_text(encoding="utf-8"):
+            declare_operators_of_torchvision()
+        run_in(Path(sys.argv[1]) / page.stem, Path(sys.argv[2]), page)

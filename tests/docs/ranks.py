@@ -1,6 +1,7 @@
 """Starts a script on several ranks, as `torchrun --nproc-per-node N SCRIPT ...` does.
 
-torch is imported once, before the ranks are forked: torchrun itself would import it in each.
+Ranks are forked from a process that has imported what all of them need; torchrun would import it
+in each. So it is for processes that have no threads yet.
 """
 
 import argparse
@@ -8,36 +9,47 @@ import os
 import runpy
 import socket
 import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
 
-import torch.distributed  # noqa: F401  # what all ranks need, imported once
 
-import fieldslab.reader.torch  # noqa: F401
+def launch(arguments: Sequence[str]) -> tuple[int, str]:
+    """Run a script on all ranks; the highest exit code of them, and what they print."""
 
+    import fieldslab.reader.torch  # noqa: F401
 
-def main() -> int:
-    """Run the script on all ranks; the highest exit code of them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nproc-per-node", type=int, required=True)
     parser.add_argument("script")
-    options, arguments = parser.parse_known_args()
+    options, others = parser.parse_known_args(arguments)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    os.environ |= {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(options.nproc_per_node),
-    }  # fmt: skip
-    children = []
-    for rank in range(options.nproc_per_node):
-        child = os.fork()
-        if child == 0:
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            sys.argv = [options.script, *arguments]
-            runpy.run_path(options.script, run_name="__main__")
-            return 0
-        children.append(child)
-    return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF for child in children)
+    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    world["WORLD_SIZE"] = str(options.nproc_per_node)
+    with tempfile.TemporaryFile("w+") as printed:
+        children = []
+        for rank in range(options.nproc_per_node):
+            child = os.fork()
+            if child == 0:
+                os.environ |= world | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                os.dup2(printed.fileno(), 1)
+                sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115  # until the process ends
+                os._exit(_run(options.script, others))
+            children.append(child)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        printed.seek(0)
+        return max(abs(code) for code in codes), printed.read()
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _run(script: str, arguments: Sequence[str]) -> int:
+    sys.argv = [script, *arguments]
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except BaseException:  # noqa: BLE001  # this process ends here, whatever it was
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+    return 0
