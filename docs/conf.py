@@ -22,7 +22,6 @@ extensions = [
 default_role = "code"
 suppress_warnings = ["misc.highlighting_failure"]  # JSON with dots in FORMAT.md
 
-pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 
 html_theme = "furo"

@@ -79,7 +79,7 @@ def exceptions() -> str:
 
 def _exceptions(error: type[errors.FieldslabError], depth: int) -> Iterator[str]:
     bases = [base.__name__ for base in error.__bases__ if base.__module__ == "builtins"]
-    also = f" Also a `{bases[0]}`." if bases and bases[0] != "Exception" else ""
+    also = f" Also caught as `{bases[0]}`." if bases and bases[0] != "Exception" else ""
     summary = (error.__doc__ or "").partition("\n")[0]
     code = "" if depth == 0 else f" (exit code {error.exit_code})"
     yield f"{'  ' * depth}- `{error.__name__}`{code}: {_escaped(summary)}{also}"

@@ -63,7 +63,7 @@ def blocks(page: Path) -> list[Block]:
 
 def run_in(folder: Path, photos: Path, page: Path) -> None:
     """Run a page in a folder with the repository's examples, and with `photos.slab`."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "examples").symlink_to(ROOT / "examples")
     if "-o photos.slab" not in page.read_text(encoding="utf-8"):
         shutil.copytree(photos, folder / "photos.slab")
