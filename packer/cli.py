@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fieldslab.packer.commands import completion, events, look, pack, verify
-from fieldslab.packer.commands.helptext import Command
-from fieldslab.packer.commands.plugins import PluginGroup
+from fieldslab.packer.commands import completion, events
+from fieldslab.packer.commands.program import Program
 from fieldslab.packer.commands.terminal import guarded
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.version import installed_version
@@ -33,7 +32,7 @@ Exit codes:
   141  whoever read the output closed it"""
 
 app = typer.Typer(
-    cls=PluginGroup,
+    cls=Program,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -122,10 +121,3 @@ def fieldslab(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(UsageError.exit_code)
-
-
-app.command(cls=Command, options_metavar="[OPTIONS] -o OUT", epilog=pack.EXAMPLES)(pack.pack)
-app.command(cls=Command, epilog=verify.EXAMPLES)(verify.verify)
-app.command(cls=Command, epilog=look.INFO_EXAMPLES)(look.info)
-app.command(cls=Command, epilog=look.HEAD_EXAMPLES)(look.head)
-app.command(cls=Command, epilog=completion.EXAMPLES)(completion.completion)

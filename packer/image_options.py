@@ -1,6 +1,5 @@
 """What `--image` and `--jpeg-index` may ask: in which form images are stored, parsed."""
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,7 @@ import msgspec
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import MAX_EVERY
 from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.registry import unknown_name
 
 FORMS = {
     "baseline": (),
@@ -138,12 +138,8 @@ def _parse(columns: str, form: str) -> ImageAs:
     for setting in settings:
         key, _, text = (part.strip() for part in setting.partition("="))
         if key not in FORMS[store]:
-            close = difflib.get_close_matches(key, FORMS[store], 1)
-            raise UsageError(
-                f"{option('image')}: {store} takes no setting {key!r}", field=columns,
-                expected=", ".join(FORMS[store]) or None,
-                hint=f"Did you mean {close[0]!r}?" if close else None,
-            )  # fmt: skip
+            problem = f"{option('image')}: {store} takes no setting {key!r}"
+            raise unknown_name(problem, key, FORMS[store], field=columns)
         name = key.replace("-", "_")
         if name in members:
             raise UsageError(f"{option('image')}: {key} given twice", field=columns, found=form)

@@ -21,9 +21,10 @@ from fieldslab.packer.convert.stacks import find_stacks, plan_stack
 from fieldslab.packer.convert.tensors import infer_tensor
 from fieldslab.packer.convert.tokens import identified, infer_tokens, portable
 from fieldslab.packer.options import Options, Sequences
-from fieldslab.packer.source import Source, Span, cut_rows, matching
+from fieldslab.packer.source import Source, matching
 from fieldslab.packer.sources.lookup import disk_errors
 from fieldslab.packer.sources.sequences import SequenceSource
+from fieldslab.packer.spans import Span, cut_rows
 from fieldslab.schemas.errors import NullsFound, SourceUnsupported, UsageError, together
 from fieldslab.schemas.fields import Compression, Field, stem
 from fieldslab.schemas.manifest import VERSION
@@ -105,12 +106,10 @@ def make_plan(source: Source, options: Options) -> Plan:
     SourceUnreadable
         A tokenizer cannot be read.
     """
-    options = msgspec.structs.replace(options, settings=getattr(source, "settings", {}))
+    options = msgspec.structs.replace(options, settings=dict(source.settings))
     options = identified(options)
     if options.leave_out:
         library_version()
-        if hasattr(source, "tolerant"):
-            source.tolerant = True
     notes: list[str] = []
     leaves = find_leaves(source, options)
     by_name = {leaf.name: leaf for leaf in leaves}
@@ -148,10 +147,10 @@ def make_plan(source: Source, options: Options) -> Plan:
     if options.sequences is not None:
         _check_alone(plans, *options.tokenize)
     plan = Plan(source, options, tuple(plans), (), tuple(notes))
-    if options.fields is None and hasattr(source, "check_unchosen"):
+    if options.fields is None:
         source.check_unchosen(plan.columns)
     source.check(plan.columns)
-    plan = replace(plan, notes=(*notes, *getattr(source, "warnings", ())))
+    plan = replace(plan, notes=(*notes, *source.warnings))
     if options.rows is None:  # the metadata counts the nulls of all rows
         _check_nulls(plans, source)
     plan = replace(plan, tasks=_cut(plan))

@@ -1,39 +1,22 @@
-"""What can be packed: the `Source` protocol, and the lookup by name."""
+"""What can be packed: the abstract class `Source`, and the lookup by name."""
 
 import fnmatch
-import importlib
 import inspect
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from fieldslab.packer.sources.lookup import check_readable, disk_errors, find_matches, remote
-from fieldslab.schemas.errors import (
-    SourceInconsistent,
-    SourceNotFound,
-    SourceUnreadable,
-    UsageError,
-)
+from fieldslab.schemas.errors import SourceNotFound, SourceUnreadable, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
 from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.optiontext import option
-
-BUILT_IN = {
-    "litdata": "fieldslab.packer.sources.litdata.source:LitData",
-    "parquet": "fieldslab.packer.sources.parquet.source:ParquetSource",
-    "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
-    "hdf5": "fieldslab.packer.sources.hdf5.source:HDF5Source",
-    "images": "fieldslab.packer.sources.images.source:ImageSource",
-    "slab": "fieldslab.packer.sources.slab:SlabSource",
-}
-"""Sources that come with fieldslab; others register under the entry point below."""
-
-ENTRY_POINT = "fieldslab.sources"
+from fieldslab.schemas.registry import Registry, unknown_name
 
 
 class Unit(NamedTuple):
@@ -83,60 +66,109 @@ class Hint:
     refusal: tuple[str, str] | None = None
 
 
-@runtime_checkable
-class Source(Protocol):
+class Source(ABC):
     """A schema, a list of units and, for a unit, a stream of record batches.
 
-    A source class also has `accepts(paths) -> bool`, asked when no `--from` is given, and is
-    made from the list of what the user wrote; its keyword-only parameters are the settings that
-    `pack(..., settings={...})` may give. Sources raise the errors of
-    `fieldslab.schemas.errors`; they never unpickle, evaluate or import what they read.
+    A source is made from the paths that the user gave: `cls(paths)`. Keyword-only parameters of the
+    constructor are settings, which `pack(..., settings={...})` passes on; all but `tolerant`, which
+    is true where rows with damaged images are left out. A source that takes it then hands over
+    what is no image at all like any other value.
 
-    A source may also have `hints` (column index -> Hint), `warnings` (texts for the user, asked
-    for after `check`), `endings` (texts, asked for when all was read), `settings` (those that
-    decide what it reads, JSON-ready), `file_of` (row of the source -> the file it comes from),
-    `check_unchosen` (columns: raises for what is plausible and hardly meant, asked where no
-    `--fields` chose them), and `tolerant`, which is set where rows with damaged images are left
-    out: what is no image at all is then handed over like any other.
+    The constructor reads metadata alone, and sets `schema` and `units`. A class needs a `name`, and
+    defines `read` and `fingerprint`; everything else has a default. Other packages register theirs
+    under the entry point `fieldslab.sources`.
+
+    Sources raise the errors of `fieldslab.schemas.errors`, with file and row. They never unpickle,
+    evaluate or import what they read. Packing in several processes pickles a source that can be
+    read again: leave open files out of its state.
     """
 
     name: str
     """What `--from` calls it."""
-    rereadable: bool
+    rereadable: bool = False
     """Whether `read` may be called again for a unit, so that a pack can be resumed."""
     schema: pa.Schema
     """Columns, with names made unique; metadata as in the source."""
     units: Sequence[Unit]
-    attributes: dict[str, Any]
+    """What is read, in order. What `check` was told may change them."""
+    attributes: Mapping[str, Any] = {}
     """What the source says of itself, JSON-ready; kept in the manifest."""
+    settings: Mapping[str, Any] = {}
+    """The settings that decide what is read, JSON-ready; kept in the manifest."""
+    hints: Mapping[int, Hint] = {}
+    """Column -> what its Arrow type does not say."""
+    warnings: Sequence[str] = ()
+    """What the user should know before anything is read: asked for after `check`."""
+    endings: Sequence[str] = ()
+    """What the user should know that reading told: asked for when all was read."""
 
+    @staticmethod
+    def accepts(paths: list[str]) -> bool:
+        """Whether these paths are such a source: asked where the user does not say."""
+        return False
+
+    @abstractmethod
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows of a unit: these columns (ascending indices), batches near `batch_bytes`."""
 
+    @abstractmethod
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """One dict a file: path, size, time. Equal as long as the source has not changed."""
+
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
-        """A few rows of these columns from the start, the middle and the end of the source."""
+        """A few rows of these columns from the start, the middle and the end of the source.
+
+        By default, a source that cannot be read again has none: it would lose what it reads here.
+        """
+        return sample_units(self, self.units, columns) if self.rereadable else []
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
         """Nulls at a path as the metadata tells; None where it does not.
 
         A path is the index of a column, then of struct children.
         """
+        return None
 
     def column_bytes(self, path: tuple[int, ...]) -> int | None:
         """Bytes of data at a path, an estimate from the metadata; None where it does not tell."""
+        return None
 
-    def check(self, columns: list[int]) -> None:
+    def check(self, columns: list[int]) -> None:  # noqa: B027  # most have nothing to check
         """Raise SourceInconsistent where the parts of the source differ in these columns."""
 
-    def fingerprint(self) -> list[dict[str, Any]]:
-        """One dict a file: path, size, time. Equal as long as the source has not changed."""
+    def check_unchosen(self, columns: list[int]) -> None:  # noqa: B027
+        """Raise for what is plausible and hardly meant, where no `--fields` chose the columns."""
+
+    def file_of(self, row: int) -> str | None:
+        """The file that a row of the source comes from, where a file is a row."""
+        return None
+
+
+SOURCES = Registry(
+    "source",
+    "fieldslab.sources",
+    {
+        "litdata": "fieldslab.packer.sources.litdata.source:LitData",
+        "parquet": "fieldslab.packer.sources.parquet.source:ParquetSource",
+        "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
+        "hdf5": "fieldslab.packer.sources.hdf5.source:HDF5Source",
+        "images": "fieldslab.packer.sources.images.source:ImageSource",
+        "slab": "fieldslab.packer.sources.slab:SlabSource",
+    },
+    option="from_",
+    base=Source,
+)
+"""Every kind of source, in the order in which they are asked whether they accept a path."""
 
 
 @disk_errors()
 def find_source(
-    given: Any, name: str | None = None, settings: Mapping[str, Any] | None = None
-) -> Source:
+    given: Any, name: str | None = None, settings: Mapping[str, Any] | None = None,
+    *, tolerant: bool = False,
+) -> Source:  # fmt: skip
     """The source for what the user gave: paths and globs, or an object in memory.
+
+    Where rows with damaged images are left out, it is `tolerant`.
 
     Raises
     ------
@@ -150,56 +182,71 @@ def find_source(
         isinstance(item, str) or hasattr(item, "__fspath__") for item in items
     )
     if type(given).__module__ == "fieldslab.reader.slab":  # which this layer may not import
-        return _make(_load("slab"), given, settings)
+        return _make(SOURCES.load("slab"), given, settings, tolerant)
     if not paths:
-        return _make(_load("arrow"), given, settings)
+        return _make(SOURCES.load("arrow"), given, settings, tolerant)
     if not items:
         raise UsageError("no source given", hint="Name files, globs or directories.")
     items = [os.fspath(item) for item in items]
     if "" in items:
         raise UsageError("an empty path", hint="Name files, globs or directories.")
     if name is not None:
-        return _make(_load(name), items, settings)
-    found = _kind(items)
-    if found is None:
+        return _make(SOURCES.load(name), items, settings, tolerant)
+    kind = _kind(items)
+    if kind is None:
         raise _not_a_source(items[0])
-    _check_unmixed(found, items)
+    _check_unmixed(kind, items)
     for item in items[1:]:
-        other = found if found.accepts([item]) else _kind([item])
-        if other is not None and other is not found:
+        other = kind if kind.accepts([item]) else _kind([item])
+        if other is not None and other is not kind:
             raise UsageError(
                 "sources of one slab must be of one kind", file=item,
-                expected=f"{found.name}, as {items[0]}", found=other.name,
+                expected=f"{kind.name}, as {items[0]}", found=other.name,
                 hint="Pack each kind into a slab of its own.",
             )  # fmt: skip
-    return _make(found, items, settings)
+    return _make(kind, items, settings, tolerant)
 
 
-def _kind(items: list[str]) -> Any:
+def _kind(items: list[str]) -> type[Source] | None:
     """The class of the sources that accept these paths; None where none does."""
-    for candidate in _names():
-        cls = _load(candidate)
-        if cls.accepts(items):
-            return cls
+    for name in SOURCES:
+        try:
+            kind: type[Source] = SOURCES.load(name)
+        except UsageError:
+            if name in SOURCES.built_in:
+                raise
+            continue  # it may have nothing to do with these paths; `_not_a_source` tells
+        if kind.accepts(items):
+            return kind
     return None
 
 
-def _check_unmixed(found: Any, items: list[str]) -> None:
+def _check_unmixed(kind: type[Source], items: list[str]) -> None:
     """Raise UsageError for a folder of Parquet or HDF5 that holds images, too."""
-    if found.name not in ("parquet", "hdf5"):
+    if kind.name not in ("parquet", "hdf5"):
         return
-    images = _load("images")
+    images = SOURCES.load("images")
     for item in items:
         if os.path.isdir(item) and images.accepts([item]):
             raise UsageError(
-                f"holds both {found.name} files and images", file=item,
-                hint=f"Say which of them to pack: {option('from_', found.name)}, or "
+                f"holds both {kind.name} files and images", file=item,
+                hint=f"Say which of them to pack: {option('from_', kind.name)}, or "
                 f"{option('from_', 'images')}.",
             )  # fmt: skip
 
 
 def _not_a_source(path: str) -> SourceUnreadable:
-    """Why nothing can be packed from a path."""
+    """Why nothing can be packed from a path, and which sources cannot be loaded."""
+    error = _reason(path)
+    for name in SOURCES.plugins():
+        try:
+            SOURCES.load(name)
+        except UsageError as broken:
+            error.advise(f"{broken.statement[0].upper()}{broken.statement[1:]}.")
+    return error
+
+
+def _reason(path: str) -> SourceUnreadable:
     check_readable(path)
     if os.path.isfile(os.path.join(path, MANIFEST)):
         return SourceUnreadable(
@@ -221,39 +268,16 @@ def _not_a_source(path: str) -> SourceUnreadable:
     )
 
 
-def _names() -> Iterator[str]:
-    """Built-in sources first: to look for others takes longer than a small pack."""
-    yield from BUILT_IN
-    yield from (point.name for point in entry_points(group=ENTRY_POINT))
-
-
-def _load(name: str) -> Any:
-    if name in BUILT_IN:
-        module, _, attribute = BUILT_IN[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
-    for point in entry_points(group=ENTRY_POINT, name=name):
-        return point.load()
-    raise UsageError(
-        f"{option('from_')}: no source is called {name!r}", expected=", ".join(BUILT_IN)
-    )
-
-
-def _make(cls: Any, given: Any, settings: Mapping[str, Any] | None) -> Source:
+def _make(cls: Any, given: Any, settings: Mapping[str, Any] | None, tolerant: bool) -> Source:
     parameters = inspect.signature(cls).parameters.values()
-    known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    keywords = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    known = [name for name in keywords if name != "tolerant"]
     for setting in settings or {}:
         if setting not in known:
-            raise UsageError(
-                f"{option(setting)}: {cls.name} sources have no such setting",
-                expected=", ".join(known) or None,
-            )
-    return cls(given, **(settings or {}))
-
-
-def hint_of(source: Source, column: int) -> Hint:
-    """What a source says of a column beside its type."""
-    hints: Mapping[int, Hint] = getattr(source, "hints", {})
-    return hints.get(column, Hint())
+            problem = f"{option(setting)}: {cls.name} sources have no such setting"
+            raise unknown_name(problem, setting, known)
+    more = {"tolerant": tolerant} if "tolerant" in keywords else {}
+    return cls(given, **more, **(settings or {}))
 
 
 SAMPLE_ROWS = 16
@@ -315,72 +339,6 @@ def _check_name(column: pa.Field) -> None:
         texts.append(kind.tz)
     for index in range(kind.num_fields):
         _check_name(kind.field(index))
-
-
-class Span(NamedTuple):
-    """Some rows of a unit: from row `skip` on, `rows` of them (None: to the end)."""
-
-    unit: Unit
-    skip: int
-    rows: int | None
-
-
-def read_span(
-    source: Source, span: Span, columns: list[int], batch_bytes: int
-) -> Iterator[pa.RecordBatch]:
-    """The batches of a span; batches without rows are left out.
-
-    Where the span ends with its unit, the unit is read to its end, and its rows are counted.
-
-    Raises SourceInconsistent where a unit has fewer or more rows than its metadata promises.
-    """
-    unit, first_row = span.unit, span.skip
-    promised = unit.promised if unit.rows is None else unit.rows
-    end = None if span.rows is None else first_row + span.rows
-    rows_read = 0
-    for batch in source.read(unit, columns, batch_bytes):
-        batch_start, rows_read = rows_read, rows_read + batch.num_rows
-        if promised is not None and rows_read > promised:
-            break
-        start = max(first_row - batch_start, 0)
-        stop = batch.num_rows if end is None else min(end - batch_start, batch.num_rows)
-        if stop > start:
-            yield batch.slice(start, stop - start)
-        if end is not None and rows_read >= end and end != promised:
-            return  # the rest of the unit is not asked for
-    if promised is not None and rows_read != promised:
-        found = f"{rows_read:,} rows" if rows_read <= promised else f"more than {promised:,} rows"
-        raise SourceInconsistent(
-            "other rows were read than the metadata promises", file=unit.name,
-            expected=f"{promised:,} rows", found=found,
-            hint="Write or download the source again; columns that are damaged can be left out "
-            f"with {option('exclude')}.",
-        )  # fmt: skip
-
-
-def cut_rows(units: Iterable[Unit], rows: tuple[int, int | None] | None) -> list[Span]:
-    """The spans that hold rows A to B of the units, empty units left out.
-
-    Raises UsageError where the units are known to end before A.
-    """
-    start, stop = rows or (0, None)
-    spans, first = [], 0
-    for unit in units:
-        if unit.rows is None:
-            left = None if stop is None else stop - start
-            if left != 0:
-                spans.append(Span(unit, start, left))
-            continue
-        skip = max(start - first, 0)
-        end = unit.rows if stop is None else min(unit.rows, stop - first)
-        if end > skip:
-            spans.append(Span(unit, skip, end - skip))
-        first += unit.rows
-    if start > 0 and not spans and stop != start and start >= first:
-        raise UsageError(
-            f"{option('rows')}: starts behind the last row", found=start, expected=f"below {first}"
-        )
-    return spans
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:

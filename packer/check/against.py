@@ -56,7 +56,7 @@ def compare(
     options, name = recorded(manifest, files.path)
     options = located(options, tokenizers)
     settings = options.settings if from_ in (None, name) else {}
-    found = find_source(source, from_ or name, settings)
+    found = find_source(source, from_ or name, settings, tolerant=options.leave_out)
     try:
         plan = make_plan(found, options)
     except MissingLibrary:

@@ -22,6 +22,7 @@ from fieldslab.packer.commands.terminal import emit, emit_lines, interruptible, 
 from fieldslab.packer.commands.words import counted
 from fieldslab.schemas.errors import Damaged, UsageError
 
+USAGE = "[OPTIONS] -o OUT"
 EXAMPLES = """\
 Examples:
   fieldslab pack train.parquet -o train.slab --dry-run
@@ -239,7 +240,7 @@ def pack(
         "block": block, "key": key, "key_password_file": key_password_file,
     }  # fmt: skip
     settings = {name: value for name, value in given.items() if value not in (None, False)}
-    plan = make_plan(find_source(sources, from_, settings), options)
+    plan = make_plan(find_source(sources, from_, settings, tolerant=options.leave_out), options)
     if dry_run or out is None:
         for note in [] if as_json else plan.notes:
             warn(note)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fieldslab.packer.image_options import ImageAs
 from fieldslab.packer.options import Options, Ragged, Tensor, Tokenize
-from fieldslab.packer.source import Hint, Source, hint_of, matching, unique_names
+from fieldslab.packer.source import Hint, Source, matching, unique_names
 from fieldslab.schemas.errors import SourceUnsupported, UnknownField, UsageError
 from fieldslab.schemas.optiontext import option
 
@@ -69,7 +69,7 @@ def find_leaves(source: Source, options: Options) -> list[Leaf]:
     features = _features(source.schema)
     leaves: list[Leaf] = []
     for index, column in enumerate(source.schema):
-        feature, hint = features.get(column.name), hint_of(source, index)
+        feature, hint = features.get(column.name), source.hints.get(index, Hint())
         for leaf in _flatten(column, column.name, (index,), feature, options):
             attributes = leaf.attributes | dict(hint.attributes)
             leaves.append(replace(leaf, hint=hint, attributes=attributes))

@@ -53,7 +53,7 @@ def left_out(error: UndecodableImage, source: Source, row: int) -> LeftOut:
     """A row of the source that is left out, and why."""
     found = error.context.get("found")
     reason = error.problem.removeprefix("an image ") + ("" if found is None else f": {found}")
-    return LeftOut(row, str(error.context["field"]), reason, file_of(source, row))
+    return LeftOut(row, str(error.context["field"]), reason, source.file_of(row))
 
 
 def name_file(error: SourceInconsistent, source: Source, first_row: int) -> None:
@@ -62,15 +62,9 @@ def name_file(error: SourceInconsistent, source: Source, first_row: int) -> None
     The row of the source at which rows begin to be counted is `first_row`.
     """
     row = error.context.get("row")
-    file = file_of(source, first_row + row) if isinstance(row, int) else None
+    file = source.file_of(first_row + row) if isinstance(row, int) else None
     if file is not None:
         error.context = {"file": file, **error.context}
-
-
-def file_of(source: Source, row: int) -> str | None:
-    """The file that a row of a source comes from; None where the source does not tell."""
-    told = getattr(source, "file_of", None)
-    return None if told is None else str(told(row))
 
 
 def _failure(

@@ -1,6 +1,6 @@
 """Arrow in memory: what has `__arrow_c_stream__`, iterables of batches, HuggingFace datasets."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -11,6 +11,7 @@ from fieldslab.packer.convert.dense import decoded_bytes
 from fieldslab.packer.source import (
     SAMPLE_BYTES,
     SAMPLE_ROWS,
+    Source,
     Unit,
     check_names,
     unique_names,
@@ -28,11 +29,10 @@ MOST_ROWS = 65_536
 """Rows of a batch at most."""
 
 
-class ArrowSource:
-    """A stream of record batches, read once. See `fieldslab.packer.source.Source`."""
+class ArrowSource(Source):
+    """A stream of record batches, read once."""
 
     name = "arrow"
-    rereadable = False
 
     def __init__(self, given: Any) -> None:
         """Take a table, reader, dataframe, dataset, columns, rows, or an iterable of batches.
@@ -47,16 +47,9 @@ class ArrowSource:
         fields = [f.with_name(name) for f, name in zip(self._schema, names, strict=True)]
         self.schema = pa.schema(fields, self._schema.metadata)
         self.hints = stream.hints
-        self.units: Sequence[Unit] = [Unit("the stream", None, None, None, stream.rows)]
-        self.endings: tuple[str, ...] = ()
+        self.units = [Unit("the stream", None, None, None, stream.rows)]
         self._rows_read = 0
-        self.attributes: dict[str, Any] = {}
         self._head: list[pa.RecordBatch] = []
-
-    @staticmethod
-    def accepts(paths: list[str]) -> bool:
-        """No path is an object in memory."""
-        return False
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """What is left of the stream, cut into batches near `batch_bytes`."""
@@ -82,17 +75,6 @@ class ArrowSource:
             rows += batch.num_rows
             size += batch.nbytes
         return [batch.select(columns).slice(0, 3 * SAMPLE_ROWS) for batch in self._head]
-
-    def null_count(self, path: tuple[int, ...]) -> int | None:
-        """Unknown before the stream is read."""
-        return None
-
-    def column_bytes(self, path: tuple[int, ...]) -> int | None:
-        """Unknown before the stream is read."""
-        return None
-
-    def check(self, columns: list[int]) -> None:
-        """Batches are checked one by one as they come."""
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """A stream has none: it cannot be read again."""

@@ -16,16 +16,15 @@ from fieldslab.packer.convert.columns import convert
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.tokens import ATTRIBUTE, separator
 from fieldslab.packer.options import Sequences
-from fieldslab.packer.source import Source, Span, Unit, read_span
+from fieldslab.packer.source import Source, Unit
+from fieldslab.packer.spans import Span, read_span
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field, stem
 from fieldslab.schemas.optiontext import option
 
 
-class SequenceSource:
-    """Rows of tokens, made from texts as they are read. See `fieldslab.packer.source.Source`."""
-
-    rereadable = False
+class SequenceSource(Source):
+    """Rows of tokens, made from texts as they are read."""
 
     def __init__(
         self, source: Source, spans: Sequence[Span], text: FieldPlan, asked: Sequences
@@ -36,8 +35,7 @@ class SequenceSource:
         """
         self.name = source.name
         self.attributes = source.attributes
-        self.units: Sequence[Unit] = [Unit("the texts", None, None, None)]
-        self.endings: tuple[str, ...] = ()
+        self.units = [Unit("the texts", None, None, None)]
         self._source = source
         self._spans = spans
         self._text = text
@@ -89,20 +87,9 @@ class SequenceSource:
         joined = np.concatenate([joined, np.full(missing, self._fill, self._dtype)])
         yield self._batch(joined, starts).select(columns)
 
-    def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
-        """Nothing is inferred from values here."""
-        return []
-
     def null_count(self, path: tuple[int, ...]) -> int | None:
         """There are none."""
         return 0
-
-    def column_bytes(self, path: tuple[int, ...]) -> int | None:
-        """Unknown before the texts are read."""
-        return None
-
-    def check(self, columns: list[int]) -> None:
-        """The source of the texts is checked by its own plan."""
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """That of the texts."""

@@ -1,13 +1,13 @@
 """A slab as a source: packed again from what is stored, for other fields, rows or options."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.check.stored import StoredRows, StoredSlab
-from fieldslab.packer.source import Hint, Unit, sample_units
+from fieldslab.packer.source import Hint, Source, Unit
 from fieldslab.schemas.errors import SourceChanged, UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import open_files
@@ -18,8 +18,8 @@ _JSON = pa.json_(pa.large_string())
 _BYTES = {"text": pa.large_string(), "binary": pa.large_binary(), "image": pa.large_binary()}
 
 
-class SlabSource:
-    """The rows of a slab, or of a part of one. See `fieldslab.packer.source.Source`."""
+class SlabSource(Source):
+    """The rows of a slab, or of a part of one; no path of one is taken for a source by itself."""
 
     name = "slab"
     rereadable = True
@@ -48,13 +48,8 @@ class SlabSource:
             )  # fmt: skip
         self.schema = pa.schema([pa.field(one.name, self._type(one)) for one in manifest.fields])
         self.hints = {at: _hint(one) for at, one in enumerate(manifest.fields)}
-        self.attributes: dict[str, Any] = manifest.attributes
-        self.units: Sequence[Unit] = list(self._cut())
-
-    @staticmethod
-    def accepts(paths: list[str]) -> bool:
-        """No path: a slab among the sources on a command line is taken for a mistake."""
-        return False
+        self.attributes = manifest.attributes
+        self.units = list(self._cut())
 
     def __getstate__(self) -> dict[str, Any]:
         """Open files stay behind: another process opens the slab anew."""
@@ -76,21 +71,6 @@ class SlabSource:
             last = min(first + step, stop)
             arrays = [self._array(one, slab.read(one, first, last)) for one in fields]
             yield pa.RecordBatch.from_arrays(arrays, schema=chosen)
-
-    def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
-        """The first rows of the first, the middle and the last shard."""
-        return sample_units(self, self.units, columns)
-
-    def null_count(self, path: tuple[int, ...]) -> int | None:
-        """Unknown for a part of the rows."""
-        return None
-
-    def column_bytes(self, path: tuple[int, ...]) -> int | None:
-        """Not estimated."""
-        return None
-
-    def check(self, columns: list[int]) -> None:
-        """A slab fits itself."""
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """The id says what is in it, and the rows which of it."""

@@ -85,7 +85,7 @@ def finish(
         fields=tuple(fields),
         shards=shards,
         tables=_write_tables(fields, prepared, staging),
-        attributes=plan.source.attributes,
+        attributes=dict(plan.source.attributes),
     )
 
 

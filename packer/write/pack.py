@@ -1,6 +1,5 @@
 """Pack a source into a slab: plan, write shards, publish."""
 
-import difflib
 import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -39,6 +38,7 @@ from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.notices import LOG, warn
 from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.registry import unknown_name
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def pack(
         limit=limit, shard_size=shard_size,
     )  # fmt: skip
     check_output(out, force=force)
-    plan = make_plan(find_source(source, from_, settings), parsed)
+    plan = make_plan(find_source(source, from_, settings, tolerant=parsed.leave_out), parsed)
     LOG.info("packing %s", out)
     packed = pack_plan(plan, out, force=force, jobs=jobs, progress=progress)
     LOG.info("packed %r", packed)
@@ -210,11 +210,7 @@ def pack(
 def _unknown_option(name: str) -> UsageError:
     parameters = inspect.signature(pack).parameters.values()
     names = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-    close = difflib.get_close_matches(name, names, 1)
-    return UsageError(
-        f"pack has no option {name!r}", expected=", ".join(names),
-        hint=f"Did you mean {close[0]!r}?" if close else None,
-    )  # fmt: skip
+    return unknown_name(f"pack has no option {name!r}", name, names)
 
 
 def pack_plan(

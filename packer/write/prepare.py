@@ -20,7 +20,7 @@ from fieldslab.packer.convert.compress import (
 )
 from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.plan import Plan
-from fieldslab.packer.source import Span, read_span
+from fieldslab.packer.spans import Span, read_span
 
 BATCH_BYTES = 32 * 1024 * 1024
 """About so much Arrow data is in flight at a time."""

@@ -33,7 +33,7 @@ def find_warnings(plan: Plan, fields: list[Field], records: list[ShardRecord]) -
     yield from _image_warnings(fields, records)
     yield from _length_warnings(plan, records, rows)
     yield from _rounding_warnings(plan, records)
-    yield from getattr(plan.source, "endings", ())
+    yield from plan.source.endings
     yield from _compression_warnings(fields, records, rows)
 
 

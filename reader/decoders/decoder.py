@@ -102,6 +102,10 @@ class Target(NamedTuple):
 class Decoder(Protocol):
     """Turns encoded images into crops.
 
+    A decoder is made without arguments, once in a process, and raises MissingLibrary where its
+    library is not here. A class of another package becomes one by the entry point
+    `fieldslab.decoders`; it need not derive from this one.
+
     Any number of threads may call one decoder at once; what a thread needs of its own (a handle,
     scratch memory) it keeps by thread.
     """

@@ -1,30 +1,13 @@
-"""Decoders by name.
+"""Decoders by name, each made once, and who is asked for an image."""
 
-Those of other packages are found by the entry point `fieldslab.decoders`, whose value is a class
-that fits `Decoder` and is made without arguments.
-"""
-
-import importlib
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import entry_points
-from typing import Any, cast
+from typing import Any
 
 from fieldslab.reader.decoders.decoder import Decoder
-from fieldslab.schemas.codecs.known import ENTRY_POINT
-from fieldslab.schemas.errors import MissingLibrary, UsageError
+from fieldslab.schemas.codecs.decoders import AUTO, DECODERS
+from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.images import CODES
-
-BUILT_IN = {
-    "planes": "fieldslab.reader.decoders.planes:Planes",
-    "roi": "fieldslab.reader.decoders.roi:Roi",
-    "turbojpeg": "fieldslab.reader.decoders.turbojpeg:TurboJpeg",
-    "pillow": "fieldslab.reader.decoders.pillow:Pillow",
-    "nvimagecodec": "fieldslab.reader.decoders.nvimagecodec:NvImageCodec",
-}
-"""Where each is; one whose library is missing raises MissingLibrary, with a hint."""
-AUTO = ("planes", "roi", "turbojpeg", "pillow")
-"""Who is asked for an image, in turn, unless the user names one."""
 
 
 def find(name: str) -> Decoder:
@@ -33,7 +16,7 @@ def find(name: str) -> Decoder:
     Raises
     ------
     UsageError
-        There is none; the hint names those there are.
+        There is none, or that of another package cannot be loaded.
     MissingLibrary
         It needs a library that is not here.
     """
@@ -74,19 +57,13 @@ def chain(name: str) -> Iterator[Decoder]:
 @cache
 def _look(name: str) -> Decoder | MissingLibrary:
     """The decoder, or why it is not here; to search for a library takes long, so once will do."""
-    others = {point.name: point for point in entry_points(group=ENTRY_POINT)}
-    if name in BUILT_IN:
-        module, _, made = BUILT_IN[name].partition(":")
-        try:
-            kind = getattr(importlib.import_module(module), made)
-            return cast(Decoder, kind())
-        except MissingLibrary as error:
-            return error
-    if name in others:
-        kind = others[name].load()
-        return cast(Decoder, kind())
-    known = ", ".join(["auto", *BUILT_IN, *sorted(others.keys() - BUILT_IN.keys())])
-    raise UsageError("no such decoder", found=name, hint=f"There are: {known}.")
+    if name not in DECODERS:
+        raise DECODERS.unknown(name, ["auto"])
+    try:
+        decoder: Decoder = DECODERS.load(name)()
+    except MissingLibrary as error:
+        return error
+    return decoder
 
 
 def complete() -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.reader.decoders.frames import check_frames
 from fieldslab.reader.decoders.planes import Planes
-from fieldslab.schemas.codecs.known import GPU_INSTALL, count_gpus
+from fieldslab.schemas.codecs.decoders import GPU_INSTALL, count_gpus
 from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.images import CODES
 

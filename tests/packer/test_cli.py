@@ -160,7 +160,7 @@ def test_dry_run_writes_nothing(cli: Any, parquet: Path, tmp_path: Path) -> None
         (["pack", "{parquet}", "-o", "{new}", "--limit", "many"], 2, "--limit"),
         (["pack", "{parquet}", "-o", "{new}", "--rows", "x"], 2, "--rows: not A:B"),
         (["pack", "{parquet}", "-o", "{new}", "--fields", "z"], 2, "no such column"),
-        (["pack", "{parquet}", "-o", "{new}", "--from", "nope"], 2, "no source is called"),
+        (["pack", "{parquet}", "-o", "{new}", "--from", "nope"], 2, "no such source"),
         (["pack", "{new}", "-o", "{new}"], 3, "no such file"),
         (["pack", "{text}", "-o", "{new}"], 3, "Parquet, HDF5 or image files"),
         (["pack", "{slab}", "-o", "{new}"], 3, "is a slab already"),

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from fieldslab.packer.commands.words import size
 from fieldslab.packer.option_values import parse_size
-from fieldslab.packer.source import SAMPLE_ROWS, Unit
+from fieldslab.packer.source import SAMPLE_ROWS, Source, Unit
 from fieldslab.packer.sources.hdf5.files import discover, looks_like_hdf5, reading
 from fieldslab.packer.sources.hdf5.parts import (
     Key,
@@ -37,8 +37,8 @@ _MOST_WINDOWS = 1_000_000
 _MOST_WARNINGS = 10
 
 
-class HDF5Source:
-    """Datasets of one or many HDF5 files. See `fieldslab.packer.source.Source`."""
+class HDF5Source(Source):
+    """Datasets of one or many HDF5 files."""
 
     name = "hdf5"
     rereadable = True
@@ -67,7 +67,7 @@ class HDF5Source:
         """
         given = {"rows_attr": rows_attr, "raw": raw, "external": external}
         _check_types(given)
-        self.settings: dict[str, Any] = {key: value for key, value in given.items() if value}
+        self.settings = {key: value for key, value in given.items() if value}
         self._rows_attr = rows_attr
         self._memory = physical_memory() // 2 if memory is None else parse_size("memory", memory)
         scans = [scan(path, raw=raw, external=external) for path in discover(paths)]
@@ -82,7 +82,7 @@ class HDF5Source:
         self.warnings = self._scan_warnings
         self._sampled: dict[Key, float] = {}
         self._spare: OpenFiles | None = None
-        self.units: Sequence[Unit] = self._cut(self._usual())
+        self.units = self._cut(self._usual())
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:

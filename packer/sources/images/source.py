@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.commands.words import counted
-from fieldslab.packer.source import Hint, Unit, sample_units
+from fieldslab.packer.source import Hint, Source, Unit
 from fieldslab.packer.sources.images.files import (
     HEAD,
     ImageFiles,
@@ -39,8 +39,8 @@ _SPLITS = {"train", "training", "val", "valid", "validation", "eval", "dev", "te
 """What folders are called that are parts of a dataset, and no classes."""
 
 
-class ImageSource:
-    """Image files below folders. See `fieldslab.packer.source.Source`.
+class ImageSource(Source):
+    """Image files below folders.
 
     Fields are `image`, the bytes of the file; `label`, the first folder below the one that was
     named, as the index of its name in sorted order; and `path`, relative to the folder that was
@@ -50,8 +50,8 @@ class ImageSource:
     name = "images"
     rereadable = True
 
-    def __init__(self, paths: list[str]) -> None:
-        """Look at every file, without reading any.
+    def __init__(self, paths: list[str], *, tolerant: bool = False) -> None:
+        """Look at every file, without reading any. If `tolerant`, other files may be among them.
 
         Raises SourceUnreadable where one is missing, may not be read, or has a name that is not
         UTF-8.
@@ -59,17 +59,16 @@ class ImageSource:
         self._files = find_images(paths)
         labels = self._files.labels
         columns = [pa.field("image", pa.large_binary())]
-        self.hints = {0: Hint(why="image files", image=True)}
+        self.hints = hints = {0: Hint(why="image files", image=True)}
         if labels:
             columns.append(pa.field("label", pa.int64()))
             names = counted(len(labels), "folder")
-            self.hints[1] = Hint(logical=Logical("class_label", names=labels), why=names)
+            hints[1] = Hint(logical=Logical("class_label", names=labels), why=names)
         columns.append(pa.field("path", pa.string()))
         self.schema = pa.schema(columns)
-        self.attributes: dict[str, Any] = {}
-        self.tolerant = False
+        self._tolerant = tolerant
         self.warnings = (*self._files.warnings, *_about_classes(self._files))
-        self.units: Sequence[Unit] = list(self._cut())
+        self.units = list(self._cut())
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
@@ -86,10 +85,6 @@ class ImageSource:
             arrays = [self._column(name, start, end) for name in chosen.names]
             yield pa.RecordBatch.from_arrays(arrays, schema=chosen)
             start = end
-
-    def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
-        """The first files, some from the middle, and some near the end."""
-        return sample_units(self, self.units, columns)
 
     def null_count(self, path: tuple[int, ...]) -> int:
         """There are none."""
@@ -188,7 +183,7 @@ class ImageSource:
             raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
         finally:
             os.close(file)
-        if not self.tolerant and not begins_as_image(bytes(into[:HEAD])):
+        if not self._tolerant and not begins_as_image(bytes(into[:HEAD])):
             raise SourceUnsupported(
                 "is no image" if len(into) else "is empty, and no image", file=path,
                 expected="the beginning of a JPEG, PNG, WebP or other image file",

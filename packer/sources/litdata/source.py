@@ -1,6 +1,6 @@
 """LitData streams: directories that `litdata.optimize` wrote, here or where litdata reads from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +85,8 @@ class LitData:
         return LitDataSource(stream, {key: value for key, value in given.items() if value})
 
 
-class LitDataSource:
-    """The chunks of one stream. See `fieldslab.packer.source.Source`."""
+class LitDataSource(Source):
+    """The chunks of one stream."""
 
     name = "litdata"
     rereadable = True
@@ -97,7 +97,7 @@ class LitDataSource:
         self._index = stream.index
         self.settings = settings
         self._block: int | None = settings.get("block")
-        self.units: Sequence[Unit] = [
+        self.units = [
             Unit(place, self._rows(chunk), chunk.bytes, number, file=place)
             for number, chunk in enumerate(self._index.chunks)
             if self._rows(chunk) and (place := stream.place(chunk.name))
@@ -108,7 +108,6 @@ class LitDataSource:
         else:
             columns = LeafColumns(self._arrow, {}, [])
         self.schema, self.hints, self._decoders = columns
-        self.attributes: dict[str, Any] = {}
         self.warnings = self._left_out()
         self._sizes: list[int | None] = []
 

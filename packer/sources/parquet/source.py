@@ -1,13 +1,13 @@
 """Parquet files, globs of them, and directories with hive partitions."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from fieldslab.packer.convert.dense import is_list
-from fieldslab.packer.source import Hint, Unit, sample_units, unique_names
+from fieldslab.packer.source import Hint, Source, Unit, sample_units, unique_names
 from fieldslab.packer.sources.lookup import NoFiles
 from fieldslab.packer.sources.parquet.batches import batches
 from fieldslab.packer.sources.parquet.files import (
@@ -29,8 +29,8 @@ _HOLLOW = Hint(refusal=(
 _NOT_OURS = {b"ARROW:schema", b"pandas", b"huggingface"}
 
 
-class ParquetSource:
-    """Row groups of one or many Parquet files. See `fieldslab.packer.source.Source`."""
+class ParquetSource(Source):
+    """Row groups of one or many Parquet files."""
 
     name = "parquet"
     rereadable = True
@@ -50,7 +50,7 @@ class ParquetSource:
         self.schema = pa.schema(fields, first.schema.metadata)
         self.hints = dict.fromkeys(first.hollow, _HOLLOW)
         self.attributes = _attributes(first.schema)
-        self.units: Sequence[Unit] = list(_units(self._parts))
+        self.units = list(_units(self._parts))
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:

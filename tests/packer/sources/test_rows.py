@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from fieldslab.packer import pack
-from fieldslab.packer.source import Span, find_source, read_span
+from fieldslab.packer.source import find_source
+from fieldslab.packer.spans import Span, read_span
 from fieldslab.schemas.errors import SourceChanged, SourceInconsistent
 
 TABLE = pa.table({"n": list(range(100))})

@@ -9,7 +9,8 @@ from tests.jpegs import encode, photograph
 from tests.reader.images.packing import pack_images, save
 
 from fieldslab.reader.decoders import lookup
-from fieldslab.reader.decoders.lookup import AUTO, BUILT_IN, chain, find
+from fieldslab.reader.decoders.lookup import chain, find
+from fieldslab.schemas.codecs.decoders import AUTO, DECODERS
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.images import CODES
 
@@ -37,7 +38,7 @@ def test_no_such_decoder() -> None:
 def test_every_kind_of_image_is_taken() -> None:
     """Nothing is missing where every library is installed."""
     assert [lookup.missing(code) for code in CODES.values()] == [None] * len(CODES)
-    assert BUILT_IN.keys() > set(AUTO)
+    assert set(DECODERS) > set(AUTO)
 
 
 PLUGIN = """

@@ -407,7 +407,7 @@ def test_no_source(tmp_path: Path) -> None:
     wrong: list[Any] = [[], 7, {"a": [1]}, [1, 2], iter([])]
     for given in wrong:
         assert isinstance(refused(tmp_path, given), UsageError)
-    with pytest.raises(UsageError, match="no source is called 'csv'"):
+    with pytest.raises(UsageError, match="no such source 'csv'"):
         pack("a.csv", tmp_path / "slab", from_="csv")
 
 

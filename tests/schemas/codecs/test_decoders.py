@@ -10,9 +10,8 @@ import pytest
 from tests.turbojpegs import library_of
 
 from fieldslab.packer.cli import run
-from fieldslab.packer.commands.look import decoder_lines
-from fieldslab.reader.decoders.lookup import BUILT_IN
-from fieldslab.schemas.codecs.known import GPU_INSTALL, Known, known_decoders
+from fieldslab.packer.commands.info import decoder_lines
+from fieldslab.schemas.codecs.decoders import DECODERS, GPU_INSTALL, Known, known_decoders
 from fieldslab.schemas.codecs.turbojpeg import INSTALL
 
 
@@ -29,7 +28,7 @@ def test_libraries_are_named_with_version_and_place(capsys: pytest.CaptureFixtur
 
 def test_all_that_can_be_asked_for_are_known() -> None:
     """The reader finds by these names what the packer tells of."""
-    assert [one.name for one in known_decoders()] == list(BUILT_IN)
+    assert [one.name for one in known_decoders()] == [DECODERS.load(name).name for name in DECODERS]
 
 
 def test_what_is_missing_is_said() -> None:
@@ -63,7 +62,7 @@ WITHOUT = """
 from fieldslab.schemas.codecs import turbojpeg
 turbojpeg._candidates = lambda: iter(())
 from fieldslab.reader.decoders import lookup
-from fieldslab.schemas.codecs.known import known_decoders
+from fieldslab.schemas.codecs.decoders import known_decoders
 from fieldslab.schemas.errors import MissingLibrary
 print([decoder.name for decoder in lookup.chain("auto")])
 print([one.install for one in known_decoders() if not one.here])

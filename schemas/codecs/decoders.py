@@ -1,0 +1,159 @@
+"""The decoders of images: by name, which of them are here, and what is missing.
+
+Nothing but libturbojpeg is loaded to find out. The decoders themselves are in the reader.
+"""
+
+import ctypes
+import importlib.util
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+from fieldslab.schemas.codecs.turbojpeg import INSTALL, find_all, newest
+from fieldslab.schemas.errors import MissingLibrary
+from fieldslab.schemas.registry import Registry
+
+GPU_INSTALL = "pip install 'nvidia-nvimgcodec-cu12[nvjpeg]>=0.8', or -cu13 for CUDA 13"
+_GPU_PACKAGES = ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13")
+
+
+class Known(NamedTuple):
+    """A decoder, and what was found of it.
+
+    Attributes
+    ----------
+    name
+        As `decoder=` takes it.
+    takes
+        Which images, in a few words.
+    here
+        Whether it can be used.
+    library, version, path
+        Which library it takes, None if it needs none; and what was found of it.
+    note
+        What it costs that a library is missing or old; empty if all is well.
+    install
+        What to do about that: a sentence, or empty.
+    """
+
+    name: str
+    takes: str
+    here: bool = True
+    library: str | None = None
+    version: str | None = None
+    path: str | None = None
+    note: str = ""
+    install: str = ""
+
+
+def known_decoders() -> list[Known]:
+    """All decoders, our own in the order in which they are asked, then those of other packages."""
+    return [
+        *(own.look(Known(name, own.takes, library=own.library)) for name, own in _OWN.items()),
+        *(_of_package(point) for point in DECODERS.plugins().values()),
+    ]
+
+
+def count_gpus() -> int:
+    """How many GPUs CUDA's driver sees; 0 without a driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return 0
+    return count.value
+
+
+def _turbojpeg(known: Known) -> Known:
+    try:
+        library = newest(find_all())
+    except MissingLibrary:
+        note = (
+            "progressive JPEG, and JPEG without an index, is left to Pillow, which takes more than "
+            "twice the time; images cannot be packed as `baseline`"
+        )
+        return known._replace(here=False, note=note, install=INSTALL)
+    known = known._replace(version=library.version, path=library.path)
+    if library.regions:
+        return known
+    note = "decodes all that is above, left and right of a crop; 3.x does not"
+    install = "Install 3.x: pip install pylibjxl, or conda install libjpeg-turbo."
+    return known._replace(note=note, install=install)
+
+
+def _pillow(known: Known) -> Known:
+    path = _folder_of("PIL")
+    if path is not None:
+        return known._replace(version=_version("pillow"), path=path)
+    note = "PNG, WebP, CMYK and whatever else is not JPEG cannot be decoded"
+    return known._replace(here=False, note=note, install="Install it: pip install 'pillow>=11.3'.")
+
+
+def _nvimagecodec(known: Known) -> Known:
+    path = _folder_of("nvidia.nvimgcodec")
+    if path is None:
+        install = f"Install it: {GPU_INSTALL}."
+        return known._replace(here=False, note="GPUs decode no images", install=install)
+    found = next((text for name in _GPU_PACKAGES if (text := _version(name))), None)
+    note = "never run on a GPU so far: what is tested is the same code on the processor"
+    if not count_gpus():
+        note = "no GPU is here: it decodes on the processor, all that is tested so far"
+    return known._replace(version=found, path=path, note=note)
+
+
+def _of_package(point: EntryPoint) -> Known:
+    found = point.dist.version if point.dist else None
+    package = point.dist.name if point.dist else point.value
+    return Known(point.name, "what its package says", library=package, version=found)
+
+
+def _folder_of(package: str) -> str | None:
+    """Where a package is; it is not imported, though the one that it is in may be."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except ModuleNotFoundError:
+        return None
+    return str(Path(spec.origin).parent) if spec and spec.origin else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+class _Own(NamedTuple):
+    """A decoder of the reader: its class, which images it takes, and the library that it needs."""
+
+    place: str
+    takes: str
+    library: str | None = None
+    look: Callable[[Known], Known] = lambda known: known
+    """Enters what is found of the library."""
+    auto: bool = True
+    """Whether it is asked for an image unless the user names another."""
+
+
+_READER = "fieldslab.reader.decoders"
+_OWN = {
+    "planes": _Own(f"{_READER}.planes:Planes", "pixels stored by pack"),
+    "roi": _Own(f"{_READER}.roi:Roi", "baseline JPEG, by its index"),
+    "turbojpeg": _Own(
+        f"{_READER}.turbojpeg:TurboJpeg", "JPEG, progressive as well", "libjpeg-turbo", _turbojpeg
+    ),
+    "pillow": _Own(f"{_READER}.pillow:Pillow", "everything else", "Pillow", _pillow),
+    "nvimagecodec": _Own(
+        f"{_READER}.nvimagecodec:NvImageCodec", "JPEG on NVIDIA GPUs, where it is asked for",
+        "nvImageCodec", _nvimagecodec, auto=False,
+    ),
+}  # fmt: skip
+DECODERS = Registry(
+    "decoder", "fieldslab.decoders", {name: own.place for name, own in _OWN.items()}
+)
+"""Every decoder. Each is a class that fits `Decoder` in `fieldslab.reader.decoders.decoder`."""
+AUTO = tuple(name for name, own in _OWN.items() if own.auto)
+"""Who is asked for an image, in turn, unless the user names one."""
