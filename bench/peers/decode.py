@@ -2,7 +2,7 @@
 
 RandomResizedCrop(224) of the same photographs through each one's own loader, from JPEG files and
 from stored pixels. Each has a process of its own; all take turns in every round. What is missing
-is reported; README.md says how to install FFCV.
+is reported; `make bench` says what FFCV needs.
 """
 
 import argparse

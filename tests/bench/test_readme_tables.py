@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fieldslab.bench import readme
-from fieldslab.bench.__main__ import figures, summary
+from fieldslab.bench.__main__ import SHOWN, figures, summary
 from fieldslab.bench.__main__ import table as table_of_parts
 from fieldslab.bench.images.fidelity import Fidelity
 from fieldslab.bench.images.speed import CASES, CROPS, PILLOW, Speed, case_of
@@ -92,6 +92,12 @@ def test_readme_sums_up_gathers_and_shows_the_most_telling_figures() -> None:
     loaded = table_of_parts(found, machine | {"others": 0.4})
     assert "The machine was busy" in loaded
     assert "other programs on 40% of the processors" in loaded
+
+
+def test_figures_that_are_shown_were_measured() -> None:
+    """Every figure that is picked for the documentation stands in the committed results."""
+    measured = (readme.ROOT / "bench" / "results" / "foundation.md").read_text()
+    assert [label for label in SHOWN if f"| {label} |" not in measured] == []
 
 
 def test_the_table_of_images_names_every_way() -> None:

@@ -68,15 +68,16 @@ def test_a_wrong_block_is_named(path: Path, shard: int) -> None:
         assert table_of(array) == [1] * bad + [0] * (sum(BLOCKS) - bad)
 
 
-def test_a_block_that_cannot_be_read_is_named(path: Path) -> None:
-    """Of many blocks that are read in together, the first that is missing is the one named."""
+def test_a_file_that_was_cut_is_named(path: Path) -> None:
+    """Where many blocks are read in together, a file that was cut meanwhile is told by its size."""
     slab = open_slab(path)
     slab.gather([ROWS - 1])
     if populating()[0]:  # the system can tell
         os.truncate(array_path(path, "x", "values", 3), HEADER + 9 * BLOCK)
-        with pytest.raises(DamagedArray, match="cannot be read") as caught:
+        with pytest.raises(DamagedArray, match="wrong size") as caught:
             slab.gather(range(sum(SHARDS[:3]), ROWS))
-        assert caught.value.context["offset"] == HEADER + 9 * BLOCK
+        assert caught.value.context["file"] == array_path(path, "x", "values", 3)
+        assert caught.value.context["found"] == f"{HEADER + 9 * BLOCK} bytes"
 
 
 @pytest.mark.parametrize("madvise", [0, populating()[0]], ids=["without", "with"])

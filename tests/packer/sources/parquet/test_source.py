@@ -404,7 +404,7 @@ def test_urls(tmp_path: Path, url: str) -> None:
 
 def test_no_source(tmp_path: Path) -> None:
     """An empty list of sources, or an object that is none, is a wrong call."""
-    wrong: list[Any] = [[], 7, {"a": [1]}, [1, 2], iter([])]
+    wrong: list[Any] = [[], 7, {"a": 1}, [1, 2], iter([])]
     for given in wrong:
         assert isinstance(refused(tmp_path, given), UsageError)
     with pytest.raises(UsageError, match="no such source 'csv'"):
