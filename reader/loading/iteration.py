@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fieldslab.reader.loading.plan import Plan
-from fieldslab.reader.loading.stats import Recorder
+from fieldslab.reader.loading.stats import Prepared, Recorder
 
 if TYPE_CHECKING:
-    from fieldslab.reader.loading.preparation import Preparation, Prepared
+    from fieldslab.reader.loading.preparation import Preparation
     from fieldslab.reader.loading.workers import Workers
 
 
@@ -31,7 +31,7 @@ class OnDemand:
         self._preparation = preparation
         self._numbers = iter(range(count))
 
-    def take(self) -> "Prepared":
+    def take(self) -> Prepared:
         """The next batch. Raises StopIteration when there is none."""
         return self._preparation(next(self._numbers))
 

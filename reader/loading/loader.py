@@ -8,14 +8,13 @@ from weakref import WeakSet
 from fieldslab.reader.images.steps import Images, as_images
 from fieldslab.reader.loading.iteration import Batches, OnDemand, Position
 from fieldslab.reader.loading.plan import Plan, world
-from fieldslab.reader.loading.stats import Recorder, Stats
+from fieldslab.reader.loading.stats import Prepared, Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled, whole
 from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.reader.transforms.chain import Chain, check_transforms, seed_of
 from fieldslab.schemas.errors import MissingLibrary, UsageError
 
 if TYPE_CHECKING:
-    from fieldslab.reader.loading.preparation import Prepared
     from fieldslab.reader.loading.workers import Desk, Workers
     from fieldslab.reader.tensors import ToTensors
 

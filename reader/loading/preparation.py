@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,23 +10,13 @@ from fieldslab.reader.batch import Batch
 from fieldslab.reader.images.steps import Images
 from fieldslab.reader.loading.plan import Plan
 from fieldslab.reader.loading.readahead import ReadAhead
-from fieldslab.reader.loading.stats import Stopwatch
+from fieldslab.reader.loading.stats import Prepared, Stopwatch
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.transforms.chain import Chain
 
 STRETCH = 4096
 """Positions whose rows are computed at once: for one small batch, it takes as long as to gather."""
-
-
-class Prepared(NamedTuple):
-    """A batch as the user gets it; its rows, gathered bytes, seconds by stage, and failures."""
-
-    batch: Any
-    rows: int
-    bytes: int
-    stages: dict[str, float]
-    failures: int
 
 
 class Preparation:

@@ -3,15 +3,22 @@
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from fieldslab.reader.loading.preparation import Prepared
-
 _REMEMBERED = 4096
 """Percentiles are those of so many batches, the latest."""
+
+
+class Prepared(NamedTuple):
+    """A batch as the user gets it; its rows, gathered bytes, seconds by stage, and failures."""
+
+    batch: Any
+    rows: int
+    bytes: int
+    stages: dict[str, float]
+    failures: int
 
 
 class Stopwatch:
@@ -114,7 +121,7 @@ class Recorder:
         self._prepares: deque[float] = deque(maxlen=_REMEMBERED)
         self._waits: deque[float] = deque(maxlen=_REMEMBERED)
 
-    def add(self, prepared: "Prepared", waited: float) -> None:
+    def add(self, prepared: Prepared, waited: float) -> None:
         """Count a batch that is handed over now, after the consumer waited for some seconds."""
         self._last = time.perf_counter()
         self._batches += 1

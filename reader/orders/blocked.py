@@ -89,7 +89,8 @@ class Blocked(Order):
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
         if self.spread:
-            return spread_rows(self, epoch, start, stop, total)
+            size = self.block_rows, self.window
+            return spread_rows(self.seed, *size, epoch, start, stop, total)
         return self._near_rows(epoch, start, stop, total)
 
     def _near_rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:

@@ -7,14 +7,11 @@ last block of the slab may be short; its turn is drawn by itself, so that places
 """
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fieldslab.reader.orders.order import shuffled
-
-if TYPE_CHECKING:
-    from fieldslab.reader.orders.blocked import Blocked
 
 _KEPT = 8
 """Windows whose blocks are remembered."""
@@ -34,11 +31,16 @@ class _Layout(NamedTuple):
     size: int
 
 
-def spread_rows(order: "Blocked", epoch: int, start: int, stop: int, total: int) -> np.ndarray:
-    """Rows at positions `start` up to `stop` of an epoch: int64[stop - start]."""
+def spread_rows(
+    seed: int, block_rows: int, window_blocks: int, epoch: int, start: int, stop: int, total: int
+) -> np.ndarray:
+    """Rows at positions `start` up to `stop` of an epoch: int64[stop - start].
+
+    `seed`, `block_rows` and `window_blocks` are those of `Blocked`.
+    """
     parts = [np.empty(0, np.int64)]
     if start < stop:
-        layout = _lay_out(order.seed, epoch, order.block_rows, order.window, total)
+        layout = _lay_out(seed, epoch, block_rows, window_blocks, total)
     while start < stop:
         window = start // layout.size
         if window >= layout.short:
@@ -47,11 +49,11 @@ def spread_rows(order: "Blocked", epoch: int, start: int, stop: int, total: int)
         end = (window + 1) * layout.size - (layout.missing if window >= layout.short else 0)
         end = min(end, total)
         upto = min(stop, end)
-        key = order.seed, epoch, window
+        key = seed, epoch, window
         inside = shuffled("spread window", key, start - first, upto - first, end - first)
-        slots, places = np.divmod(inside, order.block_rows)
-        blocks = _blocks(order.seed, epoch, window, layout)
-        parts.append(blocks[slots] * order.block_rows + places)
+        slots, places = np.divmod(inside, block_rows)
+        blocks = _blocks(seed, epoch, window, layout)
+        parts.append(blocks[slots] * block_rows + places)
         start = upto
     return np.concatenate(parts)
 
