@@ -2,7 +2,6 @@
 
 from fieldslab.reader.batch import Batch, Binary, Failure, Packed, Ragged, Text
 from fieldslab.reader.column import Column
-from fieldslab.reader.images.pictures import Pictures, Views
 from fieldslab.reader.images.steps import (
     CenterCrop,
     Decode,
@@ -17,6 +16,7 @@ from fieldslab.reader.loading.stats import Stats
 from fieldslab.reader.orders.blocked import Blocked
 from fieldslab.reader.orders.bylength import ByLength
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled, Strided, Subset, Weighted
+from fieldslab.reader.pictures import Pictures, Views
 from fieldslab.reader.slab import Slab, open_slab
 from fieldslab.reader.transforms.normalize import Normalize
 from fieldslab.reader.transforms.sequences import Pad, Shift

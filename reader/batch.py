@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, Self, SupportsIndex, TypeVar, overl
 import numpy as np
 
 from fieldslab.reader.buffers import Kept
-from fieldslab.reader.images.pictures import Pictures, Views
+from fieldslab.reader.pictures import Pictures, Views
 from fieldslab.reader.rows import as_index
 from fieldslab.schemas.errors import DamagedArray, UnknownField, UsageError
 from fieldslab.schemas.fields import Field
@@ -254,7 +254,7 @@ class Batch(Mapping[str, Any]):
     def _repr_html_(self) -> str:
         from fieldslab.reader.notebook import batch_html
 
-        return batch_html(self)
+        return batch_html(self, self.rows, self.valid, self.sizes)
 
 
 class Buffers(Batch):

@@ -1,19 +1,15 @@
 """Slabs and batches as HTML, for notebooks. Everything that comes from data is escaped."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from fieldslab.reader.slab import describe_type
 from fieldslab.reader.thumbnails import thumbnail
 from fieldslab.schemas.errors import FieldslabError
+from fieldslab.schemas.fields import Field
 from fieldslab.schemas.images import PIXELS
-
-if TYPE_CHECKING:
-    from fieldslab.reader.batch import Batch
-    from fieldslab.reader.slab import Slab
 
 ROWS, FIELDS = 5, 20
 """So many are shown."""
@@ -25,32 +21,48 @@ _MOST_BYTES = 2**24
 _CELL = "text-align:left;vertical-align:top;max-width:20em;overflow-wrap:break-word"
 
 
-def slab_html(slab: "Slab") -> str:
-    """The fields of a slab, and their values in its first rows."""
-    rows = range(min(ROWS, len(slab)))
-    lines = [
-        [_text(name), _text(describe_type(field)), *(_stored(slab, name, row) for row in rows)]
-        for name, field in list(slab.fields.items())[:FIELDS]
-    ]
-    title = f"{slab.path.name}: {len(slab):,} rows"
-    return _table(title, [f"row {row}" for row in rows], lines, len(slab.fields))
+class ShownColumn(Protocol):
+    """What is asked of a `Column` to show it."""
+
+    @property
+    def field(self) -> Field:
+        """See `Column`."""
+
+    def row_bytes(self, row: int) -> int:
+        """See `Column`."""
+
+    def __getitem__(self, row: int) -> Any: ...
 
 
-def batch_html(batch: "Batch") -> str:
-    """The fields of a batch, and their values in its first rows."""
-    count = min(ROWS, len(batch.rows))
+def slab_html(name: str, length: int, columns: Iterable[ShownColumn], fields: int) -> str:
+    """The first columns of a slab, which has so many rows and `fields`, in its first rows."""
+    rows = range(min(ROWS, length))
     lines = []
-    for name in list(batch)[:FIELDS]:
-        values = batch[name]
-        valid = batch.valid.get(name)
+    for column in columns:
+        head = _text(column.field.name), _text(column.field.describe())
+        lines.append([*head, *(_stored(column, row) for row in rows)])
+    return _table(f"{name}: {length:,} rows", [f"row {row}" for row in rows], lines, fields)
+
+
+def batch_html(
+    values: Mapping[str, Any],
+    rows: np.ndarray,
+    valid: Mapping[str, np.ndarray],
+    images: Container[str],
+) -> str:
+    """The fields of a batch, and their values in its first rows; `images` names its images."""
+    shown_rows = rows[:ROWS].tolist()
+    lines = []
+    for name in list(values)[:FIELDS]:
+        mask = valid.get(name)
         cells = [
-            "null" if valid is not None and not valid[at]
-            else _gathered(values, at, name in batch.sizes)
-            for at in range(count)
+            "null" if mask is not None and not mask[place]
+            else _gathered(values[name], place, name in images)
+            for place in range(len(shown_rows))
         ]  # fmt: skip
-        lines.append([_text(name), _text(_kind(values)), *cells])
-    title = f"Batch({len(batch.rows):,} rows)"
-    return _table(title, [f"row {row}" for row in batch.rows[:count]], lines, len(batch))
+        lines.append([_text(name), _text(_kind(values[name])), *cells])
+    title = f"Batch({len(rows):,} rows)"
+    return _table(title, [f"row {row}" for row in shown_rows], lines, len(values))
 
 
 def _table(title: str, head: Sequence[str], lines: Iterable[Sequence[str]], fields: int) -> str:
@@ -67,9 +79,9 @@ def _table(title: str, head: Sequence[str], lines: Iterable[Sequence[str]], fiel
     return "".join([*parts, "</div>"])
 
 
-def _stored(slab: "Slab", name: str, row: int) -> str:
+def _stored(column: ShownColumn, row: int) -> str:
     """One value of a slab; what cannot be read says why."""
-    column, field = slab[name], slab.fields[name]
+    field = column.field
     try:
         if column.row_bytes(row) > _MOST_BYTES:
             return f"{column.row_bytes(row):,} bytes"

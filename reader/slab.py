@@ -289,15 +289,16 @@ class Slab:
         rows = f"{len(self):,} rows" if len(self) == total else f"{len(self):,} of {total:,} rows"
         lines = [f"Slab({str(self.path)!r}, {rows} in {len(self.manifest.shards):,} shards)"]
         shown = list(self.fields.values())[:20]
-        lines += [f"  {field.name}: {describe_type(field)}" for field in shown]
+        lines += [f"  {field.name}: {field.describe()}" for field in shown]
         if len(self.fields) > 20:
             lines.append(f"  and {len(self.fields) - 20:,} more fields")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from fieldslab.reader.notebook import slab_html
+        from fieldslab.reader.notebook import FIELDS, slab_html
 
-        return slab_html(self)
+        columns = [self[name] for name in list(self.fields)[:FIELDS]]
+        return slab_html(self.path.name, len(self), columns, len(self.fields))
 
     def __reduce__(self) -> tuple[Any, ...]:
         storage = self._storage
@@ -316,20 +317,3 @@ def _reopen(path: Path, verify: bool, follow_links: bool, content: str, view: ra
             hint="It was packed again in between; open it again.",
         )
     return Slab(slab._storage, view)
-
-
-def describe_type(field: Field) -> str:
-    """What a row of a field is, for people: `float32[16]`, `text, or null`."""
-    shape = "[" + ", ".join(map(str, field.shape)) + "]" if field.shape else ""
-    words = {
-        "fixed": f"{field.view}{shape}",
-        "ragged": f"ragged {field.view}{shape}",
-        "image": f"image ({field.codec})",
-        "categorical": f"categorical, {_category_count(field):,} categories",
-    }
-    null = ", or null" if field.nullable else ""
-    return f"{words.get(field.kind, field.kind)}{null}"
-
-
-def _category_count(field: Field) -> int:
-    return field.table.count if field.table else len(field.categories or ())

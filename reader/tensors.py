@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from fieldslab.reader.batch import Batch, Failure, Ragged
-from fieldslab.reader.images.pictures import Pictures, Views
 from fieldslab.reader.images.steps import Images
+from fieldslab.reader.pictures import Pictures, Views
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 

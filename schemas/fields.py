@@ -213,6 +213,19 @@ class Field(
             return "`index` and `coded` belong to images"
         return None if self.logical is None else self.logical.impossible(self.dtype)
 
+    def describe(self) -> str:
+        """What a row of this field is, for people: `float32[16]`, `text, or null`."""
+        shape = "[" + ", ".join(map(str, self.shape)) + "]" if self.shape else ""
+        categories = self.table.count if self.table else len(self.categories or ())
+        words = {
+            "fixed": f"{self.view}{shape}",
+            "ragged": f"ragged {self.view}{shape}",
+            "image": f"image ({self.codec})",
+            "categorical": f"categorical, {categories:,} categories",
+        }
+        null = ", or null" if self.nullable else ""
+        return f"{words.get(self.kind, self.kind)}{null}"
+
 
 def stem(ordinal: int, name: str) -> str:
     """Start of a field's file names: its ordinal and its name in safe characters."""

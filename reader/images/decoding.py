@@ -13,8 +13,8 @@ from fieldslab.reader.gather import Places
 from fieldslab.reader.images import orientation
 from fieldslab.reader.images.boxes import boxes_of, flips_of
 from fieldslab.reader.images.encoded import find_images
-from fieldslab.reader.images.pictures import Pictures, Views
 from fieldslab.reader.images.steps import Images
+from fieldslab.reader.pictures import Pictures, Views
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.errors import DamagedImage, MissingLibrary
 from fieldslab.schemas.images import CODES
