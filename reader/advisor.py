@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fieldslab.reader.loading.loader import MOST_THREADS, usable_cores
-from fieldslab.reader.orders.order import whole
 from fieldslab.reader.probe import SAMPLE_ROWS, Probe
+from fieldslab.reader.rows import whole
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.stored.sizes import stored_bytes
 from fieldslab.schemas.errors import UsageError
@@ -205,7 +205,7 @@ def advise(
         gather_gb=max(rates.values()) * row / 1e9, gather_rows=rates, loader_gb=speeds,
         prepare_ms=prepare.p50, prepare_p99_ms=prepare.p99, wait_percent=wait,
     )  # fmt: skip
-    total = stored_bytes(slab, names)
+    total = stored_bytes(slab.manifest, [slab.fields[name] for name in names], len(slab))
     return Advice(
         path=str(slab.path), rows=len(slab), batch_size=size, threads=threads, prefetch=prefetch,
         batch_bytes=round(row * size), memory_bytes=(prefetch + threads) * taken,

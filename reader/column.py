@@ -7,8 +7,8 @@ import numpy as np
 
 from fieldslab.reader.batch import PACKED, Values
 from fieldslab.reader.rows import Rows, as_index, as_rows
+from fieldslab.reader.storage import Storage
 from fieldslab.reader.stored.field import StoredField
-from fieldslab.reader.stored.storage import Storage
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field, Kind
 

@@ -18,12 +18,12 @@ from typing import Any
 
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.images.steps import Images, as_images
+from fieldslab.reader.loading.chain import Chain, seed_of
 from fieldslab.reader.loading.plan import Plan, world
 from fieldslab.reader.loading.preparation import Preparation
-from fieldslab.reader.orders.order import Order, Shuffled, whole
-from fieldslab.reader.rows import as_index
+from fieldslab.reader.orders.order import Order, Shuffled
+from fieldslab.reader.rows import as_index, whole
 from fieldslab.reader.slab import Slab, check_slab
-from fieldslab.reader.transforms.chain import Chain, seed_of
 from fieldslab.schemas.errors import UsageError
 
 

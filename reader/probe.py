@@ -48,7 +48,8 @@ class Probe:
         self._decode = decode
         self._seconds = seconds
         self._output = output
-        row = max(stored_bytes(slab, names) // len(slab), 1)
+        stored = stored_bytes(slab.manifest, [slab.fields[name] for name in names], len(slab))
+        row = max(stored // len(slab), 1)
         count = min(len(slab), SAMPLE_ROWS, max(SAMPLE_BYTES // row, 1))
         rng = np.random.default_rng(0)
         self._numbers = np.sort(rng.choice(len(slab), count, replace=False))

@@ -1,4 +1,4 @@
-"""Row numbers: what a caller gives, and the shard in which each row lies."""
+"""Numbers that a caller gives: rows, with the shard in which each lies, and other integers."""
 
 import operator
 from bisect import bisect_right
@@ -96,6 +96,17 @@ def as_rows(rows: Rows, length: int) -> np.ndarray:
     if isinstance(rows, np.ndarray) or numbers.dtype.kind not in "Of":
         _refuse_dtype(numbers)
     return _from_items(rows, length)
+
+
+def whole(name: str, value: Any, least: int | None = None) -> int:
+    """A parameter as an int. Raises UsageError."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise UsageError(f"`{name}` is an integer", found=repr(value)) from None
+    if least is not None and number < least:
+        raise UsageError(f"`{name}` is too small", expected=f"at least {least}", found=number)
+    return number
 
 
 def out_of_range(row: int, length: int, position: int | None = None) -> RowOutOfRange:

@@ -1,20 +1,33 @@
 """Chosen rows as a sequence that can also hand them over as one batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 
 from fieldslab.reader.batch import Batch
-from fieldslab.reader.images.steps import Images
-from fieldslab.reader.orders.visits import as_visits, visits_of
+from fieldslab.reader.draws.visits import as_visits, visits_of
 from fieldslab.reader.rows import Rows, as_index, as_rows
 from fieldslab.schemas.errors import DamagedImage
+from fieldslab.schemas.fields import Field
 
-if TYPE_CHECKING:
-    from fieldslab.reader.slab import Slab
-    from fieldslab.reader.transforms.chain import Chain
+
+class Sampled(Protocol):
+    """What is asked of a `Slab` for samples of it."""
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """See `Slab`."""
+
+    def gather(
+        self, rows: Rows, fields: Sequence[str] | None = None, *,
+        decode: Mapping[str, Any] | None = None, epoch: int = 0, visits: Any = None,
+    ) -> Batch:  # fmt: skip
+        """See `Slab`."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, name: str) -> Any: ...
 
 
 class Samples(Sequence[dict[str, Any]]):
@@ -26,18 +39,18 @@ class Samples(Sequence[dict[str, Any]]):
 
     def __init__(
         self,
-        slab: "Slab",
+        slab: Sampled,
         rows: Rows,
         fields: Sequence[str] | None = None,
-        decode: Mapping[str, Images] | None = None,
+        decode: Mapping[str, Any] | None = None,
         epoch: int = 0,
         visits: np.ndarray | None = None,
-        chain: "Chain | None" = None,
+        chain: Callable[[Batch, int], Any] | None = None,
     ) -> None:
         """Take row numbers of `slab`, names of its fields (all if not given), what is decoded.
 
         `visits` are those that the rows know (see `Visit`), or else counted here, if not given.
-        `chain` is what a dataset does to batches.
+        `chain` is what a dataset does to a batch of an epoch.
         """
         self.slab = slab
         self.decode = decode or {}

@@ -10,13 +10,12 @@ import numpy as np
 from fieldslab.reader.batch import Batch, Buffers, Text
 from fieldslab.reader.buffers import Kept
 from fieldslab.reader.column import Column
+from fieldslab.reader.draws.visits import as_visits
 from fieldslab.reader.images.steps import as_images
 from fieldslab.reader.interpreters import check_interpreter
-from fieldslab.reader.orders.order import whole
-from fieldslab.reader.orders.visits import as_visits
-from fieldslab.reader.rows import Rows, as_index, as_rows
+from fieldslab.reader.rows import Rows, as_index, as_rows, whole
 from fieldslab.reader.samples import Samples
-from fieldslab.reader.stored.storage import Storage
+from fieldslab.reader.storage import Storage
 from fieldslab.schemas.errors import SlabReplaced, UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import open_files, slab_path

@@ -26,14 +26,13 @@ import torch
 from torch.utils.data import Dataset, Sampler, default_collate
 
 import fieldslab.reader.gather  # noqa: F401  # so that forked workers inherit the kernels
-from fieldslab.reader.images.steps import Images, as_images
-from fieldslab.reader.orders.order import whole
-from fieldslab.reader.orders.visits import Visit
-from fieldslab.reader.rows import Rows
+from fieldslab.reader.draws.visits import Visit
+from fieldslab.reader.images.steps import as_images
+from fieldslab.reader.loading.chain import Chain, check_transforms
+from fieldslab.reader.rows import Rows, whole
 from fieldslab.reader.samples import Samples
 from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.reader.tensors import Jagged, TensorBatch, ToTensors
-from fieldslab.reader.transforms.chain import Chain, check_transforms
 from fieldslab.reader.transforms.perrow import DrawFrom, PerRow, TensorGenerator
 
 __all__ = [
@@ -99,11 +98,12 @@ class SlabDataset(Dataset[dict[str, Any]]):
 
     def __getitems__(self, rows: Rows) -> Samples:
         """Many rows; they are read when they are used."""
-        chain = _chain(self.slab, self.decode, self.transforms, self.seed)
-        return Samples(
-            self.slab, rows, self.fields, self.decode, self.epoch,
-            chain=chain if self.transforms else None,
-        )  # fmt: skip
+        chain = None
+        if self.transforms:
+            convert = ToTensors(self.slab.fields, False, self.decode)
+            memory = self.slab.storage.pool
+            chain = Chain(self.transforms, self.seed, self.slab.view, memory, convert)
+        return Samples(self.slab, rows, self.fields, self.decode, self.epoch, chain=chain)
 
 
 class CountingSampler(Sampler[Any]):
@@ -144,16 +144,7 @@ def collate(samples: Any) -> Any:
     `default_collate`. Raises what `Slab.gather` raises.
     """
     if isinstance(samples, Samples):
-        chain = samples.chain or _chain(samples.slab, samples.decode)
-        return chain(samples.batch, samples.epoch)
+        if samples.chain is None:
+            return ToTensors(samples.slab.fields, False, samples.decode)(samples.batch)
+        return samples.chain(samples.batch, samples.epoch)
     return default_collate(samples)
-
-
-def _chain(
-    slab: Slab,
-    decode: Mapping[str, Images],
-    transforms: Sequence[Callable[..., Any]] = (),
-    seed: int = 0,
-) -> Chain:
-    convert = ToTensors(slab.fields, False, decode)
-    return Chain(transforms, seed, slab.view, slab.storage.pool, convert)

@@ -25,7 +25,7 @@ from fieldslab.reader.decoders.decoder import Crops, Encoded, Target
 from fieldslab.reader.decoders.planes import Planes
 from fieldslab.reader.decoders.roi import Roi
 from fieldslab.reader.decoders.turbojpeg import TurboJpeg
-from fieldslab.reader.images import finish, store
+from fieldslab.reader.pixels import finish, store
 from fieldslab.schemas.images import CODES
 
 Box = tuple[int, int, int, int]

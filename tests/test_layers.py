@@ -21,7 +21,7 @@ HEAVY: dict[str, set[str]] = {
     "torch": {
         "reader/torch.py",
         "reader/tensors.py",
-        "reader/images/device.py",
+        "reader/pixels/device.py",
         "reader/transforms/perrow.py",
     },
     "torchvision": set(),

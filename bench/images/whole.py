@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
-from fieldslab.reader.images.finish import KIND, PICTURE, PLANE, RGB, STRIDE, finish, work_bytes
-from fieldslab.reader.images.store import form_of
+from fieldslab.reader.pixels.finish import KIND, PICTURE, PLANE, RGB, STRIDE, finish, work_bytes
+from fieldslab.reader.pixels.store import form_of
 from fieldslab.reader.stored.array import address_of
 from fieldslab.schemas.codecs.turbojpeg import find_all, newest
 from fieldslab.schemas.images import CODES

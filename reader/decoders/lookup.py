@@ -34,7 +34,7 @@ def on_device(device: str) -> Any:
     """
     find("nvimagecodec")  # names what is missing
     from fieldslab.reader.decoders.nvimagecodec import NvImageCodec
-    from fieldslab.reader.images.device import number_of
+    from fieldslab.reader.pixels.device import number_of
 
     return NvImageCodec(number_of(device))
 

@@ -110,7 +110,7 @@ class NvImageCodec:
         -------
         int32[len(which)] of `Status`. Places of images that fail are left as they were.
         """
-        from fieldslab.reader.images import device
+        from fieldslab.reader.pixels import device
 
         with device.chosen(self._device) as (where, stream):
             pictures, corners, statuses = self._pictures(images, which, crops, max_pixels, stream)

@@ -7,7 +7,7 @@ import numpy as np
 
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.reader.decoders.scratch import Scratch
-from fieldslab.reader.images.finish import (
+from fieldslab.reader.pixels.finish import (
     ACROSS,
     CB,
     CHROMA_STRIDE,
@@ -24,7 +24,7 @@ from fieldslab.reader.images.finish import (
     finish,
     work_bytes,
 )
-from fieldslab.reader.images.store import form_of, item_bytes
+from fieldslab.reader.pixels.store import form_of, item_bytes
 from fieldslab.reader.stored.array import address_of
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel

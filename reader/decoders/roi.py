@@ -10,7 +10,7 @@ from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.reader.decoders.idct import TILE, scaled_quantisers
 from fieldslab.reader.decoders.region import TILES, decode_region, plane_room, plane_stride
 from fieldslab.reader.decoders.scratch import KEPT
-from fieldslab.reader.images.finish import (
+from fieldslab.reader.pixels.finish import (
     ACROSS,
     CB,
     CHROMA_STRIDE,
@@ -28,7 +28,7 @@ from fieldslab.reader.images.finish import (
     finish,
     work_bytes,
 )
-from fieldslab.reader.images.store import form_of, item_bytes
+from fieldslab.reader.pixels.store import form_of, item_bytes
 from fieldslab.schemas.codecs import jpeg
 from fieldslab.schemas.codecs.huffman import make_tables, new_tables
 from fieldslab.schemas.codecs.mcus import mcu_columns, mcu_rows, points_a_row

@@ -17,9 +17,9 @@ import numpy as np
 
 from fieldslab.reader.decoders.decoder import Status
 from fieldslab.reader.decoders.frames import ACROSS, DOWN, HEIGHT, HEIGHT_AT, PLAIN, WIDTH
-from fieldslab.reader.images import finish as picture_of
-from fieldslab.reader.images.finish import GREY, KIND, LEFT, PLANE, RGB, SHRINK, STRIDE, TOP, YCC
-from fieldslab.reader.images.lanes import load_i32, store_i32, store_i64, store_u16
+from fieldslab.reader.pixels import finish as picture_of
+from fieldslab.reader.pixels.finish import GREY, KIND, LEFT, PLANE, RGB, SHRINK, STRIDE, TOP, YCC
+from fieldslab.reader.pixels.lanes import load_i32, store_i32, store_i64, store_u16
 from fieldslab.schemas.jit import foreign, kernel, load_u8, memcpy
 
 PLANES_CALLS = (

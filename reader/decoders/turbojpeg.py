@@ -21,8 +21,8 @@ from fieldslab.reader.decoders.turbocalls import (
     planes_bytes,
     region_bytes,
 )
-from fieldslab.reader.images.finish import PICTURE, finish, work_bytes
-from fieldslab.reader.images.store import form_of, item_bytes
+from fieldslab.reader.pixels.finish import PICTURE, finish, work_bytes
+from fieldslab.reader.pixels.store import form_of, item_bytes
 from fieldslab.reader.stored.array import address_of
 from fieldslab.schemas.codecs.turbojpeg import Library, find_all, newest
 from fieldslab.schemas.images import CODES

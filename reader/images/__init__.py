@@ -1,1 +1,1 @@
-"""What becomes of decoded pixels: boxes, resizing, colours, and the numbers of a batch."""
+"""From encoded images to a batch: steps, boxes, decoding, and what to do about failures."""

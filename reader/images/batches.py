@@ -7,11 +7,11 @@ import numpy as np
 from fieldslab.reader.batch import Batch, Failure, Values
 from fieldslab.reader.buffers import Memory
 from fieldslab.reader.decoders.decoder import MEANINGS, Status
+from fieldslab.reader.draws.visits import subjects
 from fieldslab.reader.gather import Places
 from fieldslab.reader.images.decoding import Decoded, decode
 from fieldslab.reader.images.steps import Images
-from fieldslab.reader.orders.visits import subjects
-from fieldslab.reader.stored.storage import Storage
+from fieldslab.reader.storage import Storage
 
 
 def gather_images(

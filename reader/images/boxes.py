@@ -1,7 +1,7 @@
 """Which part of a picture a view shows: drawn for each row, or computed from the size.
 
 Draws are those of SplitMix64, started from a hash of the row and its visit under keys of seed,
-epoch and view (see `reader.orders.visits`). What these functions return is frozen: runs resume by
+epoch and view (see `reader.draws.visits`). What these functions return is frozen: runs resume by
 it.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fieldslab.reader.draws.permutation import keys, mix, uniform
 from fieldslab.reader.images.steps import CenterCrop, Crop, RandomResizedCrop, Resize
-from fieldslab.reader.orders.permutation import keys, mix, uniform
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import inlined, kernel
 

@@ -68,7 +68,7 @@ class Decoded(NamedTuple):
 def _only(values: Any, keep: np.ndarray) -> Any:
     if isinstance(values, np.ndarray):
         return values[keep]
-    from fieldslab.reader.images import device
+    from fieldslab.reader.pixels import device
 
     return device.only(values, keep)
 
@@ -242,7 +242,7 @@ class _Work:
         self, boxes: np.ndarray, flips: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> Any:
         """Decode views of one size to a tensor (n, views, 3, height, width) on the device."""
-        from fieldslab.reader.images import device
+        from fieldslab.reader.pixels import device
 
         codec = lookup.on_device(str(self.images.device))
         out = device.zeros(shape, self.images.dtype, str(self.images.device))
@@ -312,7 +312,7 @@ class _Work:
         if isinstance(out, np.ndarray):
             out[empty] = grey.astype(out.dtype).reshape(shape)
         elif len(empty):
-            from fieldslab.reader.images import device
+            from fieldslab.reader.pixels import device
 
             dtype = np.dtype(_DTYPES.get(self.images.dtype, self.images.dtype))
             device.put(out, empty, grey.astype(dtype).reshape(shape))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fieldslab.reader.batch import unknown_field
-from fieldslab.reader.orders.order import whole
+from fieldslab.reader.rows import whole
 from fieldslab.reader.transforms.normalize import Normalize
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 from fieldslab.reader.images.steps import Images, as_images
+from fieldslab.reader.loading.chain import Chain, check_transforms, seed_of
 from fieldslab.reader.loading.iteration import Batches, OnDemand, Position
 from fieldslab.reader.loading.plan import Plan, world
 from fieldslab.reader.loading.stats import Prepared, Recorder, Stats
-from fieldslab.reader.orders.order import Order, Sequential, Shuffled, whole
+from fieldslab.reader.orders.order import Order, Sequential, Shuffled
+from fieldslab.reader.rows import whole
 from fieldslab.reader.slab import Slab, check_slab
-from fieldslab.reader.transforms.chain import Chain, check_transforms, seed_of
 from fieldslab.schemas.errors import MissingLibrary, UsageError
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ import numpy as np
 from fieldslab.reader import forks
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.images.steps import Images
+from fieldslab.reader.loading.chain import Chain
 from fieldslab.reader.loading.plan import Plan
 from fieldslab.reader.loading.readahead import ReadAhead
 from fieldslab.reader.loading.stats import Prepared, Stopwatch
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.slab import Slab
-from fieldslab.reader.transforms.chain import Chain
 
 STRETCH = 4096
 """Positions whose rows are computed at once: for one small batch, it takes as long as to gather."""

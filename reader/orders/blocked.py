@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.orders.order import Order, shuffled, whole
+from fieldslab.reader.orders.order import Order, shuffled
 from fieldslab.reader.orders.spread import spread_rows
+from fieldslab.reader.rows import whole
 from fieldslab.reader.stored.sizes import stored_bytes
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ class Blocked(Order):
         """See `Order`: chooses `block_rows` by the slab's bytes, if it was not given."""
         if self._sized:
             return self
-        widest = max((stored_bytes(slab, [name]) for name in slab.fields), default=0)
+        sizes = [stored_bytes(slab.manifest, [field], len(slab)) for field in slab.fields.values()]
+        widest = max(sizes, default=0)
         rows = SPREAD_BYTES * len(slab) // max(widest, 1)
         return Blocked(self.seed, max(rows, SPREAD_ROWS), self.window, spread=True)
 
@@ -136,7 +138,7 @@ class Blocked(Order):
         # The short block has no part in the shuffle of blocks: any valid turn does for it.
         is_short = turn == layout.place
         whole_turn[is_short] = 0
-        from fieldslab.reader.orders.permutation import keys, permute
+        from fieldslab.reader.draws.permutation import keys, permute
 
         block = whole_turn
         if layout.blocks:

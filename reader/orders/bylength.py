@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fieldslab.reader.orders.order import Order, shuffled, whole
+from fieldslab.reader.orders.order import Order, shuffled
+from fieldslab.reader.rows import whole
 from fieldslab.schemas.errors import UsageError
 
 if TYPE_CHECKING:

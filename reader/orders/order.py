@@ -1,14 +1,13 @@
 """Orders: which rows an epoch visits, and in which sequence."""
 
 import hashlib
-import operator
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fieldslab.reader.orders.visits import count_visits
-from fieldslab.reader.rows import Rows, as_rows, out_of_range
+from fieldslab.reader.draws.visits import count_visits
+from fieldslab.reader.rows import Rows, as_rows, out_of_range, whole
 from fieldslab.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ class Subset(Order):
         """See `Order`."""
         chosen = self._chosen(epoch, start, stop, total)
         if self._numbers is None:
-            from fieldslab.reader.orders.permutation import keys, permute
+            from fieldslab.reader.draws.permutation import keys, permute
 
             return permute(chosen, total, keys("members", self.seed or 0))
         numbers = self._numbers[chosen]
@@ -224,7 +223,7 @@ class Weighted(Order):
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
-        from fieldslab.reader.orders.permutation import keys, uniform
+        from fieldslab.reader.draws.permutation import keys, uniform
 
         positions = np.arange(start, stop, dtype=np.int64)
         if not len(positions):
@@ -248,20 +247,9 @@ def shuffled(
     purpose: str, numbers: tuple[int, ...], start: int, stop: int, total: int
 ) -> np.ndarray:
     """Positions `start` up to `stop` of the shuffle of 0..total-1 that `numbers` seed: int64."""
-    from fieldslab.reader.orders.permutation import keys, permute
+    from fieldslab.reader.draws.permutation import keys, permute
 
     return permute(np.arange(start, stop, dtype=np.int64), total, keys(purpose, *numbers))
-
-
-def whole(name: str, value: Any, least: int | None = None) -> int:
-    """A parameter as an int. Raises UsageError."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise UsageError(f"`{name}` is an integer", found=repr(value)) from None
-    if least is not None and number < least:
-        raise UsageError(f"`{name}` is too small", expected=f"at least {least}", found=number)
-    return number
 
 
 def fingerprint(array: np.ndarray) -> str:

@@ -72,7 +72,7 @@ def _lay_out(seed: int, epoch: int, block_rows: int, window: int, total: int) ->
 @lru_cache(_KEPT)
 def _blocks(seed: int, epoch: int, window: int, layout: _Layout) -> np.ndarray:
     """Blocks of a window, by stratum, so that a short one comes last: int64[blocks]."""
-    from fieldslab.reader.orders.permutation import keys, permute_each
+    from fieldslab.reader.draws.permutation import keys, permute_each
 
     strata, turns, longer = layout.strata, layout.turns, layout.longer
     if window < turns:

@@ -1,6 +1,6 @@
 """Random numbers of transforms: a stream of its own for each row, whoever computes it.
 
-A stream is SplitMix64 (see `reader.orders.permutation`), started from a hash of the row and its
+A stream is SplitMix64 (see `reader.draws.permutation`), started from a hash of the row and its
 visit under keys of seed, epoch, the transform's place and the number of the call. Normal numbers
 are made by the transform of Box and Muller: G. Box and M. Muller, "A Note on the Generation of
 Random Normal Deviates", Annals of Mathematical Statistics 29 (1958). Integers are the upper half
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.orders.permutation import keys, mix
+from fieldslab.reader.draws.permutation import keys, mix
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import inlined, kernel
 

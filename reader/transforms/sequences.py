@@ -6,7 +6,7 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch, Packed, Ragged, Values, no_room
 from fieldslab.reader.buffers import Memory
-from fieldslab.reader.orders.order import whole
+from fieldslab.reader.rows import whole
 from fieldslab.reader.transforms.transform import FRESH, Transform, as_dtype, no_numbers
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field

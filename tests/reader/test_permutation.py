@@ -7,7 +7,7 @@ from hashlib import blake2b
 import numpy as np
 import pytest
 
-from fieldslab.reader.orders.permutation import keys, permute, rectangle, uniform
+from fieldslab.reader.draws.permutation import keys, permute, rectangle, uniform
 
 MASK = 2**64 - 1
 MANY = [100, 101, 256, 257, 1000, 1024, 1021, 4096]

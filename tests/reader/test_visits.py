@@ -23,8 +23,8 @@ from fieldslab.reader import (
     Subset,
     Weighted,
 )
+from fieldslab.reader.draws.visits import count_visits, subjects
 from fieldslab.reader.grain import grain_batches
-from fieldslab.reader.orders.visits import count_visits, subjects
 from fieldslab.reader.torch import CountingSampler, SlabDataset, collate
 from fieldslab.schemas.errors import UsageError
 

@@ -7,7 +7,7 @@ import numpy as np
 import skimage.data
 from PIL import Image
 
-from fieldslab.reader.images import finish, store
+from fieldslab.reader.pixels import finish, store
 from fieldslab.reader.stored.array import address_of
 
 ONE, ZERO = np.ones(3, np.float32), np.zeros(3, np.float32)

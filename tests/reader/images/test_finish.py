@@ -16,7 +16,7 @@ from tests.reader.images.pictures import (
 )
 from tests.reader.images.planes import enlarged, shrunk, to_rgb, to_ycc
 
-from fieldslab.reader.images import finish, store
+from fieldslab.reader.pixels import finish, store
 
 BOXES = {
     "all": (0, 0, 512, 512),

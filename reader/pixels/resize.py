@@ -4,7 +4,7 @@ Across, 16 rows are transposed, so that one operation weighs the same samples of
 comes out is turned back and kept in a ring of rows. Down, the rows of the ring are weighed.
 """
 
-from fieldslab.reader.images.lanes import (
+from fieldslab.reader.pixels.lanes import (
     add4_bytes,
     add4_words,
     end_bytes,

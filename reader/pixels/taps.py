@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.images.lanes import store_i32, store_u16
+from fieldslab.reader.pixels.lanes import store_i32, store_u16
 from fieldslab.schemas.jit import kernel
 
 ONE = 65536

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fieldslab.reader.images import lanes
-from fieldslab.reader.images.lanes import (
+from fieldslab.reader.pixels import lanes
+from fieldslab.reader.pixels.lanes import (
     pixels_bfloat16,
     pixels_float16,
     pixels_float32,

@@ -29,7 +29,7 @@ def subjects(rows: np.ndarray, visits: np.ndarray | None) -> np.ndarray:
     numbers = rows.astype(np.uint64)
     if visits is None or not visits.any():
         return numbers
-    from fieldslab.reader.orders.permutation import hashed, keys
+    from fieldslab.reader.draws.permutation import hashed, keys
 
     key = keys("visit")
     again = hashed(numbers + hashed(visits.astype(np.uint64), key), key)

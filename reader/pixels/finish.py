@@ -7,10 +7,10 @@ output's: subsampled planes are never blown up first, but weighed as if they had
 
 import numpy as np
 
-from fieldslab.reader.images.lanes import from_rgb, from_ycc, load_i32
-from fieldslab.reader.images.resize import down, scratch_bytes, supply
-from fieldslab.reader.images.store import FLOAT32, UINT8, item_bytes, store_row
-from fieldslab.reader.images.taps import find_taps, most_taps, reach, table_bytes
+from fieldslab.reader.pixels.lanes import from_rgb, from_ycc, load_i32
+from fieldslab.reader.pixels.resize import down, scratch_bytes, supply
+from fieldslab.reader.pixels.store import FLOAT32, UINT8, item_bytes, store_row
+from fieldslab.reader.pixels.taps import find_taps, most_taps, reach, table_bytes
 from fieldslab.schemas.jit import kernel
 
 GREY, YCC, RGB = range(3)
@@ -148,7 +148,7 @@ def finish(
         Address of the view: (out_height, out_width, 3) or, with `channels_first`, (3, out_height,
         out_width) numbers.
     form
-        UINT8, FLOAT32, FLOAT16 or BFLOAT16 of `reader.images.store`.
+        UINT8, FLOAT32, FLOAT16 or BFLOAT16 of `reader.pixels.store`.
     scale, bias
         float32[3]: `scale * value + bias` is stored, of values in 0..255. UINT8 takes no heed of
         them and stores the nearest whole value.

@@ -1,16 +1,16 @@
 """The transforms of a loader, one after the other, and what each of them is given."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.buffers import Memory
-from fieldslab.reader.images.steps import Images
-from fieldslab.reader.orders.order import Order, whole
-from fieldslab.reader.orders.visits import count_visits, subjects
+from fieldslab.reader.draws.visits import count_visits, subjects
+from fieldslab.reader.orders.order import Order
+from fieldslab.reader.rows import whole
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.transforms.transform import Transform
 from fieldslab.schemas.errors import UsageError
@@ -115,18 +115,18 @@ class Chain:
 def check_transforms(
     slab: Slab,
     names: Sequence[str],
-    decode: Mapping[str, Images],
+    decoded: Iterable[str],
     transforms: Sequence[Callable[..., Mapping[str, Any]]],
 ) -> list[Callable[..., Mapping[str, Any]]]:
     """The transforms as a list. Raises UsageError where one cannot do with what it will get.
 
-    `names` are the fields that are gathered, and `decode` says which of them are decoded.
+    `names` are the fields that are gathered, and `decoded` those of them that are decoded.
     """
     if callable(transforms):
         hint = "Write transforms=[...]."
         raise UsageError("`transforms` is a list", found=repr(transforms), hint=hint)
     fields: dict[str, Field | None] = {name: slab.fields[name] for name in names}
-    fields |= dict.fromkeys(decode)
+    fields |= dict.fromkeys(decoded)
     known = True
     for transform in transforms:
         if not callable(transform):

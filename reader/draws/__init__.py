@@ -1,0 +1,1 @@
+"""What is random is computed: permutations, numbers, and what tells draws apart."""
