@@ -1,17 +1,17 @@
 """A slab, open for reading."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
 from fieldslab.reader.batch import Batch, Buffers, Text
-from fieldslab.reader.buffers import Kept
+from fieldslab.reader.buffers import Kept, Memory
 from fieldslab.reader.column import Column
 from fieldslab.reader.draws.visits import as_visits
-from fieldslab.reader.images.steps import as_images
+from fieldslab.reader.images.steps import Images, as_images
 from fieldslab.reader.interpreters import check_interpreter
 from fieldslab.reader.rows import Rows, as_index, as_rows, whole
 from fieldslab.reader.samples import Samples
@@ -200,7 +200,6 @@ class Slab:
         SlabReplaced, Unreadable
             The slab was removed since it was opened; the disk fails.
         """
-        storage = self._storage
         if out is not None and not isinstance(out, Buffers):
             hint = "Make it with slab.buffers(batch_size, fields)."
             raise UsageError(
@@ -210,21 +209,14 @@ class Slab:
             fields = [field.name for field in out.fields]
         names = self.names(fields)
         numbers = as_rows(rows, len(self))
-        at = storage.place(self._view, numbers)
         if out is not None:
             out.check(tuple(self.fields[name] for name in names), len(numbers))
-        memory = storage.pool if out is None else out.memory
+        memory = self._storage.pool if out is None else out.memory
         if decode:
-            from fieldslab.reader.images.batches import gather_images
-
             images, epoch = as_images(decode, self.fields, names), whole("epoch", epoch, least=0)
-            times = as_visits(visits, numbers)
-            batch = gather_images(
-                storage, self._view, numbers, at, names, images, epoch, memory, times
-            )
+            batch = read_batch(self, numbers, names, memory, images, epoch, visits)
         else:
-            stored = [storage.field(name) for name in names]
-            batch = Batch(numbers, *storage.gather(stored, at, memory))
+            batch = read_batch(self, numbers, names, memory)
         if out is None:
             return batch
         out.fill(batch)
@@ -303,6 +295,36 @@ class Slab:
         storage = self._storage
         opening = storage.path, storage.verify, storage.files.follow_links
         return _reopen, (*opening, storage.manifest.id, self._view)
+
+
+def read_batch(
+    slab: Slab,
+    rows: np.ndarray,
+    names: Sequence[str],
+    memory: Memory,
+    images: Mapping[str, Images] | None = None,
+    epoch: int = 0,
+    visits: Any = None,
+    lap: Callable[[str], None] = lambda stage: None,
+) -> Batch:
+    """Read a batch: the one way of `Slab.gather` and of loaders, which have checked `names`.
+
+    `rows` (int64[n]) become the batch's own: negative ones are made positive. `lap` is called after
+    each stage with its name. Raises what `Slab.gather` raises.
+    """
+    storage = slab.storage
+    places = storage.place(slab.view, rows)
+    if images:
+        from fieldslab.reader.images.batches import gather_images
+
+        counted = as_visits(visits, rows)
+        return gather_images(
+            storage, slab.view, rows, places, names, images, epoch, memory, counted, lap
+        )
+    stored = [storage.field(name) for name in names]
+    batch = Batch(rows, *storage.gather(stored, places, memory), visits=visits)
+    lap("gather")
+    return batch
 
 
 def _reopen(path: Path, verify: bool, follow_links: bool, content: str, view: range) -> Slab:

@@ -13,7 +13,8 @@ from fieldslab.reader.loading.plan import Plan
 from fieldslab.reader.loading.readahead import ReadAhead
 from fieldslab.reader.loading.stats import Prepared, Stopwatch
 from fieldslab.reader.orders.order import Order
-from fieldslab.reader.slab import Slab
+from fieldslab.reader.rows import as_rows
+from fieldslab.reader.slab import Slab, read_batch
 
 STRETCH = 4096
 """Positions whose rows are computed at once: for one small batch, it takes as long as to gather."""
@@ -74,29 +75,10 @@ class Preparation:
         return Prepared(result, len(result.rows), size, watch.stages, len(result.failures))
 
     def _gather(self, rows: np.ndarray, index: int, watch: Stopwatch) -> Batch:
-        if not self._decode:
-            batch = self._slab.gather(rows, self._fields)
-            if self._chain.draws:
-                batch.visits = self._visits(index)
-            watch.lap("gather")
-            return batch
-        # As `Slab.gather` does it, with an eye on the time.
-        from fieldslab.reader.images.batches import gather_images
-
-        storage, view = self._slab.storage, self._slab.view
-        at = storage.place(view, rows)
-        return gather_images(
-            storage,
-            view,
-            rows,
-            at,
-            self._fields,
-            self._decode,
-            self._epoch,
-            storage.pool,
-            self._visits(index),
-            watch.lap,
-        )
+        slab, pool = self._slab, self._slab.storage.pool
+        visits = self._visits(index) if self._decode or self._chain.draws else None
+        numbers, names = as_rows(rows, len(slab)), self._fields
+        return read_batch(slab, numbers, names, pool, self._decode, self._epoch, visits, watch.lap)
 
     def _rows(self, index: int) -> np.ndarray:
         parts = [self._part(part.start, part.stop) for part in self._plan.share(index)]
