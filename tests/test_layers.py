@@ -4,6 +4,8 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,29 @@ FORBIDDEN = {
     "reader": {"packer", "bench"},
     "bench": set[str](),
 }
+# Files and folders of the reader, the lowest first: each imports only from those in front of it.
+ROOMS = (
+    ("forks", "interpreters", "kernels", "rows", "thumbnails"),
+    ("buffers", "notebook", "pictures"),
+    ("batch",),
+    ("stored",),
+    ("gather",),
+    ("storage",),
+    ("draws",),
+    ("transforms",),
+    ("pixels",),
+    ("decoders",),
+    ("images",),
+    ("column", "samples"),
+    ("slab",),
+    ("orders",),
+    ("tensors",),
+    ("loading",),
+    ("probe",),
+    ("advisor",),
+    ("grain", "lightning", "torch"),
+    ("__init__",),
+)
 # A heavy library, and the only files of the first three layers that may import it.
 HEAVY: dict[str, set[str]] = {
     "torch": {
@@ -48,6 +73,48 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+@cache
+def imports_of_modules() -> dict[str, set[str]]:
+    """Modules by dotted name, and which others each imports: late, and for types alone, too."""
+    paths = {}
+    for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        paths[".".join(parts).removesuffix(".__init__")] = path
+    imports: dict[str, set[str]] = {}
+    for module, path in paths.items():
+        names = (name.removeprefix("fieldslab.") for _, name in imported(path))
+        # `from package import name`: of the module of that name, or else of the package itself.
+        modules = (name if name in paths else name.rpartition(".")[0] for name in names)
+        imports[module] = {name for name in modules if name in paths}
+    return imports
+
+
+def test_modules_import_in_no_circle() -> None:
+    """No module imports itself by way of others, be it in a function or for types alone."""
+    imports = imports_of_modules()
+    assert len(imports) > 200
+    assert list(TopologicalSorter(imports).static_order())  # raises CycleError, which shows it
+
+
+def test_reader_imports_downwards_only() -> None:
+    """A room of the reader imports from rooms below it, and each has its place among them."""
+
+    def room(module: str) -> str:
+        return module.split(".")[1] if "." in module else "__init__"
+
+    floors = {name: floor for floor, names in enumerate(ROOMS) for name in names}
+    imports = {
+        module: {name for name in names if name.startswith("reader")}
+        for module, names in imports_of_modules().items()
+        if module.startswith("reader")
+    }
+    assert {room(module) for module in imports} == set(floors)
+    for module, names in imports.items():
+        for other in map(room, names):
+            place = floors[room(module)]
+            assert other == room(module) or floors[other] < place, f"{module}: reader/{other}"
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
