@@ -18,7 +18,7 @@ from tests.campaigns import options, say
 from tests.guarded import Guarded
 from tests.jpegs import SAMPLINGS, encode, photograph
 from tests.reader.decoders.decoding import crops_of, encoded
-from tests.reader.images.pictures import FORMS, ONE, ZERO, resized
+from tests.reader.pixels.pictures import FORMS, ONE, ZERO, resized
 from tests.turbojpegs import library_of
 
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Target

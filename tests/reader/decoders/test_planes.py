@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.reader.decoders.battery import Battery
 from tests.reader.decoders.decoding import Box, crops_of, decode, encoded
-from tests.reader.images.pictures import resized
-from tests.reader.images.planes import enlarged, shrunk, to_rgb, to_ycc
+from tests.reader.pixels.pictures import resized
+from tests.reader.pixels.planes import enlarged, shrunk, to_rgb, to_ycc
 
 from fieldslab.reader.decoders.decoder import Status
 from fieldslab.reader.decoders.planes import Planes

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from tests.jpegs import encode, photograph
 from tests.reader.images.packing import pack_images, photographs, save
-from tests.reader.images.pictures import psnr, resized
+from tests.reader.pixels.pictures import psnr, resized
 
 from fieldslab.reader import (
     CenterCrop,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests.guarded import Guarded
-from tests.reader.images.pictures import (
+from tests.reader.pixels.pictures import (
     finished,
     photograph,
     psnr,
@@ -14,7 +14,7 @@ from tests.reader.images.pictures import (
     rgb_picture,
     ycc_picture,
 )
-from tests.reader.images.planes import enlarged, shrunk, to_rgb, to_ycc
+from tests.reader.pixels.planes import enlarged, shrunk, to_rgb, to_ycc
 
 from fieldslab.reader.pixels import finish, store
 
