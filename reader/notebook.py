@@ -2,13 +2,12 @@
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fieldslab.reader.thumbnails import thumbnail
 from fieldslab.schemas.errors import FieldslabError
-from fieldslab.schemas.fields import Field
 from fieldslab.schemas.images import PIXELS
 
 ROWS, FIELDS = 5, 20
@@ -21,21 +20,8 @@ _MOST_BYTES = 2**24
 _CELL = "text-align:left;vertical-align:top;max-width:20em;overflow-wrap:break-word"
 
 
-class ShownColumn(Protocol):
-    """What is asked of a `Column` to show it."""
-
-    @property
-    def field(self) -> Field:
-        """See `Column`."""
-
-    def row_bytes(self, row: int) -> int:
-        """See `Column`."""
-
-    def __getitem__(self, row: int) -> Any: ...
-
-
-def slab_html(name: str, length: int, columns: Iterable[ShownColumn], fields: int) -> str:
-    """The first columns of a slab, which has so many rows and `fields`, in its first rows."""
+def slab_html(name: str, length: int, columns: Iterable[Any], fields: int) -> str:
+    """The first rows of some columns (`Column`) of a slab that has so many rows and fields."""
     rows = range(min(ROWS, length))
     lines = []
     for column in columns:
@@ -79,7 +65,7 @@ def _table(title: str, head: Sequence[str], lines: Iterable[Sequence[str]], fiel
     return "".join([*parts, "</div>"])
 
 
-def _stored(column: ShownColumn, row: int) -> str:
+def _stored(column: Any, row: int) -> str:
     """One value of a slab; what cannot be read says why."""
     field = column.field
     try:

@@ -8,18 +8,16 @@ Nothing here draws or decodes; `reader.images.boxes` and `reader.images.decoding
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from fieldslab.reader.batch import unknown_field
+from fieldslab.reader.decoders.decoder import Decoder
 from fieldslab.reader.rows import whole
 from fieldslab.reader.transforms.normalize import Normalize
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
-
-if TYPE_CHECKING:
-    from fieldslab.reader.decoders.decoder import Decoder
 
 MAX_PIXELS = 2**28 // 3
 """A picture that takes a quarter of a GiB; Pillow warns from here on, too."""
@@ -190,7 +188,7 @@ class Images:
         steps: Sequence[Any],
         *,
         seed: int = 0,
-        decoder: "str | Decoder" = "auto",
+        decoder: str | Decoder = "auto",
         failures: Literal["raise", "skip", "fill"] = "raise",
         fill: int = 0,
         exif: bool = False,

@@ -9,19 +9,16 @@ rows in random order and is turned off (RANDOM).
 import mmap
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fieldslab.reader.buffers import Pool
 from fieldslab.reader.gather import Places, spans
 from fieldslab.reader.loading import paging
+from fieldslab.reader.slab import Slab
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import FieldslabError
-
-if TYPE_CHECKING:
-    from fieldslab.reader.slab import Slab
 
 _SAMPLES = 16
 """So many rows of a batch are looked at; if all are in memory, the system is asked for nothing.
@@ -37,7 +34,7 @@ _LONGEST_PAUSE = 16
 class ReadAhead:
     """Asks for the rows of batches of some fields of a slab. Any thread may call it."""
 
-    def __init__(self, slab: "Slab", fields: Sequence[str]) -> None:
+    def __init__(self, slab: Slab, fields: Sequence[str]) -> None:
         self._slab = slab
         storage = slab.storage
         self._fields = [_Field(storage.field(name), storage.pool) for name in fields]

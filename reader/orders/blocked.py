@@ -1,18 +1,15 @@
 """An order for data that does not fit into memory: random, but near."""
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fieldslab.reader.orders.order import Order, shuffled
 from fieldslab.reader.orders.spread import spread_rows
 from fieldslab.reader.rows import whole
+from fieldslab.reader.slab import Slab
 from fieldslab.reader.stored.sizes import stored_bytes
-
-if TYPE_CHECKING:
-    from fieldslab.reader.slab import Slab
-
 
 SPREAD_ROWS = 8
 """Least rows in a block, where blocks are spread."""
@@ -72,7 +69,7 @@ class Blocked(Order):
         self.block_rows = whole("block_rows", usual[0] if block_rows is None else block_rows, 1)
         self.window = whole("window", usual[1] if window is None else window, 1)
 
-    def attach(self, slab: "Slab") -> Order:
+    def attach(self, slab: Slab) -> Order:
         """See `Order`: chooses `block_rows` by the slab's bytes, if it was not given."""
         if self._sized:
             return self

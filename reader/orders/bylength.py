@@ -1,16 +1,13 @@
 """An order that brings rows of about the same length together, so that little is padded."""
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fieldslab.reader.orders.order import Order, shuffled
 from fieldslab.reader.rows import whole
+from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
-
-if TYPE_CHECKING:
-    from fieldslab.reader.slab import Slab
 
 BUCKETS = 64
 """Buckets that are sorted together. More make rows in a bucket more alike, and less random."""
@@ -43,7 +40,7 @@ class ByLength(Order):
         """See `Order`; only an attached one knows lengths."""
         raise UsageError("lengths are not known", hint="Write order.attach(slab).rows(...).")
 
-    def attach(self, slab: "Slab") -> Order:
+    def attach(self, slab: Slab) -> Order:
         """See `Order`. Raises UnknownField and, for rows of fixed size, UsageError."""
         slab.lengths([], self.field)
         return _Attached(self, slab)
@@ -57,7 +54,7 @@ class _Attached(Order):
 
     repeats = False
 
-    def __init__(self, order: ByLength, slab: "Slab") -> None:
+    def __init__(self, order: ByLength, slab: Slab) -> None:
         self._order = order
         self._slab = slab
         self._sorted = lru_cache(_KEPT)(self._sort)

@@ -2,16 +2,14 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fieldslab.reader.draws.visits import count_visits
 from fieldslab.reader.rows import Rows, as_rows, out_of_range, whole
+from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
-
-if TYPE_CHECKING:
-    from fieldslab.reader.slab import Slab
 
 # The permutation is a kernel; whoever only opens a slab does not wait for numba.
 
@@ -63,7 +61,7 @@ class Order(ABC):
         """
         return None
 
-    def attach(self, slab: "Slab") -> "Order":
+    def attach(self, slab: Slab) -> "Order":
         """This order for a slab: checked against it, and with what it needs to know of it.
 
         A loader's state holds the `repr` of what is returned.
@@ -185,7 +183,7 @@ class Subset(Order):
             return min(round(self.fraction * total), total)
         return len(self._numbers)
 
-    def attach(self, slab: "Slab") -> Order:
+    def attach(self, slab: Slab) -> Order:
         """See `Order`. Raises RowOutOfRange."""
         if self._numbers is not None:
             wrong = (self._numbers < -len(slab)) | (self._numbers >= len(slab))
