@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.decoders.decoder import Status
-from fieldslab.schemas.codecs.jpeg import load_big_u16
+from fieldslab.schemas.codecs.jpeg import load_big_u16, next_segment
 from fieldslab.schemas.jit import kernel, load_u8
 
 HEIGHT, WIDTH, COMPONENTS = 0, 1, 2
@@ -24,7 +24,7 @@ FRAME = 7
 """Numbers in a frame."""
 
 _OK, _UNSUPPORTED, _NOT_AN_IMAGE = int(Status.OK), int(Status.UNSUPPORTED), int(Status.NOT_AN_IMAGE)
-_TRUNCATED, _DAMAGED = int(Status.TRUNCATED), int(Status.DAMAGED)
+_DAMAGED = int(Status.DAMAGED)
 _TOO_LARGE, _OTHER_SIZE = int(Status.TOO_LARGE), int(Status.OTHER_SIZE)
 
 
@@ -68,23 +68,13 @@ def read_frame(address: int, length: int, frame: Any) -> int:
     sequential = False
     at = 2
     while True:
-        while at + 1 < length and load_big_u16(address + at) == 0xFFFF:  # fill bytes
-            at += 1
-        if at + 4 > length:
-            return _TRUNCATED
-        if load_u8(address + at) != 0xFF:
-            return _UNSUPPORTED
-        marker = load_u8(address + at + 1)
+        marker, at, size = next_segment(address, at, length)
+        if marker < 0:
+            return -marker
         if marker == 0xD8 or marker == 0xD9:
             return _DAMAGED
-        if marker <= 0x01 or (marker >= 0xD0 and marker <= 0xD7):  # a marker without a segment
+        if marker <= 0x01 or (marker >= 0xD0 and marker <= 0xD7):
             return _UNSUPPORTED
-        size = load_big_u16(address + at + 2) - 2
-        at += 4
-        if size < 0:
-            return _DAMAGED
-        if size > length - at:
-            return _TRUNCATED
         if marker == 0xDA:
             if frame[COMPONENTS] == 0 or size < 1:
                 return _DAMAGED

@@ -38,6 +38,30 @@ def load_big_u16(at: int) -> int:
     return (load_u8(at) << 8) | load_u8(at + 1)
 
 
+@inlined
+def next_segment(address: int, at: int, length: int) -> tuple[int, int, int]:
+    """The segment at offset `at`, behind fill bytes: its marker, and offset and size of its data.
+
+    The marker is 0 where there is none; 0x01 and 0xD0 to 0xD9 come without data. It is -TRUNCATED
+    where the image ends within the segment, and -DAMAGED where its size cannot be.
+    """
+    while at + 1 < length and load_big_u16(address + at) == 0xFFFF:
+        at += 1
+    if at + 4 > length:
+        return -TRUNCATED, at, 0
+    marker = load_u8(address + at + 1)
+    if load_u8(address + at) != 0xFF:
+        marker = 0
+    if marker <= 0x01 or (marker >= 0xD0 and marker <= 0xD9):
+        return marker, at + 2, 0
+    size = load_big_u16(address + at + 2) - 2
+    if size < 0:
+        return -DAMAGED, at, 0
+    if size > length - at - 4:
+        return -TRUNCATED, at, 0
+    return marker, at + 4, size
+
+
 @kernel("int64(int64, int64, int64, int64[::1])")
 def _frame(address: int, at: int, size: int, header: Any) -> int:
     """SOF0, SOF1: eight bits, one or three components, the first at most twice as fine."""
@@ -167,21 +191,11 @@ def read_header(address: int, length: int, header: Any) -> int:
         return NOT_JPEG
     at = 2
     while True:
-        while at + 1 < length and load_big_u16(address + at) == 0xFFFF:  # fill bytes
-            at += 1
-        if at + 4 > length:
-            return TRUNCATED
-        if load_u8(address + at) != 0xFF:
+        marker, at, size = next_segment(address, at, length)
+        if marker < 0:
+            return -marker
+        if marker <= 0x01 or (marker >= 0xD0 and marker <= 0xD9):
             return DAMAGED
-        marker = load_u8(address + at + 1)
-        if marker <= 0x01 or (marker >= 0xD0 and marker <= 0xD9):  # markers without a segment
-            return DAMAGED
-        size = load_big_u16(address + at + 2) - 2
-        at += 4
-        if size < 0:
-            return DAMAGED
-        if size > length - at:
-            return TRUNCATED
         status = OK
         if marker == 0xDA:
             return _scan(address, at, size, header)

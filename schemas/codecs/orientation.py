@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.schemas.codecs.jpeg import load_big_u16
+from fieldslab.schemas.codecs.jpeg import load_big_u16, next_segment
 from fieldslab.schemas.jit import inlined, kernel, load_u8
 
 UPRIGHT = 1
@@ -56,19 +56,13 @@ def orientation(address: int, length: int) -> int:
     if length < 2 or load_big_u16(address) != 0xFFD8:
         return UPRIGHT
     at = 2
-    while at + 4 <= length:
-        marker = load_big_u16(address + at)
-        size = load_big_u16(address + at + 2)
-        if marker == 0xFFFF:  # fill bytes
-            at += 1
-            continue
-        if marker < 0xFFC0 or marker == 0xFFDA or size < 2 or size + 2 > length - at:
+    while True:
+        marker, at, size = next_segment(address, at, length)
+        if marker < 0xC0 or (marker >= 0xD0 and marker <= 0xDA):
             return UPRIGHT
-        begin = address + at + 4
-        if marker == 0xFFE1 and size >= 8 and _load(begin, 4, False) == _EXIF:
-            return _in_tiff(begin + 6, size - 8)
-        at += 2 + size
-    return UPRIGHT
+        if marker == 0xE1 and size >= 6 and _load(address + at, 4, False) == _EXIF:
+            return _in_tiff(address + at + 6, size - 6)
+        at += size
 
 
 @kernel("void(uint64[::1], int64[::1], uint8[::1])")
