@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.installed import install
 
 PROGRAM = [sys.executable, "-c", "from fieldslab.packer.cli import main; main()"]
 NAMESPACE = str(Path(__file__).parents[2] / ".ns")
@@ -37,13 +38,8 @@ torn = greetings_torn:greet
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder where a package with four entry points is installed, two of them broken."""
     folder = tmp_path_factory.mktemp("site")
-    (folder / "greetings.py").write_text(GREET)
-    (folder / "greetings_torn.py").write_text("1 / 0")
-    info = folder / "greetings-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greetings\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(ENTRIES)
-    return folder
+    modules = {"greetings": GREET, "greetings_torn": "1 / 0"}
+    return install(folder, "greetings", modules, ENTRIES)
 
 
 def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -73,6 +69,10 @@ def test_they_are_commands_like_ours(site: Path) -> None:
     told = run(site, "greet", "--help").stdout
     assert told.startswith("Usage: fieldslab greet [OPTIONS] NAME\n\nGreet somebody.\n")
     assert told.endswith("Example:\n  fieldslab greet you\n")
+    unknown = run(site, "gret")
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith("error: no such command 'gret' (expected 'pack, verify, ")
+    assert "Did you mean 'greet'?" in unknown.stderr
     wrong = run(site, "greet")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith("error: missing argument 'NAME'")

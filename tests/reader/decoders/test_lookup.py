@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.installed import install
 from tests.jpegs import encode, photograph
 from tests.reader.images.packing import pack_images, save
 
@@ -61,12 +62,8 @@ print(int(image.min()), int(image.max()))
 
 def test_decoders_of_other_packages(tmp_path: Path, photos: Path) -> None:
     """An installed package adds one by its entry point."""
-    (tmp_path / "greydecoder.py").write_text(PLUGIN)
-    installed = tmp_path / "greydecoder-1.0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: greydecoder\nVersion: 1.0\n")
     points = "[fieldslab.decoders]\ngrey = greydecoder:Grey\n"
-    (installed / "entry_points.txt").write_text(points)
+    install(tmp_path, "greydecoder", {"greydecoder": PLUGIN}, points)
     root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, photos], capture_output=True, text=True, check=False,
