@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import typer
 from tests.docs.pages import DOCS, ROOT, Mismatch, blocks, commands, run_in, run_page
+from tests.naming import case
 
 import fieldslab.packer
 import fieldslab.reader
@@ -75,27 +76,27 @@ def test_a_page_that_shows_something_else_fails(
         run_page(page)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_commands_that_are_only_shown_can_be_parsed(page: Path) -> None:
+def test_commands_that_are_only_shown_can_be_parsed() -> None:
     """In blocks of sh, every option of fieldslab is one that there is."""
     program: Any = typer.main.get_command(app)
-    for block in blocks(page):
+    for page, block in ((path, block) for path in PAGES for block in blocks(path)):
         if block.language != "sh":
             continue
         text = block.text.replace("\\\n", " ")
         for line in re.findall(r"^(?:.*&& )?fieldslab ([^#|;&\n]*)", text, re.MULTILINE):
             name, *arguments = shlex.split(line)
             command = program.get_command(None, name)
-            assert command is not None, f"{page}: no command {name}"
-            command.make_context(name, arguments)  # raises where an option is unknown
+            with case(name_of(page), line):
+                assert command is not None
+                command.make_context(name, arguments)  # raises where an option is unknown
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_lead_somewhere() -> None:
     """Each link to a file, and each page of a table of contents, is there."""
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-        assert (page.parent / target).exists(), f"{page}: {target}"
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            assert (page.parent / target).exists(), f"{page}: {target}"
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.naming import case
 
 from fieldslab.packer import pack, verify
 from fieldslab.packer.convert.padding import cut, make_padding
@@ -67,16 +68,18 @@ LENGTHS = [0, 1, 2, 7, 3, 7]
         ("<u1", 255), ("<i2", -5), ("?", True), ("<c8", 0), ("<c16", complex(1, -2)),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("shape", [(), (3,), (2, 2)], ids=str)
-def test_pad(tmp_path: Path, dtype: str, fill: Any, shape: tuple[int, ...]) -> None:
+def test_pad(tmp_path: Path, dtype: str, fill: Any) -> None:
     """Padding is cut by its value, and `to_padded` gives back every bit of the source."""
-    values = padded(dtype, fill, LENGTHS, 7, *shape)
-    source = write(tmp_path, x=values)
-    found = gathered(tmp_path, source, [f"x:pad={fill}"])
-    assert found.lengths.tolist() == LENGTHS
-    assert found.values.shape[1:] == shape
-    assert found.to_padded(7, fill).tobytes() == values.tobytes()
-    assert verify(tmp_path / "slab", against=source).ok
+    shapes: list[tuple[int, ...]] = [(), (3,), (2, 2)]
+    for shape in shapes:
+        values = padded(dtype, fill, LENGTHS, 7, *shape)
+        source = write(tmp_path, x=values)
+        with case(shape):
+            rows = gathered(tmp_path, source, [f"x:pad={fill}"])
+            assert rows.lengths.tolist() == LENGTHS
+            assert rows.values.shape[1:] == shape
+            assert rows.to_padded(7, fill).tobytes() == values.tobytes()
+            assert verify(tmp_path / "slab", against=source).ok
 
 
 @pytest.mark.parametrize("dtype", ["i1", ">i2", "u4", "i8", "u8"])

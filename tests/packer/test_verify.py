@@ -4,9 +4,11 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from tests.naming import case
 from tests.slabs import (
     Column,
     array_path,
@@ -300,15 +302,13 @@ def _swapped(slab: Path) -> Path:
         (_swapped, "does not match its digest"),
     ],
 )
-@pytest.mark.parametrize("quick", [False, True])
-def test_wrong_files_are_found(
-    slab: Path, damage: Callable[[Path], Path], text: str, quick: bool
-) -> None:
+def test_wrong_files_are_found(slab: Path, damage: Callable[[Path], Path], text: str) -> None:
     """Files that are missing, cut, swapped or too many are found, also by --quick."""
     path = damage(slab)
-    problems = verify(slab, quick=quick).problems
-    assert str(path) in {problem.file for problem in problems}
-    assert text in problems[0].problem
+    for quick in (False, True):
+        problems = verify(slab, quick=quick).problems
+        assert str(path) in {problem.file for problem in problems}, quick
+        assert text in problems[0].problem, quick
 
 
 @pytest.mark.parametrize("link", [_linked, _linked_folder])
@@ -344,19 +344,21 @@ def test_harmless_files_are_no_problem(slab: Path) -> None:
         ("street", "values", np.array([0, -2, 1, 0], "<i4"), "names no category", 1),
     ],
 )
-@pytest.mark.parametrize("how", [{}, {"quick": True}, {"sample": "100%"}])
 def test_rules_hold_even_where_digests_agree(
-    slab: Path, name: str, role: Role, values: np.ndarray, text: str, row: int, how: dict[str, bool]
+    slab: Path, name: str, role: Role, values: np.ndarray, text: str, row: int
 ) -> None:
     """Offsets, flags and codes are checked themselves: digests agree with a bad writer's bytes."""
     file = array_path(slab, name, role)
     poke(file, values)
     redigest(slab)
-    problem = the_problem(verify(slab, **how))  # type: ignore[arg-type]
-    assert text in problem.problem
-    assert problem.file == str(file)
-    assert problem.rows is not None
-    assert problem.rows[0] <= row <= problem.rows[1]
+    ways: list[dict[str, Any]] = [{}, {"quick": True}, {"sample": "100%"}]
+    for way in ways:
+        with case(way):
+            problem = the_problem(verify(slab, **way))
+            assert text in problem.problem
+            assert problem.file == str(file)
+            assert problem.rows is not None
+            assert problem.rows[0] <= row <= problem.rows[1]
 
 
 def test_nulls_are_counted(slab: Path) -> None:
@@ -408,16 +410,16 @@ def test_a_random_sample_reads_its_share(blocks: Path) -> None:
     assert not verify(blocks, sample="100%").ok
 
 
-@pytest.mark.parametrize("total", [0, 1, 10, 1000])
 @pytest.mark.parametrize("sample", ["0.1%", "33%", "100%", "64K", "1/1", "2/3"])
-def test_a_sample_never_leaves_its_blocks(total: int, sample: str) -> None:
+def test_a_sample_never_leaves_its_blocks(sample: str) -> None:
     """Chosen runs lie inside, rise, and do not overlap."""
-    runs = list(select(sample, total)(0, total))
-    edges = [edge for run in runs for edge in run]
-    assert edges == sorted(set(edges)) or all(a < b for a, b in runs)
-    assert all(0 <= start < stop <= total for start, stop in runs)
-    if total and sample != "2/3":
-        assert runs
+    for total in (0, 1, 10, 1000):
+        runs = list(select(sample, total)(0, total))
+        edges = [edge for run in runs for edge in run]
+        assert edges == sorted(set(edges)) or all(a < b for a, b in runs), total
+        assert all(0 <= start < stop <= total for start, stop in runs), total
+        if total and sample != "2/3":
+            assert runs, total
 
 
 @pytest.mark.parametrize("sample", ["", "5", "0%", "101%", "0/3", "4/3", "x%", "1/0", "5 %%", 0.5])

@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.naming import case
 from tests.reader.conftest import ROWS, SHARDS, make_columns
 from tests.slabs import array_path, categorical, lie, lie_about, poke, ragged, redigest, write_slab
 
@@ -67,8 +69,6 @@ def use(path: Path, verify: bool) -> None:
     slab.gather(range(len(slab)))
 
 
-@pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize(
     "pair",
     [
@@ -85,20 +85,22 @@ def use(path: Path, verify: bool) -> None:
         (2**64 - 8, 2**64 - 1),
     ],
 )
-def test_hostile_offsets(words: Path, pair: tuple[int, int], read: str, verify: bool) -> None:
+def test_hostile_offsets(words: Path, pair: tuple[int, int]) -> None:
     """Offsets that fall, leave the values or pass 2^63 raise DamagedArray with what was found."""
     file = array_path(words, "t", "offsets")
     poke(file, np.array(pair, np.uint64), 8 * 2)
     redigest(words)
-    slab = open_slab(words, verify=verify)
-    with pytest.raises(DamagedArray, match="offsets") as caught:
-        READS[read](slab, 2)
-    context = caught.value.context
-    if context["row"] == 2:
-        assert context["found"] == f"{pair[0]}, {pair[1]}"
-        assert context["offset"] == HEADER + 16
-    assert context["file"] == file
-    assert context["field"] == "t"
+    for read, verify in product(READS, [True, False]):
+        slab = open_slab(words, verify=verify)
+        with case(read, verify):
+            with pytest.raises(DamagedArray, match="offsets") as caught:
+                READS[read](slab, 2)
+            context = caught.value.context
+            if context["row"] == 2:
+                assert context["found"] == f"{pair[0]}, {pair[1]}"
+                assert context["offset"] == HEADER + 16
+            assert context["file"] == file
+            assert context["field"] == "t"
 
 
 @given(offsets=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 30), min_size=6, max_size=6))
@@ -136,8 +138,6 @@ def test_rows_without_bytes_of_giant_length(tmp_path: Path, verify: bool) -> Non
         slab.gather(np.zeros(2**16, np.int64))
 
 
-@pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("cut", [0, 1, HEADER - 1, HEADER, -1])
 @pytest.mark.parametrize(
     ("name", "role"),
     [
@@ -151,15 +151,19 @@ def test_rows_without_bytes_of_giant_length(tmp_path: Path, verify: bool) -> Non
         ("score", "valid"),
     ],
 )
-def test_truncated_files(path: Path, name: str, role: Role, cut: int, verify: bool) -> None:
+def test_truncated_files(path: Path, name: str, role: Role) -> None:
     """A file of any other size is refused by its size, before it is mapped."""
     file = array_path(path, name, role, 2)
-    os.truncate(file, cut % file.stat().st_size)
-    slab = open_slab(path, verify=verify)
-    with pytest.raises(DamagedArray, match="wrong size") as caught:
-        slab.gather([0], [name])
-    assert caught.value.context["file"] == file
-    assert slab.gather([297], ["flag"])["flag"].tolist() == [True]
+    size = file.stat().st_size
+    for cut in sorted([0, 1, HEADER - 1, HEADER, size - 1], reverse=True):
+        os.truncate(file, cut)
+        for verify in (True, False):
+            slab = open_slab(path, verify=verify)
+            with case(cut, verify):
+                with pytest.raises(DamagedArray, match="wrong size") as caught:
+                    slab.gather([0], [name])
+                assert caught.value.context["file"] == file
+                assert slab.gather([297], ["flag"])["flag"].tolist() == [True]
 
 
 def test_files_cut_off_while_they_are_open(tmp_path: Path) -> None:
@@ -241,7 +245,6 @@ def test_things_that_are_no_files(path: Path) -> None:
         open_slab(path)["label"]
 
 
-@pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
@@ -264,14 +267,15 @@ def test_things_that_are_no_files(path: Path) -> None:
         ("caption", {"stem": "03-other"}),
     ],
 )
-def test_lies_about_a_field(path: Path, name: str, changes: dict[str, Any], verify: bool) -> None:
+def test_lies_about_a_field(path: Path, name: str, changes: dict[str, Any]) -> None:
     """A sealed manifest that lies about dtype, shape or kind is caught at the files."""
     try:
         lie_about(path, name, **changes)
     except ValueError:
         return  # no manifest can say that
-    with pytest.raises(Damaged):
-        use(path, verify)
+    for verify in (True, False):
+        with case(verify), pytest.raises(Damaged):
+            use(path, verify)
 
 
 @pytest.mark.parametrize("verify", [True, False])

@@ -1,6 +1,7 @@
 """Batches: gathered rows are those that were written, wherever they go."""
 
 import ctypes
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.naming import case
 from tests.reader.conftest import ROWS, Example
 from tests.slabs import Column, ragged, write_slab
 
@@ -99,37 +101,46 @@ def test_a_row_out_of_range_stops_the_gather_before_it_writes(slab: Slab, bad: i
     assert out["label"].tolist() == [5, 6, 7]
 
 
-@pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("shape", [(), (1,), (3,), (0,), (2, 0, 3), (2, 3, 4, 1)])
-def test_every_dtype_and_shape(tmp_path: Path, name: DtypeName, shape: tuple[int, ...]) -> None:
-    """Fixed rows of every dtype and shape keep both, and every byte."""
-    rng = np.random.default_rng(len(shape))
+def values_of(name: DtypeName, shape: tuple[int, ...]) -> np.ndarray:
+    """Twenty rows of random bytes."""
     dtype = np.dtype(name)
     size = dtype.itemsize * int(np.prod(shape))
+    if size == 0:
+        return np.empty((20, *shape), dtype)
+    rng = np.random.default_rng(len(shape))
     raw = rng.integers(0, 2 if name == "bool" else 256, (20, size), np.uint8)
-    values = np.frombuffer(raw.tobytes(), dtype).reshape(20, *shape) if size else None
-    values = np.empty((20, *shape), dtype) if values is None else values
-    slab = open_slab(write_slab(tmp_path / "x.slab", {"x": values}, [3, 1, 16]))
-    rows = rng.integers(0, 20, 50)
-    batch = slab.gather(rows)
-    assert batch["x"].dtype == values.dtype
-    assert batch["x"].shape == (50, *shape)
-    assert batch["x"].tobytes() == values[rows].tobytes()
-    assert np.asarray(slab[4]["x"]).tobytes() == values[4].tobytes()
+    return np.frombuffer(raw.tobytes(), dtype).reshape(20, *shape)
 
 
-@pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("shape", [(), (2,), (0,)])
-def test_ragged_rows_of_every_dtype(
-    tmp_path: Path, name: DtypeName, shape: tuple[int, ...]
-) -> None:
+def test_every_dtype_and_shape(tmp_path: Path) -> None:
+    """Fixed rows of every dtype and shape keep both, and every byte."""
+    rows = np.random.default_rng(7).integers(0, 20, 50)
+    shapes: list[tuple[int, ...]] = [(), (1,), (3,), (0,), (2, 0, 3), (2, 3, 4, 1)]
+    for name, shape in product(DTYPES, shapes):
+        values = values_of(name, shape)
+        path = write_slab(tmp_path / f"{name}-{shape}.slab", {"x": values}, [3, 1, 16])
+        with case(name, shape):
+            slab = open_slab(path)
+            batch = slab.gather(rows)
+            assert batch["x"].dtype == values.dtype
+            assert batch["x"].shape == (50, *shape)
+            assert batch["x"].tobytes() == values[rows].tobytes()
+            assert np.asarray(slab[4]["x"]).tobytes() == values[4].tobytes()
+
+
+def test_ragged_rows_of_every_dtype(tmp_path: Path) -> None:
     """Ragged rows keep dtype, trailing shape and length, empty ones too."""
-    rows = [np.ones((length, *shape), name) for length in (0, 3, 1, 0, 7)]
-    path = write_slab(tmp_path / "x.slab", {"x": ragged(rows, name, shape)}, [2, 3])
-    batch = open_slab(path).gather([4, 0, 1, 4])
-    assert batch["x"].lengths.tolist() == [7, 0, 3, 7]
-    assert batch["x"].values.dtype == np.dtype(name)
-    assert batch["x"].values.shape == (17, *shape)
+    shapes: list[tuple[int, ...]] = [(), (2,), (0,)]
+    for name, shape in product(DTYPES, shapes):
+        rows = [np.ones((length, *shape), name) for length in (0, 3, 1, 0, 7)]
+        path = write_slab(
+            tmp_path / f"{name}-{shape}.slab", {"x": ragged(rows, name, shape)}, [2, 3]
+        )
+        with case(name, shape):
+            batch = open_slab(path).gather([4, 0, 1, 4])
+            assert batch["x"].lengths.tolist() == [7, 0, 3, 7]
+            assert batch["x"].values.dtype == np.dtype(name)
+            assert batch["x"].values.shape == (17, *shape)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Transforms: what numpy would give, in recycled memory, for fixed and ragged fields."""
 
 import pickle
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.naming import case
 from tests.slabs import Column, ragged, write_slab
 
 from fieldslab.reader import (
@@ -163,13 +165,15 @@ def test_the_padding_kernel_checks_what_it_gets(change: str) -> None:
         pad(**arguments | {change: wrong[change]})
 
 
-@pytest.mark.parametrize("layout", ["BL", "LB"])
-@pytest.mark.parametrize("length", [None, 0, 2, 9])
-@pytest.mark.parametrize("dtype", [None, "i8"])
-def test_shift_pairs_each_token_with_the_next(
-    batch: Batch, layout: Any, length: int | None, dtype: Any
-) -> None:
+def test_shift_pairs_each_token_with_the_next(batch: Batch) -> None:
     """Inputs are the tokens but the last, targets those but the first, in either layout."""
+    for layout, length, dtype in product(["BL", "LB"], [None, 0, 2, 9], [None, "i8"]):
+        with case(layout, length, dtype):
+            check_shifted(batch, layout, length, dtype)
+
+
+def check_shifted(batch: Batch, layout: Any, length: int | None, dtype: Any) -> None:
+    """`Shift` with these options gives what Python lists give."""
     ignore = 7 if dtype is None else -100
     made = Shift("tokens", length, pad=5, ignore=ignore, layout=layout, dtype=dtype)(batch)
     size = max(LENGTHS) - 1 if length is None else length

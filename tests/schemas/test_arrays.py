@@ -5,6 +5,7 @@ import io
 import os
 import socket
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.naming import case
 from tests.slabs import opened
 
 from fieldslab.schemas.arrays import (
@@ -46,29 +48,29 @@ def write(path: Path, items: np.ndarray, *cuts: int) -> np.ndarray:
     return digests
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_numpy_reads_every_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+def test_numpy_reads_every_header() -> None:
     """numpy's own parser takes our header, and finds in it what we put there."""
-    data = header(dtype, shape)
-    assert len(data) == HEADER
-    assert data[:8] == b"\x93NUMPY\x01\x00"
-    assert data[8:10] == (HEADER - 10).to_bytes(2, "little")
-    assert data[-1:] == b"\n"
-    stream = io.BytesIO(data)
-    assert np.lib.format.read_magic(stream) == (1, 0)
-    assert np.lib.format.read_array_header_1_0(stream) == (shape, False, dtype)
-    assert stream.tell() == HEADER
+    for dtype, shape in product(DTYPES, SHAPES):
+        data = header(dtype, shape)
+        stream = io.BytesIO(data)
+        with case(dtype, shape):
+            assert len(data) == HEADER
+            assert data[:8] == b"\x93NUMPY\x01\x00"
+            assert data[8:10] == (HEADER - 10).to_bytes(2, "little")
+            assert data[-1:] == b"\n"
+            assert np.lib.format.read_magic(stream) == (1, 0)
+            assert np.lib.format.read_array_header_1_0(stream) == (shape, False, dtype)
+            assert stream.tell() == HEADER
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_header_is_numpys_own_text(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+def test_header_is_numpys_own_text() -> None:
     """Our header is the text that numpy writes, with more spaces behind it."""
-    stream = io.BytesIO()
-    described = {"descr": dtype.str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(stream, described)
-    assert header(dtype, shape)[10:].rstrip() == stream.getvalue()[10:].rstrip()
+    for dtype, shape in product(DTYPES, SHAPES):
+        stream = io.BytesIO()
+        described = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(stream, described)
+        written = stream.getvalue()
+        assert header(dtype, shape)[10:].rstrip() == written[10:].rstrip(), (dtype, shape)
 
 
 def test_header_has_room_for_the_largest_shape() -> None:
@@ -76,36 +78,36 @@ def test_header_has_room_for_the_largest_shape() -> None:
     assert len(header(np.dtype("<c16"), (2**48,) * 31)) == HEADER
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_numpy_and_we_read_what_was_written(
-    dtype: np.dtype[Any], shape: tuple[int, ...], tmp_path: Path
-) -> None:
+def test_numpy_and_we_read_what_was_written(tmp_path: Path) -> None:
     """`numpy.load(mmap_mode="r")` and `map_array` give the array that was written."""
-    items = np.random.default_rng(1).integers(0, 2, array_bytes(dtype, shape), np.uint8)
-    items = items.view(dtype).reshape(shape)
-    write(tmp_path / "a.npy", items)
-    loaded = np.load(tmp_path / "a.npy", mmap_mode="r", allow_pickle=False)
-    mapped = map_path(tmp_path / "a.npy", dtype, shape)
-    for found in (loaded, mapped):
-        assert (found.dtype, found.shape) == (dtype, shape)
-        assert found.tobytes() == items.tobytes()
-        assert not found.flags.writeable
-    assert mapped.flags.c_contiguous
+    for number, (dtype, shape) in enumerate(product(DTYPES, SHAPES)):
+        path = tmp_path / f"{number}.npy"
+        items = np.random.default_rng(1).integers(0, 2, array_bytes(dtype, shape), np.uint8)
+        items = items.view(dtype).reshape(shape)
+        write(path, items)
+        with case(dtype, shape):
+            loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+            mapped = map_path(path, dtype, shape)
+            for array in (loaded, mapped):
+                assert (array.dtype, array.shape) == (dtype, shape)
+                assert array.tobytes() == items.tobytes()
+                assert not array.flags.writeable
+            assert mapped.flags.c_contiguous
 
 
 EDGES = [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 1, 5 * BLOCK + 3]
 
 
-@pytest.mark.parametrize("size", EDGES)
-@pytest.mark.parametrize("first", EDGES)
-def test_appending_in_pieces(size: int, first: int, tmp_path: Path) -> None:
+def test_appending_in_pieces(tmp_path: Path) -> None:
     """However items come, around every edge of a block, file and digests are the same."""
-    items = np.random.default_rng(size).integers(0, 256, size, np.uint8)
-    cut = min(first, size)
-    digests = write(tmp_path / "a.npy", items, cut, (cut + size) // 2)
-    assert (tmp_path / "a.npy").read_bytes() == header(items.dtype, (size,)) + items.tobytes()
-    assert digests.tolist() == digest_blocks(memoryview(items.data)).tolist()
+    for size, first in product(EDGES, EDGES):
+        path = tmp_path / f"{size}-{first}.npy"
+        items = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+        cut = min(first, size)
+        with case(size, first):
+            digests = write(path, items, cut, (cut + size) // 2)
+            assert path.read_bytes() == header(items.dtype, (size,)) + items.tobytes()
+            assert digests.tolist() == digest_blocks(memoryview(items.data)).tolist()
 
 
 @given(st.lists(st.integers(0, 3 * BLOCK), max_size=6))

@@ -1,10 +1,12 @@
 """Bit streams: every bit in order, no stuffed byte, no byte behind a marker or the end."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.guarded import Guarded
+from tests.naming import case
 
 from fieldslab.schemas.codecs import bits
 from fieldslab.schemas.jit import kernel
@@ -39,16 +41,16 @@ def read(data: bytes, bit: int, step: int) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("data", [PLAIN, STUFFED], ids=["plain", "stuffed"])
-@pytest.mark.parametrize("step", [1, 3, 8, 13, 31])
-@pytest.mark.parametrize("bit", [0, 5])
-def test_bits_come_in_order_and_tell_their_places(data: bytes, step: int, bit: int) -> None:
+def test_bits_come_in_order_and_tell_their_places(data: bytes) -> None:
     """Stuffed bytes are left out, but count in the places."""
     kept = [i for i, byte in enumerate(data) if byte or data[i - 1] != 0xFF]
     text = "".join(f"{data[i]:08b}" for i in kept)
-    starts = range(bit, len(text) - step + 1, step)
-    values, places = read(data, bit, step)
-    assert values == [int(text[at : at + step], 2) for at in starts]
-    assert places == [8 * kept[at // 8] + at % 8 for at in starts]
+    for step, bit in product([1, 3, 8, 13, 31], [0, 5]):
+        starts = range(bit, len(text) - step + 1, step)
+        values, places = read(data, bit, step)
+        with case(step, bit):
+            assert values == [int(text[at : at + step], 2) for at in starts]
+            assert places == [8 * kept[at // 8] + at % 8 for at in starts]
 
 
 @pytest.mark.parametrize("behind", [b"\xff\xd0", b"\xff\xd9" + PLAIN, b"\xff", b"\xff\xff\0"])
