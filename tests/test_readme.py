@@ -1,9 +1,11 @@
 """Every Python block of README.md runs as it stands."""
 
+import contextlib
 import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +48,15 @@ def prepare(folder: Path) -> None:
         assert run([*shlex.split(command)[1:], "-q"]) == 0
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with these files; each block works in a copy."""
+    folder = tmp_path_factory.mktemp("readme")
+    with contextlib.chdir(folder):
+        prepare(folder)
+    return folder
+
+
 def images(row: int) -> dict[str, object]:
     """A row of a stream like those that people train on."""
     return {"image": b"\xff\xd8\xff\xe0" + bytes([row]) * 20, "label": row}
@@ -53,11 +64,13 @@ def images(row: int) -> dict[str, object]:
 
 @pytest.mark.filterwarnings("ignore")  # what libraries warn of when they are used as README does
 @pytest.mark.parametrize("number", range(len(PYTHON)))
-def test_a_block_runs(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_runs(
+    number: int, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No name is undefined, no file missing beside those that README has made before."""
+    shutil.copytree(prepared, tmp_path, symlinks=True, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    prepare(tmp_path)
     if "jets/" in PYTHON[number]:
         (tmp_path / "jets").mkdir()
         make_files(tmp_path / "jets", CASES[0], files=2, rows=20)
