@@ -34,7 +34,7 @@ FLOAT16 = pa.array([np.float16(1.5), None])
 TENSOR = pa.ExtensionArray.from_storage(
     pa.fixed_shape_tensor(pa.int8(), [2]), pa.array([[1, 2], None], pa.list_(pa.int8(), 2))
 )
-VALUES = [
+VALUES: list[tuple[pa.Array, str, list[Any]]] = [
     # column, VALUE, the two rows
     (pa.array([1, None], pa.int8()), "-5", [np.int8(1), np.int8(-5)]),
     (pa.array([2**53 + 1, None], pa.int64()), "9007199254740993",

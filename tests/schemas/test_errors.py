@@ -114,7 +114,7 @@ def test_key_error_keeps_its_message() -> None:
     assert isinstance(RowOutOfRange("no such row"), IndexError)
 
 
-BUILT_IN = {
+BUILT_IN: dict[type[FieldslabError], type[Exception]] = {
     UsageError: ValueError, MissingLibrary: ImportError, UnknownField: KeyError,
     RowOutOfRange: IndexError, SlabNotFound: FileNotFoundError, IncompleteSlab: FileNotFoundError,
     SlabDenied: PermissionError, SourceNotFound: FileNotFoundError, SourceDenied: PermissionError,
