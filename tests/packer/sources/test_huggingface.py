@@ -136,7 +136,7 @@ def test_without_the_library(tmp_path: Path, parquet: Path) -> None:
     child = subprocess.run(
         [sys.executable, "-c", program, str(parquet), str(tmp_path / "slab")],
         capture_output=True, text=True, check=True,
-        env={"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)},
+        env={"PYTHONPATH": ":".join(sys.path)},
     )  # fmt: skip
     check(tmp_path / "slab")
     assert child.stdout.strip() == pack(parquet, tmp_path / "other").manifest.id
