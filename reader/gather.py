@@ -121,13 +121,20 @@ def spans(stored: StoredField, at: Places, memory: Memory, pool: Pool) -> Spans:
     """
     array = stored.offsets
     assert array is not None
+    offsets = memory.empty((stored.field.name, array.role), (len(at.places) + 1,), _INT64)
+    return _locate(array, stored.values, at, offsets, pool)
+
+
+def _locate(
+    array: StoredArray, elements: StoredArray, at: Places, offsets: np.ndarray, pool: Pool
+) -> Spans:
+    """Which elements rows have, by the array of their offsets. Raises DamagedArray."""
     _verify(array, at, _TWO)
-    count = len(at.places)
-    starts, counts = _numbers(pool, count), _numbers(pool, count)
-    offsets = memory.empty((stored.field.name, array.role), (count + 1,), _INT64)
-    total = kernels.locate(*at, array.addresses, stored.elements, starts, counts, offsets)
+    starts, counts = _numbers(pool, len(at.places)), _numbers(pool, len(at.places))
+    total = kernels.locate(*at, array.addresses, elements.items, starts, counts, offsets)
     if total < 0:
-        raise stored.damaged_row(int(at.shards[~total]), int(at.places[~total]))
+        shard, place = int(at.shards[~total]), int(at.places[~total])
+        raise array.damaged_offsets(shard, place, int(elements.items[shard]))
     return Spans(starts, counts, offsets, total)
 
 
@@ -146,18 +153,13 @@ def points_of(stored: StoredField, at: Places, pool: Pool) -> tuple[np.ndarray, 
 
     Raises DamagedArray.
     """
-    array = stored.points
+    array, ends = stored.points, stored.point_offsets
     assert array is not None
-    _verify(array.offsets, at, _TWO)
-    count = len(at.places)
-    starts, counts = _numbers(pool, count), _numbers(pool, count)
-    offsets = _numbers(pool, count + 1)
-    ends = array.offsets.addresses
-    total = kernels.locate(*at, ends, array.elements, starts, counts, offsets)
-    if total < 0:
-        raise stored.damaged_points(int(at.shards[~total]), int(at.places[~total]))
-    _verify(array, Places(at.shards, starts), counts)
-    return (array.addresses[at.shards] + starts * array.item_bytes).astype(np.uint64), counts
+    assert ends is not None
+    rows = _locate(ends, array, at, _numbers(pool, len(at.places) + 1), pool)
+    _verify(array, Places(at.shards, rows.starts), rows.counts)
+    starts = array.addresses[at.shards] + rows.starts * array.item_bytes
+    return starts.astype(np.uint64), rows.counts
 
 
 def rows_of(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarray:

@@ -14,8 +14,7 @@ from fieldslab.reader.batch import unknown_field
 from fieldslab.reader.buffers import Memory, Pool
 from fieldslab.reader.rows import Directory
 from fieldslab.reader.stored.field import StoredField
-from fieldslab.reader.stored.folder import Folder
-from fieldslab.schemas import layout
+from fieldslab.schemas.access import Folder, shard_folder, table_folder
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles
 
@@ -57,7 +56,8 @@ class Storage:
         with self._lock:
             if name not in self._stored:
                 field, folders = self.fields[name], self._folders()
-                self._stored[name] = StoredField(field, folders, self._tables(), self.verify)
+                tables = table_folder(self.files, mapped=True)
+                self._stored[name] = StoredField(field, folders, tables, self.verify)
             return self._stored[name]
 
     # The kernels import numba, which takes half a second: only who gathers pays for it, once.
@@ -87,22 +87,9 @@ class Storage:
 
     def _folders(self) -> list[Folder]:
         if self._shards is None:
-            starts = self.directory.starts.tolist()
+            firsts = enumerate(self.directory.starts[:-1].tolist())
             self._shards = [
-                Folder(
-                    self.files,
-                    layout.shard_name(index),
-                    layout.shard_files(self.manifest, index),
-                    shard.root,
-                    starts[index],
-                    shard.rows,
-                )
-                for index, shard in enumerate(self.manifest.shards)
+                shard_folder(self.files, index, first_row, mapped=True)
+                for index, first_row in firsts
             ]
         return self._shards
-
-    def _tables(self) -> Folder | None:
-        root = self.manifest.tables
-        if root is None:
-            return None
-        return Folder(self.files, layout.TABLES, layout.table_files(self.manifest), root)

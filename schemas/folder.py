@@ -1,4 +1,4 @@
-"""A slab on disk: its manifest and its digest tables, checked as they are read."""
+"""A slab on disk: its manifest, and its directory, held open."""
 
 import errno
 import os
@@ -8,14 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import numpy as np
-
 from fieldslab.schemas import layout
-from fieldslab.schemas.arrays import have_read, map_array
-from fieldslab.schemas.digest import root
 from fieldslab.schemas.errors import (
     Damaged,
-    DamagedArray,
     DamagedManifest,
     FieldslabError,
     IncompleteSlab,
@@ -25,7 +20,7 @@ from fieldslab.schemas.errors import (
     Unreadable,
     UsageError,
 )
-from fieldslab.schemas.files import RESTORE, OpenFolder, opening_error, read_bytes
+from fieldslab.schemas.files import OpenFolder, opening_error, read_bytes
 from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, Manifest, decode
 
 JOURNAL = "journal.jsonl"
@@ -201,28 +196,6 @@ def load_manifest(slab: str | Path, *, follow_links: bool = False) -> Manifest:
     """Read and validate the manifest of a slab; the errors are those of `open_files`."""
     with open_files(slab, follow_links=follow_links) as files:
         return files.manifest
-
-
-def load_digests(
-    folder: OpenFolder, files: list[layout.ArrayFile], expected_root: str
-) -> np.ndarray:
-    """Map a folder's `digests.npy` (uint64[blocks]) and check it against the manifest's root.
-
-    Raises DamagedArray where the file or its root is wrong, and what `map_array` raises.
-    """
-    digests = map_array(folder, layout.DIGESTS, np.dtype("<u8"), (layout.total_blocks(files),))
-    path = folder.path / layout.DIGESTS
-    have_read(digests, path)
-    found = root(digests)
-    if found != expected_root:
-        raise DamagedArray(
-            "digest table is damaged",
-            file=path,
-            expected=expected_root,
-            found=found,
-            hint=RESTORE,
-        )
-    return digests
 
 
 def _open_once(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | None:

@@ -11,6 +11,7 @@ import numpy as np
 import zstandard
 
 from fieldslab.schemas.errors import DamagedArray
+from fieldslab.schemas.fields import Field
 
 _BLOCK_BYTES = 128 * 1024
 _SMALLEST_BLOCK = 4
@@ -86,6 +87,19 @@ class FrameReader:
         for row in found:
             out[start : start + len(row)] = np.frombuffer(row, np.uint8)
             start += len(row)
+
+    def values(
+        self, frames: np.ndarray, offsets: np.ndarray, counts: np.ndarray | None, field: Field
+    ) -> np.ndarray:
+        """The values of rows: (elements, *shape), or (rows, *shape) where `counts` is None.
+
+        Parameters and errors are those of `sizes` and `read`.
+        """
+        sizes = self.sizes(offsets, counts, field.item_bytes)
+        out = np.empty(int(sizes.sum()), np.uint8)
+        self.read(frames, offsets, sizes, out)
+        items = len(sizes) if counts is None else int(counts.sum())
+        return out.view(field.storage).reshape(items, *field.shape)
 
     def _check_sizes(
         self, data: memoryview, spans: np.ndarray, sizes: np.ndarray, rows: np.ndarray

@@ -11,6 +11,7 @@ import msgspec
 
 from fieldslab.schemas.errors import DamagedManifest, UnsupportedVersion
 from fieldslab.schemas.fields import MAX_COUNT, Count, Field
+from fieldslab.schemas.files import RESTORE
 
 FORMAT = "fieldslab"
 VERSION = 1
@@ -166,8 +167,7 @@ def decode(data: bytes, file: str | Path = MANIFEST) -> Manifest:
     """
 
     def damaged(problem: str, **context: Any) -> NoReturn:
-        hint = "Restore the file from a copy, or pack the slab again."
-        raise DamagedManifest(problem, file=file, hint=hint, **context)
+        raise DamagedManifest(problem, file=file, hint=RESTORE, **context)
 
     if len(data) > MAX_BYTES:
         damaged("manifest is too large", expected=f"at most {MAX_BYTES} bytes", found=len(data))

@@ -17,10 +17,10 @@ import numpy as np
 
 from fieldslab.packer.check.digests import digests_of
 from fieldslab.packer.check.findings import Problem, problem_of
-from fieldslab.packer.check.folders import Folder
 from fieldslab.packer.check.rules import Rule, rule_of
 from fieldslab.packer.check.sampling import Run
-from fieldslab.schemas.arrays import HEADER, open_array
+from fieldslab.schemas.access import ArrayReader, Folder
+from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK, digest
 from fieldslab.schemas.errors import DamagedArray, Unreadable
 from fieldslab.schemas.files import read_bytes, read_exactly, unreadable
@@ -71,9 +71,7 @@ def check_piece(piece: Piece) -> Checked:
     if piece.hole:
         return _check_hole(piece)
     try:
-        with folder.opened() as opened, open_array(
-            opened, file.name, file.dtype, file.shape, file.field.name
-        ) as fd:  # fmt: skip
+        with ArrayReader(folder, file).opened() as fd:
             return check_opened(fd, piece)
     except (DamagedArray, Unreadable) as error:
         return Checked(piece, [problem_of(error, all_rows(folder))], [], [], 0, 0)
@@ -123,7 +121,7 @@ def block_problem(piece: Piece, first: int, stop: int, **details: str) -> Proble
     folder, file = piece.folder, piece.file
     start, end = first * BLOCK, min(stop * BLOCK, file.data_bytes)
     one = stop - first == 1
-    text = "block does not match its digest" if one else (
+    text = "a block does not match its digest" if one else (
         f"{stop - first} blocks do not match their digests"
     )  # fmt: skip
     if file.role.startswith("categories"):

@@ -9,16 +9,16 @@ import numpy as np
 
 from fieldslab.packer.check.blocks import Checked, Piece, all_rows, block_problem
 from fieldslab.packer.check.findings import Findings, Problem, problem_of
-from fieldslab.packer.check.folders import Folder
-from fieldslab.packer.check.holes import find_holes
 from fieldslab.packer.check.pictures import check_pictures
 from fieldslab.packer.check.sampling import Run, Selection
 from fieldslab.schemas import layout
-from fieldslab.schemas.arrays import HEADER, open_array
+from fieldslab.schemas.access import ArrayReader, Folder
+from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK, root
 from fieldslab.schemas.errors import DamagedArray, Unreadable
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.files import OpenFolder, unreadable
+from fieldslab.schemas.holes import find_holes
 from fieldslab.schemas.layout import ArrayFile
 
 PIECE_BLOCKS = 128 * 1024 * 1024 // BLOCK
@@ -158,9 +158,7 @@ class FolderCheck:
 
     def _open(self, file: ArrayFile) -> list[Run]:
         """Check a file's size and header; return the holes in it."""
-        with self.folder.opened() as opened, open_array(
-            opened, file.name, file.dtype, file.shape, file.field.name
-        ) as fd:  # fmt: skip
+        with ArrayReader(self.folder, file).opened() as fd:
             return list(find_holes(fd, file.data_bytes))
 
     def _wrong_entry(self, block: int, computed: np.ndarray) -> Problem:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fieldslab.packer.check.findings import Problem
-from fieldslab.packer.check.folders import Folder
+from fieldslab.schemas.access import Folder
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.files import read_bytes
@@ -35,10 +35,10 @@ class _Window:
         self.folder = folder
         self.field = field
         self.start = start
-        self.ends = folder.require(field.name, "offsets").read(start, stop + 1).astype(np.int64)
+        self.ends = folder.require(field, "offsets").read(start, stop + 1).astype(np.int64)
         self.lengths = np.diff(self.ends)
-        self.sizes = folder.require(field.name, "size").read(start, stop).astype(np.int64)
-        codes = folder.array(field.name, "codec")
+        self.sizes = folder.require(field, "size").read(start, stop).astype(np.int64)
+        codes = folder.array(field, "codec")
         whole = CODES[field.codec] if field.codec in PIXELS else 0
         self.codes = np.full(stop - start, whole, np.uint8)
         if codes is not None:
@@ -60,7 +60,7 @@ class _Window:
 
     def _check_points(self, every: int) -> Iterator[Problem]:
         stop = self.start + len(self.lengths)
-        ends = self.folder.require(self.field.name, "points.offsets").read(self.start, stop + 1)
+        ends = self.folder.require(self.field, "points.offsets").read(self.start, stop + 1)
         ends = ends.astype(np.int64)
         counts = np.diff(ends)
         expected = self._counts_by_header(np.flatnonzero(counts), every)
@@ -68,7 +68,7 @@ class _Window:
         text = "not as many index points as its header demands"
         yield from self._first(wrong, "points.offsets", 8, text, expected, counts)
 
-        points = self.folder.require(self.field.name, "points.values").read(*ends[[0, -1]].tolist())
+        points = self.folder.require(self.field, "points.values").read(*ends[[0, -1]].tolist())
         bits = points[:, 0].astype(np.int64) | points[:, 1].astype(np.int64) << 16
         rows = np.repeat(np.arange(len(counts)), counts)
         limits = 8 * self.lengths[rows]
@@ -90,7 +90,7 @@ class _Window:
         from fieldslab.packer.check.heads import count_points  # compiled kernels take their time
 
         expected = np.zeros(len(self.lengths), np.int64)
-        values = self.folder.require(self.field.name, "values")
+        values = self.folder.require(self.field, "values")
         with values.opened() as fd:
             for most in _HEADS:
                 spans = [(min(int(self.lengths[row]), most), int(self.ends[row])) for row in rows]
@@ -119,7 +119,7 @@ class _Window:
     ) -> Problem:
         number = self.folder.first_row + self.start + row
         return Problem(
-            problem=text, file=str(self.folder.require(self.field.name, role).path),
+            problem=text, file=str(self.folder.require(self.field, role).path),
             field=self.field.name, rows=(number, number), offset=offset,
             expected=expected, found=found,
         )  # fmt: skip

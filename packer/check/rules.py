@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fieldslab.packer.check.folders import Folder
+from fieldslab.schemas.access import Folder
 from fieldslab.schemas.fields import Role
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.layout import ArrayFile
@@ -33,7 +33,7 @@ def rule_of(folder: Folder, file: ArrayFile) -> Rule | None:
     """The rule of an array; None where any bytes will do."""
     field = file.field
     if file.role in OFFSETS:
-        return _offsets(file.shape[0] - 1, len(folder.require(field.name, OFFSETS[file.role])))
+        return _offsets(file.shape[0] - 1, len(folder.require(field, OFFSETS[file.role])))
     if file.dtype == np.bool_:
         return Rule("a flag is neither 0 nor 1", "0 or 1", np.dtype("u1"), _not_a_flag)
     if file.role == "codec":

@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fieldslab.packer.check.folders import Folder, shard_folder, table_folder
+from fieldslab.schemas.access import (
+    Folder,
+    load_categories,
+    load_dictionary,
+    shard_folder,
+    table_folder,
+)
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import RowOutOfRange
 from fieldslab.schemas.fields import POINT_ITEMS, Field, Role
@@ -75,9 +81,9 @@ class StoredSlab:
         """File and offset of a byte of a row's values; of a compressed row, where it begins."""
         shard, first, _ = next(self._pieces(row, row + 1))
         folder = self._shard(shard)
-        values = folder.require(field.name, "values")
+        values = folder.require(field, "values")
         if field.stored.variable:
-            first = folder.require(field.name, "offsets")[first]
+            first = folder.require(field, "offsets")[first]
         within = byte if field.compression is None else 0
         return values.path, HEADER + first * values.file.item_bytes + within
 
@@ -88,13 +94,12 @@ class StoredSlab:
         """
         if field.categories is not None:
             return list(field.categories)
-        folder = self._tables()
-        ends = folder.require(field.name, "categories.offsets").read().tolist()
-        values = folder.require(field.name, "categories.values")
-        data = values.read().tobytes()
+        ends, text = load_categories(field, self._tables())
+        data = text.tobytes()
         try:
-            return [data[start:stop].decode() for start, stop in pairwise(ends)]
+            return [data[start:stop].decode() for start, stop in pairwise(ends.tolist())]
         except UnicodeDecodeError as error:
+            values = self._tables().require(field, "categories.values")
             raise values.damaged("a category is not UTF-8") from error
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -111,13 +116,16 @@ class StoredSlab:
         if field.compression is None:
             return rows
         if field.name not in self._frames:
-            dictionary = None
-            if field.compression.dictionary:
-                dictionary = self._tables().require(field.name, "dictionary").read().tobytes()
+            dictionary = load_dictionary(field, self._tables() if field.has_tables else None)
             self._frames[field.name] = FrameReader(field.name, dictionary)
-        lengths = folder.array(field.name, "lengths")
+        lengths = folder.array(field, "lengths")
         counts = None if lengths is None else lengths.read(start, stop)
-        return _decompressed(self._frames[field.name], field, rows, counts)
+        assert rows.lengths is not None
+        offsets = np.concatenate([[0], np.cumsum(rows.lengths)])
+        values = self._frames[field.name].values(rows.values, offsets, counts, field)
+        return StoredRows(
+            values, None if counts is None else counts.astype(np.int64), None, rows.valid
+        )
 
     def _tables(self) -> Folder:
         folder = table_folder(self.files)
@@ -136,10 +144,10 @@ class StoredSlab:
 
 
 def _read_rows(folder: Folder, field: Field, start: int, stop: int) -> StoredRows:
-    arrays = [folder.array(field.name, role) for role in ("size", "valid", "codec")]
+    arrays = [folder.array(field, role) for role in ("size", "valid", "codec")]
     beside = [None if array is None else array.read(start, stop) for array in arrays]
     if not field.variable:
-        values = folder.require(field.name, "values")
+        values = folder.require(field, "values")
         return StoredRows(values.read(start, stop), None, *beside)
     rows = StoredRows(*_read_divided(folder, field, "values", "offsets", start, stop), *beside)
     if field.index is None:
@@ -152,26 +160,14 @@ def _read_divided(
     folder: Folder, field: Field, role: Role, by: Role, start: int, stop: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """What rows have different numbers of, and how many each: int64[rows]."""
-    values, offsets = folder.require(field.name, role), folder.require(field.name, by)
+    values, offsets = folder.require(field, role), folder.require(field, by)
     ends = offsets.read(start, stop + 1)
-    if ends[-1] > len(values) or (ends[1:] < ends[:-1]).any():
-        raise offsets.damaged("offsets decrease, or end outside the values")
+    wrong = (ends[1:] < ends[:-1]) | (ends[1:] > len(values))
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        first, last = int(ends[index]), int(ends[index + 1])
+        raise offsets.damaged_offsets(start + index, first, last, len(values))
     return values.read(int(ends[0]), int(ends[-1])), np.diff(ends).astype(np.int64)
-
-
-def _decompressed(
-    frames: FrameReader, field: Field, rows: StoredRows, counts: np.ndarray | None
-) -> StoredRows:
-    """Rows as they were before compression."""
-    assert rows.lengths is not None
-    offsets = np.concatenate([[0], np.cumsum(rows.lengths)])
-    sizes = frames.sizes(offsets, counts, field.item_bytes)
-    data = np.empty(int(sizes.sum()), np.uint8)
-    frames.read(rows.values, offsets, sizes, data)
-    lengths = None if counts is None else counts.astype(np.int64)
-    items = len(rows.lengths) if lengths is None else int(lengths.sum())
-    values = data.view(field.storage).reshape(items, *field.shape)
-    return StoredRows(values, lengths, None, rows.valid)
 
 
 def _joined(pieces: list[StoredRows]) -> StoredRows:

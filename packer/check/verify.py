@@ -14,10 +14,10 @@ from fieldslab.packer.check import digests
 from fieldslab.packer.check.blocks import Checked, Piece, check_piece
 from fieldslab.packer.check.findings import Findings, Problem, Progress, Report, problem_of
 from fieldslab.packer.check.foldercheck import FolderCheck, unexpected
-from fieldslab.packer.check.folders import Folder, all_folders
 from fieldslab.packer.check.rules import rule_of
 from fieldslab.packer.check.sampling import Selection, everything, select
 from fieldslab.schemas import layout
+from fieldslab.schemas.access import Folder, all_folders
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import (
     DamagedArray,

@@ -6,12 +6,12 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from fieldslab.packer.check.folders import all_folders
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.commands.fieldtext import bytes_text, field_json, type_text
 from fieldslab.packer.commands.values import json_value, row_of, short_text
 from fieldslab.packer.commands.words import counted, cut, fitted, printable, size, table
 from fieldslab.schemas import layout
+from fieldslab.schemas.access import all_folders
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles

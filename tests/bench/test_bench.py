@@ -185,7 +185,7 @@ def test_images(tmp_path: Path) -> None:
         (["a.slab", "--json", "no/such.json"], 5, "no such folder"),
         (["a.slab", "--json", "."], 5, "cannot be written"),
         (["empty.slab"], 2, "nothing to measure"),
-        (["hurt.slab", "--seconds", "1"], 1, "do not match their digest"),
+        (["hurt.slab", "--seconds", "1"], 1, "does not match its digest"),
     ],
 )
 def test_exit_codes(

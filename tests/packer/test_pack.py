@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from tests.slabs import opened
 
 from fieldslab.packer import Packed, pack, verify
 from fieldslab.packer.options import parse_options
@@ -20,8 +19,9 @@ from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write import finish
 from fieldslab.schemas import layout, manifest
+from fieldslab.schemas.access import all_folders, table_folder
 from fieldslab.schemas.errors import SourceUnsupported, UsageError
-from fieldslab.schemas.folder import load_digests, load_manifest
+from fieldslab.schemas.folder import load_manifest, open_files
 
 ROWS = 1000
 
@@ -86,12 +86,11 @@ def check_content(packed: Packed, rows: pa.Table) -> None:
     assert categories is not None
     codes = np.concatenate(arrays(slab, "04-city.values"))
     assert [categories[code] for code in codes] == wanted["city"]
-    for index, shard in enumerate(packed.manifest.shards):
-        files = layout.shard_files(packed.manifest, index)
-        folder = slab / layout.shard_name(index)
-        with opened(folder) as directory:
-            load_digests(directory, files, shard.root)
-        assert {file.name for file in files} | {layout.DIGESTS} == set(os.listdir(folder))
+    with open_files(slab) as files:
+        for folder in all_folders(files):
+            folder.load_digests()
+            names = {file.name for file in folder.files} | {layout.DIGESTS}
+            assert names == set(os.listdir(folder.path))
 
 
 def tokens_of(slab: Path) -> list[bytes]:
@@ -267,10 +266,10 @@ def test_where_categories_stand(count: int, length: int, inline: bool, tmp_path:
         assert np.load(tables / "00-c.categories.values.npy").tobytes() == "".join(names).encode()
         offsets = np.load(tables / "00-c.categories.offsets.npy")
         assert offsets.tolist() == list(range(0, count * length + 1, length))
-        files = layout.table_files(packed.manifest)
-        assert packed.manifest.tables is not None
-        with opened(tables) as directory:
-            load_digests(directory, files, packed.manifest.tables)
+        with open_files(packed.path) as files:
+            folder = table_folder(files)
+            assert folder is not None
+            folder.load_digests()
 
 
 def test_categories_of_many_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,9 @@ from tests.slabs import (
 from fieldslab.packer import Problem, Report, verify
 from fieldslab.packer.check import digests
 from fieldslab.packer.check.blocks import Piece, check_opened
-from fieldslab.packer.check.folders import shard_folder
 from fieldslab.packer.check.sampling import select
 from fieldslab.schemas import native
+from fieldslab.schemas.access import shard_folder
 from fieldslab.schemas.arrays import HEADER, header
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import IncompleteSlab, NotASlab, UnknownField, UsageError

@@ -61,7 +61,7 @@ def test_a_wrong_block_is_named(path: Path, shard: int) -> None:
     array = values_of(open_slab(path))
     bad = sum(BLOCKS[: shard + 1]) - 1
     for _ in range(2):
-        with pytest.raises(DamagedArray, match="do not match their digest") as caught:
+        with pytest.raises(DamagedArray, match="does not match its digest") as caught:
             array.verify_blocks(np.arange(sum(BLOCKS)))
         assert caught.value.context["file"] == array_path(path, "x", "values", shard)
         assert caught.value.context["offset"] == HEADER + (BLOCKS[shard] - 1) * BLOCK

@@ -9,6 +9,7 @@ import pytest
 from tests.slabs import flip, write_slab
 
 from fieldslab.schemas import layout
+from fieldslab.schemas.access import shard_folder
 from fieldslab.schemas.errors import (
     DamagedArray,
     DamagedManifest,
@@ -20,7 +21,6 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.folder import (
     JOURNAL,
-    load_digests,
     load_manifest,
     open_files,
     partial_path,
@@ -129,10 +129,8 @@ def test_manifest_must_be_a_regular_file(slab: Path) -> None:
 
 def load_table(slab: Path) -> np.ndarray:
     """The digest table of the first shard, checked."""
-    manifest = load_manifest(slab)
-    files = layout.shard_files(manifest, 0)
-    with open_files(slab) as opened, opened.folder(layout.shard_name(0)) as folder:
-        return load_digests(folder, files, manifest.shards[0].root)
+    with open_files(slab) as files:
+        return shard_folder(files, 0, 0).load_digests()
 
 
 def test_digest_table(slab: Path) -> None:

@@ -1,0 +1,329 @@
+"""Folders of arrays: how arrays are read or mapped, and what they must digest to.
+
+All that is stored is reached through `ArrayReader.opened`. `read` gives an error where the disk
+fails; `map` shares memory between processes, and who touches it calls `have_read` before.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fieldslab.schemas import layout
+from fieldslab.schemas.arrays import HEADER, have_read, map_array, open_array
+from fieldslab.schemas.digest import BLOCK, blocks, digest, root
+from fieldslab.schemas.errors import DamagedArray, DamagedManifest, FieldslabError, Unreadable
+from fieldslab.schemas.fields import Field, Role
+from fieldslab.schemas.files import RESTORE, OpenFolder, read_exactly
+from fieldslab.schemas.folder import SlabFiles
+from fieldslab.schemas.holes import has_hole
+from fieldslab.schemas.layout import ArrayFile
+
+
+class Folder:
+    """A folder of arrays, a shard or `tables`.
+
+    Attributes
+    ----------
+    files, root
+        Its arrays, in file order, and what the manifest says of their digests.
+    first_row, rows
+        The rows of the slab that it holds: for `tables`, all of them.
+    """
+
+    def __init__(
+        self, slab: SlabFiles, name: str, files: list[ArrayFile], root: str, first_row: int,
+        rows: int, mapped: bool = False,
+    ) -> None:  # fmt: skip
+        """With `mapped`, the digest table is mapped: processes share it, and its address stays."""
+        self.files = files
+        self.root = root
+        self.first_row = first_row
+        self.rows = rows
+        self._slab = slab
+        self._name = name
+        self._mapped = mapped
+        self._by_role = {(file.field.name, file.role): file for file in files}
+        self._tables: list[np.ndarray] = []
+
+    @property
+    def path(self) -> Path:
+        """Where it was when the slab was opened, for messages."""
+        return self._slab.path / self._name
+
+    @property
+    def digests(self) -> np.ndarray | None:
+        """The digest table, uint64[blocks]; None before it was loaded, when nothing is checked."""
+        return self._tables[0] if self._tables else None
+
+    def opened(self) -> AbstractContextManager[OpenFolder]:
+        """The folder, held open for a `with` block; the errors are those of `SlabFiles.folder`."""
+        return self._slab.folder(self._name)
+
+    def array(self, field: Field, role: Role) -> "ArrayReader | None":
+        """One array of a field; None where this folder does without, as `valid` without nulls."""
+        file = self._by_role.get((field.name, role))
+        return None if file is None else ArrayReader(self, file)
+
+    def require(self, field: Field, role: Role) -> "ArrayReader":
+        """One array of a field that its kind has in every folder."""
+        return ArrayReader(self, self._by_role[field.name, role])
+
+    def load_digests(self) -> np.ndarray:
+        """The digest table: uint64[blocks], read by the first call.
+
+        Raises DamagedArray where the file or its root is wrong, and what `open_array` raises.
+        """
+        if not self._tables:
+            self.accept_digests(self.read_digests())
+        # Threads may each load it: the first to come stays, since kernels know its address.
+        return self._tables[0]
+
+    def accept_digests(self, table: np.ndarray) -> None:
+        """Check what is read by this table from now on. Raises DamagedArray for a wrong root."""
+        found = root(table)
+        if found != self.root:
+            raise DamagedArray(
+                "digest table is damaged", file=self.path / layout.DIGESTS,
+                expected=self.root, found=found, hint=RESTORE,
+            )  # fmt: skip
+        self._tables.append(table)
+
+    def read_digests(self) -> np.ndarray:
+        """The digest table as it stands in the file. Raises DamagedArray and Unreadable."""
+        path, dtype = self.path / layout.DIGESTS, np.dtype("<u8")
+        shape = (layout.total_blocks(self.files),)
+        size = dtype.itemsize * shape[0]
+        with self.opened() as folder, open_array(folder, layout.DIGESTS, dtype, shape) as fd:
+            # No block has the digest 0, and a hole may be larger than any memory.
+            if has_hole(fd, HEADER, HEADER + size):
+                raise DamagedArray(
+                    "digest table is damaged: a part of it was never written", file=path,
+                    hint=RESTORE,
+                )  # fmt: skip
+            if self._mapped:
+                table = map_array(folder, layout.DIGESTS, dtype, shape)
+                have_read(table, path)
+                return table
+            return _load(fd, 0, size, path).view(dtype)
+
+    def rows_of(self, file: ArrayFile, start: int, stop: int) -> tuple[int, int] | None:
+        """First and last row of the slab that bytes `start` to `stop` of an array belong to.
+
+        All rows of the folder where that cannot be told; None where it holds no row.
+        """
+        if not self.rows:
+            return None
+        first, last = start // file.item_bytes, (stop - 1) // file.item_bytes
+        if file.role in ("offsets", "points.offsets"):
+            first, last = first - 1, min(last, self.rows - 1)
+        elif file.role == "values" and self.array(file.field, "offsets") is not None:
+            first, last = self._owners(file, "offsets", first, last)
+        elif file.role == "points.values":
+            first, last = self._owners(file, "points.offsets", first, last)
+        elif file.role not in ("values", "lengths", "size", "codec", "valid"):  # serves all rows
+            first, last = 0, self.rows - 1
+        return self.first_row + max(first, 0), self.first_row + last
+
+    def categories_of(self, file: ArrayFile, start: int, stop: int) -> tuple[int, int]:
+        """First and last category that bytes `start` to `stop` of a category table belong to."""
+        first, last = start // file.item_bytes, (stop - 1) // file.item_bytes
+        if file.role == "categories.offsets":
+            return max(first - 1, 0), last
+        return self._owners(file, "categories.offsets", first, last)
+
+    def _owners(self, file: ArrayFile, role: Role, first: int, last: int) -> tuple[int, int]:
+        """Which rows or categories elements belong to, by a search in the offsets."""
+        offsets = self.require(file.field, role)
+        owners = len(offsets) - 1
+        try:
+            start = bisect_right(offsets, first) - 1
+            stop = bisect_right(offsets, last) - 1
+        except FieldslabError:
+            return 0, owners - 1
+        if not 0 <= start <= stop < owners:
+            return 0, owners - 1
+        return start, stop
+
+
+class ArrayReader:
+    """One array file. A sequence of scalars, too, so that `bisect` finds a place in it."""
+
+    def __init__(self, folder: Folder, file: ArrayFile) -> None:
+        self.folder = folder
+        self.file = file
+
+    @property
+    def path(self) -> Path:
+        """Where it was when the slab was opened, for messages."""
+        return self.folder.path / self.file.name
+
+    def __len__(self) -> int:
+        return self.file.shape[0]
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.read(index, index + 1)[0])
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """A descriptor on the file, for a `with` block; its size and header were checked."""
+        file = self.file
+        with (
+            self.folder.opened() as folder,
+            open_array(folder, file.name, file.dtype, file.shape, file.field.name) as fd,
+        ):
+            yield fd
+
+    def read(self, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Items `start` to `stop`: ndarray (stop - start, *shape).
+
+        The blocks under them are checked if the folder's digests were loaded.
+
+        Raises
+        ------
+        DamagedArray
+            The file is not what the manifest says, or a block not what its digest says.
+        DamagedManifest
+            The shape is beyond what an array can have.
+        SlabReplaced, NotASlab, Unreadable
+            The slab was packed again since; a link is in the way; the disk fails.
+        """
+        file, checked = self.file, self.folder.digests is not None
+        stop = len(self) if stop is None else stop
+        first, last = start * file.item_bytes, stop * file.item_bytes
+        base, end = first, last
+        if checked and first < last:
+            base = first // BLOCK * BLOCK
+            end = min(-(-last // BLOCK) * BLOCK, file.data_bytes)
+        with self.opened() as fd:  # memory is taken after the file's size was checked
+            data = _load(fd, base, end, self.path, file.field.name)
+        if checked:
+            self.check(base // BLOCK, data)
+        items = data[first - base : last - base].view(file.dtype)
+        try:
+            return items.reshape(stop - start, *file.shape[1:])
+        except ValueError as error:
+            raise self._impossible() from error
+
+    def map(self) -> np.ndarray:
+        """Map all of it read-only: shape and dtype are those of the file. Nothing is checked.
+
+        Raises what `read` raises, and FieldslabError where the system refuses another map.
+        """
+        file = self.file
+        try:
+            with self.folder.opened() as folder:
+                return map_array(folder, file.name, file.dtype, file.shape, file.field.name)
+        except ValueError as error:
+            raise self._impossible() from error
+
+    def have_read(self, data: np.ndarray, block: int) -> None:
+        """Have a part of the map read in that begins with a block: a touch may end the process.
+
+        Raises DamagedArray where the file was cut off, Unreadable where the disk fails.
+        """
+        try:
+            have_read(data, self.path, self.file.field.name, block * BLOCK)
+        except Unreadable:
+            with self.opened():  # tells if the file was cut off
+                pass
+            raise
+
+    def digests(self) -> np.ndarray:
+        """What its blocks must digest to, uint64[blocks]; raises what `load_digests` raises."""
+        table, first = self.folder.load_digests(), self.file.first_block
+        return table[first : first + self.file.blocks]
+
+    def check(self, first: int, data: np.ndarray) -> None:
+        """Compare whole blocks, uint8[size], from block `first` on, with their digests.
+
+        Raises DamagedArray, with the rows that the block belongs to.
+        """
+        digests = self.digests()
+        for index, block in enumerate(blocks(data.data), first):
+            expected, found = int(digests[index]), digest(block)
+            if found != expected:
+                start = index * BLOCK
+                rows = self.folder.rows_of(self.file, start, start + len(block))
+                raise self.damaged(
+                    "a block does not match its digest",
+                    row=None if rows is None else f"{rows[0]}..{rows[1]}", offset=HEADER + start,
+                    expected=f"{expected:016x}", found=f"{found:016x}",
+                )  # fmt: skip
+
+    def damaged(self, problem: str, **context: Any) -> DamagedArray:
+        """The error for this file."""
+        return DamagedArray(
+            problem, file=self.path, field=self.file.field.name, **context, hint=RESTORE
+        )
+
+    def damaged_offsets(self, index: int, start: int, stop: int, limit: int) -> DamagedArray:
+        """The error for offsets of which `index` and the next are `start` and `stop`."""
+        return self.damaged(
+            "offsets are damaged", row=self.folder.first_row + index,
+            offset=HEADER + self.file.item_bytes * index,
+            expected=f"rising numbers up to {limit}", found=f"{start}, {stop}",
+        )  # fmt: skip
+
+    def _impossible(self) -> DamagedManifest:
+        return DamagedManifest(
+            "no array can have this shape", file=self.path, field=self.file.field.name,
+            found=self.file.shape,
+        )  # fmt: skip
+
+
+def shard_folder(slab: SlabFiles, index: int, first_row: int, mapped: bool = False) -> Folder:
+    """Shard `index` of a slab, whose first row is `first_row`."""
+    shard = slab.manifest.shards[index]
+    files = layout.shard_files(slab.manifest, index)
+    name = layout.shard_name(index)
+    return Folder(slab, name, files, shard.root, first_row, shard.rows, mapped)
+
+
+def table_folder(slab: SlabFiles, mapped: bool = False) -> Folder | None:
+    """The folder `tables`, where the slab has one."""
+    manifest = slab.manifest
+    if manifest.tables is None:
+        return None
+    files = layout.table_files(manifest)
+    return Folder(slab, layout.TABLES, files, manifest.tables, 0, manifest.rows, mapped)
+
+
+def all_folders(slab: SlabFiles) -> Iterator[Folder]:
+    """`tables`, where there is one, then the shards."""
+    tables = table_folder(slab)
+    if tables is not None:
+        yield tables
+    first_row = 0
+    for index, shard in enumerate(slab.manifest.shards):
+        yield shard_folder(slab, index, first_row)
+        first_row += shard.rows
+
+
+def load_categories(field: Field, tables: Folder) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets, uint64[categories + 1], and bytes of a category table. Raises DamagedArray."""
+    offsets = tables.require(field, "categories.offsets")
+    ends, text = offsets.read(), tables.require(field, "categories.values").read()
+    if ends[0] != 0 or ends[-1] != len(text) or (ends[:-1] > ends[1:]).any():
+        raise offsets.damaged(
+            "offsets of the category table are damaged",
+            expected=f"rising numbers from 0 to {len(text)}",
+        )
+    return ends, text
+
+
+def load_dictionary(field: Field, tables: Folder | None) -> bytes | None:
+    """The trained dictionary of a compressed field, None without. Raises DamagedArray."""
+    if tables is None or field.compression is None or not field.compression.dictionary:
+        return None
+    return tables.require(field, "dictionary").read().tobytes()
+
+
+def _load(fd: int, start: int, stop: int, path: Path, field: str | None = None) -> np.ndarray:
+    """Bytes `start` to `stop` of the data of an array: uint8[size]. Raises Unreadable."""
+    data = np.empty(stop - start, np.uint8)
+    read_exactly(fd, memoryview(data.data), HEADER + start, path, field)
+    return data
