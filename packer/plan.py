@@ -12,7 +12,7 @@ from fieldslab.packer.convert.columns import nulls_error
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.fillers import parse_filler
 from fieldslab.packer.convert.infer import Inferred, Sample, infer
-from fieldslab.packer.convert.leaves import Leaf, check_admitted, choose, find_leaves, unknown_field
+from fieldslab.packer.convert.leaves import Leaf, check_admitted, choose, find_leaves, lookup, unknown_field
 from fieldslab.packer.convert.padding import Padding, make_padding
 from fieldslab.packer.convert.pictureplan import decoded_bytes, plan_pictures, refuse_outside
 from fieldslab.packer.convert.pixels import library_version
@@ -114,6 +114,7 @@ def make_plan(source: Source, options: Options) -> Plan:
     leaves = find_leaves(source, options)
     by_name = {leaf.name: leaf for leaf in leaves}
     chosen = _without_empty_paths(choose(leaves, options), source, notes)
+    options, chosen = _with_kept_nulls(options, chosen, source)
     stacks = find_stacks(chosen, options)
     stacked = {leaf.name: name for name, members in stacks.items() for leaf in members}
     sample = sampler(source, by_name, [leaf for leaf in chosen if leaf.name not in stacked])
@@ -254,6 +255,26 @@ def _without_empty_paths(leaves: list[Leaf], source: Source, notes: list[str]) -
         else:
             kept.append(leaf)
     return kept
+
+
+def _with_kept_nulls(
+    options: Options, chosen: list[Leaf], source: Source
+) -> tuple[Options, list[Leaf]]:
+    """Nulls of a slab stay masked where no option speaks of them; the options say so, too."""
+    if source.name != "slab":
+        return options, chosen
+    nullable = {column.name for column in source.schema if column.nullable}
+    masked = {
+        leaf.name
+        for leaf in chosen
+        if leaf.name in nullable and lookup(options.nulls, leaf.name) is None
+    }
+    asked = {leaf.name: replace(leaf.asked, nulls="mask") for leaf in chosen}
+    chosen = [
+        replace(leaf, asked=asked[leaf.name]) if leaf.name in masked else leaf for leaf in chosen
+    ]
+    nulls = dict(options.nulls) | dict.fromkeys(sorted(masked), "mask")
+    return msgspec.structs.replace(options, nulls=nulls), chosen
 
 
 def _check_nulls(plans: list[FieldPlan], source: Source) -> None:

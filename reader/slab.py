@@ -107,7 +107,7 @@ class Slab:
         if fields is None:
             return list(self.fields)
         if isinstance(fields, str):
-            raise UsageError("`fields` is a list of names", found=fields, hint=f"[{fields!r}]")
+            raise UsageError("`fields` is a list of names", found=fields, hint=f"Give [{fields!r}].")
         for name in fields:
             self._storage.require(name)
         return list(dict.fromkeys(fields))
@@ -278,7 +278,9 @@ class Slab:
     def __repr__(self) -> str:
         total = self.manifest.rows
         rows = f"{len(self):,} rows" if len(self) == total else f"{len(self):,} of {total:,} rows"
-        lines = [f"Slab({str(self.path)!r}, {rows} in {len(self.manifest.shards):,} shards)"]
+        count = len(self.manifest.shards)
+        shards = "1 shard" if count == 1 else f"{count:,} shards"
+        lines = [f"Slab({str(self.path)!r}, {rows} in {shards})"]
         shown = list(self.fields.values())[:20]
         lines += [f"  {field.name}: {field.describe()}" for field in shown]
         if len(self.fields) > 20:

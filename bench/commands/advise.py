@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fieldslab.packer.commands.shared import Json
+from fieldslab.packer.commands.shared import FollowLinks, Json
 from fieldslab.packer.commands.terminal import emit
 
 GIVEN = "What is known"
@@ -39,6 +39,7 @@ def advise(
         help="Decode images: a random crop of each, resized to N x N pixels, flipped and "
         "normalized. They are read only, without it.",
     )] = None,
+    follow_links: FollowLinks = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Recommend batch size, threads and prefetch for a slab on this machine.
@@ -52,7 +53,7 @@ def advise(
     from fieldslab.schemas.errors import UsageError
 
     names = [name.strip() for item in fields or () for name in item.split(",")]
-    opened = open_slab(slab)
+    opened = open_slab(slab, follow_links=follow_links)
     chosen = opened.names(names or None)
     images = [name for name in chosen if opened.fields[name].kind == "image"]
     if crop is not None and not images:

@@ -169,17 +169,17 @@ def _inside(name: str, struct: str) -> bool:
 
 
 def _asked(name: str, known: frozenset[str], options: Options) -> Asked:
-    nulls = _lookup(options.nulls, name, known)
+    nulls = lookup(options.nulls, name, known)
     return Asked(
-        cast=_lookup(options.cast, name, known),
-        tensor=_lookup(options.tensor, name, known),
+        cast=lookup(options.cast, name, known),
+        tensor=lookup(options.tensor, name, known),
         nulls="error" if nulls is None else nulls,
-        ragged=_lookup(options.ragged, name, known),
-        tokenize=_lookup(options.tokenize, name, known),
+        ragged=lookup(options.ragged, name, known),
+        tokenize=lookup(options.tokenize, name, known),
     )
 
 
-def _lookup(given: Mapping[str, Any], name: str, known: frozenset[str] = frozenset()) -> Any:
+def lookup(given: Mapping[str, Any], name: str, known: frozenset[str] = frozenset()) -> Any:
     """What an option says of a column, or None; `known` are the names that mean one column alone.
 
     An exact name wins over structs and patterns, of these the later one over the earlier.
@@ -200,7 +200,7 @@ def _flatten(
     attributes = _attributes(column)
     feature = feature if isinstance(feature, dict) else {}
     names = [inner.name for inner in kind] if pa.types.is_struct(kind) else []
-    if not names or _lookup(options.cast, name) == "json":
+    if not names or lookup(options.cast, name) == "json":
         yield Leaf(name, path, kind, feature, attributes)
         return
     media = sorted(names) == ["bytes", "path"]

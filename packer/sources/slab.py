@@ -46,7 +46,8 @@ class SlabSource(Source):
                 "the rows are not side by side", found=repr(self._rows),
                 hint="Slice the slab without a step.",
             )  # fmt: skip
-        self.schema = pa.schema([pa.field(one.name, self._type(one)) for one in manifest.fields])
+        fields = manifest.fields
+        self.schema = pa.schema([(one.name, self._type(one), one.nullable) for one in fields])
         self.hints = {at: _hint(one) for at, one in enumerate(manifest.fields)}
         self.attributes = manifest.attributes
         self.units = list(self._cut())

@@ -75,6 +75,8 @@ class Staging:
         `completed` is the manifest of the slab where an earlier run of the same plan had put it in
         its place and was cut off before it had cleaned up: there is nothing left to pack.
 
+        `set_aside` is where the old slab lies once it is replaced, if somebody reads it.
+
         `force` replaces a slab that is there. What is not `resumable`, such as a stream that can
         be read once only, never takes over shards of an earlier run.
         """
@@ -85,6 +87,7 @@ class Staging:
         self.dropped = 0
         self.published = False
         self.completed: Manifest | None = None
+        self.set_aside: Path | None = None
         self._force = force
         self._resumable = resumable
         # Other versions may write other bytes by the same plan: one slab, one set of versions.
@@ -262,7 +265,7 @@ class Staging:
     def _remove(self) -> None:
         """Remove everything; the journal last, since it tells that the rest is ours."""
         for folder in (self.slab, self._old):
-            retire(folder, self.out)
+            self.set_aside = retire(folder, self.out) or self.set_aside
         for path in (self._journal.fresh, self._journal.path):
             remove(path)
         self.folder.rmdir()

@@ -235,6 +235,11 @@ def pack_plan(
             _check_rows(plan, sum(record.rows for record in records))
         manifest = finish(plan, records, prepared, staging)
         staging.publish(manifest)
+    if staging.set_aside is not None:
+        tell(
+            f"{out}: somebody reads the slab that was here before, so it was moved to "
+            f"{staging.set_aside}. The next pack to {out.name} removes it once nobody reads it."
+        )
     missing = tuple(one for record in records for one in record.left_out)
     return Packed(out, manifest, _size(out), time.monotonic() - started, reused, dropped, missing)
 

@@ -16,13 +16,15 @@ from pathlib import Path
 from fieldslab.packer.write.directories import remove
 
 
-def retire(folder: Path, out: Path) -> None:
-    """Remove a slab that is no longer at `out`; set it aside while it is being read."""
+def retire(folder: Path, out: Path) -> Path | None:
+    """Remove a slab that is no longer at `out`; while it is being read, set it aside. Where to."""
     with _claimed(folder) as free:
         if free:
             remove(folder)
-        else:
-            folder.rename(out.with_name(f".{out.name}.{secrets.token_hex(4)}.replaced"))
+            return None
+        aside = out.with_name(f".{out.name}.{secrets.token_hex(4)}.replaced")
+        folder.rename(aside)
+        return aside
 
 
 def is_held(folder: Path) -> bool:

@@ -122,7 +122,7 @@ def check_transforms(
 
     `names` are the fields that are gathered, and `decoded` those of them that are decoded.
     """
-    if callable(transforms):
+    if callable(transforms) or not isinstance(transforms, Iterable):
         hint = "Write transforms=[...]."
         raise UsageError("`transforms` is a list", found=repr(transforms), hint=hint)
     fields: dict[str, Field | None] = {name: slab.fields[name] for name in names}

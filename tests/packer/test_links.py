@@ -25,10 +25,10 @@ def cached(tmp_path: Path) -> Path:
     return tmp_path / "main" / "a.slab"
 
 
-@pytest.mark.parametrize("command", ["verify", "info", "head"])
+@pytest.mark.parametrize("command", ["verify", "info", "head", "advise"])
 def test_commands_follow_links_when_told(cached: Path, command: str) -> None:
     """Without --follow-links a slab of links is exit 3, with what to do; with it, a slab."""
-    words = [sys.executable, "-m", "fieldslab.packer", command, str(cached)]
+    words = [sys.executable, "-m", "fieldslab", command, str(cached)]
     refused = subprocess.run(words, capture_output=True, text=True, check=False)
     assert refused.returncode == 3
     output = refused.stdout + refused.stderr

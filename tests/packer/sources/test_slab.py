@@ -10,7 +10,7 @@ from tests.packer.readback import Readback
 
 from fieldslab.packer import pack, verify
 from fieldslab.reader import open_slab
-from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.errors import NullsFound, UsageError
 
 ROWS = 40
 
@@ -57,6 +57,25 @@ def test_a_slab_is_packed_again(tmp_path: Path, jobs: int) -> None:
             str(row[name]) for row in map(slab.__getitem__, rows)
         ]
     assert verify(tmp_path / "two", against=slab).ok
+
+
+def test_nulls_of_a_slab_stay_masked(tmp_path: Path) -> None:
+    """Fields with a validity array keep it unless an option speaks of them; the manifest says so.
+
+    So the copy agrees with what the first slab was packed from, too.
+    """
+    source = {"x": [1, None, 3, 4], "y": [None, "b", "c", "d"]}
+    pack(source, tmp_path / "one", nulls={"*": "mask"})
+    slab = open_slab(tmp_path / "one")
+    pack(slab, tmp_path / "two")
+    assert [row["x"] for row in open_slab(tmp_path / "two")] == [1, None, 3, 4]
+    assert verify(tmp_path / "two", against=source).ok
+    pack(slab[:2], tmp_path / "part", fields=["y"], nulls={"y": "none"})
+    assert [row["y"] for row in open_slab(tmp_path / "part")] == ["none", "b"]
+    pack(slab[1:], tmp_path / "x", fields=["x"])
+    assert verify(tmp_path / "x", against={"x": [None, 3, 4]}).ok
+    with pytest.raises(NullsFound):
+        pack(slab, tmp_path / "three", nulls={"x": "error"})
 
 
 def test_parts_of_a_slab(tmp_path: Path) -> None:
