@@ -12,7 +12,14 @@ from fieldslab.packer.convert.columns import nulls_error
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.fillers import parse_filler
 from fieldslab.packer.convert.infer import Inferred, Sample, infer
-from fieldslab.packer.convert.leaves import Leaf, check_admitted, choose, find_leaves, lookup, unknown_field
+from fieldslab.packer.convert.leaves import (
+    Leaf,
+    check_admitted,
+    choose,
+    find_leaves,
+    lookup,
+    unknown_field,
+)
 from fieldslab.packer.convert.padding import Padding, make_padding
 from fieldslab.packer.convert.pictureplan import decoded_bytes, plan_pictures, refuse_outside
 from fieldslab.packer.convert.pixels import library_version

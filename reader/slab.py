@@ -107,7 +107,9 @@ class Slab:
         if fields is None:
             return list(self.fields)
         if isinstance(fields, str):
-            raise UsageError("`fields` is a list of names", found=fields, hint=f"Give [{fields!r}].")
+            raise UsageError(
+                "`fields` is a list of names", found=fields, hint=f"Give [{fields!r}]."
+            )
         for name in fields:
             self._storage.require(name)
         return list(dict.fromkeys(fields))

@@ -141,3 +141,23 @@ def test_what_is_stored_has_no_marks(tmp_path: Path) -> None:
         assert for_python(text) == for_shell(text) == text
     assert made.reasons["x"] == "cast to float32 of int32"
     assert for_python(option("jobs")) != option("jobs")
+
+
+def test_problems_of_verify_name_options_in_the_words_of_the_reader(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `verify --against` finds says `--fields` on the command line, `fields` in Python."""
+    pq.write_table(TABLE.drop_columns("x"), tmp_path / "t.parquet")
+    slab = tmp_path / "a.slab"
+    pack(TABLE, slab, fields=["x", "t"], nulls={"x": "mask"})
+    (problem,) = verify(slab, against=tmp_path / "t.parquet", from_="parquet").problems
+    assert "was: fields: no such column" in str(problem)
+    words = ["verify", str(slab), "--against", str(tmp_path / "t.parquet"), "--from", "parquet"]
+    assert run(words) == 1
+    assert "was: --fields: no such column" in capsys.readouterr().out
+    assert run([*words, "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["problems"]
+    assert found == {
+        "problem": "the source cannot be packed as this slab was: --fields: no such column",
+        "field": "x",
+    }

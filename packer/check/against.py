@@ -39,6 +39,7 @@ from fieldslab.schemas.manifest import Manifest
 
 _DIFFERENT = (NullsFound, SourceInconsistent, SourceUnsupported, UsageError)
 """What planning and conversion raise where the source is not what was packed."""
+_NOT_PACKED = "the source cannot be packed as this slab was: "
 
 
 def compare(
@@ -62,8 +63,7 @@ def compare(
     except MissingLibrary:
         raise
     except _DIFFERENT as error:
-        text = f"the source cannot be packed as this slab was: {error.problem}"
-        findings.add(replace(problem_of(error), problem=text))
+        findings.add(problem_of(error, prefix=_NOT_PACKED))
         return
     plans = list(_same_fields(manifest, plan, chosen, findings))
     if plan.rows is not None and plan.rows != manifest.rows and not options.leave_out:
@@ -184,8 +184,7 @@ class _Comparison:
 
     def _stop(self, error: FieldslabError) -> None:
         """Enter why the source cannot be converted any further."""
-        text = f"the source cannot be packed as this slab was: {error.problem}"
-        self._findings.add(replace(problem_of(error), problem=text))
+        self._findings.add(problem_of(error, prefix=_NOT_PACKED))
 
     def _enter(self, name: str, difference: Difference) -> None:
         """Join a difference to the one in front of it, or enter that one and begin anew."""

@@ -1,12 +1,13 @@
 """What a check of a slab found: problems, one line each, and the report."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from fieldslab.packer.commands.words import counted, duration, printable, rate, size
 from fieldslab.schemas.errors import FieldslabError
+from fieldslab.schemas.optiontext import for_shell
 
 
 class Progress(Protocol):
@@ -31,6 +32,8 @@ class Problem:
     offset: int | None = None
     expected: str | None = None
     found: str | None = None
+    shell: str | None = None
+    """`problem` in the words of the command line, where it names options."""
 
     def __str__(self) -> str:
         subject = [self.field] if self.field is not None else []
@@ -48,17 +51,28 @@ class Problem:
 
     def as_dict(self) -> dict[str, Any]:
         """The problem as JSON-ready values; members that are not known are left out."""
-        return {key: value for key, value in vars(self).items() if value is not None}
+        known = {key: value for key, value in vars(self).items() if value is not None}
+        known.pop("shell", None)
+        return known
+
+    def in_shell(self) -> "Problem":
+        """The problem in the words of the command line."""
+        return self if self.shell is None else replace(self, problem=self.shell)
 
 
-def problem_of(error: FieldslabError, rows: tuple[int, int] | None = None) -> Problem:
-    """A named error as a problem."""
+def problem_of(
+    error: FieldslabError, rows: tuple[int, int] | None = None, prefix: str = ""
+) -> Problem:
+    """A named error as a problem, with `prefix` in front of what it says."""
     known = dict(error.context)
     row = known.pop("row", None)
     if rows is None and isinstance(row, int):
         rows = (row, row)
     texts = {key: str(known[key]) for key in ("file", "field", "expected", "found") if key in known}
-    return Problem(problem=error.problem, rows=rows, offset=known.get("offset"), **texts)
+    shell = None if error.option is None else prefix + for_shell(error.marked[0])
+    return Problem(
+        problem=prefix + error.problem, rows=rows, offset=known.get("offset"), shell=shell, **texts
+    )
 
 
 @dataclass

@@ -50,8 +50,10 @@ def verified(slab: str | Path, *, hidden: bool, silent: bool, **options: Any) ->
 
     def tell(problem: Problem) -> None:
         if not silent:
-            print(problem, flush=True)
+            print(problem.in_shell(), flush=True)
 
     total = expected_bytes(slab, **options)
     with bar("verifying", str(slab), total, "bytes", hidden=hidden) as progress:
-        return verify(slab, progress=progress, tell=tell, **options)
+        report = verify(slab, progress=progress, tell=tell, **options)
+    report.problems = [problem.in_shell() for problem in report.problems]
+    return report

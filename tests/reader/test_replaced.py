@@ -17,9 +17,9 @@ from tests.slabs import array_path, write_slab
 from fieldslab.packer import pack, verify
 from fieldslab.reader import Slab, open_slab
 from fieldslab.schemas.errors import DamagedArray, SlabReplaced
-from fieldslab.schemas.notices import FieldslabWarning
 from fieldslab.schemas.folder import REPLACED, open_files, partial_path
 from fieldslab.schemas.manifest import MANIFEST
+from fieldslab.schemas.notices import FieldslabWarning
 
 ROWS = 40
 NAMES = ["x", "y", "t"]
