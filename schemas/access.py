@@ -118,22 +118,20 @@ class Folder:
         if not self.rows:
             return None
         first, last = start // file.item_bytes, (stop - 1) // file.item_bytes
-        if file.role in ("offsets", "points.offsets"):
-            first, last = first - 1, min(last, self.rows - 1)
-        elif file.role == "values" and self.array(file.field, "offsets") is not None:
-            first, last = self._owners(file, "offsets", first, last)
-        elif file.role == "points.values":
-            first, last = self._owners(file, "points.offsets", first, last)
-        elif file.role not in ("values", "lengths", "size", "codec", "valid"):  # serves all rows
+        if file.spec.per == "table":  # serves all rows
             first, last = 0, self.rows - 1
+        elif file.spec.per == "row+1":
+            first, last = first - 1, min(last, self.rows - 1)
+        elif file.spec.by is not None:
+            first, last = self._owners(file, file.spec.by, first, last)
         return self.first_row + max(first, 0), self.first_row + last
 
     def categories_of(self, file: ArrayFile, start: int, stop: int) -> tuple[int, int]:
         """First and last category that bytes `start` to `stop` of a category table belong to."""
         first, last = start // file.item_bytes, (stop - 1) // file.item_bytes
-        if file.role == "categories.offsets":
+        if file.spec.by is None:
             return max(first - 1, 0), last
-        return self._owners(file, "categories.offsets", first, last)
+        return self._owners(file, file.spec.by, first, last)
 
     def _owners(self, file: ArrayFile, role: Role, first: int, last: int) -> tuple[int, int]:
         """Which rows or categories elements belong to, by a search in the offsets."""

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from fieldslab.schemas.images import CODECS
+
 Kind = Literal["fixed", "ragged", "text", "binary", "image", "categorical"]
 DtypeName = Literal[
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -87,12 +89,28 @@ class Compression(
 
 
 class ArraySpec(NamedTuple):
-    """One array of a field: `shape` is that of one item; `per` says how many items there are."""
+    """One array of a field, in a shard or, with `per` "table", in the folder `tables`.
+
+    `shape` is that of one item, `per` what there is an item for. Where rows have different numbers
+    of items, `by` is the role of the offsets that divide them. Items lie within `limits`, both ends
+    included.
+    """
 
     role: Role
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    per: Literal["row", "row+1", "element", "point"]
+    per: Literal["row", "row+1", "element", "point", "table"]
+    by: Role | None = None
+    limits: tuple[int, int] | None = None
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one item along axis 0."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+_U1, _U2, _U4, _U8 = (np.dtype(name) for name in ("u1", "<u2", "<u4", "<u8"))
+VALID = ArraySpec("valid", np.dtype("bool"), (), "row", limits=(0, 1))
 
 
 class Field(
@@ -127,10 +145,9 @@ class Field(
         return self.kind in VARIABLE_KINDS
 
     @property
-    def has_tables(self) -> bool:
-        """Whether something of this field stands in the folder `tables`."""
-        compressed = self.compression is not None and self.compression.dictionary > 0
-        return self.table is not None or compressed
+    def category_count(self) -> int:
+        """Categories of a categorical field."""
+        return len(self.categories or ()) if self.table is None else self.table.count
 
     @property
     def stored(self) -> "Field":
@@ -169,26 +186,42 @@ class Field(
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """The arrays of this field in every shard, in file order; `valid` comes only with nulls."""
-        if self.compression is not None:
-            values, offsets, *beside = self.stored.arrays()
-            lengths = ArraySpec("lengths", np.dtype("<u8"), (), "row")
-            return (values, offsets, *([lengths] if self.variable else []), *beside)
-        if not self.variable:
-            specs = [ArraySpec("values", self.storage, self.shape, "row")]
+        stored, limits = self.stored, None
+        if self.kind == "categorical":
+            limits = -1, self.category_count - 1
+        elif stored.dtype == "bool":
+            limits = 0, 1
+        if not stored.variable:
+            specs = [ArraySpec("values", stored.storage, stored.shape, "row", limits=limits)]
         else:
             specs = [
-                ArraySpec("values", self.storage, self.shape, "element"),
-                ArraySpec("offsets", np.dtype("<u8"), (), "row+1"),
+                ArraySpec("values", stored.storage, stored.shape, "element", "offsets", limits),
+                ArraySpec("offsets", _U8, (), "row+1"),
             ]
+        if self.compression is not None and self.variable:
+            specs.append(ArraySpec("lengths", _U8, (), "row"))
         if self.kind == "image":
-            specs.append(ArraySpec("size", np.dtype("<u4"), (2,), "row"))
+            specs.append(ArraySpec("size", _U4, (2,), "row"))
         if self.index is not None:
-            specs.append(ArraySpec("points.values", np.dtype("<u2"), (POINT_ITEMS,), "point"))
-            specs.append(ArraySpec("points.offsets", np.dtype("<u8"), (), "row+1"))
+            specs.append(ArraySpec("points.values", _U2, (POINT_ITEMS,), "point", "points.offsets"))
+            specs.append(ArraySpec("points.offsets", _U8, (), "row+1"))
         if self.coded:
-            specs.append(ArraySpec("codec", np.dtype("u1"), (), "row"))
+            specs.append(ArraySpec("codec", _U1, (), "row", limits=(0, len(CODECS) - 1)))
         if self.nullable:
-            specs.append(ArraySpec("valid", np.dtype("bool"), (), "row"))
+            specs.append(VALID)
+        return tuple(specs)
+
+    def tables(self) -> tuple[tuple[ArraySpec, int], ...]:
+        """The arrays of this field in the folder `tables`, in file order, each with its items."""
+        specs: list[tuple[ArraySpec, int]] = []
+        if self.table is not None:
+            names = ArraySpec("categories.values", _U1, (), "table", "categories.offsets")
+            specs.append((names, self.table.bytes))
+            ends = ArraySpec("categories.offsets", _U8, (), "table")
+            specs.append((ends, self.table.count + 1))
+        if self.compression is not None and self.compression.dictionary:
+            dictionary = ArraySpec("dictionary", _U1, (), "table")
+            specs.append((dictionary, self.compression.dictionary))
         return tuple(specs)
 
     def impossible(self) -> str | None:

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fieldslab.schemas.digest import block_count
-from fieldslab.schemas.fields import Field, Role
-from fieldslab.schemas.manifest import Manifest
+from fieldslab.schemas.fields import ArraySpec, Field, Role
+from fieldslab.schemas.manifest import COUNTS, Manifest
 
 DIGESTS = "digests.npy"
 TABLES = "tables"
@@ -16,16 +16,25 @@ class ArrayFile(NamedTuple):
     """One array of a folder: its file, its shape, and where its digests stand."""
 
     field: Field
-    role: Role
+    spec: ArraySpec
     name: str
-    dtype: np.dtype[Any]
     shape: tuple[int, ...]
     first_block: int
 
     @property
+    def role(self) -> Role:
+        """What the array is to its field."""
+        return self.spec.role
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of its items."""
+        return self.spec.dtype
+
+    @property
     def item_bytes(self) -> int:
         """Bytes of one item along axis 0."""
-        return self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=object))
+        return self.spec.item_bytes
 
     @property
     def data_bytes(self) -> int:
@@ -51,19 +60,15 @@ def file_name(field: Field, role: Role) -> str:
 def shard_files(manifest: Manifest, index: int) -> list[ArrayFile]:
     """The arrays of one shard, in manifest order; `digests.npy` stands beside them."""
     shard = manifest.shards[index]
-    elements, nulls, points = iter(shard.elements), iter(shard.nulls), iter(shard.points)
+    nulls = iter(shard.nulls)
+    counts = {per: iter(getattr(shard, member)) for per, member in COUNTS.items()}
     files: list[ArrayFile] = []
     for field in manifest.fields:
-        counts = {"row": shard.rows, "row+1": shard.rows + 1}
-        if field.stored.variable:
-            counts["element"] = next(elements)
-        if field.index is not None:
-            counts["point"] = next(points)
         has_nulls = field.nullable and next(nulls) > 0
         for spec in field.arrays():
+            items = next(counts[spec.per]) if spec.per in counts else shard.rows
             if spec.role != "valid" or has_nulls:
-                shape = (counts[spec.per], *spec.shape)
-                _append(files, field, spec.role, spec.dtype, shape)
+                _append(files, field, spec, items + (spec.per == "row+1"))
     return files
 
 
@@ -71,13 +76,8 @@ def table_files(manifest: Manifest) -> list[ArrayFile]:
     """The arrays of the folder `tables`, which serve the whole slab."""
     files: list[ArrayFile] = []
     for field in manifest.fields:
-        if field.table is not None:
-            size, count = field.table.bytes, field.table.count
-            _append(files, field, "categories.values", np.dtype("u1"), (size,))
-            _append(files, field, "categories.offsets", np.dtype("<u8"), (count + 1,))
-        if field.compression is not None and field.compression.dictionary:
-            shape = (field.compression.dictionary,)
-            _append(files, field, "dictionary", np.dtype("u1"), shape)
+        for spec, items in field.tables():
+            _append(files, field, spec, items)
     return files
 
 
@@ -86,8 +86,6 @@ def total_blocks(files: list[ArrayFile]) -> int:
     return files[-1].first_block + files[-1].blocks if files else 0
 
 
-def _append(
-    files: list[ArrayFile], field: Field, role: Role, dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> None:
-    name = file_name(field, role)
-    files.append(ArrayFile(field, role, name, dtype, shape, total_blocks(files)))
+def _append(files: list[ArrayFile], field: Field, spec: ArraySpec, items: int) -> None:
+    name, shape = file_name(field, spec.role), (items, *spec.shape)
+    files.append(ArrayFile(field, spec, name, shape, total_blocks(files)))

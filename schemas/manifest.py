@@ -20,6 +20,9 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_ARRAY_BYTES = 2**62
 """No array may be larger, not even in lengths beside a 0: no program could map it."""
 
+COUNTS = {"element": "elements", "point": "points"}
+"""What arrays of a field may have items per, and the member of `Shard` that counts these."""
+
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -102,17 +105,14 @@ class Manifest(Content, frozen=True, forbid_unknown_fields=True, omit_defaults=T
         self._check_counts()
 
     def _check_counts(self) -> None:
-        variable = sum(field.stored.variable for field in self.fields)
         nullable = sum(field.nullable for field in self.fields)
-        indexed = sum(field.index is not None for field in self.fields)
+        pers = [spec.per for field in self.fields for spec in field.arrays()]
+        needed = {member: pers.count(per) for per, member in COUNTS.items()} | {"nulls": nullable}
         widths = [field.stored.widest_item for field in self.fields]
         for index, shard in enumerate(self.shards):
-            if len(shard.elements) != variable or len(shard.nulls) != nullable:
-                raise ValueError(
-                    f"{variable} `elements` and {nullable} `nulls` needed - at `$.shards[{index}]`"
-                )
-            if len(shard.points) != indexed:
-                raise ValueError(f"{indexed} `points` needed - at `$.shards[{index}]`")
+            for member, count in needed.items():
+                if len(getattr(shard, member)) != count:
+                    raise ValueError(f"{count} `{member}` needed - at `$.shards[{index}]`")
             if any(count > shard.rows for count in shard.nulls):
                 raise ValueError(f"more nulls than rows - at `$.shards[{index}].nulls`")
             elements = iter(shard.elements)
@@ -123,7 +123,7 @@ class Manifest(Content, frozen=True, forbid_unknown_fields=True, omit_defaults=T
         total = sum(shard.rows for shard in self.shards)
         if total != self.rows:
             raise ValueError(f"shards hold {total} rows, `rows` says {self.rows} - at `$.rows`")
-        if (self.tables is None) != (not any(field.has_tables for field in self.fields)):
+        if (self.tables is None) == any(field.tables() for field in self.fields):
             raise ValueError("`tables` and what the fields say of it contradict - at `$.tables`")
         if self.id != self.content_id():
             raise ValueError("`id` is not the digest of the content - at `$.id`")

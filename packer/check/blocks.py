@@ -124,7 +124,7 @@ def block_problem(piece: Piece, first: int, stop: int, **details: str) -> Proble
     text = "a block does not match its digest" if one else (
         f"{stop - first} blocks do not match their digests"
     )  # fmt: skip
-    if file.role.startswith("categories"):
+    if file.role.startswith("categories."):
         a, b = folder.categories_of(file, start, end)
         text += f"; it holds categories {a}..{b}"
     return Problem(

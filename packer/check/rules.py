@@ -6,15 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fieldslab.schemas.access import Folder
-from fieldslab.schemas.fields import Role
-from fieldslab.schemas.images import CODES
 from fieldslab.schemas.layout import ArrayFile
-
-OFFSETS: dict[Role, Role] = {
-    "offsets": "values", "points.offsets": "points.values",
-    "categories.offsets": "categories.values",
-}  # fmt: skip
-"""Offsets, and the array of what they divide."""
 
 Wrong = Callable[[np.ndarray, int, int], np.ndarray]
 """Flags wrong items: (flat items, index of the first, the item in front of it) -> bool[items]."""
@@ -32,17 +24,16 @@ class Rule(NamedTuple):
 def rule_of(folder: Folder, file: ArrayFile) -> Rule | None:
     """The rule of an array; None where any bytes will do."""
     field = file.field
-    if file.role in OFFSETS:
-        return _offsets(file.shape[0] - 1, len(folder.require(field, OFFSETS[file.role])))
+    for other in folder.files:
+        if other.field is field and other.spec.by == file.role:
+            return _offsets(file.shape[0] - 1, other.shape[0])
+    if file.spec.limits is None:
+        return None
     if file.dtype == np.bool_:
-        return Rule("a flag is neither 0 nor 1", "0 or 1", np.dtype("u1"), _not_a_flag)
-    if file.role == "codec":
-        problem, known = "no codec has this code", f"0..{max(CODES.values())}"
-        return Rule(problem, known, np.dtype("u1"), _not_a_code)
-    if file.role == "values" and field.kind == "categorical":
-        count = field.table.count if field.table is not None else len(field.categories or ())
-        return _codes(count)
-    return None
+        return _limited(file.spec.limits, "a flag is neither 0 nor 1", np.dtype("u1"))
+    if field.kind == "categorical":
+        return _limited(file.spec.limits, "a code names no category", file.dtype)
+    return _limited(file.spec.limits, f"no {file.role} has this code", file.dtype)
 
 
 def _offsets(last: int, elements: int) -> Rule:
@@ -64,16 +55,10 @@ def _offsets(last: int, elements: int) -> Rule:
     return Rule(problem, f"0..{elements}, never decreasing", np.dtype("<u8"), wrong)
 
 
-def _codes(count: int) -> Rule:
+def _limited(limits: tuple[int, int], problem: str, dtype: np.dtype[np.generic]) -> Rule:
+    low, high = limits
+
     def wrong(items: np.ndarray, first: int, before: int) -> np.ndarray:
-        return (items < -1) | (items >= count)
+        return items > high if dtype.kind == "u" else (items < low) | (items > high)
 
-    return Rule("a code names no category", f"-1..{count - 1}", np.dtype("<i4"), wrong)
-
-
-def _not_a_code(items: np.ndarray, first: int, before: int) -> np.ndarray:
-    return items > max(CODES.values())
-
-
-def _not_a_flag(items: np.ndarray, first: int, before: int) -> np.ndarray:
-    return items > 1
+    return Rule(problem, f"{low}..{high}", dtype, wrong)

@@ -116,7 +116,7 @@ class StoredSlab:
         if field.compression is None:
             return rows
         if field.name not in self._frames:
-            dictionary = load_dictionary(field, self._tables() if field.has_tables else None)
+            dictionary = load_dictionary(field, self._tables() if field.tables() else None)
             self._frames[field.name] = FrameReader(field.name, dictionary)
         lengths = folder.array(field, "lengths")
         counts = None if lengths is None else lengths.read(start, stop)

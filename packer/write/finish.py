@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -138,28 +137,26 @@ def _with_categories(field: Field, index: CategoryIndex, room: int) -> Field:
 
 def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> str | None:
     """Write the folder `tables`, where a field needs it; returns its root."""
-    stored = [field for field in fields if field.has_tables]
+    stored = [field for field in fields if field.tables()]
     if not stored:
         return None
     folder = staging.begin(layout.TABLES)
     digests = []
     with writing(folder):
         for field in stored:
+            items: dict[Role, np.ndarray] = {}
             if field.table is not None:
                 values = prepared.categories[field.name].values
+                items["categories.values"] = bytes_of(values)
                 ends = np.cumsum(lengths_of(values), dtype="<u8")
-                digests.append(_write(folder, field, "categories.values", bytes_of(values)))
-                digests.append(_write(folder, field, "categories.offsets", np.insert(ends, 0, 0)))
+                items["categories.offsets"] = np.insert(ends, 0, 0)
             else:
                 dictionary = prepared.compressors[field.name].dictionary
-                items = np.frombuffer(dictionary, np.uint8)
-                digests.append(_write(folder, field, "dictionary", items))
+                items["dictionary"] = np.frombuffer(dictionary, np.uint8)
+            for spec, _ in field.tables():
+                writer = ArrayWriter(folder / layout.file_name(field, spec.role), spec.dtype)
+                writer.append(items[spec.role])
+                digests.append(writer.close()[1])
         total = write_digests(folder, digests)
     staging.finish(layout.TABLES)
     return total
-
-
-def _write(folder: Path, field: Field, role: Role, items: np.ndarray) -> np.ndarray:
-    writer = ArrayWriter(folder / layout.file_name(field, role), items.dtype)
-    writer.append(items)
-    return writer.close()[1]

@@ -63,8 +63,7 @@ class StoredArray:
         sizes = [0 if array is None else array.nbytes for array in self.arrays]
         self._sizes = np.array(sizes, np.int64)
         self._tables = np.zeros(len(folders), np.int64)  # where they are, 0 until they are needed
-        files = (reader.file for reader in self._readers if reader is not None)
-        self.item_bytes = max((file.item_bytes for file in files), default=0)
+        self.item_bytes = spec.item_bytes
         self.marks = None
         if verify:
             self.marks = Marks([block_count(size) for size in sizes])

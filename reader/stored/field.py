@@ -133,7 +133,7 @@ class StoredField:
 
     def _checked_tables(self) -> Folder | None:
         """The folder `tables`, if the field has something there, its digest table loaded."""
-        if self._tables is None or not self.field.has_tables:
+        if self._tables is None or not self.field.tables():
             return None
         if self._verify:
             self._tables.load_digests()
