@@ -106,7 +106,7 @@ class Manifest(Content, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
     def _check_counts(self) -> None:
         nullable = sum(field.nullable for field in self.fields)
-        pers = [spec.per for field in self.fields for spec in field.arrays()]
+        pers: list[str] = [spec.per for field in self.fields for spec in field.arrays()]
         needed = {member: pers.count(per) for per, member in COUNTS.items()} | {"nulls": nullable}
         widths = [field.stored.widest_item for field in self.fields]
         for index, shard in enumerate(self.shards):

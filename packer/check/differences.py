@@ -1,5 +1,6 @@
 """Where rows as converted from a source and rows as stored in a slab differ."""
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -7,8 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fieldslab.packer.check.stored import StoredRows
-from fieldslab.packer.convert.fieldplan import Converted, Pictures
-from fieldslab.schemas.fields import Field
+from fieldslab.packer.convert.fieldplan import Converted
+from fieldslab.schemas.fields import ArraySpec, Field, Role
+
+_NAMES: dict[Role, str] = {"size": "[height, width]", "points.values": "index point"}
+"""What an array holds, in words, where its role does not say that."""
 
 
 class Difference(NamedTuple):
@@ -42,42 +46,42 @@ def find_differences(
 def _differing(field: Field, source: Converted, stored: StoredRows, count: int) -> np.ndarray:
     """bool[rows]: which rows differ in anything."""
     wrong = _valid(source.valid, count) != _valid(stored.valid, count)
-    ours, theirs = _bytes(source.values), _bytes(stored.values)
-    if source.lengths is None or stored.lengths is None:
-        if not np.array_equal(ours, theirs):
-            wrong |= (ours.reshape(count, -1) != theirs.reshape(count, -1)).any(axis=1)
-        return wrong
-    other_length = source.lengths != stored.lengths
-    wrong |= other_length
-    item = field.item_bytes
-    if not other_length.any():
-        if not np.array_equal(ours, theirs):
-            elements = np.flatnonzero(ours != theirs) // item
-            wrong[np.searchsorted(np.cumsum(source.lengths), elements, side="right")] = True
-    else:
-        a, b = _starts(source.lengths, item), _starts(stored.lengths, item)
-        for row in np.flatnonzero(~other_length).tolist():
-            same = np.array_equal(ours[a[row] : a[row + 1]], theirs[b[row] : b[row + 1]])
-            wrong[row] |= not same
-    if source.pictures is not None:
-        wrong |= (source.pictures.sizes != stored.size).any(axis=1)
-        if stored.codes is not None:
-            wrong |= source.pictures.codes != stored.codes
-        if stored.points is not None and stored.counts is not None:
-            wrong |= _other_points(source.pictures, stored.points, stored.counts)
+    wrong |= _differing_items(source.values, source.lengths, stored.values, stored.lengths)
+    for spec in field.arrays():
+        if spec.role in stored.beside:
+            wrong |= _differing_items(*_items(source, spec), *_items(stored, spec))
     return wrong
 
 
-def _other_points(source: Pictures, points: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """bool[rows]: which rows have other index points."""
-    wrong = source.counts != counts
-    if not wrong.any() and np.array_equal(source.points, points):
+def _differing_items(
+    ours: np.ndarray, lengths: np.ndarray | None, theirs: np.ndarray,
+    other_lengths: np.ndarray | None,
+) -> np.ndarray:  # fmt: skip
+    """bool[rows]: which rows differ in one array, of which each has an item, or `lengths` items."""
+    size = math.prod(ours.shape[1:]) * ours.dtype.itemsize
+    if lengths is None or other_lengths is None:
+        count = len(ours)
+        ours, theirs = _bytes(ours), _bytes(theirs)
+        if np.array_equal(ours, theirs):
+            return np.zeros(count, bool)
+        return (ours.reshape(count, -1) != theirs.reshape(count, -1)).any(axis=1)
+    wrong: np.ndarray = lengths != other_lengths
+    ours, theirs = _bytes(ours), _bytes(theirs)
+    if not wrong.any():
+        if not np.array_equal(ours, theirs):
+            items = np.flatnonzero(ours != theirs) // size
+            wrong[np.searchsorted(np.cumsum(lengths), items, side="right")] = True
         return wrong
-    ours, theirs = np.cumsum(source.counts), np.cumsum(counts)
-    for row in np.flatnonzero(~wrong & (counts > 0)).tolist():
-        own = source.points[ours[row] - counts[row] : ours[row]]
-        wrong[row] = not np.array_equal(own, points[theirs[row] - counts[row] : theirs[row]])
+    a, b = _starts(lengths, size), _starts(other_lengths, size)
+    for row in np.flatnonzero(~wrong).tolist():
+        same = np.array_equal(ours[a[row] : a[row + 1]], theirs[b[row] : b[row + 1]])
+        wrong[row] = not same
     return wrong
+
+
+def _items(rows: Converted | StoredRows, spec: ArraySpec) -> tuple[np.ndarray, np.ndarray | None]:
+    """The items of an array beside the values, and how many each row has."""
+    return rows.beside[spec.role], None if spec.by is None else rows.beside[spec.by]
 
 
 def _describe(
@@ -94,8 +98,7 @@ def _describe(
         return 0, "length", f"{len(ours)} {unit}", f"{len(theirs)} {unit}"
     at = np.flatnonzero(_bytes(ours) != _bytes(theirs))
     if not len(at):
-        assert source.pictures is not None
-        return 0, *_describe_beside(source.pictures, stored, row)
+        return 0, *_describe_beside(field, source, stored, row)
     index = int(at[0]) // ours.dtype.itemsize
     place = np.unravel_index(index, ours.shape)
     axes = place if field.variable else place[1:]  # a fixed row has an axis of its own in front
@@ -104,31 +107,38 @@ def _describe(
     return byte, what, str(ours[place]), str(theirs[place])
 
 
-def _describe_beside(source: Pictures, stored: StoredRows, row: int) -> tuple[str, str, str]:
-    """What differs beside the bytes of an image: its size, its code or its index points."""
-    assert stored.size is not None
-    (height, width), (own_height, own_width) = source.sizes[row], stored.size[row]
-    if (height, width) != (own_height, own_width):
-        return "height x width", f"{height}x{width}", f"{own_height}x{own_width}"
-    if stored.codes is not None and source.codes[row] != stored.codes[row]:
-        return "codec", str(source.codes[row]), str(stored.codes[row])
-    assert stored.points is not None
-    assert stored.counts is not None
-    count, own_count = int(source.counts[row]), int(stored.counts[row])
-    if count != own_count:
-        return "index points", str(count), str(own_count)
-    ours = source.points[int(source.counts[:row].sum()) :][:count]
-    theirs = stored.points[int(stored.counts[:row].sum()) :][:count]
-    point = int(np.argmax((ours != theirs).any(axis=1)))
-    return f"index point {point}", str(ours[point].tolist()), str(theirs[point].tolist())
+def _describe_beside(
+    field: Field, source: Converted, stored: StoredRows, row: int
+) -> tuple[str, str, str]:
+    """What differs beside the values of a row: its item, or number of items, in another array."""
+    for spec in field.arrays():
+        if spec.role not in stored.beside:
+            continue
+        (ours, lengths), (theirs, other_lengths) = _items(source, spec), _items(stored, spec)
+        if not _differing_items(ours, lengths, theirs, other_lengths)[row]:
+            continue
+        name = _NAMES.get(spec.role, spec.role)
+        if lengths is None or other_lengths is None:
+            return name, str(ours[row].tolist()), str(theirs[row].tolist())
+        if lengths[row] != other_lengths[row]:
+            return f"{name}s", str(lengths[row]), str(other_lengths[row])
+        ours, theirs = _part(ours, lengths, row), _part(theirs, other_lengths, row)
+        index = int(np.argmax((ours != theirs).reshape(len(ours), -1).any(axis=1)))
+        return f"{name} {index}", str(ours[index].tolist()), str(theirs[index].tolist())
+    raise AssertionError(f"row {row} does not differ")
 
 
 def _value(rows: Converted | StoredRows, row: int) -> np.ndarray:
     """The values of one row, with an axis in front."""
     if rows.lengths is None:
         return rows.values[row : row + 1]
-    start = int(rows.lengths[:row].sum())
-    return rows.values[start : start + int(rows.lengths[row])]
+    return _part(rows.values, rows.lengths, row)
+
+
+def _part(items: np.ndarray, lengths: np.ndarray, row: int) -> np.ndarray:
+    """The items of one row, of which rows have different numbers."""
+    start = int(lengths[:row].sum())
+    return items[start : start + int(lengths[row])]
 
 
 def _valid(valid: np.ndarray | None, count: int) -> np.ndarray:

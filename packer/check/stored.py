@@ -1,6 +1,6 @@
 """Rows of a slab as they are stored, for the packer's own use (`head`, `verify --against`)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fieldslab.schemas.access import (
+    ArrayReader,
     Folder,
     load_categories,
     load_dictionary,
@@ -17,7 +18,7 @@ from fieldslab.schemas.access import (
 )
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import RowOutOfRange
-from fieldslab.schemas.fields import POINT_ITEMS, Field, Role
+from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.frames import FrameReader
 
@@ -25,19 +26,15 @@ from fieldslab.schemas.frames import FrameReader
 class StoredRows(NamedTuple):
     """Some rows of one field.
 
-    `values` is (rows, *shape), or (elements, *shape) with `lengths` int64[rows]; `size` is
-    uint32[rows, 2] for images, `codes` uint8[rows] for coded ones; indexed ones have `points`
-    uint16[points, 5] and `counts` int64[rows] of them. `valid` is bool[rows], or None where no row
-    is null.
+    `values` is (rows, *shape), or (elements, *shape) with `lengths` int64[rows]; `valid` is
+    bool[rows], or None where no row is null. `beside` has what the field's other arrays hold, by
+    role: for offsets, the numbers of items, int64[rows].
     """
 
     values: np.ndarray
     lengths: np.ndarray | None = None
-    size: np.ndarray | None = None
     valid: np.ndarray | None = None
-    codes: np.ndarray | None = None
-    points: np.ndarray | None = None
-    counts: np.ndarray | None = None
+    beside: Mapping[Role, np.ndarray] = {}
 
 
 class StoredSlab:
@@ -112,20 +109,18 @@ class StoredSlab:
             start, shard = last, shard + 1
 
     def _read_piece(self, folder: Folder, field: Field, start: int, stop: int) -> StoredRows:
-        rows = _read_rows(folder, field.stored, start, stop)
+        rows = _read_rows(folder, field, start, stop)
         if field.compression is None:
             return rows
         if field.name not in self._frames:
             dictionary = load_dictionary(field, self._tables() if field.tables() else None)
             self._frames[field.name] = FrameReader(field.name, dictionary)
-        lengths = folder.array(field, "lengths")
-        counts = None if lengths is None else lengths.read(start, stop)
+        counts = rows.beside.get("lengths")
         assert rows.lengths is not None
         offsets = np.concatenate([[0], np.cumsum(rows.lengths)])
         values = self._frames[field.name].values(rows.values, offsets, counts, field)
-        return StoredRows(
-            values, None if counts is None else counts.astype(np.int64), None, rows.valid
-        )
+        lengths = None if counts is None else counts.astype(np.int64)
+        return StoredRows(values, lengths, rows.valid)
 
     def _tables(self) -> Folder:
         folder = table_folder(self.files)
@@ -144,23 +139,25 @@ class StoredSlab:
 
 
 def _read_rows(folder: Folder, field: Field, start: int, stop: int) -> StoredRows:
-    arrays = [folder.array(field, role) for role in ("size", "valid", "codec")]
-    beside = [None if array is None else array.read(start, stop) for array in arrays]
-    if not field.variable:
-        values = folder.require(field, "values")
-        return StoredRows(values.read(start, stop), None, *beside)
-    rows = StoredRows(*_read_divided(folder, field, "values", "offsets", start, stop), *beside)
-    if field.index is None:
-        return rows
-    points = _read_divided(folder, field, "points.values", "points.offsets", start, stop)
-    return rows._replace(points=points[0], counts=points[1])
+    rows: dict[Role, np.ndarray] = {}
+    for spec in field.arrays():
+        array = folder.array(field, spec.role)
+        if array is not None and spec.by is not None:
+            rows[spec.role], rows[spec.by] = _read_divided(array, spec.by, start, stop)
+        elif array is not None and spec.per == "row":
+            rows[spec.role] = array.read(start, stop)
+    return _of_roles(rows)
+
+
+def _of_roles(rows: dict[Role, np.ndarray]) -> StoredRows:
+    return StoredRows(rows.pop("values"), rows.pop("offsets", None), rows.pop("valid", None), rows)
 
 
 def _read_divided(
-    folder: Folder, field: Field, role: Role, by: Role, start: int, stop: int
+    values: ArrayReader, by: Role, start: int, stop: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """What rows have different numbers of, and how many each: int64[rows]."""
-    values, offsets = folder.require(field, role), folder.require(field, by)
+    offsets = values.folder.require(values.file.field, by)
     ends = offsets.read(start, stop + 1)
     wrong = (ends[1:] < ends[:-1]) | (ends[1:] > len(values))
     if wrong.any():
@@ -180,13 +177,16 @@ def _joined(pieces: list[StoredRows]) -> StoredRows:
             for piece in pieces
         ])  # fmt: skip
 
-    def together(name: str) -> np.ndarray | None:
-        parts = [getattr(piece, name) for piece in pieces if getattr(piece, name) is not None]
-        return np.concatenate(parts) if parts else None
+    def together(role: Role) -> np.ndarray:
+        return np.concatenate([piece.beside[role] for piece in pieces])
 
-    values = np.concatenate([piece.values for piece in pieces])
-    others = {name: together(name) for name in ("lengths", "size", "codes", "points", "counts")}
-    return StoredRows(values, valid=valid, **others)
+    lengths = [piece.lengths for piece in pieces if piece.lengths is not None]
+    return StoredRows(
+        np.concatenate([piece.values for piece in pieces]),
+        np.concatenate(lengths) if lengths else None,
+        valid,
+        {role: together(role) for role in pieces[0].beside},
+    )
 
 
 def _count(rows: StoredRows) -> int:
@@ -194,12 +194,11 @@ def _count(rows: StoredRows) -> int:
 
 
 def _no_rows(field: Field) -> StoredRows:
-    lengths = np.empty(0, np.int64) if field.variable else None
-    size = np.empty((0, 2), np.uint32) if field.kind == "image" else None
-    rows = StoredRows(np.empty((0, *field.shape), field.storage), lengths, size)
-    if field.coded:
-        rows = rows._replace(codes=np.empty(0, np.uint8))
-    if field.index is not None:
-        points = np.empty((0, POINT_ITEMS), np.uint16)
-        rows = rows._replace(points=points, counts=np.empty(0, np.int64))
-    return rows
+    if field.compression is not None:
+        lengths = np.empty(0, np.int64) if field.variable else None
+        return StoredRows(np.empty((0, *field.shape), field.storage), lengths)
+    rows: dict[Role, np.ndarray] = {}
+    for spec in field.arrays():
+        dtype = np.dtype(np.int64) if spec.per == "row+1" else spec.dtype
+        rows[spec.role] = np.empty((0, *spec.shape), dtype)
+    return _of_roles(rows)

@@ -67,8 +67,7 @@ def _picture(field: Field, row: StoredRows, side: int | None) -> tuple[bytes | m
     if codec in PIXELS or side is not None:
         pixels.library_version()
     if codec in PIXELS:
-        assert row.size is not None
-        height, width = row.size[0].tolist()
+        height, width = row.beside["size"][0].tolist()
         return pixels.as_png(codec, row.values, height, width, side), "png"
     image = memoryview(row.values.data)
     if side is not None and codec is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fieldslab.packer.check.stored import StoredRows
 from fieldslab.packer.commands.words import cut, printable, size
-from fieldslab.schemas.fields import Field, Logical
+from fieldslab.schemas.fields import Field, Logical, Role
 from fieldslab.schemas.images import CODECS, PIXELS, image_format
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -22,19 +22,18 @@ def row_of(rows: StoredRows, index: int) -> StoredRows:
     """One row out of several: `values` is (*shape) or (elements, *shape), the rest has one item."""
     valid = None if rows.valid is None else rows.valid[index : index + 1]
     if rows.lengths is None:
-        return StoredRows(rows.values[index], None, None, valid)
+        return StoredRows(rows.values[index], None, valid)
     start = int(rows.lengths[:index].sum())
-    length = int(rows.lengths[index])
-    sizes = None if rows.size is None else rows.size[index : index + 1]
-    values = rows.values[start : start + length]
-    codes = None if rows.codes is None else rows.codes[index : index + 1]
-    return StoredRows(values, rows.lengths[index : index + 1], sizes, valid, codes)
+    values = rows.values[start : start + int(rows.lengths[index])]
+    roles: tuple[Role, ...] = ("size", "codec")
+    beside = {role: rows.beside[role][index : index + 1] for role in roles if role in rows.beside}
+    return StoredRows(values, rows.lengths[index : index + 1], valid, beside)
 
 
 def codec_of(field: Field, row: StoredRows) -> str | None:
     """The codec of one image, by its code, its field, or its first bytes; None if not known."""
-    if row.codes is not None:
-        code = int(row.codes[0])
+    if "codec" in row.beside:
+        code = int(row.beside["codec"][0])
         return CODECS[code] if code < len(CODECS) else None
     if field.codec in PIXELS:
         return field.codec
@@ -50,8 +49,7 @@ def json_value(field: Field, row: StoredRows, categories: Sequence[str] = ()) ->
     if row.valid is not None and not row.valid[0]:
         return None
     if field.kind == "image":
-        assert row.size is not None
-        height, width = row.size[0].tolist()
+        height, width = row.beside["size"][0].tolist()
         codec = codec_of(field, row)
         return {"codec": codec, "height": height, "width": width, "bytes": len(row.values)}
     if field.kind == "binary":
@@ -75,8 +73,7 @@ def short_text(
     if row.valid is not None and not row.valid[0]:
         return "null"
     if field.kind == "image":
-        assert row.size is not None
-        height, width_ = row.size[0].tolist()
+        height, width_ = row.beside["size"][0].tolist()
         codec = codec_of(field, row)
         if codec is None:
             return f"no JPEG, PNG or WebP, {size(len(row.values))}"

@@ -10,7 +10,7 @@ from fieldslab.packer.convert.fillers import Filler
 from fieldslab.packer.convert.padding import Padding
 from fieldslab.packer.image_options import ImageAs
 from fieldslab.packer.options import Tensor, Tokenize
-from fieldslab.schemas.fields import Field
+from fieldslab.schemas.fields import Field, Role
 
 Form = Literal[
     "dense", "flat", "permuted", "raw", "list", "bytes", "categorical", "stack", "tokens"
@@ -54,33 +54,20 @@ class FieldPlan:
         return self if self.padding is None else replace(self, field=self.padding.padded)
 
 
-class Pictures(NamedTuple):
-    """What is stored beside the bytes of images, row by row, and what is odd about them.
-
-    `sizes` is uint32[rows, 2] of height and width; `codes` uint8[rows], see `schemas.images`;
-    `points` uint16[points, 5] of index points, `counts` int64[rows] of them. `remarks` counts the
-    images of which something is to be told.
-    """
-
-    sizes: np.ndarray
-    codes: np.ndarray
-    points: np.ndarray
-    counts: np.ndarray
-    remarks: Mapping[str, int] = {}
-
-
 class Converted(NamedTuple):
     """Some rows of one field.
 
     `values` is (rows, *shape), or (elements, *shape) with `lengths` int64[rows]; `valid` is
     bool[rows], or None where no row is null. Values under nulls are zero (categories: -1).
-    `shortened` counts the rows that `--max-length` has cut, `rounded` the integers that became
-    another number by `--cast` to a float; `pictures` are those of images.
+    `beside` has what the field's other arrays may hold, by role: for offsets, the numbers of items,
+    int64[rows]. `remarks` counts the images of which something is to be told, `shortened` the rows
+    that `--max-length` has cut, `rounded` the integers that became another number by `--cast`.
     """
 
     values: np.ndarray
     lengths: np.ndarray | None = None
     valid: np.ndarray | None = None
     shortened: int = 0
-    pictures: Pictures | None = None
+    beside: Mapping[Role, np.ndarray] = {}
+    remarks: Mapping[str, int] = {}
     rounded: int = 0

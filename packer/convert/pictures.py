@@ -6,11 +6,11 @@ from collections import Counter
 import numpy as np
 
 from fieldslab.packer.convert import pixels
-from fieldslab.packer.convert.fieldplan import Converted, FieldPlan, Pictures
+from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.image_options import ImageAs
 from fieldslab.schemas.codecs.turbojpeg import to_baseline
 from fieldslab.schemas.errors import DamagedImage
-from fieldslab.schemas.fields import POINT_ITEMS
+from fieldslab.schemas.fields import POINT_ITEMS, Role
 from fieldslab.schemas.images import (
     CODES,
     PIXELS,
@@ -44,7 +44,10 @@ def with_pictures(plan: FieldPlan, rows: Converted, first_row: int) -> Converted
         _check_sound(rows, codes, counts)
     if plan.field.index is not None:
         remarks.update(_without_points(rows, codes, counts))
-    return rows._replace(pictures=Pictures(sizes, codes, points, counts, remarks))
+    beside: dict[Role, np.ndarray] = {
+        "size": sizes, "codec": codes, "points.values": points, "points.offsets": counts,
+    }  # fmt: skip
+    return rows._replace(beside=beside, remarks=remarks)
 
 
 def find_points(

@@ -27,7 +27,7 @@ from fieldslab.schemas.fields import (
     Field,
     Role,
 )
-from fieldslab.schemas.manifest import Made, Manifest, Shard, create, decode, encode
+from fieldslab.schemas.manifest import COUNTS, Made, Manifest, Shard, create, decode, encode
 from fieldslab.schemas.optiontext import option
 
 MAX_ALL_INLINE_BYTES = 4 * 1024 * 1024
@@ -61,11 +61,10 @@ def finish(
         fields.append(field)
     shards = tuple(
         Shard(
-            record.rows,
-            tuple(record.elements),
-            tuple(n for n, kept in zip(record.nulls, nullable, strict=True) if kept),
-            record.root,
-            tuple(record.points),
+            rows=record.rows,
+            nulls=tuple(n for n, kept in zip(record.nulls, nullable, strict=True) if kept),
+            root=record.root,
+            **{member: tuple(getattr(record, member)) for member in COUNTS.values()},
         )
         for record in records
     )

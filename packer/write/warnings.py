@@ -18,7 +18,7 @@ _REMARKS = {
     "alpha": "had alpha, which was dropped",
     "16 bit": "had 16 bit, of which 8 were kept",
 }
-"""What to say of images, by the remark on them; `Pictures.remarks` counts these."""
+"""What to say of images, by the remark on them; `Converted.remarks` counts these."""
 
 
 MOST_LEFT_OUT = 20

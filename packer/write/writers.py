@@ -8,13 +8,14 @@ import msgspec
 import numpy as np
 
 from fieldslab.packer.convert.compress import Compressor, Compressors
-from fieldslab.packer.convert.fieldplan import Converted, Pictures
+from fieldslab.packer.convert.fieldplan import Converted
 from fieldslab.packer.convert.soundness import LeftOut
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
 from fieldslab.schemas.digest import root
-from fieldslab.schemas.fields import ArraySpec, Field, Role
+from fieldslab.schemas.fields import VALID, ArraySpec, Field, Role
 from fieldslab.schemas.images import CODECS
+from fieldslab.schemas.manifest import COUNTS
 
 
 class ShardRecord(msgspec.Struct, frozen=True):
@@ -49,18 +50,19 @@ class FieldWriter:
     def __init__(self, folder: Path, field: Field, compressor: Compressor | None = None) -> None:
         """Create the arrays of `field` in `folder`; `valid` only when the first null comes."""
         self.field = field
-        self.rows = self.elements = self.nulls = self.decoded = self.shortened = self.points = 0
-        self.rounded = 0
-        self._compressor = compressor
+        self.rows = self.nulls = self.decoded = self.shortened = self.rounded = 0
+        self.counts: Counter[str] = Counter()
         self.codecs: Counter[str] = Counter()
         self.remarks: Counter[str] = Counter()
+        self._compressor = compressor
         self._folder = folder
-        self._specs = {spec.role: spec for spec in field.arrays()}
-        self._arrays = {role: self._create(spec) for role, spec in self._specs.items()}
-        if field.stored.variable:
-            self._arrays["offsets"].append(np.zeros(1, np.uint64))
-        if field.index is not None:
-            self._arrays["points.offsets"].append(np.zeros(1, np.uint64))
+        self._specs = field.arrays()
+        self._arrays = {spec.role: self._create(spec) for spec in self._specs}
+        self._ends: dict[Role, np.ndarray] = {}
+        for spec in self._specs:
+            if spec.per == "row+1":
+                self._ends[spec.role] = np.zeros(1, np.uint64)
+                self._arrays[spec.role].append(self._ends[spec.role])
 
     def append(self, rows: Converted) -> None:
         """Append converted rows."""
@@ -68,50 +70,50 @@ class FieldWriter:
         self._append_valid(rows.valid, count)
         self.shortened += rows.shortened
         self.rounded += rows.rounded
+        self.remarks.update(rows.remarks)
+        if self.field.kind == "image":
+            codes = rows.beside["codec"]
+            present = codes if rows.valid is None else codes[rows.valid]
+            self.codecs.update(CODECS[code] or "" for code in present.tolist())
         if self._compressor is not None:
             rows = self._compressed(self._compressor, rows)
-        self._arrays["values"].append(rows.values)
-        if rows.lengths is not None:
-            ends = np.cumsum(rows.lengths, dtype=np.uint64) + np.uint64(self.elements)
-            self._arrays["offsets"].append(ends)
-            self.elements += len(rows.values)
-        if rows.pictures is not None:
-            self._append_pictures(rows.pictures, rows.valid)
+        items = {"values": rows.values, "offsets": rows.lengths, **rows.beside}
+        for spec in self._specs:
+            if spec.role != "valid":
+                self._append(spec, items[spec.role])
         self.rows += count
 
     def close(self) -> list[np.ndarray]:
         """Finish the arrays; their digests, array by array in file order."""
-        order: list[Role] = [*(role for role in self._specs if role != "valid"), "valid"]
+        roles: list[Role] = [spec.role for spec in self._specs if spec.role != "valid"]
+        order: list[Role] = [*roles, "valid"]
         return [self._arrays[role].close()[1] for role in order if role in self._arrays]
 
+    def _append(self, spec: ArraySpec, items: np.ndarray | None) -> None:
+        assert items is not None
+        if spec.per == "row+1":
+            items = np.cumsum(items, dtype=np.uint64) + self._ends[spec.role]
+            self._ends[spec.role] = items[-1:] if len(items) else self._ends[spec.role]
+        elif spec.per in COUNTS:
+            self.counts[spec.per] += len(items)
+        self._arrays[spec.role].append(items)
+
     def _compressed(self, compressor: Compressor, rows: Converted) -> Converted:
-        if rows.lengths is not None:
-            self._arrays["lengths"].append(rows.lengths.astype("<u8"))
         self.decoded += rows.values.nbytes
         frames = compressor.compress(self.field, rows)
-        return Converted(frames.values, frames.lengths, rows.valid)
+        beside: dict[Role, np.ndarray] = {}
+        if rows.lengths is not None:
+            beside["lengths"] = rows.lengths.astype("<u8")
+        return Converted(frames.values, frames.lengths, rows.valid, beside=beside)
 
     def _append_valid(self, valid: np.ndarray | None, count: int) -> None:
         nulls = 0 if valid is None else count - int(np.count_nonzero(valid))
         if nulls and "valid" not in self._arrays:
-            self._arrays["valid"] = self._create(ArraySpec("valid", np.dtype(bool), (), "row"))
+            self._arrays["valid"] = self._create(VALID)
             self._arrays["valid"].append(np.ones(self.rows, bool))
         if "valid" in self._arrays:
             self._arrays["valid"].append(np.ones(count, bool) if valid is None else valid)
         self.nulls += nulls
-
-    def _append_pictures(self, pictures: Pictures, valid: np.ndarray | None) -> None:
-        self._arrays["size"].append(pictures.sizes)
-        if self.field.index is not None:
-            ends = np.cumsum(pictures.counts, dtype=np.uint64) + np.uint64(self.points)
-            self._arrays["points.values"].append(pictures.points)
-            self._arrays["points.offsets"].append(ends)
-            self.points += len(pictures.points)
-        if self.field.coded:
-            self._arrays["codec"].append(pictures.codes)
-        present = pictures.codes if valid is None else pictures.codes[valid]
-        self.codecs.update(CODECS[code] or "" for code in present.tolist())
-        self.remarks.update(pictures.remarks)
 
     def _create(self, spec: ArraySpec) -> ArrayWriter:
         path = self._folder / layout.file_name(self.field, spec.role)
@@ -136,18 +138,25 @@ class ShardWriter:
         return ShardRecord(
             index=index,
             rows=rows.pop(),
-            elements=[writer.elements for writer in self.writers if writer.field.stored.variable],
             nulls=[writer.nulls for writer in self.writers],
             root=total,
             codecs={w.field.name: dict(w.codecs) for w in self.writers if w.field.kind == "image"},
             decoded={w.field.name: w.decoded for w in self.writers if w.field.compression},
             shortened={w.field.name: w.shortened for w in self.writers if w.shortened},
-            points=[w.points for w in self.writers if w.field.index is not None],
+            **{member: self._counts(per) for per, member in COUNTS.items()},
             remarks={w.field.name: dict(w.remarks) for w in self.writers if w.remarks},
             left_out=list(left_out),
             rounded={w.field.name: w.rounded for w in self.writers if w.rounded},
             bytes=sum(file.stat().st_size for file in self._folder.iterdir()),
         )
+
+    def _counts(self, per: str) -> list[int]:
+        """How many items each field has per this; of fields that have such an array."""
+        return [
+            writer.counts[per]
+            for writer in self.writers
+            if any(spec.per == per for spec in writer.field.arrays())
+        ]
 
 
 def write_digests(folder: Path, digests: list[np.ndarray]) -> str:

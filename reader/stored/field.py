@@ -29,8 +29,10 @@ class StoredField:
         What the manifest says of it.
     dtype
         Dtype of its values as they are handed out.
+    arrays
+        Its arrays, by role.
     values, offsets, size, points, point_offsets, codec, valid
-        Its arrays; None for those that it does without. `point_offsets` tells which of the index
+        The same; None for those that it does without. `point_offsets` tells which of the index
         points, uint16[points, 5], are an image's; `codec` holds the codes of single rows.
     frames, lengths
         Of a compressed field: what decompresses its rows, and the elements of each row.
@@ -46,7 +48,7 @@ class StoredField:
         self._folders = folders
         self._tables = tables
         self._verify = verify
-        arrays: dict[Role, StoredArray] = {}
+        self.arrays = arrays = dict[Role, StoredArray]()
         for spec in field.arrays():
             seen = self.dtype if spec.role == "values" and field.compression is None else spec.dtype
             arrays[spec.role] = StoredArray(spec, seen, field, folders, verify)

@@ -56,10 +56,10 @@ def test_arrays_of_indexed_and_coded_images() -> None:
 def test_arrays_tell_dtype_shape_and_count() -> None:
     """An array's spec says how large one item is and how many there are."""
     values, offsets = field("ragged", dtype="float16", shape=(2, 3)).arrays()
+    assert values.item_bytes == 12
     assert values == ("values", np.dtype("<f2"), (2, 3), "element", "offsets", None)
     assert offsets[:4] == ("offsets", np.dtype("<u8"), (), "row+1")
     assert field("image").arrays()[2][:4] == ("size", np.dtype("<u4"), (2,), "row")
-    assert values.item_bytes == 12
 
 
 def test_storage_is_little_endian() -> None:
