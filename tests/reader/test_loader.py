@@ -212,6 +212,7 @@ print(used[-1] - max(used[:4]))
         {"batch_size": 2, "pin_memory": True, "output": "torch"},
         {"batch_size": 2, "order": Weighted([1.0])},
         {"batch_size": 2, "transforms": len},
+        {"batch_size": 2, "transforms": 3},
     ],
     ids=repr,
 )
