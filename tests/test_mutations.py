@@ -63,7 +63,7 @@ def test_a_crash_is_noticed(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(seed=st.integers(0, 2**64 - 1))
 def test_any_damage(family: str, seed: int, subject: Subject, worker: Worker) -> None:
     """A damaged slab gives the right rows or FieldslabError; `verify` finds each accident.
