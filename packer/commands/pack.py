@@ -213,7 +213,7 @@ def pack(
     from fieldslab.packer.plan import make_plan
     from fieldslab.packer.source import find_source
     from fieldslab.packer.write.commit import check_output, output_path
-    from fieldslab.packer.write.pack import pack_plan
+    from fieldslab.packer.write.pack import check_jobs, pack_plan
 
     hidden = check_mode(progress) or quiet or as_json
     if no_jpeg_index and jpeg_index is not None:
@@ -229,6 +229,7 @@ def pack(
         separator=separator, keep_boundaries=keep_boundaries, drop_last=drop_last,
         compress=compress or (), rows=rows, limit=limit, shard_size=shard_size,
     )  # fmt: skip
+    check_jobs(jobs)
     if output is None and not dry_run:
         raise UsageError("no output given", hint="Name the slab to write: -o train.slab")
     out = None if output is None else output_path(output)

@@ -197,6 +197,7 @@ def pack(
         keep_boundaries=keep_boundaries, drop_last=drop_last, compress=compress, rows=rows,
         limit=limit, shard_size=shard_size,
     )  # fmt: skip
+    check_jobs(jobs)
     check_output(out, force=force)
     plan = make_plan(find_source(source, from_, settings, tolerant=parsed.leave_out), parsed)
     LOG.info("packing %s", out)
@@ -205,6 +206,12 @@ def pack(
     for text in packed.warnings:
         warn(text)
     return packed
+
+
+def check_jobs(jobs: Any) -> None:
+    """Raise UsageError for what is no number of processes."""
+    if parse_integer("jobs", jobs) < 1:
+        raise UsageError(f"{option('jobs')} must be at least 1", found=jobs)
 
 
 def _unknown_option(name: str) -> UsageError:
@@ -218,8 +225,7 @@ def pack_plan(
     tell: Callable[[str], None] = warn,
 ) -> Packed:  # fmt: skip
     """Carry out a plan; as `pack`. `tell` gets the warnings that cannot wait for the end."""
-    if parse_integer("jobs", jobs) < 1:
-        raise UsageError(f"{option('jobs')} must be at least 1", found=jobs)
+    check_jobs(jobs)
     started = time.monotonic()
     resumable = plan.source.rereadable
     with Staging(out, plan.fingerprint(), force=force, resumable=resumable) as staging:

@@ -388,9 +388,10 @@ def test_how_it_was_made(source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("jobs", [0, -1])
 def test_jobs_must_be_positive(jobs: int, source: Path, tmp_path: Path) -> None:
-    """A number of processes below one is a usage error."""
-    with pytest.raises(UsageError, match="at least 1"):
-        pack(source, tmp_path / "x.slab", nulls=NULLS, jobs=jobs)
+    """A number of processes below one is a usage error, found before the source is read."""
+    for nulls in (NULLS, {}):
+        with pytest.raises(UsageError, match="at least 1"):
+            pack(source, tmp_path / "x.slab", nulls=nulls, jobs=jobs)
     assert os.listdir(tmp_path) == ["rows.parquet"]
 
 
