@@ -67,7 +67,7 @@ class Registry:
     def load(self, name: str) -> Any:
         """Import what has this name.
 
-        Raises UsageError where there is none, or where that of another package cannot be loaded.
+        Raises UsageError where nothing has this name, or its package cannot be loaded.
         """
         if name in self.built_in:
             module, _, attribute = self.built_in[name].partition(":")

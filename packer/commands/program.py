@@ -72,7 +72,7 @@ def _command(name: str, function: Callable[..., Any], **settings: Any) -> TyperC
 
 
 def _broken(name: str, error: UsageError) -> TyperCommand:
-    """A command that says why it is none, to whoever calls it."""
+    """A stand-in for a command that cannot be loaded: it raises the reason when it is called."""
 
     def fail() -> None:
         raise error

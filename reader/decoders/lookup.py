@@ -16,7 +16,7 @@ def find(name: str) -> Decoder:
     Raises
     ------
     UsageError
-        There is none, or that of another package cannot be loaded.
+        Nothing has this name, or the package that provides it cannot be loaded.
     MissingLibrary
         It needs a library that is not here.
     """
