@@ -140,8 +140,11 @@ def main() -> int:
         results[name] = part(options.quick)
     machine = describe(("fieldslab", "numpy", "numba", "pyarrow")) | watch.found()
     document = {
-        "machine": machine, "date": str(date.today()), "quick": options.quick, **results,
-    }  # fmt: skip
+        "machine": machine,
+        "date": str(date.today()),
+        "quick": options.quick,
+        **results,
+    }
     found = figures(results)
     text = table(found, machine)
     print(f"\n{text}")

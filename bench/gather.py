@@ -212,8 +212,11 @@ def _python(code: str, *arguments: object, **environment: str) -> str:
     """What a fresh interpreter prints."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, *map(str, arguments)],
-        env=os.environ | environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return done.stdout
 
 

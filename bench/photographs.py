@@ -15,10 +15,17 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SHIPPED = {
-    "skimage": ("data", "astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png",
-                "motorcycle_right.png", "rocket.jpg"),
+    "skimage": (
+        "data",
+        "astronaut.png",
+        "chelsea.png",
+        "coffee.png",
+        "motorcycle_left.png",
+        "motorcycle_right.png",
+        "rocket.jpg",
+    ),
     "sklearn": ("datasets/images", "china.jpg", "flower.jpg"),
-}  # fmt: skip
+}
 """Package -> folder and names of pictures in colour that a camera took."""
 
 LONG_SIDE, SHORT_SIDE = 500, 375

@@ -39,9 +39,11 @@ def make_jets(path: Path, rows: int, seed: int) -> None:
     pairs[second >= count[:, None]] = EMPTY
     with h5py.File(path, "w") as file:
         columns = {
-            "feature_matrix": particles, "adjacency_matrix": pairs,
-            "labels": label, "n_particles": count,
-        }  # fmt: skip
+            "feature_matrix": particles,
+            "adjacency_matrix": pairs,
+            "labels": label,
+            "n_particles": count,
+        }
         for name, values in columns.items():
             file.create_dataset(name, data=values, chunks=True, compression="lzf")
 

@@ -31,9 +31,11 @@ _MOST_PIXELS = 65_500
 """Pixels of a side; libjpeg writes no more."""
 
 _VALUES = {
-    "short-side": f"1..{_MOST_PIXELS}", "long-side": f"1..{_MOST_PIXELS}",
-    "fraction": "above 0, up to 1", "quality": "1..100",
-}  # fmt: skip
+    "short-side": f"1..{_MOST_PIXELS}",
+    "long-side": f"1..{_MOST_PIXELS}",
+    "fraction": "above 0, up to 1",
+    "quality": "1..100",
+}
 """What a setting may be, for people."""
 
 _Side = Annotated[int, msgspec.Meta(ge=1, le=_MOST_PIXELS)]
@@ -164,9 +166,12 @@ def _parse(columns: str, form: str) -> ImageAs:
 
 def _no_form(columns: str, form: str) -> UsageError:
     return UsageError(
-        f"{option('image')}: no such form", field=columns, found=form.partition(",")[0],
-        expected=", ".join(FORMS), hint="In the name of a column, write ? for a colon.",
-    )  # fmt: skip
+        f"{option('image')}: no such form",
+        field=columns,
+        found=form.partition(",")[0],
+        expected=", ".join(FORMS),
+        hint="In the name of a column, write ? for a colon.",
+    )
 
 
 def _number(text: str) -> Any:

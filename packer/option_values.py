@@ -10,9 +10,14 @@ from fieldslab.schemas.optiontext import option
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _EXAMPLES = {
-    "rename": "NEW", "cast": "f4", "tensor": "f4[3,4]", "stack": "feature_*", "nulls": "mask",
-    "tokenize": "tokenizer.json", "compress": "3",
-}  # fmt: skip
+    "rename": "NEW",
+    "cast": "f4",
+    "tensor": "f4[3,4]",
+    "stack": "feature_*",
+    "nulls": "mask",
+    "tokenize": "tokenizer.json",
+    "compress": "3",
+}
 """What may stand behind a name, for people."""
 
 
@@ -39,9 +44,10 @@ def parse_pairs(
         key, equals, value = str(item).partition("=")
         if not equals or not key.strip() or not (value.strip() or empty):
             raise UsageError(
-                f"{option(name)}: not understood", found=item,
+                f"{option(name)}: not understood",
+                found=item,
                 hint=f"Write {option(name, _EXAMPLES[name], column='NAME')}.",
-            )  # fmt: skip
+            )
         if key.strip() in pairs:
             raise UsageError(f"{option(name)}: given twice", field=key.strip(), found=item)
         pairs[key.strip()] = value.strip()

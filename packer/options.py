@@ -21,11 +21,24 @@ from fieldslab.schemas.fields import MAX_COUNT, Every
 from fieldslab.schemas.optiontext import option
 
 DTYPES = {
-    "b1": "bool", "bool": "bool", "bf16": "bfloat16", "bfloat16": "bfloat16",
-    "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64",
-    "u1": "uint8", "u2": "uint16", "u4": "uint32", "u8": "uint64",
-    "f2": "float16", "f4": "float32", "f8": "float64", "c8": "complex64", "c16": "complex128",
-}  # fmt: skip
+    "b1": "bool",
+    "bool": "bool",
+    "bf16": "bfloat16",
+    "bfloat16": "bfloat16",
+    "i1": "int8",
+    "i2": "int16",
+    "i4": "int32",
+    "i8": "int64",
+    "u1": "uint8",
+    "u2": "uint16",
+    "u4": "uint32",
+    "u8": "uint64",
+    "f2": "float16",
+    "f4": "float32",
+    "f8": "float64",
+    "c8": "complex64",
+    "c16": "complex128",
+}
 DTYPES |= {name: name for name in DTYPES.values()}
 """Spelling -> name of a dtype."""
 
@@ -212,19 +225,21 @@ def _ragged(given: Mapping[str, str] | Iterable[str]) -> dict[str, Ragged]:
 
 def _not_ragged(text: str) -> UsageError:
     return UsageError(
-        f"{option('ragged')}: not understood", found=text,
+        f"{option('ragged')}: not understood",
+        found=text,
         hint=f"Write {option('ragged', 'pad=0', column='COLUMN')}, or give `len=LENGTHS` or "
         "`len=LENGTHS,pad=0`, where LENGTHS is a column of them.",
-    )  # fmt: skip
+    )
 
 
 def _tokenize(
     files: dict[str, str], max_length: int | None, pad: bool, special_tokens: bool
 ) -> dict[str, Tokenize]:
     given = {
-        option("max_length"): max_length is not None, option("pad"): pad,
+        option("max_length"): max_length is not None,
+        option("pad"): pad,
         option("special_tokens", False): not special_tokens,
-    }  # fmt: skip
+    }
     for needing, is_given in given.items():
         if is_given and not files:
             raise UsageError(f"{needing} goes with {option('tokenize')}")
@@ -241,13 +256,17 @@ def _tokenize(
 
 
 def _sequences(
-    tokenizers: dict[str, Tokenize], length: int | None, separator: str | None,
-    boundaries: bool, drop_last: bool,
-) -> Sequences | None:  # fmt: skip
+    tokenizers: dict[str, Tokenize],
+    length: int | None,
+    separator: str | None,
+    boundaries: bool,
+    drop_last: bool,
+) -> Sequences | None:
     given = {
-        "separator": separator is not None, "keep_boundaries": boundaries,
+        "separator": separator is not None,
+        "keep_boundaries": boundaries,
         "drop_last": drop_last,
-    }  # fmt: skip
+    }
     if length is None:
         for name, is_given in given.items():
             if is_given:
@@ -262,7 +281,7 @@ def _sequences(
             f"{option('pack_sequences')} joins the texts of one column",
             expected="one tokenized column",
             found=", ".join(sorted(tokenizers)) or None,
-        )  # fmt: skip
+        )
     for asked in tokenizers.values():
         if asked.max_length is not None:
             raise UsageError(
@@ -281,9 +300,11 @@ def _levels(given: Mapping[str, Any] | Iterable[str]) -> dict[str, int]:
     for column, text in parse_pairs("compress", given).items():
         if not re.fullmatch(r"[0-9]{1,2}", text) or not 1 <= int(text) <= MAX_LEVEL:
             raise UsageError(
-                f"{option('compress')}: not a level of zstd", field=column, found=text,
+                f"{option('compress')}: not a level of zstd",
+                field=column,
+                found=text,
                 expected=f"1..{MAX_LEVEL}",
-            )  # fmt: skip
+            )
         levels[column] = int(text)
     return levels
 
@@ -307,9 +328,11 @@ def parse_tensor(column: str, text: str) -> Tensor:
     ragged = parts[:1] == ["*"]
     if match is None or not all(part.isdigit() for part in parts[ragged:]):
         raise UsageError(
-            f"{option('tensor')}: not a dtype with a shape", field=column, found=text,
+            f"{option('tensor')}: not a dtype with a shape",
+            field=column,
+            found=text,
             expected="f4[402,500], f4[*,3] or f4,shape_from=COLUMN",
-        )  # fmt: skip
+        )
     shape = tuple(int(part) for part in parts[ragged:])
     if not possible_shape(shape) or (ragged and 0 in shape):
         raise UsageError(f"{option('tensor')}: no array has this shape", field=column, found=text)

@@ -94,9 +94,11 @@ class Plan:
     def fingerprint(self) -> str:
         """SHA-256 over source, options and fields: equal plans write equal shards."""
         content = [
-            VERSION, self.source.fingerprint(), self.recorded,
+            VERSION,
+            self.source.fingerprint(),
+            self.recorded,
             [msgspec.to_builtins(plan.field) for plan in self.fields],
-        ]  # fmt: skip
+        ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -184,15 +186,24 @@ def _plan_leaf(
     tensor = leaf.asked.tensor
     shape_from = leaves.get(tensor.shape_from or "") if tensor else None
     return FieldPlan(
-        field=field, form=inferred.form, paths=(leaf.path,), columns=(leaf.name,), nulls=nulls,
-        filler=parse_filler(read, nulls, leaf.name), cast=leaf.asked.cast, tensor=tensor,
+        field=field,
+        form=inferred.form,
+        paths=(leaf.path,),
+        columns=(leaf.name,),
+        nulls=nulls,
+        filler=parse_filler(read, nulls, leaf.name),
+        cast=leaf.asked.cast,
+        tensor=tensor,
         shape_path=shape_from.path if shape_from else None,
-        permutation=inferred.permutation, padding=padding, tokenize=leaf.asked.tokenize,
-        image_as=leaf.asked.image_as, decoded=decoded_bytes(leaf, sample),
+        permutation=inferred.permutation,
+        padding=padding,
+        tokenize=leaf.asked.tokenize,
+        image_as=leaf.asked.image_as,
+        decoded=decoded_bytes(leaf, sample),
         sound=options.leave_out and field.kind == "image",
         why=why if padding is None else f"ragged {leaf.asked.ragged} of {inferred.why}",
         bytes=source.column_bytes(leaf.path),
-    )  # fmt: skip
+    )
 
 
 def _inferred(leaf: Leaf, sample: Sample) -> Inferred:
@@ -300,13 +311,14 @@ def _check_nulls(plans: list[FieldPlan], source: Source) -> None:
         shown = [f"{column}: {count}" for column, count, _ in found[:MOST_SHOWN]]
         shown += ["..."] if len(found) > MOST_SHOWN else []
         raise NullsFound(
-            f"nulls in {len(found)} columns", found=", ".join(shown),
+            f"nulls in {len(found)} columns",
+            found=", ".join(shown),
             hint="Say for each what to do with them: "
             f"{option('nulls', 'mask', column='COLUMN')} keeps them with a validity array "
             f"({option('nulls', 'mask', column='*')} for all), "
             f"{option('nulls', 'VALUE', column='COLUMN')} replaces them, "
             f"{option('exclude', ['COLUMN'])} leaves the column out.",
-        )  # fmt: skip
+        )
 
 
 def _cut(plan: Plan) -> tuple[ShardTask, ...]:
@@ -340,15 +352,16 @@ def _check_alone(plans: list[FieldPlan], column: str) -> None:
     others = [one.field.name for one in plans if one.tokenize is None]
     if len(others) == len(plans):
         raise UsageError(
-            f"{option('pack_sequences')}: the column of texts is left out", field=column,
+            f"{option('pack_sequences')}: the column of texts is left out",
+            field=column,
             hint=f"Keep it: {option('fields', [column])}.",
-        )  # fmt: skip
+        )
     if others:
         raise UsageError(
             f"{option('pack_sequences')}: rows are no longer those of the other columns",
             found=", ".join(others[:10]) + (", ..." if len(others) > 10 else ""),
             hint=f"Leave them out: {option('fields', [column])}.",
-        )  # fmt: skip
+        )
 
 
 def _in_sequences(plan: Plan, asked: Sequences) -> Plan:
@@ -356,9 +369,10 @@ def _in_sequences(plan: Plan, asked: Sequences) -> Plan:
     (text,) = plan.fields
     if text.nulls == "mask":
         raise UsageError(
-            f"{option('pack_sequences')}: a null text would vanish", field=text.field.name,
+            f"{option('pack_sequences')}: a null text would vanish",
+            field=text.field.name,
             hint=f"{option('nulls', '', column=text.columns[0])} makes it an empty one.",
-        )  # fmt: skip
+        )
     spans = [span for task in plan.tasks for span in task.spans]
     source = SequenceSource(plan.source, spans, text, asked)
     task = ShardTask(0, 0, None, tuple(Span(unit, 0, None) for unit in source.units))

@@ -163,9 +163,12 @@ SOURCES = Registry(
 
 @disk_errors()
 def find_source(
-    given: Any, name: str | None = None, settings: Mapping[str, Any] | None = None,
-    *, tolerant: bool = False,
-) -> Source:  # fmt: skip
+    given: Any,
+    name: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    tolerant: bool = False,
+) -> Source:
     """The source for what the user gave: paths and globs, or an object in memory.
 
     Where rows with damaged images are left out, it is `tolerant`.
@@ -200,10 +203,12 @@ def find_source(
         other = kind if kind.accepts([item]) else _kind([item])
         if other is not None and other is not kind:
             raise UsageError(
-                "sources of one slab must be of one kind", file=item,
-                expected=f"{kind.name}, as {items[0]}", found=other.name,
+                "sources of one slab must be of one kind",
+                file=item,
+                expected=f"{kind.name}, as {items[0]}",
+                found=other.name,
                 hint="Pack each kind into a slab of its own.",
-            )  # fmt: skip
+            )
     return _make(kind, items, settings, tolerant)
 
 
@@ -229,10 +234,11 @@ def _check_unmixed(kind: type[Source], items: list[str]) -> None:
     for item in items:
         if os.path.isdir(item) and images.accepts([item]):
             raise UsageError(
-                f"holds both {kind.name} files and images", file=item,
+                f"holds both {kind.name} files and images",
+                file=item,
                 hint=f"Say which of them to pack: {option('from_', kind.name)}, or "
                 f"{option('from_', 'images')}.",
-            )  # fmt: skip
+            )
 
 
 def _not_a_source(path: str) -> SourceUnreadable:
@@ -250,9 +256,10 @@ def _reason(path: str) -> SourceUnreadable:
     check_readable(path)
     if os.path.isfile(os.path.join(path, MANIFEST)):
         return SourceUnreadable(
-            "is a slab already", file=path,
+            "is a slab already",
+            file=path,
             hint="Pack what it was packed from; `fieldslab info` says what that was.",
-        )  # fmt: skip
+        )
     if is_url(path):
         return remote(path)
     if not os.path.exists(path) and not any(map(os.path.exists, find_matches(path))):

@@ -44,11 +44,13 @@ def read_span(
     if promised is not None and rows_read != promised:
         found = f"{rows_read:,} rows" if rows_read <= promised else f"more than {promised:,} rows"
         raise SourceInconsistent(
-            "other rows were read than the metadata promises", file=unit.name,
-            expected=f"{promised:,} rows", found=found,
+            "other rows were read than the metadata promises",
+            file=unit.name,
+            expected=f"{promised:,} rows",
+            found=found,
             hint="Write or download the source again; columns that are damaged can be left out "
             f"with {option('exclude')}.",
-        )  # fmt: skip
+        )
 
 
 def cut_rows(units: Iterable[Unit], rows: tuple[int, int | None] | None) -> list[Span]:

@@ -186,9 +186,10 @@ def advise(
     if alive < 2:
         raise UsageError(
             f"two batches of {size} rows need more memory than there is",
-            expected=_size(2 * taken), found=_size(room),
+            expected=_size(2 * taken),
+            found=_size(room),
             hint="Choose a smaller batch size, or fewer fields.",
-        )  # fmt: skip
+        )
     prepare = probe.load(size, threads=1, prefetch=0).prepare_ms
     speeds = {
         threads: probe.load(size, threads, PREFETCH[0]).gb_per_second
@@ -201,17 +202,33 @@ def advise(
         wait = probe.load(size, threads, prefetch, step_ms / 1e3).wait_percent
     row = probe.bytes / probe.rows
     measured = Measured(
-        rows=probe.rows, bytes=probe.bytes, first_touch_gb=probe.bytes / probe.first_touch / 1e9,
-        gather_gb=max(rates.values()) * row / 1e9, gather_rows=rates, loader_gb=speeds,
-        prepare_ms=prepare.p50, prepare_p99_ms=prepare.p99, wait_percent=wait,
-    )  # fmt: skip
+        rows=probe.rows,
+        bytes=probe.bytes,
+        first_touch_gb=probe.bytes / probe.first_touch / 1e9,
+        gather_gb=max(rates.values()) * row / 1e9,
+        gather_rows=rates,
+        loader_gb=speeds,
+        prepare_ms=prepare.p50,
+        prepare_p99_ms=prepare.p99,
+        wait_percent=wait,
+    )
     total = stored_bytes(slab.manifest, [slab.fields[name] for name in names], len(slab))
     return Advice(
-        path=str(slab.path), rows=len(slab), batch_size=size, threads=threads, prefetch=prefetch,
-        batch_bytes=round(row * size), memory_bytes=(prefetch + threads) * taken,
-        slab_bytes=total, free_bytes=free, cores=cores, step_ms=step_ms,
-        decoded=tuple(decode or ()), blocked=total > free, measured=measured,
-    )  # fmt: skip
+        path=str(slab.path),
+        rows=len(slab),
+        batch_size=size,
+        threads=threads,
+        prefetch=prefetch,
+        batch_bytes=round(row * size),
+        memory_bytes=(prefetch + threads) * taken,
+        slab_bytes=total,
+        free_bytes=free,
+        cores=cores,
+        step_ms=step_ms,
+        decoded=tuple(decode or ()),
+        blocked=total > free,
+        measured=measured,
+    )
 
 
 def available_bytes() -> int:

@@ -34,9 +34,16 @@ _PARTS: dict[str | None, tuple[Part, ...]] = {
 
 _GIVE_ONE = 'Write SlabDataModule({0}="{0}.slab", ...).'
 _OPTIONS = {
-    "fields", "decode", "transforms", "seed", "prefetch", "threads", "drop_last", "pin_memory",
+    "fields",
+    "decode",
+    "transforms",
+    "seed",
+    "prefetch",
+    "threads",
+    "drop_last",
+    "pin_memory",
     "read_ahead",
-}  # fmt: skip
+}
 
 
 class SlabDataModule(LightningDataModule):
@@ -105,10 +112,15 @@ class SlabDataModule(LightningDataModule):
         if "train" not in self.sources:
             raise UsageError("no slab given for `train`", hint=_GIVE_ONE.format("train"))
         found = advise(
-            _open(self.sources["train"]), self.batch_size, fields=self.options.get("fields"),
-            transforms=self.options.get("transforms", ()), decode=self.options.get("decode"),
-            step_ms=step_ms, memory=memory, output="torch",
-        )  # fmt: skip
+            _open(self.sources["train"]),
+            self.batch_size,
+            fields=self.options.get("fields"),
+            transforms=self.options.get("transforms", ()),
+            decode=self.options.get("decode"),
+            step_ms=step_ms,
+            memory=memory,
+            output="torch",
+        )
         print(found)  # noqa: T201  # to be read is what it is for
         return found
 

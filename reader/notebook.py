@@ -42,10 +42,11 @@ def batch_html(
     for name in list(values)[:FIELDS]:
         mask = valid.get(name)
         cells = [
-            "null" if mask is not None and not mask[place]
+            "null"
+            if mask is not None and not mask[place]
             else _gathered(values[name], place, name in images)
             for place in range(len(shown_rows))
-        ]  # fmt: skip
+        ]
         lines.append([_text(name), _text(_kind(values[name])), *cells])
     title = f"Batch({len(rows):,} rows)"
     return _table(title, [f"row {row}" for row in shown_rows], lines, len(values))

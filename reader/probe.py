@@ -97,10 +97,16 @@ class Probe:
     def _loader(self, size: int, threads: int, prefetch: int) -> Loader:
         rows = np.resize(self._numbers, max(self.rows, 100 * size))
         return Loader(
-            self._slab, size, Subset(rows, seed=None), fields=self._names, decode=self._decode,
-            transforms=self._transforms, threads=threads, prefetch=prefetch,
+            self._slab,
+            size,
+            Subset(rows, seed=None),
+            fields=self._names,
+            decode=self._decode,
+            transforms=self._transforms,
+            threads=threads,
+            prefetch=prefetch,
             output=self._output,
-        )  # fmt: skip
+        )
 
 
 def _taken(batch: Mapping[str, Any]) -> int:

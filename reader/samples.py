@@ -21,9 +21,14 @@ class Sampled(Protocol):
         """See `Slab`."""
 
     def gather(
-        self, rows: Rows, fields: Sequence[str] | None = None, *,
-        decode: Mapping[str, Any] | None = None, epoch: int = 0, visits: Any = None,
-    ) -> Batch:  # fmt: skip
+        self,
+        rows: Rows,
+        fields: Sequence[str] | None = None,
+        *,
+        decode: Mapping[str, Any] | None = None,
+        epoch: int = 0,
+        visits: Any = None,
+    ) -> Batch:
         """See `Slab`."""
 
     def __len__(self) -> int: ...
@@ -75,9 +80,14 @@ class Samples(Sequence[dict[str, Any]]):
     def __getitem__(self, key: int | slice) -> "dict[str, Any] | Samples":
         if isinstance(key, slice):
             return Samples(
-                self.slab, self._rows[key], self._fields, self.decode, self.epoch,
-                self._visits[key], self.chain,
-            )  # fmt: skip
+                self.slab,
+                self._rows[key],
+                self._fields,
+                self.decode,
+                self.epoch,
+                self._visits[key],
+                self.chain,
+            )
         at = as_index(key, len(self))
         if self.chain is not None:
             row_alone, visits = self._rows[[at]], self._visits[[at]]

@@ -35,9 +35,15 @@ class Folder:
     """
 
     def __init__(
-        self, slab: SlabFiles, name: str, files: list[ArrayFile], root: str, first_row: int,
-        rows: int, mapped: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        slab: SlabFiles,
+        name: str,
+        files: list[ArrayFile],
+        root: str,
+        first_row: int,
+        rows: int,
+        mapped: bool = False,
+    ) -> None:
         """With `mapped`, the digest table is mapped: processes share it, and its address stays."""
         self.files = files
         self.root = root
@@ -87,9 +93,12 @@ class Folder:
         found = root(table)
         if found != self.root:
             raise DamagedArray(
-                "digest table is damaged", file=self.path / layout.DIGESTS,
-                expected=self.root, found=found, hint=RESTORE,
-            )  # fmt: skip
+                "digest table is damaged",
+                file=self.path / layout.DIGESTS,
+                expected=self.root,
+                found=found,
+                hint=RESTORE,
+            )
         self._tables.append(table)
 
     def read_digests(self) -> np.ndarray:
@@ -101,9 +110,10 @@ class Folder:
             # No block has the digest 0, and a hole may be larger than any memory.
             if has_hole(fd, HEADER, HEADER + size):
                 raise DamagedArray(
-                    "digest table is damaged: a part of it was never written", file=path,
+                    "digest table is damaged: a part of it was never written",
+                    file=path,
                     hint=RESTORE,
-                )  # fmt: skip
+                )
             if self._mapped:
                 table = map_array(folder, layout.DIGESTS, dtype, shape)
                 have_read(table, path)
@@ -248,9 +258,11 @@ class ArrayReader:
                 rows = self.folder.rows_of(self.file, start, start + len(block))
                 raise self.damaged(
                     "a block does not match its digest",
-                    row=None if rows is None else f"{rows[0]}..{rows[1]}", offset=HEADER + start,
-                    expected=f"{expected:016x}", found=f"{found:016x}",
-                )  # fmt: skip
+                    row=None if rows is None else f"{rows[0]}..{rows[1]}",
+                    offset=HEADER + start,
+                    expected=f"{expected:016x}",
+                    found=f"{found:016x}",
+                )
 
     def damaged(self, problem: str, **context: Any) -> DamagedArray:
         """The error for this file."""
@@ -261,16 +273,20 @@ class ArrayReader:
     def damaged_offsets(self, index: int, start: int, stop: int, limit: int) -> DamagedArray:
         """The error for offsets of which `index` and the next are `start` and `stop`."""
         return self.damaged(
-            "offsets are damaged", row=self.folder.first_row + index,
+            "offsets are damaged",
+            row=self.folder.first_row + index,
             offset=HEADER + self.file.item_bytes * index,
-            expected=f"rising numbers up to {limit}", found=f"{start}, {stop}",
-        )  # fmt: skip
+            expected=f"rising numbers up to {limit}",
+            found=f"{start}, {stop}",
+        )
 
     def _impossible(self) -> DamagedManifest:
         return DamagedManifest(
-            "no array can have this shape", file=self.path, field=self.file.field.name,
+            "no array can have this shape",
+            file=self.path,
+            field=self.file.field.name,
             found=self.file.shape,
-        )  # fmt: skip
+        )
 
 
 def shard_folder(slab: SlabFiles, index: int, first_row: int, mapped: bool = False) -> Folder:

@@ -142,9 +142,12 @@ def open_array(
         size = HEADER + array_bytes(dtype, shape)
         if found != size:
             raise DamagedArray(
-                "wrong size", **context, expected=f"{size} bytes", found=f"{found} bytes",
+                "wrong size",
+                **context,
+                expected=f"{size} bytes",
+                found=f"{found} bytes",
                 hint=RESTORE,
-            )  # fmt: skip
+            )
         expected, start = header(dtype, shape), bytes(read_bytes(fd, HEADER, 0, path, field))
         if start != expected:
             raise DamagedArray(
@@ -173,10 +176,12 @@ def map_array(
             if error.errno != errno.ENOMEM:
                 raise unreadable(error, path, field=field) from error
             raise FieldslabError(
-                f"cannot be mapped: {error.strerror}", file=path, field=field,
+                f"cannot be mapped: {error.strerror}",
+                file=path,
+                field=field,
                 hint="The limit is vm.max_map_count on Linux: read fewer fields, or pack with a "
                 f"larger {option('shard_size')}.",
-            ) from error  # fmt: skip
+            ) from error
     return np.ndarray(shape, dtype, buffer=mapped, offset=HEADER)
 
 

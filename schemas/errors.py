@@ -149,9 +149,12 @@ def together(errors: Sequence[_Error]) -> _Error:
 
 
 def _rebuild(
-    cls: type[FieldslabError], problem: str, hint: str | None, context: dict[str, Any],
+    cls: type[FieldslabError],
+    problem: str,
+    hint: str | None,
+    context: dict[str, Any],
     others: tuple[FieldslabError, ...],
-) -> FieldslabError:  # fmt: skip
+) -> FieldslabError:
     error = cls(problem, hint=hint, **context)
     error.others = others
     return error

@@ -11,13 +11,34 @@ from fieldslab.schemas.images import CODECS
 
 Kind = Literal["fixed", "ragged", "text", "binary", "image", "categorical"]
 DtypeName = Literal[
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "float32", "float64", "complex64", "complex128",
-]  # fmt: skip
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
 Role = Literal[
-    "values", "offsets", "lengths", "size", "points.values", "points.offsets", "codec", "valid",
-    "categories.values", "categories.offsets", "dictionary",
-]  # fmt: skip
+    "values",
+    "offsets",
+    "lengths",
+    "size",
+    "points.values",
+    "points.offsets",
+    "codec",
+    "valid",
+    "categories.values",
+    "categories.offsets",
+    "dictionary",
+]
 Unit = Literal["D", "s", "ms", "us", "ns"]
 
 MAX_COUNT = 2**48
@@ -48,9 +69,18 @@ class Logical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """
 
     type: Literal[
-        "timestamp", "duration", "date", "time", "bfloat16", "uuid", "bytes", "json",
-        "class_label", "enum", "audio",
-    ]  # fmt: skip
+        "timestamp",
+        "duration",
+        "date",
+        "time",
+        "bfloat16",
+        "uuid",
+        "bytes",
+        "json",
+        "class_label",
+        "enum",
+        "audio",
+    ]
     unit: Unit | None = None
     timezone: str | None = None
     names: tuple[str, ...] | None = None

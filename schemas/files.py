@@ -125,8 +125,9 @@ class OpenFolder:
 
 def linked(path: Path, field: str | None = None) -> NotASlab:
     """The error for a link inside a slab."""
-    return NotASlab("is a link, and links in a slab are not followed", file=path, field=field,
-                    hint=_LINKS)  # fmt: skip
+    return NotASlab(
+        "is a link, and links in a slab are not followed", file=path, field=field, hint=_LINKS
+    )
 
 
 def opening_error(
@@ -144,15 +145,24 @@ def opening_error(
 
 
 def unreadable(
-    error: OSError, path: Path, *, field: str | None = None, offset: int | None = None,
+    error: OSError,
+    path: Path,
+    *,
+    field: str | None = None,
+    offset: int | None = None,
     row: str | None = None,
-) -> Unreadable:  # fmt: skip
+) -> Unreadable:
     """The error for a disk that fails, at `offset` of a file."""
     hint = "The limit of open files is `ulimit -n`." if error.errno in _FULL else _DISK
     return Unreadable(
-        f"cannot be read: {error.strerror or error}", errno=error.errno, file=path, field=field,
-        row=row, offset=offset, hint=hint,
-    )  # fmt: skip
+        f"cannot be read: {error.strerror or error}",
+        errno=error.errno,
+        file=path,
+        field=field,
+        row=row,
+        offset=offset,
+        hint=hint,
+    )
 
 
 def read_exactly(
@@ -169,9 +179,13 @@ def read_exactly(
             raise unreadable(error, path, field=field, offset=offset) from error
         if not count:
             raise Unreadable(
-                "the file ends too early", file=path, field=field, offset=offset,
-                expected=f"{len(view)} more bytes", hint=_DISK,
-            )  # fmt: skip
+                "the file ends too early",
+                file=path,
+                field=field,
+                offset=offset,
+                expected=f"{len(view)} more bytes",
+                hint=_DISK,
+            )
         view, offset = view[count:], offset + count
 
 

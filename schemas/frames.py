@@ -44,9 +44,11 @@ class FrameReader:
         wrong = np.flatnonzero(counts > most.astype(np.uint64))
         if len(wrong) and item:
             raise self._damaged(
-                "a row is larger than its frame can hold", row=f"{wrong[0]} of the batch",
-                expected=f"at most {most[wrong[0]]} elements", found=counts[wrong[0]],
-            )  # fmt: skip
+                "a row is larger than its frame can hold",
+                row=f"{wrong[0]} of the batch",
+                expected=f"at most {most[wrong[0]]} elements",
+                found=counts[wrong[0]],
+            )
         return counts.astype(np.int64) * item
 
     def read(
@@ -113,9 +115,11 @@ class FrameReader:
                 raise self._damaged(str(error), row=f"{row} of the batch") from error
             if stated != size:
                 raise self._damaged(
-                    "a frame states another size", row=f"{row} of the batch",
-                    expected=f"{size} bytes", found=stated,
-                )  # fmt: skip
+                    "a frame states another size",
+                    row=f"{row} of the batch",
+                    expected=f"{size} bytes",
+                    found=stated,
+                )
 
     def _decompressor(self) -> Any:
         """One decompressor a thread: they are not to be shared."""
@@ -128,6 +132,8 @@ class FrameReader:
 
     def _damaged(self, problem: str, **where: Any) -> DamagedArray:
         return DamagedArray(
-            f"cannot be decompressed: {problem}", field=self._field, **where,
+            f"cannot be decompressed: {problem}",
+            field=self._field,
+            **where,
             hint="Verify the slab; restore it from a copy, or pack it again.",
-        )  # fmt: skip
+        )

@@ -18,8 +18,13 @@ import numpy as np
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (
-    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
-)  # fmt: skip
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,
+)
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -40,8 +45,11 @@ class _Map:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         self.__array_interface__ = {
-            "version": 3, "shape": (size,), "typestr": "|u1", "data": (address, True),
-        }  # fmt: skip
+            "version": 3,
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, True),
+        }
 
     # `unmap` is bound here because module globals may be gone when the interpreter ends.
     def __del__(self, unmap: Callable[..., Any] = _libc.munmap) -> None:

@@ -42,9 +42,12 @@ def _compiled() -> tuple[Callable[[int, int, int, int], None], Any]:
     _binding.initialize_native_target()
     _binding.initialize_native_asmprinter()
     machine = _binding.Target.from_default_triple().create_target_machine(
-        cpu=_binding.get_host_cpu_name(), features=_features(), opt=3,
-        codemodel="jitdefault", jit=True,
-    )  # fmt: skip
+        cpu=_binding.get_host_cpu_name(),
+        features=_features(),
+        opt=3,
+        codemodel="jitdefault",
+        jit=True,
+    )
     owner = _binding.create_mcjit_compiler(_binding.parse_assembly(str(_module())), machine)
     owner.finalize_object()
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)  # which frees the lock

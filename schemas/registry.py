@@ -45,9 +45,14 @@ class Registry:
     """
 
     def __init__(
-        self, kind: str, group: str, built_in: Mapping[str, str], *,
-        option: str | None = None, base: type | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kind: str,
+        group: str,
+        built_in: Mapping[str, str],
+        *,
+        option: str | None = None,
+        base: type | None = None,
+    ) -> None:
         self.kind = kind
         self.group = group
         self.built_in = built_in

@@ -168,9 +168,17 @@ class Finish:
         out = self._out.empty(3 * view.size[0] * view.size[1] * dtype.itemsize, fill)
         work = self._work.empty(finish.work_bytes(*view.box[2:], *view.size), fill)
         finish.finish(
-            picture, *view.box, view.flip, out.ctypes.data, *view.size, view.form, view.first,
-            ONE, ZERO, work.ctypes.data,
-        )  # fmt: skip
+            picture,
+            *view.box,
+            view.flip,
+            out.ctypes.data,
+            *view.size,
+            view.form,
+            view.first,
+            ONE,
+            ZERO,
+            work.ctypes.data,
+        )
         shape = (3, *view.size) if view.first else (*view.size, 3)
         return out.copy().view(dtype).reshape(shape)
 

@@ -98,6 +98,17 @@ def _splice(rng: random.Random, data: bytearray, images: Sequence[bytes]) -> Non
 
 
 _CHANGES = (
-    _flip, _flip, _flip, _flip, _write, _write, _marker, _cut, _remove, _insert, _segment, _frame,
+    _flip,
+    _flip,
+    _flip,
+    _flip,
+    _write,
+    _write,
+    _marker,
+    _cut,
+    _remove,
+    _insert,
+    _segment,
+    _frame,
     _splice,
-)  # fmt: skip
+)

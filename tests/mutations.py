@@ -57,20 +57,92 @@ Op = dict[str, Any]
 Mutation = list[Op]
 
 NUMBERS = [
-    0, 1, 2, 5, 6, 7, 11, 12, 13, 24, 255, 4096, 65535, 2**31 - 1, 2**31, 2**32, 2**32 + 1, 2**40,
-    2**47, 2**48 - 1, 2**48, 2**48 + 1, 2**53, 2**61, 2**62, 2**63 - 1, 2**63, 2**63 + 1,
-    2**64 - 8, 2**64 - 1,
-]  # fmt: skip
+    0,
+    1,
+    2,
+    5,
+    6,
+    7,
+    11,
+    12,
+    13,
+    24,
+    255,
+    4096,
+    65535,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**32 + 1,
+    2**40,
+    2**47,
+    2**48 - 1,
+    2**48,
+    2**48 + 1,
+    2**53,
+    2**61,
+    2**62,
+    2**63 - 1,
+    2**63,
+    2**63 + 1,
+    2**64 - 8,
+    2**64 - 1,
+]
 VALUES = [
-    *NUMBERS, -1, -(2**63), 10**30, 1.5, -0.0, 1e300, True, False, None, "", "x", "..", "../x",
-    "/etc/passwd", "00-x", "\x00", "a" * 300, [], [0], [1], [6], [2**48], [0, 2**48], [1] * 30,
-    [2] * 48, {}, {"type": "uuid"}, {"type": "timestamp", "unit": "D"},
-    {"type": "timestamp", "unit": "ns", "timezone": "Nowhere/Else"}, {"type": "duration"},
-    {"type": "class_label", "names": []}, {"count": 1, "bytes": 1}, {"count": 2**48, "bytes": 0},
-    {"codec": "zstd", "decoded": 2**48}, {"codec": "zstd", "decoded": 1, "dictionary": 5},
-    "bool", "int8", "uint64", "float16", "float32", "complex128", "fixed", "ragged", "text",
-    "binary", "image", "categorical", "jpeg", "ns", ["a"], ["a", "b", "c", "d"], "0" * 64,
-]  # fmt: skip
+    *NUMBERS,
+    -1,
+    -(2**63),
+    10**30,
+    1.5,
+    -0.0,
+    1e300,
+    True,
+    False,
+    None,
+    "",
+    "x",
+    "..",
+    "../x",
+    "/etc/passwd",
+    "00-x",
+    "\x00",
+    "a" * 300,
+    [],
+    [0],
+    [1],
+    [6],
+    [2**48],
+    [0, 2**48],
+    [1] * 30,
+    [2] * 48,
+    {},
+    {"type": "uuid"},
+    {"type": "timestamp", "unit": "D"},
+    {"type": "timestamp", "unit": "ns", "timezone": "Nowhere/Else"},
+    {"type": "duration"},
+    {"type": "class_label", "names": []},
+    {"count": 1, "bytes": 1},
+    {"count": 2**48, "bytes": 0},
+    {"codec": "zstd", "decoded": 2**48},
+    {"codec": "zstd", "decoded": 1, "dictionary": 5},
+    "bool",
+    "int8",
+    "uint64",
+    "float16",
+    "float32",
+    "complex128",
+    "fixed",
+    "ragged",
+    "text",
+    "binary",
+    "image",
+    "categorical",
+    "jpeg",
+    "ns",
+    ["a"],
+    ["a", "b", "c", "d"],
+    "0" * 64,
+]
 
 
 # The slab
@@ -117,11 +189,14 @@ def make_subject(folder: Path) -> Subject:
     rows["j"] = [grey if row == PHOTOS["grey.png"] else row for row in rows["j"]]
     pq.write_table(pa.table(columns), folder / "rows.parquet", row_group_size=SHARD)
     pack(
-        folder / "rows.parquet", folder / "whole.slab", shard_size=1, nulls={"*": "mask"},
+        folder / "rows.parquet",
+        folder / "whole.slab",
+        shard_size=1,
+        nulls={"*": "mask"},
         tensor={"x": "f4[]", "nd": "i2[2,3]", "r": "i4[*]", "zf": "f8[4]"},
         image={"i": None, "j": "yuv420,fraction=0.5"},
         compress=["z", "zf"],
-    )  # fmt: skip
+    )
     return Subject(folder / "whole.slab", rows)
 
 
@@ -168,10 +243,25 @@ def change_files(rng: random.Random, slab: Path) -> Mutation:
     """Swap, copy, remove, rename, add; put links, pipes and directories in the place of files."""
     files = files_of(slab)
     one, other = rng.choice(files), rng.choice(files)
-    kind = rng.choice([
-        "swap", "swap", "copy", "remove", "rename", "add", "link", "hard link", "pipe", "directory",
-        "folder link", "folder swap", "folder remove", "folder file", "folder copy",
-    ])  # fmt: skip
+    kind = rng.choice(
+        [
+            "swap",
+            "swap",
+            "copy",
+            "remove",
+            "rename",
+            "add",
+            "link",
+            "hard link",
+            "pipe",
+            "directory",
+            "folder link",
+            "folder swap",
+            "folder remove",
+            "folder file",
+            "folder copy",
+        ]
+    )
     if kind in ("swap", "copy") and rng.randrange(2):
         # Of the same dtype and shape, so that nothing but the digests can tell.
         twins = [file for file in files if _same_header(slab / file, slab / one)]
@@ -224,9 +314,19 @@ def _at(value: Any, place: list[Any]) -> Any:
 
 def remake(rng: random.Random, slab: Path) -> Mutation:
     """Change data, headers and manifest, and make all digests anew, as a hostile writer would."""
-    roles = rng.choice([
-        "offsets", "offsets", "lengths", "valid", "size", "values", "categories", "points", "codec",
-    ])  # fmt: skip
+    roles = rng.choice(
+        [
+            "offsets",
+            "offsets",
+            "lengths",
+            "valid",
+            "size",
+            "values",
+            "categories",
+            "points",
+            "codec",
+        ]
+    )
     files = [name for name in files_of(slab) if roles in name]
     ops = []
     for _ in range(rng.choice([1, 1, 2, 4])):
@@ -270,25 +370,37 @@ MEMBERS: dict[str, list[Any]] = {
     "index": [None, 0, 1, 8, 8192],
     "coded": [True, False],
     "logical": [
-        None, {"type": "timestamp", "unit": "s", "timezone": "?"}, {"type": "uuid"},
-        {"type": "timestamp", "unit": "D"}, {"type": "duration", "unit": "ns"},
-        {"type": "bfloat16"}, {"type": "json"}, {"type": "date", "unit": "D"},
-        {"type": "class_label", "names": ["a"]}, {"type": "enum", "names": ["a"], "codes": [7]},
-        {"type": "audio"}, {"type": "time", "unit": "us"},
+        None,
+        {"type": "timestamp", "unit": "s", "timezone": "?"},
+        {"type": "uuid"},
+        {"type": "timestamp", "unit": "D"},
+        {"type": "duration", "unit": "ns"},
+        {"type": "bfloat16"},
+        {"type": "json"},
+        {"type": "date", "unit": "D"},
+        {"type": "class_label", "names": ["a"]},
+        {"type": "enum", "names": ["a"], "codes": [7]},
+        {"type": "audio"},
+        {"type": "time", "unit": "us"},
     ],
     "categories": [None, [], ["a"], ["", "\x00"], [str(number) for number in range(2000)]],
     "table": [None, *({"count": n, "bytes": size} for n, size in ((0, 0), (5, 3), (1100, 9)))],
     "compression": [
-        None, {"codec": "zstd", "decoded": 0}, {"codec": "zstd", "decoded": 9, "dictionary": 7},
+        None,
+        {"codec": "zstd", "decoded": 0},
+        {"codec": "zstd", "decoded": 9, "dictionary": 7},
         {"codec": "zstd", "decoded": 2**40, "dictionary": 300},
     ],
     "name": ["", "x", "\n", "a/b", "💥"],
-}  # fmt: skip
+}
 
 FAMILIES: dict[str, Callable[[random.Random, Path], Mutation]] = {
-    "bytes": change_bytes, "files": change_files, "manifest": change_manifest, "remade": remake,
+    "bytes": change_bytes,
+    "files": change_files,
+    "manifest": change_manifest,
+    "remade": remake,
     "lies": lie,
-}  # fmt: skip
+}
 
 
 def is_accident(mutation: Mutation) -> bool:
@@ -421,12 +533,15 @@ def _balance(slab: Path, op: Op) -> None:
     for one in content["fields"]:
         kind = one["kind"]
         wanted = {
-            "codec": kind == "image", "categories": kind == "categorical",
-            "table": kind == "categorical", "dtype": kind in ("fixed", "ragged"),
+            "codec": kind == "image",
+            "categories": kind == "categorical",
+            "table": kind == "categorical",
+            "dtype": kind in ("fixed", "ragged"),
             "shape": kind in ("fixed", "ragged"),
             "compression": kind not in ("image", "categorical"),
-            "index": kind == "image", "coded": kind == "image",
-        }  # fmt: skip
+            "index": kind == "image",
+            "coded": kind == "image",
+        }
         for key, allowed in wanted.items():
             if not allowed or one.get(key) is None:
                 one.pop(key, None)
@@ -442,8 +557,12 @@ def _balance(slab: Path, op: Op) -> None:
         if time.get("type") in ("timestamp", "duration") and one.get("dtype") != "int64":
             del one["logical"]
         defaults: dict[str, Any] = {
-            "nullable": False, "logical": None, "shape": [], "dtype": "uint8", "coded": False,
-        }  # fmt: skip
+            "nullable": False,
+            "logical": None,
+            "shape": [],
+            "dtype": "uint8",
+            "coded": False,
+        }
         for key, default in defaults.items():
             if one.get(key) == default:
                 one.pop(key, None)
@@ -513,16 +632,30 @@ def _folders(slab: Path) -> list[tuple[Path, list[layout.ArrayFile]]]:
 
 
 _OPS: dict[str, Callable[[Path, Op], None]] = {
-    "flip": _flip, "write": _write, "truncate": _truncate, "swap": _swap, "folder swap": _swap,
-    "copy": _copy, "add": _add, "link": _link, "folder link": _link, "hard link": _hard_link,
-    "pipe": _pipe, "directory": _directory, "folder file": _folder_file,
-    "folder copy": _folder_copy, "edit": _edit, "seal": _seal, "balance": _balance, "fit": _fit,
+    "flip": _flip,
+    "write": _write,
+    "truncate": _truncate,
+    "swap": _swap,
+    "folder swap": _swap,
+    "copy": _copy,
+    "add": _add,
+    "link": _link,
+    "folder link": _link,
+    "hard link": _hard_link,
+    "pipe": _pipe,
+    "directory": _directory,
+    "folder file": _folder_file,
+    "folder copy": _folder_copy,
+    "edit": _edit,
+    "seal": _seal,
+    "balance": _balance,
+    "fit": _fit,
     "digest": _digest,
     "remove": lambda slab, op: (slab / op["file"]).unlink(),
     "rename": lambda slab, op: (slab / op["file"]).rename(slab / (op["file"] + "x")) and None,
     "folder remove": lambda slab, op: shutil.rmtree(slab / op["file"]),
     "crash": lambda slab, op: os.kill(os.getpid(), signal.SIGSEGV),
-}  # fmt: skip
+}
 
 
 # Looking what reading does
@@ -642,9 +775,13 @@ class Worker:
         with (self.folder / "stderr").open("w") as stderr:
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.mutations", self.folder],
-                cwd=ROOT, env=environment(), text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
-            )  # fmt: skip
+                cwd=ROOT,
+                env=environment(),
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+            )
 
     def examine(self, mutation: Mutation) -> str:
         """What is wrong with how a mutation is read, '' if nothing is."""

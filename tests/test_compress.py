@@ -40,9 +40,12 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Slab:
     folder = tmp_path_factory.mktemp("compress")
     pq.write_table(table(), folder / "t.parquet", row_group_size=300)
     pack(
-        folder / "t.parquet", folder / "t.slab", nulls={"bytes": "mask"}, shard_size=20_000,
+        folder / "t.parquet",
+        folder / "t.slab",
+        nulls={"bytes": "mask"},
+        shard_size=20_000,
         compress=["text", "list=9", "vector", "bytes"],
-    )  # fmt: skip
+    )
     return open_slab(folder / "t.slab")
 
 

@@ -187,8 +187,9 @@ def test_an_open_slab_stays_what_it_was(tmp_path: Path, removed: bool) -> None:
     (tmp_path / "holder.cpp").write_text(HOLDER)
     program = tmp_path / "holder"
     include = f"-I{ROOT / 'examples'}"
-    subprocess.run(["g++", "-std=c++17", include, program.with_suffix(".cpp"), "-o", program],
-                   check=True)  # fmt: skip
+    subprocess.run(
+        ["g++", "-std=c++17", include, program.with_suffix(".cpp"), "-o", program], check=True
+    )
     command = [str(program), str(path)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -122,9 +122,12 @@ def test_verify_finds_a_flip_in_every_role(tmp_path: Path) -> None:
         "p": pa.array([PHOTOS["420.jpeg"], PHOTOS["grey.png"], PHOTOS["grey.png"]]),
     }
     packed = pack(
-        pa.table(columns), tmp_path / "x.slab", nulls={"*": "mask"}, compress="z",
+        pa.table(columns),
+        tmp_path / "x.slab",
+        nulls={"*": "mask"},
+        compress="z",
         image={"i": None, "p": "rgb,fraction=0.5"},
-    )  # fmt: skip
+    )
     roles = {name.split(".", 1)[1] for name in files_of(packed.path) if "-" in name}
     assert roles >= {f"{role}.npy" for role in ROLES}
 
@@ -177,9 +180,13 @@ def write_parquet(path: Path) -> None:
         "n": pa.array([{"a": row, "b": str(row)} for row in range(rows)]),
     }
     pq.write_table(
-        pa.table(columns), path, row_group_size=20, write_page_checksum=True,
-        compression={"i": "zstd", "s": "snappy"}, use_dictionary=["s", "d"],
-    )  # fmt: skip
+        pa.table(columns),
+        path,
+        row_group_size=20,
+        write_page_checksum=True,
+        compression={"i": "zstd", "s": "snappy"},
+        use_dictionary=["s", "d"],
+    )
 
 
 def test_any_damage_to_parquet(tmp_path: Path) -> None:
@@ -199,8 +206,12 @@ def test_any_damage_to_parquet(tmp_path: Path) -> None:
     lines = "".join(json.dumps(damage) + "\n" for damage in damages)
     done = subprocess.run(
         [sys.executable, "-c", PACK, tmp_path / "whole.parquet", tmp_path / "x.parquet"],
-        env=environment(), input=lines, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=environment(),
+        input=lines,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     answers = done.stdout.split()
     at = json.dumps(damages[min(len(answers), 299)])
     assert done.returncode == 0, f"{done.returncode} at {at}: {done.stderr[-3000:]}"

@@ -24,43 +24,55 @@ TABLE = pa.table({"x": pa.array([1, None, 3], pa.int32()), "t": ["a", "b", "c"]}
 
 SAID: dict[str, tuple[dict[str, Any], list[str], str, str]] = {
     "jobs": (
-        {"jobs": 0, "exclude": "x"}, ["--jobs", "0", "--exclude", "x"],
-        "jobs must be at least 1 (found 0)", "--jobs must be at least 1 (found 0)",
+        {"jobs": 0, "exclude": "x"},
+        ["--jobs", "0", "--exclude", "x"],
+        "jobs must be at least 1 (found 0)",
+        "--jobs must be at least 1 (found 0)",
     ),
     "a pair": (
-        {"nulls": "mask"}, ["--nulls", "mask"],
+        {"nulls": "mask"},
+        ["--nulls", "mask"],
         'nulls: not understood (found mask). Write nulls={"NAME": "mask"}.',
         "--nulls: not understood (found mask)\n  Write --nulls NAME=mask.",
     ),
     "nulls": (
-        {}, [],
+        {},
+        [],
         '1 null (field x). Say what to do with them: nulls={"x": "mask"} keeps them with a '
         'validity array, nulls={"x": "VALUE"} replaces them, exclude=["x"] leaves the column out.',
         "1 null (field x)\n  Say what to do with them: --nulls x=mask keeps them with a validity "
         "array, --nulls x=VALUE replaces them, --exclude x leaves the column out.",
     ),
     "a size": (
-        {"shard_size": "many"}, ["--shard-size", "many"],
+        {"shard_size": "many"},
+        ["--shard-size", "many"],
         "shard_size: not a size (expected 'a size like 64M or 1G', found many)",
         "--shard-size: not a size (expected 'a size like 64M or 1G', found many)",
     ),
     "a column": (
-        {"fields": "y"}, ["--fields", "y"],
+        {"fields": "y"},
+        ["--fields", "y"],
         "fields: no such column (field y). The columns are: x, t.",
         "--fields: no such column (field y)\n  The columns are: x, t.",
     ),
     "a switch": (
-        {"drop_last": True}, ["--drop-last"],
-        "drop_last goes with pack_sequences", "--drop-last goes with --pack-sequences",
+        {"drop_last": True},
+        ["--drop-last"],
+        "drop_last goes with pack_sequences",
+        "--drop-last goes with --pack-sequences",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("given", "words", "python", "shell"), SAID.values(), ids=SAID.keys())
 def test_both_users_are_told_in_their_words(
-    given: dict[str, Any], words: list[str], python: str, shell: str, tmp_path: Path,
+    given: dict[str, Any],
+    words: list[str],
+    python: str,
+    shell: str,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     """The same mistake is explained with arguments of Python, or with those of the shell."""
     pq.write_table(TABLE, tmp_path / "x.parquet")
     with pytest.raises(FieldslabError) as caught:
@@ -77,9 +89,12 @@ def test_json_names_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str
     words = ["-o", str(tmp_path / "x"), "--jobs=0", "--exclude=x", "--json"]
     run(["pack", str(tmp_path / "x.parquet"), *words])
     assert json.loads(capsys.readouterr().out) == {
-        "error": "UsageError", "problem": "--jobs must be at least 1", "found": 0,
-        "option": "jobs", "hint": None,
-    }  # fmt: skip
+        "error": "UsageError",
+        "problem": "--jobs must be at least 1",
+        "found": 0,
+        "option": "jobs",
+        "hint": None,
+    }
 
 
 def test_verify_speaks_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,9 +131,16 @@ def test_only_the_command_line_speaks_of_dashes() -> None:
 def test_every_marked_option_exists() -> None:
     """What messages call an option is one: of `pack`, of a source, or of `verify`."""
     known = {
-        *pack.__annotations__, *verify.__annotations__, "rows_attr", "raw", "external", "memory",
-        "block", "key", "key_password_file",
-    }  # fmt: skip
+        *pack.__annotations__,
+        *verify.__annotations__,
+        "rows_attr",
+        "raw",
+        "external",
+        "memory",
+        "block",
+        "key",
+        "key_password_file",
+    }
     marked = {
         node.args[0].value
         for room in ("packer", "reader", "schemas")

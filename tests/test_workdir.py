@@ -80,9 +80,13 @@ class Download:
         environment = os.environ | {"PYTHONPATH": str(_ROOT / ".ns")}
         environment.pop("PYTHONSAFEPATH", None)
         return subprocess.run(
-            list(map(str, command)), cwd=place or self.place, env=environment,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            list(map(str, command)),
+            cwd=place or self.place,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def script(self, code: str) -> Sequence[object]:
         """A program of the user's, which lies elsewhere."""

@@ -19,10 +19,15 @@ def yuv_planes(file: bytes) -> list[np.ndarray]:
     sizes = [(height, width)] + [((height + 1) // 2, (width + 1) // 2)] * 2
     planes = [np.zeros((high + _ROOM, wide + _ROOM), np.uint8) for high, wide in sizes]
     failed = library.tjDecompressToYUVPlanes(
-        handle, file, ctypes.c_ulong(len(file)),
-        (ctypes.c_void_p * 3)(*[plane.ctypes.data for plane in planes]), width,
-        (ctypes.c_int * 3)(*[plane.strides[0] for plane in planes]), height, _ACCURATE_DCT,
-    )  # fmt: skip
+        handle,
+        file,
+        ctypes.c_ulong(len(file)),
+        (ctypes.c_void_p * 3)(*[plane.ctypes.data for plane in planes]),
+        width,
+        (ctypes.c_int * 3)(*[plane.strides[0] for plane in planes]),
+        height,
+        _ACCURATE_DCT,
+    )
     library.tjDestroy(handle)
     assert not failed
     return [plane[:high, :wide] for plane, (high, wide) in zip(planes, sizes, strict=True)]

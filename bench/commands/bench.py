@@ -25,30 +25,61 @@ Examples:
 
 def bench(
     slab: Annotated[str, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
-    fields: Annotated[list[str] | None, typer.Option(
-        "--fields", metavar="a,b", rich_help_panel=MEASURES,
-        help="Read these fields only, as training will; all if not given.",
-    )] = None,
-    seconds: Annotated[float | None, typer.Option(
-        "--seconds", metavar="S", rich_help_panel=MEASURES,
-        help="Measure for about so long (30).",
-    )] = None,
-    quick: Annotated[bool, typer.Option(
-        "--quick", rich_help_panel=MEASURES, help="Measure for 6 seconds: a first look.",
-    )] = False,
-    seed: Annotated[int, typer.Option(
-        "--seed", metavar="N", min=0, rich_help_panel=MEASURES,
-        help="Draw other random rows (0).",
-    )] = 0,
-    json_file: Annotated[Path | None, typer.Option(
-        "--json", metavar="FILE", rich_help_panel=RESULTS,
-        help="Write every number there; '-' prints them as JSON instead of the tables.",
-    )] = None,
-    report: Annotated[Path | None, typer.Option(
-        "--report", metavar="DIR", rich_help_panel=RESULTS,
-        help="Write charts and a page, index.html, into this folder.",
-    )] = None,
-) -> None:  # fmt: skip
+    fields: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fields",
+            metavar="a,b",
+            rich_help_panel=MEASURES,
+            help="Read these fields only, as training will; all if not given.",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds",
+            metavar="S",
+            rich_help_panel=MEASURES,
+            help="Measure for about so long (30).",
+        ),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            rich_help_panel=MEASURES,
+            help="Measure for 6 seconds: a first look.",
+        ),
+    ] = False,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            min=0,
+            rich_help_panel=MEASURES,
+            help="Draw other random rows (0).",
+        ),
+    ] = 0,
+    json_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            rich_help_panel=RESULTS,
+            help="Write every number there; '-' prints them as JSON instead of the tables.",
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="DIR",
+            rich_help_panel=RESULTS,
+            help="Write charts and a page, index.html, into this folder.",
+        ),
+    ] = None,
+) -> None:
     """Measure how fast a slab is read on this machine.
 
     Reads random rows and batches as training code does, from the disk and from memory, with one
@@ -122,9 +153,11 @@ def _steps() -> Iterator[Callable[[str, float], None]]:
     from rich.console import Console
 
     columns = [
-        progress.TextColumn("{task.description:<11}"), progress.BarColumn(),
-        progress.TaskProgressColumn(), progress.TimeElapsedColumn(),
-    ]  # fmt: skip
+        progress.TextColumn("{task.description:<11}"),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TimeElapsedColumn(),
+    ]
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("opening", total=1.0)
         yield lambda name, share: bars.update(task, description=name, completed=share)

@@ -58,10 +58,15 @@ def run(
     if readme:
         publish("images", table(measured, true, sizes, ratios, quick, busy(machine)))
     return {
-        "machine": machine, "date": str(date.today()),
-        "count": len(next(iter(slabs.values()))), "quick": quick, "speeds": _plain(measured),
-        "fidelity": _plain(true), "bytes": sizes, "ratios": ratios,
-    }  # fmt: skip
+        "machine": machine,
+        "date": str(date.today()),
+        "count": len(next(iter(slabs.values()))),
+        "quick": quick,
+        "speeds": _plain(measured),
+        "fidelity": _plain(true),
+        "bytes": sizes,
+        "ratios": ratios,
+    }
 
 
 def _show(

@@ -21,9 +21,9 @@ def draw_sheet(
 ) -> None:
     """Draw `count` images: a column each; a row for Pillow, two for each decoder (by label)."""
     rows = range(count)
-    boxes = slab.gather(
-        rows, ["image"], decode={"image": Images([crop], boxes=True)}
-    )["image.boxes"]  # fmt: skip
+    boxes = slab.gather(rows, ["image"], decode={"image": Images([crop], boxes=True)})[
+        "image.boxes"
+    ]
     size = crop.size[0]
     files = list(encoded(slab[:count]))
     wanted = [np.asarray(by_pillow(files[row], boxes[row].tolist(), size)) for row in rows]
@@ -36,9 +36,12 @@ def draw_sheet(
         ]
         square = float(np.mean([np.square(each, dtype=np.int32).mean() for each in differences]))
         lines.append((label, list(views)))
-        lines.append((f"difference x {AMPLIFIED}\n{psnr(square):.1f} dB", [
-            np.clip(128 + AMPLIFIED * each, 0, 255).astype(np.uint8) for each in differences
-        ]))  # fmt: skip
+        lines.append(
+            (
+                f"difference x {AMPLIFIED}\n{psnr(square):.1f} dB",
+                [np.clip(128 + AMPLIFIED * each, 0, 255).astype(np.uint8) for each in differences],
+            )
+        )
     sheet = Image.new(
         "RGB", (_SIDE + count * (size + _GAP), _HEAD + len(lines) * (size + _GAP)), _PAPER
     )

@@ -36,9 +36,11 @@ def table(
     ]
     for crop, cases in measured.items():
         lines += [
-            "", f"| {crop} | images/s, 1 thread | x | images/s, 2 threads | x | "
-            "mean difference | PSNR, dB | bytes |", "|---|---|---|---|---|---|---|---|",
-        ]  # fmt: skip
+            "",
+            f"| {crop} | images/s, 1 thread | x | images/s, 2 threads | x | "
+            "mean difference | PSNR, dB | bytes |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
         for case, words in WORDS.items():
             one, two = cases[case_of(case, 1)], cases[case_of(case, 2)]
             way = CASES[case][0] if case in CASES else "jpeg"

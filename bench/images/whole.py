@@ -53,17 +53,34 @@ class WholeDecoder:
             for view, (top, left, height, width) in enumerate(crops.boxes[image].tolist()):
                 work = np.empty(work_bytes(height, width, high, wide), np.uint8)
                 finish(
-                    picture, top, left, height, width, int(crops.flips[image, view]),
-                    address_of(out[image, view]), high, wide, form_of(out), int(first),
-                    target.scale, target.bias, address_of(work),
-                )  # fmt: skip
+                    picture,
+                    top,
+                    left,
+                    height,
+                    width,
+                    int(crops.flips[image, view]),
+                    address_of(out[image, view]),
+                    high,
+                    wide,
+                    form_of(out),
+                    int(first),
+                    target.scale,
+                    target.bias,
+                    address_of(work),
+                )
         return statuses
 
     def _decoded(self, images: Encoded, image: int, height: int, width: int) -> Any:
         pixels = np.empty((height, width, 3), np.uint8)
         failed = self._library.tjDecompress2(
-            self._local.handle, ctypes.c_void_p(int(images.addresses[image])),
-            ctypes.c_ulong(int(images.lengths[image])), ctypes.c_void_p(address_of(pixels)),
-            width, 3 * width, height, _PIXEL_FORMAT_RGB, _ACCURATE_DCT,
-        )  # fmt: skip
+            self._local.handle,
+            ctypes.c_void_p(int(images.addresses[image])),
+            ctypes.c_ulong(int(images.lengths[image])),
+            ctypes.c_void_p(address_of(pixels)),
+            width,
+            3 * width,
+            height,
+            _PIXEL_FORMAT_RGB,
+            _ACCURATE_DCT,
+        )
         return None if failed else pixels

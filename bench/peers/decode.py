@@ -89,8 +89,10 @@ def table(decoders: dict[str, Any]) -> str:
         library, _, stored = rival.partition(", ")
         ours, theirs = decoders[f"{US}, {stored}"], decoders[rival]
         for threads in map(str, THREADS):
-            rates = [f"{1 / median(way['seconds'][threads]):,.0f}" if "seconds" in way else "–"
-                     for way in (ours, theirs)]  # fmt: skip
+            rates = [
+                f"{1 / median(way['seconds'][threads]):,.0f}" if "seconds" in way else "–"
+                for way in (ours, theirs)
+            ]
             times = "–"
             if "seconds" in ours and "seconds" in theirs:
                 found = ratio(ours["seconds"][threads], theirs["seconds"][threads])

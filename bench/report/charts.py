@@ -16,7 +16,7 @@ from fieldslab.bench.report.style import (
     numbers,
     on_background,
     rates,
-)  # fmt: skip
+)
 from fieldslab.bench.slab.results import Results
 from fieldslab.bench.slab.targets import GROWTH_MB
 
@@ -32,22 +32,33 @@ def throughput(results: Results, theme: Theme) -> Any:
         f"Random batches of {results.largest.rows} rows come {words.of_memcpy(share)}",
         "Bytes of values a second by rows in a batch; median with quartiles, one thread, warm; "
         "the mark is a memcpy of the same number of random rows",
-        theme, height=0.9 + 0.42 * len(sizes),
-    )  # fmt: skip
+        theme,
+        height=0.9 + 0.42 * len(sizes),
+    )
     speeds = [one.random for one in sizes]
     ceilings = [one.memcpy.bytes_per_second for one in sizes]
     bars(
-        axes, [f"{one.rows} rows" for one in sizes], [one.bytes_per_second for one in speeds],
-        [words.gigabytes(one.bytes_per_second) for one in speeds], [theme.main] * len(sizes),
-        theme, [(one.bytes / one.seconds.high, one.bytes / one.seconds.low) for one in speeds],
+        axes,
+        [f"{one.rows} rows" for one in sizes],
+        [one.bytes_per_second for one in speeds],
+        [words.gigabytes(one.bytes_per_second) for one in speeds],
+        [theme.main] * len(sizes),
+        theme,
+        [(one.bytes / one.seconds.high, one.bytes / one.seconds.low) for one in speeds],
         ceilings,
-    )  # fmt: skip
+    )
     for at, ceiling in enumerate(ceilings):
         axes.plot([ceiling] * 2, [at - 0.42, at + 0.42], color=theme.ink, linewidth=2)
     axes.annotate(
-        "memcpy", (ceilings[0], -0.42), (0, 2), textcoords="offset points", ha="center",
-        va="bottom", size=8, color=theme.ink,
-    )  # fmt: skip
+        "memcpy",
+        (ceilings[0], -0.42),
+        (0, 2),
+        textcoords="offset points",
+        ha="center",
+        va="bottom",
+        size=8,
+        color=theme.ink,
+    )
     axes.set_ylim(axes.get_ylim()[0], -0.95)
     rates(axes, theme, "x", max(ceilings))
     return figure
@@ -67,8 +78,9 @@ def cold_warm(results: Results, theme: Theme) -> Any:
         f"From the disk, {finding}; {best.name} ones come fastest",
         f"Rows a second by a Loader of batches of {results.cold.batch}, logarithmic: cold (pages "
         "dropped, digests compared) and the same rows again, warm; median",
-        theme, height=2.4,
-    )  # fmt: skip
+        theme,
+        height=2.4,
+    )
     for at, (before, after) in enumerate(zip(cold, warm, strict=True)):
         ends = before.rows_per_second, after.rows_per_second
         axes.plot(ends, (at, at), color=theme.quiet, linewidth=3, zorder=1)
@@ -78,11 +90,17 @@ def cold_warm(results: Results, theme: Theme) -> Any:
             axes.plot([rate], [at], "o", color=color, markersize=8)
             left = side < 0 if ends[0] <= ends[1] else side > 0
             axes.annotate(
-                f"{name} {words.count(rate)}" if at == 0 else words.count(rate), (rate, at),
-                (-8 if left else 8, 0), textcoords="offset points",
-                ha="right" if left else "left", va="center", size=9, color=color,
-                bbox=on_background(theme), zorder=5,
-            )  # fmt: skip
+                f"{name} {words.count(rate)}" if at == 0 else words.count(rate),
+                (rate, at),
+                (-8 if left else 8, 0),
+                textcoords="offset points",
+                ha="right" if left else "left",
+                va="center",
+                size=9,
+                color=color,
+                bbox=on_background(theme),
+                zorder=5,
+            )
     memcpy = results.subsets.memcpy.rows_per_second
     found = [one.rows_per_second for one in (*cold, *warm)]
     axes.set_xscale("log")
@@ -112,8 +130,9 @@ def memory(results: Results, theme: Theme) -> Any:
         f"{finding}: {more} of its own after {count:,} random batches",
         f"Memory of the process in MB over batches of {found.batch} rows: its own (RssAnon), and "
         "the slab's pages that it has mapped (RssFile), which the system takes back when needed",
-        theme, height=2.6,
-    )  # fmt: skip
+        theme,
+        height=2.6,
+    )
     own = np.array(found.anonymous) / 1e6
     mapped = np.array(found.mapped) / 1e6
     axes.plot(found.batches, mapped, color=theme.others[1], linewidth=2)
@@ -122,10 +141,15 @@ def memory(results: Results, theme: Theme) -> Any:
     limit = own[0] + GROWTH_MB
     axes.set_ylim(0, 1.15 * max(mapped.max(), own.max(), limit))
     level(axes, limit, f"target: {GROWTH_MB:.0f} MB of growth", theme.target)
-    end_labels(axes, count, [
-        (own[-1], f"own {own[-1]:,.0f} MB", theme.main),
-        (mapped[-1], f"mapped {mapped[-1]:,.0f} MB", theme.others[1]),
-    ], apart=0.09)  # fmt: skip
+    end_labels(
+        axes,
+        count,
+        [
+            (own[-1], f"own {own[-1]:,.0f} MB", theme.main),
+            (mapped[-1], f"mapped {mapped[-1]:,.0f} MB", theme.others[1]),
+        ],
+        apart=0.09,
+    )
     numbers(axes.xaxis, lambda value: f"{value:,.0f}" if value <= count else "")
     numbers(axes.yaxis, lambda value: f"{value:,.0f}")
     axis_titles(axes, theme, x="batches", y="MB")
@@ -146,24 +170,34 @@ def threads(results: Results, theme: Theme) -> Any:
         finding,
         f"Bytes of values a second of all threads together, random batches of {found[0].batch} "
         "rows, warm; median, quartiles as a band",
-        theme, height=2.6,
-    )  # fmt: skip
+        theme,
+        height=2.6,
+    )
     counts = [one.threads for one in found]
     speeds = [one.bytes_per_second for one in found]
     copies = [one.memcpy_bytes_per_second for one in found]
     axes.fill_between(
-        counts, [one.low for one in found], [one.high for one in found], color=theme.main,
-        alpha=0.18, linewidth=0,
-    )  # fmt: skip
+        counts,
+        [one.low for one in found],
+        [one.high for one in found],
+        color=theme.main,
+        alpha=0.18,
+        linewidth=0,
+    )
     axes.plot(counts, speeds, "o-", color=theme.main, linewidth=2)
     axes.plot(counts, copies, "o--", color=theme.ink, linewidth=1.4, markersize=4)
     axes.set_xlim(1 - 0.06 * counts[-1], counts[-1] * 1.35)
     axes.set_ylim(0, 1.15 * max(*speeds, *copies, *(one.high for one in found)))
     axes.set_xticks(counts)
-    end_labels(axes, counts[-1], [
-        (speeds[-1], f"gather {words.gigabytes(speeds[-1])}", theme.main),
-        (copies[-1], f"memcpy {words.gigabytes(copies[-1])}", theme.ink),
-    ], apart=0.09)  # fmt: skip
+    end_labels(
+        axes,
+        counts[-1],
+        [
+            (speeds[-1], f"gather {words.gigabytes(speeds[-1])}", theme.main),
+            (copies[-1], f"memcpy {words.gigabytes(copies[-1])}", theme.ink),
+        ],
+        apart=0.09,
+    )
     axis_titles(axes, theme, x="threads")
     rates(axes, theme, "y", max(copies))
     return figure
@@ -183,8 +217,9 @@ def decoding(results: Results, theme: Theme) -> Any:
         f"Images a second in batches of {first.batch}, by what is done to them; median with "
         "quartiles, warm. Without decoding, one thread gathers "
         f"{words.count(first.raw.rows_per_second)} a second",
-        theme, height=0.8 + 0.42 * len(ways),
-    )  # fmt: skip
+        theme,
+        height=0.8 + 0.42 * len(ways),
+    )
     bars(
         axes,
         [f"{one.field}: {way.name}" if several else way.name for one, way in ways],

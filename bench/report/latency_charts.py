@@ -22,8 +22,9 @@ def timeline(results: Results, theme: Theme) -> Any:
         f"{_share(within)} random rows arrive within {ROW_MS:g} ms, half of them within "
         f"{words.seconds(found.direct.seconds.median)}",
         f"Time of each of {len(times):,} calls of {found.direct.name}, in order, logarithmic; warm",
-        theme, height=2.6,
-    )  # fmt: skip
+        theme,
+        height=2.6,
+    )
     axes.plot(times, ".", color=theme.main, markersize=3, alpha=0.5, markeredgewidth=0)
     axes.set_yscale("log")
     lowest = 1e3 * found.memcpy.seconds.median
@@ -45,8 +46,9 @@ def histogram(results: Results, theme: Theme) -> Any:
         f"99 of 100 random rows arrive within {words.seconds(seconds.p99)}",
         f"Calls of {found.direct.name} by how long they took, logarithmic; warm, "
         f"{len(times):,} calls",
-        theme, height=2.6,
-    )  # fmt: skip
+        theme,
+        height=2.6,
+    )
     lowest = 1e3 * found.memcpy.seconds.median
     low, high = min(*times, lowest) / 1.3, max(*times, ROW_MS) * 1.3
     edges = np.geomspace(low, high, 60)
@@ -59,15 +61,22 @@ def histogram(results: Results, theme: Theme) -> Any:
     level(axes, lowest, "memcpy", theme.ink, upright=True)
     # Written at different heights, so that they do not collide where they are close.
     for name, value, height in (
-        ("median", seconds.median, 0.86), ("95 %", seconds.p95, 0.62), ("99 %", seconds.p99, 0.4),
-    ):  # fmt: skip
+        ("median", seconds.median, 0.86),
+        ("95 %", seconds.p95, 0.62),
+        ("99 %", seconds.p99, 0.4),
+    ):
         at = 1e3 * value
         axes.plot([at, at], [0, height * 1.32 * top], color=theme.soft, linewidth=1)
         axes.annotate(
-            f"{name} {words.seconds(value)}", (at, height * 1.32 * top), (4, -3),
-            textcoords="offset points", va="top", size=8, color=theme.ink,
+            f"{name} {words.seconds(value)}",
+            (at, height * 1.32 * top),
+            (4, -3),
+            textcoords="offset points",
+            va="top",
+            size=8,
+            color=theme.ink,
             bbox=on_background(theme),
-        )  # fmt: skip
+        )
     _milliseconds(axes.xaxis)
     numbers(axes.yaxis, lambda value: f"{value:,.0f}" if value == round(value) else "")
     axis_titles(axes, theme, y="calls")
@@ -85,8 +94,9 @@ def read_ahead(results: Results, theme: Theme) -> Any:
         f"{words.seconds(speeds[best].seconds.mean)} on average",
         "Wait for one random row, logarithmic: from the median to 99 % of the calls; the bar is at "
         "95\N{NO-BREAK SPACE}%, the cross is the mean; warm, nothing else to do in between",
-        theme, height=2.7,
-    )  # fmt: skip
+        theme,
+        height=2.7,
+    )
     for at, speed in enumerate(speeds):
         s = speed.seconds
         color = theme.main if at == 0 else theme.others[0]
@@ -95,10 +105,16 @@ def read_ahead(results: Results, theme: Theme) -> Any:
         axes.plot([s.p95] * 2, [at - 0.16, at + 0.16], color=color, linewidth=2)
         axes.plot([s.mean], [at], "x", color=theme.ink, markersize=6)
         axes.annotate(
-            f"{words.seconds(s.median)} - {words.seconds(s.p99)}", (max(s.p99, s.mean), at),
-            (7, 0), textcoords="offset points", va="center", size=9, color=theme.ink,
-            bbox=on_background(theme), zorder=5,
-        )  # fmt: skip
+            f"{words.seconds(s.median)} - {words.seconds(s.p99)}",
+            (max(s.p99, s.mean), at),
+            (7, 0),
+            textcoords="offset points",
+            va="center",
+            size=9,
+            color=theme.ink,
+            bbox=on_background(theme),
+            zorder=5,
+        )
     axes.set_xscale("log")
     lowest = found.memcpy.seconds.median
     highest = max(max(one.seconds.p99, one.seconds.mean) for one in speeds)

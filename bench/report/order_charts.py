@@ -27,8 +27,9 @@ def heat_map(results: Results, theme: Theme) -> Any:
         f"{words.count(random.rows_per_second)}",
         "Rows a second, and the time of a batch, by order of the rows and rows in a batch; median, "
         "one thread, warm; the last line is a memcpy of random rows",
-        theme, height=3.1,
-    )  # fmt: skip
+        theme,
+        height=3.1,
+    )
     table.append([one.memcpy for one in sizes])
     rates = np.log([[speed.rows_per_second for speed in row] for row in table])
     shades = (rates - rates.min()) / max(np.ptp(rates), 1e-9)
@@ -41,19 +42,34 @@ def heat_map(results: Results, theme: Theme) -> Any:
             ink = _readable(color)
             place = (x + 0.5, y + 0.5 + 0.15 * below)
             axes.annotate(
-                words.count(speed.rows_per_second), place, (0, 1), textcoords="offset points",
-                ha="center", va="bottom", size=9.5, weight="bold", color=ink,
-            )  # fmt: skip
+                words.count(speed.rows_per_second),
+                place,
+                (0, 1),
+                textcoords="offset points",
+                ha="center",
+                va="bottom",
+                size=9.5,
+                weight="bold",
+                color=ink,
+            )
             axes.annotate(
-                words.seconds(speed.seconds.median), place, (0, -2), textcoords="offset points",
-                ha="center", va="top", size=8, color=ink,
-            )  # fmt: skip
+                words.seconds(speed.seconds.median),
+                place,
+                (0, -2),
+                textcoords="offset points",
+                ha="center",
+                va="top",
+                size=8,
+                color=ink,
+            )
     axes.set_xlim(0, len(sizes))
     axes.set_ylim(len(table) + 0.15, 0)
     axes.set_xticks(
-        [x + 0.5 for x in range(len(sizes))], [str(one.rows) for one in sizes], size=9,
+        [x + 0.5 for x in range(len(sizes))],
+        [str(one.rows) for one in sizes],
+        size=9,
         color=theme.ink,
-    )  # fmt: skip
+    )
     heights = [*(y + 0.5 for y in range(len(names))), len(names) + 0.65]
     axes.set_yticks(heights, [*names, "memcpy"], size=9, color=theme.ink)
     axes.grid(visible=False)
@@ -81,8 +97,10 @@ def radar(results: Results, theme: Theme) -> Any:
         f"Rows a second of {counted(results.subsets.rows, 'row')} in batches of "
         f"{results.subsets.batch}, by strategy, as a share of a memcpy of random rows "
         f"({ring_text}); one thread, warm; median",
-        theme, height=4.0, polar=True,
-    )  # fmt: skip
+        theme,
+        height=4.0,
+        polar=True,
+    )
     angles = [2 * pi * at / len(names) for at in range(len(names))]
     outer = 1.12 * max(1.0 if near else 0.0, *warm)
     axes.set_theta_offset(pi / 2)
@@ -96,9 +114,13 @@ def radar(results: Results, theme: Theme) -> Any:
         side = {0: "center"}.get(round(np.sin(angle), 6), "left" if np.sin(angle) > 0 else "right")
         axes.annotate(
             f"{name}\n{words.percent(share)}, {words.count(speed.rows_per_second)} rows/s",
-            (angle, outer * 1.06), ha=side, size=9, color=theme.ink, annotation_clip=False,
+            (angle, outer * 1.06),
+            ha=side,
+            size=9,
+            color=theme.ink,
+            annotation_clip=False,
             va="bottom" if np.cos(angle) > 0.5 else "top" if np.cos(angle) < -0.5 else "center",
-        )  # fmt: skip
+        )
     top = 1.0 if near else max(warm)
     rings = [top / 4, top / 2, 0.75 * top, top]
     names = ["", words.percent(top / 2), "", words.percent(top)]

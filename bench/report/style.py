@@ -71,15 +71,31 @@ class Theme:
 
 
 LIGHT = Theme(
-    "light", background="#ffffff", ink="#1f2933", soft="#66727f", grid="#e4e8ec", main="#2463a8",
-    others=("#d9822b", "#2e8b72", "#8e5ea2", "#b8425a", "#7a6a53"), quiet="#b9c3cd",
-    target="#b8425a", good="#2e8b72", bad="#b8425a",
-)  # fmt: skip
+    "light",
+    background="#ffffff",
+    ink="#1f2933",
+    soft="#66727f",
+    grid="#e4e8ec",
+    main="#2463a8",
+    others=("#d9822b", "#2e8b72", "#8e5ea2", "#b8425a", "#7a6a53"),
+    quiet="#b9c3cd",
+    target="#b8425a",
+    good="#2e8b72",
+    bad="#b8425a",
+)
 DARK = Theme(
-    "dark", background="#161b22", ink="#e6edf3", soft="#98a4b0", grid="#2c343d", main="#6cabee",
-    others=("#f0a050", "#58c4a3", "#c193d8", "#f07f93", "#c3ad8d"), quiet="#4d5965",
-    target="#f07f93", good="#58c4a3", bad="#f07f93",
-)  # fmt: skip
+    "dark",
+    background="#161b22",
+    ink="#e6edf3",
+    soft="#98a4b0",
+    grid="#2c343d",
+    main="#6cabee",
+    others=("#f0a050", "#58c4a3", "#c193d8", "#f07f93", "#c3ad8d"),
+    quiet="#4d5965",
+    target="#f07f93",
+    good="#58c4a3",
+    bad="#f07f93",
+)
 
 
 def chart(
@@ -105,13 +121,24 @@ def chart(
     figure = Figure((WIDTH, total), dpi=DPI, facecolor=theme.background)
     figure.set_layout_engine("constrained", rect=(0.01, 0.01, 0.98, 1 - top / total - 0.01))
     figure.text(
-        0.02, 1 - 0.13 / total, "\n".join(heads), va="top", size=_TITLE, weight="bold",
-        color=theme.ink, linespacing=1.2,
-    )  # fmt: skip
+        0.02,
+        1 - 0.13 / total,
+        "\n".join(heads),
+        va="top",
+        size=_TITLE,
+        weight="bold",
+        color=theme.ink,
+        linespacing=1.2,
+    )
     figure.text(
-        0.02, 1 - (0.17 + 0.215 * len(heads)) / total, "\n".join(lines), va="top", size=_SUBTITLE,
-        color=theme.soft, linespacing=1.2,
-    )  # fmt: skip
+        0.02,
+        1 - (0.17 + 0.215 * len(heads)) / total,
+        "\n".join(lines),
+        va="top",
+        size=_SUBTITLE,
+        color=theme.soft,
+        linespacing=1.2,
+    )
     axes = figure.add_subplot(projection="polar" if polar else None)
     axes.set_facecolor(theme.background)
     axes.tick_params(which="both", colors=theme.soft, labelsize=_SMALL, length=0)
@@ -161,18 +188,26 @@ def level(
     """A dashed line across the chart at a value, with its name on it; `upright`: at an x."""
     settings: dict[str, Any] = {"color": color, "linewidth": 1.2, "linestyle": (0, (4, 3))}
     words: dict[str, Any] = {
-        "textcoords": "offset points", "size": _SMALL, "color": color, "zorder": 4,
+        "textcoords": "offset points",
+        "size": _SMALL,
+        "color": color,
+        "zorder": 4,
         "bbox": {"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.8},
-    }  # fmt: skip
+    }
     if upright:
         axes.axvline(at, **settings)
         axes.annotate(text, (at, 1), (4, -2), xycoords=("data", "axes fraction"), va="top", **words)
         return
     axes.axhline(at, **settings)
     axes.annotate(
-        text, (1, at), (0, -3 if below else 3), xycoords=("axes fraction", "data"), ha="right",
-        va="top" if below else "bottom", **words,
-    )  # fmt: skip
+        text,
+        (1, at),
+        (0, -3 if below else 3),
+        xycoords=("axes fraction", "data"),
+        ha="right",
+        va="top" if below else "bottom",
+        **words,
+    )
 
 
 def on_background(theme: Theme) -> dict[str, Any]:
@@ -208,9 +243,16 @@ def bars(
             ends[at] = mark
     for at, text in enumerate(texts):
         axes.annotate(
-            text, (ends[at], at), (4, 0), textcoords="offset points", va="center", size=LABEL,
-            color=theme.ink, bbox=on_background(theme), zorder=5,
-        )  # fmt: skip
+            text,
+            (ends[at], at),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            size=LABEL,
+            color=theme.ink,
+            bbox=on_background(theme),
+            zorder=5,
+        )
     axes.set_yticks(places, names, size=LABEL, color=theme.ink)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlim(0, most)
@@ -233,7 +275,13 @@ def end_labels(
         places[above] = max(places[above], places[below] + apart)
     for place, (_, text, color) in zip(places, ends, strict=True):
         axes.annotate(
-            text, (x, place), (6, 0), xycoords=("data", "axes fraction"),
-            textcoords="offset points", va="center", size=LABEL, color=color,
+            text,
+            (x, place),
+            (6, 0),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            va="center",
+            size=LABEL,
+            color=color,
             annotation_clip=False,
-        )  # fmt: skip
+        )

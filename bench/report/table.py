@@ -12,9 +12,13 @@ def lines(results: Results, width: int | None) -> Iterator[str]:
     """Every number, then the targets, notes and advice."""
     yield from fitted(_head(results), width)
     for title, head, rows in (
-        _latency(results), _batches(results), _subsets(results), _cold(results),
-        _threads(results), _decode(results),
-    ):  # fmt: skip
+        _latency(results),
+        _batches(results),
+        _subsets(results),
+        _cold(results),
+        _threads(results),
+        _decode(results),
+    ):
         if rows:
             yield ""
             yield from _table((title, *head, ""), [(*row, "") for row in rows], width)
@@ -29,12 +33,13 @@ def lines(results: Results, width: int | None) -> Iterator[str]:
     yield ""
     verdicts: _Rows = [
         (
-            "met" if target.met else "missed", target.name,
+            "met" if target.met else "missed",
+            target.name,
             found_text(target),
             f"{'below' if target.at_most else 'above'} {target.limit:,.0f} {target.unit}",
         )
         for target in results.targets
-    ]  # fmt: skip
+    ]
     score = (f"score {results.score}", "target", "found", "asked")
     yield from _table(score, verdicts, width, right="found")
     yield ""
@@ -118,11 +123,13 @@ def _cold(results: Results) -> _Part:
         return "", head, []
     rows: _Rows = [
         (
-            cold.name, words.count(cold.rows_per_second), words.count(warm.rows_per_second),
+            cold.name,
+            words.count(cold.rows_per_second),
+            words.count(warm.rows_per_second),
             words.times(warm.rows_per_second / cold.rows_per_second),
         )
         for cold, warm in zip(results.cold.cold, results.cold.warm, strict=True)
-    ]  # fmt: skip
+    ]
     first = results.cold.first_row.median
     rows.append(("one row", words.count(1 / first), "", ""))
     return f"cold, by loader, {results.cold.batch}", head, rows
@@ -131,12 +138,13 @@ def _cold(results: Results) -> _Part:
 def _threads(results: Results) -> _Part:
     rows: _Rows = [
         (
-            str(one.threads), words.count(one.rows_per_second),
+            str(one.threads),
+            words.count(one.rows_per_second),
             words.gigabytes(one.bytes_per_second),
             words.percent(one.bytes_per_second / one.memcpy_bytes_per_second),
         )
         for one in results.threads
-    ]  # fmt: skip
+    ]
     return "threads", ("rows/s", "speed", "of memcpy"), rows
 
 

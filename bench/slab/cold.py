@@ -55,11 +55,12 @@ def measure(path: Path, fields: Sequence[str] | None, seconds: float, seed: int)
         key: Speed(key[1], batch, batch * per_row, Spread.of(found)) for key, found in times.items()
     }
     return Cold(
-        batch, left,
+        batch,
+        left,
         [speeds["cold", strategy] for strategy in ORDERS],
         [speeds["warm", strategy] for strategy in ORDERS],
         Spread.of(first),
-    )  # fmt: skip
+    )
 
 
 def _single_rows(

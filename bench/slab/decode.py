@@ -27,9 +27,11 @@ WAYS: Mapping[str, Callable[[], list[Any]]] = {
     f"center crop {SIDE}": lambda: [CenterCrop(SIDE)],
     f"random crop {SIDE}": lambda: [RandomResizedCrop(SIDE)],
     "crop, flip, normalize": lambda: [
-        RandomResizedCrop(SIDE), RandomHorizontalFlip(), Normalize(),
+        RandomResizedCrop(SIDE),
+        RandomHorizontalFlip(),
+        Normalize(),
     ],
-}  # fmt: skip
+}
 """What is done to the images, the last as for training."""
 _AHEAD = 3
 _FEWEST, _MOST = 2, 200
@@ -98,9 +100,14 @@ def _loaded(
     count = _MOST * stretch * subject.usual
     rows = subset("random", len(subject.slab), count, subject.usual, subject.seed)
     loader = Loader(
-        subject.slab, subject.usual, Subset(rows, seed=None), fields=[field],
-        decode={field: images}, prefetch=_AHEAD, threads=threads,
-    )  # fmt: skip
+        subject.slab,
+        subject.usual,
+        Subset(rows, seed=None),
+        fields=[field],
+        decode={field: images},
+        prefetch=_AHEAD,
+        threads=threads,
+    )
     stamps: list[float] = []
     with loader:
         for done, _ in enumerate(loader, 1):

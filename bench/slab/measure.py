@@ -14,9 +14,15 @@ from fieldslab.bench.slab.turns import WARM
 SECONDS, QUICK_SECONDS = 30.0, 6.0
 
 SHARES = {
-    "cold pages": 0.20, "memory": 0.10, "warming": 0.10, "single rows": 0.12, "batches": 0.18,
-    "subsets": 0.10, "threads": 0.08, "images": 0.12,
-}  # fmt: skip
+    "cold pages": 0.20,
+    "memory": 0.10,
+    "warming": 0.10,
+    "single rows": 0.12,
+    "batches": 0.18,
+    "subsets": 0.10,
+    "threads": 0.08,
+    "images": 0.12,
+}
 """What is measured, in this order, and which part of the time each has."""
 
 Tell = Callable[[str, float], None]

@@ -144,14 +144,18 @@ def describe(subject: Subject) -> dict[str, Any]:
         "stored_bytes": stored_bytes(subject.slab),
         "fields": [
             {
-                "name": name, "kind": field.kind, "dtype": field.dtype, "shape": list(field.shape),
-                "codec": field.codec, "compressed": field.compression is not None,
+                "name": name,
+                "kind": field.kind,
+                "dtype": field.dtype,
+                "shape": list(field.shape),
+                "codec": field.codec,
+                "compressed": field.compression is not None,
             }
             for name, field in fields.items()
         ],
         "row_bytes": subject.row_bytes,
         "measured_rows": len(subject.slab),
-    }  # fmt: skip
+    }
 
 
 def files(slab: Slab) -> list[Path]:

@@ -15,19 +15,27 @@ def targets(results: Results) -> list[Target]:
     return [
         _target("a random row", "ms", 1e3 * results.latency.direct.seconds.median, ROW_MS),
         _target(
-            f"a random batch of {largest.rows}", "ms",
-            1e3 * largest.random.seconds.median, BATCH_MS,
+            f"a random batch of {largest.rows}",
+            "ms",
+            1e3 * largest.random.seconds.median,
+            BATCH_MS,
         ),
         _target(
-            f"random, {fastest.rows} at a time", "rows/s",
-            fastest.random.rows_per_second, ROWS_PER_SECOND, at_most=False,
+            f"random, {fastest.rows} at a time",
+            "rows/s",
+            fastest.random.rows_per_second,
+            ROWS_PER_SECOND,
+            at_most=False,
         ),
         _target(
-            f"of memcpy, {largest.rows} at a time", "%",
-            100 * largest.share_of_memcpy, MEMCPY_PERCENT, at_most=False,
+            f"of memcpy, {largest.rows} at a time",
+            "%",
+            100 * largest.share_of_memcpy,
+            MEMCPY_PERCENT,
+            at_most=False,
         ),
         _target("memory growth", "MB", growth, GROWTH_MB),
-    ]  # fmt: skip
+    ]
 
 
 def _target(name: str, unit: str, found: float, limit: float, *, at_most: bool = True) -> Target:

@@ -46,9 +46,14 @@ def _threads(subject: Subject, number: int, seconds: float) -> Threads:
     low, median, high = np.percentile(gathered, [25, 50, 75]).tolist()
     scale = size * subject.row_bytes
     return Threads(
-        number, size, median * size, median * scale, low * scale, high * scale,
+        number,
+        size,
+        median * size,
+        median * scale,
+        low * scale,
+        high * scale,
         float(np.median(copied)) * scale,
-    )  # fmt: skip
+    )
 
 
 def _prepared(turn: Turn, seconds: float) -> Turn:

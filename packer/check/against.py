@@ -43,9 +43,14 @@ _NOT_PACKED = "the source cannot be packed as this slab was: "
 
 
 def compare(
-    files: SlabFiles, source: Any, from_: str | None, chosen: set[str], findings: Findings,
-    progress: Progress | None = None, tokenizers: Sequence[str | Path] = (),
-) -> None:  # fmt: skip
+    files: SlabFiles,
+    source: Any,
+    from_: str | None,
+    chosen: set[str],
+    findings: Findings,
+    progress: Progress | None = None,
+    tokenizers: Sequence[str | Path] = (),
+) -> None:
     """Compare the chosen fields of a slab with `source`; enter what differs.
 
     Raises SourceUnreadable and SourceChanged, UsageError for an unknown `from_`, and MissingLibrary
@@ -199,11 +204,17 @@ class _Comparison:
     def _close(self, name: str) -> None:
         found = self._open.pop(name)
         file, offset = self._slab.place(self._fields[name], found.first, found.byte)
-        self._findings.add(Problem(
-            problem=f"differs from the source, first in row {found.first}: {found.what}",
-            file=str(file), field=name, rows=(found.first, found.last), offset=offset,
-            expected=found.expected, found=found.found,
-        ))  # fmt: skip
+        self._findings.add(
+            Problem(
+                problem=f"differs from the source, first in row {found.first}: {found.what}",
+                file=str(file),
+                field=name,
+                rows=(found.first, found.last),
+                offset=offset,
+                expected=found.expected,
+                found=found.found,
+            )
+        )
 
     def _compare_categories(self) -> None:
         for name, texts in self._known.items():
@@ -211,10 +222,14 @@ class _Comparison:
             if self._plan.options.leave_out:  # rows that are not there may have had others
                 seen &= stored
             if stored != seen:
-                self._findings.add(Problem(
-                    problem="the categories differ from the source's", field=name,
-                    expected=_shown(seen - stored), found=_shown(stored - seen),
-                ))  # fmt: skip
+                self._findings.add(
+                    Problem(
+                        problem="the categories differ from the source's",
+                        field=name,
+                        expected=_shown(seen - stored),
+                        found=_shown(stored - seen),
+                    )
+                )
 
 
 def _all_batches(plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -234,10 +249,14 @@ def _same_fields(
         if name not in planned:
             findings.add(Problem(problem="the source has no such field", field=name))
         elif _signature(stored[name]) != _signature(planned[name].field):
-            findings.add(Problem(
-                problem="the field is another in the source", field=name,
-                expected=_signature(planned[name].field), found=_signature(stored[name]),
-            ))  # fmt: skip
+            findings.add(
+                Problem(
+                    problem="the field is another in the source",
+                    field=name,
+                    expected=_signature(planned[name].field),
+                    found=_signature(stored[name]),
+                )
+            )
         else:
             yield planned[name]
     if chosen == set(stored):

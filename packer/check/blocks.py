@@ -121,16 +121,22 @@ def block_problem(piece: Piece, first: int, stop: int, **details: str) -> Proble
     folder, file = piece.folder, piece.file
     start, end = first * BLOCK, min(stop * BLOCK, file.data_bytes)
     one = stop - first == 1
-    text = "a block does not match its digest" if one else (
-        f"{stop - first} blocks do not match their digests"
-    )  # fmt: skip
+    text = (
+        "a block does not match its digest"
+        if one
+        else (f"{stop - first} blocks do not match their digests")
+    )
     if file.role.startswith("categories."):
         a, b = folder.categories_of(file, start, end)
         text += f"; it holds categories {a}..{b}"
     return Problem(
-        problem=text, file=str(folder.path / file.name), field=file.field.name,
-        rows=folder.rows_of(file, start, end), offset=HEADER + start, **details,
-    )  # fmt: skip
+        problem=text,
+        file=str(folder.path / file.name),
+        field=file.field.name,
+        rows=folder.rows_of(file, start, end),
+        offset=HEADER + start,
+        **details,
+    )
 
 
 def _chunks(fd: int, piece: Piece, problems: list[Problem]) -> Iterator[tuple[int, np.ndarray]]:
@@ -214,10 +220,14 @@ def _broken(rule: Rule, fd: int, piece: Piece, first: int, data: np.ndarray) -> 
     byte = (at + index) * rule.dtype.itemsize
     folder, file = piece.folder, piece.file
     yield Problem(
-        problem=rule.problem, file=str(folder.path / file.name), field=file.field.name,
-        rows=folder.rows_of(file, byte, byte + 1), offset=HEADER + byte,
-        expected=rule.expected, found=str(items[index]),
-    )  # fmt: skip
+        problem=rule.problem,
+        file=str(folder.path / file.name),
+        field=file.field.name,
+        rows=folder.rows_of(file, byte, byte + 1),
+        offset=HEADER + byte,
+        expected=rule.expected,
+        found=str(items[index]),
+    )
 
 
 def _item_before(fd: int, piece: Piece, rule: Rule, index: int) -> int:

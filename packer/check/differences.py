@@ -54,9 +54,11 @@ def _differing(field: Field, source: Converted, stored: StoredRows, count: int) 
 
 
 def _differing_items(
-    ours: np.ndarray, lengths: np.ndarray | None, theirs: np.ndarray,
+    ours: np.ndarray,
+    lengths: np.ndarray | None,
+    theirs: np.ndarray,
     other_lengths: np.ndarray | None,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """bool[rows]: which rows differ in one array, of which each has an item, or `lengths` items."""
     size = math.prod(ours.shape[1:]) * ours.dtype.itemsize
     if lengths is None or other_lengths is None:

@@ -124,11 +124,17 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON-ready values."""
         return {
-            "path": str(self.path), "ok": self.ok, "scope": self.scope, "rows": self.rows,
-            "fields": self.fields, "bytes": self.bytes, "seconds": round(self.seconds, 3),
-            "problem_count": self.count, "hint": self.hint,
+            "path": str(self.path),
+            "ok": self.ok,
+            "scope": self.scope,
+            "rows": self.rows,
+            "fields": self.fields,
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 3),
+            "problem_count": self.count,
+            "hint": self.hint,
             "problems": [problem.as_dict() for problem in self.problems],
-        }  # fmt: skip
+        }
 
 
 class Findings:

@@ -152,9 +152,13 @@ class FolderCheck:
             self._findings.add(held)
         if whole and self._table is None and not self._held:
             text = "values are not what pack wrote; which ones, only the digest table could tell"
-            self._findings.add(Problem(
-                problem=text, file=str(self.folder.path), rows=all_rows(self.folder),
-            ))  # fmt: skip
+            self._findings.add(
+                Problem(
+                    problem=text,
+                    file=str(self.folder.path),
+                    rows=all_rows(self.folder),
+                )
+            )
 
     def _open(self, file: ArrayFile) -> list[Run]:
         """Check a file's size and header; return the holes in it."""
@@ -167,19 +171,27 @@ class FolderCheck:
         first = block - file.first_block
         covered = block_problem(Piece(self.folder, file, (), None), first, first + 1)
         return replace(
-            covered, file=str(self.folder.path / layout.DIGESTS), offset=HEADER + 8 * block,
+            covered,
+            file=str(self.folder.path / layout.DIGESTS),
+            offset=HEADER + 8 * block,
             problem=f"digest table is damaged; the values in {file.name} are intact",
-            expected=f"{computed[block]:016x}", found=f"{self._table[block]:016x}",
-        )  # fmt: skip
+            expected=f"{computed[block]:016x}",
+            found=f"{self._table[block]:016x}",
+        )
 
     def _judge_nulls(self, file: ArrayFile) -> None:
         expected, found = self._nulls[file.field.name], self._zeros[file.name]
         if found != expected:
-            self._findings.add(Problem(
-                problem="the manifest counts other nulls", file=str(self.folder.path / file.name),
-                field=file.field.name, rows=all_rows(self.folder),
-                expected=str(expected), found=str(found),
-            ))  # fmt: skip
+            self._findings.add(
+                Problem(
+                    problem="the manifest counts other nulls",
+                    file=str(self.folder.path / file.name),
+                    field=file.field.name,
+                    rows=all_rows(self.folder),
+                    expected=str(expected),
+                    found=str(found),
+                )
+            )
 
     def _judge_pictures(self, field: Field) -> None:
         try:

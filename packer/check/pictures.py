@@ -52,9 +52,13 @@ class _Window:
         for codec, bytes_ in expected.items():
             wrong = (self.codes == CODES[codec]) & (self.lengths != bytes_)
             yield from self._first(
-                wrong, "size", 8, f"not as many bytes as its pixels take ({codec})",
-                bytes_, self.lengths,
-            )  # fmt: skip
+                wrong,
+                "size",
+                8,
+                f"not as many bytes as its pixels take ({codec})",
+                bytes_,
+                self.lengths,
+            )
         if self.field.index is not None:
             yield from self._check_points(self.field.index)
 
@@ -80,10 +84,13 @@ class _Window:
             at = int(np.argmax(flags))
             item = int(ends[0]) + at
             yield self._problem(
-                int(rows[at]), "points.values", HEADER + 10 * item,
+                int(rows[at]),
+                "points.values",
+                HEADER + 10 * item,
                 "an index point lies outside its image, or in front of the one before it",
-                f"{before[at] + 1}..{limits[at] - 1}", str(bits[at]),
-            )  # fmt: skip
+                f"{before[at] + 1}..{limits[at] - 1}",
+                str(bits[at]),
+            )
 
     def _counts_by_header(self, rows: np.ndarray, every: int) -> np.ndarray:
         """How many points the JPEG images at `rows` have if they are indexed: int64[all rows]."""
@@ -106,9 +113,14 @@ class _Window:
         return expected
 
     def _first(
-        self, wrong: np.ndarray, role: Role, item: int, text: str,
-        expected: np.ndarray, found: np.ndarray,
-    ) -> Iterator[Problem]:  # fmt: skip
+        self,
+        wrong: np.ndarray,
+        role: Role,
+        item: int,
+        text: str,
+        expected: np.ndarray,
+        found: np.ndarray,
+    ) -> Iterator[Problem]:
         if wrong.any():
             row = int(np.argmax(wrong))
             offset = HEADER + item * (self.start + row)
@@ -119,7 +131,11 @@ class _Window:
     ) -> Problem:
         number = self.folder.first_row + self.start + row
         return Problem(
-            problem=text, file=str(self.folder.require(self.field, role).path),
-            field=self.field.name, rows=(number, number), offset=offset,
-            expected=expected, found=found,
-        )  # fmt: skip
+            problem=text,
+            file=str(self.folder.require(self.field, role).path),
+            field=self.field.name,
+            rows=(number, number),
+            offset=offset,
+            expected=expected,
+            found=found,
+        )

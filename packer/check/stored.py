@@ -65,9 +65,11 @@ class StoredSlab:
         """
         if not 0 <= start <= stop <= self.manifest.rows:
             raise RowOutOfRange(
-                "no such row", file=self.path, row=f"{start}..{stop - 1}",
+                "no such row",
+                file=self.path,
+                row=f"{start}..{stop - 1}",
                 expected=f"0..{self.manifest.rows - 1}",
-            )  # fmt: skip
+            )
         pieces = [
             self._read_piece(self._shard(shard), field, first, last)
             for shard, first, last in self._pieces(start, stop)
@@ -172,10 +174,12 @@ def _joined(pieces: list[StoredRows]) -> StoredRows:
         return pieces[0]
     valid = None
     if any(piece.valid is not None for piece in pieces):
-        valid = np.concatenate([
-            np.ones(_count(piece), bool) if piece.valid is None else piece.valid
-            for piece in pieces
-        ])  # fmt: skip
+        valid = np.concatenate(
+            [
+                np.ones(_count(piece), bool) if piece.valid is None else piece.valid
+                for piece in pieces
+            ]
+        )
 
     def together(role: Role) -> np.ndarray:
         return np.concatenate([piece.beside[role] for piece in pieces])

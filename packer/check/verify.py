@@ -37,12 +37,19 @@ THREADS = min(4, os.cpu_count() or 1)
 
 
 def verify(
-    slab: str | Path, *, quick: bool = False, sample: str | None = None, against: Any = None,
-    from_: str | None = None, tokenizers: Sequence[str | Path] = (),
-    fields: str | Iterable[str] | None = None, max_errors: int = 20,
-    progress: Progress | None = None, tell: Callable[[Problem], None] | None = None,
+    slab: str | Path,
+    *,
+    quick: bool = False,
+    sample: str | None = None,
+    against: Any = None,
+    from_: str | None = None,
+    tokenizers: Sequence[str | Path] = (),
+    fields: str | Iterable[str] | None = None,
+    max_errors: int = 20,
+    progress: Progress | None = None,
+    tell: Callable[[Problem], None] | None = None,
     follow_links: bool = False,
-) -> Report:  # fmt: skip
+) -> Report:
     """Check a slab: every file, every header and, by default, every byte.
 
     Parameters
@@ -121,9 +128,14 @@ def verify(
 
 
 def expected_bytes(
-    slab: str | Path, *, quick: bool = False, sample: str | None = None, against: Any = None,
-    follow_links: bool = False, **_: Any,
-) -> int | None:  # fmt: skip
+    slab: str | Path,
+    *,
+    quick: bool = False,
+    sample: str | None = None,
+    against: Any = None,
+    follow_links: bool = False,
+    **_: Any,
+) -> int | None:
     """Bytes that `verify` will read, for its progress; None where that is not known before."""
     if quick or sample is not None or against is not None:
         return None
@@ -171,9 +183,13 @@ def _top_names(manifest: Manifest) -> set[str]:
 
 
 def _check_arrays(
-    slab: SlabFiles, chosen: set[str], quick: bool, sample: str | None, findings: Findings,
+    slab: SlabFiles,
+    chosen: set[str],
+    quick: bool,
+    sample: str | None,
+    findings: Findings,
     progress: Progress | None,
-) -> None:  # fmt: skip
+) -> None:
     """Check every folder, its files spread over a few threads."""
     manifest = slab.manifest
     nullable = [field.name for field in manifest.fields if field.nullable]

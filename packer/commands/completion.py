@@ -21,10 +21,15 @@ Examples:
 
 def completion(
     context: typer.Context,
-    shell: Annotated[str, typer.Argument(
-        metavar="SHELL", help="bash, zsh or fish.", autocompletion=lambda: list(SHELLS),
-    )],
-) -> None:  # fmt: skip
+    shell: Annotated[
+        str,
+        typer.Argument(
+            metavar="SHELL",
+            help="bash, zsh or fish.",
+            autocompletion=lambda: list(SHELLS),
+        ),
+    ],
+) -> None:
     """Print a script with which a shell completes commands and options."""
     if shell not in SHELLS:
         raise UsageError("no completion for this shell", found=shell, expected=", ".join(SHELLS))

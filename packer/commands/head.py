@@ -27,33 +27,66 @@ Examples:
 
 def head(
     slab: Annotated[str, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
-    count: Annotated[int | None, typer.Option(
-        "-n", metavar="N", min=0, rich_help_panel=ROWS, help="The first N rows (5).",
-    )] = None,
-    rows: Annotated[str | None, typer.Option(
-        "--rows", metavar="I,A:B", rich_help_panel=ROWS,
-        help="These rows, counted from 0, or A to B (B not included); negative ones from the end.",
-    )] = None,
-    fields: Annotated[list[str] | None, typer.Option(
-        "--fields", metavar="a,b", rich_help_panel=ROWS,
-        help="Show these fields only: names or patterns.",
-    )] = None,
-    images: Annotated[Path | None, typer.Option(
-        "--images", metavar="DIR", rich_help_panel=TALK,
-        help="Write the images of these rows to this folder: encoded ones as they are, pixels as "
-        "PNG.",
-    )] = None,
-    size: Annotated[int | None, typer.Option(
-        "--size", metavar="N", min=1, rich_help_panel=TALK,
-        help="Make them smaller, until the longer side has N pixels; damaged ones stay as they "
-        "are.",
-    )] = None,
-    as_json: Annotated[bool, typer.Option(
-        "--json", rich_help_panel=TALK,
-        help="Print one JSON object a row, and errors as JSON, too.",
-    )] = False,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "-n",
+            metavar="N",
+            min=0,
+            rich_help_panel=ROWS,
+            help="The first N rows (5).",
+        ),
+    ] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            "--rows",
+            metavar="I,A:B",
+            rich_help_panel=ROWS,
+            help="These rows, counted from 0, or A to B (B not included); negative ones from the "
+            "end.",
+        ),
+    ] = None,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fields",
+            metavar="a,b",
+            rich_help_panel=ROWS,
+            help="Show these fields only: names or patterns.",
+        ),
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            "--images",
+            metavar="DIR",
+            rich_help_panel=TALK,
+            help="Write the images of these rows to this folder: encoded ones as they are, pixels "
+            "as PNG.",
+        ),
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            "--size",
+            metavar="N",
+            min=1,
+            rich_help_panel=TALK,
+            help="Make them smaller, until the longer side has N pixels; damaged ones stay as they "
+            "are.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            rich_help_panel=TALK,
+            help="Print one JSON object a row, and errors as JSON, too.",
+        ),
+    ] = False,
     follow_links: FollowLinks = False,
-) -> None:  # fmt: skip
+) -> None:
     """Show some rows of a slab.
 
     Every byte that is read is checked first. An image is shown as 'image/jpeg 375x500, 61.2 kB',

@@ -21,15 +21,23 @@ Examples:
 
 
 def info(
-    slab: Annotated[str | None, typer.Argument(
-        metavar="SLAB", help="A directory that pack wrote.",
-    )] = None,
-    decoders: Annotated[bool, typer.Option(
-        "--decoders", help="Show what images can be decoded with on this machine instead.",
-    )] = False,
+    slab: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SLAB",
+            help="A directory that pack wrote.",
+        ),
+    ] = None,
+    decoders: Annotated[
+        bool,
+        typer.Option(
+            "--decoders",
+            help="Show what images can be decoded with on this machine instead.",
+        ),
+    ] = False,
     follow_links: FollowLinks = False,
     as_json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Show what is in a slab: rows, fields and their types, and where it came from."""
     if decoders:
         _info_decoders(as_json)

@@ -21,11 +21,15 @@ def plan_lines(plan: "Plan", width: int | None) -> Iterator[str]:
     head = ("field", "kind", "type", "if null", "bytes", "why")
     rows = [
         (
-            one.field.name, one.field.kind, type_text(one.field), one.nulls,
-            "?" if one.bytes is None else size(one.bytes), one.why,
+            one.field.name,
+            one.field.kind,
+            type_text(one.field),
+            one.nulls,
+            "?" if one.bytes is None else size(one.bytes),
+            one.why,
         )
         for one in plan.fields
-    ]  # fmt: skip
+    ]
     yield from table(head, rows, width, right="bytes")
     yield ""
     if plan.rows is None:

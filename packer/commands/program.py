@@ -55,9 +55,12 @@ def _load(name: str) -> TyperCommand:
         function = COMMANDS.load(name)
         module = vars(sys.modules[function.__module__])
         return _command(
-            name, function, cls=Command, epilog=module.get("EXAMPLES"),
+            name,
+            function,
+            cls=Command,
+            epilog=module.get("EXAMPLES"),
             options_metavar=module.get("USAGE", "[OPTIONS]"),
-        )  # fmt: skip
+        )
     except Exception as error:
         if name in COMMANDS.built_in:
             raise
@@ -79,6 +82,10 @@ def _broken(name: str, error: UsageError) -> TyperCommand:
 
     why = error.problem.partition("cannot be loaded: ")[2]
     return _command(
-        name, fail, cls=Command, help=f"Cannot be loaded: {why}", add_help_option=False,
+        name,
+        fail,
+        cls=Command,
+        help=f"Cannot be loaded: {why}",
+        add_help_option=False,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-    )  # fmt: skip
+    )

@@ -22,18 +22,22 @@ Json = Annotated[
 ProgressMode = Annotated[
     str,
     typer.Option(
-        "--progress", metavar="MODE", rich_help_panel=TALK, autocompletion=lambda: list(MODES),
+        "--progress",
+        metavar="MODE",
+        rich_help_panel=TALK,
+        autocompletion=lambda: list(MODES),
         help="'auto' draws a bar on a terminal, 'json' writes events to stderr, one object a line, "
         "warnings and errors among them, 'none' nothing.",
     ),
-]  # fmt: skip
+]
 
 FollowLinks = Annotated[
     bool,
     typer.Option(
-        "--follow-links", help="Follow links in the slab, as in caches of Hugging Face and DVC.",
+        "--follow-links",
+        help="Follow links in the slab, as in caches of Hugging Face and DVC.",
     ),
-]  # fmt: skip
+]
 
 
 def check_mode(mode: str) -> bool:

@@ -29,11 +29,15 @@ def info_lines(slab: SlabFiles, width: int | None) -> Iterator[str]:
     made, sizes, nulls = manifest.made, _field_bytes(slab), _nulls(manifest)
     lines = [
         (
-            field.name, field.kind, type_text(field), f"{nulls[field.name]:,}",
-            bytes_text(field, sizes[field.name]), made.reasons.get(field.name, ""),
+            field.name,
+            field.kind,
+            type_text(field),
+            f"{nulls[field.name]:,}",
+            bytes_text(field, sizes[field.name]),
+            made.reasons.get(field.name, ""),
         )
         for field in manifest.fields
-    ]  # fmt: skip
+    ]
     head = ("field", "kind", "type", "nulls", "bytes", "why")
     yield from table(head, lines, width, right="nulls bytes")
 
@@ -67,20 +71,24 @@ def info_json(slab: SlabFiles) -> dict[str, Any]:
         "rows": manifest.rows,
         "bytes": _total(slab),
         "made": {
-            "tool": made.tool, "time": made.time, "sources": list(made.sources),
-            "options": made.options, "warnings": list(made.warnings),
+            "tool": made.tool,
+            "time": made.time,
+            "sources": list(made.sources),
+            "options": made.options,
+            "warnings": list(made.warnings),
         },
         "fields": [
             field_json(field)
             | {
-                "nulls": nulls[field.name], "bytes": sizes[field.name],
+                "nulls": nulls[field.name],
+                "bytes": sizes[field.name],
                 "why": made.reasons.get(field.name),
             }
             for field in manifest.fields
         ],
         "shards": [{"rows": shard.rows, "root": shard.root} for shard in manifest.shards],
         "attributes": manifest.attributes,
-    }  # fmt: skip
+    }
 
 
 def head_lines(

@@ -163,9 +163,13 @@ def _say(text: str, hint: str | None = None) -> None:
             _write(indent + printable(part), sys.stderr)
             continue
         filled = textwrap.fill(
-            printable(part), max(width, 40), initial_indent=indent, subsequent_indent="  ",
-            break_long_words=False, break_on_hyphens=False,
-        )  # fmt: skip
+            printable(part),
+            max(width, 40),
+            initial_indent=indent,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
         _write(filled, sys.stderr)
 
 

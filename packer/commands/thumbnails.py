@@ -48,9 +48,12 @@ def write_images(
                 data, suffix = _picture(field, stored, side)
             except Misfit as error:
                 raise DamagedImage(
-                    error.problem, field=field.name, row=row, expected=error.expected,
+                    error.problem,
+                    field=field.name,
+                    row=row,
+                    expected=error.expected,
                     found=error.found,
-                ) from error  # fmt: skip
+                ) from error
             path = folder / f"{row:0{digits}}-{field.stem}.{suffix}"
             try:
                 folder.mkdir(parents=True, exist_ok=True)

@@ -26,45 +26,91 @@ Examples:
 
 
 def verify(
-    slabs: Annotated[list[str], typer.Argument(
-        metavar="SLAB...", help="Directories that pack wrote.",
-    )],
-    quick: Annotated[bool, typer.Option(
-        "--quick", rich_help_panel=CHECKS,
-        help="Check files, headers, digest tables, offsets and codes; do not read the values.",
-    )] = False,
-    sample: Annotated[str | None, typer.Option(
-        "--sample", metavar="5%|3/30|10G", rich_help_panel=CHECKS,
-        help="Read a part only: 5% at random, the third of thirty parts, about 10 GiB at random.",
-    )] = None,
-    against: Annotated[list[str] | None, typer.Option(
-        "--against", metavar="SRC", rich_help_panel=CHECKS,
-        help="Compare every value with this source, packed as the slab was; may be repeated.",
-    )] = None,
-    from_: Annotated[str | None, typer.Option(
-        "--from", metavar="KIND", rich_help_panel=CHECKS,
-        help="Kind of the source to compare with, where it is another than was packed.",
-    )] = None,
-    tokenizers: Annotated[list[str] | None, typer.Option(
-        "--tokenizer", metavar="FILE", rich_help_panel=CHECKS,
-        help="The tokenizer.json that the slab was packed with, to compare with the source; may be "
-        "repeated. Without it, that of the same name in the working directory.",
-    )] = None,
-    fields: Annotated[list[str] | None, typer.Option(
-        "--fields", metavar="a,b", rich_help_panel=CHECKS,
-        help="Check these fields only: names or patterns.",
-    )] = None,
+    slabs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SLAB...",
+            help="Directories that pack wrote.",
+        ),
+    ],
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            rich_help_panel=CHECKS,
+            help="Check files, headers, digest tables, offsets and codes; do not read the values.",
+        ),
+    ] = False,
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            "--sample",
+            metavar="5%|3/30|10G",
+            rich_help_panel=CHECKS,
+            help="Read a part only: 5% at random, the third of thirty parts, about 10 GiB at "
+            "random.",
+        ),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            metavar="SRC",
+            rich_help_panel=CHECKS,
+            help="Compare every value with this source, packed as the slab was; may be repeated.",
+        ),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="KIND",
+            rich_help_panel=CHECKS,
+            help="Kind of the source to compare with, where it is another than was packed.",
+        ),
+    ] = None,
+    tokenizers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tokenizer",
+            metavar="FILE",
+            rich_help_panel=CHECKS,
+            help="The tokenizer.json that the slab was packed with, to compare with the source; "
+            "may be repeated. Without it, that of the same name in the working directory.",
+        ),
+    ] = None,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fields",
+            metavar="a,b",
+            rich_help_panel=CHECKS,
+            help="Check these fields only: names or patterns.",
+        ),
+    ] = None,
     follow_links: FollowLinks = False,
-    max_errors: Annotated[int, typer.Option(
-        "--max-errors", metavar="N", min=0, rich_help_panel=TALK,
-        help="Print the first N problems (20); all are counted.",
-    )] = 20,
+    max_errors: Annotated[
+        int,
+        typer.Option(
+            "--max-errors",
+            metavar="N",
+            min=0,
+            rich_help_panel=TALK,
+            help="Print the first N problems (20); all are counted.",
+        ),
+    ] = 20,
     progress: ProgressMode = "auto",
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option(
-        "-q", "--quiet", rich_help_panel=TALK, help="Print nothing about a slab that is whole.",
-    )] = False,
-) -> None:  # fmt: skip
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "-q",
+            "--quiet",
+            rich_help_panel=TALK,
+            help="Print nothing about a slab that is whole.",
+        ),
+    ] = False,
+) -> None:
     """Check that slabs are what pack wrote, byte for byte.
 
     Prints one line for every problem, with the rows that it affects, then OK or FAILED for each
@@ -77,10 +123,18 @@ def verify(
     for slab in slabs:
         try:
             checked = verified(
-                slab, hidden=hidden, silent=as_json, quick=quick, sample=sample,
-                against=against or None, from_=from_, tokenizers=tokenizers or (),
-                fields=fields or None, max_errors=max_errors, follow_links=follow_links,
-            )  # fmt: skip
+                slab,
+                hidden=hidden,
+                silent=as_json,
+                quick=quick,
+                sample=sample,
+                against=against or None,
+                from_=from_,
+                tokenizers=tokenizers or (),
+                fields=fields or None,
+                max_errors=max_errors,
+                follow_links=follow_links,
+            )
         except NotASlab as error:
             if as_json:
                 emit({"path": slab, "ok": False} | error.as_dict(for_shell), indent=None)

@@ -100,9 +100,12 @@ def fitted(lines: Iterable[str], width: int | None) -> Iterator[str]:
         else:
             joined = re.sub(r"(?<=\d) (?=\w)", _NO_BREAK, line)  # a number and its unit
             for part in textwrap.wrap(
-                joined, max(width, _NARROWEST), subsequent_indent="  ", break_long_words=False,
+                joined,
+                max(width, _NARROWEST),
+                subsequent_indent="  ",
+                break_long_words=False,
                 break_on_hyphens=False,
-            ):  # fmt: skip
+            ):
                 yield part.replace(_NO_BREAK, " ")
 
 

@@ -30,9 +30,12 @@ _BAD = (Misfit, InnerNull, pa.ArrowException)
 
 
 def convert(
-    plan: FieldPlan, batch: pa.RecordBatch, positions: dict[int, int], first_row: int,
+    plan: FieldPlan,
+    batch: pa.RecordBatch,
+    positions: dict[int, int],
+    first_row: int,
     categories: CategoryIndex | None = None,
-) -> Converted:  # fmt: skip
+) -> Converted:
     """The rows of a batch as the arrays of one field.
 
     Parameters
@@ -98,9 +101,12 @@ def _culprit(plan: FieldPlan, row: pa.RecordBatch, positions: dict[int, int]) ->
 
 
 def _column(
-    plan: FieldPlan, batch: pa.RecordBatch, positions: dict[int, int], first_row: int,
+    plan: FieldPlan,
+    batch: pa.RecordBatch,
+    positions: dict[int, int],
+    first_row: int,
     categories: CategoryIndex | None,
-) -> Converted:  # fmt: skip
+) -> Converted:
     array = reach(batch, positions, plan.paths[0])
     if plan.cast in LAYOUTS:
         array = cast_layout(array, plan.cast)
@@ -187,11 +193,12 @@ def _check_shapes(plan: FieldPlan, shapes: pa.Array, valid: np.ndarray | None) -
         shape = tuple(given) if isinstance(given, list) else parse_shape(str(given))
         if shape != plan.field.shape:
             raise Misfit(
-                "its shape differs from the first row's", expected=list(plan.field.shape),
+                "its shape differs from the first row's",
+                expected=list(plan.field.shape),
                 found=given,
                 hint=f"A fixed field needs one shape: {option('rows')} leaves rows out, "
                 f"{option('exclude')} the column.",
-            )  # fmt: skip
+            )
 
 
 def nulls_error(
@@ -204,10 +211,12 @@ def nulls_error(
         else (f"{option('nulls', 'mask', column=column)} keeps them with a validity array, ")
     )
     return NullsFound(
-        "1 null" if count == 1 else f"{count} nulls", field=column, row=row,
+        "1 null" if count == 1 else f"{count} nulls",
+        field=column,
+        row=row,
         hint=f"Say what to do with them: {mask}{option('nulls', 'VALUE', column=column)} replaces "
         f"them, {option('exclude', [column])} leaves the column out.",
-    )  # fmt: skip
+    )
 
 
 def _named(plan: FieldPlan, column: str, cause: Exception, row: int) -> FieldslabError:
@@ -216,19 +225,24 @@ def _named(plan: FieldPlan, column: str, cause: Exception, row: int) -> Fieldsla
         stacked = plan.form == "stack"
         return NullsFound(
             "a null in a stacked column" if stacked else "a null inside a list",
-            field=column, row=row,
+            field=column,
+            row=row,
             hint=f"{option('nulls', 'VALUE', column=column)} replaces it (a mask covers whole rows "
             f"only), {option('exclude', [column])} leaves the column out.",
-        )  # fmt: skip
+        )
     fit = cause if isinstance(cause, Misfit) else Misfit(" ".join(str(cause).split()).rstrip("."))
     problem = (
         fit.problem if plan.cast is None else f"{option('cast')} to {plan.cast}: {fit.problem}"
     )
     kind = UndecodableImage if isinstance(fit, Undecodable) else SourceInconsistent
     return kind(
-        problem, field=column, row=row, expected=fit.expected, found=fit.found,
+        problem,
+        field=column,
+        row=row,
+        expected=fit.expected,
+        found=fit.found,
         hint=fit.hint or _shape_hint(plan, column),
-    )  # fmt: skip
+    )
 
 
 def _shape_hint(plan: FieldPlan, column: str) -> str | None:

@@ -124,8 +124,9 @@ def dense(array: pa.Array, shape: tuple[int, ...], read: Read) -> np.ndarray:
     if len(wrong):
         raise Misfit(
             "a list is not as long as those of other rows",
-            expected=f"length {shape[0]}", found=f"length {lengths[wrong[0]]}",
-        )  # fmt: skip
+            expected=f"length {shape[0]}",
+            found=f"length {lengths[wrong[0]]}",
+        )
     inner = dense(elements(array), shape[1:], read)
     return inner.reshape(len(array), shape[0], *inner.shape[1:])
 

@@ -83,5 +83,7 @@ def _misfit(asked_by: str, field: Field, text: str, column: str, reason: str) ->
         stored = f"{field.logical.type} ({stored})"
     return UsageError(
         f"{option(asked_by)}: the value does not fit the column: {reason.rstrip('.')}",
-        field=column, expected=stored, found=text,
-    )  # fmt: skip
+        field=column,
+        expected=stored,
+        found=text,
+    )

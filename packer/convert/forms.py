@@ -100,8 +100,9 @@ def _raw(plan: FieldPlan, array: pa.Array) -> Converted:
     if len(odd):
         raise Misfit(
             f"not a whole number of {field.dtype}",
-            expected=f"a multiple of {stored.itemsize} bytes", found=f"{lengths[odd[0]]} bytes",
-        )  # fmt: skip
+            expected=f"a multiple of {stored.itemsize} bytes",
+            found=f"{lengths[odd[0]]} bytes",
+        )
     if stored.kind == "b" and data.size and data.max() > 1:
         raise Misfit("a byte is no bool", expected="0 or 1", found=int(data.max()))
     values = data.view(stored).astype(field.storage, copy=False)
@@ -118,9 +119,10 @@ def _shaped(plan: FieldPlan, values: np.ndarray, lengths: np.ndarray, what: str)
         wrong, expected = np.flatnonzero(lengths != item), f"{item} {what}"
     if len(wrong):
         raise Misfit(
-            "the length does not go with the shape", expected=f"{expected} for {list(field.shape)}",
+            "the length does not go with the shape",
+            expected=f"{expected} for {list(field.shape)}",
             found=f"{lengths[wrong[0]]} {what}",
-        )  # fmt: skip
+        )
     if field.variable:
         return Converted(values.reshape(-1, *field.shape), lengths // item)
     return Converted(values.reshape(len(lengths), *field.shape))
@@ -170,6 +172,11 @@ def _check_text(plan: FieldPlan, array: pa.Array) -> None:
 
 
 FORMS: dict[str, Callable[[FieldPlan, pa.Array], Converted]] = {
-    "dense": _dense, "list": _list, "flat": _flat, "permuted": _permuted, "raw": _raw,
-    "bytes": _bytes, "tokens": _tokens,
-}  # fmt: skip
+    "dense": _dense,
+    "list": _list,
+    "flat": _flat,
+    "permuted": _permuted,
+    "raw": _raw,
+    "bytes": _bytes,
+    "tokens": _tokens,
+}

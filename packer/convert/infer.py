@@ -54,9 +54,11 @@ def infer(leaf: Leaf, sample: Sample) -> Inferred:
         )
     if leaf.asked.image and not is_bytes(kind):
         raise UsageError(
-            f"{option('image')}: not a column of bytes", field=leaf.name, expected="binary",
+            f"{option('image')}: not a column of bytes",
+            field=leaf.name,
+            expected="binary",
             found=str(leaf.type),
-        )  # fmt: skip
+        )
     if cast in LAYOUTS:
         return _layout(leaf, cast)
     if cast is None and (ordered := _categorical(leaf.type)) is not None:
@@ -91,10 +93,12 @@ def element_type(leaf: Leaf, kind: pa.DataType) -> dict[str, Any]:
         cast_elements(plain(pa.array([], kind)), cast)
     except (pa.ArrowException, TypeError) as error:
         raise SourceUnsupported(
-            f"{option('cast')}: {leaf.type} cannot become {cast}", field=leaf.name,
+            f"{option('cast')}: {leaf.type} cannot become {cast}",
+            field=leaf.name,
             hint=f"{option('tensor', f'{cast}[...]', column=leaf.name)} takes raw bytes."
-            if _is_raw(kind) else None,
-        ) from error  # fmt: skip
+            if _is_raw(kind)
+            else None,
+        ) from error
     if cast == "bfloat16":
         return {"dtype": "uint16", "shape": (), "logical": Logical("bfloat16")}
     keeps_names = cast.startswith(("int", "uint"))
@@ -102,10 +106,19 @@ def element_type(leaf: Leaf, kind: pa.DataType) -> dict[str, Any]:
 
 
 _NUMBERS = {
-    pa.bool_(): "bool", pa.float16(): "float16", pa.float32(): "float32", pa.float64(): "float64",
-    pa.int8(): "int8", pa.int16(): "int16", pa.int32(): "int32", pa.int64(): "int64",
-    pa.uint8(): "uint8", pa.uint16(): "uint16", pa.uint32(): "uint32", pa.uint64(): "uint64",
-}  # fmt: skip
+    pa.bool_(): "bool",
+    pa.float16(): "float16",
+    pa.float32(): "float32",
+    pa.float64(): "float64",
+    pa.int8(): "int8",
+    pa.int16(): "int16",
+    pa.int32(): "int32",
+    pa.int64(): "int64",
+    pa.uint8(): "uint8",
+    pa.uint16(): "uint16",
+    pa.uint32(): "uint32",
+    pa.uint64(): "uint64",
+}
 
 
 def _scalar(kind: pa.DataType) -> tuple[str, tuple[int, ...], Logical | None] | None:
@@ -147,9 +160,11 @@ def _numbers(leaf: Leaf, sample: Sample) -> Inferred:
         known, why = sampled_sizes(sizes, sample(leaf.name))
         if known is None:
             raise SourceUnsupported(
-                "lists in lists of unequal length", field=leaf.name, found=str(leaf.type),
+                "lists in lists of unequal length",
+                field=leaf.name,
+                found=str(leaf.type),
                 hint=_json_hint(leaf.name),
-            )  # fmt: skip
+            )
         sizes = known
     named = members["logical"] is not None and members["logical"].type == "class_label"
     if named and not leaf.hint.why:
@@ -176,9 +191,10 @@ def _layout(leaf: Leaf, cast: str) -> Inferred:
             cast_layout(pa.array([], strip(leaf.type)), cast)
         except pa.ArrowException as error:
             raise SourceUnsupported(
-                f"{option('cast')}: {leaf.type} cannot become {cast}", field=leaf.name,
+                f"{option('cast')}: {leaf.type} cannot become {cast}",
+                field=leaf.name,
                 hint=_json_hint(leaf.name),
-            ) from error  # fmt: skip
+            ) from error
     if cast == "categorical":
         members: dict[str, Any] = {"kind": "categorical", "dtype": "int32"}
         return Inferred(_why(leaf), "categorical", members)

@@ -51,9 +51,11 @@ class Padding:
         """The field as it is stored: ragged."""
         attribute = {ATTRIBUTE: {"length": self.length, "fill": _plain(self.fill)}}
         return msgspec.structs.replace(
-            self.padded, kind="ragged", shape=self.padded.shape[1:],
+            self.padded,
+            kind="ragged",
+            shape=self.padded.shape[1:],
             attributes=self.padded.attributes | attribute,
-        )  # fmt: skip
+        )
 
 
 def make_padding(
@@ -62,9 +64,10 @@ def make_padding(
     """Raises UsageError where a field has no rows of arrays, or no such value."""
     if field.kind != "fixed" or not field.shape:
         raise UsageError(
-            f"{option('ragged')}: its rows are no arrays of one length", field=column,
+            f"{option('ragged')}: its rows are no arrays of one length",
+            field=column,
             found=f"{field.kind} {field.dtype}{list(field.shape)}",
-        )  # fmt: skip
+        )
     scalar = msgspec.structs.replace(field, shape=())
     fill = parse_filler(scalar, asked.fill, column, "ragged")
     if not isinstance(fill, np.generic):
@@ -103,9 +106,10 @@ def cut(
             first = wrong.reshape(len(rest), -1).any(axis=1).argmax()
             raise Misfit(
                 f"behind its length of {lengths[row]} there is something else than padding",
-                expected=padding.fill, found=rest[first],
+                expected=padding.fill,
+                found=rest[first],
                 hint="Name another column with len=, or what it is padded with: pad=VALUE.",
-            )  # fmt: skip
+            )
     inside = np.arange(padding.length) < lengths[:, None]
     return values[inside], lengths
 
@@ -145,9 +149,11 @@ def _stated(padding: Padding, stated: pa.Array) -> np.ndarray:
     wrong = (lengths < 0) | (lengths > padding.length)
     if wrong.any():
         raise Misfit(
-            "its length is out of range", expected=f"0..{padding.length}",
-            found=int(lengths[wrong.argmax()]), hint="Choose another column with len=.",
-        )  # fmt: skip
+            "its length is out of range",
+            expected=f"0..{padding.length}",
+            found=int(lengths[wrong.argmax()]),
+            hint="Choose another column with len=.",
+        )
     return lengths.astype(np.int64)
 
 
@@ -161,10 +167,11 @@ def _check_nan(padding: Padding, values: np.ndarray, lengths: np.ndarray) -> Non
         found = last[other.argmax(), :1].tobytes()[::-1].hex()
         raise Misfit(
             "it is padded with a NaN of other bits",
-            expected=np.array([padding.fill]).tobytes()[::-1].hex(), found=found,
+            expected=np.array([padding.fill]).tobytes()[::-1].hex(),
+            found=found,
             hint=f"{option('ragged', 'len=LENGTHS', column='COLUMN')} cannot give it back either: "
             "leave the column fixed.",
-        )  # fmt: skip
+        )
 
 
 def _plain(fill: np.generic) -> Any:

@@ -82,7 +82,8 @@ def outside_error(name: str, rows: int) -> SourceUnsupported:
     """The error for images that lie outside the source."""
     return SourceUnsupported(
         "the images lie outside the source: it holds their paths and no bytes",
-        field=name, found=f"{rows} nulls",
+        field=name,
+        found=f"{rows} nulls",
         hint="Let datasets embed them: dataset.with_format('arrow').map(embed_table_storage, "
         f"batched=True), of datasets.table; {option('exclude', [name])} packs the rest.",
-    )  # fmt: skip
+    )

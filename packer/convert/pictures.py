@@ -45,8 +45,11 @@ def with_pictures(plan: FieldPlan, rows: Converted, first_row: int) -> Converted
     if plan.field.index is not None:
         remarks.update(_without_points(rows, codes, counts))
     beside: dict[Role, np.ndarray] = {
-        "size": sizes, "codec": codes, "points.values": points, "points.offsets": counts,
-    }  # fmt: skip
+        "size": sizes,
+        "codec": codes,
+        "points.values": points,
+        "points.offsets": counts,
+    }
     return rows._replace(beside=beside, remarks=remarks)
 
 
@@ -102,9 +105,11 @@ def _stored_as(
             sizes[row], codes[row] = (height, width), CODES[form.store]
             continue
         if chosen[row]:
-            image = _baseline(image, remarks) if form.store == "baseline" else (
-                pixels.encode_smaller(image, form, remarks)
-            )  # fmt: skip
+            image = (
+                _baseline(image, remarks)
+                if form.store == "baseline"
+                else (pixels.encode_smaller(image, form, remarks))
+            )
         codec, height, width = image_size(image)
         stored.append(np.frombuffer(image, np.uint8))
         sizes[row], codes[row] = (height, width), CODES[codec]

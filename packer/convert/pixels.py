@@ -301,5 +301,7 @@ def _undecodable(text: str) -> Undecodable:
 def _too_large(found: str) -> Undecodable:
     return Undecodable(
         "an image has too many pixels to be decoded",
-        expected=f"up to {MAX_PIXELS}", found=found[:200], hint=_hint(),
-    )  # fmt: skip
+        expected=f"up to {MAX_PIXELS}",
+        found=found[:200],
+        hint=_hint(),
+    )

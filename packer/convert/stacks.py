@@ -56,25 +56,33 @@ def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
         if (leaf.asked.cast, leaf.asked.nulls) != (first.cast, first.nulls):
             raise UsageError(
                 f"{option('stack')}: all columns need the same {option('cast')} and "
-                f"{option('nulls')}", field=leaf.name, hint="Give both with the stack's pattern.",
-            )  # fmt: skip
+                f"{option('nulls')}",
+                field=leaf.name,
+                hint="Give both with the stack's pattern.",
+            )
         if kind != kinds[0]:
             raise SourceInconsistent(
-                f"{option('stack')}: the columns differ in type", field=leaf.name,
-                expected=f"{leaves[0].type}, as {leaves[0].name}", found=str(leaf.type),
+                f"{option('stack')}: the columns differ in type",
+                field=leaf.name,
+                expected=f"{leaves[0].type}, as {leaves[0].name}",
+                found=str(leaf.type),
                 hint=f"{option('cast')} with the stack's pattern gives them one dtype.",
-            )  # fmt: skip
+            )
     members = kinds[0] | {"shape": (len(leaves),)}
     field = Field(name=name, stem="00-x", kind="fixed", **members)
     nulls = "error" if first.nulls == "mask" else first.nulls
     sizes = [source.column_bytes(leaf.path) for leaf in leaves]
     return FieldPlan(
-        field=field, form="stack", paths=tuple(leaf.path for leaf in leaves),
-        columns=tuple(leaf.name for leaf in leaves), nulls=nulls,
-        filler=parse_filler(field, nulls, name), cast=first.cast,
+        field=field,
+        form="stack",
+        paths=tuple(leaf.path for leaf in leaves),
+        columns=tuple(leaf.name for leaf in leaves),
+        nulls=nulls,
+        filler=parse_filler(field, nulls, name),
+        cast=first.cast,
         why=f"stack of {len(leaves)} columns, {leaves[0].name} to {leaves[-1].name}",
         bytes=None if None in sizes else sum(size or 0 for size in sizes),
-    )  # fmt: skip
+    )
 
 
 def _stackable(leaf: Leaf) -> dict[str, Any]:
@@ -88,7 +96,8 @@ def _stackable(leaf: Leaf) -> dict[str, Any]:
             if not members["shape"]:
                 return members
     raise SourceUnsupported(
-        f"{option('stack')}: only columns of single numbers can be stacked", field=leaf.name,
+        f"{option('stack')}: only columns of single numbers can be stacked",
+        field=leaf.name,
         found=str(leaf.type),
         hint=f"A narrower pattern leaves it out; so does {option('exclude', [leaf.name])}.",
-    )  # fmt: skip
+    )

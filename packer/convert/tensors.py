@@ -32,9 +32,10 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
     dtype = "uint16" if bfloat16 else tensor.dtype
     members = {
         "kind": "ragged" if shape[:1] == (-1,) else "fixed",
-        "dtype": dtype, "logical": Logical("bfloat16") if bfloat16 else None,
+        "dtype": dtype,
+        "logical": Logical("bfloat16") if bfloat16 else None,
         "shape": shape[1:] if shape[:1] == (-1,) else shape,
-    }  # fmt: skip
+    }
     raw = is_bytes(kind) or is_text(kind) or pa.types.is_fixed_size_binary(kind)
     if leaf.asked.image or (raw and leaf.asked.cast is not None):
         other = "image" if leaf.asked.image else "cast"
@@ -49,10 +50,11 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
     if not sizes or not fits or tensor.big_endian:
         raise UsageError(
             f"{option('tensor')}: the column does not hold that",
-            field=leaf.name, found=str(leaf.type),
+            field=leaf.name,
+            found=str(leaf.type),
             expected=f"bytes, hexadecimal text or lists of {dtype}",
             hint=f"{option('cast')} changes the dtype of a list's elements.",
-        )  # fmt: skip
+        )
     if len(sizes) == 1 < len(shape):
         return Inferred(why, "flat", members)
     return Inferred(why, "list" if shape[:1] == (-1,) else "dense", members)

@@ -62,10 +62,12 @@ def located(options: Options, files: Sequence[str | Path] = ()) -> Options:
         file = by_content.get(asked.sha256 or "", str(files[0]) if files else name)
         if not files and not Path(name).is_file():
             raise SourceUnreadable(
-                "the tokenizer that the slab was packed with is not here", file=name, field=column,
+                "the tokenizer that the slab was packed with is not here",
+                file=name,
+                field=column,
                 expected=f"SHA-256 {asked.sha256}",
                 hint=f"Name it: {option('tokenizers', ['FILE'])}.",
-            )  # fmt: skip
+            )
         found[column] = msgspec.structs.replace(asked, file=str(Path(file).absolute()))
     return msgspec.structs.replace(options, tokenize=found)
 
@@ -91,8 +93,11 @@ def identified(options: Options) -> Options:
         if asked.sha256 not in (None, digest):
             raise SourceInconsistent(
                 f"{option('tokenize')}: this is another tokenizer than the slab was packed with",
-                file=asked.file, field=column, expected=asked.sha256, found=digest,
-            )  # fmt: skip
+                file=asked.file,
+                field=column,
+                expected=asked.sha256,
+                found=digest,
+            )
         found[column] = msgspec.structs.replace(asked, sha256=digest)
     return msgspec.structs.replace(options, tokenize=found)
 
@@ -109,9 +114,11 @@ def infer_tokens(leaf: Leaf, asked: Tokenize) -> Inferred:
         The tokenizer is damaged, is not deterministic, or tokenizers is not installed.
     """
     others = {
-        "cast": leaf.asked.cast, "tensor": leaf.asked.tensor, "image": leaf.asked.image,
+        "cast": leaf.asked.cast,
+        "tensor": leaf.asked.tensor,
+        "image": leaf.asked.image,
         "ragged": leaf.asked.ragged,
-    }  # fmt: skip
+    }
     for other, given in others.items():
         if given:
             problem = f"{option('tokenize')} and {option(other)} do not go together"
@@ -119,16 +126,20 @@ def infer_tokens(leaf: Leaf, asked: Tokenize) -> Inferred:
     kind = strip(leaf.type)
     if not is_text(kind):
         raise UsageError(
-            f"{option('tokenize')}: not a column of text", field=leaf.name, expected="string",
+            f"{option('tokenize')}: not a column of text",
+            field=leaf.name,
+            expected="string",
             found=str(leaf.type),
-        )  # fmt: skip
+        )
     tokenizer = _load(asked)
     added = tokenizer.num_special_tokens_to_add(False) if asked.special_tokens else 0
     if asked.max_length is not None and asked.max_length <= added:
         raise UsageError(
             f"{option('max_length')}: the tokenizer adds {added} special tokens to each row",
-            field=leaf.name, expected=f"at least {added + 1}", found=asked.max_length,
-        )  # fmt: skip
+            field=leaf.name,
+            expected=f"at least {added + 1}",
+            found=asked.max_length,
+        )
     special = _special(tokenizer)
     attribute: dict[str, Any] = {
         "sha256": asked.sha256,
@@ -144,11 +155,12 @@ def infer_tokens(leaf: Leaf, asked: Tokenize) -> Inferred:
     elif asked.pad:
         raise UsageError(
             f"{option('pad')}: the tokenizer has no token for padding",
-            file=asked.file, field=leaf.name,
+            file=asked.file,
+            field=leaf.name,
             expected=" or ".join(PAD_TOKENS),
             hint=f"Leave {option('pad')} out: rows are ragged then, and Loader's Pad fills "
             "them with any id.",
-        )  # fmt: skip
+        )
     members: dict[str, Any] = {
         "kind": "ragged",
         "dtype": _dtype(tokenizer, asked),
@@ -201,9 +213,10 @@ def separator(asked: Tokenize, given: str | None) -> int | None:
         if found is None:
             raise UsageError(
                 f"{option('separator')}: the tokenizer has no such token",
-                file=asked.file, found=given,
+                file=asked.file,
+                found=given,
                 expected=", ".join(list(_special(tokenizer))[:_MAX_NAMED]) or None,
-            )  # fmt: skip
+            )
         return found
     if asked.special_tokens and tokenizer.num_special_tokens_to_add(False):
         return None
@@ -212,11 +225,12 @@ def separator(asked: Tokenize, given: str | None) -> int | None:
         if name in special:
             return special[name]
     raise UsageError(
-        f"{option('pack_sequences')}: nothing would tell the texts apart", file=asked.file,
+        f"{option('pack_sequences')}: nothing would tell the texts apart",
+        file=asked.file,
         expected=" or ".join(END_TOKENS),
         hint=f"Name the token that goes between them, {option('separator', 'TOKEN')}; or none, "
         f"{option('separator', '')}.",
-    )  # fmt: skip
+    )
 
 
 def _pieces(array: pa.Array) -> Iterator[pa.Array]:
@@ -295,10 +309,11 @@ def _loaded(file: str, sha256: str | None, max_length: int | None) -> "Tokenizer
         ) from error
     if getattr(tokenizer.model, "dropout", None):
         raise SourceUnsupported(
-            "the tokenizer drops merges at random: each pack would give other tokens", file=file,
+            "the tokenizer drops merges at random: each pack would give other tokens",
+            file=file,
             found=f"dropout {tokenizer.model.dropout}",
             hint="Set `tokenizer.model.dropout = None` and save it.",
-        )  # fmt: skip
+        )
     tokenizer.no_padding()
     tokenizer.no_truncation()
     if max_length is not None:

@@ -88,9 +88,10 @@ class ArrowSource(Source):
         if batch is None or _columns(batch) == _columns(self._schema):
             return batch
         raise SourceInconsistent(
-            "a batch differs from the first one", expected=_columns(self._schema),
+            "a batch differs from the first one",
+            expected=_columns(self._schema),
             found=_columns(batch),
-        )  # fmt: skip
+        )
 
 
 @contextmanager
@@ -135,9 +136,10 @@ def _start(given: Any) -> Stream:
         given = given.with_format("arrow").iter(ROWS_AT_ONCE)
     if not isinstance(given, Iterable):
         raise UsageError(
-            "cannot be packed", found=type(given).__name__,
+            "cannot be packed",
+            found=type(given).__name__,
             expected="paths, an object with __arrow_c_stream__, record batches, columns or rows",
-        )  # fmt: skip
+        )
     batches: Iterator[Any] = _batches_of(given)
     first = next(batches, None)
     if not isinstance(first, pa.RecordBatch):

@@ -186,9 +186,11 @@ def _files(directory: str, suffixes: tuple[str, ...], way: Folders) -> Iterator[
                 yield path
             elif entry.is_symlink() and not os.path.exists(path):
                 raise SourceUnreadable(
-                    "is a link to nothing", file=path, expected=os.path.realpath(path),
+                    "is a link to nothing",
+                    file=path,
+                    expected=os.path.realpath(path),
                     hint="Fetch the file that it stands for, or remove the link.",
-                )  # fmt: skip
+                )
 
 
 def _unlisted(error: OSError) -> SourceUnreadable:
@@ -200,6 +202,7 @@ def _unlisted(error: OSError) -> SourceUnreadable:
 
 def _forbidden(path: str) -> SourceUnreadable:
     return SourceDenied(
-        "no permission to read it", file=path,
+        "no permission to read it",
+        file=path,
         hint="Give yourself the right to read it, and to enter every directory on the way.",
-    )  # fmt: skip
+    )

@@ -89,9 +89,10 @@ def _columns(columns: Mapping[Any, Any]) -> Stream:
     if splits:
         raise UsageError(
             "a dataset of several splits, of which one is packed at a time",
-            expected="one split", found=", ".join(map(str, splits)),
+            expected="one split",
+            found=", ".join(map(str, splits)),
             hint=f"Choose a split: pack(dataset[{splits[0]!r}], ...).",
-        )  # fmt: skip
+        )
     arrays: dict[str, Any] = {}
     hints: dict[int, Hint] = {}
     for at, (name, value) in enumerate(columns.items()):
@@ -129,10 +130,11 @@ def _column(name: str, value: Any) -> tuple[Any, DtypeName | None]:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         text = " ".join(str(error).split()).rstrip(".")
         raise UsageError(
-            f"no column can be made of these values: {text}", field=name,
+            f"no column can be made of these values: {text}",
+            field=name,
             found=str(getattr(value, "dtype", type(value).__name__)),
             hint="Make a table of them yourself: pyarrow.table(columns).",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _is_numpy(value: Any) -> bool:

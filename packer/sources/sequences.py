@@ -47,9 +47,10 @@ class SequenceSource(Source):
         if self._fill is None and not asked.drop_last:
             raise UsageError(
                 f"{option('pack_sequences')}: the tokenizer has no token to fill up the last row",
-                file=text.tokenize.file, field=text.field.name,
+                file=text.tokenize.file,
+                field=text.field.name,
                 hint=f"{option('drop_last', True)} leaves that row out.",
-            )  # fmt: skip
+            )
         self._dtype = text.field.storage
         self.fields = self._plans(tokens)
         arrow = pa.from_numpy_dtype(self._dtype)
@@ -137,7 +138,10 @@ class SequenceSource(Source):
             return (plan,)
         name = f"{field.name}.starts"
         starts = FieldPlan(
-            field=Field(name=name, stem=stem(1, name), kind="ragged", dtype="int32"), form="list",
-            paths=((1,),), columns=text.columns, why="where in a row texts begin",
-        )  # fmt: skip
+            field=Field(name=name, stem=stem(1, name), kind="ragged", dtype="int32"),
+            form="list",
+            paths=((1,),),
+            columns=text.columns,
+            why="where in a row texts begin",
+        )
         return plan, starts

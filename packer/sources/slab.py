@@ -43,9 +43,10 @@ class SlabSource(Source):
                 )
         if self._rows.step != 1:
             raise UsageError(
-                "the rows are not side by side", found=repr(self._rows),
+                "the rows are not side by side",
+                found=repr(self._rows),
                 hint="Slice the slab without a step.",
-            )  # fmt: skip
+            )
         fields = manifest.fields
         self.schema = pa.schema([(one.name, self._type(one), one.nullable) for one in fields])
         self.hints = {at: _hint(one) for at, one in enumerate(manifest.fields)}
@@ -167,9 +168,11 @@ def _hint(field: Field) -> Hint:
         f"Pack what the slab was packed from; {option('exclude', ['{}'])} leaves them out.",
     )
     return Hint(
-        attributes=field.attributes, why=why, image=field.kind == "image",
+        attributes=field.attributes,
+        why=why,
+        image=field.kind == "image",
         refusal=refusal if pixels else None,
-    )  # fmt: skip
+    )
 
 
 _CODECS = ("jpeg", "png", "webp", "mixed")

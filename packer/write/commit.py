@@ -185,8 +185,9 @@ class Staging:
         except OSError as error:
             raise OutputError(
                 f"the new slab is in its place, but this cannot be removed: {error.strerror}",
-                file=error.filename or self.folder, hint="Remove it yourself.",
-            ) from error  # fmt: skip
+                file=error.filename or self.folder,
+                hint="Remove it yourself.",
+            ) from error
 
     def _put_in_place(self) -> None:
         if self.out.exists() and not is_empty(self.out):  # what is empty, a rename replaces
@@ -251,9 +252,10 @@ class Staging:
         started = JOURNAL in names or names <= {self._journal.fresh.name}
         if names - ours or not started:
             raise OutputExists(
-                "is in the way, and not what a packer left", file=self.folder,
+                "is in the way, and not what a packer left",
+                file=self.folder,
                 hint="Remove it yourself, or choose another output.",
-            )  # fmt: skip
+            )
 
     def _drop_unfinished(self) -> None:
         keep = {layout.shard_name(index) for index in self.finished}
@@ -302,14 +304,16 @@ def writing(path: Path) -> Iterator[None]:
         file = error.filename or path
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NoSpace(
-                "no space left on the device", file=file,
+                "no space left on the device",
+                file=file,
                 hint="Free some space and run the same command again.",
-            ) from error  # fmt: skip
+            ) from error
         if error.errno == errno.EFBIG:
             raise NoSpace(
-                "a file would be larger than the file system or `ulimit -f` allows", file=file,
+                "a file would be larger than the file system or `ulimit -f` allows",
+                file=file,
                 hint=f"A smaller {option('shard_size')} makes smaller files.",
-            ) from error  # fmt: skip
+            ) from error
         denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
         kind = OutputDenied if denied else OutputError
         raise kind(f"cannot be written: {error.strerror or error}", file=file) from error
@@ -345,15 +349,16 @@ def check_output(out: Path, *, force: bool) -> None:
                 f"exists and is not a slab, so that {option('force', True)} leaves it alone",
                 file=out,
                 hint="Remove it yourself, or choose another output.",
-            )  # fmt: skip
+            )
         names = sorted(entry.name for entry in out.iterdir())
         strangers = [n for n in names if not _OUR_NAMES.fullmatch(n) and n not in _LITTER]
         if strangers:
             raise OutputExists(
                 f"holds more than a slab, so that {option('force', True)} leaves it alone",
                 file=out,
-                found=", ".join(strangers[:5]), hint="Move that elsewhere.",
-            )  # fmt: skip
+                found=", ".join(strangers[:5]),
+                hint="Move that elsewhere.",
+            )
 
 
 def is_empty(out: Path) -> bool:

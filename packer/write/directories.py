@@ -32,9 +32,11 @@ def lock_directory(folder: Path) -> int:
     while True:
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
             raise OutputExists(
-                "is in the way", file=folder, expected="a directory, or nothing",
+                "is in the way",
+                file=folder,
+                expected="a directory, or nothing",
                 hint="Remove it yourself, or choose another output.",
-            )  # fmt: skip
+            )
         folder.mkdir(exist_ok=True)
         try:
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -93,6 +95,7 @@ def _lock(fd: int, folder: Path) -> None:
         raise Busy("another packer is at work here", file=folder, hint=hint) from None
     except OSError as error:
         raise OutputError(
-            f"cannot be locked: {error.strerror}", file=folder,
+            f"cannot be locked: {error.strerror}",
+            file=folder,
             hint="Pack to a file system that has locks, and copy the slab from there.",
-        ) from error  # fmt: skip
+        ) from error

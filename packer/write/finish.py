@@ -112,10 +112,11 @@ def _checked(made: Made, **content: Any) -> Manifest:
         where = error.context if isinstance(error, DamagedManifest) else {}
         raise SourceUnsupported(
             f"cannot be described in a manifest: {problem}",
-            expected=where.get("expected"), found=where.get("found"),
+            expected=where.get("expected"),
+            found=where.get("found"),
             hint=f"Leave columns out with {option('exclude')}, or pack them into a slab of "
             "their own.",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _few(sources: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:

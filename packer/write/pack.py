@@ -56,10 +56,13 @@ class Packed:
     def __repr__(self) -> str:
         manifest = self.manifest
         parts = [
-            repr(str(self.path)), counted(manifest.rows, "row"),
-            counted(len(manifest.fields), "field"), size(self.bytes),
-            counted(len(manifest.shards), "shard"), duration(self.seconds),
-        ]  # fmt: skip
+            repr(str(self.path)),
+            counted(manifest.rows, "row"),
+            counted(len(manifest.fields), "field"),
+            size(self.bytes),
+            counted(len(manifest.shards), "shard"),
+            duration(self.seconds),
+        ]
         if self.left_out:
             parts.append(f"{len(self.left_out):,} left out")
         if self.warnings:
@@ -190,13 +193,30 @@ def pack(
         raise _unknown_option(name)
     out = output_path(out)
     parsed = parse_options(
-        fields=fields, exclude=exclude, rename=rename, cast=cast, tensor=tensor, image=image,
-        jpeg_index=jpeg_index, damaged_images=damaged_images,
-        stack=stack, nulls=nulls, ragged=ragged, tokenize=tokenize, max_length=max_length, pad=pad,
-        special_tokens=special_tokens, pack_sequences=pack_sequences, separator=separator,
-        keep_boundaries=keep_boundaries, drop_last=drop_last, compress=compress, rows=rows,
-        limit=limit, shard_size=shard_size,
-    )  # fmt: skip
+        fields=fields,
+        exclude=exclude,
+        rename=rename,
+        cast=cast,
+        tensor=tensor,
+        image=image,
+        jpeg_index=jpeg_index,
+        damaged_images=damaged_images,
+        stack=stack,
+        nulls=nulls,
+        ragged=ragged,
+        tokenize=tokenize,
+        max_length=max_length,
+        pad=pad,
+        special_tokens=special_tokens,
+        pack_sequences=pack_sequences,
+        separator=separator,
+        keep_boundaries=keep_boundaries,
+        drop_last=drop_last,
+        compress=compress,
+        rows=rows,
+        limit=limit,
+        shard_size=shard_size,
+    )
     check_jobs(jobs)
     check_output(out, force=force)
     plan = make_plan(find_source(source, from_, settings, tolerant=parsed.leave_out), parsed)
@@ -221,9 +241,14 @@ def _unknown_option(name: str) -> UsageError:
 
 
 def pack_plan(
-    plan: Plan, out: Path, *, force: bool = False, jobs: int = 1, progress: Progress = quiet,
+    plan: Plan,
+    out: Path,
+    *,
+    force: bool = False,
+    jobs: int = 1,
+    progress: Progress = quiet,
     tell: Callable[[str], None] = warn,
-) -> Packed:  # fmt: skip
+) -> Packed:
     """Carry out a plan; as `pack`. `tell` gets the warnings that cannot wait for the end."""
     check_jobs(jobs)
     started = time.monotonic()
@@ -264,9 +289,10 @@ def _check_rows(plan: Plan, packed: int) -> None:
     start, stop = plan.options.rows or (0, None)
     if not packed and start > 0 and start != stop:
         raise UsageError(
-            f"{option('rows')}: starts behind the last row", found=start,
+            f"{option('rows')}: starts behind the last row",
+            found=start,
             hint="How many rows a stream has, only reading it tells.",
-        )  # fmt: skip
+        )
 
 
 def _pack_shards(

@@ -69,9 +69,13 @@ class ShardWork:
         return self._write(task, stream, folder, progress, max(size, task.number * size // 64))
 
     def _write(
-        self, task: ShardTask, stream: "Pushback", folder: Path, progress: Progress,
+        self,
+        task: ShardTask,
+        stream: "Pushback",
+        folder: Path,
+        progress: Progress,
         room: int | None = None,
-    ) -> ShardRecord:  # fmt: skip
+    ) -> ShardRecord:
         row, missing = task.first_row, list[LeftOut]()
         with writing(folder):
             fields = [one.field for one in self.plan.fields]
@@ -143,10 +147,13 @@ def check_any_left(record: ShardRecord) -> None:
         first = record.left_out[0]
         raise SourceInconsistent(
             f"none of {len(record.left_out)} images can be decoded, and no shard may be empty",
-            file=first.file, field=first.field, row=f"{first.row} and on", found=first.reason,
+            file=first.file,
+            field=first.field,
+            row=f"{first.row} and on",
+            found=first.reason,
             hint=f"A larger {option('shard_size')} joins these rows to others; {option('rows')} "
             "leaves them out.",
-        )  # fmt: skip
+        )
 
 
 class Pushback:

@@ -38,11 +38,13 @@ def check_space(plan: Plan, out: Path, done: int) -> str | None:
     certain = _certain_bytes(plan) - done
     if certain > free:
         raise NoSpace(
-            "not enough space left on the device: nothing was written", file=out,
-            expected=f"at least {size(certain)}", found=f"{size(free)} free",
+            "not enough space left on the device: nothing was written",
+            file=out,
+            expected=f"at least {size(certain)}",
+            found=f"{size(free)} free",
             hint=f"Free some space, choose another output, or pack fewer rows with "
             f"{option('rows')} or fewer columns with {option('fields')}.",
-        )  # fmt: skip
+        )
     estimates = [one.bytes for one in plan.fields]
     if None in estimates:
         return None
@@ -60,8 +62,11 @@ def _certain_bytes(plan: Plan) -> int:
     if plan.options.leave_out:
         return 0
     fixed = [one.field for one in plan.fields if one.field.kind == "fixed"]
-    row = sum(field.storage.itemsize * math.prod(field.shape) for field in fixed
-              if field.compression is None)  # fmt: skip
+    row = sum(
+        field.storage.itemsize * math.prod(field.shape)
+        for field in fixed
+        if field.compression is None
+    )
     return row * (plan.rows or 0)
 
 

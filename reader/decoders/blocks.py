@@ -68,10 +68,21 @@ def _ac(at: int, end: int, bits: Any, count: int, k: Any, ac: int, place: int) -
 
 @inlined
 def decode_blocks(
-    at_a: int, bits_a: Any, count_a: int, dc_a: int, place_a: int,
-    at_b: int, bits_b: Any, count_b: int, dc_b: int, place_b: int,
-    both: bool, end: int, dc: int, ac: int,
-) -> Any:  # fmt: skip
+    at_a: int,
+    bits_a: Any,
+    count_a: int,
+    dc_a: int,
+    place_a: int,
+    at_b: int,
+    bits_b: Any,
+    count_b: int,
+    dc_b: int,
+    place_b: int,
+    both: bool,
+    end: int,
+    dc: int,
+    ac: int,
+) -> Any:
     """Decode a block of each stream, or of the first alone.
 
     `dc_a` and `dc_b` are the predictors, `place_a` and `place_b` the addresses in tiles of the

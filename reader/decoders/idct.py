@@ -16,12 +16,9 @@ from fieldslab.schemas.jit import inlined, kernel, load_u8
 
 LANES = 16
 TILE = 64 * LANES
-ZIGZAG = np.array([
-    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5,
-    12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
-    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
-    58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
-])  # fmt: skip
+_DIAGONALS = [(row + column, row, column) for row in range(8) for column in range(8)]
+_DIAGONALS.sort(key=lambda place: (place[0], place[1] if place[0] % 2 else -place[1]))
+ZIGZAG = np.array([8 * row + column for _, row, column in _DIAGONALS])
 """Natural position of each coefficient, in the order in which they are stored."""
 
 _AAN = [1.0] + [math.cos(k * math.pi / 16) * math.sqrt(2) for k in range(1, 8)]
@@ -107,9 +104,15 @@ def _rows(work: Any, out: Any, stride: int) -> None:
         o = out[row * stride : row * stride + 32]
         for i in range(16):
             s0, s1, s2, s3, s4, s5, s6, s7 = _butterfly(
-                w[i] + _MIDDLE, w[i + 16], w[i + 32], w[i + 48],
-                w[i + 64], w[i + 80], w[i + 96], w[i + 112],
-            )  # fmt: skip
+                w[i] + _MIDDLE,
+                w[i + 16],
+                w[i + 32],
+                w[i + 48],
+                w[i + 64],
+                w[i + 80],
+                w[i + 96],
+                w[i + 112],
+            )
             low = _level(s0) | (_level(s1) << 8) | (_level(s2) << 16) | (_level(s3) << 24)
             high = _level(s4) | (_level(s5) << 8) | (_level(s6) << 16) | (_level(s7) << 24)
             o[2 * i] = low

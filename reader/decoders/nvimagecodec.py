@@ -76,9 +76,11 @@ class NvImageCodec:
             sizes[image] = pixels.shape[:2]
             boxes[image, :, :2] -= corners[at]
         decoded = images._replace(
-            addresses=addresses, lengths=lengths, sizes=sizes,
+            addresses=addresses,
+            lengths=lengths,
+            sizes=sizes,
             codes=np.full(count, CODES["rgb"], np.uint8),
-        )  # fmt: skip
+        )
         placed = self._planes.decode(
             decoded, which[good], Crops(boxes, crops.flips), target, max_pixels
         )
@@ -186,9 +188,10 @@ class NvImageCodec:
             # Either alone is not enough: without the device it looks for a GPU and fails.
             only = nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)
             decoder = nvimgcodec.Decoder(
-                device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY, max_num_cpu_threads=1,
+                device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
+                max_num_cpu_threads=1,
                 backends=[only],
-            )  # fmt: skip
+            )
         elif decoder is None:
             decoder = nvimgcodec.Decoder(device_id=self._device)
         self._local.decoder = decoder

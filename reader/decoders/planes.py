@@ -150,10 +150,21 @@ def decode_planes(
         _describe(address, lengths[i], sizes[i, 0], sizes[i, 1], codes[i], picture)
         for view in range(views):
             finish(
-                picture, boxes[i, view, 0], boxes[i, view, 1], boxes[i, view, 2],
-                boxes[i, view, 3], flips[i, view], out + (i * views + view) * view_bytes,
-                out_height, out_width, form, channels_first, scale, bias, work,
-            )  # fmt: skip
+                picture,
+                boxes[i, view, 0],
+                boxes[i, view, 1],
+                boxes[i, view, 2],
+                boxes[i, view, 3],
+                flips[i, view],
+                out + (i * views + view) * view_bytes,
+                out_height,
+                out_width,
+                form,
+                channels_first,
+                scale,
+                bias,
+                work,
+            )
 
 
 class Planes:
@@ -173,13 +184,34 @@ class Planes:
         height, width = target.out.shape[axis : axis + 2]
         statuses = np.empty(len(which), np.int32)
         room = check_planes(
-            images.addresses, images.lengths, images.sizes, images.codes, which, crops.boxes,
-            height, width, max_pixels, statuses,
-        )  # fmt: skip
+            images.addresses,
+            images.lengths,
+            images.sizes,
+            images.codes,
+            which,
+            crops.boxes,
+            height,
+            width,
+            max_pixels,
+            statuses,
+        )
         decode_planes(
-            images.addresses, images.lengths, images.sizes, images.codes, which, crops.boxes,
-            crops.flips, address_of(target.out), height, width, form_of(target.out),
-            target.channels_first, target.scale, target.bias, self._scratch.address(room), statuses,
-        )  # fmt: skip
+            images.addresses,
+            images.lengths,
+            images.sizes,
+            images.codes,
+            which,
+            crops.boxes,
+            crops.flips,
+            address_of(target.out),
+            height,
+            width,
+            form_of(target.out),
+            target.channels_first,
+            target.scale,
+            target.bias,
+            self._scratch.address(room),
+            statuses,
+        )
         self._scratch.trim()
         return statuses

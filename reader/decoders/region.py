@@ -259,15 +259,31 @@ def decode_region(
                 component = of_block[block]
                 place = places[block] + 2 * lanes[component] if seen else unseen
                 (
-                    at_a, bits_a, count_a, dcs_a[component],
-                    at_b, bits_b, count_b, dcs_b[component],
+                    at_a,
+                    bits_a,
+                    count_a,
+                    dcs_a[component],
+                    at_b,
+                    bits_b,
+                    count_b,
+                    dcs_b[component],
                     missed,
                 ) = decode_blocks(
-                    at_a, bits_a, count_a, dcs_a[component], place,
-                    at_b, bits_b, count_b, dcs_b[component],
+                    at_a,
+                    bits_a,
+                    count_a,
+                    dcs_a[component],
+                    place,
+                    at_b,
+                    bits_b,
+                    count_b,
+                    dcs_b[component],
                     place + second if seen else place,
-                    both, end, dc[block], ac[block],
-                )  # fmt: skip
+                    both,
+                    end,
+                    dc[block],
+                    ac[block],
+                )
                 wrong = wrong or missed
             if wrong:
                 return DAMAGED
@@ -283,9 +299,16 @@ def decode_region(
                 if lanes[component] < LANES and column + 1 < right:
                     continue
                 _flush(
-                    component, heights[component], both, tiles, quantisers, work, planes,
-                    outs[component], strides[component],
-                )  # fmt: skip
+                    component,
+                    heights[component],
+                    both,
+                    tiles,
+                    quantisers,
+                    work,
+                    planes,
+                    outs[component],
+                    strides[component],
+                )
                 outs[component] += _TILE_SAMPLES
                 lanes[component] = 0
     return OK

@@ -166,9 +166,13 @@ def _decode(
             continue
         status = _check(address, length, image, sizes, counts[image], every, most_pixels, header)
         if status == _OK and not _cover(
-            boxes[image], header[jpeg.HEIGHT], header[jpeg.WIDTH],
-            header[jpeg.DOWN], header[jpeg.ACROSS], mcus,
-        ):  # fmt: skip
+            boxes[image],
+            header[jpeg.HEIGHT],
+            header[jpeg.WIDTH],
+            header[jpeg.DOWN],
+            header[jpeg.ACROSS],
+            mcus,
+        ):
             status = _OTHER_SIZE
         if status == _OK:
             status = make_tables(address, header, tables, keys)
@@ -184,9 +188,22 @@ def _decode(
             return position, room, scratch
         scaled_quantisers(address, header, header[jpeg.COMPONENTS], quantisers)
         status = decode_region(
-            address, length, header, tables, quantisers, points[image], every,
-            mcus[0], mcus[1], mcus[2], mcus[3], firsts, tiles, columns, planes,
-        )  # fmt: skip
+            address,
+            length,
+            header,
+            tables,
+            quantisers,
+            points[image],
+            every,
+            mcus[0],
+            mcus[1],
+            mcus[2],
+            mcus[3],
+            firsts,
+            tiles,
+            columns,
+            planes,
+        )
         statuses[position] = status
         if status != _OK:
             tiles[:] = 0
@@ -194,10 +211,21 @@ def _decode(
         for view in range(views):
             box = boxes[image, view]
             finish(
-                picture, box[0], box[1], box[2], box[3], flips[image, view],
-                out + (image * views + view) * view_bytes, out_height, out_width,
-                form, channels_first, scale, bias, work.ctypes.data,
-            )  # fmt: skip
+                picture,
+                box[0],
+                box[1],
+                box[2],
+                box[3],
+                flips[image, view],
+                out + (image * views + view) * view_bytes,
+                out_height,
+                out_width,
+                form,
+                channels_first,
+                scale,
+                bias,
+                work.ctypes.data,
+            )
     return which.size, 0, 0
 
 
@@ -253,12 +281,32 @@ class Roi:
         done = 0
         while True:
             done, planes, work = _decode(
-                images.addresses.view(np.int64), images.lengths, images.sizes,
-                images.points.view(np.int64), images.counts, images.every, max_pixels,
-                which, crops.boxes, crops.flips, out.ctypes.data, high, wide,
-                form_of(out), target.channels_first, target.scale, target.bias, done,
-                own.tables, own.keys, own.numbers, own.tiles, own.planes, own.work, statuses,
-            )  # fmt: skip
+                images.addresses.view(np.int64),
+                images.lengths,
+                images.sizes,
+                images.points.view(np.int64),
+                images.counts,
+                images.every,
+                max_pixels,
+                which,
+                crops.boxes,
+                crops.flips,
+                out.ctypes.data,
+                high,
+                wide,
+                form_of(out),
+                target.channels_first,
+                target.scale,
+                target.bias,
+                done,
+                own.tables,
+                own.keys,
+                own.numbers,
+                own.tiles,
+                own.planes,
+                own.work,
+                statuses,
+            )
             if done == which.size:
                 break
             own.supply(planes, work)

@@ -23,13 +23,25 @@ from fieldslab.reader.pixels.lanes import load_i32, store_i32, store_i64, store_
 from fieldslab.schemas.jit import foreign, kernel, load_u8, memcpy
 
 PLANES_CALLS = (
-    "tjInitDecompress", "tjDestroy", "tjGetErrorCode", "tjGetErrorStr2", "tjDecompressHeader3",
+    "tjInitDecompress",
+    "tjDestroy",
+    "tjGetErrorCode",
+    "tjGetErrorStr2",
+    "tjDecompressHeader3",
     "tjDecompressToYUVPlanes",
-)  # fmt: skip
+)
 REGION_CALLS = (
-    "tj3Init", "tj3Destroy", "tj3GetErrorCode", "tj3GetErrorStr", "tj3DecompressHeader", "tj3Set",
-    "tj3Get", "tj3SetScalingFactor", "tj3SetCroppingRegion", "tj3Decompress8",
-)  # fmt: skip
+    "tj3Init",
+    "tj3Destroy",
+    "tj3GetErrorCode",
+    "tj3GetErrorStr",
+    "tj3DecompressHeader",
+    "tj3Set",
+    "tj3Get",
+    "tj3SetScalingFactor",
+    "tj3SetCroppingRegion",
+    "tj3Decompress8",
+)
 """What each way calls."""
 INIT, DESTROY, CODE, TEXT, HEADER, PLANES = range(6)
 SET, GET, SCALE, CROP, DECOMPRESS = range(5, 10)

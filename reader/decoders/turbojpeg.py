@@ -133,10 +133,21 @@ def _decode(
         for view in range(views):
             top, left, high, wide = boxes[image, view]
             finish(
-                picture, top, left, high, wide, flips[image, view],
-                out + (image * views + view) * view_bytes, out_height, out_width,
-                form, channels_first, scale, bias, start + needed,
-            )  # fmt: skip
+                picture,
+                top,
+                left,
+                high,
+                wide,
+                flips[image, view],
+                out + (image * views + view) * view_bytes,
+                out_height,
+                out_width,
+                form,
+                channels_first,
+                scale,
+                bias,
+                start + needed,
+            )
     return which.size, 0
 
 
@@ -176,11 +187,27 @@ class TurboJpeg:
         done = room = 0
         while done < len(which):
             done, needed = _decode(
-                self._regions, self._functions, addresses, images.lengths, images.sizes, which,
-                crops.boxes, crops.flips, address_of(out), high, wide, form_of(out),
-                target.channels_first, target.scale, target.bias, max_pixels, done,
-                self._scratch.address(room), room, statuses,
-            )  # fmt: skip
+                self._regions,
+                self._functions,
+                addresses,
+                images.lengths,
+                images.sizes,
+                which,
+                crops.boxes,
+                crops.flips,
+                address_of(out),
+                high,
+                wide,
+                form_of(out),
+                target.channels_first,
+                target.scale,
+                target.bias,
+                max_pixels,
+                done,
+                self._scratch.address(room),
+                room,
+                statuses,
+            )
             if needed == NO_MEMORY:
                 raise MemoryError("libjpeg-turbo has no memory left")
             room = max(room, needed + needed // 4)

@@ -133,9 +133,11 @@ def decode(
     if images.decoder == "auto" and (statuses == _UNSUPPORTED).any() and not lookup.complete():
         first = int(np.argmax(statuses == _UNSUPPORTED))
         raise MissingLibrary(
-            MEANINGS[Status.UNSUPPORTED] + " that is here", field=name, row=int(rows[first]),
+            MEANINGS[Status.UNSUPPORTED] + " that is here",
+            field=name,
+            row=int(rows[first]),
             hint=lookup.missing(int(encoded.codes[first])),
-        )  # fmt: skip
+        )
     if images.failures == "raise" and (statuses > _OK).any():
         first = int(np.argmax(statuses > _OK))
         file = stored.values.path(int(at.shards[first]))
@@ -250,9 +252,14 @@ class _Work:
         there = _takes(frozenset(codec.codes))[self.encoded.codes] & (self.turns == 1)
         which = pending[there[pending]]
         self.statuses[which] = codec.decode_on_device(
-            self.encoded, which, Crops(boxes, np.ascontiguousarray(flips)), out, self.scale,
-            self.bias, self.images.max_pixels,
-        )  # fmt: skip
+            self.encoded,
+            which,
+            Crops(boxes, np.ascontiguousarray(flips)),
+            out,
+            self.scale,
+            self.bias,
+            self.images.max_pixels,
+        )
         others = pending[~there[pending]]
         if len(others):
             host = np.empty(shape, dtype)

@@ -25,9 +25,14 @@ MOST_SIDE = 2**14
 """No view may be larger."""
 
 _STEPS = (
-    "RandomResizedCrop", "CenterCrop", "Resize", "MultiCrop", "Decode",
-    "RandomHorizontalFlip", "Normalize",
-)  # fmt: skip
+    "RandomResizedCrop",
+    "CenterCrop",
+    "Resize",
+    "MultiCrop",
+    "Decode",
+    "RandomHorizontalFlip",
+    "Normalize",
+)
 
 Size = int | tuple[int, int]
 

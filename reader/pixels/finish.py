@@ -185,13 +185,25 @@ def finish(
             plan[Y_TAPS] = plans[1, Y_TAPS]
             continue
         plan[X_TAPS] = find_taps(
-            left * unit, (left + width) * unit, out_width, flip, chroma * picture[ACROSS],
-            plan[COLUMN], plan[COLUMNS], plan[X_TABLE],
-        )  # fmt: skip
+            left * unit,
+            (left + width) * unit,
+            out_width,
+            flip,
+            chroma * picture[ACROSS],
+            plan[COLUMN],
+            plan[COLUMNS],
+            plan[X_TABLE],
+        )
         plan[Y_TAPS] = find_taps(
-            top * unit, (top + height) * unit, out_height, 0, chroma * picture[DOWN],
-            plan[ROW], plan[ROWS], plan[Y_TABLE],
-        )  # fmt: skip
+            top * unit,
+            (top + height) * unit,
+            out_height,
+            0,
+            chroma * picture[DOWN],
+            plan[ROW],
+            plan[ROWS],
+            plan[Y_TABLE],
+        )
 
     numbers = np.empty(6, np.float32)
     for i in range(3):
@@ -209,10 +221,21 @@ def finish(
             needed = min(row + taps, plan[ROWS])
             if plan[READY] < needed:
                 plan[READY] = supply(
-                    plan[SOURCE], plan[PITCH], plan[ROWS], samples * plan[COLUMNS], samples,
-                    plan[READY], needed, plan[X_TABLE], plan[X_TAPS], out_width,
-                    ring, ring_rows - 1, row_bytes, scratch,
-                )  # fmt: skip
+                    plan[SOURCE],
+                    plan[PITCH],
+                    plan[ROWS],
+                    samples * plan[COLUMNS],
+                    samples,
+                    plan[READY],
+                    needed,
+                    plan[X_TABLE],
+                    plan[X_TAPS],
+                    out_width,
+                    ring,
+                    ring_rows - 1,
+                    row_bytes,
+                    scratch,
+                )
             weights = plan[Y_TABLE] + 4 * out_height + 2 * taps * line
             for channel in range(samples):
                 at = ring + channel * ring_rows * row_bytes

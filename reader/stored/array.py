@@ -109,9 +109,15 @@ class StoredArray:
         at = 0
         while True:
             at = verify(
-                blocks, at, marks.firsts, self.addresses, self._sizes, self._tables, marks.table,
+                blocks,
+                at,
+                marks.firsts,
+                self.addresses,
+                self._sizes,
+                self._tables,
+                marks.table,
                 *populating(),
-            )  # fmt: skip
+            )
             if at == len(blocks):
                 break
             [(shard, block)] = marks.split(blocks[at : at + 1])

@@ -9,9 +9,13 @@ _Array = np.ndarray
 
 
 def pad(
-    values: np.ndarray, starts: np.ndarray, counts: np.ndarray, fill: np.ndarray, left: bool,
+    values: np.ndarray,
+    starts: np.ndarray,
+    counts: np.ndarray,
+    fill: np.ndarray,
+    left: bool,
     out: np.ndarray,
-) -> None:  # fmt: skip
+) -> None:
     """Copy runs of `values` into the rows of `out`, and fill what is left of each row.
 
     Parameters
@@ -38,9 +42,15 @@ def pad(
 
 @kernel("void(int64[::1], int64[::1], int64, int64, boolean, int64, int64, int64)")
 def _pad(
-    starts: _Array, counts: _Array, item: int, length: int, left: bool, values: int, fill: int,
+    starts: _Array,
+    counts: _Array,
+    item: int,
+    length: int,
+    left: bool,
+    values: int,
+    fill: int,
     out: int,
-) -> None:  # fmt: skip
+) -> None:
     """`values`, `fill` and `out` are addresses; `item` is the bytes of one element."""
     for i in range(len(starts)):
         size = counts[i] * item

@@ -19,13 +19,28 @@ from fieldslab.reader.transforms.transform import FRESH, Transform
 from fieldslab.schemas.errors import UsageError
 
 _FUNCTIONS = (
-    "bernoulli", "multinomial", "normal", "poisson", "rand", "randint", "randn", "randperm",
+    "bernoulli",
+    "multinomial",
+    "normal",
+    "poisson",
+    "rand",
+    "randint",
+    "randn",
+    "randperm",
     "_sample_dirichlet",
-)  # fmt: skip
+)
 _METHODS = (
-    "bernoulli", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_",
-    "multinomial", "normal_", "random_", "uniform_",
-)  # fmt: skip
+    "bernoulli",
+    "bernoulli_",
+    "cauchy_",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "multinomial",
+    "normal_",
+    "random_",
+    "uniform_",
+)
 _DRAWING: frozenset[Any] = frozenset(
     [getattr(torch, name) for name in _FUNCTIONS if hasattr(torch, name)]
     + [getattr(torch.Tensor, name) for name in _METHODS]

@@ -68,9 +68,14 @@ class RowGenerator:
         return self._give(self._random(size, self._float(dtype), lengths))
 
     def uniform(
-        self, low: Any = 0.0, high: Any = 1.0, size: _Size = None, *, lengths: Any = None,
+        self,
+        low: Any = 0.0,
+        high: Any = 1.0,
+        size: _Size = None,
+        *,
+        lengths: Any = None,
         dtype: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Numbers from [low, high): see `random`."""
         drawn = self._random(size, self._float(dtype), lengths)
         return self._give(self._scaled(drawn, low, np.subtract(high, low)))
@@ -80,18 +85,29 @@ class RowGenerator:
         return self._give(self._normal(size, self._float(dtype), lengths))
 
     def normal(
-        self, loc: Any = 0.0, scale: Any = 1.0, size: _Size = None, *, lengths: Any = None,
+        self,
+        loc: Any = 0.0,
+        scale: Any = 1.0,
+        size: _Size = None,
+        *,
+        lengths: Any = None,
         dtype: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Normal numbers of mean `loc` and deviation `scale`: see `random`."""
         if np.less(scale, 0).any():
             raise UsageError("a deviation is not negative", found=scale)
         return self._give(self._scaled(self._normal(size, self._float(dtype), lengths), loc, scale))
 
     def integers(
-        self, low: Any, high: Any = None, size: _Size = None, dtype: Any = np.int64,
-        endpoint: bool = False, *, lengths: Any = None,
-    ) -> Any:  # fmt: skip
+        self,
+        low: Any,
+        high: Any = None,
+        size: _Size = None,
+        dtype: Any = np.int64,
+        endpoint: bool = False,
+        *,
+        lengths: Any = None,
+    ) -> Any:
         """Integers from low to high - 1, to high with `endpoint`; from 0 to low - 1 without high.
 
         `low` and `high` may be arrays that broadcast against the result, such as int64[rows] for

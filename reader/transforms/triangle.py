@@ -60,9 +60,11 @@ class UpperTriangle(Transform):
             if len(row) > self._pairs:
                 raise UsageError(
                     "UpperTriangle: more pairs than the matrix has above its diagonal",
-                    field=self.field, row=int(batch.rows[at]), expected=self._pairs,
+                    field=self.field,
+                    row=int(batch.rows[at]),
+                    expected=self._pairs,
                     found=len(row),
-                )  # fmt: skip
+                )
             pairs[: len(row)] = row
             pairs[len(row) :] = self.fill
             if self.padding is not None:

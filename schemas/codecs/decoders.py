@@ -147,10 +147,13 @@ _OWN = {
     ),
     "pillow": _Own(f"{_READER}.pillow:Pillow", "everything else", "Pillow", _pillow),
     "nvimagecodec": _Own(
-        f"{_READER}.nvimagecodec:NvImageCodec", "JPEG on NVIDIA GPUs, where it is asked for",
-        "nvImageCodec", _nvimagecodec, auto=False,
+        f"{_READER}.nvimagecodec:NvImageCodec",
+        "JPEG on NVIDIA GPUs, where it is asked for",
+        "nvImageCodec",
+        _nvimagecodec,
+        auto=False,
     ),
-}  # fmt: skip
+}
 DECODERS = Registry(
     "decoder", "fieldslab.decoders", {name: own.place for name, own in _OWN.items()}
 )

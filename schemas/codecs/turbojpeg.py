@@ -33,14 +33,29 @@ MAX_PIXELS = 2**28
 """`to_baseline` takes no larger picture: its coefficients lie in memory, six bytes a pixel."""
 
 _NEEDED = (
-    "tjInitDecompress", "tjDestroy", "tjDecompressHeader3", "tjDecompressToYUVPlanes",
-    "tjInitTransform", "tjTransform", "tjFree", "tjGetErrorStr2", "tjGetErrorCode",
-)  # fmt: skip
+    "tjInitDecompress",
+    "tjDestroy",
+    "tjDecompressHeader3",
+    "tjDecompressToYUVPlanes",
+    "tjInitTransform",
+    "tjTransform",
+    "tjFree",
+    "tjGetErrorStr2",
+    "tjGetErrorCode",
+)
 """Since 2.0."""
 _REGIONS = (
-    "tj3Init", "tj3Destroy", "tj3Set", "tj3Get", "tj3DecompressHeader", "tj3SetScalingFactor",
-    "tj3SetCroppingRegion", "tj3Decompress8", "tj3GetErrorStr", "tj3GetErrorCode",
-)  # fmt: skip
+    "tj3Init",
+    "tj3Destroy",
+    "tj3Set",
+    "tj3Get",
+    "tj3DecompressHeader",
+    "tj3SetScalingFactor",
+    "tj3SetCroppingRegion",
+    "tj3Decompress8",
+    "tj3GetErrorStr",
+    "tj3GetErrorCode",
+)
 """Since 3.0."""
 _NAMES = ("libturbojpeg.so.0", "libturbojpeg.so", "libturbojpeg.0.dylib", "libturbojpeg.dylib")
 _FOLDERS = (
@@ -129,9 +144,11 @@ class _Symbol(ctypes.Structure):
     """Dl_info of dlfcn.h."""
 
     _fields_ = (
-        ("file", ctypes.c_char_p), ("base", ctypes.c_void_p),
-        ("name", ctypes.c_char_p), ("address", ctypes.c_void_p),
-    )  # fmt: skip
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
 
 
 def _file_of(address: int) -> str | None:
@@ -149,9 +166,12 @@ class _Transform(ctypes.Structure):
     """tjtransform: no crop, no operation, no option."""
 
     _fields_ = (
-        ("region", ctypes.c_int * 4), ("operation", ctypes.c_int), ("options", ctypes.c_int),
-        ("data", ctypes.c_void_p), ("filter", ctypes.c_void_p),
-    )  # fmt: skip
+        ("region", ctypes.c_int * 4),
+        ("operation", ctypes.c_int),
+        ("options", ctypes.c_int),
+        ("data", ctypes.c_void_p),
+        ("filter", ctypes.c_void_p),
+    )
 
 
 _INIT = ctypes.CFUNCTYPE(ctypes.c_void_p)
@@ -159,10 +179,16 @@ _DESTROY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _ERROR = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)
 _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _TRANSFORM = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_int,
-    ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_ulong), ctypes.POINTER(_Transform),
     ctypes.c_int,
-)  # fmt: skip
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_ulong,
+    ctypes.c_int,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.POINTER(ctypes.c_ulong),
+    ctypes.POINTER(_Transform),
+    ctypes.c_int,
+)
 
 
 def to_baseline(data: Any, library: Library | None = None) -> bytes:
@@ -205,9 +231,15 @@ def to_baseline(data: Any, library: Library | None = None) -> bytes:
     target, size, transform = ctypes.c_void_p(), ctypes.c_ulong(), _Transform()
     try:
         failed = _TRANSFORM(function["tjTransform"])(
-            handle, image.ctypes.data, image.size, 1, ctypes.byref(target), ctypes.byref(size),
-            ctypes.byref(transform), STOP_ON_WARNING | LIMIT_SCANS,
-        )  # fmt: skip
+            handle,
+            image.ctypes.data,
+            image.size,
+            1,
+            ctypes.byref(target),
+            ctypes.byref(size),
+            ctypes.byref(transform),
+            STOP_ON_WARNING | LIMIT_SCANS,
+        )
         if failed:
             text = _ERROR(function["tjGetErrorStr2"])(handle).decode("ascii", "replace")
             raise DamagedImage("cannot be made a baseline JPEG", found=text)

@@ -56,17 +56,32 @@ def results(
     named = {"kind": "fixed", "dtype": "float32", "shape": [4], "codec": None, "compressed": False}
     found = Results(
         machine={
-            "processor": "Testium <2000>", "cores": 2, "memory_bytes": 4 * 10**9,
-            "system": "Linux 6", "python": "3.12.1", "libraries": {"numpy": "2.0"}, "load": 0.5,
+            "processor": "Testium <2000>",
+            "cores": 2,
+            "memory_bytes": 4 * 10**9,
+            "system": "Linux 6",
+            "python": "3.12.1",
+            "libraries": {"numpy": "2.0"},
+            "load": 0.5,
         },
         slab={
-            "path": "/data/<b>train.slab", "id": "0" * 64, "rows": 10_000, "shards": 1,
-            "stored_bytes": stored, "row_bytes": row_bytes, "measured_rows": 10_000,
+            "path": "/data/<b>train.slab",
+            "id": "0" * 64,
+            "rows": 10_000,
+            "shards": 1,
+            "stored_bytes": stored,
+            "row_bytes": row_bytes,
+            "measured_rows": 10_000,
             "fields": [named | one for one in fields],
         },
         method={
-            "seconds": 1.0, "seed": 0, "timed": "all", "warm_up": "once", "spread": "quartiles",
-            "memcpy": "of the same", "orders": {"random": "any"},
+            "seconds": 1.0,
+            "seed": 0,
+            "timed": "all",
+            "warm_up": "once",
+            "spread": "quartiles",
+            "memcpy": "of the same",
+            "orders": {"random": "any"},
         },
         date="2000-01-01T00:00:00+00:00",
         latency=Latency(
@@ -77,7 +92,8 @@ def results(
         ),
         batches=sizes,
         subsets=Subsets(
-            10_000, 64,
+            10_000,
+            64,
             [speed(one, 10_000, 10_000 * per_row, row_bytes) for one in STRATEGIES],
             speed("memcpy", 10_000, 10_000 * memcpy, row_bytes),
         ),
@@ -86,15 +102,16 @@ def results(
             for at, rate in enumerate(threads)
         ],
         memory=Memory(64, [0, 10, 20], [10**8] * 2 + [10**8 + growth], [0, 10**8, 10**9], growth),
-    )  # fmt: skip
+    )
     if cold is not None:
         faster = {"blocked": blocked_gain}
         found.cold = Cold(
-            64, 0.0,
+            64,
+            0.0,
             [speed(one, 64, 64 * cold / faster.get(one, 1), row_bytes) for one in ORDERS],
             [speed(one, 64, 64 * per_row, row_bytes) for one in ORDERS],
             spread(cold),
-        )  # fmt: skip
+        )
     if images:
         ways = [
             speed("crop, flip, normalize", 64, 64 * 20 * per_row, row_bytes),

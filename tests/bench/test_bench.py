@@ -189,9 +189,13 @@ def test_images(tmp_path: Path) -> None:
     ],
 )
 def test_exit_codes(
-    arguments: list[str], code: int, words: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    arguments: list[str],
+    code: int,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """What cannot be measured is an error in words, on stderr, with the code of its kind."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()

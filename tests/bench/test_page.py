@@ -16,9 +16,17 @@ from fieldslab.bench.report.charts import CHARTS
 from fieldslab.bench.report.style import LIGHT
 
 FULL = {
-    "throughput", "heat-map", "latency-timeline", "latency-histogram", "read-ahead", "cold-warm",
-    "threads", "memory", "strategies", "decoding",
-}  # fmt: skip
+    "throughput",
+    "heat-map",
+    "latency-timeline",
+    "latency-histogram",
+    "read-ahead",
+    "cold-warm",
+    "threads",
+    "memory",
+    "strategies",
+    "decoding",
+}
 
 
 class Loads(HTMLParser):

@@ -8,10 +8,15 @@ from fieldslab.bench.report import words
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (3.0, "3.0 s"), (0.9996, "1.0 s"), (0.0123, "12 ms"), (0.9994e-3, "999 µs"),
-        (9.96e-6, "10 µs"), (2.5e-7, "250 ns"), (0.0, "0.0 ns"),
+        (3.0, "3.0 s"),
+        (0.9996, "1.0 s"),
+        (0.0123, "12 ms"),
+        (0.9994e-3, "999 µs"),
+        (9.96e-6, "10 µs"),
+        (2.5e-7, "250 ns"),
+        (0.0, "0.0 ns"),
     ],
-)  # fmt: skip
+)
 def test_seconds(value: float, text: str) -> None:
     """A time has the unit in which it is at least one, and two digits or whole numbers."""
     assert words.seconds(value) == text
@@ -20,10 +25,17 @@ def test_seconds(value: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0"), (0.02, "0.02"), (7.25, "7.2"), (870.4, "870"), (9_990, "9,990"),
-        (12_500, "12 k"), (999_600, "1.0 M"), (3.14e6, "3.1 M"), (2e9, "2.0 G"),
+        (0, "0"),
+        (0.02, "0.02"),
+        (7.25, "7.2"),
+        (870.4, "870"),
+        (9_990, "9,990"),
+        (12_500, "12 k"),
+        (999_600, "1.0 M"),
+        (3.14e6, "3.1 M"),
+        (2e9, "2.0 G"),
     ],
-)  # fmt: skip
+)
 def test_counts(value: float, text: str) -> None:
     """A count is whole up to ten thousand, and then in thousands, millions and so on."""
     assert words.count(value) == text

@@ -127,5 +127,6 @@ def test_commands_below_each_other_are_told_apart(tmp_path: Path) -> None:
     page.write_text("x\n```console\n$ a \\\n    b\nshown\n$ c\n```\n")
     (block,) = blocks(page)
     assert [(n, " ".join(c.split()), t) for n, c, t in commands(block)] == [
-        (3, "a b", "shown\n"), (6, "c", ""),
-    ]  # fmt: skip
+        (3, "a b", "shown\n"),
+        (6, "c", ""),
+    ]

@@ -138,11 +138,15 @@ def kinds() -> Golden:
     epoch = [(day - datetime.date(1970, 1, 1)).days for day in days]
     golden.add("date", pa.array(days, pa.date32()), [struct.pack("<i", day) for day in epoch])
     clock = [3_600_000 * row for row in range(12)]
-    golden.add("time", pa.array(clock, pa.int32()).cast(pa.time32("ms")),
-               [struct.pack("<i", time) for time in clock])  # fmt: skip
+    golden.add(
+        "time",
+        pa.array(clock, pa.int32()).cast(pa.time32("ms")),
+        [struct.pack("<i", time) for time in clock],
+    )
     uuids: list[Row] = [bytes([row]) * 16 for row in range(12)]
-    golden.add("uuid", pa.ExtensionArray.from_storage(pa.uuid(), pa.array(uuids, pa.binary(16))),
-               uuids)  # fmt: skip
+    golden.add(
+        "uuid", pa.ExtensionArray.from_storage(pa.uuid(), pa.array(uuids, pa.binary(16))), uuids
+    )
     codes: list[Row] = [bytes([row, 255]) for row in range(12)]
     golden.add("bytes", pa.array(codes, pa.binary(2)), codes)
     halves: list[Row] = [struct.pack("<2H", 0x3F80 + row, 0x8000) for row in range(12)]
@@ -157,9 +161,10 @@ def kinds() -> Golden:
     golden.add("binary", pa.array(binary, pa.binary()), binary)
     lists = some(late, lambda row: list(range(row % 4)))
     golden.add(
-        "ragged", pa.array(lists, pa.list_(pa.int32())),
+        "ragged",
+        pa.array(lists, pa.list_(pa.int32())),
         [None if row is None else struct.pack(f"<{len(row)}i", *row) for row in lists],
-    )  # fmt: skip
+    )
     long: list[Row] = [bytes(range(256)) * (400 if row == 6 else row % 2) for row in range(12)]
     golden.add("blocks", pa.array(long, pa.binary()), long)
     golden.option("tensor", "blocks", "u2[*]")
@@ -174,14 +179,19 @@ def kinds() -> Golden:
     golden.add("few", pa.array(few).dictionary_encode(), few)
     many: list[Row] = [f"category {row}" for row in range(1100)]
     codes_of = pa.array([1099 - 90 * row for row in range(12)], pa.int32())
-    golden.add("many", pa.DictionaryArray.from_arrays(codes_of, pa.array(many)),
-               [many[1099 - 90 * row] for row in range(12)])  # fmt: skip
+    golden.add(
+        "many",
+        pa.DictionaryArray.from_arrays(codes_of, pa.array(many)),
+        [many[1099 - 90 * row] for row in range(12)],
+    )
     labels: list[Row] = [struct.pack("<q", row % 2) for row in range(12)]
     golden.add("label", pa.array([row % 2 for row in range(12)]), labels)
     golden.features["label"] = {"_type": "ClassLabel", "names": ["cat", "dog"]}
     sounds: list[Row] = [b"RIFF" + bytes(row) for row in range(12)]
-    media = pa.array([{"bytes": sound, "path": None} for sound in sounds],
-                     pa.struct({"bytes": pa.binary(), "path": pa.string()}))  # fmt: skip
+    media = pa.array(
+        [{"bytes": sound, "path": None} for sound in sounds],
+        pa.struct({"bytes": pa.binary(), "path": pa.string()}),
+    )
     golden.add("sound", media, sounds)
     golden.features["sound"] = {"_type": "Audio"}
     return golden
@@ -268,9 +278,15 @@ def empty() -> Golden:
 
 
 SLABS: dict[str, Callable[[], Golden]] = {
-    "dtypes": dtypes, "kinds": kinds, "enum": enum, "compressed": compressed,
-    "dictionary": dictionary, "empty": empty, "indexed": indexed, "pixels": pixels,
-}  # fmt: skip
+    "dtypes": dtypes,
+    "kinds": kinds,
+    "enum": enum,
+    "compressed": compressed,
+    "dictionary": dictionary,
+    "empty": empty,
+    "indexed": indexed,
+    "pixels": pixels,
+}
 
 
 def plain(row: Row) -> Any:

@@ -189,8 +189,10 @@ def test_sizes_of_images_are_right() -> None:
     slab = open_slab(slab_path("kinds"))
     images = [image for image in expected_rows("kinds")["image"] if isinstance(image, bytes)]
     assert {image_size(memoryview(image)) for image in images} == {
-        ("jpeg", 16, 24), ("png", 16, 24), ("webp", 16, 24),
-    }  # fmt: skip
+        ("jpeg", 16, 24),
+        ("png", 16, 24),
+        ("webp", 16, 24),
+    }
     sizes = np.concatenate([np.load(p) for p in sorted(slab.path.glob("*/*-image.size.npy"))])
     rows = expected_rows("kinds")["image"]
     assert sizes.tolist() == [[0, 0] if row is None else [16, 24] for row in rows]

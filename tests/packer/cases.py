@@ -49,8 +49,11 @@ def _bits(dtype: str) -> np.ndarray:
     size = np.dtype(dtype).itemsize
     values = _RANDOM.integers(0, 256, ROWS * size, dtype=np.uint8).view(dtype).copy()
     if np.dtype(dtype).kind == "f":
-        special = {2: [0x7E01, 0xFC01, 0x8000], 4: [0x7FC00001, 0xFF800001, 0x80000000],
-                   8: [0x7FF8000000000001, 0xFFF0000000000001, 0x8000000000000000]}  # fmt: skip
+        special = {
+            2: [0x7E01, 0xFC01, 0x8000],
+            4: [0x7FC00001, 0xFF800001, 0x80000000],
+            8: [0x7FF8000000000001, 0xFFF0000000000001, 0x8000000000000000],
+        }
         values[:3] = np.array(special[size], f"u{size}").view(dtype)
         values[3] = np.inf
     else:
@@ -122,9 +125,11 @@ def _views(element: pa.DataType, *, large: bool) -> Callable[[Sequence[Any]], pa
         width = pa.int64() if large else pa.int32()
         cls = pa.LargeListViewArray if large else pa.ListViewArray
         return cls.from_arrays(
-            pa.array(offsets[::-1], width), pa.array(sizes[::-1], width), pa.array(values, element),
+            pa.array(offsets[::-1], width),
+            pa.array(sizes[::-1], width),
+            pa.array(values, element),
             mask=pa.array([row is None for row in rows], pa.bool_()),
-        )  # fmt: skip
+        )
 
     return build
 
@@ -158,10 +163,13 @@ def _tensor(dtype: pa.DataType, shape: list[int], order: list[int]) -> Case:
     size = int(np.prod(shape))
     rows = [list(map(int, row)) for row in _RANDOM.integers(0, 99, (ROWS, size))]
     return Case(
-        f"tensor{''.join(map(str, order))}", rows, _stored(kind, pa.list_(dtype, size)), "fixed",
+        f"tensor{''.join(map(str, order))}",
+        rows,
+        _stored(kind, pa.list_(dtype, size)),
+        "fixed",
         lambda row: np.ascontiguousarray(np.array(row, numpy).reshape(shape).transpose(order)),
         {"dtype": numpy.name, "shape": [shape[axis] for axis in order]},
-    )  # fmt: skip
+    )
 
 
 def _lists(element: str, low: int = 0, high: int = 7) -> list[list[int]]:
@@ -225,30 +233,56 @@ def _times() -> list[Case]:
     short = [int(value) for value in _RANDOM.integers(0, 86_400, ROWS)]
     days = [int(value) for value in _RANDOM.integers(-99_999, 99_999, ROWS)]
     cases = [
-        Case("date32", days, _typed(pa.date32()), "fixed", _as("int32"),
-             {"dtype": "int32", "logical": {"type": "date", "unit": "D"}}),
-        Case("date64", [day * 86_400_000 for day in days], _typed(pa.date64()), "fixed",
-             _as("int64"), {"dtype": "int64", "logical": {"type": "date", "unit": "ms"}},
-             parquet=False),  # Parquet keeps the days alone
-    ]  # fmt: skip
-    for unit, kind in (("s", pa.time32("s")), ("ms", pa.time32("ms")), ("us", pa.time64("us")),
-                       ("ns", pa.time64("ns"))):  # fmt: skip
+        Case(
+            "date32",
+            days,
+            _typed(pa.date32()),
+            "fixed",
+            _as("int32"),
+            {"dtype": "int32", "logical": {"type": "date", "unit": "D"}},
+        ),
+        Case(
+            "date64",
+            [day * 86_400_000 for day in days],
+            _typed(pa.date64()),
+            "fixed",
+            _as("int64"),
+            {"dtype": "int64", "logical": {"type": "date", "unit": "ms"}},
+            parquet=False,
+        ),  # Parquet keeps the days alone
+    ]
+    for unit, kind in (
+        ("s", pa.time32("s")),
+        ("ms", pa.time32("ms")),
+        ("us", pa.time64("us")),
+        ("ns", pa.time64("ns")),
+    ):
         dtype = f"int{kind.bit_width}"
         told = {"dtype": dtype, "logical": {"type": "time", "unit": unit}}
-        cases.append(Case(f"time_{unit}", short, _typed(kind), "fixed", _as(dtype), told,
-                          parquet=unit != "s"))  # fmt: skip
+        cases.append(
+            Case(
+                f"time_{unit}", short, _typed(kind), "fixed", _as(dtype), told, parquet=unit != "s"
+            )
+        )
     for unit in ("s", "ms", "us", "ns"):
         for zone in (None, "UTC", "Europe/Paris", "+05:30"):
             logical = {"type": "timestamp", "unit": unit} | ({"timezone": zone} if zone else {})
-            cases.append(Case(
-                f"timestamp_{unit}_{zone}", long if unit != "s" else days,
-                _typed(pa.timestamp(unit, zone)), "fixed", _as("int64"),
-                {"dtype": "int64", "logical": logical}, parquet=unit != "s",
-            ))  # fmt: skip
+            cases.append(
+                Case(
+                    f"timestamp_{unit}_{zone}",
+                    long if unit != "s" else days,
+                    _typed(pa.timestamp(unit, zone)),
+                    "fixed",
+                    _as("int64"),
+                    {"dtype": "int64", "logical": logical},
+                    parquet=unit != "s",
+                )
+            )
         logical = {"type": "duration", "unit": unit}
         told = {"dtype": "int64", "logical": logical}
-        cases.append(Case(f"duration_{unit}", long, _typed(pa.duration(unit)), "fixed",
-                          _as("int64"), told))  # fmt: skip
+        cases.append(
+            Case(f"duration_{unit}", long, _typed(pa.duration(unit)), "fixed", _as("int64"), told)
+        )
     return cases
 
 
@@ -281,27 +315,56 @@ def _categories() -> list[Case]:
             index = getattr(pa, f"{sign}int{bits}")()
             build = _dictionary(index, _typed(pa.string()))
             parquet = (sign, bits) == ("", 32)
-            cases.append(Case(f"dictionary_{sign}{bits}", words, build, "categorical", _same,
-                              parquet=parquet))  # fmt: skip
+            cases.append(
+                Case(
+                    f"dictionary_{sign}{bits}", words, build, "categorical", _same, parquet=parquet
+                )
+            )
     for name in ("large_string", "string_view"):
         build = _dictionary(pa.int32(), _typed(getattr(pa, name)()))
-        cases.append(Case(f"dictionary_{name}", words, build, "categorical", _same,
-                          parquet=name == "large_string"))  # fmt: skip
+        cases.append(
+            Case(
+                f"dictionary_{name}",
+                words,
+                build,
+                "categorical",
+                _same,
+                parquet=name == "large_string",
+            )
+        )
     build = _dictionary(pa.int8(), _typed(pa.string()), ordered=True)
-    cases.append(Case("dictionary_ordered", words, build, "categorical", _same,
-                      {"attributes": {"ordered": True}}, parquet=False))  # fmt: skip
+    cases.append(
+        Case(
+            "dictionary_ordered",
+            words,
+            build,
+            "categorical",
+            _same,
+            {"attributes": {"ordered": True}},
+            parquet=False,
+        )
+    )
     build = _dictionary(pa.int8(), _typed(pa.int64()))
     wide = [int(value) * 2**55 + 1 for value in _RANDOM.integers(0, 5, ROWS)]
     told = {"dtype": "int64"}
     cases.append(Case("dictionary_int64", wide, build, "fixed", _as("int64"), told, parquet=False))
     build = _dictionary(pa.int16(), _typed(pa.binary()))
-    cases.append(Case("dictionary_binary", [word.encode() for word in words], build, "binary",
-                      _same, parquet=False))  # fmt: skip
+    cases.append(
+        Case(
+            "dictionary_binary",
+            [word.encode() for word in words],
+            build,
+            "binary",
+            _same,
+            parquet=False,
+        )
+    )
     build = _dictionary(pa.int16(), _typed(pa.list_(pa.int16())))
     pairs = [[int(value), 1] for value in _RANDOM.integers(0, 5, ROWS)]
     told = {"dtype": "int16"}
-    cases.append(Case("dictionary_list", pairs, build, "ragged", _flat("int16"), told,
-                      parquet=False))  # fmt: skip
+    cases.append(
+        Case("dictionary_list", pairs, build, "ragged", _flat("int16"), told, parquet=False)
+    )
     return cases
 
 
@@ -310,18 +373,49 @@ def _runs() -> list[Case]:
     texts, lists = _words(), _lists("int16")
     told = {"dtype": "int64"}
     return [
-        Case("runs_int64", _thrice(numbers), _encoded(_typed(pa.int64())), "fixed", _as("int64"),
-             told, parquet=False),
-        Case("runs_string", _thrice(texts), _encoded(_typed(pa.string())), "text", _same,
-             parquet=False),
-        Case("runs_view", _thrice(texts), _encoded(_typed(pa.string_view())), "text", _same,
-             parquet=False),
-        Case("runs_list", _thrice(lists), _encoded(_typed(pa.list_(pa.int16()))), "ragged",
-             _flat("int16"), {"dtype": "int16"}, parquet=False),
-        Case("runs_dictionary", _thrice(texts),
-             _encoded(_dictionary(pa.int8(), _typed(pa.string()))), "categorical", _same,
-             parquet=False),
-    ]  # fmt: skip
+        Case(
+            "runs_int64",
+            _thrice(numbers),
+            _encoded(_typed(pa.int64())),
+            "fixed",
+            _as("int64"),
+            told,
+            parquet=False,
+        ),
+        Case(
+            "runs_string",
+            _thrice(texts),
+            _encoded(_typed(pa.string())),
+            "text",
+            _same,
+            parquet=False,
+        ),
+        Case(
+            "runs_view",
+            _thrice(texts),
+            _encoded(_typed(pa.string_view())),
+            "text",
+            _same,
+            parquet=False,
+        ),
+        Case(
+            "runs_list",
+            _thrice(lists),
+            _encoded(_typed(pa.list_(pa.int16()))),
+            "ragged",
+            _flat("int16"),
+            {"dtype": "int16"},
+            parquet=False,
+        ),
+        Case(
+            "runs_dictionary",
+            _thrice(texts),
+            _encoded(_dictionary(pa.int8(), _typed(pa.string()))),
+            "categorical",
+            _same,
+            parquet=False,
+        ),
+    ]
 
 
 def _nested() -> list[Case]:
@@ -338,41 +432,110 @@ def _nested() -> list[Case]:
         Case("list", small, _typed(pa.list_(pa.int16())), "ragged", flat, told),
         Case("large_list", small, _typed(pa.large_list(pa.int16())), "ragged", flat, told),
         Case("list_hidden", small, _hidden(pa.list_(pa.int16())), "ragged", flat, told),
-        Case("list_view", small, _views(pa.int16(), large=False), "ragged", flat, told,
-             parquet=False),
-        Case("large_list_view", small, _views(pa.int16(), large=True), "ragged", flat, told,
-             parquet=False),
-        Case("list_bool", [[bool(v % 2) for v in row] for row in small],
-             _typed(pa.list_(pa.bool_())), "ragged", _flat("bool"), {"dtype": "bool"}),
-        Case("list_float16", small, lambda rows: pa.array(
-            [None if r is None else [np.float16(v) for v in r] for r in rows],
-            pa.list_(pa.float16())), "ragged", _flat("float16"), {"dtype": "float16"}),
-        Case("list_timestamp", stamps, _typed(pa.list_(pa.timestamp("us", "UTC"))), "ragged",
-             _flat("int64"), {"dtype": "int64", "logical":
-                              {"type": "timestamp", "unit": "us", "timezone": "UTC"}}),
-        Case("list_fixed_binary", [[b"abc", b"def"][: at % 3] for at in range(ROWS)],
-             _typed(pa.list_(pa.binary(3))), "ragged",
-             lambda row: np.frombuffer(b"".join(row), np.uint8).reshape(-1, 3),
-             {"dtype": "uint8", "shape": [3], "logical": {"type": "bytes"}}),
-        Case("list_dictionary", [[v % 3 for v in row] for row in small],
-             lambda rows: pa.array(rows, pa.list_(pa.dictionary(pa.int8(), pa.int16()))),
-             "ragged", flat, told, parquet=False),
+        Case(
+            "list_view", small, _views(pa.int16(), large=False), "ragged", flat, told, parquet=False
+        ),
+        Case(
+            "large_list_view",
+            small,
+            _views(pa.int16(), large=True),
+            "ragged",
+            flat,
+            told,
+            parquet=False,
+        ),
+        Case(
+            "list_bool",
+            [[bool(v % 2) for v in row] for row in small],
+            _typed(pa.list_(pa.bool_())),
+            "ragged",
+            _flat("bool"),
+            {"dtype": "bool"},
+        ),
+        Case(
+            "list_float16",
+            small,
+            lambda rows: pa.array(
+                [None if r is None else [np.float16(v) for v in r] for r in rows],
+                pa.list_(pa.float16()),
+            ),
+            "ragged",
+            _flat("float16"),
+            {"dtype": "float16"},
+        ),
+        Case(
+            "list_timestamp",
+            stamps,
+            _typed(pa.list_(pa.timestamp("us", "UTC"))),
+            "ragged",
+            _flat("int64"),
+            {"dtype": "int64", "logical": {"type": "timestamp", "unit": "us", "timezone": "UTC"}},
+        ),
+        Case(
+            "list_fixed_binary",
+            [[b"abc", b"def"][: at % 3] for at in range(ROWS)],
+            _typed(pa.list_(pa.binary(3))),
+            "ragged",
+            lambda row: np.frombuffer(b"".join(row), np.uint8).reshape(-1, 3),
+            {"dtype": "uint8", "shape": [3], "logical": {"type": "bytes"}},
+        ),
+        Case(
+            "list_dictionary",
+            [[v % 3 for v in row] for row in small],
+            lambda rows: pa.array(rows, pa.list_(pa.dictionary(pa.int8(), pa.int16()))),
+            "ragged",
+            flat,
+            told,
+            parquet=False,
+        ),
         Case("fixed_list", fours, _typed(pa.list_(pa.int32(), 4)), "fixed", _as("int32", 4), fixed),
         Case("fixed_hidden", fours, _hidden_fixed(pa.int32(), 4), "fixed", _as("int32", 4), fixed),
-        Case("fixed_fixed", square, _typed(pa.list_(pa.list_(pa.int32(), 2), 2)), "fixed",
-             _as("int32", 2, 2), {"dtype": "int32", "shape": [2, 2]}, parquet=False),
-        Case("list_of_fixed", triples, _typed(pa.list_(pa.list_(pa.int8(), 3))), "ragged",
-             _flat("int8", 3), {"dtype": "int8", "shape": [3]}),
-        Case("square", square, _typed(pa.list_(pa.list_(pa.int32()))), "fixed",
-             _as("int32", 2, 2), {"dtype": "int32", "shape": [2, 2]}),
-        Case("triples", triples, _typed(pa.large_list(pa.list_(pa.int8()))), "ragged",
-             _flat("int8", 3), {"dtype": "int8", "shape": [3]}),
-        Case("cubes", cubes, _typed(pa.list_(pa.list_view(pa.large_list(pa.int8())))), "fixed",
-             _as("int8", 1, 2, 2), {"dtype": "int8", "shape": [1, 2, 2]}, parquet=False),
+        Case(
+            "fixed_fixed",
+            square,
+            _typed(pa.list_(pa.list_(pa.int32(), 2), 2)),
+            "fixed",
+            _as("int32", 2, 2),
+            {"dtype": "int32", "shape": [2, 2]},
+            parquet=False,
+        ),
+        Case(
+            "list_of_fixed",
+            triples,
+            _typed(pa.list_(pa.list_(pa.int8(), 3))),
+            "ragged",
+            _flat("int8", 3),
+            {"dtype": "int8", "shape": [3]},
+        ),
+        Case(
+            "square",
+            square,
+            _typed(pa.list_(pa.list_(pa.int32()))),
+            "fixed",
+            _as("int32", 2, 2),
+            {"dtype": "int32", "shape": [2, 2]},
+        ),
+        Case(
+            "triples",
+            triples,
+            _typed(pa.large_list(pa.list_(pa.int8()))),
+            "ragged",
+            _flat("int8", 3),
+            {"dtype": "int8", "shape": [3]},
+        ),
+        Case(
+            "cubes",
+            cubes,
+            _typed(pa.list_(pa.list_view(pa.large_list(pa.int8())))),
+            "fixed",
+            _as("int8", 1, 2, 2),
+            {"dtype": "int8", "shape": [1, 2, 2]},
+            parquet=False,
+        ),
         _tensor(pa.int32(), [4], [0]),
         _tensor(pa.float32(), [2, 3], [1, 0]),
         _tensor(pa.int16(), [2, 3, 4], [2, 0, 1]),
-    ]  # fmt: skip
+    ]
 
 
 def writable(table: pa.Table) -> pa.Table:

@@ -28,9 +28,13 @@ class Done(NamedTuple):
 def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     """The program in a process of its own."""
     return subprocess.Popen(
-        [*PROGRAM, *map(str, arguments)], env=ENVIRONMENT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
-    )  # fmt: skip
+        [*PROGRAM, *map(str, arguments)],
+        env=ENVIRONMENT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
 
 
 def on_terminal(*arguments: object, columns: int = 80, stream: str = "stderr") -> str:

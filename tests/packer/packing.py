@@ -100,9 +100,12 @@ def packer(source: Path, out: Path, jobs: int = 1) -> Iterator[subprocess.Popen[
     script.write_text(RUN)
     with subprocess.Popen(
         [sys.executable, script, source, out, str(jobs)],
-        env=PYTHON, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=PYTHON,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-    ) as process:  # fmt: skip
+    ) as process:
         yield process
         process.kill()
 

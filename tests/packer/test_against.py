@@ -159,9 +159,15 @@ def _set(row: int, value: Any) -> Callable[[list[Any]], None]:
     ],
 )
 def test_one_changed_value_is_found(
-    slab: Path, tmp_path: Path, column: str, field: str, value: Any, text: str,
-    expected: str, found: str,
-) -> None:  # fmt: skip
+    slab: Path,
+    tmp_path: Path,
+    column: str,
+    field: str,
+    value: Any,
+    text: str,
+    expected: str,
+    found: str,
+) -> None:
     """A single value that differs is named: field, row, where in it, both values."""
     columns = changed(column, _set(201, value))
     problem = the_problem(verify(slab, against=write(tmp_path / "b.parquet", columns)))

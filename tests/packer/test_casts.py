@@ -71,19 +71,29 @@ def test_limits_of_integers(tmp_path: Path, target: str) -> None:
 
 
 BAD = [
-    (pa.array([1.0, 1.5]), "int32"), (pa.array([1.0, np.nan]), "int32"),
-    (pa.array([1.0, -np.inf]), "int64"), (pa.array([1, 2]), "bool"),
-    (pa.array([1.0, 0.5]), "bool"), (pa.array([1.0, 1e39]), "float32"),
-    (pa.array([1.0, -1e39]), "bfloat16"), (pa.array([1.0, 3.4e38]), "bfloat16"),
-    (pa.array([1, 70000]), "float16"), (pa.array([1.0, 65520.0], pa.float32()), "float16"),
-    (pa.array(["1", "one"]), "int8"), (pa.array(["1", " 1"]), "float32"),
-    (pa.array(["1", "1e999"]), "float64"), (pa.array(["1", "1e39"]), "float32"),
-    (pa.array(["1", "maybe"]), "bool"), (pa.array(["1", "1e6"]), "float16"),
-    (pa.array([b"a", b"\xff"]), "text"), (pa.array([b"a", b"\xff"], pa.binary(1)), "text"),
+    (pa.array([1.0, 1.5]), "int32"),
+    (pa.array([1.0, np.nan]), "int32"),
+    (pa.array([1.0, -np.inf]), "int64"),
+    (pa.array([1, 2]), "bool"),
+    (pa.array([1.0, 0.5]), "bool"),
+    (pa.array([1.0, 1e39]), "float32"),
+    (pa.array([1.0, -1e39]), "bfloat16"),
+    (pa.array([1.0, 3.4e38]), "bfloat16"),
+    (pa.array([1, 70000]), "float16"),
+    (pa.array([1.0, 65520.0], pa.float32()), "float16"),
+    (pa.array(["1", "one"]), "int8"),
+    (pa.array(["1", " 1"]), "float32"),
+    (pa.array(["1", "1e999"]), "float64"),
+    (pa.array(["1", "1e39"]), "float32"),
+    (pa.array(["1", "maybe"]), "bool"),
+    (pa.array(["1", "1e6"]), "float16"),
+    (pa.array([b"a", b"\xff"]), "text"),
+    (pa.array([b"a", b"\xff"], pa.binary(1)), "text"),
     (pa.array([decimal.Decimal("1.00"), decimal.Decimal("1.25")]), "int32"),
-    (pa.array([[1], [300]]), "int8"), (pa.array([[1, 2], [3, 300]], pa.list_(pa.int32(), 2)), "u1"),
+    (pa.array([[1], [300]]), "int8"),
+    (pa.array([[1, 2], [3, 300]], pa.list_(pa.int32(), 2)), "u1"),
     (pa.array([0, 2**31], pa.timestamp("us")), "int32"),
-]  # fmt: skip
+]
 
 
 def test_no_silent_loss(tmp_path: Path) -> None:
@@ -98,12 +108,17 @@ def test_no_silent_loss(tmp_path: Path) -> None:
 
 
 IMPOSSIBLE = [
-    (pa.array([b"1"]), "int8"), (pa.array([b"12"], pa.binary(2)), "float32"),
-    (pa.array([{"x": b"1"}]), "int8"), (pa.array([[1]]), "text"), (pa.array([["a"]]), "binary"),
-    (pa.array([1]), "binary"), (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), "int64"),
+    (pa.array([b"1"]), "int8"),
+    (pa.array([b"12"], pa.binary(2)), "float32"),
+    (pa.array([{"x": b"1"}]), "int8"),
+    (pa.array([[1]]), "text"),
+    (pa.array([["a"]]), "binary"),
+    (pa.array([1]), "binary"),
+    (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), "int64"),
     (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "text"),
-    (pa.array([[{"x": 1}]]), "int8"), (pa.array([b"1"]), "bool"),
-]  # fmt: skip
+    (pa.array([[{"x": 1}]]), "int8"),
+    (pa.array([b"1"]), "bool"),
+]
 
 
 @pytest.mark.parametrize(("array", "target"), IMPOSSIBLE)
@@ -134,8 +149,9 @@ def test_rounding_to_floats(tmp_path: Path) -> None:
 
 def test_bfloat16(tmp_path: Path) -> None:
     """bfloat16 is the upper half of float32, rounded to nearest even."""
-    values = np.array([1, -2.5, 3.14159265, 1e-40, 3.38e38, np.inf, -0.0, 1.00390625, 1.01171875],
-                      np.float32)  # fmt: skip
+    values = np.array(
+        [1, -2.5, 3.14159265, 1e-40, 3.38e38, np.inf, -0.0, 1.00390625, 1.01171875], np.float32
+    )
 
     def nearest(value: float) -> int:
         (bits,) = struct.unpack("<I", struct.pack("<f", value))
@@ -183,10 +199,14 @@ TEXTS = [
     (pa.array(["a", None]).dictionary_encode(), ["a", None]),
     (pa.array([b"\xc3\xa9", None], pa.binary_view()), ["é", None]),
     (pa.array([b"ab"], pa.binary(2)), ["ab"]),
-    (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(range(16)), None], pa.binary(16))),
-     [str(uuid.UUID(bytes=bytes(range(16)))), None]),
+    (
+        pa.ExtensionArray.from_storage(
+            pa.uuid(), pa.array([bytes(range(16)), None], pa.binary(16))
+        ),
+        [str(uuid.UUID(bytes=bytes(range(16)))), None],
+    ),
     (pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array([5])), ["5", "5"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("array", "expected"), TEXTS)
@@ -222,18 +242,29 @@ LISTS: list[tuple[pa.Array, str, Sequence[Any]]] = [
     (pa.array([[[1], [2]], [[3], [4]]]), "u1", [[[1], [2]], [[3], [4]]]),
     (pa.array([[1, 2], [3]], pa.list_view(pa.int64())), "i4", [[1, 2], [3]]),
     (pa.array([[300, 2], [3]])[1:], "i1", [[3]]),
-    (pa.ExtensionArray.from_storage(
-        pa.fixed_shape_tensor(pa.float64(), [2, 2], permutation=[1, 0]),
-        pa.array([[1.0, 2.0, 3.0, 4.0]], pa.list_(pa.float64(), 4))), "f4", [[[1, 3], [2, 4]]]),
-]  # fmt: skip
+    (
+        pa.ExtensionArray.from_storage(
+            pa.fixed_shape_tensor(pa.float64(), [2, 2], permutation=[1, 0]),
+            pa.array([[1.0, 2.0, 3.0, 4.0]], pa.list_(pa.float64(), 4)),
+        ),
+        "f4",
+        [[[1, 3], [2, 4]]],
+    ),
+]
 
 
 @pytest.mark.parametrize(("array", "target", "expected"), LISTS)
 def test_lists(tmp_path: Path, array: pa.Array, target: str, expected: Sequence[Any]) -> None:
     """Lists are cast element by element; what a slice hides is not looked at."""
     back = cast(tmp_path, array, target)
-    dtype = {"f4": "float32", "i2": "int16", "f2": "float16", "u1": "uint8", "i4": "int32",
-             "i1": "int8"}[target]  # fmt: skip
+    dtype = {
+        "f4": "float32",
+        "i2": "int16",
+        "f2": "float16",
+        "u1": "uint8",
+        "i4": "int32",
+        "i1": "int8",
+    }[target]
     rows = [np.array(row, dtype) for row in expected]
     assert difference(back.column("a"), rows) is None
 
@@ -261,8 +292,11 @@ def test_patterns_and_structs(tmp_path: Path) -> None:
     pack(table, tmp_path / "slab", cast={"f*": "f4", "s": "i1", "f2": "f2"})
     fields = Readback(tmp_path / "slab").fields
     assert [fields[name]["dtype"] for name in ("f1", "f2", "s.u", "s.v")] == [
-        "float32", "float16", "int8", "int8",
-    ]  # fmt: skip
+        "float32",
+        "float16",
+        "int8",
+        "int8",
+    ]
 
 
 def test_null_columns(tmp_path: Path) -> None:

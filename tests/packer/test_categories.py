@@ -29,8 +29,10 @@ def groups(path: Path, parts: list[pa.Array]) -> Path:
 
 
 DIFFERENT = [
-    encoded([0, 1, 0], ["b", "a"]), encoded([1, 0, 2], ["c", "a", "d"]), encoded([0, 0], ["e"]),
-]  # fmt: skip
+    encoded([0, 1, 0], ["b", "a"]),
+    encoded([1, 0, 2], ["c", "a", "d"]),
+    encoded([0, 0], ["e"]),
+]
 VALUES = ["b", "a", "b", "a", "c", "d", "e", "e"]
 
 

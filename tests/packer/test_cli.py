@@ -77,8 +77,11 @@ def test_pack_says_what_it_did(cli: Any, parquet: Path, tmp_path: Path) -> None:
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert [line.split()[:2] for line in lines[:4]] == [
-        ["field", "kind"], ["text", "text"], ["x", "fixed"], ["y", "fixed"],
-    ]  # fmt: skip
+        ["field", "kind"],
+        ["text", "text"],
+        ["x", "fixed"],
+        ["y", "fixed"],
+    ]
     assert lines[5].startswith(f"{tmp_path / 'a.slab'}: 20 rows, ")
     assert lines[6].startswith(f"OK: {tmp_path / 'a.slab'}: 20 rows, 3 fields, ")
 
@@ -100,21 +103,58 @@ def test_pack_passes_every_option_on(cli: Any, parquet: Path, tmp_path: Path) ->
     """Each option of `pack` reaches the packer, spelled as the help says."""
     path = tmp_path / "a.slab"
     pq.write_table(
-        pa.table({
-            "raw": [bytes(24)] * 6, "hex": ["00" * 8] * 6, "shape": ["(2, 1)"] * 6,
-            "x_0": np.arange(6, dtype=np.float32), "x_1": np.arange(6, dtype=np.float32),
-            "old": np.arange(6), "no": np.arange(6), "no2": np.arange(6),
-            "picture": [b"not an image"] * 6, "n": [None, 1, 2, 3, 4, 5], "t": ["a b"] * 6,
-        }),
+        pa.table(
+            {
+                "raw": [bytes(24)] * 6,
+                "hex": ["00" * 8] * 6,
+                "shape": ["(2, 1)"] * 6,
+                "x_0": np.arange(6, dtype=np.float32),
+                "x_1": np.arange(6, dtype=np.float32),
+                "old": np.arange(6),
+                "no": np.arange(6),
+                "no2": np.arange(6),
+                "picture": [b"not an image"] * 6,
+                "n": [None, 1, 2, 3, 4, 5],
+                "t": ["a b"] * 6,
+            }
+        ),
         tmp_path / "b.parquet",
-    )  # fmt: skip
+    )
     done = cli(
-        "pack", tmp_path / "b.parquet", "-o", path, "--from", "parquet", "--exclude", "no,no2",
-        "--rename", "old=new", "--cast", "old=i2", "--tensor", "raw=f4[3,2]",
-        "--tensor", "hex=f4,shape_from=shape", "--image", "picture", "--stack", "x=x_*",
-        "--nulls", "n=7", "--rows", "1:6", "--limit", 4, "--shard-size", "1M", "--jobs", 1,
-        "--compress", "t=9", "--json",
-    )  # fmt: skip
+        "pack",
+        tmp_path / "b.parquet",
+        "-o",
+        path,
+        "--from",
+        "parquet",
+        "--exclude",
+        "no,no2",
+        "--rename",
+        "old=new",
+        "--cast",
+        "old=i2",
+        "--tensor",
+        "raw=f4[3,2]",
+        "--tensor",
+        "hex=f4,shape_from=shape",
+        "--image",
+        "picture",
+        "--stack",
+        "x=x_*",
+        "--nulls",
+        "n=7",
+        "--rows",
+        "1:6",
+        "--limit",
+        4,
+        "--shard-size",
+        "1M",
+        "--jobs",
+        1,
+        "--compress",
+        "t=9",
+        "--json",
+    )
     assert done.code == 0, done.err
     fields = {field["name"]: field for field in done.json["fields"]}
     assert done.json["rows"] == 4
@@ -262,8 +302,9 @@ def test_verify_of_several_slabs(cli: Any, slab: Path, tmp_path: Path) -> None:
     done = cli("verify", slab, tmp_path / "no.slab", "--json")
     found = [json.loads(line) for line in done.out.splitlines()]
     assert [(one["path"], one["ok"]) for one in found] == [
-        (str(slab), False), (str(tmp_path / "no.slab"), False),
-    ]  # fmt: skip
+        (str(slab), False),
+        (str(tmp_path / "no.slab"), False),
+    ]
     assert found[1]["error"] == "SlabNotFound"
     assert cli("verify", slab, slab, "--against", "x").code == 2
 

@@ -46,8 +46,11 @@ def kill(variant: str, folder: Path) -> list[dict[str, Any]]:
     """What killing.py saw, one dict for every kill."""
     done = subprocess.run(
         [sys.executable, HERE / "killing.py", folder, variant],
-        env=PYTHON, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=PYTHON,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

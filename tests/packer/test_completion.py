@@ -44,8 +44,11 @@ def test_bash_completes(folder: Path, words: list[str], expected: set[str]) -> N
     path = os.pathsep.join([str(folder), os.environ["PATH"]])
     done = subprocess.run(
         ["bash", "--norc", "-c", ASK.format(words=quoted, at=len(words) - 1)],
-        env=ENVIRONMENT | {"PATH": path}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        env=ENVIRONMENT | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert set(done.stdout.splitlines()) == expected
     assert done.stderr == ""
 

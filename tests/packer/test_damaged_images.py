@@ -32,9 +32,14 @@ def png() -> bytes:
 BOMB = png()[:16] + b"\0\0\x7f\xff" * 2 + png()[24:]
 PROGRESSIVE = encode(photograph(50, 50, 3), progressive=True)
 BAD = {
-    0: GOOD[0][:-300], 5: png()[:-60], 6: b"no picture", 7: b"", 19: BOMB, 20: PROGRESSIVE[:500],
+    0: GOOD[0][:-300],
+    5: png()[:-60],
+    6: b"no picture",
+    7: b"",
+    19: BOMB,
+    20: PROGRESSIVE[:500],
     39: GOOD[1][:100],
-}  # fmt: skip
+}
 """Row -> what cannot be decoded; 39 is the last row, and 6, 7, 19 and 20 have neighbours."""
 KEPT = [row for row in range(ROWS) if row not in BAD]
 
@@ -70,9 +75,14 @@ def source(tmp_path: Path) -> Path:
 def packed(source: Any, out: Path, spec: str | None = None, **options: Any) -> Packed:
     """Pack without the damaged images."""
     return pack(
-        source, out, image={"i": spec}, nulls="i=mask", damaged_images="leave-out", force=True,
+        source,
+        out,
+        image={"i": spec},
+        nulls="i=mask",
+        damaged_images="leave-out",
+        force=True,
         **options,
-    )  # fmt: skip
+    )
 
 
 def check(out: Path, against: Path, done: Packed) -> Readback:

@@ -40,8 +40,12 @@ def test_events_are_json_lines(cli: Any, nulls: Path, tmp_path: Path, spelled: l
     assert done.code == 0
     packing, packed, warning, verifying, verified, end = events(done.err)
     assert packing == {
-        "event": "start", "task": "packing", "path": str(out), "total": 3, "unit": "rows",
-    }  # fmt: skip
+        "event": "start",
+        "task": "packing",
+        "path": str(out),
+        "total": 3,
+        "unit": "rows",
+    }
     assert (packed["event"], packed["rows"], packed["path"]) == ("finish", 3, str(out))
     assert packed["bytes"] > 0
     assert packed["seconds"] >= 0

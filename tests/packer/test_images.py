@@ -52,8 +52,10 @@ ALL = [
     picture("webp", 3, 4, lossless=True),
 ]
 VARIANTS = {
-    "binary": pa.binary(), "large": pa.large_binary(), "views": pa.binary_view(),
-}  # fmt: skip
+    "binary": pa.binary(),
+    "large": pa.large_binary(),
+    "views": pa.binary_view(),
+}
 
 
 @pytest.mark.parametrize("options", [{"exclude": "a"}, {"fields": "n"}])
@@ -71,8 +73,9 @@ def test_asked_for_and_left_out(tmp_path: Path, options: dict[str, Any]) -> None
 @pytest.mark.parametrize("rows", [JPEGS, ALL, ALL[3:4]], ids=["jpeg", "mixed", "png"])
 def test_recognised(tmp_path: Path, kind: str, rows: list[bytes]) -> None:
     """A column of JPEG, PNG and WebP becomes an image field, byte for byte, with sizes."""
-    pq.write_table(pa.table({"i": pa.array(rows, VARIANTS[kind])}), tmp_path / "a.parquet",
-                   row_group_size=7)  # fmt: skip
+    pq.write_table(
+        pa.table({"i": pa.array(rows, VARIANTS[kind])}), tmp_path / "a.parquet", row_group_size=7
+    )
     for source in (tmp_path / "a.parquet", pq.read_table(tmp_path / "a.parquet")):
         packed = pack(source, tmp_path / "slab", shard_size=1, force=True)
         back = Readback(tmp_path / "slab")
@@ -171,11 +174,15 @@ def test_odd_files(tmp_path: Path) -> None:
     plain = picture("jpeg", 21, 34)
     large_comment = b"\xff\xfe\xff\xff" + bytes(65533)
     rows = [
-        picture("jpeg", 30, 50, exif=exif), picture("jpeg", 64, 64, restart_marker_blocks=2),
-        plain[:2] + b"\xff" * 9 + plain[2:], plain[:2] + large_comment + plain[2:],
-        plain[:20] + b"stray" + plain[20:], plain + b"trailing", picture("png", 1, 65535),
+        picture("jpeg", 30, 50, exif=exif),
+        picture("jpeg", 64, 64, restart_marker_blocks=2),
+        plain[:2] + b"\xff" * 9 + plain[2:],
+        plain[:2] + large_comment + plain[2:],
+        plain[:20] + b"stray" + plain[20:],
+        plain + b"trailing",
+        picture("png", 1, 65535),
         picture("jpeg", 65500, 1),
-    ]  # fmt: skip
+    ]
     assert [0, 0] not in sizes(rows)
     pack(pa.table({"a": rows}), tmp_path / "slab")
     back = Readback(tmp_path / "slab")

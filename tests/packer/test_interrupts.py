@@ -31,9 +31,12 @@ def _interrupted(tmp_path: Path, name: str, error: str) -> tuple[int, str, str]:
     (info / "entry_points.txt").write_text(ENTRIES)
     path = os.pathsep.join([ENVIRONMENT["PYTHONPATH"], str(tmp_path)])
     done = subprocess.run(
-        [*PROGRAM, "slow"], env=ENVIRONMENT | {"PYTHONPATH": path}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+        [*PROGRAM, "slow"],
+        env=ENVIRONMENT | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -55,9 +58,16 @@ def test_workers_that_start_are_quiet_about_ctrl_c(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": np.arange(rows)}), tmp_path / "a.parquet", row_group_size=10)
     out = tmp_path / "a.slab"
     process = start(
-        "pack", tmp_path / "a.parquet", "-o", out, "--shard-size", 1, "--jobs", 2,
+        "pack",
+        tmp_path / "a.parquet",
+        "-o",
+        out,
+        "--shard-size",
+        1,
+        "--jobs",
+        2,
         start_new_session=True,
-    )  # fmt: skip
+    )
     deadline = time.monotonic() + 60
     while not _workers(process.pid) and time.monotonic() < deadline:
         time.sleep(0.002)

@@ -43,8 +43,10 @@ MOMENT = datetime.datetime(2024, 2, 29, 23, 59, 58, 123456)
 SCALARS: list[tuple[pa.Array, list[Any]]] = [
     (pa.array([2**63 - 1, None]), [2**63 - 1, None]),
     (pa.array([2**64 - 1], pa.uint64()), [2**64 - 1]),
-    (pa.array([1.5, float("nan"), float("inf"), float("-inf"), -0.0]),
-     [1.5, "NaN", "Infinity", "-Infinity", -0.0]),
+    (
+        pa.array([1.5, float("nan"), float("inf"), float("-inf"), -0.0]),
+        [1.5, "NaN", "Infinity", "-Infinity", -0.0],
+    ),
     (pa.array([np.float16(1.5), np.float16("nan")]), [1.5, "NaN"]),
     (pa.array([True, None]), [True, None]),
     (pa.array(['"é\n\x00\u2028', ""]), ['"é\n\x00\u2028', ""]),
@@ -55,18 +57,23 @@ SCALARS: list[tuple[pa.Array, list[Any]]] = [
     (pa.array([MOMENT]), ["2024-02-29T23:59:58.123456"]),
     (pa.array([MOMENT], pa.timestamp("us", "UTC")), ["2024-02-29T23:59:58.123456Z"]),
     (pa.array([1], pa.timestamp("ns")), ["1970-01-01T00:00:00.000000001"]),
-    (pa.array([MOMENT.date()]), ["2024-02-29"]), (pa.array([MOMENT.time()]), ["23:59:58.123456"]),
+    (pa.array([MOMENT.date()]), ["2024-02-29"]),
+    (pa.array([MOMENT.time()]), ["23:59:58.123456"]),
     (pa.array([7], pa.duration("ms")), [7]),
-    (pa.array([(1, -2, 3)], pa.month_day_nano_interval()),
-     [{"months": 1, "days": -2, "nanoseconds": 3}]),
+    (
+        pa.array([(1, -2, 3)], pa.month_day_nano_interval()),
+        [{"months": 1, "days": -2, "nanoseconds": 3}],
+    ),
     (pa.nulls(2), [None, None]),
     (pa.array(["a", "b", None, "a"]).dictionary_encode(), ["a", "b", None, "a"]),
     (pa.DictionaryArray.from_arrays([0, 1], pa.array([1, None])), [1, None]),
-    (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None], pa.binary(16))),
-     [str(uuid.UUID(int=0)), None]),
+    (
+        pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None], pa.binary(16))),
+        [str(uuid.UUID(int=0)), None],
+    ),
     (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([3, 0], pa.int8())), [True, False]),
     (pa.RunEndEncodedArray.from_arrays([2, 3], pa.array([5, None])), [5, 5, None]),
-]  # fmt: skip
+]
 
 POINTS = pa.array([{"x": 1, "y": [b"a"]}, None, {"x": None, "y": None}])
 PAIRS = pa.array([[("k", 1), ("k", None)], None, []], pa.map_(pa.string(), pa.int64()))
@@ -85,12 +92,16 @@ NESTED: list[tuple[pa.Array, list[Any]]] = [
     (pa.array([[None], None], pa.list_(pa.null())), [[None], None]),
     (pa.UnionArray.from_sparse(CODES, CHILDREN), [1, "y", None]),
     (pa.UnionArray.from_dense(CODES, pa.array([0, 2, 1], pa.int32()), CHILDREN), [1, "z", 9]),
-    (pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([3, 4])], ["n", "n"]),
-     [{"n": 1, "n#2": 3}, {"n": 2, "n#2": 4}]),
+    (
+        pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([3, 4])], ["n", "n"]),
+        [{"n": 1, "n#2": 3}, {"n": 2, "n#2": 4}],
+    ),
     (pa.array([{}, None], pa.struct([])), [{}, None]),
-    (pa.StructArray.from_arrays([PAIRS, pa.nulls(3)], ["m", "z"]),
-     [{"m": [["k", 1], ["k", None]], "z": None}, {"m": None, "z": None}, {"m": [], "z": None}]),
-]  # fmt: skip
+    (
+        pa.StructArray.from_arrays([PAIRS, pa.nulls(3)], ["m", "z"]),
+        [{"m": [["k", 1], ["k", None]], "z": None}, {"m": None, "z": None}, {"m": [], "z": None}],
+    ),
+]
 
 
 def test_arrow(tmp_path: Path) -> None:
@@ -152,14 +163,16 @@ def test_unknown_zone(tmp_path: Path) -> None:
 HINTED = [
     (pa.array([decimal.Decimal("1.5")]), ["text", "f8"]),
     (pa.array([[decimal.Decimal("1.5")]]), ["json"]),
-    (PAIRS[:1], ["json"]), (pa.array([[{"x": 1}]]), ["json"]),
-    (pa.array([["a"]]), ["json"]), (pa.array([[b"a"]]), ["json"]),
+    (PAIRS[:1], ["json"]),
+    (pa.array([[{"x": 1}]]), ["json"]),
+    (pa.array([["a"]]), ["json"]),
+    (pa.array([[b"a"]]), ["json"]),
     (pa.UnionArray.from_sparse(CODES, CHILDREN)[:2], ["json"]),
     (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), ["json"]),
     (pa.array([[[1], [2, 3]]]), ["json"]),
     (pa.array([{}], pa.struct([])), ["json"]),
     (pa.array([[["a"]]]), ["json"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("array", "casts"), HINTED)

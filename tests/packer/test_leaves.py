@@ -39,9 +39,13 @@ def test_dots_in_names(tmp_path: Path, in_memory: bool) -> None:
     pack(source(nested(), tmp_path, in_memory), tmp_path / "slab")
     back = Readback(tmp_path / "slab")
     assert {name: back.values(name).tolist() for name in back.fields} == {
-        "s.in.x": [1, 2], "s.in.y": [3, 4], "s.z": [5, 6], "s.in.x#2": [7, 8], "s.in": [9, 10],
+        "s.in.x": [1, 2],
+        "s.in.y": [3, 4],
+        "s.z": [5, 6],
+        "s.in.x#2": [7, 8],
+        "s.in": [9, 10],
         "other.column": [11, 12],
-    }  # fmt: skip
+    }
 
 
 @both
@@ -50,7 +54,8 @@ def test_dots_in_names(tmp_path: Path, in_memory: bool) -> None:
     [
         ({"fields": "s"}, ["s.in.x", "s.in.y", "s.z", "s.in.x#2", "s.in"]),
         ({"fields": "s.in"}, ["s.in.x", "s.in.y", "s.in.x#2", "s.in"]),
-        ({"fields": "s.in.x"}, ["s.in.x"]), ({"fields": "s.in.x#2"}, ["s.in.x#2"]),
+        ({"fields": "s.in.x"}, ["s.in.x"]),
+        ({"fields": "s.in.x#2"}, ["s.in.x#2"]),
         ({"fields": "other.column,s.z"}, ["s.z", "other.column"]),
         ({"fields": ["other.column", "s.z"]}, ["s.z", "other.column"]),
         ({"fields": "*.?"}, ["s.in.x", "s.in.y", "s.z"]),
@@ -59,7 +64,7 @@ def test_dots_in_names(tmp_path: Path, in_memory: bool) -> None:
         ({"exclude": "*x*, s.z"}, ["s.in.y", "s.in", "other.column"]),
     ],
     ids=lambda given: repr(given)[:40],
-)  # fmt: skip
+)
 def test_choice(
     tmp_path: Path, in_memory: bool, options: dict[str, Any], expected: list[str]
 ) -> None:
@@ -74,10 +79,34 @@ def test_choice(
 
 
 HARD = [
-    "a", "a", "a#2", "a", "A", "á", "", " ", "名前", "🙂", "x" * 300, "x" * 299 + "y", "a/b",
-    "a\\b", "../up", "a b", "a_b", "a,b", "a=b", "con", "a\nb", "'", '"', "[x]", "*", "huggingface",
+    "a",
+    "a",
+    "a#2",
+    "a",
+    "A",
+    "á",
+    "",
+    " ",
+    "名前",
+    "🙂",
+    "x" * 300,
+    "x" * 299 + "y",
+    "a/b",
+    "a\\b",
+    "../up",
+    "a b",
+    "a_b",
+    "a,b",
+    "a=b",
+    "con",
+    "a\nb",
+    "'",
+    '"',
+    "[x]",
+    "*",
+    "huggingface",
     "00-a",
-]  # fmt: skip
+]
 
 
 @both
@@ -100,8 +129,14 @@ def test_hard_names_in_options(tmp_path: Path, in_memory: bool, name: str) -> No
     """A name that is there means that column alone, even if it looks like a pattern or a list."""
     table = pa.Table.from_arrays([pa.array([at]) for at in range(len(HARD))], HARD)
     at = 1 if name == "a#3" else HARD.index(name)
-    pack(source(table, tmp_path, in_memory), tmp_path / "slab", fields=[name],
-         cast={name: "f4"}, rename={name: "new"}, nulls={name: "mask"})  # fmt: skip
+    pack(
+        source(table, tmp_path, in_memory),
+        tmp_path / "slab",
+        fields=[name],
+        cast={name: "f4"},
+        rename={name: "new"},
+        nulls={name: "mask"},
+    )
     back = Readback(tmp_path / "slab")
     assert list(back.fields) == ["new"]
     assert back.values("new").tolist() == [float(at)]
@@ -129,12 +164,20 @@ def test_parts_of_structs_with_one_name(tmp_path: Path, in_memory: bool) -> None
 @pytest.mark.parametrize(
     "options",
     [
-        {"fields": "lable"}, {"exclude": "lable"}, {"rename": "lable=x"}, {"cast": "lable=f4"},
-        {"tensor": "lable=f4[1]"}, {"image": "lable"}, {"nulls": "lable=0"}, {"stack": "x=lable"},
-        {"fields": "label,lable"}, {"fields": "LABEL"}, {"cast": {"label": "f4", "lable": "f4"}},
+        {"fields": "lable"},
+        {"exclude": "lable"},
+        {"rename": "lable=x"},
+        {"cast": "lable=f4"},
+        {"tensor": "lable=f4[1]"},
+        {"image": "lable"},
+        {"nulls": "lable=0"},
+        {"stack": "x=lable"},
+        {"fields": "label,lable"},
+        {"fields": "LABEL"},
+        {"cast": {"label": "f4", "lable": "f4"}},
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_misspelt(tmp_path: Path, options: dict[str, Any]) -> None:
     """Every option that names a column which is not there says what may have been meant."""
     table = pa.table({"label": [1], "other": [2]})
@@ -158,11 +201,14 @@ def test_misspelt_beyond_recognition(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rename", "expected"),
     [
-        ("s.x=b", None), ("s.x=c", ["c", "b"]), ({"s.x": "b", "b": "s.x"}, ["b", "s.x"]),
-        ({"s.x": ""}, ["", "b"]), ({"s.x": "c", "b": "c"}, None),
+        ("s.x=b", None),
+        ("s.x=c", ["c", "b"]),
+        ({"s.x": "b", "b": "s.x"}, ["b", "s.x"]),
+        ({"s.x": ""}, ["", "b"]),
+        ({"s.x": "c", "b": "c"}, None),
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_rename(tmp_path: Path, rename: Any, expected: list[str] | None) -> None:
     """Fields are renamed at once; two of one name are refused."""
     table = pa.table({"s": pa.array([{"x": 1}]), "b": [2]})

@@ -40,9 +40,13 @@ URL = "s3://bucket/deep//x"
     ],
 )
 def test_urls_are_said_as_written(
-    cli: Any, parquet: Path, slab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    cli: Any,
+    parquet: Path,
+    slab: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
-) -> None:  # fmt: skip
+) -> None:
     """A URL is no path: every command says that it is not supported yet, and makes no folder."""
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.iterdir())
@@ -90,8 +94,10 @@ def test_head_writes_images_of_the_fields_shown(cli: Any, tmp_path: Path) -> Non
 def test_no_line_is_wider_than_the_terminal(slab: Path, parquet: Path, width: int) -> None:
     """At any width no number is broken: tables become blocks, prose is wrapped between words."""
     for arguments in (
-        ["info", slab], ["head", slab], ["pack", parquet, "--dry-run", "--nulls", "y=mask"],
-    ):  # fmt: skip
+        ["info", slab],
+        ["head", slab],
+        ["pack", parquet, "--dry-run", "--nulls", "y=mask"],
+    ):
         lines = on_terminal(*arguments, columns=width, stream="stdout").splitlines()
         assert len(lines) > 3
         long = [line for line in lines if cell_len(line) > width]

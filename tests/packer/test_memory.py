@@ -35,9 +35,11 @@ def _front_coded(path: Path) -> None:
     """Long texts that share their beginnings."""
     texts = ["a"] * 5000 + ["x" * MB] * 200
     pq.write_table(
-        pa.table({"a": texts}), path, use_dictionary=False,
+        pa.table({"a": texts}),
+        path,
+        use_dictionary=False,
         column_encoding={"a": "DELTA_BYTE_ARRAY"},
-    )  # fmt: skip
+    )
 
 
 def _long_lists(path: Path) -> None:
@@ -60,9 +62,12 @@ def words(codes: np.ndarray, texts: list[str]) -> pa.Array:
 
 
 FILES: dict[str, Callable[[Path], None]] = {
-    "repeated": _repeated, "suddenly long": _suddenly_long, "front coded": _front_coded,
-    "long lists": _long_lists, "blobs": _blobs,
-}  # fmt: skip
+    "repeated": _repeated,
+    "suddenly long": _suddenly_long,
+    "front coded": _front_coded,
+    "long lists": _long_lists,
+    "blobs": _blobs,
+}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -136,8 +141,10 @@ def test_peak_of_a_pack(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": words(codes, ["x" * MB])}), tmp_path / "a.parquet")
     child = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "a.parquet"), str(tmp_path / "slab")],
-        capture_output=True, text=True, check=True,
+        capture_output=True,
+        text=True,
+        check=True,
         env={"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert Readback(tmp_path / "slab").rows == 600
     assert int(child.stdout) < 400 * MB

@@ -37,38 +37,62 @@ TENSOR = pa.ExtensionArray.from_storage(
 VALUES: list[tuple[pa.Array, str, list[Any]]] = [
     # column, VALUE, the two rows
     (pa.array([1, None], pa.int8()), "-5", [np.int8(1), np.int8(-5)]),
-    (pa.array([2**53 + 1, None], pa.int64()), "9007199254740993",
-     [np.int64(2**53 + 1), np.int64(2**53 + 1)]),
+    (
+        pa.array([2**53 + 1, None], pa.int64()),
+        "9007199254740993",
+        [np.int64(2**53 + 1), np.int64(2**53 + 1)],
+    ),
     (pa.array([1, None], pa.uint64()), str(2**64 - 1), [np.uint64(1), np.uint64(2**64 - 1)]),
     (FLOAT16, "0.5", [np.float16(1.5), np.float16(0.5)]),
     (pa.array([1.5, None], pa.float32()), "nan", [np.float32(1.5), np.float32("nan")]),
     (pa.array([1.5, None]), "-0.0", [np.float64(1.5), np.float64(-0.0)]),
     (pa.array([True, None]), "true", [np.True_, np.True_]),
-    (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([5, None], pa.int8())), "0",
-     [np.True_, np.False_]),
+    (
+        pa.ExtensionArray.from_storage(pa.bool8(), pa.array([5, None], pa.int8())),
+        "0",
+        [np.True_, np.False_],
+    ),
     (pa.array(["é", None]), "", ["é", ""]),
     (pa.array(["é", None], pa.string_view()), "ñ", ["é", "ñ"]),
     (pa.array([b"\xff", None]), "none", [b"\xff", b"none"]),
     (pa.array(["x", None]).dictionary_encode(), "unknown", ["x", "unknown"]),
-    (pa.array([b"ab", None], pa.binary(2)), "cd",
-     [np.frombuffer(b"ab", np.uint8), np.frombuffer(b"cd", np.uint8)]),
-    (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None], pa.binary(16))), UUID,
-     [np.zeros(16, np.uint8), np.frombuffer(uuid.UUID(UUID).bytes, np.uint8)]),
-    (pa.array([0, None], pa.timestamp("ms", "UTC")), "1970-01-01T00:00:01Z",
-     [np.int64(0), np.int64(1000)]),
+    (
+        pa.array([b"ab", None], pa.binary(2)),
+        "cd",
+        [np.frombuffer(b"ab", np.uint8), np.frombuffer(b"cd", np.uint8)],
+    ),
+    (
+        pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None], pa.binary(16))),
+        UUID,
+        [np.zeros(16, np.uint8), np.frombuffer(uuid.UUID(UUID).bytes, np.uint8)],
+    ),
+    (
+        pa.array([0, None], pa.timestamp("ms", "UTC")),
+        "1970-01-01T00:00:01Z",
+        [np.int64(0), np.int64(1000)],
+    ),
     (pa.array([0, None], pa.timestamp("s")), "-7", [np.int64(0), np.int64(-7)]),
     (pa.array([0, None], pa.date32()), "1970-01-03", [np.int32(0), np.int32(2)]),
     (pa.array([0, None], pa.time32("s")), "00:01:01", [np.int32(0), np.int32(61)]),
     (pa.array([0, None], pa.duration("s")), "3", [np.int64(0), np.int64(3)]),
     # in lists VALUE stands for elements, and fills null rows of fixed shape
-    (pa.array([[1, None], [None]], pa.list_(pa.int16())), "9",
-     [np.array([1, 9], np.int16), np.array([9], np.int16)]),
-    (pa.array([[1, None], None], pa.list_(pa.int16(), 2)), "9",
-     [np.array([1, 9], np.int16), np.array([9, 9], np.int16)]),
-    (pa.array([[[1.5], [None]], None], pa.list_(pa.list_(pa.float32()))), "0",
-     [np.array([[1.5], [0]], np.float32), np.zeros((2, 1), np.float32)]),
+    (
+        pa.array([[1, None], [None]], pa.list_(pa.int16())),
+        "9",
+        [np.array([1, 9], np.int16), np.array([9], np.int16)],
+    ),
+    (
+        pa.array([[1, None], None], pa.list_(pa.int16(), 2)),
+        "9",
+        [np.array([1, 9], np.int16), np.array([9, 9], np.int16)],
+    ),
+    (
+        pa.array([[[1.5], [None]], None], pa.list_(pa.list_(pa.float32()))),
+        "0",
+        [np.array([[1.5], [0]], np.float32), np.zeros((2, 1), np.float32)],
+    ),
     (TENSOR, "7", [np.array([1, 2], np.int8), np.array([7, 7], np.int8)]),
-]  # fmt: skip
+]
 
 
 def test_value(tmp_path: Path) -> None:
@@ -83,16 +107,21 @@ def test_value(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "value"),
     [
-        (pa.array([1, None], pa.int8()), "300"), (pa.array([1, None], pa.int8()), "1.5"),
-        (pa.array([1, None], pa.uint8()), "-1"), (pa.array([1.5, None], pa.float32()), "1e39"),
-        (pa.array([1.5, None]), "zero"), (pa.array([True, None]), "7"),
+        (pa.array([1, None], pa.int8()), "300"),
+        (pa.array([1, None], pa.int8()), "1.5"),
+        (pa.array([1, None], pa.uint8()), "-1"),
+        (pa.array([1.5, None], pa.float32()), "1e39"),
+        (pa.array([1.5, None]), "zero"),
+        (pa.array([True, None]), "7"),
         (pa.array([0, None], pa.date32()), "yesterday"),
         (pa.array([b"ab", None], pa.binary(2)), "abc"),
-        (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None], pa.binary(16))),
-         "12345"),
+        (
+            pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None], pa.binary(16))),
+            "12345",
+        ),
         (pa.array([[1, None]], pa.list_(pa.int16())), "70000"),
     ],
-)  # fmt: skip
+)
 def test_value_that_does_not_fit(tmp_path: Path, array: pa.Array, value: str) -> None:
     """A value that the field cannot hold is refused before anything is written."""
     error = refused(tmp_path, array, nulls={"a": value})
@@ -144,8 +173,9 @@ def test_null_inside_a_list(tmp_path: Path, array: pa.Array, row: int) -> None:
 
 def test_null_lists_in_lists_cannot_be_replaced(tmp_path: Path) -> None:
     """A value is for elements: a null list inside a list stays an error."""
-    error = refused(tmp_path, pa.array([[[1]], [None]], pa.list_(pa.list_(pa.int8(), 1))),
-                    nulls="a=3")  # fmt: skip
+    error = refused(
+        tmp_path, pa.array([[[1]], [None]], pa.list_(pa.list_(pa.int8(), 1))), nulls="a=3"
+    )
     assert isinstance(error, NullsFound)
     assert error.context["row"] == 1
 
@@ -168,9 +198,19 @@ def test_precedence(tmp_path: Path, nulls: dict[str, str], expected: list[int | 
     """An exact name wins over patterns and structs, of which the later one wins."""
     struct = pa.array([{"u": 1, "v": None}, None])
     table = pa.table({"x": pa.array([1, None]), "y": pa.array([None, 1]), "s": struct})
-    pack(table.cast(pa.schema([("x", pa.int64()), ("y", pa.int64()),
-                               ("s", pa.struct([("u", pa.int64()), ("v", pa.int64())]))])),
-         tmp_path / "slab", nulls=nulls)  # fmt: skip
+    pack(
+        table.cast(
+            pa.schema(
+                [
+                    ("x", pa.int64()),
+                    ("y", pa.int64()),
+                    ("s", pa.struct([("u", pa.int64()), ("v", pa.int64())])),
+                ]
+            )
+        ),
+        tmp_path / "slab",
+        nulls=nulls,
+    )
     back = Readback(tmp_path / "slab")
     last = [back.column(name)[0 if name == "y" else 1] for name in NAMES]
     assert [None if value is None else int(value) for value in last] == expected
@@ -190,8 +230,11 @@ def test_message_counts_all_nulls(tmp_path: Path) -> None:
     """The footers tell how many nulls a column has, before anything is read."""
     for name in ("a", "b"):
         array = pa.array([None, 1, None])
-        pq.write_table(pa.table({"s": pa.array([{"x": 1}, None, {"x": None}]), "a": array}),
-                       tmp_path / f"{name}.parquet", row_group_size=2)  # fmt: skip
+        pq.write_table(
+            pa.table({"s": pa.array([{"x": 1}, None, {"x": None}]), "a": array}),
+            tmp_path / f"{name}.parquet",
+            row_group_size=2,
+        )
     with pytest.raises(NullsFound, match=r"^nulls in 2 columns \(found 's\.x: 4, a: 4'\)"):
         pack(tmp_path, tmp_path / "slab")
     with pytest.raises(NullsFound, match=r"^4 nulls \(field a\)"):

@@ -16,10 +16,15 @@ from fieldslab.schemas.errors import UsageError
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        ("1", 1), (7, 7), ("1K", 1024), ("64M", 64 * 2**20), ("64MB", 64 * 2**20), ("2 GiB", 2**31),
+        ("1", 1),
+        (7, 7),
+        ("1K", 1024),
+        ("64M", 64 * 2**20),
+        ("64MB", 64 * 2**20),
+        ("2 GiB", 2**31),
         ("1t", 2**40),
     ],
-)  # fmt: skip
+)
 def test_sizes(text: Any, size: int) -> None:
     """Sizes are numbers with a binary unit."""
     assert parse_size("shard_size", text) == size
@@ -38,13 +43,15 @@ def test_no_sizes(text: Any) -> None:
         ("f4[402,500]", Tensor("float32", (402, 500))),
         (" <f4 [ 402 , 500 ] ", Tensor("float32", (402, 500))),
         (">i2[3]", Tensor("int16", (3,), big_endian=True)),
-        ("uint8[]", Tensor("uint8", ())), ("bf16[7,]", Tensor("bfloat16", (7,))),
-        ("c8[*]", Tensor("complex64", (-1,))), ("bool[*,3,4]", Tensor("bool", (-1, 3, 4))),
+        ("uint8[]", Tensor("uint8", ())),
+        ("bf16[7,]", Tensor("bfloat16", (7,))),
+        ("c8[*]", Tensor("complex64", (-1,))),
+        ("bool[*,3,4]", Tensor("bool", (-1, 3, 4))),
         ("f4[0,3]", Tensor("float32", (0, 3))),
         ("f4,shape_from=feature shape", Tensor("float32", shape_from="feature shape")),
         (">f8 , shape_from=a.b", Tensor("float64", shape_from="a.b", big_endian=True)),
     ],
-)  # fmt: skip
+)
 def test_tensors(text: str, tensor: Tensor) -> None:
     """A tensor is a dtype with a shape, or with the column that holds the shape."""
     assert parse_tensor("a", text) == tensor
@@ -53,11 +60,28 @@ def test_tensors(text: str, tensor: Tensor) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "f4", "[3]", "f4(3)", "f4[a]", "f4[3", "f4[3,,4]", "f4[,3]", "f4[3,*]", "f4[*,*]",
-        "f4[-1]", "f4[1.5]", "q9[3]", "f4,shape_from=", "f4,from=a", "f4[*,0]", f"f4[{2**50}]",
-        "U8[3]", "O[3]", "f4[" + "1," * 31 + "]",
+        "",
+        "f4",
+        "[3]",
+        "f4(3)",
+        "f4[a]",
+        "f4[3",
+        "f4[3,,4]",
+        "f4[,3]",
+        "f4[3,*]",
+        "f4[*,*]",
+        "f4[-1]",
+        "f4[1.5]",
+        "q9[3]",
+        "f4,shape_from=",
+        "f4,from=a",
+        "f4[*,0]",
+        f"f4[{2**50}]",
+        "U8[3]",
+        "O[3]",
+        "f4[" + "1," * 31 + "]",
     ],
-)  # fmt: skip
+)
 def test_no_tensors(text: str) -> None:
     """Anything else is refused with the name of the column."""
     with pytest.raises(UsageError) as caught:
@@ -68,15 +92,29 @@ def test_no_tensors(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "shape"),
     [
-        ("(402, 500)", (402, 500)), ("torch.Size([402, 500])", (402, 500)),
+        ("(402, 500)", (402, 500)),
+        ("torch.Size([402, 500])", (402, 500)),
         ("[402,500]", (402, 500)),
-        ("(402,)", (402,)), ("402x500", (402, 500)), ("402 500", (402, 500)), ("7", (7,)),
-        ("()", ()), ("[]", ()), ("torch.Size([])", ()), ("\n(1, 2)\t", (1, 2)),
-        ("", None), ("x", None), (",", None), ("(-1, 2)", None), ("(1.5,)", None), ("(1e3,)", None),
-        ("__import__('os')", None), ("(1, 2); 3", None), ("(" + "9" * 5000 + ",)", None),
+        ("(402,)", (402,)),
+        ("402x500", (402, 500)),
+        ("402 500", (402, 500)),
+        ("7", (7,)),
+        ("()", ()),
+        ("[]", ()),
+        ("torch.Size([])", ()),
+        ("\n(1, 2)\t", (1, 2)),
+        ("", None),
+        ("x", None),
+        (",", None),
+        ("(-1, 2)", None),
+        ("(1.5,)", None),
+        ("(1e3,)", None),
+        ("__import__('os')", None),
+        ("(1, 2); 3", None),
+        ("(" + "9" * 5000 + ",)", None),
         ("(٣,)", None),
     ],
-)  # fmt: skip
+)
 def test_shapes(text: str, shape: tuple[int, ...] | None) -> None:
     """Shapes are read from the text of tuples, lists and torch.Size, and never evaluated."""
     assert parse_shape(text) == shape
@@ -85,9 +123,12 @@ def test_shapes(text: str, shape: tuple[int, ...] | None) -> None:
 def test_spellings_are_equal() -> None:
     """A dict, a list of NAME=VALUE and one such text mean the same."""
     for option, name, value in (
-        ("rename", "a", "b"), ("cast", "a", "f4"), ("stack", "x", "f*"), ("nulls", "a", "0"),
+        ("rename", "a", "b"),
+        ("cast", "a", "f4"),
+        ("stack", "x", "f*"),
+        ("nulls", "a", "0"),
         ("tensor", "a", "f4[2]"),
-    ):  # fmt: skip
+    ):
         spellings: list[Any] = [{name: value}, [f"{name}={value}"], f"{name}={value}"]
         parsed = [parse_options(**{option: given}) for given in spellings]
         assert parsed[0] == parsed[1] == parsed[2]
@@ -99,15 +140,35 @@ def test_spellings_are_equal() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"cast": "a"}, {"cast": "=f4"}, {"cast": "a="}, {"cast": "a=f3"}, {"cast": "a=c8"},
-        {"cast": "a=timestamp"}, {"rename": "a"}, {"rename": ["a=b", "a=c"]}, {"nulls": "a"},
-        {"tensor": "a=f4"}, {"rows": "5"}, {"rows": "5:3"}, {"rows": "a:b"}, {"rows": "-5:"},
-        {"limit": -1}, {"shard_size": "0"}, {"shard_size": "big"}, {"rows": (-1, 3)},
-        {"rows": (1, 2, 3)}, {"rows": (0.5, 3)}, {"limit": 1.5}, {"limit": "3"}, {"fields": [1]},
-        {"exclude": [None]}, {"image": {"a": 3}}, {"cast": {"a": float}},
+        {"cast": "a"},
+        {"cast": "=f4"},
+        {"cast": "a="},
+        {"cast": "a=f3"},
+        {"cast": "a=c8"},
+        {"cast": "a=timestamp"},
+        {"rename": "a"},
+        {"rename": ["a=b", "a=c"]},
+        {"nulls": "a"},
+        {"tensor": "a=f4"},
+        {"rows": "5"},
+        {"rows": "5:3"},
+        {"rows": "a:b"},
+        {"rows": "-5:"},
+        {"limit": -1},
+        {"shard_size": "0"},
+        {"shard_size": "big"},
+        {"rows": (-1, 3)},
+        {"rows": (1, 2, 3)},
+        {"rows": (0.5, 3)},
+        {"limit": 1.5},
+        {"limit": "3"},
+        {"fields": [1]},
+        {"exclude": [None]},
+        {"image": {"a": 3}},
+        {"cast": {"a": float}},
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_wrong_options(options: dict[str, Any]) -> None:
     """What cannot be understood is a wrong call, with exit code 2."""
     with pytest.raises(UsageError) as caught:
@@ -118,11 +179,19 @@ def test_wrong_options(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("rows", "limit", "expected"),
     [
-        (None, None, None), (":", None, None), ("3:", None, (3, None)), (":7", None, (0, 7)),
-        ("3:7", None, (3, 7)), (None, 5, (0, 5)), ("3:", 5, (3, 8)), ("3:7", 2, (3, 5)),
-        ("3:7", 100, (3, 7)), ((3, None), None, (3, None)), ("0:0", None, (0, 0)),
+        (None, None, None),
+        (":", None, None),
+        ("3:", None, (3, None)),
+        (":7", None, (0, 7)),
+        ("3:7", None, (3, 7)),
+        (None, 5, (0, 5)),
+        ("3:", 5, (3, 8)),
+        ("3:7", 2, (3, 5)),
+        ("3:7", 100, (3, 7)),
+        ((3, None), None, (3, None)),
+        ("0:0", None, (0, 0)),
     ],
-)  # fmt: skip
+)
 def test_rows(rows: Any, limit: int | None, expected: Any) -> None:
     """`--rows A:B` and `--limit` together name one run of rows."""
     assert parse_options(rows=rows, limit=limit).rows == expected

@@ -58,11 +58,16 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, name: str, wanted: int, number: int
 @pytest.mark.parametrize(
     ("name", "number"),
     [
-        ("fsync", errno.EIO), ("fsync", errno.ENOSPC), ("pwrite", errno.ENOSPC),
-        ("pwrite", errno.EDQUOT), ("pwrite", errno.EFBIG), ("rename", errno.EACCES),
-        ("mkdir", errno.EMFILE), ("open", errno.EMFILE),
+        ("fsync", errno.EIO),
+        ("fsync", errno.ENOSPC),
+        ("pwrite", errno.ENOSPC),
+        ("pwrite", errno.EDQUOT),
+        ("pwrite", errno.EFBIG),
+        ("rename", errno.EACCES),
+        ("mkdir", errno.EMFILE),
+        ("open", errno.EMFILE),
     ],
-)  # fmt: skip
+)
 def test_every_failing_call(
     name: str, number: int, source: Path, out: Path, tmp_path: Path
 ) -> None:
@@ -115,8 +120,11 @@ def test_file_size_limit(source: Path, out: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-B", "-c", code, source, out],  # its bytecode would be cut off, too
-        env=PYTHON, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=PYTHON,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "allows. A smaller shard_size makes smaller files." in done.stdout, done.stderr
     assert listing(out.parent) == []
 
@@ -234,10 +242,15 @@ def make_directory_manifest(out: Path) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        Path.touch, make_web_app, make_slab_with_notes, make_half_a_slab, make_link,
-        make_directory_manifest, lambda out: out.symlink_to("nowhere"),
+        Path.touch,
+        make_web_app,
+        make_slab_with_notes,
+        make_half_a_slab,
+        make_link,
+        make_directory_manifest,
+        lambda out: out.symlink_to("nowhere"),
     ],
-)  # fmt: skip
+)
 def test_force_replaces_nothing_but_slabs(
     make: Callable[[Path], None], force: bool, source: Path, out: Path
 ) -> None:

@@ -31,13 +31,15 @@ def table(seed: int = 0, rows: int = ROWS) -> pa.Table:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(0, 5, rows)
     weight = [None if 400 <= i < 500 else i / 7 for i in range(rows)]
-    return pa.table({
-        "id": pa.array(rng.integers(-(2**62), 2**62, rows)),
-        "text": [f"{'ä' * int(n)}{i}" for i, n in enumerate(lengths)],
-        "tokens": pa.array([list(range(n)) for n in lengths.tolist()], pa.list_(pa.int16())),
-        "weight": pa.array(weight, pa.float32()),
-        "city": pa.array([f"city {n}" for n in lengths]).dictionary_encode(),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "id": pa.array(rng.integers(-(2**62), 2**62, rows)),
+            "text": [f"{'ä' * int(n)}{i}" for i, n in enumerate(lengths)],
+            "tokens": pa.array([list(range(n)) for n in lengths.tolist()], pa.list_(pa.int16())),
+            "weight": pa.array(weight, pa.float32()),
+            "city": pa.array([f"city {n}" for n in lengths]).dictionary_encode(),
+        }
+    )
 
 
 NULLS = {"weight": "mask"}
@@ -153,9 +155,13 @@ def test_progress_counts_every_row(jobs: int, source: Path, tmp_path: Path) -> N
     """Progress is told of each row once."""
     told: list[int] = []
     pack(
-        source, tmp_path / "x.slab", nulls=NULLS, shard_size=5000, jobs=jobs,
+        source,
+        tmp_path / "x.slab",
+        nulls=NULLS,
+        shard_size=5000,
+        jobs=jobs,
         progress=lambda rows, bytes: told.append(rows),
-    )  # fmt: skip
+    )
     assert sum(told) == ROWS
 
 
@@ -201,9 +207,13 @@ def test_id_depends_on_the_content(source: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.parquet"
     pq.write_table(table(1), other, row_group_size=100)
     choices: list[tuple[Path, dict[str, Any]]] = [
-        (source, {}), (other, {}), (source, {"limit": 999}), (source, {"exclude": "id"}),
-        (source, {"rename": {"id": "key"}}), (source, {"cast": {"tokens": "int32"}}),
-    ]  # fmt: skip
+        (source, {}),
+        (other, {}),
+        (source, {"limit": 999}),
+        (source, {"exclude": "id"}),
+        (source, {"rename": {"id": "key"}}),
+        (source, {"cast": {"tokens": "int32"}}),
+    ]
     found = {
         pack(given, tmp_path / f"{number}.slab", nulls=NULLS, **options).manifest.id
         for number, (given, options) in enumerate(choices)
@@ -316,9 +326,11 @@ def test_no_rows(from_: str, source: Path, tmp_path: Path) -> None:
     empty = table().slice(0, 0)
     pq.write_table(empty, tmp_path / "empty.parquet")
     given = {
-        "parquet": tmp_path / "empty.parquet", "table": empty,
-        "reader": pa.RecordBatchReader.from_batches(empty.schema, []), "limit": source,
-    }[from_]  # fmt: skip
+        "parquet": tmp_path / "empty.parquet",
+        "table": empty,
+        "reader": pa.RecordBatchReader.from_batches(empty.schema, []),
+        "limit": source,
+    }[from_]
     limit = 0 if from_ == "limit" else None
     packed = pack(given, tmp_path / "x.slab", nulls=NULLS, limit=limit)
     assert (packed.manifest.rows, packed.manifest.shards) == (0, ())
@@ -369,8 +381,10 @@ def test_sources_in_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         pq.write_table(pa.table({"x": [number]}), tmp_path / f"{number}.parquet")
     made = pack(str(tmp_path / "*.parquet"), tmp_path / "x.slab").manifest.made
     assert [Path(one["path"]).name for one in made.sources[:3]] == [
-        "0.parquet", "1.parquet", "2.parquet",
-    ]  # fmt: skip
+        "0.parquet",
+        "1.parquet",
+        "2.parquet",
+    ]
     assert made.sources[3:] == ({"more": 2},)
 
 

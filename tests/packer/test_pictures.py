@@ -111,9 +111,13 @@ def test_rgb(tmp_path: Path) -> None:
     """RGB pixels are those that Pillow decodes, whatever the kind of file."""
     colour = Image.fromarray(photograph(31, 47, 2))
     rows = [
-        JPEGS[4], JPEGS[0], png(colour), png(colour.convert("P")), png(colour.convert("1")),
+        JPEGS[4],
+        JPEGS[0],
+        png(colour),
+        png(colour.convert("P")),
+        png(colour.convert("1")),
         encode(photograph(20, 30), progressive=True),
-    ]  # fmt: skip
+    ]
     back = packed(tmp_path, rows, "rgb")
     assert back.fields["i"]["codec"] == "rgb"
     assert "coded" not in back.fields["i"]
@@ -233,17 +237,20 @@ def test_fraction(tmp_path: Path) -> None:
     assert ((counts > 0) == (codes == 1)).all()
     less = packed(tmp_path, rows, "rgb,fraction=0.2")
     assert set(np.flatnonzero(all_of(less, "codec") == 4)) < set(np.flatnonzero(codes == 4))
-    stream = pack(iter(pa.table({"i": rows}).to_batches(7)), tmp_path / "s.slab",
-                  image="i:rgb,fraction=0.5")  # fmt: skip
+    stream = pack(
+        iter(pa.table({"i": rows}).to_batches(7)), tmp_path / "s.slab", image="i:rgb,fraction=0.5"
+    )
     assert np.load(stream.path / "shard-00000" / "00-i.codec.npy").tolist() == codes.tolist()
 
 
 def test_baseline(tmp_path: Path) -> None:
     """Progressive files become baseline ones with the same pixels, and an index; others stay."""
     rows = [
-        JPEGS[0], encode(photograph(40, 60), progressive=True),
-        encode(photograph(40, 60), progressive=True)[:-100], png(Image.new("L", (3, 3))),
-    ]  # fmt: skip
+        JPEGS[0],
+        encode(photograph(40, 60), progressive=True),
+        encode(photograph(40, 60), progressive=True)[:-100],
+        png(Image.new("L", (3, 3))),
+    ]
     back = packed(tmp_path, rows, "baseline")
     column = back.column("i")
     assert [column[at] == rows[at] for at in range(4)] == [True, False, True, True]
@@ -279,7 +286,7 @@ def test_orientation(tmp_path: Path) -> None:
         (BOMB, "too many pixels"),
     ],
     ids=["truncated", "other bytes", "empty", "truncated PNG", "PostScript", "bomb"],
-)  # fmt: skip
+)
 def test_what_cannot_be_decoded_is_refused(
     tmp_path: Path, spec: str, row: bytes, problem: str
 ) -> None:
@@ -308,8 +315,16 @@ def test_jobs_give_the_same_slab(tmp_path: Path) -> None:
     for spec in (None, "yuv420,short-side=64,fraction=0.5"):
         ids = set()
         for jobs in (1, 2):
-            done = pack(PHOTOS, tmp_path / f"{jobs}.slab", shard_size=1, jobs=jobs, force=True,
-                        nulls="weight=mask", image={"image": spec}, rows="0:64")  # fmt: skip
+            done = pack(
+                PHOTOS,
+                tmp_path / f"{jobs}.slab",
+                shard_size=1,
+                jobs=jobs,
+                force=True,
+                nulls="weight=mask",
+                image={"image": spec},
+                rows="0:64",
+            )
             ids.add(done.manifest.id)
             assert len(done.manifest.shards) > 1
         assert len(ids) == 1
@@ -338,9 +353,11 @@ def test_batches_of_pixels_are_small(tmp_path: Path) -> None:
 def test_types_are_shown(tmp_path: Path) -> None:
     """Plans and `info` show codec and index of a field."""
     shown: dict[str, dict[str, Any]] = {
-        "jpeg, index every 8 MCUs": {}, "jpeg": {"jpeg_index": None},
-        "jpeg, index every row": {"jpeg_index": "rows"}, "yuv420": {"image": "i:yuv420"},
-    }  # fmt: skip
+        "jpeg, index every 8 MCUs": {},
+        "jpeg": {"jpeg_index": None},
+        "jpeg, index every row": {"jpeg_index": "rows"},
+        "yuv420": {"image": "i:yuv420"},
+    }
     for text, options in shown.items():
         done = pack(pa.table({"i": JPEGS[:1]}), tmp_path / "i.slab", force=True, **options)
         assert type_text(done.manifest.fields[0]) == text
@@ -352,8 +369,9 @@ def test_forms_of_structs(tmp_path: Path) -> None:
     rows = pa.array([{"bytes": row, "path": f"{at}.jpg"} for at, row in enumerate(JPEGS)])
     done = pack(pa.table({"i": rows}), tmp_path / "i.slab", image="i:rgb,long-side=20")
     assert [(one.kind, one.codec) for one in done.manifest.fields] == [
-        ("image", "rgb"), ("text", None),
-    ]  # fmt: skip
+        ("image", "rgb"),
+        ("text", None),
+    ]
     with pytest.raises(UsageError, match="not a column of bytes"):
         pack(pa.table({"i": rows}), tmp_path / "j.slab", image="i.path")
 
@@ -361,8 +379,10 @@ def test_forms_of_structs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 def test_images_outside_are_refused(tmp_path: Path, streamed: bool) -> None:
     """HuggingFace images that are paths without bytes are refused with what embeds them."""
-    rows = pa.array([{"bytes": None, "path": f"{at}.jpg"} for at in range(3)],
-                    pa.struct({"bytes": pa.binary(), "path": pa.string()}))  # fmt: skip
+    rows = pa.array(
+        [{"bytes": None, "path": f"{at}.jpg"} for at in range(3)],
+        pa.struct({"bytes": pa.binary(), "path": pa.string()}),
+    )
     features = b'{"info": {"features": {"i": {"_type": "Image"}}}}'
     table = pa.table({"i": rows}).replace_schema_metadata({b"huggingface": features})
     pq.write_table(table, tmp_path / "i.parquet")
@@ -425,7 +445,7 @@ def test_verify_finds_missing_points(mixed: Path) -> None:
         ("points.offsets", 8, np.array([2**40], "<u8"), "do not rise"),
         ("size", 8, np.array([1], "<u4"), "pixels"),
     ],
-)  # fmt: skip
+)
 def test_verify_finds_what_does_not_go_together(
     mixed: Path, role: Role, at: int, data: np.ndarray, told: str | None
 ) -> None:

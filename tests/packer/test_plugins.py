@@ -46,9 +46,12 @@ def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The program, where that package is installed."""
     path = os.pathsep.join([NAMESPACE, str(site)])
     return subprocess.run(
-        [*PROGRAM, *arguments], env=os.environ | {"PYTHONPATH": path},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [*PROGRAM, *arguments],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_help_lists_them(site: Path) -> None:

@@ -64,10 +64,18 @@ LENGTHS = [0, 1, 2, 7, 3, 7]
 @pytest.mark.parametrize(
     ("dtype", "fill"),
     [
-        ("<f4", -1000), ("<f4", 0), ("<f8", float("nan")), ("<f2", float("inf")), ("<i8", 2**62),
-        ("<u1", 255), ("<i2", -5), ("?", True), ("<c8", 0), ("<c16", complex(1, -2)),
+        ("<f4", -1000),
+        ("<f4", 0),
+        ("<f8", float("nan")),
+        ("<f2", float("inf")),
+        ("<i8", 2**62),
+        ("<u1", 255),
+        ("<i2", -5),
+        ("?", True),
+        ("<c8", 0),
+        ("<c16", complex(1, -2)),
     ],
-)  # fmt: skip
+)
 def test_pad(tmp_path: Path, dtype: str, fill: Any) -> None:
     """Padding is cut by its value, and `to_padded` gives back every bit of the source."""
     shapes: list[tuple[int, ...]] = [(), (3,), (2, 2)]
@@ -133,8 +141,10 @@ def test_patterns_and_parquet(tmp_path: Path) -> None:
         tmp_path / "x.parquet", tmp_path / "slab", ragged=["x*:pad=-1", "raw:pad=-1"], tensor=tensor
     )
     assert [(f.kind, f.shape) for f in packed.manifest.fields] == [
-        ("ragged", ()), ("ragged", ()), ("ragged", (2,)),
-    ]  # fmt: skip
+        ("ragged", ()),
+        ("ragged", ()),
+        ("ragged", (2,)),
+    ]
     batch = open_slab(tmp_path / "slab").gather([5, 0, 2])
     for name, shape in {"x": (4,), "xs": (4,), "raw": (2, 2)}.items():
         expected = values[[5, 0, 2]].reshape(3, *shape)
@@ -143,9 +153,12 @@ def test_patterns_and_parquet(tmp_path: Path) -> None:
 
 def test_rows_without_values(tmp_path: Path) -> None:
     """Rows that are null stay null, and take no part in the check of lengths."""
-    table = pa.table({
-        "x": pa.array([[1, 0], None, [0, 0]], pa.list_(pa.int32(), 2)), "n": [1, None, 0],
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "x": pa.array([[1, 0], None, [0, 0]], pa.list_(pa.int32(), 2)),
+            "n": [1, None, 0],
+        }
+    )
     pack(table, tmp_path / "slab", ragged="x:len=n", nulls={"*": "mask"})
     batch = open_slab(tmp_path / "slab").gather([0, 1, 2])
     assert batch.valid["x"].tolist() == [True, False, True]
@@ -209,9 +222,7 @@ def test_lengths_out_of_range(tmp_path: Path, length: int) -> None:
 )
 def test_contradictions(tmp_path: Path, ragged: Any, problem: str) -> None:
     """What cannot be understood, or is no row of arrays, is told before anything is read."""
-    source = write(
-        tmp_path, x=np.ones((3, 2)), n=np.ones(3, int), s=np.array([b"a", b"b", b"c"])
-    )  # fmt: skip
+    source = write(tmp_path, x=np.ones((3, 2)), n=np.ones(3, int), s=np.array([b"a", b"b", b"c"]))
     error = error_of(tmp_path, source, ragged)
     assert isinstance(error, UsageError)
     assert problem in str(error)
@@ -232,17 +243,24 @@ def test_not_in_a_stack(tmp_path: Path) -> None:
 
 
 @given(
-    st.integers(0, 6), st.integers(1, 5), st.sampled_from([(), (1,), (3,)]),
-    st.sampled_from(["u1", "<i4", "<f4", "<c16"]), st.randoms(use_true_random=False),
-)  # fmt: skip
+    st.integers(0, 6),
+    st.integers(1, 5),
+    st.sampled_from([(), (1,), (3,)]),
+    st.sampled_from(["u1", "<i4", "<f4", "<c16"]),
+    st.randoms(use_true_random=False),
+)
 def test_any_array(rows: int, length: int, shape: tuple[int, ...], dtype: str, random: Any) -> None:
     """Whatever the values, padding again what was cut gives back every bit."""
     size = rows * length * int(np.prod(shape))
     values = np.array([random.choice([0, 0, 0, 1, 7]) for _ in range(size)], dtype)
     values = values.reshape(rows, length, *shape)
     field = Field(
-        name="x", stem="00-x", kind="fixed", dtype=np.dtype(dtype).name, shape=(length, *shape)  # type: ignore[arg-type]
-    )  # fmt: skip
+        name="x",
+        stem="00-x",
+        kind="fixed",
+        dtype=np.dtype(dtype).name,
+        shape=(length, *shape),  # type: ignore[arg-type]
+    )
     asked = parse_options(ragged="x:pad=0").ragged["x"]
     elements, lengths = cut(make_padding(field, asked, "x", None), values, None)
     offsets = np.concatenate([[0], np.cumsum(lengths)])

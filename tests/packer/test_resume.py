@@ -85,7 +85,7 @@ def copy_another(shard: Path) -> None:
         copy_another,
     ],
     ids=["cut", "file lost", "file added", "digests lost", "lost", "link", "another one"],
-)  # fmt: skip
+)
 def test_a_damaged_shard_is_not_reused(
     damage: Callable[[Path], Any], source: Path, out: Path, tmp_path: Path
 ) -> None:

@@ -65,47 +65,64 @@ SHOWN: dict[str, tuple[Any, str, Any]] = {
     "label": (_logical(_ticks(1), Logical("class_label", names=("cat", "dog"))), "dog", "dog"),
     "no label": (_logical(_ticks(-1), Logical("class_label", names=("cat",))), "-1", -1),
     "enum": (
-        _logical(_ticks(20), Logical("enum", names=("on", "off"), codes=(10, 20))), "off", "off",
+        _logical(_ticks(20), Logical("enum", names=("on", "off"), codes=(10, 20))),
+        "off",
+        "off",
     ),
     "timestamp": (
         _logical(_ticks(1_500_000), Logical("timestamp", unit="us")),
-        "1970-01-01T00:00:01.500000", "1970-01-01T00:00:01.500000",
+        "1970-01-01T00:00:01.500000",
+        "1970-01-01T00:00:01.500000",
     ),
     "zone": (
         _logical(_ticks(86_400), Logical("timestamp", unit="s", timezone="Europe/Berlin")),
-        "1970-01-02T00:00:00Z", "1970-01-02T00:00:00Z",
+        "1970-01-02T00:00:00Z",
+        "1970-01-02T00:00:00Z",
     ),
     "no time": (_logical(_ticks(-(2**63)), Logical("timestamp", unit="ns")), "NaT", "NaT"),
     "date": (
-        _logical(np.array([-1], np.int32), Logical("date", unit="D")), "1969-12-31", "1969-12-31",
+        _logical(np.array([-1], np.int32), Logical("date", unit="D")),
+        "1969-12-31",
+        "1969-12-31",
     ),
     "date64": (
-        _logical(_ticks(86_400_000), Logical("date", unit="ms")), "1970-01-02", "1970-01-02",
+        _logical(_ticks(86_400_000), Logical("date", unit="ms")),
+        "1970-01-02",
+        "1970-01-02",
     ),
     "time": (
         _logical(_ticks(3_723_000_004), Logical("time", unit="us")),
-        "01:02:03.000004", "01:02:03.000004",
+        "01:02:03.000004",
+        "01:02:03.000004",
     ),
     "duration": (_logical(_ticks(-2500), Logical("duration", unit="ms")), "-PT2.500S", "-PT2.500S"),
     "bfloat16": (
-        _logical(np.array([0x3FC0], np.uint16), Logical("bfloat16")), "1.5", 1.5,
+        _logical(np.array([0x3FC0], np.uint16), Logical("bfloat16")),
+        "1.5",
+        1.5,
     ),
     "uuid": (
         _logical(np.arange(16, dtype=np.uint8)[None], Logical("uuid")),
-        "00010203-0405-0607-0809-0a0b0c0d0e0f", "00010203-0405-0607-0809-0a0b0c0d0e0f",
+        "00010203-0405-0607-0809-0a0b0c0d0e0f",
+        "00010203-0405-0607-0809-0a0b0c0d0e0f",
     ),
     "fixed bytes": (
-        _logical(np.array([[1, 254]], np.uint8), Logical("bytes")), "01fe", "01fe",
+        _logical(np.array([[1, 254]], np.uint8), Logical("bytes")),
+        "01fe",
+        "01fe",
     ),
     "times": (
         _logical(_ticks(0, 1)[None], Logical("date", unit="ms")),
-        "2 values: 1970-01-01, 1970-01-01", ["1970-01-01", "1970-01-01"],
+        "2 values: 1970-01-01, 1970-01-01",
+        ["1970-01-01", "1970-01-01"],
     ),
     "lie": (
-        _logical(np.array([1.5]), Logical("class_label", names=("cat",))), "1.5", 1.5,
+        _logical(np.array([1.5]), Logical("class_label", names=("cat",))),
+        "1.5",
+        1.5,
     ),
     "short uuid": (_logical(np.array([[1]], np.uint8), Logical("uuid")), "01", "01"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -223,8 +240,15 @@ def test_numbers_are_for_people() -> None:
     """Sizes in decimal units, counts with their noun, times with their unit."""
     sizes = [0, 999, 1000, 61_170, 999_949, 999_950, 1.3e9, 10**18]
     assert [size(number) for number in sizes] == [
-        "0 B", "999 B", "1.0 kB", "61.2 kB", "999.9 kB", "1.0 MB", "1.3 GB", "1000.0 PB",
-    ]  # fmt: skip
+        "0 B",
+        "999 B",
+        "1.0 kB",
+        "61.2 kB",
+        "999.9 kB",
+        "1.0 MB",
+        "1.3 GB",
+        "1000.0 PB",
+    ]
     assert (counted(1, "row"), counted(12_000, "row")) == ("1 row", "12,000 rows")
     assert (duration(0.123), duration(12.3)) == ("0.12 s", "12.3 s")
     assert rate(10**9, 2) == "500.0 MB/s"

@@ -98,8 +98,11 @@ def test_two_stacks(tmp_path: Path) -> None:
     ("columns", "options", "error"),
     [
         ({"a": [1], "b": [1.0]}, {"stack": "x=*"}, SourceInconsistent),
-        ({"a": pa.array([1], pa.timestamp("s")), "b": pa.array([1], pa.timestamp("ms"))},
-         {"stack": "x=*"}, SourceInconsistent),
+        (
+            {"a": pa.array([1], pa.timestamp("s")), "b": pa.array([1], pa.timestamp("ms"))},
+            {"stack": "x=*"},
+            SourceInconsistent,
+        ),
         ({"a": ["t"], "b": [1]}, {"stack": "x=*"}, SourceUnsupported),
         ({"a": [[1]], "b": [1]}, {"stack": "x=*"}, SourceUnsupported),
         ({"a": [b"t"], "b": [1]}, {"stack": "x=*"}, SourceUnsupported),
@@ -112,7 +115,7 @@ def test_two_stacks(tmp_path: Path) -> None:
         ({"a": [1], "b": [1]}, {"stack": "x=*", "rename": "a=c"}, UsageError),
         ({"a": [1], "b": [1]}, {"stack": "x=*", "tensor": "a=i8[1]"}, SourceUnsupported),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_stack(
     tmp_path: Path, columns: dict[str, Any], options: dict[str, Any], error: type[Exception]
 ) -> None:

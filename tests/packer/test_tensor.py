@@ -133,9 +133,12 @@ def test_lists(tmp_path: Path) -> None:
 
 
 SHAPES = [
-    ["(2, 3)"] * ROWS, ["torch.Size([2, 3])"] * ROWS, ["[2,3]", " (2, 3) "] * 4 + ["2x3"],
-    [b"(2, 3)"] * ROWS, [[2, 3]] * ROWS,
-]  # fmt: skip
+    ["(2, 3)"] * ROWS,
+    ["torch.Size([2, 3])"] * ROWS,
+    ["[2,3]", " (2, 3) "] * 4 + ["2x3"],
+    [b"(2, 3)"] * ROWS,
+    [[2, 3]] * ROWS,
+]
 
 
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
@@ -157,12 +160,19 @@ def test_shape_from(tmp_path: Path, shapes: list[Any], in_memory: bool) -> None:
 
 def test_shape_from_a_struct_with_nulls(tmp_path: Path) -> None:
     """The column of shapes may be inside a struct; what stands beside a null does not count."""
-    rows = [{"data": bytes(8), "shape": "(2,)"}, {"data": None, "shape": "(7,)"},
-            {"data": bytes(8), "shape": "(2,)"}, None]  # fmt: skip
+    rows = [
+        {"data": bytes(8), "shape": "(2,)"},
+        {"data": None, "shape": "(7,)"},
+        {"data": bytes(8), "shape": "(2,)"},
+        None,
+    ]
     pack(
-        pa.table({"a": pa.array(rows)}), tmp_path / "slab",
-        tensor={"a.data": "f4,shape_from=a.shape"}, fields="a.data", nulls="a=mask",
-    )  # fmt: skip
+        pa.table({"a": pa.array(rows)}),
+        tmp_path / "slab",
+        tensor={"a.data": "f4,shape_from=a.shape"},
+        fields="a.data",
+        nulls="a=mask",
+    )
     back = Readback(tmp_path / "slab")
     assert [row is None for row in back.column("a.data")] == [False, True, False, True]
 
@@ -201,11 +211,20 @@ def test_shape_from_nowhere(tmp_path: Path) -> None:
 
 GOOD = [bytes(8)] * 700
 WRONG: list[tuple[Any, str]] = [
-    (b"\0" * 7, "f4[2]"), (b"", "f4[2]"), (b"\0" * 12, "f4[2]"), (b"\0" * 9, "f4[*]"),
-    (b"\0" * 20, "f4[*,2]"), ("00" * 7, "f4[2]"), ("0" * 15, "f4[2]"), ("zz" * 8, "f4[2]"),
-    ("0x" + "00" * 7, "f4[2]"), (b"\2" + bytes(7), "b1[8]"), ([1, 2, 3], "i8[2]"),
-    ([1, None], "i8[2]"), ([1], "i8[*,2]"),
-]  # fmt: skip
+    (b"\0" * 7, "f4[2]"),
+    (b"", "f4[2]"),
+    (b"\0" * 12, "f4[2]"),
+    (b"\0" * 9, "f4[*]"),
+    (b"\0" * 20, "f4[*,2]"),
+    ("00" * 7, "f4[2]"),
+    ("0" * 15, "f4[2]"),
+    ("zz" * 8, "f4[2]"),
+    ("0x" + "00" * 7, "f4[2]"),
+    (b"\2" + bytes(7), "b1[8]"),
+    ([1, 2, 3], "i8[2]"),
+    ([1, None], "i8[2]"),
+    ([1], "i8[*,2]"),
+]
 
 
 @pytest.mark.parametrize(("bad", "tensor"), WRONG, ids=str)
@@ -222,15 +241,25 @@ def test_wrong_rows(tmp_path: Path, bad: Any, tensor: str) -> None:
 @pytest.mark.parametrize(
     ("column", "tensor", "options"),
     [
-        ([1, 2], "i8[1]", {}), (["a"], "x4[1]", {}), ([[1.0]], "f4[1]", {}),
-        ([[[1]]], "i8[1,1,1]", {}), ([[1]], ">i8[1]", {}),
-        ([b"a"], "u1[1]", {"cast": "a=text"}), ([b"a"], "u1[1]", {"image": "a"}),
-        ([b"a"], "u1[*,0]", {}), ([b"a"], "u1[2", {}), ([b"a"], "u1", {}), ([b"a"], "[2]", {}),
-        ([b"a"], "u1[-1]", {}), ([b"a"], f"u1[{2**60}]", {}), ([b"a"], "u1[2,*]", {}),
-        ([b"a"], f"u1[{','.join('1' * 40)}]", {}), ([{"x": 1}], "u1[1]", {}),
+        ([1, 2], "i8[1]", {}),
+        (["a"], "x4[1]", {}),
+        ([[1.0]], "f4[1]", {}),
+        ([[[1]]], "i8[1,1,1]", {}),
+        ([[1]], ">i8[1]", {}),
+        ([b"a"], "u1[1]", {"cast": "a=text"}),
+        ([b"a"], "u1[1]", {"image": "a"}),
+        ([b"a"], "u1[*,0]", {}),
+        ([b"a"], "u1[2", {}),
+        ([b"a"], "u1", {}),
+        ([b"a"], "[2]", {}),
+        ([b"a"], "u1[-1]", {}),
+        ([b"a"], f"u1[{2**60}]", {}),
+        ([b"a"], "u1[2,*]", {}),
+        ([b"a"], f"u1[{','.join('1' * 40)}]", {}),
+        ([{"x": 1}], "u1[1]", {}),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_wrong_calls(
     tmp_path: Path, column: list[Any], tensor: str, options: dict[str, Any]
 ) -> None:

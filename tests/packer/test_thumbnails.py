@@ -35,8 +35,10 @@ def test_files_are_what_is_stored(slab: Path, capsys: pytest.CaptureFixture[str]
     out = slab.parent / "new" / "pictures"
     assert run(["head", str(slab), "--images", str(out), "--rows", "2,-1"]) == 0
     assert sorted(path.name for path in out.iterdir()) == [
-        "2-00-a.jpg", "2-01-b.png", "2-02-c.png",
-    ]  # fmt: skip
+        "2-00-a.jpg",
+        "2-01-b.png",
+        "2-02-c.png",
+    ]
     assert (out / "2-00-a.jpg").read_bytes() == JPEGS[2]
     expected = np.asarray(Image.open(io.BytesIO(JPEGS[2])).convert("RGB"))
     assert np.array_equal(opened(out / "2-01-b.png"), expected)

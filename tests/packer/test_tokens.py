@@ -182,9 +182,14 @@ def test_shards_and_processes_make_no_difference(tmp_path: Path, file: Path) -> 
     pq.write_table(pa.table({"text": TEXTS}), tmp_path / "texts.parquet", row_group_size=50)
     one = packed(tmp_path, TEXTS, file, max_length=9)
     pack(
-        tmp_path / "texts.parquet", tmp_path / "many", tokenize=f"text={file}", max_length=9,
-        jobs=2, shard_size=1000, compress="text",
-    )  # fmt: skip
+        tmp_path / "texts.parquet",
+        tmp_path / "many",
+        tokenize=f"text={file}",
+        max_length=9,
+        jobs=2,
+        shard_size=1000,
+        compress="text",
+    )
     many = open_slab(tmp_path / "many")
     assert len(many.manifest.shards) > 1
     assert many.manifest.made.warnings[:1] == tuple(one.manifest["made"]["warnings"])
@@ -235,9 +240,10 @@ def test_a_slab_knows_no_place_of_its_tokenizer(
     assert one["made"]["plan"] == two["made"]["plan"]
     assert one["made"]["options"]["tokenize"]["text"]["file"] == "tokenizer.json"
     assert run(["verify", str(tmp_path / "one"), "--against", str(source)]) == 3
-    assert run(
-        ["verify", str(tmp_path / "one"), "--against", str(source), "--tokenizer", str(moved)]
-    ) == 0  # fmt: skip
+    assert (
+        run(["verify", str(tmp_path / "one"), "--against", str(source), "--tokenizer", str(moved)])
+        == 0
+    )
     monkeypatch.chdir(moved.parent)
     assert verify(tmp_path / "one", against=source).ok
 

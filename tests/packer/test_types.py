@@ -80,9 +80,13 @@ def _ipc(table: pa.Table) -> Any:
 
 
 MEMORY = {
-    "table": _plain, "sliced": _sliced, "chunked": _chunked, "batches": _batches,
-    "reader": _reader, "ipc": _ipc,
-}  # fmt: skip
+    "table": _plain,
+    "sliced": _sliced,
+    "chunked": _chunked,
+    "batches": _batches,
+    "reader": _reader,
+    "ipc": _ipc,
+}
 PARQUET = [case for case in CASES if case.parquet]
 
 
@@ -104,9 +108,15 @@ def _one_file(table: pa.Table, folder: Path) -> Any:
 
 def _one_group(table: pa.Table, folder: Path) -> Any:
     pq.write_table(
-        table, folder / "a.parquet", data_page_version="2.0", compression="zstd",
-        use_dictionary=False, write_page_checksum=True, data_page_size=64, write_batch_size=3,
-    )  # fmt: skip
+        table,
+        folder / "a.parquet",
+        data_page_version="2.0",
+        compression="zstd",
+        use_dictionary=False,
+        write_page_checksum=True,
+        data_page_size=64,
+        write_batch_size=3,
+    )
     return folder / "a.parquet"
 
 
@@ -130,9 +140,11 @@ def _empty_groups(table: pa.Table, folder: Path) -> Any:
 
 
 FILES = {
-    "row groups": _one_file, "pages": _one_group, "files": _several_files,
+    "row groups": _one_file,
+    "pages": _one_group,
+    "files": _several_files,
     "empty groups": _empty_groups,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("nulls", [False, True], ids=["full", "nulls"])

@@ -538,8 +538,9 @@ def _sparse(slab: Path, blocks: int) -> Path:
     shard = type(manifest.shards[0])(rows, (), (), manifest.shards[0].root)
     lie(slab, rows=rows, shards=(shard,))
     for file, dtype, items in (
-        (array_path(slab, "x"), "<i8", rows), (slab / "shard-00000/digests.npy", "<u8", blocks),
-    ):  # fmt: skip
+        (array_path(slab, "x"), "<i8", rows),
+        (slab / "shard-00000/digests.npy", "<u8", blocks),
+    ):
         file.write_bytes(header(np.dtype(dtype), (items,)))
         os.truncate(file, HEADER + 8 * items)
     return slab

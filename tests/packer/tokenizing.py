@@ -6,9 +6,11 @@ import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
 WORDS = ["the", "slab", "keeps", "every", "row", "of", "a", "field", "that", "readers", "gather"]
-TEXTS = [
-    " ".join(np.random.default_rng(seed).choice(WORDS, seed % 40)) for seed in range(200)
-] + ["é ñ \x00 \U0001f600 </s>", "\n", "unseen wörds"]  # fmt: skip
+TEXTS = [" ".join(np.random.default_rng(seed).choice(WORDS, seed % 40)) for seed in range(200)] + [
+    "é ñ \x00 \U0001f600 </s>",
+    "\n",
+    "unseen wörds",
+]
 PAD, START, END = 0, 1, 2
 
 

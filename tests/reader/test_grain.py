@@ -111,10 +111,11 @@ def test_processes_of_jax_are_used(example: Example) -> None:
         subprocess.Popen(
             [sys.executable, "-c", PROCESS, example.path, f"localhost:{port}", str(number)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"},
-            stdout=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for number in range(2)
-    ]  # fmt: skip
+    ]
     parts = [json.loads(process.communicate(timeout=100)[0]) for process in processes]
     assert len(parts[0]) == len(parts[1])
     assert sorted(parts[0] + parts[1]) == list(range(ROWS))

@@ -260,8 +260,10 @@ def test_two_processes_share_every_epoch_and_resume(path: Path, tmp_path: Path) 
     done = subprocess.run(
         [sys.executable, "-c", DISTRIBUTED, path, tmp_path],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     runs = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[[")]
     whole, stopped, resumed = runs

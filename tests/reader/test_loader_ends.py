@@ -145,9 +145,11 @@ for number, batch in enumerate(loader):
     time.sleep(30 if number and {slow == "body"} else 0)
 """
     process = subprocess.Popen(
-        [sys.executable, "-c", script, numbers.path], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", script, numbers.path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "running\n"
     psutil.Process(process.pid).send_signal(2)

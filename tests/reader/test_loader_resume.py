@@ -199,10 +199,11 @@ distributed.destroy_process_group()
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", script, numbers.path, tmp_path / "store", str(rank)],
-            stdout=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     parts = [json.loads(process.communicate(timeout=100)[0]) for process in processes]
     assert len(parts[0]) == len(parts[1]) == 52
     assert set(parts[0] + parts[1]) == set(range(ROWS))

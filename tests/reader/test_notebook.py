@@ -66,8 +66,17 @@ def test_everything_from_data_is_escaped(tmp_path: Path, columns: dict[str, Any]
     for shown in (slab, slab.gather([7, 0, 1])):
         page = Page(shown._repr_html_())
         assert set(page.tags) == {
-            "div", "p", "b", "table", "thead", "tbody", "tr", "th", "td", "img",
-        }  # fmt: skip
+            "div",
+            "p",
+            "b",
+            "table",
+            "thead",
+            "tbody",
+            "tr",
+            "th",
+            "td",
+            "img",
+        }
         fields = {row[0]: row[2:] for row in page.rows[1:]}
         assert fields.keys() == columns.keys()
         assert fields["text"][0] == EVIL

@@ -121,11 +121,15 @@ def test_signatures_are_numpys() -> None:
     """Shapes, dtypes and bounds are what numpy's generator gives, with the rows in front."""
     rng, theirs = made(5), np.random.default_rng(0)
     for name, arguments in (
-        ("random", {}), ("random", {"dtype": np.float32}), ("uniform", {"low": -1, "high": 2}),
-        ("normal", {"loc": 3.0}), ("standard_normal", {}), ("integers", {"low": 9}),
+        ("random", {}),
+        ("random", {"dtype": np.float32}),
+        ("uniform", {"low": -1, "high": 2}),
+        ("normal", {"loc": 3.0}),
+        ("standard_normal", {}),
+        ("integers", {"low": 9}),
         ("integers", {"low": 3, "high": 3, "endpoint": True, "dtype": np.uint8}),
         ("choice", {"a": ["a", "b"]}),
-    ):  # fmt: skip
+    ):
         for size in (None, 4, (2, 3)):
             found = getattr(rng, name)(size=size, **arguments)
             wanted = np.asarray(getattr(theirs, name)(size=size, **arguments))

@@ -137,9 +137,12 @@ def test_samplers_that_repeat_rows(slab: Slab, workers: int, together: bool) -> 
     rows = list(WeightedRandomSampler(weights, 30))
     data = SlabDataset(slab, decode=DECODE)
     loader = DataLoader(
-        data, 4, sampler=CountingSampler(rows), num_workers=workers,
+        data,
+        4,
+        sampler=CountingSampler(rows),
+        num_workers=workers,
         collate_fn=collate if together else None,
-    )  # fmt: skip
+    )
     assert len(loader) == 8
     found = boxes_of(loader)
     assert len(set(found[0])) == len(found[0]) > 10

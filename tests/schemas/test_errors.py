@@ -60,10 +60,12 @@ def drawn() -> dict[str, tuple[str | None, int]]:
 def test_drawing_shows_every_class() -> None:
     """The tree in the docstring has the classes, parents and exit codes of the code."""
     real = {
-        cls.__name__: (cls.__bases__[0].__name__ if cls is not FieldslabError else None,
-                       cls.exit_code)
+        cls.__name__: (
+            cls.__bases__[0].__name__ if cls is not FieldslabError else None,
+            cls.exit_code,
+        )
         for cls in CLASSES
-    }  # fmt: skip
+    }
     assert drawn() == real
 
 
@@ -71,9 +73,15 @@ def test_errors_survive_pickling() -> None:
     """An error comes out of a worker process as it went in."""
     for cls in CLASSES:
         error = cls(
-            "is wrong", file=Path("a.npy"), field="x", row=3, offset=4096, expected=1, found="two",
+            "is wrong",
+            file=Path("a.npy"),
+            field="x",
+            row=3,
+            offset=4096,
+            expected=1,
+            found="two",
             hint="Do this.",
-        )  # fmt: skip
+        )
         with case(cls):
             copy = pickle.loads(pickle.dumps(error))
             assert type(copy) is cls
@@ -91,9 +99,13 @@ def test_every_class_says_what_it_stands_for() -> None:
 def test_message_names_place_and_remedy() -> None:
     """A message is: file, problem, details in a fixed order, what to do."""
     error = DamagedArray(
-        "wrong size", file=Path("s/00-x.values.npy"), found="12 bytes", expected="16 bytes",
-        field="x", hint="Pack again.",
-    )  # fmt: skip
+        "wrong size",
+        file=Path("s/00-x.values.npy"),
+        found="12 bytes",
+        expected="16 bytes",
+        field="x",
+        hint="Pack again.",
+    )
     assert str(error) == (
         "s/00-x.values.npy: wrong size (field x, expected '16 bytes', found '12 bytes'). "
         "Pack again."
@@ -115,12 +127,22 @@ def test_key_error_keeps_its_message() -> None:
 
 
 BUILT_IN: dict[type[FieldslabError], type[Exception]] = {
-    UsageError: ValueError, MissingLibrary: ImportError, UnknownField: KeyError,
-    RowOutOfRange: IndexError, SlabNotFound: FileNotFoundError, IncompleteSlab: FileNotFoundError,
-    SlabDenied: PermissionError, SourceNotFound: FileNotFoundError, SourceDenied: PermissionError,
-    SourceNeedsLibrary: ImportError, OutputError: OSError, OutputExists: FileExistsError,
-    OutputDenied: PermissionError, NoSpace: OSError, Busy: OSError,
-}  # fmt: skip
+    UsageError: ValueError,
+    MissingLibrary: ImportError,
+    UnknownField: KeyError,
+    RowOutOfRange: IndexError,
+    SlabNotFound: FileNotFoundError,
+    IncompleteSlab: FileNotFoundError,
+    SlabDenied: PermissionError,
+    SourceNotFound: FileNotFoundError,
+    SourceDenied: PermissionError,
+    SourceNeedsLibrary: ImportError,
+    OutputError: OSError,
+    OutputExists: FileExistsError,
+    OutputDenied: PermissionError,
+    NoSpace: OSError,
+    Busy: OSError,
+}
 
 
 def test_built_in_bases() -> None:
@@ -135,9 +157,14 @@ def test_built_in_bases() -> None:
 
 @pytest.mark.parametrize(
     ("cls", "number"),
-    [(SlabNotFound, errno.ENOENT), (SourceDenied, errno.EACCES), (OutputExists, errno.EEXIST),
-     (NoSpace, errno.ENOSPC), (OutputError, None)],
-)  # fmt: skip
+    [
+        (SlabNotFound, errno.ENOENT),
+        (SourceDenied, errno.EACCES),
+        (OutputExists, errno.EEXIST),
+        (NoSpace, errno.ENOSPC),
+        (OutputError, None),
+    ],
+)
 def test_errors_of_the_system(cls: type[FieldslabError], number: int | None) -> None:
     """What is an OSError has its `errno`, `strerror` and `filename`, through pickling, too."""
     error = pickle.loads(pickle.dumps(cls("is wrong", file=Path("a"))))
@@ -155,8 +182,11 @@ def test_only_what_is_missing_is_not_found() -> None:
 
 def test_what_the_system_said() -> None:
     """A file that is missing, or may not be read, becomes the error of that name."""
-    kinds = {FileNotFoundError(): SourceNotFound, PermissionError(): SourceDenied,
-             OSError(): SourceUnreadable}  # fmt: skip
+    kinds = {
+        FileNotFoundError(): SourceNotFound,
+        PermissionError(): SourceDenied,
+        OSError(): SourceUnreadable,
+    }
     for error, kind in kinds.items():
         assert type(source_unreadable(error, "cannot be read", file="a")) is kind
 
@@ -172,18 +202,25 @@ def test_options_in_the_words_of_the_reader() -> None:
     assert (copy.problem, copy.hint, copy.option) == (error.problem, "Give jobs=1.", "jobs")
     assert error.as_dict()["problem"] == "jobs must be at least 1"
     assert error.as_dict(for_shell) == {
-        "error": "UsageError", "problem": "--jobs must be at least 1", "found": 0,
-        "option": "jobs", "hint": "Give --jobs 1.",
-    }  # fmt: skip
+        "error": "UsageError",
+        "problem": "--jobs must be at least 1",
+        "found": 0,
+        "option": "jobs",
+        "hint": "Give --jobs 1.",
+    }
 
 
 def test_as_dict_is_ready_for_json() -> None:
     """`as_dict` holds nothing but JSON values, and the name of the class."""
     found = NotASlab("is missing", file=Path("a"), row=2, expected=(1, 2)).as_dict()
     assert found == {
-        "error": "NotASlab", "problem": "is missing", "file": "a", "row": 2,
-        "expected": "(1, 2)", "hint": None,
-    }  # fmt: skip
+        "error": "NotASlab",
+        "problem": "is missing",
+        "file": "a",
+        "row": 2,
+        "expected": "(1, 2)",
+        "hint": None,
+    }
 
 
 def test_unknown_context_is_a_programming_error() -> None:

@@ -46,8 +46,14 @@ def test_arrays_of_indexed_and_coded_images() -> None:
     """An index and codes stand behind the sizes, in front of `valid`."""
     image = field("image", index=0, coded=True, nullable=True)
     assert [spec.role for spec in image.arrays()] == [
-        "values", "offsets", "size", "points.values", "points.offsets", "codec", "valid",
-    ]  # fmt: skip
+        "values",
+        "offsets",
+        "size",
+        "points.values",
+        "points.offsets",
+        "codec",
+        "valid",
+    ]
     points = ("points.values", np.dtype("<u2"), (5,), "point", "points.offsets", None)
     assert image.arrays()[3] == points
     assert image.impossible() is None

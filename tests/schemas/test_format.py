@@ -34,8 +34,11 @@ def test_the_table_of_constants_is_found() -> None:
 def test_constants_are_those_of_the_code() -> None:
     """A number in FORMAT.md is the number that the code uses."""
     modules: dict[str, Any] = {
-        "arrays": arrays, "digest": digest, "fields": fields, "manifest": manifest,
-    }  # fmt: skip
+        "arrays": arrays,
+        "digest": digest,
+        "fields": fields,
+        "manifest": manifest,
+    }
     for what, value, home, name in CONSTANTS:
         if home == "Field":
             assert value == OF_FIELDS[what], what

@@ -65,11 +65,18 @@ def test_large_sizes() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"\xff", b"GIF89a" + bytes(20), b"RIFF\0\0\0\0WAVE" + bytes(20), b"\x89PNG\r\n",
-        b"\xff\xd8\xff", b"\xff\xd8\xff\xff\xff\xff", b"\xff\xd8\xff\xe0\0\0" * 9,
-        b"RIFF\0\0\0\0WEBPVP9 " + bytes(30), b"RIFF\0\0\0\0WEBP",
+        b"",
+        b"\xff",
+        b"GIF89a" + bytes(20),
+        b"RIFF\0\0\0\0WAVE" + bytes(20),
+        b"\x89PNG\r\n",
+        b"\xff\xd8\xff",
+        b"\xff\xd8\xff\xff\xff\xff",
+        b"\xff\xd8\xff\xe0\0\0" * 9,
+        b"RIFF\0\0\0\0WEBPVP9 " + bytes(30),
+        b"RIFF\0\0\0\0WEBP",
     ],
-)  # fmt: skip
+)
 def test_no_header_no_size(data: bytes) -> None:
     """Bytes without a readable header are no image: size 0, 0."""
     assert image_size(memoryview(data)) == (None, 0, 0)

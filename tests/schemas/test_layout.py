@@ -72,5 +72,7 @@ def test_tables() -> None:
 def test_shard_names_sort_as_numbers() -> None:
     """Folders have five digits, and more where that is not enough."""
     assert [layout.shard_name(n) for n in (0, 42, 123_456)] == [
-        "shard-00000", "shard-00042", "shard-123456",
-    ]  # fmt: skip
+        "shard-00000",
+        "shard-00042",
+        "shard-123456",
+    ]

@@ -91,9 +91,17 @@ def test_any_json_reader_can_read_it() -> None:
     """The bytes are one JSON object in UTF-8, a member, a field or a shard a line."""
     data = encode(manifest())
     assert list(json.loads(data)) == [
-        "format", "version", "rows", "fields", "shards", "tables", "attributes", "made", "id",
+        "format",
+        "version",
+        "rows",
+        "fields",
+        "shards",
+        "tables",
+        "attributes",
+        "made",
+        "id",
         "sha256",
-    ]  # fmt: skip
+    ]
     assert data.decode().count("\n  {") == len(FIELDS) + len(SHARDS)
 
 
@@ -110,8 +118,9 @@ def test_id_does_not_depend_on_order_or_making() -> None:
     backwards = dict(reversed(members().items()))
     backwards["fields"] = [dict(reversed(field.items())) for field in backwards["fields"]]
     backwards["attributes"] = {
-        "nested": {"a": "\u2028", "b": [None, True, 1e-3]}, "name": "tests",
-    }  # fmt: skip
+        "nested": {"a": "\u2028", "b": [None, True, 1e-3]},
+        "name": "tests",
+    }
     backwards["made"] = {"tool": "other", "time": "now", "plan": "1" * 64}
     body = json.dumps(backwards)[:-1].encode()
     assert decode(sealed(body)).id == manifest().id
@@ -323,11 +332,14 @@ def test_other_versions_are_refused_by_name(version: int) -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=4), st.text())

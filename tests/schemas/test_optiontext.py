@@ -12,20 +12,26 @@ SHOWN = {
     "no text": (option("separator", ""), 'separator=""', "--separator ''"),
     "a switch": (option("drop_last", True), "drop_last=True", "--drop-last"),
     "a switch turned off": (
-        option("special_tokens", False), "special_tokens=False", "--no-special-tokens",
+        option("special_tokens", False),
+        "special_tokens=False",
+        "--no-special-tokens",
     ),
     "an option turned off": (option("jpeg_index", None), "jpeg_index=None", "--no-jpeg-index"),
     "names": (option("exclude", ["a", "b c"]), 'exclude=["a", "b c"]', "--exclude 'a,b c'"),
     "a value for a column": (
-        option("nulls", "mask", column="weight"), 'nulls={"weight": "mask"}', "--nulls weight=mask",
+        option("nulls", "mask", column="weight"),
+        'nulls={"weight": "mask"}',
+        "--nulls weight=mask",
     ),
     "a form of images": (
-        option("image", "rgb", column="photo"), 'image={"photo": "rgb"}', "--image photo:rgb",
+        option("image", "rgb", column="photo"),
+        'image={"photo": "rgb"}',
+        "--image photo:rgb",
     ),
     "a setting of a source": (option("memory", "4G"), 'settings={"memory": "4G"}', "--memory 4G"),
     "the name of a setting": (option("rows_attr"), 'settings["rows_attr"]', "--rows-attr"),
     "a quotation mark": (option("exclude", ['a"b']), r'exclude=["a\"b"]', "--exclude 'a\"b'"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("text", "python", "shell"), SHOWN.values(), ids=SHOWN.keys())

@@ -82,9 +82,15 @@ class Ffcv(Peer):
         # Decoders are named, or FFCV would turn batches into tensors on top.
         decoders = {name: [f.get_decoder_class()()] for name, f in self._fields().items()}
         return Loader(
-            self._file, self.batch, threads, os_cache=True, order=order, seed=0,
-            drop_last=False, pipelines=decoders,
-        )  # fmt: skip
+            self._file,
+            self.batch,
+            threads,
+            os_cache=True,
+            order=order,
+            seed=0,
+            drop_last=False,
+            pipelines=decoders,
+        )
 
     def rows_of(self, batch: Any) -> list[Row]:
         """Rows without their padding."""

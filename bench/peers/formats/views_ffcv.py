@@ -46,10 +46,16 @@ class Jpeg(Views):
     def _make_loader(self, threads: int) -> Any:
         decoder = RandomResizedCropRGBImageDecoder((SIZE, SIZE))
         return Loader(
-            str(self.folder / "data.beton"), self.batch, threads, os_cache=True, seed=0,
-            order=OrderOption.RANDOM, drop_last=False, custom_fields={"image": RGBImageField},
+            str(self.folder / "data.beton"),
+            self.batch,
+            threads,
+            os_cache=True,
+            seed=0,
+            order=OrderOption.RANDOM,
+            drop_last=False,
+            custom_fields={"image": RGBImageField},
             pipelines={"image": [decoder], "label": [IntDecoder()]},
-        )  # fmt: skip
+        )
 
 
 class Pixels(Jpeg):

@@ -136,5 +136,10 @@ def _swapped() -> bool:
 
 
 _MAKE = {
-    "number": _number, "flag": _flag, "raw": _raw, "text": _text, "texts": _texts, "lists": _lists,
-}  # fmt: skip
+    "number": _number,
+    "flag": _flag,
+    "raw": _raw,
+    "text": _text,
+    "texts": _texts,
+    "lists": _lists,
+}

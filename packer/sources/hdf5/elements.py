@@ -168,8 +168,10 @@ def _text(kind: h5t.TypeStringID) -> Element:
         return Element("texts", kind.dtype, pa.large_string(), "text of any length")
     size = kind.get_size()
     padding: dict[int, Literal["null", "space", "first"]] = {
-        h5t.STR_NULLPAD: "null", h5t.STR_SPACEPAD: "space", h5t.STR_NULLTERM: "first",
-    }  # fmt: skip
+        h5t.STR_NULLPAD: "null",
+        h5t.STR_SPACEPAD: "space",
+        h5t.STR_NULLTERM: "first",
+    }
     if kind.get_strpad() not in padding:
         raise Refused("text that is padded in an unknown way cannot be packed", why="text")
     why = f"text of {size} bytes"
@@ -217,8 +219,9 @@ def _opaque(kind: h5t.TypeOpaqueID, rules: Rules) -> Element:
             "opaque bytes are packed only on request",
             f"{option('raw', True)} packs them as uint8[{size}], {option('exclude', ['{}'])} "
             "leaves "
-            "them out.", why=why,
-        )  # fmt: skip
+            "them out.",
+            why=why,
+        )
     return Element("raw", np.dtype(f"V{size}"), pa.binary(size), why)
 
 

@@ -48,9 +48,10 @@ class SourceFile(NamedTuple):
             raise SourceChanged("the file went away while it was read", file=self.path) from error
         if not same:
             raise SourceChanged(
-                "the file changed while it was read", file=self.path,
+                "the file changed while it was read",
+                file=self.path,
                 hint="Pack again when nothing writes to it.",
-            )  # fmt: skip
+            )
 
 
 def discover(paths: Sequence[str]) -> list[str]:

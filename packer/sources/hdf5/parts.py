@@ -65,10 +65,11 @@ class Part:
             raise SourceInconsistent(
                 f"{option('rows_attr')}: the attribute {attribute} of the file is no number "
                 "of its rows",
-                file=self.path, expected=f"0..{length}",
+                file=self.path,
+                expected=f"0..{length}",
                 found="no such attribute" if rows is None else rows,
                 hint=f"Its attributes are: {', '.join(self.scan.attributes) or 'none'}.",
-            )  # fmt: skip
+            )
         return rows
 
     def check_lengths(self, keys: Sequence[Key]) -> None:

@@ -87,9 +87,13 @@ def read_columns(opened: OpenFiles, wanted: Wanted, start: int, stop: int) -> li
             return [to_arrow(column, read, dataset.row_shape) for column in wanted.columns]
         except BadValue as error:
             raise SourceInconsistent(
-                error.problem, file=dataset.file, field=dataset.name, row=start + error.row,
-                expected="0 or 1", found=error.found,
-            ) from error  # fmt: skip
+                error.problem,
+                file=dataset.file,
+                field=dataset.name,
+                row=start + error.row,
+                expected="0 or 1",
+                found=error.found,
+            ) from error
 
 
 def _read(opened: OpenFiles, wanted: Wanted, start: int, stop: int) -> np.ndarray:

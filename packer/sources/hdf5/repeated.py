@@ -34,11 +34,12 @@ def check_not_repeated(part: Part, keys: Iterable[Key]) -> None:
             raise SourceInconsistent(
                 f"{len(names):,} groups with the same datasets in them are parts of a series, "
                 "such as episodes, and no columns of one table",
-                file=part.path, found=f"{first} to {names[-1]}, each with {', '.join(inner[:5])}",
+                file=part.path,
+                found=f"{first} to {names[-1]}, each with {', '.join(inner[:5])}",
                 hint=f"{option('fields', [f'{first}/*'])} packs one of them. All of them, as rows "
                 "one after the other: see `Episodes` in packer/SOURCES.md. "
                 f"{option('fields', ['*'])} packs them as columns.",
-            )  # fmt: skip
+            )
 
 
 def _layouts(part: Part, keys: Iterable[Key]) -> dict[tuple[str, str], _Layout]:

@@ -126,11 +126,17 @@ class _Walk:
         if _text(group, "CLASS") in _PYTABLES_INDEX:
             return
         if _text(group, "pandas_type") in _PANDAS_FIXED:
-            self._refuse(name, path, "pandas, fixed layout", Refusal(
-                "the fixed layout of pandas holds pickled objects",
-                "Write it as Parquet: pandas.read_hdf(file, key).to_parquet(...); or leave it out: "
-                f"{option('exclude', ['{}'])}.",
-            ))  # fmt: skip
+            self._refuse(
+                name,
+                path,
+                "pandas, fixed layout",
+                Refusal(
+                    "the fixed layout of pandas holds pickled objects",
+                    "Write it as Parquet: pandas.read_hdf(file, key).to_parquet(...); or leave it "
+                    "out: "
+                    f"{option('exclude', ['{}'])}.",
+                ),
+            )
             return
         attributes = attributes_of(group)
         if name:
@@ -183,23 +189,40 @@ class _Walk:
             self._refuse(name, path, "compound without members", Refusal("holds nothing"))
             return
         if _text(dataset, "PSEUDOATOM") == "object":
-            self._refuse(name, path, "pickled objects", Refusal(
-                "holds pickled Python objects, which are never read: unpickling runs code"
-            ), dataset.shape)  # fmt: skip
+            self._refuse(
+                name,
+                path,
+                "pickled objects",
+                Refusal("holds pickled Python objects, which are never read: unpickling runs code"),
+                dataset.shape,
+            )
             return
         attributes = attributes_of(dataset)
         if columns[0].member and attributes:  # one copy, and not one for each member
             self.scan.attributes[f"{name}/"] = attributes
             attributes = {}
-        self.scan.datasets.append(Dataset(
-            name, path, h5i.get_name(dataset.id), dataset.shape,
-            dataset.chunks, kind.get_size(), columns, attributes, outside,
-        ))  # fmt: skip
+        self.scan.datasets.append(
+            Dataset(
+                name,
+                path,
+                h5i.get_name(dataset.id),
+                dataset.shape,
+                dataset.chunks,
+                kind.get_size(),
+                columns,
+                attributes,
+                outside,
+            )
+        )
 
     def _refuse(
-        self, name: str, path: str, what: str, refusal: Refusal,
+        self,
+        name: str,
+        path: str,
+        what: str,
+        refusal: Refusal,
         shape: tuple[int, ...] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         nothing = Column((), _nothing(what), (), refusal)
         self.scan.datasets.append(Dataset(name, path, b"", shape, None, 0, (nothing,), {}))
 

@@ -44,9 +44,14 @@ class HDF5Source(Source):
     rereadable = True
 
     def __init__(
-        self, paths: list[str], *, rows_attr: str | None = None, raw: bool = False,
-        external: bool = False, memory: str | int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        paths: list[str],
+        *,
+        rows_attr: str | None = None,
+        raw: bool = False,
+        external: bool = False,
+        memory: str | int | None = None,
+    ) -> None:
         """Walk through every file.
 
         Parameters
@@ -159,8 +164,9 @@ class HDF5Source(Source):
         try:
             return [
                 next(self._batches(part, opened, columns, start, start + count, 1 << 40))
-                for start in starts if count
-            ]  # fmt: skip
+                for start in starts
+                if count
+            ]
         finally:
             opened.close()
 
@@ -172,9 +178,9 @@ class HDF5Source(Source):
         """Bytes of all values; for variable lengths by what was sampled, or next to nothing."""
         key = self._keys[path[0]]
         parts = (part for part in self._parts if key in part.columns)
-        return int(sum(
-            (part.columns[key][0].rows or 0) * self._row_bytes(part, [key]) for part in parts
-        ))  # fmt: skip
+        return int(
+            sum((part.columns[key][0].rows or 0) * self._row_bytes(part, [key]) for part in parts)
+        )
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """Path, size and time of each file, those behind links included."""
@@ -188,10 +194,12 @@ class HDF5Source(Source):
         """The columns of the most common length that all files have and that can be packed."""
         first = self._parts[0].columns
         common = [
-            key for key in first
-            if all(key in part.columns and part.columns[key][1].refusal is None
-                   for part in self._parts)
-        ]  # fmt: skip
+            key
+            for key in first
+            if all(
+                key in part.columns and part.columns[key][1].refusal is None for part in self._parts
+            )
+        ]
         length = most_common(first[key][0].rows for key in common)
         return [key for key in common if length is not None and first[key][0].rows == length]
 
@@ -203,9 +211,10 @@ class HDF5Source(Source):
             starts = window_starts(datasets, rows, row_bytes)
             if len(starts) > _MOST_WINDOWS:
                 raise SourceInconsistent(
-                    f"{size(rows * row_bytes)} are more than a file can hold", file=part.path,
+                    f"{size(rows * row_bytes)} are more than a file can hold",
+                    file=part.path,
                     hint=f"{option('rows_attr')} leaves out rows that were never written.",
-                )  # fmt: skip
+                )
             for start in starts:
                 stop = min(start + starts.step, rows)
                 name = f"{part.path} rows {start}..{stop - 1}"
@@ -257,9 +266,14 @@ class HDF5Source(Source):
         return found
 
     def _batches(
-        self, part: Part, opened: OpenFiles, columns: list[int], start: int, stop: int,
+        self,
+        part: Part,
+        opened: OpenFiles,
+        columns: list[int],
+        start: int,
+        stop: int,
         batch_bytes: int,
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    ) -> Iterator[pa.RecordBatch]:
         keys = [self._keys[column] for column in columns]
         wanted = part.wanted(keys)
         datasets = [one.dataset for one in wanted]

@@ -12,9 +12,18 @@ from fieldslab.packer.sources.hdf5.scan import Dataset
 from fieldslab.schemas.errors import SourceUnsupported
 
 _PLUGINS = {
-    307: "bzip2", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd",
-    32017: "sz", 32018: "fcidecomp", 32024: "sz3", 32026: "blosc2", 32028: "sperr",
-}  # fmt: skip
+    307: "bzip2",
+    32001: "blosc",
+    32004: "lz4",
+    32008: "bitshuffle",
+    32013: "zfp",
+    32015: "zstd",
+    32017: "sz",
+    32018: "fcidecomp",
+    32024: "sz3",
+    32026: "blosc2",
+    32028: "sperr",
+}
 """Filters that hdf5plugin brings along."""
 
 _MOST_SLOTS = 1_000_003
@@ -56,8 +65,10 @@ def check_filters(opened: h5d.DatasetID, dataset: Dataset) -> None:
             hint = "It is not part of hdf5plugin: install its HDF5 plugin, or repack with h5repack."
         raise SourceUnsupported(
             f"compressed with the filter {name} ({code}), which is not installed",
-            file=dataset.file, field=dataset.name, hint=hint,
-        )  # fmt: skip
+            file=dataset.file,
+            field=dataset.name,
+            hint=hint,
+        )
 
 
 def never_written(opened: h5d.DatasetID, dataset: Dataset, rows: int) -> str | None:

@@ -64,10 +64,12 @@ class Column:
         """What Arrow's type does not say."""
         element, refusal = self.element, self.refusal
         return Hint(
-            dtype=element.hint, logical=element.logical, attributes=attributes,
+            dtype=element.hint,
+            logical=element.logical,
+            attributes=attributes,
             why=f"HDF5 {element.why}",
             refusal=None if refusal is None else (refusal.problem, refusal.hint),
-        )  # fmt: skip
+        )
 
 
 def columns_of(kind: h5t.TypeID, rules: Rules) -> Iterator[Column]:

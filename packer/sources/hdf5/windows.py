@@ -46,11 +46,13 @@ class Memory(NamedTuple):
             raise SourceUnsupported(
                 f"reading takes {size(needed)} of memory: the chunks that hold a row of "
                 f"{self.name or 'it'} take {size(self.most)}",
-                file=file, field=self.name or None, expected=f"at most {size(limit)}",
+                file=file,
+                field=self.name or None,
+                expected=f"at most {size(limit)}",
                 hint=f"{option('memory', f'{ceil(needed / 2**20)}M')} allows it; smaller "
                 "chunks need less: "
                 "h5repack -l CHUNK=... writes them.",
-            )  # fmt: skip
+            )
 
 
 def memory_of(datasets: Sequence[Dataset]) -> Memory:

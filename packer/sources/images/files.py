@@ -26,15 +26,40 @@ from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.images import image_format
 
 SUFFIXES = (
-    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm",
-    ".pgm", ".pbm", ".pnm", ".jp2", ".avif",
-)  # fmt: skip
+    ".jpg",
+    ".jpeg",
+    ".jpe",
+    ".jfif",
+    ".png",
+    ".webp",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".ppm",
+    ".pgm",
+    ".pbm",
+    ".pnm",
+    ".jp2",
+    ".avif",
+)
 """What is an image by its name: JPEG, PNG, WebP, and what Pillow decodes besides."""
 
 _BEGINNINGS = (
-    b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+", b"\0\0\0\x0cjP  ",
-    b"P1", b"P2", b"P3", b"P4", b"P5", b"P6",
-)  # fmt: skip
+    b"BM",
+    b"GIF8",
+    b"II*\0",
+    b"MM\0*",
+    b"II+\0",
+    b"MM\0+",
+    b"\0\0\0\x0cjP  ",
+    b"P1",
+    b"P2",
+    b"P3",
+    b"P4",
+    b"P5",
+    b"P6",
+)
 HEAD = 12
 """Bytes that tell what a file is."""
 
@@ -186,10 +211,14 @@ def _parts(given: Sequence[str]) -> Iterator[Names]:
             raise remote(path)
         if not part.names:
             raise NoFiles(
-                f"no image files ({', '.join(SUFFIXES)}) in here" if os.path.isdir(path)
-                else "no file matches" if glob.has_magic(path) else "no such file",
-                file=path, hint=None if os.path.isdir(path) else "Check the path.",
-            )  # fmt: skip
+                f"no image files ({', '.join(SUFFIXES)}) in here"
+                if os.path.isdir(path)
+                else "no file matches"
+                if glob.has_magic(path)
+                else "no such file",
+                file=path,
+                hint=None if os.path.isdir(path) else "Check the path.",
+            )
         yield part
     if files:
         yield _of_files(files)
@@ -248,8 +277,10 @@ def _look_at(path: str) -> tuple[int, int, int]:
     except UnicodeEncodeError as error:
         shown = os.fsencode(path).decode(errors="backslashreplace")
         raise SourceUnreadable(
-            "its name is not UTF-8", file=shown, hint="Give it another name.",
-        ) from error  # fmt: skip
+            "its name is not UTF-8",
+            file=shown,
+            hint="Give it another name.",
+        ) from error
     try:
         info = os.stat(path)
     except OSError as error:

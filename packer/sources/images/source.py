@@ -160,9 +160,12 @@ class ImageSource(Source):
         path = self.file_of(row)
         if len(into) > MOST_BYTES:
             raise SourceUnsupported(
-                "is too large for an image", file=path, expected=f"up to {MOST_BYTES} bytes",
-                found=len(into), hint="Move it elsewhere.",
-            )  # fmt: skip
+                "is too large for an image",
+                file=path,
+                expected=f"up to {MOST_BYTES} bytes",
+                found=len(into),
+                hint="Move it elsewhere.",
+            )
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
@@ -185,12 +188,13 @@ class ImageSource(Source):
             os.close(file)
         if not self._tolerant and not begins_as_image(bytes(into[:HEAD])):
             raise SourceUnsupported(
-                "is no image" if len(into) else "is empty, and no image", file=path,
+                "is no image" if len(into) else "is empty, and no image",
+                file=path,
                 expected="the beginning of a JPEG, PNG, WebP or other image file",
                 found=bytes(into[:HEAD]).hex(" ") if len(into) else None,
                 hint="Move it elsewhere, or leave such files out: "
                 f"{option('damaged_images', 'leave-out')}.",
-            )  # fmt: skip
+            )
 
     def _check_unchanged(self, row: int, path: str, file: int) -> None:
         info, files = os.fstat(file), self._files
@@ -201,9 +205,10 @@ class ImageSource(Source):
 
 def _changed(path: str) -> SourceChanged:
     return SourceChanged(
-        "the file changed while it was read", file=path,
+        "the file changed while it was read",
+        file=path,
         hint="Pack again when nothing writes to it.",
-    )  # fmt: skip
+    )
 
 
 def _about_classes(files: ImageFiles) -> Iterator[str]:

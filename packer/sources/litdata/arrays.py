@@ -17,10 +17,18 @@ Sizes = tuple[int | None, ...]
 """Shape of an array leaf; None where rows may differ."""
 
 _MODES: dict[str, tuple[str, tuple[int, ...]]] = {
-    "L": ("|u1", ()), "LA": ("|u1", (2,)), "RGB": ("|u1", (3,)), "RGBA": ("|u1", (4,)),
-    "CMYK": ("|u1", (4,)), "YCbCr": ("|u1", (3,)), "HSV": ("|u1", (3,)), "LAB": ("|u1", (3,)),
-    "I;16": ("<u2", ()), "I": ("<i4", ()), "F": ("<f4", ()),
-}  # fmt: skip
+    "L": ("|u1", ()),
+    "LA": ("|u1", (2,)),
+    "RGB": ("|u1", (3,)),
+    "RGBA": ("|u1", (4,)),
+    "CMYK": ("|u1", (4,)),
+    "YCbCr": ("|u1", (3,)),
+    "HSV": ("|u1", (3,)),
+    "LAB": ("|u1", (3,)),
+    "I;16": ("<u2", ()),
+    "I": ("<i4", ()),
+    "F": ("<f4", ()),
+}
 """Pixel modes of Pillow: dtype of a sample, and samples a pixel."""
 
 _LONGEST_MODE = 16
@@ -69,15 +77,19 @@ def array_decoder(leaf: Leaf, samples: list[Arrays]) -> Decoder:
     """
     if not samples:
         raise SourceUnsupported(
-            "an array without a row to tell its type from", field=leaf.name, found=leaf.format,
+            "an array without a row to tell its type from",
+            field=leaf.name,
+            found=leaf.format,
             hint=exclude(leaf.name),
-        )  # fmt: skip
+        )
     types = {f"{arrays.dtype} of {arrays.shapes.shape[1]} axes" for arrays in samples}
     if len(types) > 1:
         raise SourceInconsistent(
-            "arrays of several types", field=leaf.name, found=", ".join(sorted(types)),
+            "arrays of several types",
+            field=leaf.name,
+            found=", ".join(sorted(types)),
             hint=exclude(leaf.name),
-        )  # fmt: skip
+        )
     sizes = _common(np.concatenate([arrays.shapes for arrays in samples]))
     return _decoder(_parse_of(leaf), samples[0].dtype, sizes)
 
@@ -196,9 +208,12 @@ def _pixels(name: str, parameter: str, piece: Piece) -> Arrays:
         raise BadRow(int(other[0]), "the picture's mode differs", mode, found)
     if mode not in _MODES:
         raise SourceUnsupported(
-            "raw pixels of this mode are not packed", field=name, found=mode,
-            expected=", ".join(_MODES), hint=exclude(name),
-        )  # fmt: skip
+            "raw pixels of this mode are not packed",
+            field=name,
+            found=mode,
+            expected=", ".join(_MODES),
+            hint=exclude(name),
+        )
     dtype, channels = _MODES[mode]
     inner = np.tile(np.array(channels, np.int64), (len(start), 1))
     shapes = np.concatenate([start[:, 1::-1], inner], axis=1)
@@ -214,9 +229,11 @@ def _dtype(dtypes: Dtypes, code: int, name: str) -> np.dtype[Any]:
     dtype = dtypes.get(code)
     if dtype is None or dtype.kind not in "biufc":
         raise SourceUnsupported(
-            "arrays of this dtype are not packed", field=name,
-            found=f"number {code}" if dtype is None else str(dtype), hint=exclude(name),
-        )  # fmt: skip
+            "arrays of this dtype are not packed",
+            field=name,
+            found=f"number {code}" if dtype is None else str(dtype),
+            hint=exclude(name),
+        )
     return dtype
 
 

@@ -50,9 +50,12 @@ def declared(told: Any) -> pa.DataType:
 
 
 _DECLARED = {
-    "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_(), "str": pa.large_string(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+    "str": pa.large_string(),
     "bytes": pa.large_binary(),
-}  # fmt: skip
+}
 
 
 def wide(kind: pa.DataType) -> pa.DataType:
@@ -82,9 +85,11 @@ def widened(
     more = [name for name in found.names if name not in schema.names]
     if more and len(columns) == len(schema):
         raise SourceInconsistent(
-            "a chunk has columns that the sampled ones do not have", file=file.label,
-            found=", ".join(more), hint=_ONLY_HERE,
-        )  # fmt: skip
+            "a chunk has columns that the sampled ones do not have",
+            file=file.label,
+            found=", ".join(more),
+            hint=_ONLY_HERE,
+        )
     for field in found:
         if field.name in chosen.names:
             planned = chosen.field(field.name).type
@@ -135,7 +140,10 @@ def _merged(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 def _differ(file: str, name: str, known: pa.DataType, kind: pa.DataType) -> SourceInconsistent:
     return SourceInconsistent(
-        "a chunk's column is of another type than before", file=file, field=name,
-        expected=str(known), found=str(kind),
+        "a chunk's column is of another type than before",
+        file=file,
+        field=name,
+        expected=str(known),
+        found=str(kind),
         hint=f"{option('exclude', [name])} leaves it out.",
-    )  # fmt: skip
+    )

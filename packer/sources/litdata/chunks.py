@@ -53,8 +53,12 @@ class ChunkFile:
     def read(self, offset: int, size: int) -> np.ndarray:
         """Exactly these bytes: uint8[size]. Raises SourceUnreadable where they are not there."""
         if offset + size > self.size:
-            self.damaged("cut off", offset=offset, expected=f"{offset + size} bytes",
-                         found=f"{self.size} bytes")  # fmt: skip
+            self.damaged(
+                "cut off",
+                offset=offset,
+                expected=f"{offset + size} bytes",
+                found=f"{self.size} bytes",
+            )
         data = np.empty(size, np.uint8)
         view, at = memoryview(data.data), offset
         while view:
@@ -88,8 +92,12 @@ class ChunkFile:
             self.damaged("not the number of items that the index says", expected=rows, found=count)
         table = self.read(4, 4 * (rows + 1)).view("<u4").astype(np.int64)
         if table[0] != 4 * (rows + 2):
-            self.damaged("items do not start behind the table", offset=4,
-                         expected=4 * (rows + 2), found=int(table[0]))  # fmt: skip
+            self.damaged(
+                "items do not start behind the table",
+                offset=4,
+                expected=4 * (rows + 2),
+                found=int(table[0]),
+            )
         falling = np.flatnonzero(np.diff(table) < 0)
         if len(falling):
             row = int(falling[0])
@@ -177,8 +185,9 @@ class ChunkFile:
             yield batch
             row, number = row + batch.num_rows, number + 1
         if row != self.chunk.rows:
-            self.damaged("not the number of rows that the index says", expected=self.chunk.rows,
-                         found=row)  # fmt: skip
+            self.damaged(
+                "not the number of rows that the index says", expected=self.chunk.rows, found=row
+            )
 
 
 class _Part(io.RawIOBase):
@@ -228,9 +237,11 @@ def inflate(path: str, chunk: Chunk, label: str, folder: str) -> str:
             if not chunk.bytes <= stated <= most:
                 raise SourceUnreadable(
                     "damaged chunk: its zstd frame is not of the size that the index says",
-                    file=label, expected=f"{chunk.bytes} bytes", hint=_RESTORE,
+                    file=label,
+                    expected=f"{chunk.bytes} bytes",
+                    hint=_RESTORE,
                     found="no size" if stated < 0 else f"{stated} bytes",
-                )  # fmt: skip
+                )
             source.seek(0)
             left = stated
             reader = zstandard.ZstdDecompressor().stream_reader(source)
@@ -241,14 +252,18 @@ def inflate(path: str, chunk: Chunk, label: str, folder: str) -> str:
                 out.write(piece)
     except (zstandard.ZstdError, OSError) as error:
         raise SourceUnreadable(
-            f"cannot be inflated: {_line(error)}", file=label,
+            f"cannot be inflated: {_line(error)}",
+            file=label,
             hint=f"{_RESTORE} Inflated chunks need room in {tempfile.gettempdir()} (TMPDIR).",
-        ) from error  # fmt: skip
+        ) from error
     if left:
         raise SourceUnreadable(
-            "damaged chunk: its zstd frame is cut off", file=label, expected=f"{stated} bytes",
-            found=f"{stated - left} bytes", hint=_RESTORE,
-        )  # fmt: skip
+            "damaged chunk: its zstd frame is cut off",
+            file=label,
+            expected=f"{stated} bytes",
+            found=f"{stated - left} bytes",
+            hint=_RESTORE,
+        )
     return str(target)
 
 

@@ -130,11 +130,20 @@ def _float(reader: _Reader) -> Any:
 
 _DICT = 5
 _SCALARS: dict[int, Callable[[_Reader], Any]] = {
-    0: _Reader.document, 7: _Reader.text, 8: _int, 9: _float, 10: _bool, 11: _none,
-}  # fmt: skip
+    0: _Reader.document,
+    7: _Reader.text,
+    8: _int,
+    9: _float,
+    10: _bool,
+    11: _none,
+}
 _MEMBERS: dict[int, Callable[[_Reader], Any]] = {
-    0x10: _none, 0x11: _Reader.text, 0x12: _int, 0x13: _float, 0x14: _bool,
-}  # fmt: skip
+    0x10: _none,
+    0x11: _Reader.text,
+    0x12: _int,
+    0x13: _float,
+    0x14: _bool,
+}
 _LISTS: dict[int, tuple[Callable[[_Reader, int], list[Any]], int]] = {
     1: (lambda reader, count: [reader.text() for _ in range(count)], 4),
     2: (lambda reader, count: reader.numbers("q", count), 8),

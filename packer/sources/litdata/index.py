@@ -89,9 +89,10 @@ def parse_index(data: bytes, path: str) -> Index:
         content = json.loads(data)
         if isinstance(content, dict) and "shards" in content:
             raise SourceUnsupported(
-                "an index of MosaicML shards, not of LitData chunks", file=path,
+                "an index of MosaicML shards, not of LitData chunks",
+                file=path,
                 hint="Write it again with litdata.optimize, or export it to Parquet.",
-            )  # fmt: skip
+            )
         return _parse(content, path)
     except (ValueError, RecursionError) as error:
         text = "nested too deeply" if isinstance(error, RecursionError) else str(error)
@@ -108,9 +109,11 @@ def _parse(content: Any, path: str) -> Index:
     loader = config.get("item_loader") or _old_loader(formats)
     if loader not in _LOADERS:
         raise SourceUnsupported(
-            "written for a loader whose layout fieldslab does not read", file=path,
-            expected=" or ".join(_LOADERS[:2]), found=loader,
-        )  # fmt: skip
+            "written for a loader whose layout fieldslab does not read",
+            file=path,
+            expected=" or ".join(_LOADERS[:2]),
+            found=loader,
+        )
     level, encryption = config.get("compression_level"), config.get("encryption")
     if level not in _COMPRESSIONS:
         _damaged(path, "unknown `compression_level`", level)
@@ -122,10 +125,16 @@ def _parse(content: Any, path: str) -> Index:
     types = config.get("types")
     leaves, empty = ((), ()) if loader == PARQUET else _leaves(config, formats, loader, path)
     return Index(
-        path, loader, _chunks(content.get("chunks"), path), leaves, compression or None,
-        level or "chunk", encryption, types if isinstance(types, dict) else {},
+        path,
+        loader,
+        _chunks(content.get("chunks"), path),
+        leaves,
+        compression or None,
+        level or "chunk",
+        encryption,
+        types if isinstance(types, dict) else {},
         empty,
-    )  # fmt: skip
+    )
 
 
 def _old_loader(formats: list[str]) -> str:
@@ -216,7 +225,8 @@ def _walk(node: Any, keys: tuple[str, ...], kind: Any) -> Any:
 
 def _damaged(path: str, problem: str, found: Any = None) -> NoReturn:
     raise SourceUnreadable(
-        f"damaged LitData index: {problem}", file=path,
+        f"damaged LitData index: {problem}",
+        file=path,
         found=None if found is None else str(found)[:200],
         hint="Restore it from a copy, or run litdata.optimize again.",
-    )  # fmt: skip
+    )

@@ -19,8 +19,18 @@ from fieldslab.packer.sources.litdata.items import BadRow, Decoder, Piece, value
 from fieldslab.schemas.optiontext import option
 
 _FILES = (
-    "bytes", "file", "image", "jpeg", "video", "audio", "nifti", "mesh", "pdf", "tiff", "tifffile",
-)  # fmt: skip
+    "bytes",
+    "file",
+    "image",
+    "jpeg",
+    "video",
+    "audio",
+    "nifti",
+    "mesh",
+    "pdf",
+    "tiff",
+    "tifffile",
+)
 _TEXT = ("str", "text")
 _NUMBERS = {"int": (pa.int64(), "<i8"), "float": (pa.float64(), "<f8")}
 

@@ -134,10 +134,12 @@ class _RawChunk:
         self._loader = Raw()
         self._path = path
         config = {
-            "data_format": ["bytes"], "data_spec": None, "compression": index.compression,
+            "data_format": ["bytes"],
+            "data_spec": None,
+            "compression": index.compression,
             "compression_level": None if index.level == "chunk" else index.level,
             "encryption": index.encryption,
-        }  # fmt: skip
+        }
         entry = {"filename": chunk.name, "chunk_size": chunk.rows, "chunk_bytes": chunk.bytes}
         self._loader.setup(config, [entry], {"bytes": BytesSerializer()})
         self._loader.set_mmap_allowed_chunks({0})
@@ -188,10 +190,12 @@ def _encryption(index: Index, key: Key | None) -> Any:
         return None
     if key is None:
         raise UsageError(
-            "the stream is encrypted", file=index.path, found=index.encryption.get("algorithm"),
+            "the stream is encrypted",
+            file=index.path,
+            found=index.encryption.get("algorithm"),
             hint=f"{option('key', 'FILE')} names the file that litdata's Encryption.save wrote, "
             f"{option('key_password_file', 'FILE')} the file with its password.",
-        )  # fmt: skip
+        )
     return _unlocked(key)
 
 

@@ -54,9 +54,13 @@ class LitData:
         return is_index(path if path.name == INDEX else path / INDEX)
 
     def __new__(  # type: ignore[misc]
-        cls, paths: list[str], *, block: int | None = None, key: str | None = None,
+        cls,
+        paths: list[str],
+        *,
+        block: int | None = None,
+        key: str | None = None,
         key_password_file: str | None = None,
-    ) -> Source:  # fmt: skip
+    ) -> Source:
         """Open a stream.
 
         Parameters
@@ -207,10 +211,12 @@ class LitDataSource(Source):
         expected, found = self._arrow is not None, is_arrow(self._stream, file)
         if expected != found:
             raise SourceInconsistent(
-                "a chunk is in another layout than the first", file=file.label,
-                expected=layouts[expected], found=layouts[found],
+                "a chunk is in another layout than the first",
+                file=file.label,
+                expected=layouts[expected],
+                found=layouts[found],
                 hint="litdata.optimize of the whole again gives one layout.",
-            )  # fmt: skip
+            )
 
 
 def _parquet(stream: Stream) -> ParquetSource:
@@ -224,10 +230,12 @@ def _parquet(stream: Stream) -> ParquetSource:
     for chunk, found in zip(chunks, rows, strict=True):
         if found != chunk.rows:
             raise SourceInconsistent(
-                "not the number of rows that the index says", file=stream.place(chunk.name),
-                expected=f"{chunk.rows:,} rows", found=f"{found:,} rows",
+                "not the number of rows that the index says",
+                file=stream.place(chunk.name),
+                expected=f"{chunk.rows:,} rows",
+                found=f"{found:,} rows",
                 hint="Index the Parquet files again: litdata.index_parquet_dataset.",
-            )  # fmt: skip
+            )
     return source
 
 
@@ -235,8 +243,9 @@ def _check_block(stream: Stream, block: Any) -> None:
     if stream.index.loader != TOKENS:
         raise UsageError(
             f"{option('block')} is for streams that were written for TokensLoader",
-            file=stream.place(INDEX), found=stream.index.loader,
-        )  # fmt: skip
+            file=stream.place(INDEX),
+            found=stream.index.loader,
+        )
     if not isinstance(block, int) or block < 1:
         raise UsageError(f"{option('block')} must be a number of tokens, at least 1", found=block)
     if stream.index.encryption is not None:
@@ -251,4 +260,4 @@ def _check_block(stream: Stream, block: Any) -> None:
                 hint="litdata forgets it where the first document is empty. Without "
                 f"{option('block')} rows "
                 "are documents, for which it is not needed.",
-            )  # fmt: skip
+            )

@@ -119,10 +119,11 @@ class Stream:
             info = os.stat(self.place(name))
         except OSError as error:
             raise source_unreadable(
-                error, f"a file of the stream cannot be read: {error.strerror}",
+                error,
+                f"a file of the stream cannot be read: {error.strerror}",
                 file=self.place(name),
                 hint="litdata.optimize writes the index last, when it is done.",
-            ) from error  # fmt: skip
+            ) from error
         return info.st_size, info.st_mtime_ns
 
     def _check_inside(self, names: list[str]) -> None:
@@ -136,11 +137,13 @@ class Stream:
             target = os.path.realpath(self.place(name))
             if os.path.commonpath([folder, target]) != folder:
                 raise SourceUnreadable(
-                    "a chunk is a link out of the directory of the stream", file=self.place(name),
-                    expected=f"a file in {folder}", found=target,
+                    "a chunk is a link out of the directory of the stream",
+                    file=self.place(name),
+                    expected=f"a file in {folder}",
+                    found=target,
                     hint="Where you trust the link, copy the stream with what its links lead to: "
                     f"cp -RL {self.where} COPY",
-                )  # fmt: skip
+                )
 
     def _check_unchanged(self, number: int) -> None:
         if self.remote:
@@ -155,9 +158,10 @@ class Stream:
                 ) from error
             if changed:
                 raise SourceChanged(
-                    "the file changed while the stream was read", file=self.place(part),
+                    "the file changed while the stream was read",
+                    file=self.place(part),
                     hint="Pack again when nothing writes to it.",
-                )  # fmt: skip
+                )
 
     def _check_lengths(self) -> None:
         """Find chunks that are cut off before the work begins."""
@@ -178,8 +182,11 @@ def check_tokens(file: ChunkFile, itemsize: int) -> int:
     tokens, rest = divmod(int(table[-1] - table[0]), itemsize)
     if rest or tokens != file.chunk.tokens:
         found = f"{table[-1] - table[0]} bytes"
-        file.damaged("not the number of tokens that the index says",
-                     expected=f"{file.chunk.tokens} of {itemsize} bytes", found=found)  # fmt: skip
+        file.damaged(
+            "not the number of tokens that the index says",
+            expected=f"{file.chunk.tokens} of {itemsize} bytes",
+            found=found,
+        )
     return tokens
 
 

@@ -108,11 +108,12 @@ def _longest_in_dictionaries(part: ParquetPart, group: int, leaves: list[int]) -
     """The longest byte string in the dictionaries of a row group; one row tells them all."""
     schema = part.metadata.schema
     chosen = [
-        leaf for leaf in leaves
+        leaf
+        for leaf in leaves
         if part.chunk(group, leaf).has_dictionary_page
         and schema.column(leaf).physical_type == "BYTE_ARRAY"
         and schema.column(leaf).max_repetition_level == 0
-    ]  # fmt: skip
+    ]
     if not chosen:
         return 0
     paths = [schema.column(leaf).path for leaf in chosen]

@@ -92,12 +92,15 @@ class ParquetPart:
         Those at the paths `read_dictionary` come as dictionaries.
         """
         return pq.ParquetFile(
-            self.path, metadata=self.metadata, pre_buffer=False,
+            self.path,
+            metadata=self.metadata,
+            pre_buffer=False,
             read_dictionary=list(read_dictionary),
             coerce_int96_timestamp_unit=int96_unit or self.int96_unit,
             buffer_size=min(_MOST_BUFFER, max(_LEAST_BUFFER, _ALL_BUFFERS // max(leaves, 1))),
-            page_checksum_verification=True, arrow_extensions_enabled=True,
-        )  # fmt: skip
+            page_checksum_verification=True,
+            arrow_extensions_enabled=True,
+        )
 
     def chunk(self, group: int, leaf: int) -> pq.ColumnChunkMetaData:
         """What the footer says of a leaf column in a row group.
@@ -137,9 +140,10 @@ class ParquetPart:
         found = (info.st_size, info.st_mtime_ns, info.st_ino)
         if found != (self.size, self.modified, self.inode):
             raise SourceChanged(
-                "the file changed while it was read", file=self.path,
+                "the file changed while it was read",
+                file=self.path,
                 hint="Pack again when nothing writes to it.",
-            )  # fmt: skip
+            )
 
     @contextmanager
     def or_changed(self) -> Iterator[None]:
@@ -163,9 +167,13 @@ def open_parts(paths: list[str]) -> list[ParquetPart]:
             info = os.stat(path)
             metadata = pq.read_metadata(path)
             with pq.ParquetFile(
-                path, metadata=metadata, pre_buffer=False, buffer_size=_LEAST_BUFFER,
-                coerce_int96_timestamp_unit=_int96_unit(metadata), arrow_extensions_enabled=True,
-            ) as file:  # fmt: skip
+                path,
+                metadata=metadata,
+                pre_buffer=False,
+                buffer_size=_LEAST_BUFFER,
+                coerce_int96_timestamp_unit=_int96_unit(metadata),
+                arrow_extensions_enabled=True,
+            ) as file:
                 schema = file.schema_arrow
                 check_names(schema)
                 _check_groups(file.metadata, path)
@@ -187,7 +195,7 @@ def _check_groups(metadata: pq.FileMetaData, path: str) -> None:
                 expected=f"{metadata.num_columns} columns",
                 found=f"{info.num_columns} columns and {info.num_rows} rows",
                 hint="Write or download the file again.",
-            )  # fmt: skip
+            )
 
 
 def _int96_unit(metadata: pq.FileMetaData) -> str:
@@ -247,9 +255,10 @@ def _encrypted(what: str, reason: str) -> SourceUnreadable:
 
 def _damaged(what: str, reason: str) -> SourceUnreadable:
     return SourceUnreadable(
-        f"damaged or unreadable Parquet: {reason}", file=what,
+        f"damaged or unreadable Parquet: {reason}",
+        file=what,
         hint="Write or download the file again.",
-    )  # fmt: skip
+    )
 
 
 def discover(paths: Sequence[str]) -> list[tuple[str, dict[str, dict[str, pa.Scalar]]]]:

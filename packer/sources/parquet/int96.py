@@ -59,7 +59,10 @@ def _compare(part: ParquetPart, array: pa.Array, again: pa.Array, name: str, row
     bad = np.flatnonzero(~good & there)
     if len(bad):
         raise SourceUnsupported(
-            problem, file=part.path, field=name, row=f"{row + int(bad[0])} of its row group",
+            problem,
+            file=part.path,
+            field=name,
+            row=f"{row + int(bad[0])} of its row group",
             hint=f"{option('exclude', [name])} leaves the column out; newer writers have "
             "better types.",
-        )  # fmt: skip
+        )

@@ -37,9 +37,10 @@ def _write(stream: Iterator[pa.RecordBatch], file: IO[bytes]) -> None:
             if error.errno != errno.ENOSPC:
                 raise
             raise NoSpace(
-                "no space left for temporary files", file=tempfile.gettempdir(),
+                "no space left for temporary files",
+                file=tempfile.gettempdir(),
                 hint="Name another directory in the environment variable TMPDIR.",
-            ) from error  # fmt: skip
+            ) from error
     if writer is not None:
         writer.close()
     file.flush()

@@ -22,10 +22,12 @@ from fieldslab.schemas.errors import SourceInconsistent
 from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.optiontext import option
 
-_HOLLOW = Hint(refusal=(
-    "a group without members holds no values, and pyarrow does not read what is beside it",
-    f"{option('exclude', ['{}'])} leaves it out.",
-))  # fmt: skip
+_HOLLOW = Hint(
+    refusal=(
+        "a group without members holds no values, and pyarrow does not read what is beside it",
+        f"{option('exclude', ['{}'])} leaves it out.",
+    )
+)
 _NOT_OURS = {b"ARROW:schema", b"pandas", b"huggingface"}
 
 

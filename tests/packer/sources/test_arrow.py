@@ -124,11 +124,13 @@ def bad_index() -> Iterator[pa.RecordBatch]:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (broken, SourceUnreadable, "hung up"), (other_columns, SourceInconsistent, "n: double"),
-        (other_things, SourceInconsistent, "found str"), (invalid, SourceUnreadable, "damaged"),
+        (broken, SourceUnreadable, "hung up"),
+        (other_columns, SourceInconsistent, "n: double"),
+        (other_things, SourceInconsistent, "found str"),
+        (invalid, SourceUnreadable, "damaged"),
         (bad_index, SourceUnreadable, "damaged"),
     ],
-)  # fmt: skip
+)
 def test_broken_streams(
     tmp_path: Path, make: Any, error: type[FieldslabError], message: str
 ) -> None:

@@ -70,13 +70,16 @@ FEATURES = datasets.Features(
 def dataset() -> Any:
     """A dataset with every feature that is stored as numbers, bytes or text."""
     columns: dict[str, Any] = {
-        "label": LABELS, "labels": SEQUENCES, "part": [{"label": at} for at in LABELS],
+        "label": LABELS,
+        "labels": SEQUENCES,
+        "part": [{"label": at} for at in LABELS],
         "image": [{"bytes": data, "path": None} for data in IMAGES],
         "triples": [row.tolist() for row in TRIPLES],
-        "fixed": [[at, -at] for at in range(ROWS)], "large": [[1.5] * at for at in range(ROWS)],
+        "fixed": [[at, -at] for at in range(ROWS)],
+        "large": [[1.5] * at for at in range(ROWS)],
         "objects": [{"x": [1, at]} for at in range(ROWS)],
         "text": [{"de": f"ä{at}", "en": f"a{at}"} for at in range(ROWS)],
-    }  # fmt: skip
+    }
     columns |= {f"block{rank}": block.tolist() for rank, block in BLOCKS.items()}
     made = datasets.Dataset.from_dict(columns, features=FEATURES)
     sounds = [{"bytes": data, "path": None} for data in SOUNDS]
@@ -86,12 +89,16 @@ def dataset() -> Any:
 
 EXPECTED: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "label": (list(np.array(LABELS)), {"logical": {"type": "class_label", "names": NAMES}}),
-    "labels": ([np.array(row, "i8") for row in SEQUENCES],
-               {"kind": "ragged", "logical": {"type": "class_label", "names": NAMES}}),
+    "labels": (
+        [np.array(row, "i8") for row in SEQUENCES],
+        {"kind": "ragged", "logical": {"type": "class_label", "names": NAMES}},
+    ),
     "part.label": (list(np.array(LABELS)), {"logical": {"type": "class_label", "names": NAMES}}),
     "image": (list(IMAGES), {"kind": "image", "codec": "jpeg"}),
-    **{f"block{rank}": (list(block), {"kind": "fixed", "shape": list(block.shape[1:])})
-       for rank, block in BLOCKS.items()},
+    **{
+        f"block{rank}": (list(block), {"kind": "fixed", "shape": list(block.shape[1:])})
+        for rank, block in BLOCKS.items()
+    },
     "triples": (list(TRIPLES), {"kind": "ragged", "shape": [3]}),
     "fixed": ([np.array([at, -at], "i1") for at in range(ROWS)], {"shape": [2]}),
     "large": ([np.full(at, 1.5, "f2") for at in range(ROWS)], {"kind": "ragged"}),
@@ -99,7 +106,7 @@ EXPECTED: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "text.de": ([f"ä{at}" for at in range(ROWS)], {"kind": "text"}),
     "text.en": ([f"a{at}" for at in range(ROWS)], {"kind": "text"}),
     "audio": (list(SOUNDS), {"kind": "binary", "logical": {"type": "audio"}}),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -135,9 +142,11 @@ def test_without_the_library(tmp_path: Path, parquet: Path) -> None:
     )
     child = subprocess.run(
         [sys.executable, "-c", program, str(parquet), str(tmp_path / "slab")],
-        capture_output=True, text=True, check=True,
+        capture_output=True,
+        text=True,
+        check=True,
         env={"PYTHONPATH": ":".join(sys.path)},
-    )  # fmt: skip
+    )
     check(tmp_path / "slab")
     assert child.stdout.strip() == pack(parquet, tmp_path / "other").manifest.id
 
@@ -161,7 +170,12 @@ def test_from_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "metadata",
     [
-        "not json", "[]", "{}", '{"info": 7}', '{"info": {"features": []}}', "[" * 9999,
+        "not json",
+        "[]",
+        "{}",
+        '{"info": 7}',
+        '{"info": {"features": []}}',
+        "[" * 9999,
         json.dumps({"info": {"features": {"a": 3, "b": {"_type": "ClassLabel"}}}}),
         json.dumps({"info": {"features": {"a": {"_type": "ClassLabel", "names": 7}}}}),
         json.dumps({"info": {"features": {"c": {"shape": [2, 9]}}}}),
@@ -169,7 +183,7 @@ def test_from_memory(tmp_path: Path) -> None:
         json.dumps({"info": {"features": {"c": {"shape": [2**70, 3]}}}}),
     ],
     ids=range(11),
-)  # fmt: skip
+)
 def test_senseless_metadata(tmp_path: Path, metadata: str) -> None:
     """Metadata that makes no sense is ignored, or contradicts the rows by name."""
     table = pa.table({"a": [1], "b": [2], "c": [[[1, 2, 3], [4, 5, 6]]]})

@@ -16,10 +16,13 @@ from tests.packer.readback import Readback
 from fieldslab.packer import pack, verify
 from fieldslab.schemas.errors import SourceUnreadable
 
-TABLE = pa.table({
-    "n": list(range(3000)), "t": [f"row {at}" for at in range(3000)],
-    "l": [[at] * (at % 3) for at in range(3000)],
-})  # fmt: skip
+TABLE = pa.table(
+    {
+        "n": list(range(3000)),
+        "t": [f"row {at}" for at in range(3000)],
+        "l": [[at] * (at % 3) for at in range(3000)],
+    }
+)
 
 
 def _lance(folder: Path) -> Any:

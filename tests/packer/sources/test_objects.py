@@ -24,10 +24,13 @@ from fieldslab.schemas.errors import (
     UsageError,
 )
 
-TABLE = pa.table({
-    "n": list(range(3000)), "t": [f"row {at}" for at in range(3000)],
-    "l": [[at] * (at % 3) for at in range(3000)],
-})  # fmt: skip
+TABLE = pa.table(
+    {
+        "n": list(range(3000)),
+        "t": [f"row {at}" for at in range(3000)],
+        "l": [[at] * (at % 3) for at in range(3000)],
+    }
+)
 
 
 def test_datasets_of_arrow(tmp_path: Path) -> None:
@@ -56,19 +59,26 @@ def test_columns(tmp_path: Path) -> None:
     """A dict of columns is packed: arrays of numpy with their shapes, tensors, series, lists."""
     rng = np.random.default_rng(1)
     columns: dict[str, Any] = {
-        "x": rng.normal(size=(20, 2, 3)).astype("f4"), "b": rng.integers(0, 2, 20).astype(bool),
-        "h": rng.normal(size=20).astype("f2"), "c": rng.normal(size=(20, 2)).astype("c8"),
-        "z": np.arange(20) * (1 + 2j), "big": np.arange(20, dtype=">i4"),
-        "strided": np.arange(80).reshape(20, 4)[:, ::2], "when": np.arange(20).astype("M8[s]"),
+        "x": rng.normal(size=(20, 2, 3)).astype("f4"),
+        "b": rng.integers(0, 2, 20).astype(bool),
+        "h": rng.normal(size=20).astype("f2"),
+        "c": rng.normal(size=(20, 2)).astype("c8"),
+        "z": np.arange(20) * (1 + 2j),
+        "big": np.arange(20, dtype=">i4"),
+        "strided": np.arange(80).reshape(20, 4)[:, ::2],
+        "when": np.arange(20).astype("M8[s]"),
         "u": np.arange(20, dtype="u8") + 2**63,
-    }  # fmt: skip
+    }
     others = {
-        "tensor": torch.arange(40).reshape(20, 2), "series": pd.Series(range(20)),
-        "list": [[at] * (at % 3) for at in range(20)], "text": [f"row {at}" for at in range(20)],
-        "arrow": pa.array(range(20)), "chunked": pa.chunked_array([range(10), range(10, 20)]),
+        "tensor": torch.arange(40).reshape(20, 2),
+        "series": pd.Series(range(20)),
+        "list": [[at] * (at % 3) for at in range(20)],
+        "text": [f"row {at}" for at in range(20)],
+        "arrow": pa.array(range(20)),
+        "chunked": pa.chunked_array([range(10), range(10, 20)]),
         "arrays": [np.full((2, 2), at, "f4") for at in range(20)],
         "uneven": [np.arange(at % 3) for at in range(20)],
-    }  # fmt: skip
+    }
     pack(columns | others, tmp_path / "slab")
     back = Readback(tmp_path / "slab")
     assert list(back.fields) == [*columns, *others]
@@ -116,15 +126,18 @@ WRONG: list[tuple[Any, type[FieldslabError], str]] = [
     ({"train": pd.DataFrame({"a": [1]})}, UsageError, "Choose a split"),
     ({"train": pa.table({"a": [1]})}, UsageError, "Choose a split"),
     ({"a": [1], "b": [1, 2]}, UsageError, "a: 1, b: 2"),
-    ({}, SourceUnsupported, "no columns"), ({"a": "text"}, UsageError, "not a column"),
-    ({"a": 1}, UsageError, "not a column"), ({1: [1]}, UsageError, "name of a column"),
+    ({}, SourceUnsupported, "no columns"),
+    ({"a": "text"}, UsageError, "not a column"),
+    ({"a": 1}, UsageError, "not a column"),
+    ({1: [1]}, UsageError, "name of a column"),
     ({"a": np.array([object()])}, UsageError, "no column can be made"),
     ({"a": np.zeros((2, 0))}, UsageError, "without items"),
     ({"a": np.array(1)}, UsageError, "single value"),
     ({"a": np.zeros(2, "i4,f4")}, UsageError, "no column can be made"),
     ({"a": np.ma.zeros((2, 2))}, UsageError, "masked"),
-    (iter([{"a": 1}]), UsageError, "from_pylist"), (np.zeros((2, 3)), UsageError, "found ndarray"),
-]  # fmt: skip
+    (iter([{"a": 1}]), UsageError, "from_pylist"),
+    (np.zeros((2, 3)), UsageError, "found ndarray"),
+]
 
 
 @pytest.mark.parametrize(("given", "error", "message"), WRONG)

@@ -20,22 +20,25 @@ def table(folder: Path) -> pa.Table:
     rng = np.random.default_rng(2)
     Image.fromarray(rng.integers(0, 255, (16, 16, 3), np.uint8)).save(folder / "a.jpg")
     numbers = rng.normal(size=(ROWS, 2, 3)).astype("f4")
-    return pa.table({
-        "n": pa.array(range(ROWS), pa.uint16()), "flag": [at % 3 == 0 for at in range(ROWS)],
-        "grid": pa.FixedShapeTensorArray.from_numpy_ndarray(numbers),
-        "text": [f"row {at}" * (at % 4) for at in range(ROWS)],
-        "raw": [b"\1" * (at % 5) for at in range(ROWS)],
-        "list": [[at] * (at % 3) for at in range(ROWS)],
-        "class": pa.array(["cat", "dog", "ox", "dog"] * (ROWS // 4)).dictionary_encode(),
-        "when": pa.array(range(ROWS), pa.timestamp("us", "UTC")),
-        "json": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["[1]"] * ROWS)),
-        "image": [(folder / "a.jpg").read_bytes()] * ROWS,
-        **{
-            f"null {name}": [None if at % 7 == 0 else value for at in range(ROWS)]
-            for name, value in {"n": 5, "text": "x", "list": [1, 2]}.items()
-        },
-        "null class": pa.array([None, "a"] * (ROWS // 2)).dictionary_encode(),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "n": pa.array(range(ROWS), pa.uint16()),
+            "flag": [at % 3 == 0 for at in range(ROWS)],
+            "grid": pa.FixedShapeTensorArray.from_numpy_ndarray(numbers),
+            "text": [f"row {at}" * (at % 4) for at in range(ROWS)],
+            "raw": [b"\1" * (at % 5) for at in range(ROWS)],
+            "list": [[at] * (at % 3) for at in range(ROWS)],
+            "class": pa.array(["cat", "dog", "ox", "dog"] * (ROWS // 4)).dictionary_encode(),
+            "when": pa.array(range(ROWS), pa.timestamp("us", "UTC")),
+            "json": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["[1]"] * ROWS)),
+            "image": [(folder / "a.jpg").read_bytes()] * ROWS,
+            **{
+                f"null {name}": [None if at % 7 == 0 else value for at in range(ROWS)]
+                for name, value in {"n": 5, "text": "x", "list": [1, 2]}.items()
+            },
+            "null class": pa.array([None, "a"] * (ROWS // 2)).dictionary_encode(),
+        }
+    )
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -46,9 +46,21 @@ def _decode(a: int, b: int, size_a: int, size_b: int, both: bool, table: int, ti
     dc_a: Any = np.int64(PREDICTORS[0])
     dc_b: Any = np.int64(PREDICTORS[1])
     result = decode_blocks(
-        at_a, bits_a, count_a, dc_a, tile, at_b, bits_b, count_b, dc_b, tile + 2,
-        both, end, table, table + 2 * SIZE,
-    )  # fmt: skip
+        at_a,
+        bits_a,
+        count_a,
+        dc_a,
+        tile,
+        at_b,
+        bits_b,
+        count_b,
+        dc_b,
+        tile + 2,
+        both,
+        end,
+        table,
+        table + 2 * SIZE,
+    )
     return result[8]
 
 

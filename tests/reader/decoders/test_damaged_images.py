@@ -16,8 +16,12 @@ def test_no_damage_is_read_beyond_or_passed_on(decoder: str) -> None:
     """2,000 damaged images: no crash, nothing half written, nothing of other images."""
     program = [sys.executable, "-m", "tests.campaign_images", "--cases", "2000", "--seed", "0"]
     done = subprocess.run(
-        [*program, "--decoder", decoder], env={"PYTHONPATH": PATH}, cwd=ROOT,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [*program, "--decoder", decoder],
+        env={"PYTHONPATH": PATH},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(status in done.stdout for status in ("'OK'", "'TRUNCATED'", "'DAMAGED'"))

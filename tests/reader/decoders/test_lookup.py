@@ -66,9 +66,12 @@ def test_decoders_of_other_packages(tmp_path: Path, photos: Path) -> None:
     install(tmp_path, "greydecoder", {"greydecoder": PLUGIN}, points)
     root = Path(__file__).parents[3]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, photos], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", PROGRAM, photos],
+        capture_output=True,
+        text=True,
+        check=False,
         env={"PYTHONPATH": f"{tmp_path}:{root / '.ns'}"},
-    )  # fmt: skip
+    )
     assert done.stdout == "128 128\n", done.stderr
 
 
@@ -93,9 +96,12 @@ def test_without_pillow(photos: Path) -> None:
     """JPEG needs no library; what does says what to install."""
     root = Path(__file__).parents[3]
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, photos], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", WITHOUT, photos],
+        capture_output=True,
+        text=True,
+        check=False,
         env={"PYTHONPATH": str(root / ".ns")},
-    )  # fmt: skip
+    )
     assert done.stdout.splitlines() == [
         "(1, 4, 4, 3)",
         "['planes', 'roi', 'turbojpeg']",
@@ -124,9 +130,12 @@ def test_no_policy_passes_over_a_missing_library(tmp_path: Path) -> None:
     slab = pack_images(tmp_path, rows)
     root = Path(__file__).parents[3]
     done = subprocess.run(
-        [sys.executable, "-c", PASSED_OVER, slab.path], capture_output=True, text=True,
-        check=False, env={"PYTHONPATH": str(root / ".ns")},
-    )  # fmt: skip
+        [sys.executable, "-c", PASSED_OVER, slab.path],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(root / ".ns")},
+    )
     told = "1 Install a decoder: pip install 'pillow>=11.3'."
     assert done.stdout.splitlines() == [told] * 3, done.stderr
 
@@ -148,9 +157,12 @@ def test_comparing_without_pillow(tmp_path: Path) -> None:
     source, path = root / "examples" / "photos.parquet", tmp_path / "photos.slab"
     pack(source, path, fields="image", rows="0:2", image={"image": "rgb,long-side=16"})
     done = subprocess.run(
-        [sys.executable, "-c", COMPARE, path, source], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", COMPARE, path, source],
+        capture_output=True,
+        text=True,
+        check=False,
         env={"PYTHONPATH": str(root / ".ns")},
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert "pip install 'pillow>=11.3'" in done.stderr
 

@@ -64,10 +64,22 @@ class Region:
         tiles = np.zeros(TILES * TILE, np.int16)
         firsts = np.array([place[0] for place in places] + [0] * (3 - len(places)))
         status = decode_region(
-            self.address, len(self.data), self.header, self.tables, self.quantisers,
-            self.points.ctypes.data, self.every, top, left, bottom, right, firsts,
-            tiles, np.empty(TILE, np.float32), memory,
-        )  # fmt: skip
+            self.address,
+            len(self.data),
+            self.header,
+            self.tables,
+            self.quantisers,
+            self.points.ctypes.data,
+            self.every,
+            top,
+            left,
+            bottom,
+            right,
+            firsts,
+            tiles,
+            np.empty(TILE, np.float32),
+            memory,
+        )
         assert status == jpeg.OK
         assert not tiles[:-TILE].any()
         return [

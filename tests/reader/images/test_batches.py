@@ -249,10 +249,16 @@ def test_exif_orientation(tmp_path: Path, turn: int, codec: str) -> None:
     options = {"quality": 97, "subsampling": 0} if codec == "jpeg" else {}
     slab = pack_images(tmp_path, [save(stored, codec, exif=exif, **options)])
     ways = [
-        None, None, Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.ROTATE_180,
-        Image.Transpose.FLIP_TOP_BOTTOM, Image.Transpose.TRANSPOSE, Image.Transpose.ROTATE_270,
-        Image.Transpose.TRANSVERSE, Image.Transpose.ROTATE_90,
-    ]  # fmt: skip
+        None,
+        None,
+        Image.Transpose.FLIP_LEFT_RIGHT,
+        Image.Transpose.ROTATE_180,
+        Image.Transpose.FLIP_TOP_BOTTOM,
+        Image.Transpose.TRANSPOSE,
+        Image.Transpose.ROTATE_270,
+        Image.Transpose.TRANSVERSE,
+        Image.Transpose.ROTATE_90,
+    ]
     way = ways[turn]
     pixels = slab.gather([0], decode={"image": [Decode()]})["image"][0]
     shown = pixels if way is None else np.asarray(Image.fromarray(pixels).transpose(way))

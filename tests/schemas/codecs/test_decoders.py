@@ -77,9 +77,12 @@ except MissingLibrary as error:
 def test_without_a_turbojpeg_library() -> None:
     """All else works; asked for by name, and by `info`, it says what to install."""
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True,
+        [sys.executable, "-c", WITHOUT],
+        capture_output=True,
+        text=True,
+        check=True,
         env={"PYTHONPATH": str(Path(__file__).parents[3] / ".ns")},
-    )  # fmt: skip
+    )
     names, installs, hint, error = done.stdout.splitlines()
     assert names == "['planes', 'roi', 'pillow']"
     assert installs == repr([INSTALL])

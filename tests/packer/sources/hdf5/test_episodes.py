@@ -109,9 +109,12 @@ def test_one_file_an_episode(tmp_path: Path) -> None:
     for at, (_, (start, stop)) in enumerate(found):
         assert (slab.values("action")[start:stop] == at).all()
     command = [
-        sys.executable, "-c", "from fieldslab.packer.cli import main; main()",
-        "info", str(tmp_path / "slab"),
-    ]  # fmt: skip
+        sys.executable,
+        "-c",
+        "from fieldslab.packer.cli import main; main()",
+        "info",
+        str(tmp_path / "slab"),
+    ]
     run = subprocess.run(command, env=PYTHON, check=True, capture_output=True, text=True)
     assert f"rows    0..2 from {tmp_path}/aloha/episode_0.hdf5" in run.stdout
     assert f"        3..7 from {tmp_path}/aloha/episode_1.hdf5" in run.stdout

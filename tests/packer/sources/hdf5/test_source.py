@@ -71,9 +71,13 @@ def test_nested_groups(tmp_path: Path) -> None:
 def test_other_lengths(tmp_path: Path) -> None:
     """Datasets without the most common length are listed with shape and type, not left out."""
     path = write(
-        tmp_path / "x.h5", a=np.arange(4), b=np.ones((4, 2), "f4"), names=np.array([b"u", b"d"]),
-        version=np.int64(3), empty=h5py.Empty("f8"),
-    )  # fmt: skip
+        tmp_path / "x.h5",
+        a=np.arange(4),
+        b=np.ones((4, 2), "f4"),
+        names=np.array([b"u", b"d"]),
+        version=np.int64(3),
+        empty=h5py.Empty("f8"),
+    )
     error = error_of(path, tmp_path / "slab")
     assert isinstance(error, SourceInconsistent)
     text = str(error)
@@ -233,12 +237,21 @@ def test_magic(tmp_path: Path) -> None:
 def test_attributes(tmp_path: Path) -> None:
     """Attributes of file, groups and datasets stand in the manifest, as strict JSON."""
     told: dict[str, Any] = {
-        "text": "ü", "bytes": np.bytes_(b"abc"), "int": np.int64(2**62 + 1), "flag": np.True_,
-        "float": 1.5, "list": np.array([[1, 2], [3, 4]]), "complex": 1 + 2j,
-        "nan": math.nan, "inf": np.array([math.inf, -math.inf]), "words": ["a", "b"],
-        "empty": h5py.Empty("f4"), "raw": np.void(b"\xff\0"), "latin": np.bytes_(b"\xe4"),
+        "text": "ü",
+        "bytes": np.bytes_(b"abc"),
+        "int": np.int64(2**62 + 1),
+        "flag": np.True_,
+        "float": 1.5,
+        "list": np.array([[1, 2], [3, 4]]),
+        "complex": 1 + 2j,
+        "nan": math.nan,
+        "inf": np.array([math.inf, -math.inf]),
+        "words": ["a", "b"],
+        "empty": h5py.Empty("f4"),
+        "raw": np.void(b"\xff\0"),
+        "latin": np.bytes_(b"\xe4"),
         "long": np.zeros(100_000),
-    }  # fmt: skip
+    }
     with h5py.File(tmp_path / "x.h5", "w", libver="latest") as file:
         dataset = file.create_dataset("g/x", data=np.arange(3))
         for holder in (file, file["g"], dataset):
@@ -246,12 +259,21 @@ def test_attributes(tmp_path: Path) -> None:
                 holder.attrs[name] = value
         dataset.attrs["reference"] = file["g"].ref
     expected = {
-        "text": "ü", "bytes": "abc", "int": 2**62 + 1, "flag": True, "float": 1.5,
-        "list": [[1, 2], [3, 4]], "complex": [1.0, 2.0], "nan": "NaN",
-        "inf": ["Infinity", "-Infinity"], "words": ["a", "b"], "empty": None,
-        "raw": {"base64": "/wA="}, "latin": {"base64": "5A=="},
+        "text": "ü",
+        "bytes": "abc",
+        "int": 2**62 + 1,
+        "flag": True,
+        "float": 1.5,
+        "list": [[1, 2], [3, 4]],
+        "complex": [1.0, 2.0],
+        "nan": "NaN",
+        "inf": ["Infinity", "-Infinity"],
+        "words": ["a", "b"],
+        "empty": None,
+        "raw": {"base64": "/wA="},
+        "latin": {"base64": "5A=="},
         "long": {"left_out": "float64[100000]"},
-    }  # fmt: skip
+    }
     slab = packed(tmp_path / "x.h5", tmp_path / "slab")
     assert slab.manifest["attributes"] == {**expected, "g/": expected}
     assert slab.fields["g/x"]["attributes"] == expected

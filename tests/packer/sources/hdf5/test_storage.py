@@ -246,9 +246,12 @@ def hole(folder: Path) -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_outside_and_wrong(
-    folder: Path, tmp_path: Path, write: Callable[[Path], None], change: Callable[[Path], None],
+    folder: Path,
+    tmp_path: Path,
+    write: Callable[[Path], None],
+    change: Callable[[Path], None],
     problem: str,
-) -> None:  # fmt: skip
+) -> None:
     """Other files that would be read as fill values in part are refused, too."""
     write(folder)
     change(folder)

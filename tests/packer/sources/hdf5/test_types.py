@@ -190,10 +190,18 @@ def test_images(tmp_path: Path) -> None:
 def test_compounds(tmp_path: Path) -> None:
     """The members of a compound are columns; array types keep their shape, nesting its names."""
     inner = np.dtype([("x", ">f4"), ("name", "S5")])
-    kind = np.dtype([
-        ("a", ">i2"), ("in", inner), ("m", "<f8", (2, 3)), ("flag", "?"), ("z", "<c8"),
-        ("many", inner, (2,)), ("word", h5py.string_dtype()), ("list", h5py.vlen_dtype("i4")),
-    ])  # fmt: skip
+    kind = np.dtype(
+        [
+            ("a", ">i2"),
+            ("in", inner),
+            ("m", "<f8", (2, 3)),
+            ("flag", "?"),
+            ("z", "<c8"),
+            ("many", inner, (2,)),
+            ("word", h5py.string_dtype()),
+            ("list", h5py.vlen_dtype("i4")),
+        ]
+    )
     rows = np.zeros(4, kind)
     for name, dtype, shape in [("a", ">i2", ()), ("m", "<f8", (2, 3)), ("z", "<c8", ())]:
         rows[name] = noise(dtype, *shape)[:4]
@@ -358,6 +366,9 @@ def test_the_plan_tells_types(tmp_path: Path) -> None:
         file["t"] = np.array([b"abc"] * ROWS)
 
     assert packed(tmp_path, write).manifest["made"]["reasons"] == {
-        "b": "HDF5 bool", "e": "HDF5 enum of int8", "n": "HDF5 float16, big-endian",
-        "t": "HDF5 text of 3 bytes", "z": "HDF5 complex64, big-endian",
-    }  # fmt: skip
+        "b": "HDF5 bool",
+        "e": "HDF5 enum of int8",
+        "n": "HDF5 float16, big-endian",
+        "t": "HDF5 text of 3 bytes",
+        "z": "HDF5 complex64, big-endian",
+    }

@@ -112,10 +112,16 @@ def rewrite(path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("format", "problem"),
-    [("int", "not one number"), ("bool", "not one number"), ("tensor", "header"),
-     ("no_header_tensor:17", "shape and bytes"), ("json", "not a list or dict"),
-     ("numpy", "header"), ("pil", "mode|header")],
-)  # fmt: skip
+    [
+        ("int", "not one number"),
+        ("bool", "not one number"),
+        ("tensor", "header"),
+        ("no_header_tensor:17", "shape and bytes"),
+        ("json", "not a list or dict"),
+        ("numpy", "header"),
+        ("pil", "mode|header"),
+    ],
+)
 def test_leaves_that_are_something_else_name_the_row(
     tmp_path: Path, format: str, problem: str
 ) -> None:

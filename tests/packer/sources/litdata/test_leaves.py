@@ -23,14 +23,35 @@ from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import SourceUnsupported
 
 TORCH = [
-    torch.float32, torch.float64, torch.float16, torch.uint8, torch.int8, torch.int16, torch.int32,
-    torch.int64, torch.bool, torch.uint16,
-    torch.complex64, torch.complex128,
-]  # fmt: skip
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+    torch.uint16,
+    torch.complex64,
+    torch.complex128,
+]
 NUMPY = [
-    np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16,
-    np.float32, np.float64, np.bool_, np.complex64, np.complex128,
-]  # fmt: skip
+    np.int8,
+    np.int16,
+    np.int32,
+    np.int64,
+    np.uint8,
+    np.uint16,
+    np.uint32,
+    np.uint64,
+    np.float16,
+    np.float32,
+    np.float64,
+    np.bool_,
+    np.complex64,
+    np.complex128,
+]
 SHAPES = [(), (4,), (2, 3), (1, 2, 3, 2)]
 
 
@@ -142,17 +163,26 @@ def test_raw_pixels_of_a_palette_are_refused(tmp_path: Path) -> None:
 def test_media_stay_the_bytes_that_were_written(tmp_path: Path) -> None:
     """No file is decoded, whatever litdata would do with it, and be it no such file at all."""
     files = {
-        "jpeg": (Jpeg, {"max_quality": None}), "image": (Image, {}), "file": (File, {}),
-        "video": (Video, {}), "audio": (Audio, {}),
-    }  # fmt: skip
+        "jpeg": (Jpeg, {"max_quality": None}),
+        "image": (Image, {}),
+        "file": (File, {}),
+        "video": (Video, {}),
+        "audio": (Audio, {}),
+    }
 
     def content(row: int, name: str) -> bytes:
         return f"{name} {row} ".encode() * row
 
-    batch = packed(tmp_path, lambda row: {
-        name: kind(bytes=content(row, name), **options)
-        for name, (kind, options) in files.items()
-    } | {"text": Text(text="ñ" * row)})  # fmt: skip
+    batch = packed(
+        tmp_path,
+        lambda row: (
+            {
+                name: kind(bytes=content(row, name), **options)
+                for name, (kind, options) in files.items()
+            }
+            | {"text": Text(text="ñ" * row)}
+        ),
+    )
     for name in files:
         assert [bytes(batch[name][row]) for row in range(20)] == [
             content(row, name) for row in range(20)
@@ -200,14 +230,21 @@ def litdata_rows_of_lists(stream: Path) -> list[dict[str, Any]]:
 
 
 NESTED = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5)
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.text(max_size=5)
     | st.floats(allow_nan=False),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.text(max_size=4), inner, max_size=4)
-    | st.lists(st.fixed_dictionaries({"a": st.text(max_size=3) | st.none(), "b": st.integers()}),
-               max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=4), inner, max_size=4)
+        | st.lists(
+            st.fixed_dictionaries({"a": st.text(max_size=3) | st.none(), "b": st.integers()}),
+            max_size=3,
+        )
+    ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @given(st.lists(NESTED, max_size=5) | st.dictionaries(st.text(max_size=4), NESTED, max_size=5))

@@ -60,10 +60,31 @@ WRITTEN: dict[str, dict[str, Any]] = {
 }
 
 FORMATS = (
-    "pickle", "graph", "graph:pickle", "pickle:int", "int", "float", "bool", "str", "text", "bytes",
-    "json", "file:pickle", "image:pickle", "jpeg", "pil", "tensor", "numpy", "no_header_tensor:17",
-    "no_header_numpy:14", "no_header_numpy:pickle", "jpeg_array", "tensor:graph", "PICKLE", "",
-)  # fmt: skip
+    "pickle",
+    "graph",
+    "graph:pickle",
+    "pickle:int",
+    "int",
+    "float",
+    "bool",
+    "str",
+    "text",
+    "bytes",
+    "json",
+    "file:pickle",
+    "image:pickle",
+    "jpeg",
+    "pil",
+    "tensor",
+    "numpy",
+    "no_header_tensor:17",
+    "no_header_numpy:14",
+    "no_header_numpy:pickle",
+    "jpeg_array",
+    "tensor:graph",
+    "PICKLE",
+    "",
+)
 
 
 def test_the_canary_sings() -> None:
@@ -198,12 +219,15 @@ LIES: dict[str, Callable[[dict[str, Any]], None]] = {
     "no tree": _member("config", "data_spec", value=None),
     "a tree that is none": _member("config", "data_spec", value="[1, 5]"),
     "a tree of another protocol": _member("config", "data_spec", value="[2, {}]"),
-    "a nested tree": _member("config", "data_spec", value='[1, ' + '{"type": "builtins.list", '
-                             '"context": null, "children_spec": [' * 5000),
+    "a nested tree": _member(
+        "config",
+        "data_spec",
+        value="[1, " + '{"type": "builtins.list", "context": null, "children_spec": [' * 5000,
+    ),
     "a level of its own": _member("config", "compression_level", value="best"),
     "encryption in words": _member("config", "encryption", value="yes"),
     "compression in numbers": _member("config", "compression", value=4),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)

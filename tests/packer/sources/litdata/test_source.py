@@ -142,9 +142,12 @@ def read_flat(source: Any) -> pa.Table:
 def test_the_arrow_layout_of_every_codec(tmp_path: Path) -> None:
     """litdata compresses the Arrow part where text prevails; it reads the same."""
     stream = write_stream(
-        tmp_path / "stream", lambda row: {"a": "same " * 50, "b": row}, rows=600, chunk=600,
+        tmp_path / "stream",
+        lambda row: {"a": "same " * 50, "b": row},
+        rows=600,
+        chunk=600,
         compression="zstd",
-    )  # fmt: skip
+    )
     assert is_arrow(stream)
     assert json.loads((stream / "index.json").read_text())["config"]["ipc_compression"] == "zstd"
     table = read_all(find_source(stream), [1])
@@ -353,9 +356,11 @@ def test_optimize_writes_what_is_read(tmp_path: Path) -> None:
     )
     (tmp_path / "program.py").write_text(code)
     subprocess.run(
-        [sys.executable, tmp_path / "program.py", tmp_path / "stream"], check=True,
-        capture_output=True, cwd=tmp_path,
-    )  # fmt: skip
+        [sys.executable, tmp_path / "program.py", tmp_path / "stream"],
+        check=True,
+        capture_output=True,
+        cwd=tmp_path,
+    )
     pack(tmp_path / "stream", tmp_path / "out.slab")
     batch = open_slab(tmp_path / "out.slab").gather(np.arange(50))
     assert sorted(batch["row"].tolist()) == list(range(50))
@@ -368,9 +373,12 @@ def test_importing_the_packer_loads_neither_litdata_nor_torch() -> None:
         "import sys, fieldslab.packer, fieldslab.packer.sources.litdata.source; print(*sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True,
+        [sys.executable, "-P", "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
         env={"PYTHONPATH": str(ROOT / ".ns")},
-    )  # fmt: skip
+    )
     assert not {"torch", "litdata"} & set(done.stdout.split())
 
 
@@ -390,7 +398,10 @@ def test_without_litdata_the_error_says_what_to_install(tmp_path: Path) -> None:
         "        print(error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code, arrays, tokens], check=True, capture_output=True,
-        text=True, env={"PYTHONPATH": str(ROOT / ".ns")},
-    )  # fmt: skip
+        [sys.executable, "-P", "-c", code, arrays, tokens],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(ROOT / ".ns")},
+    )
     assert done.stdout.count("pip install 'litdata>=0.2.76' 'zstd>=1.5'") == 2

@@ -174,7 +174,7 @@ DIFFERENT = [
     (pa.table({"A": [1], "b": ["x"]}), ["a: int64 there, missing here", "A: only here"]),
     (pa.table({"a": [1], "b": [b"x"]}), ["b: string there, binary here"]),
     (pa.table({"a": pa.array([1], pa.int32()), "b": [1]}), ["a: int64", "b: string"]),
-]  # fmt: skip
+]
 
 # In the first file, columns that are sampled before files are compared, or have several leaves.
 SAMPLED = [
@@ -219,11 +219,12 @@ def test_common_columns_can_be_chosen(tmp_path: Path) -> None:
 
 
 SAME = [
-    (pa.string(), pa.large_string()), (pa.string(), pa.string_view()),
+    (pa.string(), pa.large_string()),
+    (pa.string(), pa.string_view()),
     (pa.list_(pa.int8()), pa.large_list(pa.field("element", pa.int8(), nullable=False))),
     (pa.struct([("x", pa.int8())]), pa.struct([pa.field("x", pa.int8(), nullable=False)])),
     (pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.string())),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("one", "two"), SAME)
@@ -375,11 +376,18 @@ def _footer_length(folder: Path) -> Any:
 
 
 WRONG: list[tuple[Callable[[Path], Any], str]] = [
-    (_nothing, "no such file"), (_no_match, "no file matches"), (_no_file, "no such file"),
-    (_empty_folder, "no Parquet files|nothing here"), (_dangling, "no such file"),
-    (_empty_file, "damaged"), (_other_content, "damaged"), (_not_ours, "nothing here"),
-    (_truncated, "damaged"), (_only_the_end, "damaged"), (_footer_length, "damaged"),
-]  # fmt: skip
+    (_nothing, "no such file"),
+    (_no_match, "no file matches"),
+    (_no_file, "no such file"),
+    (_empty_folder, "no Parquet files|nothing here"),
+    (_dangling, "no such file"),
+    (_empty_file, "damaged"),
+    (_other_content, "damaged"),
+    (_not_ours, "nothing here"),
+    (_truncated, "damaged"),
+    (_only_the_end, "damaged"),
+    (_footer_length, "damaged"),
+]
 
 
 @pytest.mark.parametrize(("make", "message"), WRONG)
@@ -434,8 +442,13 @@ def test_no_permission(tmp_path: Path) -> None:
 
 
 def _flipped_everywhere(tmp_path: Path, checksums: bool) -> Iterator[tuple[Path, int]]:
-    path = write(tmp_path / "good.parquet", range(3000), write_page_checksum=checksums,
-                 row_group_size=1000, compression="none")  # fmt: skip
+    path = write(
+        tmp_path / "good.parquet",
+        range(3000),
+        write_page_checksum=checksums,
+        row_group_size=1000,
+        compression="none",
+    )
     bad = tmp_path / "bad.parquet"
     for column in (0, 1):
         pages = page_range(path, 1, column)
@@ -572,9 +585,20 @@ def test_rows_and_limit(tmp_path: Path) -> None:
         write(tmp_path / f"{at}.parquet", range(10 * at, 10 * at + 10), row_group_size=4)
     every = list(range(30))
     for rows, limit in (
-        ("0:30", None), ("3:5", None), ("9:11", None), ("4:8", None), (":7", None), ("27:", None),
-        ("5:100", None), (None, 0), (None, 1), (None, 13), ("8:20", 5), ("8:10", 5), ("7:7", None),
-    ):  # fmt: skip
+        ("0:30", None),
+        ("3:5", None),
+        ("9:11", None),
+        ("4:8", None),
+        (":7", None),
+        ("27:", None),
+        ("5:100", None),
+        (None, 0),
+        (None, 1),
+        (None, 13),
+        ("8:20", 5),
+        ("8:10", 5),
+        ("7:7", None),
+    ):
         first, last = (rows or ":").split(":")
         expected = every[int(first or 0) : int(last) if last else None][:limit]
         pack(tmp_path, tmp_path / "slab", rows=rows, limit=limit, force=True, shard_size=1)

@@ -74,9 +74,12 @@ def page(values: Iterable[int]) -> bytes:
 
 
 def write(
-    path: Path, schema: Sequence[Value], rows: int,
-    columns: Mapping[str, Sequence[int]], promised: int | None = None,
-) -> Path:  # fmt: skip
+    path: Path,
+    schema: Sequence[Value],
+    rows: int,
+    columns: Mapping[str, Sequence[int]],
+    promised: int | None = None,
+) -> Path:
     """A file of one row group: int64 columns by their paths, each in one page.
 
     The footer says that there are `rows`, whatever the pages hold, and `promised` in the group.
@@ -85,10 +88,18 @@ def write(
     for name, values in columns.items():
         data = page(values)
         path_in_schema = list_of([text(part) for part in name.split(".")])
-        chunk = struct_of({
-            1: i32(INT64), 2: list_of([i32(0), i32(3)]), 3: path_in_schema, 4: i32(0),
-            5: i64(rows), 6: i64(len(data)), 7: i64(len(data)), 9: i64(len(body)),
-        })  # fmt: skip
+        chunk = struct_of(
+            {
+                1: i32(INT64),
+                2: list_of([i32(0), i32(3)]),
+                3: path_in_schema,
+                4: i32(0),
+                5: i64(rows),
+                6: i64(len(data)),
+                7: i64(len(data)),
+                9: i64(len(body)),
+            }
+        )
         chunks.append(struct_of({2: i64(len(body)), 3: chunk}))
         body += data
     promised = rows if promised is None else promised
