@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -73,18 +74,13 @@ class Plan:
     @property
     def columns(self) -> list[int]:
         """Top-level columns of the source that are read, ascending."""
-        paths = [path for plan in self.fields for path in plan.paths]
-        paths += [plan.shape_path for plan in self.fields if plan.shape_path]
-        paths += [
-            plan.padding.lengths for plan in self.fields if plan.padding and plan.padding.lengths
-        ]
-        return sorted({path[0] for path in paths})
+        return find_columns(self.fields)
 
     @property
     def recorded(self) -> dict[str, Any]:
         """The options as a manifest keeps them: without places of this machine."""
-        found: dict[str, Any] = msgspec.to_builtins(portable(self.options))
-        return found
+        recorded: dict[str, Any] = msgspec.to_builtins(portable(self.options))
+        return recorded
 
     @property
     def first_row(self) -> int:
@@ -100,6 +96,11 @@ class Plan:
             [msgspec.to_builtins(plan.field) for plan in self.fields],
         ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def find_columns(plans: Iterable[FieldPlan]) -> list[int]:
+    """Top-level columns of the source that these fields are made of, ascending."""
+    return sorted({path[0] for plan in plans for path in plan.all_paths})
 
 
 @disk_errors()
@@ -174,60 +175,53 @@ def _plan_leaf(
     inferred = _inferred(leaf, sample)
     attributes = leaf.attributes | inferred.members.pop("attributes", {})
     field = Field(name=leaf.name, stem="00-x", attributes=attributes, **inferred.members)
-    nulls = leaf.asked.nulls
-    if leaf.role == "path" and nulls == "error":
-        nulls = "mask"
     padding = _plan_padding(leaf, field, leaves)
     field = field if padding is None else padding.stored
     field, form = plan_pictures(field, leaf, sample, options.jpeg_index)
     why = inferred.why if form is None else form
     # What stands for a null text is tokenized like the others.
     read = field if inferred.form != "tokens" else Field(name=leaf.name, stem="00-x", kind="text")
-    tensor = leaf.asked.tensor
-    shape_from = leaves.get(tensor.shape_from or "") if tensor else None
+    tensor = leaf.options.tensor
+    shapes = leaves.get(tensor.shape_from or "") if tensor else None
     return FieldPlan(
         field=field,
         form=inferred.form,
         paths=(leaf.path,),
         columns=(leaf.name,),
-        nulls=nulls,
-        filler=parse_filler(read, nulls, leaf.name),
-        cast=leaf.asked.cast,
-        tensor=tensor,
-        shape_path=shape_from.path if shape_from else None,
+        options=leaf.options,
+        filler=parse_filler(read, leaf.options.nulls, leaf.name),
+        shape_path=shapes.path if shapes else None,
         permutation=inferred.permutation,
         padding=padding,
-        tokenize=leaf.asked.tokenize,
-        image_as=leaf.asked.image_as,
         decoded=decoded_bytes(leaf, sample),
         sound=options.leave_out and field.kind == "image",
-        why=why if padding is None else f"ragged {leaf.asked.ragged} of {inferred.why}",
+        why=why if padding is None else f"ragged {leaf.options.ragged} of {inferred.why}",
         bytes=source.column_bytes(leaf.path),
     )
 
 
 def _inferred(leaf: Leaf, sample: Sample) -> Inferred:
-    if leaf.asked.tokenize is not None:
-        return infer_tokens(leaf, leaf.asked.tokenize)
-    return infer_tensor(leaf, sample) if leaf.asked.tensor else infer(leaf, sample)
+    if leaf.options.tokenize is not None:
+        return infer_tokens(leaf, leaf.options.tokenize)
+    return infer_tensor(leaf, sample) if leaf.options.tensor else infer(leaf, sample)
 
 
 def _plan_padding(leaf: Leaf, field: Field, leaves: dict[str, Leaf]) -> Padding | None:
-    asked = leaf.asked.ragged
-    if asked is None:
+    ragged = leaf.options.ragged
+    if ragged is None:
         return None
     lengths = None
-    if asked.lengths_from is not None:
-        if asked.lengths_from not in leaves:
-            raise unknown_field("ragged", asked.lengths_from, leaves)
-        lengths = leaves[asked.lengths_from]
+    if ragged.lengths_from is not None:
+        if ragged.lengths_from not in leaves:
+            raise unknown_field("ragged", ragged.lengths_from, leaves)
+        lengths = leaves[ragged.lengths_from]
         if not pa.types.is_integer(lengths.type):
             raise UsageError(
                 f"{option('ragged')} len: not a column of integers",
                 field=lengths.name,
                 found=lengths.shown,
             )
-    return make_padding(field, asked, leaf.name, None if lengths is None else lengths.path)
+    return make_padding(field, ragged, leaf.name, None if lengths is None else lengths.path)
 
 
 def _compressed(plans: list[FieldPlan], options: Options) -> list[FieldPlan]:
@@ -253,7 +247,7 @@ def _compress(plan: FieldPlan, level: int | None) -> FieldPlan:
         )
     compression = Compression(codec="zstd", decoded=0)
     field = msgspec.structs.replace(plan.field, compression=compression)
-    return replace(plan, field=field, compress=level)
+    return replace(plan, field=field, options=replace(plan.options, compress=level))
 
 
 def _numbered(index: int, plan: FieldPlan, options: Options) -> FieldPlan:
@@ -287,9 +281,9 @@ def _with_kept_nulls(
         for leaf in chosen
         if leaf.name in nullable and lookup(options.nulls, leaf.name) is None
     }
-    asked = {leaf.name: replace(leaf.asked, nulls="mask") for leaf in chosen}
     chosen = [
-        replace(leaf, asked=asked[leaf.name]) if leaf.name in masked else leaf for leaf in chosen
+        replace(leaf, options=replace(leaf.options, nulls="mask")) if leaf.name in masked else leaf
+        for leaf in chosen
     ]
     nulls = dict(options.nulls) | dict.fromkeys(sorted(masked), "mask")
     return msgspec.structs.replace(options, nulls=nulls), chosen
@@ -300,7 +294,7 @@ def _check_nulls(plans: list[FieldPlan], source: Source) -> None:
     found = [
         (column, count, plan.form == "stack")
         for plan in plans
-        if plan.nulls == "error"
+        if plan.options.nulls == "error"
         for column, path in zip(plan.columns, plan.paths, strict=True)
         if (count := source.null_count(path))
     ]
@@ -331,7 +325,7 @@ def _cut(plan: Plan) -> tuple[ShardTask, ...]:
     if any(span.unit.rows is None for span in spans):
         return (ShardTask(0, 0, None, tuple(spans)),)
     sizes = [_span_bytes(span) for span in spans]
-    arrays = sum(len(one.field.arrays()) + 1 for one in plan.fields)
+    arrays = sum(len(field_plan.field.arrays()) + 1 for field_plan in plan.fields)
     most = max(1, min(MAX_SHARDS, MAX_MAPS // arrays))
     target = max(plan.options.shard_size, -(-sum(sizes) // most))
     tasks: list[ShardTask] = []
@@ -349,7 +343,7 @@ def _cut(plan: Plan) -> tuple[ShardTask, ...]:
 
 def _check_alone(plans: list[FieldPlan], column: str) -> None:
     """Raise UsageError where the column whose texts are joined is not the only one."""
-    others = [one.field.name for one in plans if one.tokenize is None]
+    others = [plan.field.name for plan in plans if plan.options.tokenize is None]
     if len(others) == len(plans):
         raise UsageError(
             f"{option('pack_sequences')}: the column of texts is left out",
@@ -364,17 +358,17 @@ def _check_alone(plans: list[FieldPlan], column: str) -> None:
         )
 
 
-def _in_sequences(plan: Plan, asked: Sequences) -> Plan:
+def _in_sequences(plan: Plan, sequences: Sequences) -> Plan:
     """The plan that joins the texts of one column, and cuts them into rows of one length."""
     (text,) = plan.fields
-    if text.nulls == "mask":
+    if text.options.nulls == "mask":
         raise UsageError(
             f"{option('pack_sequences')}: a null text would vanish",
             field=text.field.name,
             hint=f"{option('nulls', '', column=text.columns[0])} makes it an empty one.",
         )
     spans = [span for task in plan.tasks for span in task.spans]
-    source = SequenceSource(plan.source, spans, text, asked)
+    source = SequenceSource(plan.source, spans, text, sequences)
     task = ShardTask(0, 0, None, tuple(Span(unit, 0, None) for unit in source.units))
     return replace(plan, source=source, fields=source.fields, tasks=(task,))
 

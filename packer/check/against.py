@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from fieldslab.packer.check.differences import Difference, find_differences
 from fieldslab.packer.check.findings import Findings, Problem, Progress, problem_of
 from fieldslab.packer.check.stored import StoredSlab
+from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.categories import CategoryIndex
 from fieldslab.packer.convert.columns import convert
 from fieldslab.packer.convert.fieldplan import FieldPlan
-from fieldslab.packer.convert.soundness import damaged_rows, runs_between
+from fieldslab.packer.convert.soundness import find_damaged, runs_between
 from fieldslab.packer.convert.tokens import located
 from fieldslab.packer.options import CASTS, DTYPES, Options
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.ahead import read_ahead
-from fieldslab.packer.write.shards import batches
+from fieldslab.packer.write.batches import read_batches
 from fieldslab.schemas.errors import (
     DamagedArray,
     DamagedManifest,
@@ -122,33 +122,30 @@ class _Comparison:
 
     def run(self, progress: Progress | None) -> None:
         plan, rows = self._plan, self._slab.manifest.rows
-        positions = {column: at for at, column in enumerate(plan.columns)}
-        row = at = 0
-        with closing(read_ahead(_all_batches(plan))) as stream:
+        at = 0
+        spans = [span for task in plan.tasks for span in task.spans]
+        with closing(read_ahead(read_batches(plan.source, spans, plan.fields))) as stream:
             for batch in stream:
                 try:
-                    damaged = self._damaged(batch, positions, row)
+                    damaged = self._damaged(batch)
                 except _DIFFERENT as error:
                     self._stop(error)
                     return
-                for start, count in runs_between(damaged, batch.num_rows):
+                for start, count in runs_between(damaged, len(batch)):
                     common = batch.slice(start, min(count, max(rows - at, 0)))
-                    if common.num_rows and not self._batch(common, positions, row + start, at):
+                    if len(common) and not self._batch(common, at):
                         return
                     at += count
-                row += batch.num_rows
                 if progress is not None:
-                    progress(batch.num_rows, batch.nbytes)
+                    progress(len(batch), batch.rows.nbytes)
         for name in list(self._open):
             self._close(name)
         if (plan.rows is None or plan.options.leave_out) and at != rows:
             _other_rows(self._findings, at, rows, spent=not at and not plan.source.rereadable)
         self._compare_categories()
 
-    def _batch(
-        self, batch: pa.RecordBatch, positions: dict[int, int], source_row: int, row: int
-    ) -> bool:
-        """Compare rows, the first of which is `source_row` of the source and `row` of the slab.
+    def _batch(self, batch: SourceBatch, row: int) -> bool:
+        """Compare rows of the source, the first of which is `row` of the slab.
 
         False where the source cannot be converted any further.
         """
@@ -159,32 +156,30 @@ class _Comparison:
             own = msgspec.structs.replace(one.field, index=field.index, coded=field.coded)
             one = replace(one, field=own, sound=False)
             try:
-                converted = convert(one, batch, positions, source_row, index)
+                converted = convert(one, batch, index)
                 if seen is not None:
-                    convert(one, batch, positions, source_row, seen)
+                    convert(one, batch, seen)
             except MissingLibrary:
                 raise
             except _DIFFERENT as error:
                 self._stop(error)
                 return False
             try:
-                stored = self._slab.read(field, row, row + batch.num_rows)
+                stored = self._slab.read(field, row, row + len(batch))
             except (DamagedArray, Unreadable) as error:
-                rows = (row, row + batch.num_rows - 1)
+                rows = (row, row + len(batch) - 1)
                 self._findings.add(problem_of(error, rows))
                 continue
             for difference in find_differences(field, converted, stored, row):
                 self._enter(field.name, difference)
         return True
 
-    def _damaged(
-        self, batch: pa.RecordBatch, positions: dict[int, int], source_row: int
-    ) -> Collection[int]:
+    def _damaged(self, batch: SourceBatch) -> Collection[int]:
         """The rows of a batch that `pack` left out; their categories count as seen."""
-        damaged = damaged_rows(self._plan.fields, batch, positions, source_row)
+        damaged = find_damaged(self._plan.fields, batch)
         for one in self._compared if damaged else ():
             if one.field.name in self._seen:
-                convert(one, batch, positions, source_row, self._seen[one.field.name])
+                convert(one, batch, self._seen[one.field.name])
         return damaged
 
     def _stop(self, error: FieldslabError) -> None:
@@ -230,11 +225,6 @@ class _Comparison:
                         found=_shown(stored - seen),
                     )
                 )
-
-
-def _all_batches(plan: Plan) -> Iterator[pa.RecordBatch]:
-    for task in plan.tasks:
-        yield from batches(plan, task)
 
 
 def _same_fields(

@@ -24,7 +24,7 @@ def plan_lines(plan: "Plan", width: int | None) -> Iterator[str]:
             one.field.name,
             one.field.kind,
             type_text(one.field),
-            one.nulls,
+            one.options.nulls,
             "?" if one.bytes is None else size(one.bytes),
             one.why,
         )
@@ -52,7 +52,12 @@ def plan_json(plan: "Plan") -> dict[str, Any]:
         "source": plan.source.name,
         "fields": [
             field_json(one.field)
-            | {"columns": list(one.columns), "nulls": one.nulls, "bytes": one.bytes, "why": one.why}
+            | {
+                "columns": list(one.columns),
+                "nulls": one.options.nulls,
+                "bytes": one.bytes,
+                "why": one.why,
+            }
             for one in plan.fields
         ],
         "warnings": list(plan.notes),

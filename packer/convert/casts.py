@@ -68,7 +68,7 @@ def cast_elements(array: pa.Array, target: str) -> np.ndarray:
     return _converted(_stored(array), dtype)
 
 
-def rounded_integers(array: pa.Array, target: str) -> int:
+def count_rounded(array: pa.Array, target: str) -> int:
     """How many integers of a column, in lists or not, the dtype `target` cannot hold exactly.
 
     0 unless integers become floats: what else does not fit is an error, and of floats that become

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.convert.casts import LAYOUTS, cast_layout, rounded_integers
+from fieldslab.packer.convert.batch import SourceBatch
+from fieldslab.packer.convert.casts import LAYOUTS, cast_layout, count_rounded
 from fieldslab.packer.convert.categories import CategoryIndex
-from fieldslab.packer.convert.dense import child, decoded, is_list, plain, valid_rows
+from fieldslab.packer.convert.dense import decoded, is_list, plain, valid_rows
 from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.convert.forms import FORMS, read_elements
 from fieldslab.packer.convert.misfit import InnerNull, Misfit, Undecodable
@@ -30,22 +31,9 @@ _BAD = (Misfit, InnerNull, pa.ArrowException)
 
 
 def convert(
-    plan: FieldPlan,
-    batch: pa.RecordBatch,
-    positions: dict[int, int],
-    first_row: int,
-    categories: CategoryIndex | None = None,
+    plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None = None
 ) -> Converted:
-    """The rows of a batch as the arrays of one field.
-
-    Parameters
-    ----------
-    positions
-        Where in `batch` each top-level column of the source stands.
-    first_row
-        Row of the slab that the batch starts with, for messages.
-    categories
-        The field's categories, which grow as new ones are met.
+    """The rows of a batch as the arrays of one field; `categories` grow as new ones are met.
 
     Raises
     ------
@@ -55,73 +43,74 @@ def convert(
         A row that does not fit the plan; UndecodableImage where its image is damaged.
     """
 
-    def attempt(start: int, rows: int) -> Converted:
-        part = batch if rows == batch.num_rows else batch.slice(start, rows)  # slices are dear
-        if plan.form == "stack":
-            converted = _stack(plan, part, positions)
-        else:
-            converted = _column(plan, part, positions, first_row + start, categories)
-        if plan.cast is None:
-            return converted
-        columns = (reach(part, positions, path) for path in plan.paths)
-        return converted._replace(rounded=sum(rounded_integers(c, plan.cast) for c in columns))
-
     try:
-        return attempt(0, batch.num_rows)
+        return _convert(plan, batch, categories)
     except _BAD as error:
-        # Conversion does not keep track of rows; the first bad one is looked for only now.
-        start, rows = 0, batch.num_rows
-        looked_for = not (plan.sound and isinstance(error, Undecodable))  # else all of them are
-        while rows > 1 and looked_for:
-            half = rows // 2
-            if _failure(attempt, start, half):
-                rows = half
-            else:
-                start, rows = start + half, rows - half
-        cause = _failure(attempt, start, rows) or error
-        column = _culprit(plan, batch.slice(start, rows), positions)
-        raise _named(plan, column, cause, first_row + start) from cause
+        if not (plan.sound and isinstance(error, Undecodable)):  # else all of them are looked for
+            batch = _find_bad_row(plan, batch, categories)
+        cause = _failure(_convert, plan, batch, categories) or error
+        raise _named(plan, _find_bad_column(plan, batch), cause, batch.first_row) from cause
 
 
-def _failure(attempt: Callable[..., object], *arguments: Any) -> Exception | None:
+def _convert(plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None) -> Converted:
+    if plan.form == "stack":
+        converted = _stack(plan, batch)
+    else:
+        converted = _column(plan, batch, categories)
+    cast = plan.options.cast
+    if cast is None:
+        return converted
+    rounded = sum(count_rounded(batch.column(path), cast) for path in plan.paths)
+    return converted._replace(tally={**converted.tally, "rounded": rounded})
+
+
+def _find_bad_row(
+    plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None
+) -> SourceBatch:
+    """The first row that cannot be converted: conversion itself does not keep track of rows."""
+    while len(batch) > 1:
+        half = len(batch) // 2
+        first = batch.slice(0, half)
+        if _failure(_convert, plan, first, categories):
+            batch = first
+        else:
+            batch = batch.slice(half, len(batch) - half)
+    return batch
+
+
+def _failure(function: Callable[..., object], *arguments: Any) -> Exception | None:
     try:
-        attempt(*arguments)
+        function(*arguments)
     except _BAD as error:
         return error
     return None
 
 
-def _culprit(plan: FieldPlan, row: pa.RecordBatch, positions: dict[int, int]) -> str:
+def _find_bad_column(plan: FieldPlan, row: SourceBatch) -> str:
     """The column of a field that cannot be converted in one row."""
     if plan.form == "stack":
         for column, path in zip(plan.columns, plan.paths, strict=True):
-            if _failure(read_elements, plan, reach(row, positions, path)):
+            if _failure(read_elements, plan, row.column(path)):
                 return column
     return plan.columns[0]
 
 
-def _column(
-    plan: FieldPlan,
-    batch: pa.RecordBatch,
-    positions: dict[int, int],
-    first_row: int,
-    categories: CategoryIndex | None,
-) -> Converted:
-    array = reach(batch, positions, plan.paths[0])
-    if plan.cast in LAYOUTS:
-        array = cast_layout(array, plan.cast)
+def _column(plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None) -> Converted:
+    array = batch.column(plan.paths[0])
+    if plan.options.cast in LAYOUTS:
+        array = cast_layout(array, plan.options.cast)
     array = plain(array)
     valid = valid_rows(array)
     if valid is not None and isinstance(plan.filler, str):
         array, valid = _filled(array, plan.filler), None
     if valid is not None:
-        if plan.nulls != "mask" and (plan.filler is None or plan.field.variable):
+        if plan.options.nulls != "mask" and (plan.filler is None or plan.field.variable):
             count = len(array) - int(valid.sum())
-            first = first_row + int(np.argmin(valid))
+            first = batch.first_row + int(np.argmin(valid))
             raise nulls_error(plan.columns[0], f"at least {count}", first)
         array = array.filter(pa.array(valid))
     if plan.shape_path is not None:
-        _check_shapes(plan, reach(batch, positions, plan.shape_path), valid)
+        _check_shapes(plan, batch.column(plan.shape_path), valid)
     if plan.form == "categorical":
         assert categories is not None
         ordered = plan.field.attributes.get("ordered") is True
@@ -129,22 +118,16 @@ def _column(
     else:
         converted = FORMS[plan.form](plan.as_read, array)
     if plan.padding is not None:
-        stated = plan.padding.lengths
-        lengths = None if stated is None else reach(batch, positions, stated)
+        path = plan.padding.lengths
+        lengths = None if path is None else batch.column(path)
         if lengths is not None and valid is not None:
             lengths = lengths.filter(pa.array(valid))
         converted = Converted(*cut(plan.padding, converted.values, lengths))
     if valid is not None:
         converted = _scatter(plan, converted, valid)
-    return with_pictures(plan, converted, first_row) if plan.field.kind == "image" else converted
-
-
-def reach(batch: pa.RecordBatch, positions: dict[int, int], path: tuple[int, ...]) -> pa.Array:
-    """The array at a path, with the nulls of the structs around it."""
-    array = batch.column(positions[path[0]])
-    for index in path[1:]:
-        array = child(array, index)
-    return array
+    if plan.field.kind == "image":
+        return with_pictures(plan, converted, batch.first_row)
+    return converted
 
 
 def _filled(array: pa.Array, value: str) -> pa.Array:
@@ -155,31 +138,31 @@ def _filled(array: pa.Array, value: str) -> pa.Array:
     return filled.dictionary_encode() if encoded else filled
 
 
-def _stack(plan: FieldPlan, batch: pa.RecordBatch, positions: dict[int, int]) -> Converted:
+def _stack(plan: FieldPlan, batch: SourceBatch) -> Converted:
     """Many numeric columns side by side: (rows, columns)."""
-    columns = [read_elements(plan, reach(batch, positions, path)) for path in plan.paths]
-    values = np.empty((batch.num_rows, len(columns)), plan.field.storage)
-    for start in range(0, batch.num_rows, STACKED_AT_ONCE):
+    columns = [read_elements(plan, batch.column(path)) for path in plan.paths]
+    values = np.empty((len(batch), len(columns)), plan.field.storage)
+    for start in range(0, len(batch), STACKED_AT_ONCE):
         rows = slice(start, start + STACKED_AT_ONCE)
         for index, column in enumerate(columns):
             values[rows, index] = column[rows]
     return Converted(values)
 
 
-def _scatter(plan: FieldPlan, there: Converted, valid: np.ndarray) -> Converted:
+def _scatter(plan: FieldPlan, rows: Converted, valid: np.ndarray) -> Converted:
     """Put converted rows back between the nulls, which become the filler, or stay null."""
-    if there.lengths is not None:
+    if rows.lengths is not None:
         lengths = np.zeros(len(valid), np.int64)
-        lengths[valid] = there.lengths
-        return Converted(there.values, lengths, valid, there.shortened)
-    values = np.zeros((len(valid), *plan.field.shape), there.values.dtype)
-    values[valid] = there.values
+        lengths[valid] = rows.lengths
+        return rows._replace(lengths=lengths, valid=valid)
+    values = np.zeros((len(valid), *plan.field.shape), rows.values.dtype)
+    values[valid] = rows.values
     if plan.filler is not None:
         values[~valid] = plan.filler
-        return Converted(values)
+        return rows._replace(values=values)
     if plan.form == "categorical":
         values[~valid] = -1
-    return Converted(values, None, valid, there.shortened)
+    return rows._replace(values=values, valid=valid)
 
 
 def _check_shapes(plan: FieldPlan, shapes: pa.Array, valid: np.ndarray | None) -> None:
@@ -189,13 +172,13 @@ def _check_shapes(plan: FieldPlan, shapes: pa.Array, valid: np.ndarray | None) -
         shapes = shapes.filter(pa.array(valid))
     if not is_list(shapes.type):
         shapes = shapes.unique()
-    for given in shapes.to_pylist():
-        shape = tuple(given) if isinstance(given, list) else parse_shape(str(given))
+    for value in shapes.to_pylist():
+        shape = tuple(value) if isinstance(value, list) else parse_shape(str(value))
         if shape != plan.field.shape:
             raise Misfit(
                 "its shape differs from the first row's",
                 expected=list(plan.field.shape),
-                found=given,
+                found=value,
                 hint=f"A fixed field needs one shape: {option('rows')} leaves rows out, "
                 f"{option('exclude')} the column.",
             )
@@ -231,9 +214,8 @@ def _named(plan: FieldPlan, column: str, cause: Exception, row: int) -> Fieldsla
             f"only), {option('exclude', [column])} leaves the column out.",
         )
     fit = cause if isinstance(cause, Misfit) else Misfit(" ".join(str(cause).split()).rstrip("."))
-    problem = (
-        fit.problem if plan.cast is None else f"{option('cast')} to {plan.cast}: {fit.problem}"
-    )
+    cast = plan.options.cast
+    problem = fit.problem if cast is None else f"{option('cast')} to {cast}: {fit.problem}"
     kind = UndecodableImage if isinstance(fit, Undecodable) else SourceInconsistent
     return kind(
         problem,
@@ -248,7 +230,7 @@ def _named(plan: FieldPlan, column: str, cause: Exception, row: int) -> Fieldsla
 def _shape_hint(plan: FieldPlan, column: str) -> str | None:
     """What admits lists that are not all of one shape."""
     field = plan.field
-    if plan.form not in ("dense", "list") or not field.shape or plan.cast is not None:
+    if plan.form not in ("dense", "list") or not field.shape or plan.options.cast is not None:
         return None
     hint = f"{option('cast', 'json', column=column)} packs lists of any nesting."
     if plan.form == "dense" and field.logical is None and 0 not in field.shape:

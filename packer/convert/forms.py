@@ -43,8 +43,8 @@ def read_elements(plan: FieldPlan, array: pa.Array) -> np.ndarray:
         values = np.empty((len(array), *there.shape[1:]), there.dtype)
         values[valid], values[~valid] = there, plan.filler
         return values
-    if plan.cast is not None and plan.cast not in LAYOUTS:
-        return cast_elements(array, plan.cast)
+    if plan.options.cast is not None and plan.options.cast not in LAYOUTS:
+        return cast_elements(array, plan.options.cast)
     if pa.types.is_fixed_size_binary(array.type):
         rows = byte_rows(array)
         return rows.view(plan.field.storage)[:, 0] if plan.field.storage.kind == "c" else rows
@@ -87,7 +87,7 @@ def _permuted(plan: FieldPlan, array: pa.Array) -> Converted:
 
 def _raw(plan: FieldPlan, array: pa.Array) -> Converted:
     """Raw bytes or hexadecimal digits as a tensor."""
-    assert plan.tensor is not None
+    assert plan.options.tensor is not None
     field, array = plan.field, decoded(array)
     digits = is_text(array.type)
     data, lengths = _bytes_and_lengths(array)
@@ -95,7 +95,7 @@ def _raw(plan: FieldPlan, array: pa.Array) -> Converted:
         digits = bool((lengths == 2 * field.item_bytes).all())
     if digits:
         data, lengths = _from_hex(data, lengths)
-    stored = field.storage.newbyteorder(">") if plan.tensor.big_endian else field.storage
+    stored = field.storage.newbyteorder(">") if plan.options.tensor.big_endian else field.storage
     odd = np.flatnonzero(lengths % stored.itemsize)
     if len(odd):
         raise Misfit(
@@ -166,7 +166,7 @@ def _check_text(plan: FieldPlan, array: pa.Array) -> None:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
         hint = None
-        if plan.tokenize is None:
+        if plan.options.tokenize is None:
             hint = f"{option('cast', 'binary', column=plan.columns[0])} packs it as bytes."
         raise Misfit("text is not UTF-8", hint=hint) from error
 

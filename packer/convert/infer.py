@@ -46,13 +46,13 @@ def infer(leaf: Leaf, sample: Sample) -> Inferred:
     UsageError
         An option does not go with the type.
     """
-    kind, cast = strip(leaf.type), leaf.asked.cast
-    if leaf.asked.image and cast is not None:
+    kind, cast = strip(leaf.type), leaf.options.cast
+    if leaf.options.image and cast is not None:
         hint = "Leave one of them out: images are bytes that are not cast."
         raise UsageError(
             f"{option('image')} and {option('cast')} exclude each other", field=leaf.name, hint=hint
         )
-    if leaf.asked.image and not is_bytes(kind):
+    if leaf.options.image and not is_bytes(kind):
         raise UsageError(
             f"{option('image')}: not a column of bytes",
             field=leaf.name,
@@ -80,7 +80,7 @@ def element_type(leaf: Leaf, kind: pa.DataType) -> dict[str, Any]:
 
     Raises SourceUnsupported where it has no dtype, or cannot be cast.
     """
-    kind, cast = strip(kind), leaf.asked.cast
+    kind, cast = strip(kind), leaf.options.cast
     if cast is None:
         hint, scalar = leaf.hint, _scalar(kind)
         if scalar is None:
@@ -212,9 +212,9 @@ def _bytes(leaf: Leaf, sample: Sample) -> Inferred:
     picture = {"kind": "image", "codec": "mixed"}
     if leaf.hint.image:
         return Inferred(leaf.shown, "bytes", picture)
-    if leaf.asked.image or media == "Image":
+    if leaf.options.image or media == "Image":
         return Inferred(
-            "image, as asked for" if leaf.asked.image else "HuggingFace Image", "bytes", picture
+            "image, as asked for" if leaf.options.image else "HuggingFace Image", "bytes", picture
         )
     values = [memoryview(value.as_buffer()) for array in sample(leaf.name) for value in array]
     formats = [image_format(value) for value in values if len(value)]
@@ -264,7 +264,7 @@ def _names(leaf: Leaf, kind: pa.DataType) -> Logical | None:
 
 
 def _why(leaf: Leaf) -> str:
-    cast = leaf.asked.cast
+    cast = leaf.options.cast
     return leaf.shown if cast is None else f"cast to {cast} of {leaf.shown}"
 
 

@@ -21,8 +21,8 @@ _LOOK_AT = f"Check the options {option('fields')} and {option('exclude')}."
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the options say of one column."""
+class ColumnOptions:
+    """What the options of a pack say of one column; `compress` is a level of zstd."""
 
     cast: str | None = None
     tensor: Tensor | None = None
@@ -31,6 +31,7 @@ class Asked:
     nulls: str = "error"
     ragged: Ragged | None = None
     tokenize: Tokenize | None = None
+    compress: int | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Leaf:
     attributes: dict[str, Any] = field(default_factory=dict)
     role: str | None = None
     hint: Hint = field(default_factory=Hint)
-    asked: Asked = Asked()
+    options: ColumnOptions = ColumnOptions()
 
     @property
     def shown(self) -> str:
@@ -76,7 +77,7 @@ def find_leaves(source: Source, options: Options) -> list[Leaf]:
     names = unique_names([leaf.name for leaf in leaves])
     known = frozenset(names)
     return [
-        replace(leaf, name=name, asked=_asked(name, known, options))
+        replace(leaf, name=name, options=_select(name, leaf.role, known, options))
         for leaf, name in zip(leaves, names, strict=True)
     ]
 
@@ -95,9 +96,9 @@ def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
     chosen = [leaf for leaf in chosen if leaf.name not in dropped]
     if not chosen:
         raise UsageError("no field is left to pack", hint=_LOOK_AT)
-    for asked in ("cast", "tensor", "nulls", "ragged", "tokenize"):
-        for pattern in getattr(options, asked):
-            _hits(asked, pattern, names)
+    for name in ("cast", "tensor", "nulls", "ragged", "tokenize"):
+        for pattern in getattr(options, name):
+            _hits(name, pattern, names)
     for name in options.rename:
         if name not in names:
             raise unknown_field("rename", name, names)
@@ -113,7 +114,7 @@ def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
     # Of a struct{bytes, path}, the path is no image unless it is called one.
     images -= {leaf.name for leaf in leaves if leaf.role == "path"} - set(options.image)
     return [
-        replace(leaf, asked=replace(leaf.asked, image=True, image_as=forms.get(leaf.name)))
+        replace(leaf, options=replace(leaf.options, image=True, image_as=forms.get(leaf.name)))
         if leaf.name in images
         else leaf
         for leaf in chosen
@@ -168,27 +169,29 @@ def _inside(name: str, struct: str) -> bool:
     return bool(struct) and name.startswith(struct + ".")
 
 
-def _asked(name: str, known: frozenset[str], options: Options) -> Asked:
+def _select(name: str, role: str | None, known: frozenset[str], options: Options) -> ColumnOptions:
+    """The options of one column; a path beside bytes may be null without being asked for."""
     nulls = lookup(options.nulls, name, known)
-    return Asked(
+    unset = "mask" if role == "path" else "error"
+    return ColumnOptions(
         cast=lookup(options.cast, name, known),
         tensor=lookup(options.tensor, name, known),
-        nulls="error" if nulls is None else nulls,
+        nulls=unset if nulls in (None, "error") else nulls,
         ragged=lookup(options.ragged, name, known),
         tokenize=lookup(options.tokenize, name, known),
     )
 
 
-def lookup(given: Mapping[str, Any], name: str, known: frozenset[str] = frozenset()) -> Any:
+def lookup(values: Mapping[str, Any], name: str, known: frozenset[str] = frozenset()) -> Any:
     """What an option says of a column, or None; `known` are the names that mean one column alone.
 
     An exact name wins over structs and patterns, of these the later one over the earlier.
     """
-    if name in given:
-        return given[name]
-    keys = [key for key in given if key not in known]
-    hits = [key for key in keys if _inside(name, key) or fnmatchcase(name, key)]
-    return given[hits[-1]] if hits else None
+    if name in values:
+        return values[name]
+    patterns = [key for key in values if key not in known]
+    hits = [key for key in patterns if _inside(name, key) or fnmatchcase(name, key)]
+    return values[hits[-1]] if hits else None
 
 
 def _flatten(

@@ -23,7 +23,7 @@ def plan_pictures(
     """
     if field.kind != "image":
         return field, None
-    form = leaf.asked.image_as
+    form = leaf.options.image_as
     if form is not None and form.pixels and form.fraction == 1:
         return msgspec.structs.replace(field, codec=form.store), _told(form)
     if every is not None and (form is None or form.store != "jpeg") and not _has_jpeg(leaf, sample):
@@ -34,7 +34,7 @@ def plan_pictures(
 
 def decoded_bytes(leaf: Leaf, sample: Sample) -> int | None:
     """Bytes of the largest sampled image as pixels; None where images stay files."""
-    form = leaf.asked.image_as
+    form = leaf.options.image_as
     if form is None or not form.pixels:
         return None
     largest = 0

@@ -12,6 +12,7 @@ from fieldslab.schemas.codecs.turbojpeg import to_baseline
 from fieldslab.schemas.errors import DamagedImage
 from fieldslab.schemas.fields import POINT_ITEMS, Role
 from fieldslab.schemas.images import (
+    CODECS,
     CODES,
     PIXELS,
     image_format,
@@ -21,6 +22,9 @@ from fieldslab.schemas.images import (
 )
 
 JPEG = CODES["jpeg"]
+
+CODEC_COUNT = "codec "
+"""In front of a codec's name: how many images it has, null ones left out."""
 
 _SEQUENTIAL = (0xC0, 0xC1)
 """Markers of frames that can be decoded from the middle."""
@@ -33,24 +37,26 @@ def with_pictures(plan: FieldPlan, rows: Converted, first_row: int) -> Converted
     Raises Undecodable for an image that must be decoded, or sound, and is not.
     """
     assert rows.lengths is not None
-    remarks: Counter[str] = Counter()
-    if plan.image_as is None:
+    tally = Counter(rows.tally)
+    if plan.options.image_as is None:
         sizes, codecs = image_sizes(rows.values, rows.lengths)
         codes = np.array([CODES[codec] for codec in codecs], np.uint8)
     else:
-        rows, sizes, codes = _stored_as(plan.image_as, rows, first_row, remarks)
+        rows, sizes, codes = _stored_as(plan.options.image_as, rows, first_row, tally)
     points, counts = find_points(plan.field.index, rows, codes)
     if plan.sound:
         _check_sound(rows, codes, counts)
     if plan.field.index is not None:
-        remarks.update(_without_points(rows, codes, counts))
+        tally.update(_without_points(rows, codes, counts))
+    present = codes if rows.valid is None else codes[rows.valid]
+    tally.update(CODEC_COUNT + (CODECS[code] or "") for code in present.tolist())
     beside: dict[Role, np.ndarray] = {
         "size": sizes,
         "codec": codes,
         "points.values": points,
         "points.offsets": counts,
     }
-    return rows._replace(beside=beside, remarks=remarks)
+    return rows._replace(beside=beside, tally=tally)
 
 
 def find_points(
@@ -85,7 +91,7 @@ def chosen_rows(fraction: float, first_row: int, count: int) -> np.ndarray:
 
 
 def _stored_as(
-    form: ImageAs, rows: Converted, first_row: int, remarks: Counter[str]
+    form: ImageAs, rows: Converted, first_row: int, tally: Counter[str]
 ) -> tuple[Converted, np.ndarray, np.ndarray]:
     """The rows in the form asked for, their sizes and codes."""
     assert rows.lengths is not None
@@ -100,21 +106,20 @@ def _stored_as(
     for row, (length, end) in enumerate(zip(rows.lengths.tolist(), ends, strict=True)):
         image = data[end - length : end]
         if chosen[row] and form.pixels:
-            decoded, height, width = pixels.decode(image, form, remarks)
+            decoded, height, width = pixels.decode(image, form, tally)
             stored.append(decoded)
             sizes[row], codes[row] = (height, width), CODES[form.store]
             continue
         if chosen[row]:
+            smaller = form.store != "baseline"
             image = (
-                _baseline(image, remarks)
-                if form.store == "baseline"
-                else (pixels.encode_smaller(image, form, remarks))
+                pixels.encode_smaller(image, form, tally) if smaller else _baseline(image, tally)
             )
         codec, height, width = image_size(image)
         stored.append(np.frombuffer(image, np.uint8))
         sizes[row], codes[row] = (height, width), CODES[codec]
     values = np.concatenate([np.empty(0, np.uint8), *stored])
-    lengths = np.array([len(one) for one in stored], np.int64)
+    lengths = np.array([len(image) for image in stored], np.int64)
     return Converted(values, lengths, rows.valid), sizes, codes
 
 
@@ -134,30 +139,29 @@ def _check_sound(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> None
         pixels.check(data[end - int(rows.lengths[row]) : end])
 
 
-def _baseline(image: memoryview, remarks: Counter[str]) -> memoryview:
+def _baseline(image: memoryview, tally: Counter[str]) -> memoryview:
     """A JPEG of another kind as a baseline one; whatever else it is stays as it is."""
     if _frame_marker(image) in (None, *_SEQUENTIAL):
         return image
     try:
-        made = to_baseline(image)
+        baseline = to_baseline(image)
     except DamagedImage:
-        remarks["not made baseline"] += 1
+        tally["not made baseline"] += 1
         return image
-    remarks["made baseline"] += 1
-    return memoryview(made)
+    return memoryview(baseline)
 
 
 def _without_points(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> Counter[str]:
     """Why JPEG images have no index points."""
     assert rows.lengths is not None
-    found: Counter[str] = Counter()
+    tally: Counter[str] = Counter()
     ends = np.cumsum(rows.lengths)
     data = memoryview(np.ascontiguousarray(rows.values).data)
     for row in np.flatnonzero((codes == JPEG) & (counts == 0)).tolist():
         end = int(ends[row])
         marker = _frame_marker(data[end - int(rows.lengths[row]) : end])
-        found["not indexed" if marker in _SEQUENTIAL else "progressive"] += 1
-    return found
+        tally["not indexed" if marker in _SEQUENTIAL else "progressive"] += 1
+    return tally
 
 
 def _frame_marker(image: memoryview) -> int | None:

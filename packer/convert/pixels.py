@@ -46,7 +46,7 @@ def library_version() -> str:
     return PIL.__version__
 
 
-def decode(image: memoryview, form: ImageAs, remarks: Counter[str]) -> tuple[np.ndarray, int, int]:
+def decode(image: memoryview, form: ImageAs, tally: Counter[str]) -> tuple[np.ndarray, int, int]:
     """An image as pixels: uint8[bytes] as FORMAT.md has `rgb` and `yuv420`, height and width.
 
     Raises Undecodable where it cannot be decoded, or has too many pixels.
@@ -54,16 +54,16 @@ def decode(image: memoryview, form: ImageAs, remarks: Counter[str]) -> tuple[np.
     with _reading():
         opened = _open(image)
         if form.store == "rgb":
-            picture = _resized(_rgb(opened, remarks), form)
+            picture = _resized(_rgb(opened, tally), form)
             data = np.asarray(picture).reshape(-1)
         else:
-            picture = _resized(_ycc(opened, remarks), form)
+            picture = _resized(_ycc(opened, tally), form)
             luma, *chroma = map(np.asarray, _planes(picture))
             as_stored = picture is opened and _holds_halved(opened)
             halved = [stored_chroma(each) if as_stored else means(each) for each in chroma]
             data = np.concatenate([plane.reshape(-1) for plane in (luma, *halved)])
         if _orientation(opened) != 1:
-            remarks["orientation lost"] += 1
+            tally["orientation lost"] += 1
         return data, picture.height, picture.width
 
 
@@ -102,7 +102,7 @@ def _undoubled(rows: np.ndarray) -> np.ndarray:
     return 3 * (rows[:, ::2] + rows[:, 1::2]) - around[:, :-2:2] - around[:, 3::2]
 
 
-def encode_smaller(image: memoryview, form: ImageAs, remarks: Counter[str]) -> memoryview:
+def encode_smaller(image: memoryview, form: ImageAs, tally: Counter[str]) -> memoryview:
     """An image as a JPEG of the size asked for; what is no larger is returned as it is.
 
     Grey stays grey, all else becomes 4:2:0. EXIF orientation is kept, other metadata is not.
@@ -114,12 +114,11 @@ def encode_smaller(image: memoryview, form: ImageAs, remarks: Counter[str]) -> m
         opened = _open(image)
         if target_size(opened.size, form) == opened.size:
             return image
-        picture = _resized(opened if opened.mode == "L" else _rgb(opened, remarks), form)
+        picture = _resized(opened if opened.mode == "L" else _rgb(opened, tally), form)
         exif, stream = Image.Exif(), io.BytesIO()
         if _orientation(opened) != 1:
             exif[_ORIENTATION] = _orientation(opened)
         picture.save(stream, "JPEG", quality=form.quality, subsampling=_SUBSAMPLING, exif=exif)
-        remarks["encoded anew"] += 1
         return stream.getbuffer()
 
 
@@ -195,7 +194,7 @@ def _orientation(opened: "PillowImage") -> int:
         return 1
 
 
-def _rgb(opened: "PillowImage", remarks: Counter[str]) -> "PillowImage":
+def _rgb(opened: "PillowImage", tally: Counter[str]) -> "PillowImage":
     """Any picture as RGB.
 
     Grey is repeated, palettes are looked up, CMYK is converted by Pillow's formula, without
@@ -208,19 +207,19 @@ def _rgb(opened: "PillowImage", remarks: Counter[str]) -> "PillowImage":
     if opened.mode.startswith("I;16"):
         from PIL import Image
 
-        remarks["16 bit"] += 1
+        tally["16 bit"] += 1
         high = (np.asarray(opened).astype(np.uint16) >> 8).astype(np.uint8)
         return Image.fromarray(high).convert("RGB")
     if opened.mode in ("I", "F", "LAB"):
         found = f"{opened.format} of mode {opened.mode}"
         raise Undecodable("an image holds numbers of no known range", found=found, hint=_hint())
     if "A" in opened.mode or "a" in opened.mode or "transparency" in opened.info:
-        remarks["alpha"] += 1
+        tally["alpha"] += 1
         return opened.convert("RGBA").convert("RGB")
     return opened.convert("RGB")
 
 
-def _ycc(opened: "PillowImage", remarks: Counter[str]) -> "PillowImage":
+def _ycc(opened: "PillowImage", tally: Counter[str]) -> "PillowImage":
     """A picture as RGB, or as it is where it holds grey or, as most JPEG do, Y, Cb and Cr."""
     if opened.mode == "L" and "transparency" not in opened.info:
         return opened
@@ -228,7 +227,7 @@ def _ycc(opened: "PillowImage", remarks: Counter[str]) -> "PillowImage":
         opened.draft("YCbCr", opened.size)
         opened.load()
         return opened
-    return _rgb(opened, remarks)
+    return _rgb(opened, tally)
 
 
 def _planes(picture: "PillowImage") -> list["PillowImage"]:

@@ -4,7 +4,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from fieldslab.packer.convert.columns import reach
+from fieldslab.packer.convert.batch import SourceBatch, index_columns
 from fieldslab.packer.convert.dense import decoded, is_bytes
 from fieldslab.packer.convert.infer import Sample
 from fieldslab.packer.convert.leaves import Leaf, unknown_field
@@ -21,24 +21,25 @@ MOST_SAMPLES = 16
 def sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) -> Sample:
     """A few values of a column, nulls left out; many columns are read at once."""
     chosen = [leaf for leaf in chosen if leaf.hint.refusal is None]
-    asked = [leaf.asked.tensor.shape_from for leaf in chosen if leaf.asked.tensor]
+    shapes = [leaf.options.tensor.shape_from for leaf in chosen if leaf.options.tensor]
     wanted = {leaf.path[0] for leaf in chosen if _needs_sample(leaf)}
-    wanted |= {leaves[name].path[0] for name in asked if name in leaves}
+    wanted |= {leaves[name].path[0] for name in shapes if name in leaves}
     columns = sorted(wanted)
     at_once = max(SAMPLED_AT_ONCE, -(-len(columns) // MOST_SAMPLES))
-    groups = {column: at // at_once for at, column in enumerate(columns)}
-    positions = {column: at % at_once for at, column in enumerate(columns)}
+    groups = {column: index // at_once for index, column in enumerate(columns)}
 
     @cache
-    def batches(group: int) -> list[pa.RecordBatch]:
-        return source.sample(columns[group * at_once : (group + 1) * at_once])
+    def batches(group: int) -> list[SourceBatch]:
+        together = columns[group * at_once : (group + 1) * at_once]
+        positions = index_columns(together)
+        return [SourceBatch(batch, positions) for batch in source.sample(together)]
 
     def sample(name: str) -> list[pa.Array]:
         if name not in leaves:
             raise unknown_field("tensor", name, leaves)
         path = leaves[name].path
-        found = [reach(batch, positions, path) for batch in batches(groups[path[0]])]
-        return [decoded(array).drop_null() for array in found]
+        arrays = [batch.column(path) for batch in batches(groups[path[0]])]
+        return [decoded(array).drop_null() for array in arrays]
 
     return sample
 

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
-import pyarrow as pa
 
+from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.columns import convert
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.source import Source
@@ -24,20 +24,16 @@ class LeftOut(msgspec.Struct, frozen=True):
         return f"left out {where}: {self.field} {self.reason}"
 
 
-def damaged_rows(
-    plans: Sequence[FieldPlan], batch: pa.RecordBatch, positions: dict[int, int], first_row: int
-) -> dict[int, UndecodableImage]:
+def find_damaged(plans: Sequence[FieldPlan], batch: SourceBatch) -> dict[int, UndecodableImage]:
     """Which rows of a batch have an image that cannot be decoded, counted in it, and the errors."""
-    found: dict[int, UndecodableImage] = {}
+    damaged: dict[int, UndecodableImage] = {}
     for plan in plans:
-        if not plan.sound or _failure(plan, batch, positions, first_row) is None:
+        if not plan.sound or _failure(plan, batch) is None:
             continue
-        for row in range(batch.num_rows):
-            if row not in found:
-                error = _failure(plan, batch.slice(row, 1), positions, first_row + row)
-                if error is not None:
-                    found[row] = error
-    return dict(sorted(found.items()))
+        for row in range(len(batch)):
+            if row not in damaged and (error := _failure(plan, batch.slice(row, 1))) is not None:
+                damaged[row] = error
+    return dict(sorted(damaged.items()))
 
 
 def runs_between(rows: Collection[int], count: int) -> Iterator[tuple[int, int]]:
@@ -49,10 +45,10 @@ def runs_between(rows: Collection[int], count: int) -> Iterator[tuple[int, int]]
         start = row + 1
 
 
-def left_out(error: UndecodableImage, source: Source, row: int) -> LeftOut:
+def describe_left_out(error: UndecodableImage, source: Source, row: int) -> LeftOut:
     """A row of the source that is left out, and why."""
-    found = error.context.get("found")
-    reason = error.problem.removeprefix("an image ") + ("" if found is None else f": {found}")
+    value = error.context.get("found")
+    reason = error.problem.removeprefix("an image ") + ("" if value is None else f": {value}")
     return LeftOut(row, str(error.context["field"]), reason, source.file_of(row))
 
 
@@ -67,11 +63,9 @@ def name_file(error: SourceInconsistent, source: Source, first_row: int) -> None
         error.context = {"file": file, **error.context}
 
 
-def _failure(
-    plan: FieldPlan, batch: pa.RecordBatch, positions: dict[int, int], first_row: int
-) -> UndecodableImage | None:
+def _failure(plan: FieldPlan, batch: SourceBatch) -> UndecodableImage | None:
     try:
-        convert(plan, batch, positions, first_row)
+        convert(plan, batch)
     except UndecodableImage as error:
         return error
     return None

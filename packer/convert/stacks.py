@@ -1,6 +1,7 @@
 """`--stack`: which columns become one field, and what that field is."""
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from fieldslab.packer.convert.fieldplan import FieldPlan
@@ -50,10 +51,10 @@ def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
     SourceUnsupported
         One does not hold single numbers.
     """
-    first = leaves[0].asked
+    first = leaves[0].options
     kinds = [_stackable(leaf) for leaf in leaves]
     for leaf, kind in zip(leaves, kinds, strict=True):
-        if (leaf.asked.cast, leaf.asked.nulls) != (first.cast, first.nulls):
+        if (leaf.options.cast, leaf.options.nulls) != (first.cast, first.nulls):
             raise UsageError(
                 f"{option('stack')}: all columns need the same {option('cast')} and "
                 f"{option('nulls')}",
@@ -70,16 +71,15 @@ def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
             )
     members = kinds[0] | {"shape": (len(leaves),)}
     field = Field(name=name, stem="00-x", kind="fixed", **members)
-    nulls = "error" if first.nulls == "mask" else first.nulls
+    options = replace(first, nulls="error") if first.nulls == "mask" else first
     sizes = [source.column_bytes(leaf.path) for leaf in leaves]
     return FieldPlan(
         field=field,
         form="stack",
         paths=tuple(leaf.path for leaf in leaves),
         columns=tuple(leaf.name for leaf in leaves),
-        nulls=nulls,
-        filler=parse_filler(field, nulls, name),
-        cast=first.cast,
+        options=options,
+        filler=parse_filler(field, options.nulls, name),
         why=f"stack of {len(leaves)} columns, {leaves[0].name} to {leaves[-1].name}",
         bytes=None if None in sizes else sum(size or 0 for size in sizes),
     )
@@ -88,8 +88,8 @@ def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
 def _stackable(leaf: Leaf) -> dict[str, Any]:
     """Dtype and logical type of a column of single numbers. Raises SourceUnsupported for others."""
     check_admitted(leaf)
-    asked = leaf.asked
-    shaped = asked.tensor or asked.image or asked.ragged or asked.tokenize
+    options = leaf.options
+    shaped = options.tensor or options.image or options.ragged or options.tokenize
     if not (shaped or list_sizes(leaf.type)[0]):
         with suppress(SourceUnsupported):  # which would say how to pack it by itself
             members = element_type(leaf, leaf.type)

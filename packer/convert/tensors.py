@@ -22,7 +22,7 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
     SourceInconsistent
         The column of shapes holds none.
     """
-    tensor, kind = leaf.asked.tensor, strip(leaf.type)
+    tensor, kind = leaf.options.tensor, strip(leaf.type)
     assert tensor is not None
     shape, why = tensor.shape, f"tensor of {leaf.type}"
     if shape is None:
@@ -37,8 +37,8 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
         "shape": shape[1:] if shape[:1] == (-1,) else shape,
     }
     raw = is_bytes(kind) or is_text(kind) or pa.types.is_fixed_size_binary(kind)
-    if leaf.asked.image or (raw and leaf.asked.cast is not None):
-        other = "image" if leaf.asked.image else "cast"
+    if leaf.options.image or (raw and leaf.options.cast is not None):
+        other = "image" if leaf.options.image else "cast"
         raise UsageError(
             f"{option('tensor')} and {option(other)} contradict each other", field=leaf.name
         )

@@ -5,6 +5,7 @@ The tokenizer is the file that its `save` writes, `tokenizer.json`. A row become
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -114,10 +115,10 @@ def infer_tokens(leaf: Leaf, asked: Tokenize) -> Inferred:
         The tokenizer is damaged, is not deterministic, or tokenizers is not installed.
     """
     others = {
-        "cast": leaf.asked.cast,
-        "tensor": leaf.asked.tensor,
-        "image": leaf.asked.image,
-        "ragged": leaf.asked.ragged,
+        "cast": leaf.options.cast,
+        "tensor": leaf.options.tensor,
+        "image": leaf.options.image,
+        "ragged": leaf.options.ragged,
     }
     for other, given in others.items():
         if given:
@@ -177,26 +178,26 @@ def encode(plan: FieldPlan, array: pa.Array) -> Converted:
 
     Raises Misfit for a text that the tokenizer cannot encode.
     """
-    asked = plan.tokenize
-    assert asked is not None
-    tokenizer = _load(asked)
+    options = plan.options.tokenize
+    assert options is not None
+    tokenizer = _load(options)
     lengths = np.zeros(len(array), np.int64)
     parts = [np.empty(0, plan.field.storage)]
-    row = shortened = 0
+    row, tally = 0, Counter[str]()
     for piece in _pieces(array):
-        encodings = _encoded(tokenizer, piece.to_pylist(), asked.special_tokens)
-        lengths[row : row + len(encodings)] = [len(one) for one in encodings]
+        encodings = _encoded(tokenizer, piece.to_pylist(), options.special_tokens)
+        lengths[row : row + len(encodings)] = [len(encoding) for encoding in encodings]
         row += len(encodings)
-        parts.append(_ids([one.ids for one in encodings], plan.field.storage))
-        if asked.max_length is not None:
-            shortened += sum(bool(one.overflowing) for one in encodings)
+        parts.append(_ids([encoding.ids for encoding in encodings], plan.field.storage))
+        if options.max_length is not None:
+            tally["shortened"] += sum(bool(encoding.overflowing) for encoding in encodings)
     values = np.concatenate(parts)
     if plan.field.variable:
-        return Converted(values, lengths, shortened=shortened)
+        return Converted(values, lengths, tally=tally)
     pad = plan.field.attributes[ATTRIBUTE]["pad"]
     padded = np.full((len(array), *plan.field.shape), pad, plan.field.storage)
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = values
-    return Converted(padded, shortened=shortened)
+    return Converted(padded, tally=tally)
 
 
 def separator(asked: Tokenize, given: str | None) -> int | None:

@@ -12,8 +12,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.columns import convert
 from fieldslab.packer.convert.fieldplan import FieldPlan
+from fieldslab.packer.convert.leaves import ColumnOptions
 from fieldslab.packer.convert.tokens import ATTRIBUTE, separator
 from fieldslab.packer.options import Sequences
 from fieldslab.packer.source import Source, Unit
@@ -40,14 +42,14 @@ class SequenceSource(Source):
         self._spans = spans
         self._text = text
         self._asked = asked
-        assert text.tokenize is not None
+        assert text.options.tokenize is not None
         tokens = text.field.attributes[ATTRIBUTE]
-        self._separator = separator(text.tokenize, asked.separator)
+        self._separator = separator(text.options.tokenize, asked.separator)
         self._fill = tokens.get("pad", self._separator)
         if self._fill is None and not asked.drop_last:
             raise UsageError(
                 f"{option('pack_sequences')}: the tokenizer has no token to fill up the last row",
-                file=text.tokenize.file,
+                file=text.options.tokenize.file,
                 field=text.field.name,
                 hint=f"{option('drop_last', True)} leaves that row out.",
             )
@@ -102,7 +104,7 @@ class SequenceSource(Source):
         row = 0
         for span in self._spans:
             for batch in read_span(self._source, span, [path[0]], batch_bytes):
-                tokens = convert(self._text, batch, {path[0]: 0}, row)
+                tokens = convert(self._text, SourceBatch(batch, {path[0]: 0}, row))
                 row += batch.num_rows
                 values, lengths = tokens.values, tokens.lengths
                 assert lengths is not None
@@ -133,7 +135,8 @@ class SequenceSource(Source):
         )
         between = "joined" if self._separator is None else f"joined by token {self._separator}"
         why = f"{text.why}, {between}, in rows of {length:,}"
-        plan = replace(text, field=field, form="dense", paths=((0,),), tokenize=None, why=why)
+        options = replace(text.options, tokenize=None)
+        plan = replace(text, field=field, form="dense", paths=((0,),), options=options, why=why)
         if not self._asked.boundaries:
             return (plan,)
         name = f"{field.name}.starts"
@@ -142,6 +145,7 @@ class SequenceSource(Source):
             form="list",
             paths=((1,),),
             columns=text.columns,
+            options=ColumnOptions(),
             why="where in a row texts begin",
         )
         return plan, starts

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldslab.packer.plan import ShardTask
-from fieldslab.packer.write.shards import Progress, ShardWork
+from fieldslab.packer.write.stream import Progress, ShardWork
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.errors import SourceUnreadable
 from fieldslab.schemas.optiontext import option

@@ -10,12 +10,13 @@ import numpy as np
 from fieldslab.packer.convert.categories import CategoryIndex
 from fieldslab.packer.convert.dense import bytes_of, lengths_of
 from fieldslab.packer.convert.pictureplan import outside_error
+from fieldslab.packer.convert.pictures import CODEC_COUNT
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.commit import Staging, writing
 from fieldslab.packer.write.origins import list_sources
 from fieldslab.packer.write.prepare import Prepared
 from fieldslab.packer.write.warnings import find_warnings
-from fieldslab.packer.write.writers import ShardRecord, write_digests
+from fieldslab.packer.write.writers import ShardRecord, merge_tallies, write_digests
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
 from fieldslab.schemas.errors import DamagedManifest, SourceUnsupported
@@ -41,13 +42,15 @@ def finish(
 ) -> Manifest:
     """Write what shards share and draw up the manifest from the shards' records."""
     _refuse_outside(plan, records)
-    nullable = [any(record.nulls[at] for record in records) for at in range(len(plan.fields))]
+    nullable = [count > 0 for count in _sum_nulls(plan, records)]
+    tallies = merge_tallies(records)
     room = MAX_ALL_INLINE_BYTES
     fields = []
-    for one, has_nulls in zip(plan.fields, nullable, strict=True):
-        field = msgspec.structs.replace(one.field, nullable=has_nulls)
+    for field_plan, has_nulls in zip(plan.fields, nullable, strict=True):
+        field = msgspec.structs.replace(field_plan.field, nullable=has_nulls)
+        tally = tallies[field.name]
         if field.kind == "image":
-            codecs = {codec for record in records for codec in record.codecs[field.name]}
+            codecs = {key.removeprefix(CODEC_COUNT) for key in tally if key.startswith(CODEC_COUNT)}
             codec = codecs.pop() if len(codecs) == 1 and "" not in codecs else "mixed"
             field = msgspec.structs.replace(field, codec=codec)
         if field.kind == "categorical":
@@ -55,7 +58,7 @@ def finish(
             room -= sum(len(name.encode()) for name in field.categories or ())
         if field.compression is not None:
             dictionary = len(prepared.compressors[field.name].dictionary)
-            decoded = sum(record.decoded[field.name] for record in records)
+            decoded = tally["bytes before compression"]
             compression = Compression(codec="zstd", decoded=decoded, dictionary=dictionary)
             field = msgspec.structs.replace(field, compression=compression)
         fields.append(field)
@@ -72,10 +75,10 @@ def finish(
         tool=f"fieldslab {version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=plan.fingerprint(),
-        sources=_few(list_sources(plan, [one for record in records for one in record.left_out])),
+        sources=_few(list_sources(plan, [row for record in records for row in record.left_out])),
         options=plan.recorded | {"from": plan.source.name},
-        reasons={one.field.name: one.why for one in plan.fields},
-        warnings=(*plan.notes, *find_warnings(plan, fields, records)),
+        reasons={field_plan.field.name: field_plan.why for field_plan in plan.fields},
+        warnings=(*plan.notes, *find_warnings(plan, fields, records, tallies)),
     )
     return _checked(
         made,
@@ -90,16 +93,22 @@ def finish(
 def _refuse_outside(plan: Plan, records: list[ShardRecord]) -> None:
     """As `refuse_outside`, for a stream: only the end tells that all images are null."""
     rows = sum(record.rows for record in records)
-    nulls = [sum(record.nulls[at] for record in records) for at in range(len(plan.fields))]
-    for one, count in zip(plan.fields, nulls, strict=True):
-        if rows and one.field.kind == "image" and count == rows and len(one.paths[0]) > 1:
-            beside = [
-                other_nulls
-                for other, other_nulls in zip(plan.fields, nulls, strict=True)
-                if other.paths[0][:-1] == one.paths[0][:-1] and other.field.kind == "text"
+    nulls = _sum_nulls(plan, records)
+    for image, image_nulls in zip(plan.fields, nulls, strict=True):
+        struct = image.paths[0][:-1]
+        if rows and image.field.kind == "image" and image_nulls == rows and struct:
+            path_nulls = [
+                count
+                for path, count in zip(plan.fields, nulls, strict=True)
+                if path.paths[0][:-1] == struct and path.field.kind == "text"
             ]
-            if beside and min(beside) < rows:
-                raise outside_error(one.field.name, rows)
+            if path_nulls and min(path_nulls) < rows:
+                raise outside_error(image.field.name, rows)
+
+
+def _sum_nulls(plan: Plan, records: list[ShardRecord]) -> list[int]:
+    """Null rows of each field."""
+    return [sum(record.nulls[index] for record in records) for index in range(len(plan.fields))]
 
 
 def _checked(made: Made, **content: Any) -> Manifest:

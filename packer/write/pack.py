@@ -15,23 +15,15 @@ from fieldslab.packer.convert.soundness import LeftOut
 from fieldslab.packer.image_options import DEFAULT_INDEX
 from fieldslab.packer.option_values import parse_integer
 from fieldslab.packer.options import parse_options
-from fieldslab.packer.plan import Plan, ShardTask, make_plan
+from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
-from fieldslab.packer.write.ahead import read_ahead
 from fieldslab.packer.write.commit import Staging, check_output, output_path
 from fieldslab.packer.write.directories import remove
 from fieldslab.packer.write.engines import run_jobs
 from fieldslab.packer.write.finish import finish
 from fieldslab.packer.write.prepare import Prepared, prepare
-from fieldslab.packer.write.shards import (
-    Progress,
-    Pushback,
-    ShardWork,
-    batches,
-    check_any_left,
-    quiet,
-)
 from fieldslab.packer.write.space import check_space
+from fieldslab.packer.write.stream import Progress, RowStream, ShardWork, check_any_left, quiet
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import UsageError
@@ -315,21 +307,24 @@ def _pack_shards(
 
 
 def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:
+    """Write the shards of a stream, whose length nobody knows, of about `shard_size` bytes each.
+
+    Shards grow slowly, so that a very long stream has not too many.
+    """
     (task,) = work.plan.tasks
-    row = 0
-    with closing(read_ahead(batches(work.plan, task))) as source:
-        stream = Pushback(source)
+    size = work.plan.options.shard_size
+    with closing(RowStream(work.plan, work.prepared, task)) as stream:
         while not stream.exhausted():
-            shard = ShardTask(len(staging.finished), row, None, task.spans)
-            name = layout.shard_name(shard.number)
+            number = len(staging.finished)
+            name = layout.shard_name(number)
             folder = staging.begin(name)
-            record = work.write_stream(shard, stream, folder, progress)
-            row += record.rows + len(record.left_out)
-            if not record.rows and staging.finished:  # nothing but damaged images is left
+            target = max(size, number * size // 64)
+            record = stream.write_shard(number, folder, progress, target)
+            if not record.rows and number:  # nothing but damaged images is left
                 remove(folder)
-                last = staging.finished[shard.number - 1]
-                joined = [*last.left_out, *record.left_out]
-                staging.finished[shard.number - 1] = replace(last, left_out=joined)
+                last = staging.finished[number - 1]
+                left_out = [*last.left_out, *record.left_out]
+                staging.finished[number - 1] = replace(last, left_out=left_out)
                 return
             check_any_left(record)
             staging.finish(name, record)

@@ -1,7 +1,7 @@
 """Writes the arrays of one shard: a folder, a writer for each field, the digest table."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,19 +14,16 @@ from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
 from fieldslab.schemas.digest import root
 from fieldslab.schemas.fields import VALID, ArraySpec, Field, Role
-from fieldslab.schemas.images import CODECS
 from fieldslab.schemas.manifest import COUNTS
 
 
 class ShardRecord(msgspec.Struct, frozen=True):
     """What a finished shard adds to the manifest; one line of the journal.
 
-    `nulls` has a count for every field, `codecs` for each image field how many images of each
-    codec it holds ('' where the header could not be read), `points` for each indexed field its
-    index points, `remarks` how many images are odd in which way, `decoded` for each compressed
-    field the bytes of its rows before compression, `shortened` for each tokenized field how many
-    rows were cut, `rounded` for each field the integers that `--cast` rounded; `left_out` are the
-    rows that are not in it, since their images are damaged.
+    `nulls` has a count for every field, `elements` and `points` for each field that has such
+    arrays. `tallies` has what else was counted, by field: see `Converted`; of a compressed field,
+    the bytes of its rows before compression, too. `left_out` are the rows that are not in it, since
+    their images are damaged.
     """
 
     index: int
@@ -34,14 +31,23 @@ class ShardRecord(msgspec.Struct, frozen=True):
     elements: list[int]
     nulls: list[int]
     root: str
-    codecs: dict[str, dict[str, int]]
+    tallies: dict[str, dict[str, int]]
     bytes: int
-    decoded: dict[str, int] = {}
-    shortened: dict[str, int] = {}
     points: list[int] = []
-    remarks: dict[str, dict[str, int]] = {}
-    rounded: dict[str, int] = {}
     left_out: list[LeftOut] = []
+
+
+Tallies = dict[str, Counter[str]]
+"""What was counted in all shards, by field."""
+
+
+def merge_tallies(records: Iterable[ShardRecord]) -> Tallies:
+    """Add up the tallies of shards; a field that has none counts as zero throughout."""
+    totals: Tallies = defaultdict(Counter)
+    for record in records:
+        for name, tally in record.tallies.items():
+            totals[name].update(tally)
+    return totals
 
 
 class FieldWriter:
@@ -50,10 +56,9 @@ class FieldWriter:
     def __init__(self, folder: Path, field: Field, compressor: Compressor | None = None) -> None:
         """Create the arrays of `field` in `folder`; `valid` only when the first null comes."""
         self.field = field
-        self.rows = self.nulls = self.decoded = self.shortened = self.rounded = 0
-        self.counts: Counter[str] = Counter()
-        self.codecs: Counter[str] = Counter()
-        self.remarks: Counter[str] = Counter()
+        self.rows = self.nulls = 0
+        self.items: Counter[str] = Counter()
+        self.tally: Counter[str] = Counter()
         self._compressor = compressor
         self._folder = folder
         self._specs = field.arrays()
@@ -68,13 +73,7 @@ class FieldWriter:
         """Append converted rows."""
         count = len(rows.values) if rows.lengths is None else len(rows.lengths)
         self._append_valid(rows.valid, count)
-        self.shortened += rows.shortened
-        self.rounded += rows.rounded
-        self.remarks.update(rows.remarks)
-        if self.field.kind == "image":
-            codes = rows.beside["codec"]
-            present = codes if rows.valid is None else codes[rows.valid]
-            self.codecs.update(CODECS[code] or "" for code in present.tolist())
+        self.tally.update(rows.tally)
         if self._compressor is not None:
             rows = self._compressed(self._compressor, rows)
         items = {"values": rows.values, "offsets": rows.lengths, **rows.beside}
@@ -95,11 +94,11 @@ class FieldWriter:
             items = np.cumsum(items, dtype=np.uint64) + self._ends[spec.role]
             self._ends[spec.role] = items[-1:] if len(items) else self._ends[spec.role]
         elif spec.per in COUNTS:
-            self.counts[spec.per] += len(items)
+            self.items[spec.per] += len(items)
         self._arrays[spec.role].append(items)
 
     def _compressed(self, compressor: Compressor, rows: Converted) -> Converted:
-        self.decoded += rows.values.nbytes
+        self.tally["bytes before compression"] += rows.values.nbytes
         frames = compressor.compress(self.field, rows)
         beside: dict[Role, np.ndarray] = {}
         if rows.lengths is not None:
@@ -128,6 +127,11 @@ class ShardWriter:
         self._folder = folder
         self.writers = [FieldWriter(folder, field, compressors.get(field.name)) for field in fields]
 
+    def append(self, columns: Sequence[Converted]) -> None:
+        """Append converted rows, those of all fields."""
+        for converted, writer in zip(columns, self.writers, strict=True):
+            writer.append(converted)
+
     def close(self, index: int, left_out: Sequence[LeftOut] = ()) -> ShardRecord:
         """Finish every array, write the digest table, and say what the shard holds, and lacks."""
         digests = [digest for writer in self.writers for digest in writer.close()]
@@ -140,20 +144,16 @@ class ShardWriter:
             rows=rows.pop(),
             nulls=[writer.nulls for writer in self.writers],
             root=total,
-            codecs={w.field.name: dict(w.codecs) for w in self.writers if w.field.kind == "image"},
-            decoded={w.field.name: w.decoded for w in self.writers if w.field.compression},
-            shortened={w.field.name: w.shortened for w in self.writers if w.shortened},
-            **{member: self._counts(per) for per, member in COUNTS.items()},
-            remarks={w.field.name: dict(w.remarks) for w in self.writers if w.remarks},
+            tallies={w.field.name: dict(w.tally) for w in self.writers if w.tally},
+            **{member: self._count_items(per) for per, member in COUNTS.items()},
             left_out=list(left_out),
-            rounded={w.field.name: w.rounded for w in self.writers if w.rounded},
             bytes=sum(file.stat().st_size for file in self._folder.iterdir()),
         )
 
-    def _counts(self, per: str) -> list[int]:
+    def _count_items(self, per: str) -> list[int]:
         """How many items each field has per this; of fields that have such an array."""
         return [
-            writer.counts[per]
+            writer.items[per]
             for writer in self.writers
             if any(spec.per == per for spec in writer.field.arrays())
         ]

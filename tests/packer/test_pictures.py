@@ -22,8 +22,7 @@ from fieldslab.packer.convert import pixels
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
-from fieldslab.packer.write.prepare import BATCH_BYTES
-from fieldslab.packer.write.shards import batches
+from fieldslab.packer.write.batches import BATCH_BYTES, read_batches
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Role
 from fieldslab.schemas.folder import load_manifest
@@ -343,7 +342,9 @@ def test_batches_of_pixels_are_small(tmp_path: Path) -> None:
     parsed = {spec: parse_options(image=f"i:{spec}") for spec in ("rgb", "rgb,long-side=64")}
     plans = {s: make_plan(find_source(pa.table({"i": rows})), o) for s, o in parsed.items()}
     longest = {
-        spec: max(batch.num_rows for batch in batches(plan, plan.tasks[0]))
+        spec: max(
+            len(batch) for batch in read_batches(plan.source, plan.tasks[0].spans, plan.fields)
+        )
         for spec, plan in plans.items()
     }
     assert longest["rgb"] == BATCH_BYTES // (3 * 1200 * 1600)

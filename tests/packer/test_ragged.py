@@ -235,6 +235,18 @@ def test_unknown_columns(tmp_path: Path, ragged: str) -> None:
     assert isinstance(error_of(tmp_path, source, ragged), UnknownField)
 
 
+def test_compressed_with_lengths_of_another_column(tmp_path: Path) -> None:
+    """Rows that are cut to the lengths of a column can be compressed as well."""
+    lengths = np.arange(200) % 5
+    source = write(tmp_path, x=padded("i4", 0, lengths.tolist(), 4), n=lengths.clip(max=4))
+    options = {"ragged": ["x:len=n"], "compress": "x"}
+    pack(source, tmp_path / "slab", **options)
+    assert verify(tmp_path / "slab", against=source).ok
+    rows = open_slab(tmp_path / "slab").gather(range(200))["x"]
+    assert isinstance(rows, Ragged)
+    assert rows.lengths.tolist() == lengths.tolist()
+
+
 def test_not_in_a_stack(tmp_path: Path) -> None:
     """Columns of arrays are not stacked, cut or not."""
     source = write(tmp_path, x=np.ones((3, 2)), y=np.ones((3, 2)))

@@ -1,0 +1,177 @@
+"""From a source to shards: read, leave out damaged rows, convert, cut to shards, write."""
+
+from collections import deque
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from fieldslab.packer.convert.batch import SourceBatch
+from fieldslab.packer.convert.columns import convert
+from fieldslab.packer.convert.compress import row_sizes
+from fieldslab.packer.convert.fieldplan import Converted
+from fieldslab.packer.convert.soundness import (
+    LeftOut,
+    describe_left_out,
+    find_damaged,
+    name_file,
+    runs_between,
+)
+from fieldslab.packer.plan import Plan, ShardTask
+from fieldslab.packer.write.ahead import read_ahead
+from fieldslab.packer.write.batches import read_batches
+from fieldslab.packer.write.commit import writing
+from fieldslab.packer.write.prepare import Prepared
+from fieldslab.packer.write.writers import ShardRecord, ShardWriter
+from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
+from fieldslab.schemas.optiontext import option
+
+
+class Progress(Protocol):
+    """Told of every batch; the CLI draws a bar with it."""
+
+    def __call__(self, rows: int, bytes: int) -> None:
+        """So many more rows, of so many bytes, are packed."""
+
+
+def quiet(rows: int, bytes: int) -> None:
+    """Progress that nobody looks at."""
+
+
+@dataclass(frozen=True)
+class ShardWork:
+    """What it takes to write any shard of a plan, in this process or another."""
+
+    plan: Plan
+    prepared: Prepared
+
+    def write(self, task: ShardTask, folder: Path, progress: Progress = quiet) -> ShardRecord:
+        """Write one shard into an empty folder.
+
+        Raises SourceError and OutputError, and their subclasses.
+        """
+        with closing(RowStream(self.plan, self.prepared, task)) as stream:
+            record = stream.write_shard(task.number, folder, progress)
+        check_any_left(record)
+        return record
+
+
+class RowStream:
+    """The rows of a task on their way into shards: one shard, or of a stream one after the other.
+
+    A batch is read ahead in a thread. If it can be converted, its rows go to the shard. If an image
+    in it cannot be decoded and such rows are left out, the runs of rows between them take the place
+    of the batch. If the shard is full, the rest of the batch waits for the next shard.
+    """
+
+    def __init__(self, plan: Plan, prepared: Prepared, task: ShardTask) -> None:
+        """Begin to read the rows of a task."""
+        self._plan = plan
+        self._fields = [field_plan.field for field_plan in plan.fields]
+        self._prepared = prepared
+        self._read: Generator[SourceBatch, None, None] = read_ahead(
+            read_batches(plan.source, task.spans, plan.fields, task.first_row)
+        )
+        self._waiting: deque[SourceBatch] = deque()
+        self._damaged: deque[LeftOut] = deque()  # in front of rows that wait, or behind them
+
+    def write_shard(
+        self, number: int, folder: Path, progress: Progress, target: int | None = None
+    ) -> ShardRecord:
+        """Write a shard into an empty folder: all rows, or as many as make `target` bytes.
+
+        The shard ends behind the row that fills it, whatever batches the rows came in.
+        """
+        left_out: list[LeftOut] = []
+        room = target
+        with writing(folder):
+            shard = ShardWriter(folder, self._fields, self._prepared.compressors)
+            while room is None or room > 0:
+                batch = self._take()
+                left_out += self._take_damaged(batch)
+                if batch is None:
+                    break
+                try:
+                    columns = self._convert(batch)
+                except UndecodableImage as error:
+                    progress(self._split(batch, error), 0)
+                    continue
+                if room is not None:
+                    sizes = np.cumsum(sum(map(row_sizes, self._fields, columns)))
+                    count = min(int(np.searchsorted(sizes, room)) + 1, len(batch))
+                    room -= int(sizes[count - 1])
+                    if count < len(batch):
+                        self._waiting.appendleft(batch.slice(count, len(batch) - count))
+                        batch = batch.slice(0, count)
+                        columns = self._convert(batch)
+                shard.append(columns)
+                progress(len(batch), batch.rows.nbytes)
+            return shard.close(number, left_out)
+
+    def exhausted(self) -> bool:
+        """Whether nothing is left; may read ahead for it."""
+        batch = self._take()
+        if batch is not None:
+            self._waiting.appendleft(batch)
+        return batch is None and not self._damaged
+
+    def close(self) -> None:
+        """End the thread that reads ahead."""
+        self._read.close()
+
+    def _take(self) -> SourceBatch | None:
+        return self._waiting.popleft() if self._waiting else next(self._read, None)
+
+    def _take_damaged(self, batch: SourceBatch | None) -> list[LeftOut]:
+        """Damaged rows in front of a batch; all of them where no batch follows."""
+        end = None if batch is None else self._plan.first_row + batch.first_row
+        rows = []
+        while self._damaged and (end is None or self._damaged[0].row < end):
+            rows.append(self._damaged.popleft())
+        return rows
+
+    def _convert(self, batch: SourceBatch) -> list[Converted]:
+        categories = self._prepared.categories
+        try:
+            return [
+                convert(field_plan, batch, categories.get(field_plan.field.name))
+                for field_plan in self._plan.fields
+            ]
+        except SourceInconsistent as error:
+            name_file(error, self._plan.source, self._plan.first_row)
+            raise
+
+    def _split(self, batch: SourceBatch, error: UndecodableImage) -> int:
+        """Have the runs of rows between damaged images come next; the number of damaged rows.
+
+        Raises `error` where such rows are not left out.
+        """
+        damaged = find_damaged(self._plan.fields, batch) if self._plan.options.leave_out else {}
+        if not damaged:
+            raise error
+        runs = [batch.slice(start, rows) for start, rows in runs_between(damaged, len(batch))]
+        self._waiting.extendleft(reversed(runs))
+        first_row = self._plan.first_row + batch.first_row
+        self._damaged.extendleft(
+            describe_left_out(damage, self._plan.source, first_row + row)
+            for row, damage in reversed(damaged.items())
+        )
+        return len(damaged)
+
+
+def check_any_left(record: ShardRecord) -> None:
+    """Raise SourceInconsistent where a shard has no row left."""
+    if record.left_out and not record.rows:
+        first = record.left_out[0]
+        raise SourceInconsistent(
+            f"none of {len(record.left_out)} images can be decoded, and no shard may be empty",
+            file=first.file,
+            field=first.field,
+            row=f"{first.row} and on",
+            found=first.reason,
+            hint=f"A larger {option('shard_size')} joins these rows to others; {option('rows')} "
+            "leaves them out.",
+        )
