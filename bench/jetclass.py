@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 
 from fieldslab.bench.timing import Ratio, interleave, ratio
-from fieldslab.packer import Packed, pack
+from fieldslab.packer import PackResult, pack
 from fieldslab.reader import Ragged, Slab, open_slab
 
 PARTICLES, FEATURES, PAIRS, PAIR_FEATURES = 100, 11, 4950, 6
@@ -140,7 +140,7 @@ def measure(folder: Path, case: Case, files: int, rows: int, rounds: int) -> dic
     }
 
 
-def _pack(paths: list[Path], out: Path, **options: Any) -> Packed:
+def _pack(paths: list[Path], out: Path, **options: Any) -> PackResult:
     shutil.rmtree(out, ignore_errors=True)
     return pack(paths, out, **options)
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fieldslab.packer.check.findings import Problem, Report
     from fieldslab.packer.check.verify import verify
-    from fieldslab.packer.write.pack import Packed, pack
+    from fieldslab.packer.write.pack import PackResult, pack
     from fieldslab.schemas.notices import FieldslabWarning
 
-__all__ = ["FieldslabWarning", "Packed", "Problem", "Report", "pack", "verify"]
+__all__ = ["FieldslabWarning", "PackResult", "Problem", "Report", "pack", "verify"]
 
 _HOMES = {
     "FieldslabWarning": "fieldslab.schemas.notices",
-    "Packed": "fieldslab.packer.write.pack",
+    "PackResult": "fieldslab.packer.write.pack",
     "Problem": "fieldslab.packer.check.findings",
     "Report": "fieldslab.packer.check.findings",
     "pack": "fieldslab.packer.write.pack",
@@ -31,5 +31,8 @@ def __getattr__(name: str) -> Any:
 
         return installed_version()
     if name not in _HOMES:
+        from fieldslab.schemas.renamed import refuse_renamed_name
+
+        refuse_renamed_name(__name__, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,11 +1,13 @@
 """Read slabs: open one, look at rows, gather random batches at the speed of memory."""
 
-from fieldslab.reader.batch import Batch, Binary, Failure, Packed, Ragged, Text
+from fieldslab.reader.batch import Batch, Binary, Failure, Ragged, Text, VarLenValues
 from fieldslab.reader.column import Column
+from fieldslab.reader.image_values import Pictures, Views
+from fieldslab.reader.images.normalize import Normalize
 from fieldslab.reader.images.steps import (
     CenterCrop,
     Decode,
-    Images,
+    ImageSteps,
     MultiCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,
@@ -16,12 +18,12 @@ from fieldslab.reader.loading.stats import Stats
 from fieldslab.reader.orders.blocked import Blocked
 from fieldslab.reader.orders.bylength import ByLength
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled, Strided, Subset, Weighted
-from fieldslab.reader.pictures import Pictures, Views
 from fieldslab.reader.slab import Slab, open_slab
-from fieldslab.reader.transforms.normalize import Normalize
-from fieldslab.reader.transforms.sequences import Pad, Shift
+from fieldslab.reader.transforms.pad_shift import Pad, Shift
+from fieldslab.reader.transforms.standardize import Standardize
 from fieldslab.reader.transforms.transform import Cast, Lambda, Transform
 from fieldslab.reader.transforms.triangle import UpperTriangle
+from fieldslab.schemas.renamed import refuse_renamed_name
 from fieldslab.schemas.version import installed_version
 
 __all__ = [
@@ -34,13 +36,12 @@ __all__ = [
     "Column",
     "Decode",
     "Failure",
-    "Images",
+    "ImageSteps",
     "Lambda",
     "Loader",
     "MultiCrop",
     "Normalize",
     "Order",
-    "Packed",
     "Pad",
     "Pictures",
     "Ragged",
@@ -51,12 +52,14 @@ __all__ = [
     "Shift",
     "Shuffled",
     "Slab",
+    "Standardize",
     "Stats",
     "Strided",
     "Subset",
     "Text",
     "Transform",
     "UpperTriangle",
+    "VarLenValues",
     "Views",
     "Weighted",
     "open_slab",
@@ -67,4 +70,5 @@ def __getattr__(name: str) -> str:
     """`__version__`, looked up when it is asked for."""
     if name == "__version__":
         return installed_version()
+    refuse_renamed_name(__name__, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, Self, SupportsIndex, TypeVar, overl
 import numpy as np
 
 from fieldslab.reader.buffers import Kept
-from fieldslab.reader.pictures import Pictures, Views
+from fieldslab.reader.image_values import Pictures, Views
 from fieldslab.reader.rows import as_index
 from fieldslab.schemas.errors import DamagedArray, UnknownField, UsageError
 from fieldslab.schemas.fields import Field
@@ -14,7 +14,7 @@ from fieldslab.schemas.fields import Field
 _Item = TypeVar("_Item")
 
 
-class Packed(Generic[_Item]):
+class VarLenValues(Generic[_Item]):
     """Rows of different lengths, one behind the other.
 
     Attributes
@@ -100,7 +100,7 @@ class Packed(Generic[_Item]):
         return f"{type(self).__name__}({len(self)} rows, {self.values.dtype}[*{shape}])"
 
 
-class Ragged(Packed[np.ndarray]):
+class Ragged(VarLenValues[np.ndarray]):
     """Arrays that differ in length along axis 0."""
 
     __slots__ = ()
@@ -113,7 +113,7 @@ class Ragged(Packed[np.ndarray]):
         return values
 
 
-class Text(Packed[str]):
+class Text(VarLenValues[str]):
     """Strings, as UTF-8 in `values` (uint8)."""
 
     __slots__ = ()
@@ -129,7 +129,7 @@ class Text(Packed[str]):
             raise not_utf8(self.name, error, row=f"{row} of the batch") from error
 
 
-class Binary(Packed[bytes]):
+class Binary(VarLenValues[bytes]):
     """Byte strings; encoded images too."""
 
     __slots__ = ()
@@ -166,7 +166,7 @@ def no_room(number: Any, dtype: np.dtype[Any]) -> str | None:
 
 Values = np.ndarray | Ragged | Text | Binary | Pictures | Views
 
-PACKED: dict[str, type[Ragged] | type[Text] | type[Binary]] = {
+VAR_LEN_CLASSES: dict[str, type[Ragged] | type[Text] | type[Binary]] = {
     "ragged": Ragged,
     "text": Text,
     "binary": Binary,
@@ -188,7 +188,7 @@ class Batch(Mapping[str, Any]):
 
     Fixed and categorical fields are ndarrays (rows, *shape), the latter of codes (int32); ragged
     fields are `Ragged`, text is `Text`, binary and image fields are `Binary`. What decoded images
-    are, their steps decide: see `Images`.
+    are, their steps decide: see `ImageSteps`.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ _HUGE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 """Advice that only Linux knows."""
 
 
-class Memory(Protocol):
+class Allocator(Protocol):
     """Where a gather puts its results."""
 
     def empty(self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:

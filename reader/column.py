@@ -5,9 +5,9 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from fieldslab.reader.batch import PACKED, Values
+from fieldslab.reader.batch import VAR_LEN_CLASSES, Values
 from fieldslab.reader.rows import Rows, as_index, as_rows
-from fieldslab.reader.storage import Storage
+from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field, Kind
@@ -107,7 +107,7 @@ class Column:
         offsets = self._stored.spans(shard, first, last + 1)
         start, stop = int(offsets[0]), int(offsets[-1])
         values.verify_items(shard, start, stop)
-        packed = PACKED[self.kind]
+        packed = VAR_LEN_CLASSES[self.kind]
         return packed(values[shard][start:stop], offsets - start, self.field.name)
 
     def _gather(self, view: range, rows: Rows) -> Values:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fieldslab.reader import kernels
-from fieldslab.reader.batch import PACKED, Binary, Ragged, Text, Values
-from fieldslab.reader.buffers import Memory, Pool
+from fieldslab.reader.batch import VAR_LEN_CLASSES, Binary, Ragged, Text, Values
+from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.rows import Directory, out_of_range
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
@@ -43,7 +43,7 @@ class Columns(NamedTuple):
     sizes: dict[str, np.ndarray]
 
 
-class Spans(NamedTuple):
+class ElementRanges(NamedTuple):
     """Elements of variable-length rows: first and number (int64[n]), offsets, and their sum."""
 
     starts: np.ndarray
@@ -74,7 +74,7 @@ def place(directory: Directory, pool: Pool, view: range, rows: np.ndarray) -> Pl
     return found
 
 
-def gather(pool: Pool, fields: list[StoredField], at: Places, memory: Memory) -> Columns:
+def gather(pool: Pool, fields: list[StoredField], at: Places, memory: Allocator) -> Columns:
     """Gather rows of some fields; results go to `memory`, what is needed on the way to `pool`.
 
     Raises DamagedArray.
@@ -114,7 +114,7 @@ def addresses(stored: StoredField, at: Places, pool: Pool) -> tuple[np.ndarray, 
     return (values.addresses[at.shards] + starts).astype(np.uint64), lengths
 
 
-def spans(stored: StoredField, at: Places, memory: Memory, pool: Pool) -> Spans:
+def spans(stored: StoredField, at: Places, memory: Allocator, pool: Pool) -> ElementRanges:
     """The elements that rows of variable length have; `offsets` go to `memory`.
 
     Of a compressed field they are the bytes of frames. Raises DamagedArray.
@@ -127,7 +127,7 @@ def spans(stored: StoredField, at: Places, memory: Memory, pool: Pool) -> Spans:
 
 def _locate(
     array: StoredArray, elements: StoredArray, at: Places, offsets: np.ndarray, pool: Pool
-) -> Spans:
+) -> ElementRanges:
     """Which elements rows have, by the array of their offsets. Raises DamagedArray."""
     _verify(array, at, _TWO)
     starts, counts = _numbers(pool, len(at.places)), _numbers(pool, len(at.places))
@@ -135,7 +135,7 @@ def _locate(
     if total < 0:
         shard, place = int(at.shards[~total]), int(at.places[~total])
         raise array.damaged_offsets(shard, place, int(elements.items[shard]))
-    return Spans(starts, counts, offsets, total)
+    return ElementRanges(starts, counts, offsets, total)
 
 
 def lengths(stored: StoredField, at: Places, pool: Pool) -> np.ndarray:
@@ -162,7 +162,7 @@ def points_of(stored: StoredField, at: Places, pool: Pool) -> tuple[np.ndarray, 
     return starts.astype(np.uint64), rows.counts
 
 
-def rows_of(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarray:
+def rows_of(array: StoredArray, at: Places, memory: Allocator, name: str) -> np.ndarray:
     """Items of one array that has one for each row. Raises DamagedArray."""
     shape = (len(at.places), *array.shape)
     out = memory.empty((name, array.role), shape, array.dtype)
@@ -170,17 +170,19 @@ def rows_of(array: StoredArray, at: Places, memory: Memory, name: str) -> np.nda
     return out
 
 
-def _packed(stored: StoredField, at: Places, memory: Memory, pool: Pool) -> Ragged | Text | Binary:
+def _packed(
+    stored: StoredField, at: Places, memory: Allocator, pool: Pool
+) -> Ragged | Text | Binary:
     rows = spans(stored, at, memory, pool)
     array, name = stored.values, stored.field.name
     shape = (rows.total, *array.shape)
     out = memory.empty((name, array.role), shape, array.dtype)
     _copy(array, Places(at.shards, rows.starts), rows.counts, out)
-    return PACKED[stored.field.kind](out, rows.offsets, name)
+    return VAR_LEN_CLASSES[stored.field.kind](out, rows.offsets, name)
 
 
 def _decompressed(
-    stored: StoredField, frames: FrameReader, at: Places, memory: Memory, pool: Pool
+    stored: StoredField, frames: FrameReader, at: Places, memory: Allocator, pool: Pool
 ) -> Values:
     """Gather frames, then decompress them all at once."""
     field = stored.field
@@ -199,10 +201,10 @@ def _decompressed(
     offsets = memory.empty((field.name, "offsets"), (len(at.places) + 1,), _INT64)
     offsets[0] = 0
     np.cumsum(counts, out=offsets[1:], dtype=np.int64)
-    return PACKED[field.kind](out, offsets, field.name)
+    return VAR_LEN_CLASSES[field.kind](out, offsets, field.name)
 
 
-def valid_of(array: StoredArray, at: Places, memory: Memory, name: str) -> np.ndarray:
+def valid_of(array: StoredArray, at: Places, memory: Allocator, name: str) -> np.ndarray:
     """Validity of rows; a shard without nulls has no such array."""
     out = memory.empty((name, array.role), at.places.shape, array.dtype)
     if array.present.all():

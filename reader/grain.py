@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fieldslab.reader.batch import Batch
-from fieldslab.reader.images.steps import Images, as_images
+from fieldslab.reader.images.steps import ImageSteps, as_images
 from fieldslab.reader.loading.chain import Chain, seed_of
-from fieldslab.reader.loading.plan import Plan, world
+from fieldslab.reader.loading.epoch_plan import EpochPlan, world
 from fieldslab.reader.loading.preparation import Preparation
 from fieldslab.reader.orders.order import Order, Shuffled
 from fieldslab.reader.rows import as_index, whole
@@ -81,7 +81,7 @@ def grain_batches(
     rank, world_size = _processes(rank, world_size)
     length = order.attach(slab).length(len(slab))
     size = whole("batch_size", batch_size, least=1)
-    plan = Plan(length, size, rank, world_size, drop_last)
+    plan = EpochPlan(length, size, rank, world_size, drop_last)
     epochs = whole("epochs", epochs, least=1)
     names = slab.names(fields)
     images = as_images(decode, slab.fields, names)
@@ -104,9 +104,9 @@ class GrainBatches:
         self,
         slab: Slab,
         order: Order,
-        plan: Plan,
+        plan: EpochPlan,
         fields: Sequence[str],
-        decode: Mapping[str, Images],
+        decode: Mapping[str, ImageSteps],
         transforms: Sequence[Callable[..., Mapping[str, Any]]],
         epochs: int,
         seed: int = 0,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.thumbnails import thumbnail
+from fieldslab.reader.png_thumbnails import thumbnail
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.images import PIXELS
 

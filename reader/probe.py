@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fieldslab.reader.batch import Packed
+from fieldslab.reader.batch import VarLenValues
 from fieldslab.reader.buffers import capacity
 from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.loading.stats import Stats
@@ -115,7 +115,7 @@ def _taken(batch: Mapping[str, Any]) -> int:
 
 
 def _bytes(values: Any) -> int:
-    if isinstance(values, Packed):
+    if isinstance(values, VarLenValues):
         values = [values.values, values.offsets]
     if isinstance(values, tuple | list):
         return sum(map(_bytes, values))

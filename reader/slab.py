@@ -8,14 +8,14 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 
 from fieldslab.reader.batch import Batch, Buffers, Text
-from fieldslab.reader.buffers import Kept, Memory
+from fieldslab.reader.buffers import Allocator, Kept
 from fieldslab.reader.column import Column
 from fieldslab.reader.draws.visits import as_visits
-from fieldslab.reader.images.steps import Images, as_images
+from fieldslab.reader.images.steps import ImageSteps, as_images
 from fieldslab.reader.interpreters import check_interpreter
+from fieldslab.reader.row_samples import Samples
 from fieldslab.reader.rows import Rows, as_index, as_rows, whole
-from fieldslab.reader.samples import Samples
-from fieldslab.reader.storage import Storage
+from fieldslab.reader.slab_storage import Storage
 from fieldslab.schemas.errors import SlabReplaced, UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import open_files, slab_path
@@ -179,9 +179,9 @@ class Slab:
             with every array taken from it before; after an error its content is undefined.
             Without it, the batch is the caller's own and never changes.
         decode
-            What image fields become, by name: a list of steps, or `Images`.
+            What image fields become, by name: a list of steps, or `ImageSteps`.
         epoch
-            Decides, with the seed in `Images`, the row and its visit, on what is drawn.
+            Decides, with the seed in `ImageSteps`, the row and its visit, on what is drawn.
         visits
             Numbers from 0 that tell visits of one row apart, for what is drawn: n integers. If not
             given, they count how often a row comes earlier in `rows`: one that is listed twice is
@@ -196,7 +196,7 @@ class Slab:
         MissingLibrary
             The decoder that was asked for needs one.
         DamagedImage
-            An image cannot be decoded, and `Images` does not say to go on.
+            An image cannot be decoded, and `ImageSteps` does not say to go on.
         DamagedArray
             The slab's files are not what pack wrote.
         SlabReplaced, Unreadable
@@ -305,8 +305,8 @@ def read_batch(
     slab: Slab,
     rows: np.ndarray,
     names: Sequence[str],
-    memory: Memory,
-    images: Mapping[str, Images] | None = None,
+    memory: Allocator,
+    images: Mapping[str, ImageSteps] | None = None,
     epoch: int = 0,
     visits: Any = None,
     lap: Callable[[str], None] = lambda stage: None,
@@ -319,7 +319,7 @@ def read_batch(
     storage = slab.storage
     places = storage.place(slab.view, rows)
     if images:
-        from fieldslab.reader.images.batches import gather_images
+        from fieldslab.reader.images.decoded_batches import gather_images
 
         counted = as_visits(visits, rows)
         return gather_images(

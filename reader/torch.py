@@ -29,10 +29,10 @@ import fieldslab.reader.gather  # noqa: F401  # so that forked workers inherit t
 from fieldslab.reader.draws.visits import Visit
 from fieldslab.reader.images.steps import as_images
 from fieldslab.reader.loading.chain import Chain, check_transforms
+from fieldslab.reader.row_samples import Samples
 from fieldslab.reader.rows import Rows, whole
-from fieldslab.reader.samples import Samples
 from fieldslab.reader.slab import Slab, check_slab
-from fieldslab.reader.tensors import Jagged, TensorBatch, ToTensors
+from fieldslab.reader.tensor_batch import Jagged, TensorBatch, ToTensors
 from fieldslab.reader.transforms.perrow import DrawFrom, PerRow, TensorGenerator
 
 __all__ = [

@@ -20,21 +20,21 @@ FORBIDDEN = {
 }
 # Files and folders of the reader, the lowest first: each imports only from those in front of it.
 ROOMS = (
-    ("forks", "interpreters", "kernels", "rows", "thumbnails"),
-    ("buffers", "notebook", "pictures"),
+    ("forks", "interpreters", "kernels", "png_thumbnails", "rows"),
+    ("buffers", "image_values", "notebook"),
     ("batch",),
     ("stored",),
     ("gather",),
-    ("storage",),
+    ("slab_storage",),
     ("draws",),
     ("transforms",),
     ("pixels",),
     ("decoders",),
     ("images",),
-    ("column", "samples"),
+    ("column", "row_samples"),
     ("slab",),
     ("orders",),
-    ("tensors",),
+    ("tensor_batch",),
     ("loading",),
     ("probe",),
     ("advisor",),
@@ -45,7 +45,7 @@ ROOMS = (
 HEAVY: dict[str, set[str]] = {
     "torch": {
         "reader/torch.py",
-        "reader/tensors.py",
+        "reader/tensor_batch.py",
         "reader/pixels/device.py",
         "reader/transforms/perrow.py",
     },
@@ -59,7 +59,7 @@ HEAVY: dict[str, set[str]] = {
     "datasets": set(),
     "pandas": set(),
     "matplotlib": set(),
-    "PIL": {"packer/convert/pixels.py", "reader/decoders/pillow.py", "reader/thumbnails.py"},
+    "PIL": {"packer/convert/pixels.py", "reader/decoders/pillow.py", "reader/png_thumbnails.py"},
     "cv2": set(),
     "nvidia": {"reader/decoders/nvimagecodec.py"},
 }

@@ -19,10 +19,10 @@ PACKAGE = ROOT / "examples" / "plugins"
 DECODE = """
 import sys
 import numpy as np
-from fieldslab.reader import CenterCrop, Images, Normalize, open_slab
+from fieldslab.reader import CenterCrop, ImageSteps, Normalize, open_slab
 slab = open_slab(sys.argv[1])
 def views(decoder):
-    steps = Images([CenterCrop(48), Normalize()], decoder=decoder)
+    steps = ImageSteps([CenterCrop(48), Normalize()], decoder=decoder)
     return slab.gather(range(len(slab)), ["image"], decode={"image": steps})["image"]
 draft, roi = views("draft"), views("roi")
 print(draft.shape, bool(np.abs(draft - roi).mean() < 0.1))

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from fieldslab.bench.images.subjects import encoded
-from fieldslab.reader import Images, Slab
+from fieldslab.reader import ImageSteps, Slab
 
 
 class Fidelity(NamedTuple):
@@ -31,7 +31,7 @@ def by_pillow(file: bytes, box: Sequence[float], size: int) -> Image.Image:
 
 def boxes_of(slab: Slab, crop: Any) -> np.ndarray:
     """The boxes drawn for all rows: int32[rows, 4]."""
-    images = Images([crop], boxes=True)
+    images = ImageSteps([crop], crop_boxes=True)
     batch = slab.gather(range(len(slab)), ["image"], decode={"image": images})
     boxes: np.ndarray = batch["image.boxes"]
     return boxes
@@ -39,7 +39,7 @@ def boxes_of(slab: Slab, crop: Any) -> np.ndarray:
 
 def fidelity(slab: Slab, original: Slab, crop: Any, decoder: Any) -> Fidelity:
     """Compare views of a slab with Pillow's of the photographs that it was made from."""
-    images = Images([crop], decoder=decoder, boxes=True)
+    images = ImageSteps([crop], decoder=decoder, crop_boxes=True)
     batch = slab.gather(range(len(slab)), ["image"], decode={"image": images})
     scales = original[:].gather(range(len(slab)), ["image"]).sizes["image"] / batch.sizes["image"]
     squares, differences = [], []

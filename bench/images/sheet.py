@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from fieldslab.bench.images.fidelity import by_pillow, psnr
 from fieldslab.bench.images.subjects import encoded
-from fieldslab.reader import Images, Slab
+from fieldslab.reader import ImageSteps, Slab
 
 AMPLIFIED = 16
 """How many times differences are shown larger, around a middle grey."""
@@ -21,7 +21,7 @@ def draw_sheet(
 ) -> None:
     """Draw `count` images: a column each; a row for Pillow, two for each decoder (by label)."""
     rows = range(count)
-    boxes = slab.gather(rows, ["image"], decode={"image": Images([crop], boxes=True)})[
+    boxes = slab.gather(rows, ["image"], decode={"image": ImageSteps([crop], crop_boxes=True)})[
         "image.boxes"
     ]
     size = crop.size[0]
@@ -29,7 +29,7 @@ def draw_sheet(
     wanted = [np.asarray(by_pillow(files[row], boxes[row].tolist(), size)) for row in rows]
     lines = [("Pillow", wanted)]
     for label, decoder in decoders.items():
-        images = Images([crop], decoder=decoder)
+        images = ImageSteps([crop], decoder=decoder)
         views = slab.gather(rows, ["image"], decode={"image": images})["image"]
         differences = [
             view.astype(np.int16) - other for view, other in zip(views, wanted, strict=True)

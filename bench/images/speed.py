@@ -13,7 +13,7 @@ from fieldslab.bench.images.whole import WholeDecoder
 from fieldslab.bench.timing import Ratio, interleave, ratio
 from fieldslab.reader import (
     CenterCrop,
-    Images,
+    ImageSteps,
     Loader,
     Normalize,
     RandomResizedCrop,
@@ -56,7 +56,7 @@ def speeds(slabs: dict[str, Slab], rounds: int) -> dict[str, dict[str, Speed]]:
         for threads in (1, 2):
             calls[case_of(PILLOW, threads)] = partial(pillow, threads)
             for case, (way, decoder) in CASES.items():
-                images = Images([crop], decoder=_decoder(decoder))
+                images = ImageSteps([crop], decoder=_decoder(decoder))
                 calls[case_of(case, threads)] = partial(_gather, slabs[way], images, threads)
         seconds = interleave(calls, rounds)
         count = len(slabs["jpeg"])
@@ -74,8 +74,8 @@ def speeds(slabs: dict[str, Slab], rounds: int) -> dict[str, dict[str, Speed]]:
 def other_ratios(slab: Slab, rounds: int) -> dict[str, Ratio]:
     """What normalizing costs, what a second thread brings, and what the loader takes."""
     crop = RandomResizedCrop(SIZE)
-    plain = Images([crop], decoder="roi")
-    floats = Images([crop, Normalize()], decoder="roi")
+    plain = ImageSteps([crop], decoder="roi")
+    floats = ImageSteps([crop, Normalize()], decoder="roi")
     calls = {
         "plain": partial(_gather, slab, plain, 1),
         "two": partial(_gather, slab, plain, 2),
@@ -107,7 +107,7 @@ def _batches(count: int) -> list[range]:
     return [range(start, min(start + BATCH, count)) for start in range(0, count, BATCH)]
 
 
-def _gather(slab: Slab, images: Images, threads: int) -> None:
+def _gather(slab: Slab, images: ImageSteps, threads: int) -> None:
     def one(rows: Sequence[int]) -> None:
         slab.gather(rows, ["image"], decode={"image": images})
 
@@ -115,7 +115,7 @@ def _gather(slab: Slab, images: Images, threads: int) -> None:
         list(pool.map(one, _batches(len(slab))))
 
 
-def _load(slab: Slab, images: Images) -> None:
+def _load(slab: Slab, images: ImageSteps) -> None:
     loader = Loader(
         slab, BATCH, Sequential(), fields=["image"], decode={"image": images}, threads=2
     )

@@ -12,7 +12,7 @@ from fieldslab.bench.slab.subject import Subject
 from fieldslab.bench.slab.turns import Turn, take_turns
 from fieldslab.reader import (
     CenterCrop,
-    Images,
+    ImageSteps,
     Loader,
     Normalize,
     RandomHorizontalFlip,
@@ -50,7 +50,8 @@ def measure(subject: Subject, field: str, seconds: float) -> Decode:
     """
     size = subject.usual
     images = {
-        name: Images(steps(), seed=subject.seed, failures="fill") for name, steps in WAYS.items()
+        name: ImageSteps(steps(), seed=subject.seed, on_error="fill")
+        for name, steps in WAYS.items()
     }
     failed: dict[str, int] = dict.fromkeys(images, 0)
     rows = dict.fromkeys(images, 0)
@@ -90,7 +91,7 @@ def measure(subject: Subject, field: str, seconds: float) -> Decode:
 
 
 def _loaded(
-    subject: Subject, field: str, images: Images, threads: int, seconds: float
+    subject: Subject, field: str, images: ImageSteps, threads: int, seconds: float
 ) -> list[float]:
     """Seconds a batch of a loader with so many threads, over stretches of all that it prepares.
 

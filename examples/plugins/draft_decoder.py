@@ -14,7 +14,7 @@ from fieldslab.schemas.images import CODES
 class DraftDecoder:
     """Decodes JPEG at 1/2, 1/4 or 1/8 of its size, if the view is that small."""
 
-    name = "draft"  # as in the entry point; `Images(steps, decoder="draft")`
+    name = "draft"  # as in the entry point; `ImageSteps(steps, decoder="draft")`
     codes: Set[int] = frozenset({CODES["jpeg"]})
 
     def decode(

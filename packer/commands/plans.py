@@ -10,7 +10,7 @@ from fieldslab.packer.commands.words import counted, duration, fitted, printable
 
 if TYPE_CHECKING:  # planning and packing need pyarrow, which takes its time to load
     from fieldslab.packer.plan import Plan
-    from fieldslab.packer.write.pack import Packed
+    from fieldslab.packer.write.pack import PackResult
 
 MOST_FIELDS = 60
 """Fields that the summary of a pack shows; `info` shows all of them."""
@@ -64,7 +64,7 @@ def plan_json(plan: "Plan") -> dict[str, Any]:
     }
 
 
-def packed_lines(packed: "Packed", width: int | None) -> Iterator[str]:
+def packed_lines(packed: "PackResult", width: int | None) -> Iterator[str]:
     """What a pack did."""
     manifest = packed.manifest
     reasons = manifest.made.reasons
@@ -90,7 +90,7 @@ def packed_lines(packed: "Packed", width: int | None) -> Iterator[str]:
     yield from fitted([text], width)
 
 
-def packed_json(packed: "Packed") -> dict[str, Any]:
+def packed_json(packed: "PackResult") -> dict[str, Any]:
     """What a pack did, as JSON-ready values."""
     manifest = packed.manifest
     return {

@@ -34,7 +34,7 @@ from fieldslab.schemas.registry import unknown_name
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackResult:
     """What a pack did. `left_out` are rows whose images are damaged: see `damaged_images`."""
 
     path: Path
@@ -59,7 +59,7 @@ class Packed:
             parts.append(f"{len(self.left_out):,} left out")
         if self.warnings:
             parts.append(counted(len(self.warnings), "warning"))
-        return f"Packed({', '.join(parts)})"
+        return f"PackResult({', '.join(parts)})"
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def pack(
     settings: Mapping[str, Any] | None = None,
     progress: Progress = quiet,
     **unknown: Any,
-) -> Packed:
+) -> PackResult:
     """Pack a source into a slab.
 
     Columns are named as in the source, or by shell patterns. What belongs to a column is given as
@@ -173,8 +173,8 @@ def pack(
     Warns
     -----
     FieldslabWarning
-        What is odd in the data; it stands in `Packed.warnings` as well. The logger `fieldslab` has
-        it, too, beside the start and the end of the pack, at level INFO.
+        What is odd in the data; it stands in `PackResult.warnings` as well. The logger `fieldslab`
+        has it, too, beside the start and the end of the pack, at level INFO.
 
     Raises
     ------
@@ -240,7 +240,7 @@ def pack_plan(
     jobs: int = 1,
     progress: Progress = quiet,
     tell: Callable[[str], None] = warn,
-) -> Packed:
+) -> PackResult:
     """Carry out a plan; as `pack`. `tell` gets the warnings that cannot wait for the end."""
     check_jobs(jobs)
     started = time.monotonic()
@@ -264,12 +264,16 @@ def pack_plan(
             f"{staging.set_aside}. The next pack to {out.name} removes it once nobody reads it."
         )
     missing = tuple(one for record in records for one in record.left_out)
-    return Packed(out, manifest, _size(out), time.monotonic() - started, reused, dropped, missing)
+    return PackResult(
+        out, manifest, _size(out), time.monotonic() - started, reused, dropped, missing
+    )
 
 
-def _completed(out: Path, manifest: Manifest, started: float) -> Packed:
+def _completed(out: Path, manifest: Manifest, started: float) -> PackResult:
     """What an earlier run had packed whole before it was killed."""
-    return Packed(out, manifest, _size(out), time.monotonic() - started, len(manifest.shards), 0)
+    return PackResult(
+        out, manifest, _size(out), time.monotonic() - started, len(manifest.shards), 0
+    )
 
 
 def _size(out: Path) -> int:

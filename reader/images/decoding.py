@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.buffers import Memory, Pool
+from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.decoders import lookup
 from fieldslab.reader.decoders.decoder import MEANINGS, Crops, Encoded, Status, Target
 from fieldslab.reader.gather import Places
-from fieldslab.reader.images import orientation
+from fieldslab.reader.image_values import Pictures, Views
+from fieldslab.reader.images import upright
 from fieldslab.reader.images.boxes import boxes_of, flips_of
 from fieldslab.reader.images.encoded import find_images
-from fieldslab.reader.images.steps import Images
-from fieldslab.reader.pictures import Pictures, Views
+from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.errors import DamagedImage, MissingLibrary
 from fieldslab.schemas.images import CODES
@@ -31,7 +31,7 @@ class Decoded(NamedTuple):
     Attributes
     ----------
     values
-        ndarray, `Views` or `Pictures`: see `Images`.
+        ndarray, `Views` or `Pictures`: see `ImageSteps`.
     boxes
         What was drawn, if it was asked for: int32 (rows, 4) or (rows, views, 4).
     sizes
@@ -75,12 +75,12 @@ def _only(values: Any, keep: np.ndarray) -> Any:
 
 def decode(
     stored: StoredField,
-    images: Images,
+    images: ImageSteps,
     at: Places,
     rows: np.ndarray,
     drawn: np.ndarray,
     epoch: int,
-    memory: Memory,
+    memory: Allocator,
     pool: Pool,
 ) -> Decoded:
     """Decode the images of some rows.
@@ -110,11 +110,11 @@ def decode(
     encoded, name = found.images, stored.field.name
     _measure(encoded, found.valid)
     turns = np.ones(len(rows), np.uint8)
-    if images.exif:
-        turns = orientation.orientations(encoded)
-    upright = orientation.shown(encoded.sizes, turns)
+    if images.apply_exif:
+        turns = upright.orientations(encoded)
+    shown_sizes = upright.shown(encoded.sizes, turns)
     statuses = np.full(len(rows), _PENDING, np.int32)
-    unknown = upright[:, 0] == 0
+    unknown = shown_sizes[:, 0] == 0
     if unknown.any():  # what nobody can measure is no image, unless it is Pillow that is not here
         absent = lookup.missing(CODES[None])
         statuses[unknown] = Status.UNSUPPORTED if absent else Status.NOT_AN_IMAGE
@@ -122,11 +122,11 @@ def decode(
         statuses[~found.valid] = _NULL
     work = _Work(encoded, turns, statuses, images, name, memory)
     if not images.crops:
-        values, boxes = work.pictures(upright, drawn, epoch), None
+        values, boxes = work.pictures(shown_sizes, drawn, epoch), None
     else:
-        boxes, flips = _draw(images, upright, drawn, epoch)
+        boxes, flips = _draw(images, shown_sizes, drawn, epoch)
         values = work.views(boxes, flips)
-        if not images.boxes:
+        if not images.crop_boxes:
             boxes = None
         elif not images.multiple:
             boxes = boxes[:, 0]
@@ -138,7 +138,7 @@ def decode(
             row=int(rows[first]),
             hint=lookup.missing(int(encoded.codes[first])),
         )
-    if images.failures == "raise" and (statuses > _OK).any():
+    if images.on_error == "raise" and (statuses > _OK).any():
         first = int(np.argmax(statuses > _OK))
         file = stored.values.path(int(at.shards[first]))
         raise _damaged(file, name, int(rows[first]), statuses[first], images.decoder)
@@ -161,9 +161,9 @@ class _Work:
         encoded: Encoded,
         turns: np.ndarray,
         statuses: np.ndarray,
-        images: Images,
+        images: ImageSteps,
         name: str,
-        memory: Memory,
+        memory: Allocator,
     ) -> None:
         self.encoded = encoded
         self.turns = turns
@@ -273,11 +273,11 @@ class _Work:
     ) -> None:
         """Decode views, of one size, to (n, views, height, width, 3) or channels first."""
         target = Target(out, self.images.channels_first, self.scale, self.bias)
-        if not self.images.exif:
+        if not self.images.apply_exif:
             self._ask(pending, Crops(boxes, np.ascontiguousarray(flips)), target)
             return
         sizes = self.encoded.sizes.astype(np.int64)
-        turned = orientation.turn(boxes, flips, sizes, self.turns)
+        turned = upright.turn(boxes, flips, sizes, self.turns)
         lying = turned.transpose[pending]
         self._ask(pending[~lying], turned.crops, target)
         if lying.any():
@@ -331,11 +331,11 @@ def _measure(encoded: Encoded, valid: np.ndarray | None) -> None:
     if valid is not None:
         unknown &= valid
     for i in np.flatnonzero(unknown).tolist():
-        encoded.sizes[i] = orientation.measured(encoded, i)[:2]
+        encoded.sizes[i] = upright.measured(encoded, i)[:2]
 
 
 def _draw(
-    images: Images, sizes: np.ndarray, subjects: np.ndarray, epoch: int
+    images: ImageSteps, sizes: np.ndarray, subjects: np.ndarray, epoch: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Boxes, int32[n, views, 4], and flips, bool[n, views]."""
     views = range(len(images.crops))
@@ -349,10 +349,10 @@ def _draw(
 
 
 def _damaged(file: Path, name: str, row: int, status: int, decoder: Any) -> DamagedImage:
-    hint = 'Images(..., failures="skip" or "fill") goes on without it.'
+    hint = 'ImageSteps(..., on_error="skip" or "fill") goes on without it.'
     if status == Status.UNSUPPORTED and decoder != "auto":
         asked = decoder if isinstance(decoder, str) else decoder.name
         hint = f'Only `{asked}` was asked; decoder="auto" asks all that are here.'
     if status == Status.TOO_LARGE:
-        hint = "If you trust it, give Images a larger `max_pixels`."
+        hint = "If you trust it, give ImageSteps a larger `max_pixels`."
     return DamagedImage(MEANINGS[Status(status)], file=file, field=name, row=row, hint=hint)

@@ -14,10 +14,11 @@ import numpy as np
 
 from fieldslab.reader.batch import unknown_field
 from fieldslab.reader.decoders.decoder import Decoder
+from fieldslab.reader.images.normalize import Normalize
 from fieldslab.reader.rows import whole
-from fieldslab.reader.transforms.normalize import Normalize
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
+from fieldslab.schemas.renamed import refuse_renamed_parameters
 
 MAX_PIXELS = 2**28 // 3
 """A picture that takes a quarter of a GiB; Pillow warns from here on, too."""
@@ -147,8 +148,8 @@ class RandomHorizontalFlip:
         return f"RandomHorizontalFlip({self.p})"
 
 
-class Images:
-    """The steps for a field of images, with options; a plain list of steps means `Images(list)`.
+class ImageSteps:
+    """Steps for a field of images, with options; a plain list of steps means `ImageSteps(list)`.
 
     What is drawn for an image depends on seed, epoch, row and visit alone: not on threads, batch
     size, ranks, or where a run was resumed. The visit tells apart the times that an epoch has the
@@ -164,18 +165,18 @@ class Images:
     decoder
         "auto" asks, in turn, those that are there until one takes an image: stored pixels,
         the pack-time index (`roi`), `turbojpeg`, `pillow`. Or the name of the only one to ask.
-    failures
+    on_error
         What to do with an image that cannot be decoded: "raise" DamagedImage, "skip" its row in
         all fields of the batch, which then is smaller (and on several ranks of different size), or
         "fill" its place. `Batch.failures` tells.
     fill
         Grey level, 0 to 255 before it is normalized, of images that are null, or were not decoded.
         Null is no failure: `Batch.valid` tells.
-    exif
+    apply_exif
         Turn pictures upright as their EXIF orientation says.
     max_pixels
         Images with more pixels are not decoded.
-    boxes
+    crop_boxes
         Also put the boxes drawn into the batch, as "FIELD.boxes": int32 (rows, 4), or
         (rows, views, 4) with `MultiCrop`; top, left, height and width in pixels of the picture.
     channels_first
@@ -184,26 +185,29 @@ class Images:
     device
         Give a tensor of torch on this device instead of an array: "cuda", "cuda:1" or "cpu", as
         torch names them. JPEG is decoded there and stays there, so this goes with
-        decoder="nvimagecodec". Pixels stored by pack, and pictures that `exif` turns, are made on
-        the processor and copied. On GPUs this was never run so far: what is tested is "cpu".
+        decoder="nvimagecodec". Pixels stored by pack, and pictures that `apply_exif` turns, are
+        made on the processor and copied. On GPUs this was never run so far: what is tested is
+        "cpu".
     """
 
+    @refuse_renamed_parameters
     def __init__(
         self,
         steps: Sequence[Any],
         *,
         seed: int = 0,
         decoder: str | Decoder = "auto",
-        failures: Literal["raise", "skip", "fill"] = "raise",
+        on_error: Literal["raise", "skip", "fill"] = "raise",
         fill: int = 0,
-        exif: bool = False,
+        apply_exif: bool = False,
         max_pixels: int = MAX_PIXELS,
-        boxes: bool = False,
+        crop_boxes: bool = False,
         channels_first: bool | None = None,
         device: str | None = None,
     ) -> None:
-        if failures not in ("raise", "skip", "fill"):
-            raise UsageError("no such policy", expected='"raise", "skip" or "fill"', found=failures)
+        if on_error not in ("raise", "skip", "fill"):
+            expected = '"raise", "skip" or "fill"'
+            raise UsageError("unknown `on_error`", expected=expected, found=on_error)
         if not _is_list(steps):
             hint = "Write a list, as in [RandomResizedCrop(224), Normalize()]."
             raise UsageError("steps for images are a list", found=repr(steps), hint=hint)
@@ -214,11 +218,11 @@ class Images:
         if not isinstance(decoder, str) and not hasattr(decoder, "decode"):
             raise UsageError("`decoder` is the name of one", found=repr(decoder))
         self.decoder = decoder
-        self.failures = failures
+        self.on_error = on_error
         self.fill = whole("fill", fill, least=0)
-        self.exif = exif
+        self.apply_exif = apply_exif
         self.max_pixels = min(whole("max_pixels", max_pixels, least=1), 2**62)  # fits kernels
-        self.boxes = boxes
+        self.crop_boxes = crop_boxes
         self.device = device
         first = self.normalize is not None or device is not None
         self.channels_first = first if channels_first is None else channels_first
@@ -226,8 +230,8 @@ class Images:
             self._check_device()
         if self.fill > 255:
             raise UsageError("`fill` is a grey level", expected="0..255", found=fill)
-        if not self.crops and (self.channels_first or self.boxes):
-            given = "boxes" if self.boxes else "channels_first"
+        if not self.crops and (self.channels_first or self.crop_boxes):
+            given = "crop_boxes" if self.crop_boxes else "channels_first"
             raise UsageError(f"`{given}` goes with a crop or Resize, not with Decode()")
 
     def _check_device(self) -> None:
@@ -250,11 +254,15 @@ class Images:
 
     def __repr__(self) -> str:
         """What decides on the values of a batch, by which two are told apart."""
-        options = f"seed={self.seed}, exif={self.exif}, channels_first={self.channels_first}"
-        return f"Images({self.steps}, {options})"
+        options = (
+            f"seed={self.seed}, apply_exif={self.apply_exif}, channels_first={self.channels_first}"
+        )
+        return f"ImageSteps({self.steps}, {options})"
 
 
-def as_images(decode: Any, fields: Mapping[str, Field], names: Sequence[str]) -> dict[str, Images]:
+def as_images(
+    decode: Any, fields: Mapping[str, Field], names: Sequence[str]
+) -> dict[str, ImageSteps]:
     """What the user gave as `decode`, checked against a slab's fields and those that are gathered.
 
     Raises UnknownField, UsageError.
@@ -270,8 +278,8 @@ def as_images(decode: Any, fields: Mapping[str, Field], names: Sequence[str]) ->
             raise UsageError("only images are decoded", field=name, found=fields[name].kind)
         if name not in names:
             raise UsageError("`decode` names a field that is not gathered", field=name)
-        images[name] = given if isinstance(given, Images) else Images(given)
-        if images[name].boxes and f"{name}.boxes" in fields:
+        images[name] = given if isinstance(given, ImageSteps) else ImageSteps(given)
+        if images[name].crop_boxes and f"{name}.boxes" in fields:
             raise UsageError("the name of the boxes is that of a field", found=f"{name}.boxes")
     return images
 
@@ -297,11 +305,9 @@ def _sorted_out(
     if crop is None:
         hint = "Begin with RandomResizedCrop, CenterCrop, Resize, MultiCrop or Decode."
         raise UsageError("no step says what part of the picture is wanted", hint=hint)
-    if normalize is not None:
-        if isinstance(crop, Decode):
-            raise UsageError("pictures of different sizes stay uint8", found=repr(normalize))
-        normalize.check_steps()
     if isinstance(crop, Decode):
+        if normalize is not None:
+            raise UsageError("pictures of different sizes stay uint8", found=repr(normalize))
         return (), flip, None
     return crop.views if isinstance(crop, MultiCrop) else (crop,), flip, normalize
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fieldslab.reader.batch import Batch
-from fieldslab.reader.buffers import Memory
+from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.draws.visits import count_visits, subjects
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.rows import whole
@@ -17,7 +17,7 @@ from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
 if TYPE_CHECKING:
-    from fieldslab.reader.tensors import TensorBatch, ToTensors
+    from fieldslab.reader.tensor_batch import TensorBatch, ToTensors
 
 _TENSORS = (
     'with output="torch", functions in `transforms` get tensors; '
@@ -36,7 +36,7 @@ class Chain:
         transforms: Sequence[Callable[..., Any]],
         seed: int,
         view: range,
-        memory: Memory,
+        memory: Allocator,
         convert: "ToTensors | None" = None,
     ) -> None:
         """Take a seed of `rng`, the slab's view, and what makes tensors, if they are wanted."""
@@ -130,7 +130,11 @@ def check_transforms(
     known = True
     for transform in transforms:
         if not callable(transform):
-            raise UsageError("a transform is a function of a batch", found=repr(transform))
+            raise UsageError(
+                "a transform is a function of a batch",
+                found=repr(transform),
+                hint="Steps for images, such as Normalize(), belong in `decode`.",
+            )
         known = known and isinstance(transform, Transform)  # nobody knows what a function makes
         if known and isinstance(transform, Transform):
             transform.check(fields)

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fieldslab.reader.loading.plan import Plan
-from fieldslab.reader.loading.stats import Prepared, Recorder
+from fieldslab.reader.loading.epoch_plan import EpochPlan
+from fieldslab.reader.loading.stats import PreparedBatch, Recorder
 
 if TYPE_CHECKING:
     from fieldslab.reader.loading.preparation import Preparation
@@ -31,7 +31,7 @@ class OnDemand:
         self._preparation = preparation
         self._numbers = iter(range(count))
 
-    def take(self) -> Prepared:
+    def take(self) -> PreparedBatch:
         """The next batch. Raises StopIteration when there is none."""
         return self._preparation(next(self._numbers))
 
@@ -40,13 +40,13 @@ class OnDemand:
         self._numbers = iter(())
 
 
-class Batches(Iterator[Any]):
+class EpochIterator(Iterator[Any]):
     """One iteration."""
 
     def __init__(
         self,
-        source: "Workers[Prepared] | OnDemand",
-        plan: Plan,
+        source: "Workers[PreparedBatch] | OnDemand",
+        plan: EpochPlan,
         where: Position,
         recorder: Recorder,
     ) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
-from fieldslab.reader.images.steps import Images, as_images
+from fieldslab.reader.images.steps import ImageSteps, as_images
 from fieldslab.reader.loading.chain import Chain, check_transforms, seed_of
-from fieldslab.reader.loading.iteration import Batches, OnDemand, Position
-from fieldslab.reader.loading.plan import Plan, world
-from fieldslab.reader.loading.stats import Prepared, Recorder, Stats
+from fieldslab.reader.loading.epoch_plan import EpochPlan, world
+from fieldslab.reader.loading.iteration import EpochIterator, OnDemand, Position
+from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled
 from fieldslab.reader.rows import whole
 from fieldslab.reader.slab import Slab, check_slab
@@ -17,7 +17,7 @@ from fieldslab.schemas.errors import MissingLibrary, UsageError
 
 if TYPE_CHECKING:
     from fieldslab.reader.loading.workers import Desk, Workers
-    from fieldslab.reader.tensors import ToTensors
+    from fieldslab.reader.tensor_batch import ToTensors
 
 MOST_THREADS = 4
 """By default there are no more: copying saturates memory with a few."""
@@ -47,8 +47,8 @@ class Loader:
     fields
         Names of the fields to gather; all if not given.
     decode
-        What image fields become, by name: a list of steps, or `Images`. What is drawn depends on
-        the epoch and the row, so that a run that resumes goes on as it would have.
+        What image fields become, by name: a list of steps, or `ImageSteps`. What is drawn depends
+        on the epoch and the row, so that a run that resumes goes on as it would have.
     transforms
         What is done to each batch, in turn: see `fieldslab.reader.transforms.transform`. Any
         function will do that takes a batch (of tensors, with output="torch") and returns the
@@ -121,7 +121,7 @@ class Loader:
         self._where = Position(0, 0)
         self._resumes = False
         self._recorder = Recorder()
-        self._running: WeakSet[Batches] = WeakSet()
+        self._running: WeakSet[EpochIterator] = WeakSet()
         self._desks: WeakSet[Desk[Any]] = WeakSet()
 
     @property
@@ -151,7 +151,7 @@ class Loader:
         plan = self._plan(self._where.position)
         source = self._start(plan)
         self._recorder = Recorder()
-        batches = Batches(source, plan, self._where, self._recorder)
+        batches = EpochIterator(source, plan, self._where, self._recorder)
         self._running.add(batches)
         return batches
 
@@ -263,11 +263,11 @@ class Loader:
             identity["seed"] = self._seed
         return identity
 
-    def _plan(self, start: int) -> Plan:
+    def _plan(self, start: int) -> EpochPlan:
         length = self._attached.length(len(self.slab))
-        return Plan(length, self.batch_size, *world(*self._given), self.drop_last, start)
+        return EpochPlan(length, self.batch_size, *world(*self._given), self.drop_last, start)
 
-    def _start(self, plan: Plan) -> "Workers[Prepared] | OnDemand":
+    def _start(self, plan: EpochPlan) -> "Workers[PreparedBatch] | OnDemand":
         # Kernels are compiled when these are imported: not before the first batch is wanted.
         from fieldslab.reader.loading.preparation import Preparation
         from fieldslab.reader.loading.readahead import ReadAhead
@@ -315,7 +315,7 @@ def usable_cores() -> int:
 
 def _converter(
     slab: Slab,
-    decode: Mapping[str, Images],
+    decode: Mapping[str, ImageSteps],
     output: str,
     pin_memory: bool | Literal["auto"],
 ) -> "ToTensors | None":
@@ -326,7 +326,7 @@ def _converter(
             raise UsageError('pinned memory needs output="torch"')
         return None
     try:
-        from fieldslab.reader.tensors import ToTensors
+        from fieldslab.reader.tensor_batch import ToTensors
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

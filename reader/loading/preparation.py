@@ -7,11 +7,11 @@ import numpy as np
 
 from fieldslab.reader import forks
 from fieldslab.reader.batch import Batch
-from fieldslab.reader.images.steps import Images
+from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.loading.chain import Chain
-from fieldslab.reader.loading.plan import Plan
+from fieldslab.reader.loading.epoch_plan import EpochPlan
 from fieldslab.reader.loading.readahead import ReadAhead
-from fieldslab.reader.loading.stats import Prepared, Stopwatch
+from fieldslab.reader.loading.stats import PreparedBatch, Stopwatch
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.rows import as_rows
 from fieldslab.reader.slab import Slab, read_batch
@@ -28,12 +28,12 @@ class Preparation:
         slab: Slab,
         order: Order,
         epoch: int,
-        plan: Plan,
+        plan: EpochPlan,
         fields: Sequence[str],
         chain: Chain,
         read_ahead: ReadAhead | None,
         ahead: int,
-        decode: Mapping[str, Images] | None = None,
+        decode: Mapping[str, ImageSteps] | None = None,
     ) -> None:
         """See `Loader` for what these are; `read_ahead` goes `ahead` batches before."""
         self._slab = slab
@@ -50,7 +50,7 @@ class Preparation:
         self._lock = threading.Lock()
         forks.register(self)
 
-    def __call__(self, index: int) -> Prepared:
+    def __call__(self, index: int) -> PreparedBatch:
         """Make a batch. Errors carry a note that says which."""
         watch = Stopwatch()
         try:
@@ -63,7 +63,7 @@ class Preparation:
         """See `forks`."""
         self._lock = threading.Lock()
 
-    def _make(self, index: int, watch: Stopwatch) -> Prepared:
+    def _make(self, index: int, watch: Stopwatch) -> PreparedBatch:
         if self._read_ahead is not None:
             self._ask(index, self._read_ahead)
             watch.lap("read ahead")
@@ -72,7 +72,7 @@ class Preparation:
         batch = self._gather(rows, index, watch)
         size = batch.nbytes
         result = self._chain(batch, self._epoch, watch.lap)
-        return Prepared(result, len(result.rows), size, watch.stages, len(result.failures))
+        return PreparedBatch(result, len(result.rows), size, watch.stages, len(result.failures))
 
     def _gather(self, rows: np.ndarray, index: int, watch: Stopwatch) -> Batch:
         slab, pool = self._slab, self._slab.storage.pool

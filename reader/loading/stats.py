@@ -11,7 +11,7 @@ _REMEMBERED = 4096
 """Percentiles are those of so many batches, the latest."""
 
 
-class Prepared(NamedTuple):
+class PreparedBatch(NamedTuple):
     """A batch as the user gets it; its rows, gathered bytes, seconds by stage, and failures."""
 
     batch: Any
@@ -121,7 +121,7 @@ class Recorder:
         self._prepares: deque[float] = deque(maxlen=_REMEMBERED)
         self._waits: deque[float] = deque(maxlen=_REMEMBERED)
 
-    def add(self, prepared: Prepared, waited: float) -> None:
+    def add(self, prepared: PreparedBatch, waited: float) -> None:
         """Count a batch that is handed over now, after the consumer waited for some seconds."""
         self._last = time.perf_counter()
         self._batches += 1

@@ -105,15 +105,15 @@ class Blocked(Order):
             start = upto
         return np.concatenate(parts)
 
-    def _layout(self, epoch: int, total: int) -> "_Layout":
+    def _layout(self, epoch: int, total: int) -> "_BlockLayout":
         """Where the block at the end of the slab, which may be short, comes in this epoch."""
         blocks, rest = divmod(total, self.block_rows)
         if rest == 0:
-            return _Layout(total, blocks, blocks, 0)
+            return _BlockLayout(total, blocks, blocks, 0)
         place = int(shuffled("short block", (self.seed, epoch), 0, 1, blocks + 1)[0])
-        return _Layout(total, blocks, place, self.block_rows - rest)
+        return _BlockLayout(total, blocks, place, self.block_rows - rest)
 
-    def _window(self, layout: "_Layout", position: int) -> tuple[int, int, int]:
+    def _window(self, layout: "_BlockLayout", position: int) -> tuple[int, int, int]:
         """Window of a position, and its first position and end."""
         size = self.block_rows * self.window
         short = layout.place // self.window
@@ -124,7 +124,9 @@ class Blocked(Order):
         end = (window + 1) * size - (layout.missing if window >= short else 0)
         return window, first, min(end, layout.total)
 
-    def _rows(self, layout: "_Layout", window: int, inside: np.ndarray, epoch: int) -> np.ndarray:
+    def _rows(
+        self, layout: "_BlockLayout", window: int, inside: np.ndarray, epoch: int
+    ) -> np.ndarray:
         """Rows at some places of a window before its rows are shuffled."""
         short_end = (layout.place - window * self.window + 1) * self.block_rows - layout.missing
         if layout.place // self.window == window:
@@ -153,7 +155,7 @@ class Blocked(Order):
         return f"Blocked({given}{', spread=True' if self.spread and not self._open else ''})"
 
 
-class _Layout(NamedTuple):
+class _BlockLayout(NamedTuple):
     """An epoch: its rows, its full blocks, and the turn of the short block with what it lacks."""
 
     total: int

@@ -17,7 +17,7 @@ _KEPT = 8
 """Windows whose blocks are remembered."""
 
 
-class _Layout(NamedTuple):
+class _StrataLayout(NamedTuple):
     """An epoch: `strata` of `turns` blocks, and of one more in `longer` of them.
 
     `short` is the turn of the block that lacks `missing` rows; a whole window has `size` rows.
@@ -58,7 +58,7 @@ def spread_rows(
     return np.concatenate(parts)
 
 
-def _lay_out(seed: int, epoch: int, block_rows: int, window: int, total: int) -> _Layout:
+def _lay_out(seed: int, epoch: int, block_rows: int, window: int, total: int) -> _StrataLayout:
     blocks = -(-total // block_rows)
     windows = -(-blocks // window)
     strata = -(-blocks // windows)
@@ -66,11 +66,11 @@ def _lay_out(seed: int, epoch: int, block_rows: int, window: int, total: int) ->
     last = turns + (longer > 0)  # blocks in the last stratum, which is a longer one if any is
     short = int(shuffled("spread short block", (seed, epoch), 0, 1, last)[0])
     missing = blocks * block_rows - total
-    return _Layout(strata, turns, longer, short, missing, strata * block_rows)
+    return _StrataLayout(strata, turns, longer, short, missing, strata * block_rows)
 
 
 @lru_cache(_KEPT)
-def _blocks(seed: int, epoch: int, window: int, layout: _Layout) -> np.ndarray:
+def _blocks(seed: int, epoch: int, window: int, layout: _StrataLayout) -> np.ndarray:
     """Blocks of a window, by stratum, so that a short one comes last: int64[blocks]."""
     from fieldslab.reader.draws.permutation import keys, permute_each
 

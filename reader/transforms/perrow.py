@@ -1,6 +1,6 @@
 """Random draws of torch's by row: for functions of one sample, such as torchvision's.
 
-views = Images([RandomResizedCrop(224), RandomHorizontalFlip()], channels_first=True)
+views = ImageSteps([RandomResizedCrop(224), RandomHorizontalFlip()], channels_first=True)
 augment = v2.Compose([v2.ColorJitter(0.4, 0.4, 0.4), v2.RandomErasing()])
 Loader(slab, 256, decode={"image": views}, transforms=[PerRow("image", augment)],
        output="torch")
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from fieldslab.reader.buffers import Memory
+from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.transforms.rng import RowGenerator
 from fieldslab.reader.transforms.transform import FRESH, Transform
 from fieldslab.schemas.errors import UsageError
@@ -120,7 +120,7 @@ class PerRow(Transform):
         self.function = function
 
     def __call__(
-        self, batch: Any, memory: Memory = FRESH, rng: RowGenerator | None = None
+        self, batch: Any, memory: Allocator = FRESH, rng: RowGenerator | None = None
     ) -> dict[str, Any]:
         """See `Transform`. Raises UsageError where the function's results cannot be stacked."""
         if rng is None:

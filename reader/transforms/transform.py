@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.batch import Batch, Ragged, Values, unknown_field
-from fieldslab.reader.buffers import Memory
+from fieldslab.reader.buffers import Allocator
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -53,7 +53,7 @@ class Transform(ABC):
     takes_tensors = False
 
     @abstractmethod
-    def __call__(self, batch: Batch, memory: Memory = FRESH) -> dict[str, Values]:
+    def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
         """The fields that are made or replaced, by name; large arrays come from `memory`."""
 
     def check(self, fields: dict[str, Field | None]) -> None:
@@ -88,7 +88,7 @@ class Cast(Transform):
         self.field = field
         self.dtype = as_dtype(dtype)
 
-    def __call__(self, batch: Batch, memory: Memory = FRESH) -> dict[str, Values]:
+    def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
         """See `Transform`."""
         values = numbers(batch, self.field)
         out = memory.empty(self.field, values.shape, self.dtype)
@@ -113,7 +113,7 @@ class Lambda(Transform):
         self.field = field
         self.function = function
 
-    def __call__(self, batch: Batch, memory: Memory = FRESH) -> dict[str, Values]:
+    def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
         """See `Transform`."""
         return {self.field: self.function(batch[self.field])}
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.batch import Batch, Ragged, Values
-from fieldslab.reader.buffers import Memory
+from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.transforms.transform import FRESH, Transform, no_numbers
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
@@ -47,7 +47,7 @@ class UpperTriangle(Transform):
         self._places[above] = np.arange(self._pairs)
         self._places.T[above] = np.arange(self._pairs)
 
-    def __call__(self, batch: Batch, memory: Memory = FRESH) -> dict[str, Values]:
+    def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
         """See `Transform`."""
         rows = batch[self.field]
         if not isinstance(rows, np.ndarray | Ragged):

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fieldslab.packer import Packed, pack
+from fieldslab.packer import PackResult, pack
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.manifest import MANIFEST
 
@@ -35,7 +35,7 @@ def batches(rows: pa.Table, size: int = 100) -> Iterator[pa.RecordBatch]:
     return iter(rows.to_batches(max_chunksize=size))
 
 
-def pack_shards(source: Any, out: Path, **options: Any) -> Packed:
+def pack_shards(source: Any, out: Path, **options: Any) -> PackResult:
     """Pack with a shard for each row group."""
     return pack(source, out, shard_size=1000, **options)
 

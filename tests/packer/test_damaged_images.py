@@ -14,7 +14,7 @@ from PIL import Image
 from tests.jpegs import encode, photograph
 from tests.packer.readback import Readback
 
-from fieldslab.packer import Packed, pack, verify
+from fieldslab.packer import PackResult, pack, verify
 from fieldslab.packer.cli import run
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
 
@@ -72,7 +72,7 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "i.parquet"
 
 
-def packed(source: Any, out: Path, spec: str | None = None, **options: Any) -> Packed:
+def packed(source: Any, out: Path, spec: str | None = None, **options: Any) -> PackResult:
     """Pack without the damaged images."""
     return pack(
         source,
@@ -85,7 +85,7 @@ def packed(source: Any, out: Path, spec: str | None = None, **options: Any) -> P
     )
 
 
-def check(out: Path, against: Path, done: Packed) -> Readback:
+def check(out: Path, against: Path, done: PackResult) -> Readback:
     """The slab has exactly the rows that are whole, and agrees with its source."""
     report = verify(out, against=against)
     assert report.ok, report.problems

@@ -131,7 +131,7 @@ def test_python_runs_the_program(tmp_path: Path) -> None:
 def test_what_is_returned_is_shown_in_short(parquet: Path, tmp_path: Path) -> None:
     """`pack` and `verify` return what fits a line, however many fields there are."""
     packed = pack(parquet, tmp_path / "a.slab", nulls={"y": "mask"})
-    start = f"Packed({str(tmp_path / 'a.slab')!r}, 20 rows, 3 fields, "
+    start = f"PackResult({str(tmp_path / 'a.slab')!r}, 20 rows, 3 fields, "
     assert repr(packed).startswith(start)
     assert repr(packed).endswith(" s)")
     assert repr(verify(tmp_path / "a.slab")).startswith("Report(OK: ")

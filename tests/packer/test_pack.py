@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fieldslab.packer import Packed, pack, verify
+from fieldslab.packer import PackResult, pack, verify
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
@@ -74,7 +74,7 @@ def texts(slab: Path, stem: str) -> list[bytes]:
     return found
 
 
-def check_content(packed: Packed, rows: pa.Table) -> None:
+def check_content(packed: PackResult, rows: pa.Table) -> None:
     """Check a slab of `table()` against it, by numpy alone, and all its digests."""
     slab, wanted = packed.path, rows.to_pydict()
     assert np.concatenate(arrays(slab, "00-id.values")).tolist() == wanted["id"]

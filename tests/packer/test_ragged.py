@@ -270,8 +270,8 @@ def test_any_array(rows: int, length: int, shape: tuple[int, ...], dtype: str, r
         name="x",
         stem="00-x",
         kind="fixed",
-        dtype=np.dtype(dtype).name,
-        shape=(length, *shape),  # type: ignore[arg-type]
+        dtype=np.dtype(dtype).name,  # type: ignore[arg-type]
+        shape=(length, *shape),
     )
     asked = parse_options(ragged="x:pad=0").ragged["x"]
     elements, lengths = cut(make_padding(field, asked, "x", None), values, None)

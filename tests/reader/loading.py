@@ -12,8 +12,8 @@ from tests.slabs import write_slab
 
 from fieldslab.reader import (
     Batch,
-    Packed,
     Slab,
+    VarLenValues,
     open_slab,
 )
 
@@ -31,7 +31,7 @@ def plain(batch: Batch) -> dict[str, Any]:
     found: dict[str, Any] = {"rows": batch.rows.tolist()}
     for name, values in batch.items():
         found[name] = values.tolist()
-        if isinstance(values, Packed):
+        if isinstance(values, VarLenValues):
             found[name] = [row if isinstance(row, str | bytes) else row.tolist() for row in values]
     found |= {f"{name}.valid": valid.tolist() for name, valid in batch.valid.items()}
     found |= {f"{name}.size": size.tolist() for name, size in batch.sizes.items()}

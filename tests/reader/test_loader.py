@@ -21,17 +21,17 @@ from fieldslab.reader import (
     ByLength,
     Loader,
     Order,
-    Packed,
     Sequential,
     Shuffled,
     Slab,
     Strided,
     Subset,
+    VarLenValues,
     Weighted,
     buffers,
     open_slab,
 )
-from fieldslab.reader.tensors import ToTensors
+from fieldslab.reader.tensor_batch import ToTensors
 from fieldslab.schemas.errors import UnknownField, UsageError
 from fieldslab.schemas.fields import Logical
 
@@ -183,9 +183,9 @@ def test_memory_is_used_again(tmp_path: Path) -> None:
     path = write_slab(tmp_path / "a.slab", columns)
     script = """
 import sys, psutil
-from fieldslab.reader import Loader, Normalize, Pad, open_slab
+from fieldslab.reader import Loader, Pad, Standardize, open_slab
 slab = open_slab(sys.argv[1])
-transforms = [Normalize("x", 1, 2), Pad("tokens", 30_000)]
+transforms = [Standardize("x", 1, 2), Pad("tokens", 30_000)]
 loader = Loader(slab, 8, transforms=transforms, threads=2)
 used = []
 for epoch in range(14):
@@ -237,7 +237,7 @@ def test_tensors_hold_what_arrays_hold(slab: Slab) -> None:
             if name in ("tokens", "points"):
                 assert np.array_equal(found.values.numpy(), values.values)
                 assert np.array_equal(found.offsets.numpy(), values.offsets)
-            elif isinstance(values, Packed):
+            elif isinstance(values, VarLenValues):
                 assert list(found) == list(values)
             else:
                 assert np.array_equal(found.numpy(), values.view(found.numpy().dtype))

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from fieldslab.reader import (
     CenterCrop,
     Decode,
-    Images,
+    ImageSteps,
     Lambda,
     Loader,
     MultiCrop,
@@ -26,7 +26,7 @@ from fieldslab.reader import (
 )
 from fieldslab.reader.grain import grain_batches
 from fieldslab.reader.lightning import SlabDataModule
-from fieldslab.reader.tensors import TensorBatch
+from fieldslab.reader.tensor_batch import TensorBatch
 from fieldslab.reader.torch import SlabDataset, collate
 from fieldslab.schemas.errors import DamagedImage, UsageError
 
@@ -83,7 +83,7 @@ def test_resuming_draws_what_would_have_been_drawn(slab: Slab) -> None:
     other.load_state_dict(state)
     for found, wanted in zip([batch["image"] for batch in other], whole[2:], strict=True):
         np.testing.assert_array_equal(found, wanted)
-    for wrong in (None, {"image": Images(DECODE["image"], seed=1)}, {"image": [Resize(24)]}):
+    for wrong in (None, {"image": ImageSteps(DECODE["image"], seed=1)}, {"image": [Resize(24)]}):
         stranger = Loader(slab, 8, decode=wrong)
         if wrong is not None:
             with pytest.raises(UsageError, match="another decode"):
@@ -92,7 +92,7 @@ def test_resuming_draws_what_would_have_been_drawn(slab: Slab) -> None:
 
 def test_statistics_tell_of_decoding_and_failures(broken: Slab) -> None:
     """Decoding is a stage of its own, and failures are counted."""
-    images = Images([Resize(8)], failures="skip")
+    images = ImageSteps([Resize(8)], on_error="skip")
     loader = Loader(broken, 10, Sequential(), decode={"image": images})
     sizes = [(len(batch.rows), len(batch["image"]), len(batch.failures)) for batch in loader]
     assert sizes == [(10, 10, 0), (9, 9, 1), (10, 10, 0)]
@@ -117,20 +117,20 @@ def test_transforms_get_decoded_images(slab: Slab) -> None:
     loader = Loader(slab, 10, decode=DECODE, transforms=[half])
     assert next(iter(loader))["image"].shape == (10, 2, 24, 24)
     loader.close()
-    with pytest.raises(UsageError, match="needs a field"):
-        Loader(slab, 10, decode=DECODE, transforms=[Normalize()])
+    with pytest.raises(UsageError, match="belong in `decode`"):
+        Loader(slab, 10, decode=DECODE, transforms=[Normalize()])  # type: ignore[list-item]
 
 
 def test_tensors(slab: Slab) -> None:
     """torch gets images, boxes, views and pictures as tensors over the same memory."""
 
     def first(steps: list[object], **options: object) -> TensorBatch:
-        decode = {"image": Images(steps, **options)}  # type: ignore[arg-type]
+        decode = {"image": ImageSteps(steps, **options)}  # type: ignore[arg-type]
         with Loader(slab, 4, Sequential(), decode=decode, output="torch") as loader:
             batch: TensorBatch = next(iter(loader))
         return batch
 
-    batch = first([RandomResizedCrop(8), Normalize()], boxes=True)
+    batch = first([RandomResizedCrop(8), Normalize()], crop_boxes=True)
     assert batch["image"].shape == (4, 3, 8, 8)
     assert batch["image"].dtype == torch.float32
     assert batch["image.boxes"].dtype == torch.int32

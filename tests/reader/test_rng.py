@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from fieldslab.reader import (
     Batch,
     Cast,
-    Images,
+    ImageSteps,
     Lambda,
     Loader,
     Pad,
@@ -349,7 +349,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Slab:
     return pack_images(tmp_path_factory.mktemp("images"), photographs(ROWS, 24, 20))
 
 
-VIEWS = {"image": Images([Resize((12, 10))], channels_first=True)}
+VIEWS = {"image": ImageSteps([Resize((12, 10))], channels_first=True)}
 
 
 def augmented(batches: Iterable[Any]) -> dict[int, bytes]:

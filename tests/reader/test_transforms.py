@@ -18,15 +18,15 @@ from fieldslab.reader import (
     Cast,
     Lambda,
     Loader,
-    Normalize,
     Pad,
     Ragged,
     Shift,
     Slab,
+    Standardize,
     Transform,
     open_slab,
 )
-from fieldslab.reader.transforms.padding import pad
+from fieldslab.reader.transforms.pad_kernel import pad
 from fieldslab.schemas.errors import UnknownField, UsageError
 from fieldslab.schemas.fields import Logical
 
@@ -60,7 +60,7 @@ def batch(slab: Slab) -> Batch:
 def test_normalize_is_mean_and_deviation(batch: Batch, dtype: str, shape: tuple[int, ...]) -> None:
     """Values are `(values - mean) / std` in the dtype asked for, broadcast over a row."""
     mean = np.linspace(100, 120, int(np.prod(shape))).reshape(shape)
-    made = Normalize("image", mean, mean / 3, dtype)(batch)["image"]
+    made = Standardize("image", mean, mean / 3, dtype)(batch)["image"]
     assert isinstance(made, np.ndarray)
     assert made.dtype == dtype
     inner = np.float64 if dtype == "f8" else np.float32
@@ -71,7 +71,7 @@ def test_normalize_is_mean_and_deviation(batch: Batch, dtype: str, shape: tuple[
 
 def test_normalize_keeps_ragged_rows(batch: Batch) -> None:
     """Ragged values are normalized in place of their rows."""
-    made = Normalize("points", [0.5, 0], [2, 1], "f8")(batch)["points"]
+    made = Standardize("points", [0.5, 0], [2, 1], "f8")(batch)["points"]
     assert isinstance(made, Ragged)
     for row, found in zip(batch["points"], made, strict=True):
         assert np.array_equal(found, (row - [0.5, 0]) / [2, 1])
@@ -213,7 +213,7 @@ def double(values: Any) -> Any:
 @pytest.mark.parametrize(
     "transform",
     [
-        Normalize("image", 100, 50),
+        Standardize("image", 100, 50),
         Cast("image", "f4"),
         Pad("tokens", 8, mask="there"),
         Shift("tokens", 8, layout="LB"),
@@ -249,9 +249,11 @@ def test_dtypes_of_torch_are_dtypes() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Normalize("image", 0, 0),
-        lambda: Normalize("image", float("nan"), 1),
-        lambda: Normalize("image", 0, 1, "i4"),
+        lambda: Standardize("image", 0, 0),
+        lambda: Standardize("image", float("nan"), 1),
+        lambda: Standardize("image", 0, 1, "i4"),
+        lambda: Standardize("image", 0, 1, "bfloat16"),
+        lambda: Standardize("image", "mean", "std"),
         lambda: Pad("tokens", -1),
         lambda: Pad("tokens", 1.5),  # type: ignore[arg-type]
         lambda: Cast("tokens", "f44"),
@@ -270,9 +272,9 @@ def test_impossible_transforms_are_refused(make: Any) -> None:
 @pytest.mark.parametrize(
     "transform",
     [
-        Normalize("word", 0, 1),
-        Normalize("half", 0, 1),
-        Normalize("time", 0, 1),
+        Standardize("word", 0, 1),
+        Standardize("half", 0, 1),
+        Standardize("time", 0, 1),
         Cast("word", "f4"),
         Cast("half", "f4"),
         Pad("line"),
@@ -304,6 +306,6 @@ def test_a_field_that_is_not_there_is_refused(slab: Slab) -> None:
 
 def test_wrong_values_at_run_time_are_named(batch: Batch) -> None:
     """A batch whose field is no array, or not ragged, is refused by name."""
-    for transform in (Cast("word", "f4"), Normalize("word", 0, 1), Pad("line"), Shift("word")):
+    for transform in (Cast("word", "f4"), Standardize("word", 0, 1), Pad("line"), Shift("word")):
         with pytest.raises(UsageError, match=transform.field):
             transform(batch)

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, WeightedRandomSampler
 
 from fieldslab.reader import (
     Decode,
-    Images,
+    ImageSteps,
     Loader,
     MultiCrop,
     Order,
@@ -29,7 +29,7 @@ from fieldslab.reader.torch import CountingSampler, SlabDataset, collate
 from fieldslab.schemas.errors import UsageError
 
 ROWS = 12
-DECODE = {"image": Images([RandomResizedCrop(8), RandomHorizontalFlip()], boxes=True)}
+DECODE = {"image": ImageSteps([RandomResizedCrop(8), RandomHorizontalFlip()], crop_boxes=True)}
 FAVOURITE = Weighted([30.0] + [1.0] * (ROWS - 1), seed=4)
 """Row 0 comes in about three of four positions."""
 
@@ -112,7 +112,7 @@ def test_an_epoch_without_repeats_is_drawn_as_ever(slab: Slab) -> None:
 def test_a_gather_draws_rows_that_it_has_twice_twice(slab: Slab) -> None:
     """Visits count within the call, unless they are given; each view is drawn by itself."""
     steps = [MultiCrop([RandomResizedCrop(8)] * 2), RandomHorizontalFlip()]
-    decode = {"image": Images(steps, boxes=True)}
+    decode = {"image": ImageSteps(steps, crop_boxes=True)}
     boxes = slab.gather([4, 1, 4, 4], decode=decode)["image.boxes"]
     assert len({tuple(box) for row in boxes[[0, 2, 3]] for box in row.tolist()}) == 6
     alone = [slab.gather([4], decode=decode, visits=[n])["image.boxes"][0] for n in range(3)]

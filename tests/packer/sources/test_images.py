@@ -16,7 +16,7 @@ from tests.jpegs import encode, photograph
 from tests.packer.readback import Readback
 from tests.packer.sources.test_lookup import ordinary_user
 
-from fieldslab.packer import Packed, pack, verify
+from fieldslab.packer import PackResult, pack, verify
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 NAMES = ["a b/1.jpg", "a b/x.webp", "b/10.JPEG", "b/2.jpg", "b/4.png", "b/in/3.jpg"]
 
 
-def packed(source: Any, out: Path, **options: Any) -> Packed:
+def packed(source: Any, out: Path, **options: Any) -> PackResult:
     """Pack, verify, and compare with the source."""
     done = pack(source, out, force=True, **options)
     report = verify(out, against=source)

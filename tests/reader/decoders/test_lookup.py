@@ -53,9 +53,10 @@ class Grey:
 """
 PROGRAM = """
 import sys
-from fieldslab.reader import Images, Resize, open_slab
+from fieldslab.reader import ImageSteps, Resize, open_slab
 slab = open_slab(sys.argv[1])
-image = slab.gather([0], ["image"], decode={"image": Images([Resize(4)], decoder="grey")})["image"]
+grey = ImageSteps([Resize(4)], decoder="grey")
+image = slab.gather([0], ["image"], decode={"image": grey})["image"]
 print(int(image.min()), int(image.max()))
 """
 
@@ -113,12 +114,12 @@ def test_without_pillow(photos: Path) -> None:
 PASSED_OVER = """
 import sys
 sys.modules["PIL"] = None
-from fieldslab.reader import Images, Resize, open_slab
+from fieldslab.reader import ImageSteps, Resize, open_slab
 from fieldslab.schemas.errors import MissingLibrary
 slab = open_slab(sys.argv[1])
 for policy in ("raise", "skip", "fill"):
     try:
-        slab.gather(range(len(slab)), decode={"image": Images([Resize(4)], failures=policy)})
+        slab.gather(range(len(slab)), decode={"image": ImageSteps([Resize(4)], on_error=policy)})
     except MissingLibrary as error:
         print(error.context["row"], error.hint)
 """

@@ -15,15 +15,15 @@ from tests.reader.images.packing import pack_images
 from fieldslab.reader import Loader, Slab
 from fieldslab.reader.decoders.decoder import Status
 from fieldslab.reader.decoders.nvimagecodec import NvImageCodec
+from fieldslab.reader.images.normalize import Normalize
 from fieldslab.reader.images.steps import (
     CenterCrop,
-    Images,
+    ImageSteps,
     MultiCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,
 )
 from fieldslab.reader.orders.order import Sequential
-from fieldslab.reader.transforms.normalize import Normalize
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.images import CODES
 
@@ -123,10 +123,10 @@ def slab(tmp_path_factory: pytest.TempPathFactory) -> Slab:
 def test_a_batch_on_a_device(slab: Slab, dtype: Any) -> None:
     """`device` gives a tensor of the values that arrays have without it, filled as they are."""
     steps = [RandomResizedCrop(32), RandomHorizontalFlip(), Normalize(dtype=dtype)]
-    options: dict[str, Any] = {"decoder": "nvimagecodec", "failures": "fill", "exif": True}
+    options: dict[str, Any] = {"decoder": "nvimagecodec", "on_error": "fill", "apply_exif": True}
     rows = np.arange(len(slab))
-    host = slab.gather(rows, decode={"image": Images(steps, **options)}, epoch=1)
-    batch = slab.gather(rows, decode={"image": Images(steps, device="cpu", **options)}, epoch=1)
+    host = slab.gather(rows, decode={"image": ImageSteps(steps, **options)}, epoch=1)
+    batch = slab.gather(rows, decode={"image": ImageSteps(steps, device="cpu", **options)}, epoch=1)
     tensor = batch["image"]
     assert isinstance(tensor, torch.Tensor)
     assert tensor.dtype == getattr(torch, dtype)
@@ -142,7 +142,7 @@ def test_a_batch_on_a_device(slab: Slab, dtype: Any) -> None:
 def test_views_and_skipped_rows_on_a_device(slab: Slab) -> None:
     """Views of several sizes are tensors, and rows that are skipped are missing in each."""
     steps = [MultiCrop([RandomResizedCrop(32), CenterCrop(16)])]
-    images = Images(steps, decoder="nvimagecodec", failures="skip", device="cpu")
+    images = ImageSteps(steps, decoder="nvimagecodec", on_error="skip", device="cpu")
     batch = slab.gather(np.arange(5), decode={"image": images})
     large, small = batch["image"]
     assert large.shape == (4, 1, 3, 32, 32)
@@ -152,7 +152,7 @@ def test_views_and_skipped_rows_on_a_device(slab: Slab) -> None:
 
 def test_a_loader_gives_tensors_of_a_device(slab: Slab) -> None:
     """With `output="torch"` they come as they are."""
-    images = Images([CenterCrop(16)], decoder="nvimagecodec", failures="fill", device="cpu")
+    images = ImageSteps([CenterCrop(16)], decoder="nvimagecodec", on_error="fill", device="cpu")
     loader = Loader(slab, 3, Sequential(), decode={"image": images}, output="torch")
     assert [batch["image"].shape for batch in loader] == [(3, 3, 16, 16)] * 2
 
@@ -170,4 +170,4 @@ def test_a_loader_gives_tensors_of_a_device(slab: Slab) -> None:
 def test_devices_that_cannot_be(slab: Slab, options: Any, message: str) -> None:
     """A device that is not there, or that nothing can decode on, is named."""
     with pytest.raises(UsageError, match=message):
-        slab.gather([0], decode={"image": Images([CenterCrop(16)], **options)})
+        slab.gather([0], decode={"image": ImageSteps([CenterCrop(16)], **options)})

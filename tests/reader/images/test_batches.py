@@ -14,7 +14,7 @@ from fieldslab.reader import (
     CenterCrop,
     Decode,
     Failure,
-    Images,
+    ImageSteps,
     MultiCrop,
     Normalize,
     Pictures,
@@ -24,7 +24,7 @@ from fieldslab.reader import (
     Slab,
     open_slab,
 )
-from fieldslab.reader.samples import Samples
+from fieldslab.reader.row_samples import Samples
 from fieldslab.schemas.errors import DamagedImage, UnknownField, UsageError
 
 STEPS = [RandomResizedCrop(48), RandomHorizontalFlip(), Normalize()]
@@ -42,7 +42,9 @@ def slab(tmp_path_factory: pytest.TempPathFactory) -> Slab:
 
 def test_views_are_what_pillow_makes_of_the_boxes(slab: Slab) -> None:
     """Each view is its box, as Pillow crops and resizes it; whatever the format."""
-    batch = slab.gather(range(10), decode={"image": Images([RandomResizedCrop(48)], boxes=True)})
+    batch = slab.gather(
+        range(10), decode={"image": ImageSteps([RandomResizedCrop(48)], crop_boxes=True)}
+    )
     assert batch["image"].shape == (10, 48, 48, 3)
     assert batch["image"].dtype == np.uint8
     assert batch["row"].tolist() == list(range(10))
@@ -65,7 +67,7 @@ def test_draws_belong_to_the_row(slab: Slab) -> None:
     )
     other = slab.gather(range(10), decode=decode, epoch=5)["image"]
     assert all((one != two).any() for one, two in zip(whole, other, strict=True))
-    seeded = {"image": Images(STEPS, seed=1)}
+    seeded = {"image": ImageSteps(STEPS, seed=1)}
     assert (slab.gather(range(10), decode=seeded, epoch=4)["image"] != whole).any()
 
 
@@ -88,13 +90,15 @@ def test_normalized_values(slab: Slab, dtype: str) -> None:
 def test_several_views(slab: Slab) -> None:
     """One size gives one array, several sizes one for each; flips are drawn for each view."""
     crop = RandomResizedCrop(32)
-    decode = {"image": Images([MultiCrop([crop] * 3), RandomHorizontalFlip()], boxes=True)}
+    decode = {"image": ImageSteps([MultiCrop([crop] * 3), RandomHorizontalFlip()], crop_boxes=True)}
     batch = slab.gather(range(10), decode=decode)
     assert batch["image"].shape == (10, 3, 32, 32, 3)
     assert batch["image.boxes"].shape == (10, 3, 4)
     single = slab.gather(range(10), decode={"image": [crop, RandomHorizontalFlip()]})
     np.testing.assert_array_equal(batch["image"][:, 0], single["image"])
-    decode = {"image": Images([MultiCrop([crop, Resize((8, 9)), crop]), RandomHorizontalFlip()])}
+    decode = {
+        "image": ImageSteps([MultiCrop([crop, Resize((8, 9)), crop]), RandomHorizontalFlip()])
+    }
     views = slab.gather(range(10), decode=decode)["image"]
     assert [array.shape for array in views] == [(10, 2, 32, 32, 3), (10, 1, 8, 9, 3)]
     np.testing.assert_array_equal(views[0], batch["image"][:, [0, 2]])
@@ -146,7 +150,7 @@ def test_an_error_names_file_row_and_field(broken: Slab) -> None:
 
 def test_fill(broken: Slab) -> None:
     """Places of failures and of nulls hold a grey level, and both are told."""
-    decode = {"image": Images([Resize(20)], failures="fill", fill=99)}
+    decode = {"image": ImageSteps([Resize(20)], on_error="fill", fill=99)}
     batch = broken.gather(range(6), decode=decode)
     assert (batch["image"][[1, 3, 4]] == 99).all()
     assert not (batch["image"][[0, 2, 5]] == 99).all(axis=(1, 2, 3)).any()
@@ -155,7 +159,7 @@ def test_fill(broken: Slab) -> None:
         ("image", 1),
         ("image", 3),
     ]
-    normal = Images([Resize(20), Normalize(dtype="bfloat16")], failures="fill", fill=99)
+    normal = ImageSteps([Resize(20), Normalize(dtype="bfloat16")], on_error="fill", fill=99)
     found = broken.gather([1], decode={"image": normal})["image"][0, :, 0, 0]
     values = (found.astype(np.uint32) << 16).view(np.float32)
     np.testing.assert_allclose(values, [-0.42, -0.30, -0.079], rtol=0.03)
@@ -163,7 +167,7 @@ def test_fill(broken: Slab) -> None:
 
 def test_skip(broken: Slab) -> None:
     """Rows whose image fails are left out of every field; nulls stay."""
-    decode = {"image": Images([Resize(20)], failures="skip", boxes=True)}
+    decode = {"image": ImageSteps([Resize(20)], on_error="skip", crop_boxes=True)}
     batch = broken.gather(range(6), decode=decode)
     assert batch.rows.tolist() == batch["row"].tolist() == [0, 2, 4, 5]
     assert len(batch["image"]) == len(batch["image.boxes"]) == len(batch.sizes["image"]) == 4
@@ -176,7 +180,7 @@ def test_skip(broken: Slab) -> None:
 
 def test_one_row_cannot_be_skipped(broken: Slab) -> None:
     """A dataset's item is a row: where that one fails, the error names it."""
-    decode = {"image": Images([Resize(20)], failures="skip")}
+    decode = {"image": ImageSteps([Resize(20)], on_error="skip")}
     samples = Samples(broken, [0, 1], ["image"], decode)
     assert samples[0]["image"].shape == (20, 20, 3)
     with pytest.raises(DamagedImage, match=r"field image, row 1\)"):
@@ -193,7 +197,7 @@ def test_an_epoch_is_a_number(broken: Slab, epoch: Any) -> None:
 @pytest.mark.parametrize("policy", ["skip", "fill"])
 def test_failures_among_pictures(broken: Slab, policy: Any) -> None:
     """Pictures of their own sizes: what failed is gone, or grey at the size in its header."""
-    images = Images([Decode()], failures=policy, fill=7)
+    images = ImageSteps([Decode()], on_error=policy, fill=7)
     batch = broken.gather(range(6), decode={"image": images})
     pictures = batch["image"].tolist()
     if policy == "fill":
@@ -210,7 +214,7 @@ def test_failures_among_pictures(broken: Slab, policy: Any) -> None:
 def test_bombs_are_not_unpacked(slab: Slab) -> None:
     """More pixels than `max_pixels` fail, before anything is allocated for them."""
     for steps in ([Resize(8)], [Decode()]):
-        images = Images(steps, max_pixels=90 * 130 - 1, failures="fill")
+        images = ImageSteps(steps, max_pixels=90 * 130 - 1, on_error="fill")
         batch = slab.gather(range(10), decode={"image": images})
         assert [failure.row for failure in batch.failures] == list(range(6))
         assert all("max_pixels" in failure.reason for failure in batch.failures)
@@ -218,7 +222,7 @@ def test_bombs_are_not_unpacked(slab: Slab) -> None:
 
 def test_any_whole_number_is_a_limit(slab: Slab) -> None:
     """`max_pixels` may be more than 64 bits hold."""
-    images = Images([Resize(8)], max_pixels=2**70)
+    images = ImageSteps([Resize(8)], max_pixels=2**70)
     found = slab.gather(range(10), decode={"image": images})["image"]
     np.testing.assert_array_equal(
         found, slab.gather(range(10), decode={"image": [Resize(8)]})["image"]
@@ -235,7 +239,7 @@ def test_sizes_whose_product_no_number_holds(tmp_path: Path, size: tuple[int, in
     file.write_bytes(data)
     slab = open_slab(path, verify=False)
     for steps in ([Decode()], [Resize(8)], [CenterCrop(8)], [RandomResizedCrop(8)]):
-        batch = slab.gather([0, 1], decode={"image": Images(steps, failures="fill")})
+        batch = slab.gather([0, 1], decode={"image": ImageSteps(steps, on_error="fill")})
         assert [failure.row for failure in batch.failures] == [0]
 
 
@@ -262,11 +266,11 @@ def test_exif_orientation(tmp_path: Path, turn: int, codec: str) -> None:
     way = ways[turn]
     pixels = slab.gather([0], decode={"image": [Decode()]})["image"][0]
     shown = pixels if way is None else np.asarray(Image.fromarray(pixels).transpose(way))
-    whole = slab.gather([0], decode={"image": Images([Decode()], exif=True)})["image"][0]
+    whole = slab.gather([0], decode={"image": ImageSteps([Decode()], apply_exif=True)})["image"][0]
     assert np.abs(whole.astype(int) - shown).max() <= 1
     for p, first in ((0.0, False), (1.0, True)):
         steps = [RandomResizedCrop((40, 30)), RandomHorizontalFlip(p)]
-        images = Images(steps, exif=True, boxes=True, channels_first=first)
+        images = ImageSteps(steps, apply_exif=True, crop_boxes=True, channels_first=first)
         batch = slab.gather([0], decode={"image": images})
         wanted = resized(shown, tuple(batch["image.boxes"][0].tolist()), (40, 30))
         found = np.moveaxis(batch["image"][0], 0, 2) if first else batch["image"][0]
@@ -279,7 +283,7 @@ def test_pixels_stored_at_pack(tmp_path: Path, form: str) -> None:
     rows = photographs(8)
     plain = pack_images(tmp_path, rows)
     stored = pack_images(tmp_path, rows, image=f"image:{form}")
-    decode = {"image": Images([CenterCrop(60)], exif=True)}
+    decode = {"image": ImageSteps([CenterCrop(60)], apply_exif=True)}
     one, two = (each.gather(range(8), decode=decode)["image"] for each in (plain, stored))
     assert psnr(one, two) > (30 if "short" in form else 45)
 
@@ -287,7 +291,7 @@ def test_pixels_stored_at_pack(tmp_path: Path, form: str) -> None:
 @pytest.mark.parametrize("decoder", ["roi", "turbojpeg", "pillow"])
 def test_every_decoder_sees_the_same(slab: Slab, decoder: str) -> None:
     """A decoder that is asked for by name makes of JPEG what the others make."""
-    decode = {"image": Images(STEPS[:2], decoder=decoder)}
+    decode = {"image": ImageSteps(STEPS[:2], decoder=decoder)}
     wanted = slab.gather(range(6), decode={"image": STEPS[:2]})["image"]
     assert psnr(slab.gather(range(6), decode=decode)["image"], wanted) > 48
 
@@ -296,7 +300,7 @@ def test_every_decoder_sees_the_same(slab: Slab, decoder: str) -> None:
 def test_a_decoder_by_name_gets_no_help(slab: Slab, decoder: str) -> None:
     """What it does not take is a failure, and the message names who would."""
     with pytest.raises(DamagedImage, match=f"Only `{decoder}` was asked"):
-        slab.gather([6], decode={"image": Images(STEPS, decoder=decoder)})
+        slab.gather([6], decode={"image": ImageSteps(STEPS, decoder=decoder)})
 
 
 def test_what_cannot_be_decoded(slab: Slab) -> None:
@@ -308,7 +312,7 @@ def test_what_cannot_be_decoded(slab: Slab) -> None:
     with pytest.raises(UsageError, match="not gathered"):
         slab.gather([0], ["row"], decode={"image": STEPS})
     with pytest.raises(UsageError, match="no such decoder"):
-        slab.gather([0], decode={"image": Images(STEPS, decoder="magic")})
+        slab.gather([0], decode={"image": ImageSteps(STEPS, decoder="magic")})
 
 
 def test_no_rows(slab: Slab) -> None:

@@ -10,7 +10,7 @@ from tests.naming import case
 from fieldslab.reader import (
     CenterCrop,
     Decode,
-    Images,
+    ImageSteps,
     MultiCrop,
     Normalize,
     RandomHorizontalFlip,
@@ -22,23 +22,22 @@ from fieldslab.schemas.errors import UsageError
 
 CROP = RandomResizedCrop(8)
 WRONG: dict[str, Any] = {
-    "no crop": lambda: Images([Normalize()]),
-    "out of turn": lambda: Images([RandomHorizontalFlip(), CROP]),
-    "two crops": lambda: Images([CROP, Resize(4)]),
-    "no step": lambda: Images([CROP, np.flip]),
-    "floats of many sizes": lambda: Images([Decode(), Normalize()]),
-    "boxes of whole pictures": lambda: Images([Decode()], boxes=True),
-    "a field in a step": lambda: Images([CROP, Normalize("x", 1, 2)]),
-    "means of 0 to 1": lambda: Images([CROP, Normalize(mean=(0.485, 0.456, 0.406))]),
+    "no crop": lambda: ImageSteps([Normalize()]),
+    "out of turn": lambda: ImageSteps([RandomHorizontalFlip(), CROP]),
+    "two crops": lambda: ImageSteps([CROP, Resize(4)]),
+    "no step": lambda: ImageSteps([CROP, np.flip]),
+    "floats of many sizes": lambda: ImageSteps([Decode(), Normalize()]),
+    "boxes of whole pictures": lambda: ImageSteps([Decode()], crop_boxes=True),
+    "a field in a step": lambda: ImageSteps([CROP, Normalize("x", 1, 2)]),
+    "means of 0 to 1": lambda: ImageSteps([CROP, Normalize(mean=(0.485, 0.456, 0.406))]),
     "means that are words": lambda: Normalize(mean="imagenet"),
-    "deviations of 0 to 1": lambda: Images([CROP, Normalize(mean=0.5, std=0.2)]),
-    "two deviations": lambda: Images([CROP, Normalize(std=[50, 50])]),
+    "deviations of 0 to 1": lambda: ImageSteps([CROP, Normalize(mean=0.5, std=0.2)]),
+    "two deviations": lambda: ImageSteps([CROP, Normalize(std=[50, 50])]),
     "uint8 with a mean": lambda: Normalize(mean=3, dtype="uint8"),
-    "integers": lambda: Images([CROP, Normalize(dtype="int32")]),
-    "float64": lambda: Images([CROP, Normalize(dtype="float64")]),
+    "integers": lambda: ImageSteps([CROP, Normalize(dtype="int32")]),
+    "float64": lambda: ImageSteps([CROP, Normalize(dtype="float64")]),
     "not a dtype": lambda: Normalize(dtype="float7"),
     "a field without mean": lambda: Normalize("x"),
-    "a field in bfloat16": lambda: Normalize("x", 1, 2, "bfloat16"),
     "size 0": lambda: Resize(0),
     "half a pixel": lambda: Resize(7.5),  # type: ignore[arg-type]
     "a huge view": lambda: Resize((1, 20_000)),
@@ -48,13 +47,13 @@ WRONG: dict[str, Any] = {
     "no views": lambda: MultiCrop([]),
     "views of nothing": lambda: MultiCrop([Decode()]),  # type: ignore[list-item]
     "probability 2": lambda: RandomHorizontalFlip(2),
-    "no policy": lambda: Images([CROP], failures="ignore"),  # type: ignore[arg-type]
-    "a number for a decoder": lambda: Images([CROP], decoder=3),  # type: ignore[arg-type]
-    "no grey level": lambda: Images([CROP], fill=256),
-    "a text for a list": lambda: Images("CROP"),
-    "a step without a list": lambda: Images(CROP),  # type: ignore[arg-type]
-    "a class for a step": lambda: Images([RandomResizedCrop]),
-    "channels first of whole pictures": lambda: Images([Decode()], channels_first=True),
+    "no policy": lambda: ImageSteps([CROP], on_error="ignore"),  # type: ignore[arg-type]
+    "a number for a decoder": lambda: ImageSteps([CROP], decoder=3),  # type: ignore[arg-type]
+    "no grey level": lambda: ImageSteps([CROP], fill=256),
+    "a text for a list": lambda: ImageSteps("CROP"),
+    "a step without a list": lambda: ImageSteps(CROP),  # type: ignore[arg-type]
+    "a class for a step": lambda: ImageSteps([RandomResizedCrop]),
+    "channels first of whole pictures": lambda: ImageSteps([Decode()], channels_first=True),
     "three sides": lambda: Resize((1, 2, 3)),  # type: ignore[arg-type]
     "one ratio": lambda: RandomResizedCrop(8, ratio=1.0),  # type: ignore[arg-type]
     "a ratio in words": lambda: RandomResizedCrop(8, ratio=("1", "2")),  # type: ignore[arg-type]
@@ -62,7 +61,7 @@ WRONG: dict[str, Any] = {
     "a view without a list": lambda: MultiCrop(CROP),  # type: ignore[arg-type]
     "probability in words": lambda: RandomHorizontalFlip("half"),  # type: ignore[arg-type]
     "steps without a field": lambda: as_images([CROP], {}, []),
-    "no pixels": lambda: Images([CROP], max_pixels=0),
+    "no pixels": lambda: ImageSteps([CROP], max_pixels=0),
 }
 
 
@@ -75,37 +74,37 @@ def test_what_cannot_be_is_refused() -> None:
 
 def test_defaults() -> None:
     """Grey levels are channels last; what is normalized is channels first, unless told."""
-    assert (Images([CROP]).dtype, Images([CROP]).channels_first) == ("uint8", False)
-    normal = Images([CROP, RandomHorizontalFlip(), Normalize()])
+    assert (ImageSteps([CROP]).dtype, ImageSteps([CROP]).channels_first) == ("uint8", False)
+    normal = ImageSteps([CROP, RandomHorizontalFlip(), Normalize()])
     assert (normal.dtype, normal.channels_first) == ("float32", True)
-    assert not Images([CROP, Normalize()], channels_first=False).channels_first
-    assert Images([CROP, Normalize(dtype="uint8")]).dtype == "uint8"
+    assert not ImageSteps([CROP, Normalize()], channels_first=False).channels_first
+    assert ImageSteps([CROP, Normalize(dtype="uint8")]).dtype == "uint8"
 
 
 def test_repr_tells_what_decides_on_values() -> None:
     """Two that draw or store differently have different representations; policy plays no part."""
     steps = [CROP, RandomHorizontalFlip(), Normalize()]
-    same = {repr(Images(steps)), repr(Images(steps, failures="fill", decoder="pillow"))}
+    same = {repr(ImageSteps(steps)), repr(ImageSteps(steps, on_error="fill", decoder="pillow"))}
     assert len(same) == 1
     others = [
-        Images(steps, seed=1),
-        Images(steps, exif=True),
-        Images(steps, channels_first=False),
-        Images(steps[:2]),
-        Images([RandomResizedCrop(8, (0.1, 1)), *steps[1:]]),
-        Images([CROP, RandomHorizontalFlip(0.1), Normalize()]),
-        Images([*steps[:2], Normalize(dtype="float16")]),
-        Images([*steps[:2], Normalize(mean=1.0)]),
-        Images([MultiCrop([CROP, CROP]), *steps[1:]]),
-        Images([CenterCrop(8), *steps[1:]]),
-        Images([CenterCrop(8, resize=9), *steps[1:]]),
-        Images([Resize(8), *steps[1:]]),
-        Images([Decode()]),
+        ImageSteps(steps, seed=1),
+        ImageSteps(steps, apply_exif=True),
+        ImageSteps(steps, channels_first=False),
+        ImageSteps(steps[:2]),
+        ImageSteps([RandomResizedCrop(8, (0.1, 1)), *steps[1:]]),
+        ImageSteps([CROP, RandomHorizontalFlip(0.1), Normalize()]),
+        ImageSteps([*steps[:2], Normalize(dtype="float16")]),
+        ImageSteps([*steps[:2], Normalize(mean=1.0)]),
+        ImageSteps([MultiCrop([CROP, CROP]), *steps[1:]]),
+        ImageSteps([CenterCrop(8), *steps[1:]]),
+        ImageSteps([CenterCrop(8, resize=9), *steps[1:]]),
+        ImageSteps([Resize(8), *steps[1:]]),
+        ImageSteps([Decode()]),
     ]
     assert len(same | {repr(images) for images in others}) == 1 + len(others)
 
 
 def test_they_can_be_pickled() -> None:
     """Loaders and their options go to other processes."""
-    images = Images([CROP, RandomHorizontalFlip(), Normalize()], seed=3)
+    images = ImageSteps([CROP, RandomHorizontalFlip(), Normalize()], seed=3)
     assert repr(pickle.loads(pickle.dumps(images))) == repr(images)

@@ -9,7 +9,7 @@ from tests.packer.readback import Readback
 from tests.packer.sources.parquet.thrift import group, int64, write
 
 from fieldslab.packer import pack
-from fieldslab.packer.write.pack import Packed
+from fieldslab.packer.write.pack import PackResult
 from fieldslab.schemas.errors import (
     FieldslabError,
     SourceInconsistent,
@@ -126,7 +126,7 @@ def test_many_columns_are_sampled_a_few_times(
         path = tmp_path / f"{count}.parquet"
         pq.write_table(pa.table({f"b{at}": [b"%d" % at] for at in range(count)}), path)
         opened.clear()
-        packed: Packed = pack(path, tmp_path / "slab", force=True)
+        packed: PackResult = pack(path, tmp_path / "slab", force=True)
         assert packed.manifest.rows == 1
         times.append(len(opened))
     assert times[0] == times[1]

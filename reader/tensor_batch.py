@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from fieldslab.reader.batch import Batch, Failure, Ragged
-from fieldslab.reader.images.steps import Images
-from fieldslab.reader.pictures import Pictures, Views
+from fieldslab.reader.image_values import Pictures, Views
+from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -86,7 +86,7 @@ class ToTensors:
         self,
         fields: Mapping[str, Field],
         pin: bool | str,
-        decode: Mapping[str, Images] | None = None,
+        decode: Mapping[str, ImageSteps] | None = None,
     ) -> None:
         """Take the slab's fields, what is decoded, and whether to pin: "auto" for accelerators."""
         self._bfloat16 = {

@@ -114,10 +114,10 @@ class Samples(Sequence[dict[str, Any]]):
 
 
 def _check_whole(batch: Batch) -> None:
-    """Raise DamagedImage where `failures="skip"` left nothing of a row."""
+    """Raise DamagedImage where `on_error="skip"` left nothing of a row."""
     if not len(batch.rows):
         failure = batch.failures[0]
-        hint = 'One row cannot be skipped: take batches, or failures="fill".'
+        hint = 'One row cannot be skipped: take batches, or on_error="fill".'
         raise DamagedImage(failure.reason, field=failure.field, row=failure.row, hint=hint)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fieldslab.schemas.errors import UsageError
 
 
-class Part(NamedTuple):
+class PositionRange(NamedTuple):
     """Neighbouring positions of an epoch, from `start` up to `stop`.
 
     `lap` counts how often the epoch began anew before them: 0, but where shares are filled up.
@@ -19,7 +19,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class EpochPlan:
     """Batches of one rank, from a position of an epoch to its end.
 
     A step of all ranks together takes the next `batch_size * world_size` positions; they are cut
@@ -49,7 +49,7 @@ class Plan:
         left = max(self.length - self.start, 0)
         return left // self.step if self.drop_last else -(-left // self.step)
 
-    def share(self, index: int) -> list["Part"]:
+    def share(self, index: int) -> list["PositionRange"]:
         """This rank's positions in a batch; in several parts if they begin anew."""
         first = self.start + index * self.step
         count = min(self.step, self.length - first)
@@ -59,7 +59,7 @@ class Plan:
         while size > 0:
             begin = position % self.length
             end = min(begin + size, self.length)
-            parts.append(Part(begin, end, position // self.length))
+            parts.append(PositionRange(begin, end, position // self.length))
             size -= end - begin
             position += end - begin
         return parts

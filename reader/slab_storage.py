@@ -11,7 +11,7 @@ import numpy as np
 
 from fieldslab.reader import forks
 from fieldslab.reader.batch import unknown_field
-from fieldslab.reader.buffers import Memory, Pool
+from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.rows import Directory
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.access import Folder, shard_folder, table_folder
@@ -70,7 +70,7 @@ class Storage:
         return partial(place, self.directory, self.pool)
 
     @cached_property
-    def gather(self) -> Callable[[list[StoredField], "Places", Memory], "Columns"]:
+    def gather(self) -> Callable[[list[StoredField], "Places", Allocator], "Columns"]:
         """gather(fields, at, memory): see `gather.gather`."""
         from fieldslab.reader.gather import gather
 

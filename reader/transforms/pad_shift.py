@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch, Packed, Ragged, Values, no_room
-from fieldslab.reader.buffers import Memory
+from fieldslab.reader.batch import Batch, Ragged, Values, VarLenValues, no_room
+from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.rows import whole
 from fieldslab.reader.transforms.transform import FRESH, Transform, as_dtype, no_numbers
 from fieldslab.schemas.errors import UsageError
@@ -43,10 +43,10 @@ class Pad(Transform):
         self.side = side
         self.mask = mask
 
-    def __call__(self, batch: Batch, memory: Memory = FRESH) -> dict[str, Values]:
+    def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
         """See `Transform`."""
         packed = batch[self.field]
-        if not isinstance(packed, Packed):
+        if not isinstance(packed, VarLenValues):
             raise UsageError("only rows of different lengths are padded", field=self.field)
         lengths = packed.lengths
         length = int(lengths.max(initial=0)) if self.length is None else self.length
@@ -124,7 +124,7 @@ class Shift(Transform):
         self.dtype = None if dtype is None else as_dtype(dtype)
         self.names = inputs, targets, mask
 
-    def __call__(self, batch: Batch, memory: Memory = FRESH) -> dict[str, Values]:
+    def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
         """See `Transform`."""
         tokens = batch[self.field]
         if isinstance(tokens, Ragged):
@@ -177,9 +177,9 @@ def _padded(
     length: int,
     fill: Any,
     left: bool,
-    memory: Memory,
+    memory: Allocator,
 ) -> np.ndarray:
-    from fieldslab.reader.transforms.padding import pad
+    from fieldslab.reader.transforms.pad_kernel import pad
 
     values = np.ascontiguousarray(values)
     out = memory.empty(None, (len(starts), length, *values.shape[1:]), values.dtype)
@@ -188,7 +188,7 @@ def _padded(
     return out
 
 
-def _turned(array: np.ndarray, memory: Memory) -> np.ndarray:
+def _turned(array: np.ndarray, memory: Allocator) -> np.ndarray:
     out = memory.empty(None, array.shape[::-1], array.dtype)
     np.copyto(out, array.T)
     return out

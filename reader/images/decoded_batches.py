@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from fieldslab.reader.batch import Batch, Failure, Values
-from fieldslab.reader.buffers import Memory
+from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.decoders.decoder import MEANINGS, Status
 from fieldslab.reader.draws.visits import subjects
 from fieldslab.reader.gather import Places
 from fieldslab.reader.images.decoding import Decoded, decode
-from fieldslab.reader.images.steps import Images
-from fieldslab.reader.storage import Storage
+from fieldslab.reader.images.steps import ImageSteps
+from fieldslab.reader.slab_storage import Storage
 
 
 def gather_images(
@@ -20,9 +20,9 @@ def gather_images(
     numbers: np.ndarray,
     at: Places,
     names: Sequence[str],
-    images: Mapping[str, Images],
+    images: Mapping[str, ImageSteps],
     epoch: int,
-    memory: Memory,
+    memory: Allocator,
     visits: np.ndarray,
     lap: Callable[[str], None] = lambda stage: None,
 ) -> Batch:
@@ -55,7 +55,7 @@ def gather_images(
     )
     keep = np.ones(len(rows), np.bool_)
     for name, each in decoded.items():
-        if images[name].failures == "skip":
+        if images[name].on_error == "skip":
             keep &= each.statuses <= 0
     if not keep.all():
         numbers, at = numbers[keep], Places(at.shards[keep], at.places[keep])
