@@ -50,9 +50,10 @@ demo: $(CORE)
 test: turbojpeg
 	@$(MAKE) --no-print-directory -j2 lint suite
 
-# Test processes share the cores: torch's threads would only get in each other's way.
+# Test processes share the cores: torch's threads would only get in each other's way. They start
+# hundreds of programs, which would each compile fieldslab if its bytecode were not kept.
 suite: $(FULL)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # The tests want libjpeg-turbo of both generations: 3 comes with the test tools, 2 from the system.
 turbojpeg: $(FULL)

@@ -1,4 +1,4 @@
-"""The version of fieldslab, as its installed metadata has it."""
+"""Versions of installed packages, as their metadata has them."""
 
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -11,3 +11,9 @@ def installed_version() -> str:
         return version("fieldslab")
     except PackageNotFoundError:
         return "unknown"
+
+
+@cache
+def package_version(name: str) -> str:
+    """The version of an installed package, kept: to parse metadata takes a millisecond or more."""
+    return version(name)

@@ -18,7 +18,6 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 
@@ -53,6 +52,7 @@ from fieldslab.schemas.folder import (
 )
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, Manifest, encode
 from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.version import package_version
 
 _FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
 _WRITERS = ("fieldslab", "zstandard")
@@ -91,7 +91,7 @@ class Staging:
         self._force = force
         self._resumable = resumable
         # Other versions may write other bytes by the same plan: one slab, one set of versions.
-        plan = " ".join([plan, *(f"{name} {version(name)}" for name in _WRITERS)])
+        plan = " ".join([plan, *(f"{name} {package_version(name)}" for name in _WRITERS)])
         self._plan = plan
         self._journal = Journal(self.folder / JOURNAL, plan)
         self._old = self.folder / REPLACED

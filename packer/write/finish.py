@@ -1,7 +1,6 @@
 """The end of a pack: from the shards' records to the manifest."""
 
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -30,6 +29,7 @@ from fieldslab.schemas.fields import (
 )
 from fieldslab.schemas.manifest import COUNTS, Made, Manifest, Shard, create, decode, encode
 from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.version import package_version
 
 MAX_ALL_INLINE_BYTES = 4 * 1024 * 1024
 """Categories of all fields that stand in the manifest, together."""
@@ -72,7 +72,7 @@ def finish(
         for record in records
     )
     made = Made(
-        tool=f"fieldslab {version('fieldslab')}",
+        tool=f"fieldslab {package_version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=plan.fingerprint(),
         sources=_few(list_sources(plan, [row for record in records for row in record.left_out])),
