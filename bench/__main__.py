@@ -74,27 +74,27 @@ def _litdata() -> dict[str, Any]:
 
 def figures(results: dict[str, Any]) -> dict[str, Ratio | float]:
     """What was measured, by what it is."""
-    found: dict[str, Ratio | float] = {}
+    labelled: dict[str, Ratio | float] = {}
     for case in results["gather"]["cases"]:
-        found[f"gather / memcpy, {' '.join(case['case'].split())}"] = case["ratio"]
+        labelled[f"gather / memcpy, {' '.join(case['case'].split())}"] = case["ratio"]
     for part in ("gather", "pack", "verify", "loader"):
         for label, value in results[part].items():
             if isinstance(value, dict):
-                found[f"{part} / plain read and write, {label}"] = value["ratio"]
+                labelled[f"{part} / plain read and write, {label}"] = value["ratio"]
             elif isinstance(value, Ratio | float):
-                found[label] = value
+                labelled[label] = value
     for case in results["jetclass"]["cases"]:
         files = f"JetClass, {case['case']}"
-        found[f"{files}: slab / the usual HDF5 loader"] = case["ratio"]
-        found[f"{files}: ragged slab / the usual HDF5 loader"] = case["ratio_ragged"]
+        labelled[f"{files}: slab / the usual HDF5 loader"] = case["ratio"]
+        labelled[f"{files}: ragged slab / the usual HDF5 loader"] = case["ratio_ragged"]
     for layout, measured in results["litdata"].items():
         for label, value in measured.items():
             if isinstance(value, Ratio):
-                found[f"LitData, {layout}: {label}"] = value
-    return found
+                labelled[f"LitData, {layout}: {label}"] = value
+    return labelled
 
 
-def table(found: dict[str, Ratio | float], machine: dict[str, Any]) -> str:
+def table(measured: dict[str, Ratio | float], machine: dict[str, Any]) -> str:
     """Figures as Markdown, with machine and date."""
     warning = busy(machine)
     lines = [
@@ -106,25 +106,25 @@ def table(found: dict[str, Ratio | float], machine: dict[str, Any]) -> str:
         "| what | measured |",
         "|---|---|",
     ]
-    for label, value in found.items():
+    for label, value in measured.items():
         lines.append(
             f"| {label.strip()} | {value if isinstance(value, Ratio) else f'{value:.3g}'} |"
         )
     return "\n".join(lines)
 
 
-def summary(found: dict[str, Ratio | float]) -> dict[str, Ratio | float]:
+def summary(measured: dict[str, Ratio | float]) -> dict[str, Ratio | float]:
     """What README.md shows: gathers by the number of threads, and the figures `SHOWN`."""
     shown: dict[str, Ratio | float] = {}
     for threads in (1, 2):
         cases = [
             value.median
-            for label, value in found.items()
+            for label, value in measured.items()
             if isinstance(value, Ratio) and label.endswith(f"KiB, {threads} thread(s)")
         ]
         label = f"gather / memcpy, rows of 16 to 800 KiB, {threads} thread(s): median, least, most"
         shown[label] = Ratio(median(cases), min(cases), max(cases))
-    return shown | {label: found[label] for label in SHOWN if label in found}
+    return shown | {label: measured[label] for label in SHOWN if label in measured}
 
 
 def main() -> int:
@@ -145,11 +145,11 @@ def main() -> int:
         "quick": options.quick,
         **results,
     }
-    found = figures(results)
-    text = table(found, machine)
+    measured = figures(results)
+    text = table(measured, machine)
     print(f"\n{text}")
     if options.readme:
-        publish("measured", table(summary(found), machine))
+        publish("measured", table(summary(measured), machine))
         (RESULTS / "foundation.json").write_text(json.dumps(document, indent=2) + "\n")
         (RESULTS / "foundation.md").write_text(f"# Part by part\n\n{text}\n")
     return 0

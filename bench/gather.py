@@ -136,7 +136,7 @@ def measure(slab: Slab, case: Case, passes: int) -> dict[str, Any]:
     """Gather random batches, and copy the bytes of random batches; compare."""
     size = min(BATCH_ROWS, MOST_BATCH_BYTES // case.row_bytes)
     order = np.random.default_rng(0).permutation(len(slab))
-    batches = [order[at : at + size] for at in range(0, len(order) - size + 1, size)]
+    batches = [order[start : start + size] for start in range(0, len(order) - size + 1, size)]
     slab.gather(order)  # touches every page, and verifies every block
     parts = [Turns(slab, batches[part :: case.threads]) for part in range(case.threads)]
     rounds = passes * len(batches) // case.threads
@@ -146,8 +146,11 @@ def measure(slab: Slab, case: Case, passes: int) -> dict[str, Any]:
         return interleave(calls, rounds, warm=4)
 
     with ThreadPoolExecutor(case.threads) as pool:
-        found = list(pool.map(work, parts))
-    seconds = {name: [one for part in found for one in part[name]] for name in found[0]}
+        seconds_by_thread = list(pool.map(work, parts))
+    seconds = {
+        name: [second for part in seconds_by_thread for second in part[name]]
+        for name in seconds_by_thread[0]
+    }
     per_second = case.row_bytes * size * case.threads / 1e9
     return {
         "case": str(case),
@@ -274,7 +277,7 @@ def _mixed(rows: int) -> dict[str, pa.Array]:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure everything and print it; the result is ready for JSON."""
-    total = (128 if quick else 512) * KIB * KIB
+    total = (128 if quick else 256) * KIB * KIB
     passes, rounds = (2, 7) if quick else (3, 15)
     results: dict[str, Any] = {"cases": []}
     print(f"{'rows':<34} {'memcpy':>9} {'gather':>9}   gather / memcpy     with out=")
@@ -289,7 +292,7 @@ def run(quick: bool = False) -> dict[str, Any]:
                 f"{case!s:<34} {measured['memcpy_gb_s']:4.1f} GB/s {measured['gather_gb_s']:4.1f}"
                 f" GB/s   {measured['ratio']!s:<17}   {measured['ratio_out']!s}"
             )
-        growth = measure_growth(path, 1_000 if quick else 10_000)
+        growth = measure_growth(path, 1_000 if quick else 2_000)
         single: dict[str, Any] = {"RssAnon growth over gathers of 800 KiB rows, MB": growth}
         slab = make_slab(path, 64 * KIB, False, total)
         single |= measure_verify(path, rounds)

@@ -31,6 +31,8 @@ PARTICLES, FEATURES, PAIRS, PAIR_FEATURES = 100, 11, 4950, 6
 ROW_BYTES = 4 * (PARTICLES * FEATURES + PAIRS * PAIR_FEATURES)
 BATCH = 128
 LOADER_CHUNK = 128
+LOADER_ROWS = 2
+"""Rows in a batch of the usual loader, which takes up to a second for each."""
 RAGGED = ["feature_matrix:len=n_particles", "adjacency_matrix:pad=-1000"]
 
 
@@ -90,8 +92,8 @@ class UsualLoader:
 
     def gather(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """A batch, row by row."""
-        found = [self._row(int(row)) for row in rows]
-        return {name: np.stack([row[name] for row in found]) for name in self._names}
+        dicts = [self._row(int(row)) for row in rows]
+        return {name: np.stack([row[name] for row in dicts]) for name in self._names}
 
     def _row(self, row: int) -> dict[str, np.ndarray]:
         number = int(np.searchsorted(self._ends, row, side="right"))
@@ -111,10 +113,10 @@ def measure(folder: Path, case: Case, files: int, rows: int, rounds: int) -> dic
     packed = _pack(paths, folder / "whole.slab")
     ragged = _pack(paths, folder / "ragged.slab", ragged=RAGGED)
     whole, cut, loader = open_slab(packed.path), open_slab(ragged.path), UsualLoader(paths)
-    _check(whole, cut, loader, np.random.default_rng(1).permutation(len(whole))[:4])
+    _check(whole, cut, loader, np.random.default_rng(1).permutation(len(whole))[:LOADER_ROWS])
     order = np.random.default_rng(0).permutation(len(whole))
     whole.gather(order[: len(order) // 2])
-    few = _batches(order, 4)  # the loader takes its time: a full batch would be minutes
+    few = _batches(order, LOADER_ROWS)
     mixed, mixed_cut = _batches(order, BATCH), _batches(order, BATCH)
     kept: dict[str, Any] = {}
     calls = {
@@ -123,8 +125,10 @@ def measure(folder: Path, case: Case, files: int, rows: int, rounds: int) -> dic
         "ragged": lambda: kept.update(ragged=cut.gather(next(mixed_cut))),
     }
     seconds = interleave(calls, rounds)
-    per_row = [one / 4 for one in seconds["loader"]]
-    slab, cut_slab = ([one / BATCH for one in seconds[name]] for name in ("slab", "ragged"))
+    per_row = [batch_seconds / LOADER_ROWS for batch_seconds in seconds["loader"]]
+    slab, cut_slab = (
+        [batch_seconds / BATCH for batch_seconds in seconds[name]] for name in ("slab", "ragged")
+    )
     total = files * rows * ROW_BYTES
     return {
         "case": str(case),
@@ -146,25 +150,25 @@ def _pack(paths: list[Path], out: Path, **options: Any) -> PackResult:
 
 
 def _batches(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    return cycle([order[at : at + size] for at in range(0, len(order) - size + 1, size)])
+    return cycle([order[start : start + size] for start in range(0, len(order) - size + 1, size)])
 
 
 def _check(whole: Slab, cut: Slab, loader: UsualLoader, rows: np.ndarray) -> None:
     """Both ways give the same batch, bit for bit."""
-    expected, found, padded = loader.gather(rows), whole.gather(rows), cut.gather(rows)
+    expected, gathered, padded = loader.gather(rows), whole.gather(rows), cut.gather(rows)
     for name, values in expected.items():
         fill = -1000 if name == "adjacency_matrix" else 0
         again = padded[name]
         if isinstance(again, Ragged):
             again = again.to_padded(values.shape[1], fill)
-        for other in (found[name], again):
+        for other in (gathered[name], again):
             if not isinstance(other, np.ndarray) or other.tobytes() != values.tobytes():
                 raise AssertionError(f"{name} differs")
 
 
 def run(quick: bool = False, folder: Path | None = None) -> dict[str, Any]:
     """Measure every case and print a table."""
-    files, rows, rounds = (2, 1000, 3) if quick else (2, 2000, 10)
+    files, rows, rounds = (1, 1000, 3) if quick else (2, 2000, 10)
     results = []
     print(
         f"{files} files of {rows:,} rows, {files * rows * ROW_BYTES / 1e6:.0f} MB decoded; "
@@ -174,13 +178,13 @@ def run(quick: bool = False, folder: Path | None = None) -> dict[str, Any]:
     )
     for case in CASES:
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
-            found = measure(Path(temporary), case, files, rows, rounds)
-        results.append(found)
+            figures = measure(Path(temporary), case, files, rows, rounds)
+        results.append(figures)
         print(
-            f"{found['case']:<28} {found['pack_mb_s']:10.0f} {found['pack_ragged_mb_s']:7.0f} "
-            f"{found['loader_rows_s']:14.1f} {found['slab_rows_s']:12.0f} "
-            f"{found['ragged_rows_s']:8.0f}   {_times(found['ratio'])}, "
-            f"ragged {_times(found['ratio_ragged'])}",
+            f"{figures['case']:<28} {figures['pack_mb_s']:10.0f} "
+            f"{figures['pack_ragged_mb_s']:7.0f} {figures['loader_rows_s']:14.1f} "
+            f"{figures['slab_rows_s']:12.0f} {figures['ragged_rows_s']:8.0f}   "
+            f"{_times(figures['ratio'])}, ragged {_times(figures['ratio_ragged'])}",
             flush=True,
         )
     print(f"\nA ragged slab takes {results[0]['ragged_size']:.0%} of the bytes of a whole one.")

@@ -112,8 +112,10 @@ def resident(slab: Slab) -> float:
         for shard, array in enumerate(values.arrays)
         if array is not None
     ]
-    found = [paging.resident(page, page + 1, 4096) for page in np.concatenate(pages).reshape(-1, 1)]
-    return float(np.mean(found))
+    in_memory = [
+        paging.resident(page, page + 1, 4096) for page in np.concatenate(pages).reshape(-1, 1)
+    ]
+    return float(np.mean(in_memory))
 
 
 def measure_cold(path: Path, batch_size: int, rounds: int) -> dict[str, Any]:
@@ -199,16 +201,16 @@ def read_rows(path: Path, batch_size: int, order: Subset, threads: int) -> Itera
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure everything and print it; the result is ready for JSON."""
-    warm, cold = (128 * MIB, 256 * MIB) if quick else (512 * MIB, 1024 * MIB)
+    warm, cold = (128 * MIB, 256 * MIB) if quick else (512 * MIB, 512 * MIB)
     rounds = 3 if quick else 5
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:
         path = Path(name) / "data.slab"
         for row_bytes, batch_size in ((KIB, 1024), (ROW_BYTES, 64)):
             slab = make_slab(path, row_bytes, False, warm)
-            found = measure_threads(slab, batch_size, 2 * rounds)
+            ratios = measure_threads(slab, batch_size, 2 * rounds)
             what = f"{row_bytes // KIB} KiB rows, {warm // MIB} MiB"
-            results |= {f"{what}, {key}": found[key] for key in found}
+            results |= {f"{what}, {key}": ratios[key] for key in ratios}
         results |= measure_overlap(slab, 50 if quick else 200)
         make_slab(path, ROW_BYTES, False, cold)
         results |= measure_cold(path, 64, rounds)

@@ -54,8 +54,8 @@ def resident() -> tuple[int, int]:
     status = Path("/proc/self/status")
     if not status.exists():
         return 0, 0
-    found = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-    anonymous, mapped = (int(found[name].split()[0]) for name in ("RssAnon", "RssFile"))
+    values = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+    anonymous, mapped = (int(values[name].split()[0]) for name in ("RssAnon", "RssFile"))
     return anonymous * 1024, mapped * 1024
 
 

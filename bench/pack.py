@@ -125,7 +125,7 @@ def peak_anonymous(source: Path, out: Path) -> float:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure everything and print it; the result is ready for JSON."""
-    size, rounds = (128 * MIB, 3) if quick else (512 * MIB, 4)
+    size, rounds = (128 * MIB, 3) if quick else (256 * MIB, 3)
     results: dict[str, Any] = {}
     print(f"{'Parquet':<34} {'size':>8} {'pack':>10}   (read + write) / pack")
     with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:
@@ -138,7 +138,7 @@ def run(quick: bool = False) -> dict[str, Any]:
                 f"{label:<34} {measured['gb']:5.2f} GB {measured['pack_gb_s']:5.2f} GB/s"
                 f"   {measured['ratio']}"
             )
-        photographs(source, size if quick else 1300 * MIB, 1)
+        photographs(source, size if quick else 512 * MIB, 1)
         peak = results["peak RssAnon, one row group, MB"] = peak_anonymous(source, folder / "o")
         gb = source.stat().st_size / 1e9
         print(f"{'peak RssAnon, one row group':<34} {gb:5.2f} GB {peak:5.0f} MB")

@@ -70,9 +70,9 @@ def repeated_photographs(size: int, distinct: int = DISTINCT) -> Iterator[bytes]
     files = _distinct(distinct)
     done = 0
     while done < size:
-        for at in rng.permutation(len(files)).tolist():
-            yield files[at]
-            done += len(files[at])
+        for number in rng.permutation(len(files)).tolist():
+            yield files[number]
+            done += len(files[number])
             if done >= size:
                 return
 
@@ -96,12 +96,12 @@ def pictures() -> list["Image.Image"]:
     """The shipped pictures, decoded. Raises UsageError where the packages are missing."""
     from PIL import Image
 
-    found = []
+    decoded = []
     for package, (folder, *names) in SHIPPED.items():
         spec = find_spec(package)
         if spec is None or spec.origin is None:
             hint = "pip install scikit-image scikit-learn, or give --images DIR."
             raise UsageError(f"{package} is not installed: it ships pictures", hint=hint)
         paths = [Path(spec.origin).parent / folder / name for name in names]
-        found += [Image.open(path).convert("RGB") for path in paths]
-    return found
+        decoded += [Image.open(path).convert("RGB") for path in paths]
+    return decoded

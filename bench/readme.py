@@ -27,8 +27,8 @@ def put(name: str, text: str, file: Path) -> None:
     Raises UsageError where the file has no such place.
     """
     start, end = f"<!-- {name}: start -->", f"<!-- {name}: end -->"
-    head, found, rest = file.read_text().partition(start)
+    head, has_start, rest = file.read_text().partition(start)
     _, also, tail = rest.partition(end)
-    if not found or not also:
+    if not has_start or not also:
         raise UsageError(f"{file.name} has no place for {name}", hint=f"Write {start} and {end}.")
     file.write_text(f"{head}{start}\n{text}\n{end}{tail}")

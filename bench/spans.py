@@ -26,10 +26,10 @@ class Spans:
     """
 
     def __init__(self, slab: Slab, rows: np.ndarray, fields: Sequence[str]) -> None:
-        found = [_spans(slab, rows, name) for name in fields]
-        self._elsewhere = [address for address, _, _ in found]
-        self.addresses = np.concatenate([addresses for _, addresses, _ in found])
-        self.lengths = np.concatenate([lengths for _, _, lengths in found])
+        parts = [_spans(slab, rows, name) for name in fields]
+        self._elsewhere = [address for address, _, _ in parts]
+        self.addresses = np.concatenate([addresses for _, addresses, _ in parts])
+        self.lengths = np.concatenate([lengths for _, _, lengths in parts])
         self.nbytes = int(self.lengths.sum())
 
     def copy(self, out: np.ndarray) -> None:

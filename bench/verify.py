@@ -62,7 +62,7 @@ def read_plainly(slab: Path, threads: int) -> None:
     """Read every byte of every array into a buffer that each thread uses again and again."""
     piece = PIECE_BLOCKS * BLOCK
     files = sorted(slab.rglob("*.npy"))
-    pieces = [(file, at) for file in files for at in range(0, file.stat().st_size, piece)]
+    pieces = [(file, start) for file in files for start in range(0, file.stat().st_size, piece)]
     todo = iter(pieces)
     lock = threading.Lock()
 
@@ -120,7 +120,7 @@ def measure(slab: Path, rounds: int) -> tuple[int, dict[str, list[float]], Ratio
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure everything and print it; the result is ready for JSON."""
-    size, rounds = (256 * MIB, 7) if quick else (1024 * MIB, 21)
+    size, rounds = (256 * MIB, 7) if quick else (512 * MIB, 15)
     results: dict[str, Any] = {}
     digests.release_lock()
     print(f"{'slab':<12} {'size':>8} {'verify':>10}   as fast as plain reads, by {THREADS} threads")
@@ -131,11 +131,13 @@ def run(quick: bool = False) -> dict[str, Any]:
             total, seconds, work = measure(slab, rounds)
             shutil.rmtree(slab)
             speed = results[f"verify, GB/s, {label}"] = total / median(seconds["verify"]) / 1e9
-            same, one = (ratio(seconds["verify"], seconds[key]) for key in ("read", "read by one"))
+            same, single = (
+                ratio(seconds["verify"], seconds[key]) for key in ("read", "read by one")
+            )
             results[f"verify / plain reads, {THREADS} threads each, {label}"] = same
-            results[f"verify, {THREADS} threads / plain reads, one thread, {label}"] = one
+            results[f"verify, {THREADS} threads / plain reads, one thread, {label}"] = single
             results[f"verify / plain reads, in processor time, {label}"] = work
-            print(f"{label:<12} {total / 1e9:5.2f} GB {speed:5.1f} GB/s   {same}; by one: {one}")
+            print(f"{label:<12} {total / 1e9:5.2f} GB {speed:5.1f} GB/s   {same}; by one: {single}")
             print(f"{'':<35}in processor time: {work}")
     return results
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fieldslab.packer.commands.shared import FollowLinks
 from fieldslab.packer.commands.terminal import emit, emit_lines, width_of
 from fieldslab.schemas.errors import OutputError, UsageError
 
@@ -79,6 +80,7 @@ def bench(
             help="Write charts and a page, index.html, into this folder.",
         ),
     ] = None,
+    follow_links: FollowLinks = False,
 ) -> None:
     """Measure how fast a slab is read on this machine.
 
@@ -100,9 +102,16 @@ def bench(
     if json_file is not None and not printed:
         _check_writable(json_file)
     wanted = seconds or (QUICK_SECONDS if quick else SECONDS)
-    names = [name.strip() for given in fields or () for name in given.split(",")] or None
+    names = [name.strip() for names_text in fields or () for name in names_text.split(",")] or None
     with _steps() as tell:
-        results = measure(slab_path(slab), names, seconds=wanted, seed=seed, tell=tell)
+        results = measure(
+            slab_path(slab),
+            names,
+            seconds=wanted,
+            seed=seed,
+            follow_links=follow_links,
+            tell=tell,
+        )
     results.advice = advise(results)
     if printed:
         emit(results.as_dict())

@@ -49,7 +49,7 @@ class Speed(NamedTuple):
 
 def speeds(slabs: dict[str, Slab], rounds: int) -> dict[str, dict[str, Speed]]:
     """Speed of each case, by crop and then by case, in one thread and in two."""
-    found = {}
+    speeds_by_crop = {}
     for label, crop in CROPS.items():
         calls: dict[str, Callable[[], Any]] = {}
         pillow = PillowWay(slabs["jpeg"], crop)
@@ -60,7 +60,7 @@ def speeds(slabs: dict[str, Slab], rounds: int) -> dict[str, dict[str, Speed]]:
                 calls[case_of(case, threads)] = partial(_gather, slabs[way], images, threads)
         seconds = interleave(calls, rounds)
         count = len(slabs["jpeg"])
-        found[label] = {
+        speeds_by_crop[label] = {
             case: Speed(
                 count / float(np.median(seconds[case])),
                 ratio(seconds[case], seconds[case_of(WHOLE, _threads(case))]),
@@ -68,7 +68,7 @@ def speeds(slabs: dict[str, Slab], rounds: int) -> dict[str, dict[str, Speed]]:
             )
             for case in calls
         }
-    return found
+    return speeds_by_crop
 
 
 def other_ratios(slab: Slab, rounds: int) -> dict[str, Ratio]:

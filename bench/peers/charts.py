@@ -71,8 +71,8 @@ def _text(results: Results, workload: str, name: str, rate: float | None, row: f
         return words.gigabytes(rate * row)
     if results["peers"][name]["status"] != "measured":
         return "not installed"
-    found = results["workloads"][workload]["peers"][name].get(figures.RANDOM, {})
-    return "no random access" if "not offered" in found else "failed"
+    rounds = results["workloads"][workload]["peers"][name].get(figures.RANDOM, {})
+    return "no random access" if "not offered" in rounds else "failed"
 
 
 def _spread(results: Results, workload: str, name: str, row: float) -> tuple[float, float]:

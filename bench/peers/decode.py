@@ -95,8 +95,8 @@ def table(decoders: dict[str, Any]) -> str:
             ]
             times = "–"
             if "seconds" in ours and "seconds" in theirs:
-                found = ratio(ours["seconds"][threads], theirs["seconds"][threads])
-                times = f"{found} times as fast"
+                speedup = ratio(ours["seconds"][threads], theirs["seconds"][threads])
+                times = f"{speedup} times as fast"
             cells = [stored, threads, rates[0], library, rates[1], times]
             lines.append(f"| {' | '.join(cells)} |")
     notes = [

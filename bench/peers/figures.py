@@ -62,14 +62,14 @@ def _compared(ours: list[float] | None, theirs: list[float] | None) -> Ratio | N
 
 def memory(results: Results, workload: str, peer: str) -> int | None:
     """The most bytes that a peer's process and its workers had of their own, libraries included."""
-    found = [
+    peaks = [
         figure["memory"]
         for figures in results["workloads"][workload]["peers"].get(peer, {}).values()
         if isinstance(figures, list)
         for figure in figures
         if "memory" in figure
     ]
-    return max(found, default=None)
+    return max(peaks, default=None)
 
 
 def first_batch(results: Results, peer: str) -> float | None:
@@ -85,31 +85,31 @@ def competitors(results: Results) -> list[str]:
 
 def faster_than_us(results: Results, measure: str = RANDOM) -> list[tuple[str, str, Ratio]]:
     """Workload, peer and ratio of whoever is faster in random batches."""
-    found = []
+    faster = []
     for workload in results["workloads"]:
         for peer in competitors(results):
             ours = times_as_fast(results, workload, peer, measure)
             if ours is not None and ours.median < 1:
-                found.append((workload, peer, ours))
-    return found
+                faster.append((workload, peer, ours))
+    return faster
 
 
 def troubles(results: Results) -> list[str]:
     """A sentence for each peer that is missing, failed, or loses or repeats rows."""
-    found = []
+    sentences = []
     for name, about in results["peers"].items():
         if about["status"] != "measured":
-            found.append(f"{name} is missing: {about['reason']}")
+            sentences.append(f"{name} is missing: {about['reason']}")
     for workload, about in results["workloads"].items():
         for name, result in about["peers"].items():
             where = f"{name}, {workload}"
             if "failed" in result:
-                found.append(f"{where}: {result['failed']}")
+                sentences.append(f"{where}: {result['failed']}")
             for measure, figures in result.items():
                 if isinstance(figures, dict) and "failed" in figures:
-                    found.append(f"{where}, {measure}: {figures['failed']}")
+                    sentences.append(f"{where}, {measure}: {figures['failed']}")
             checked = result.get("checked", {})
             for what in ("lost", "repeated"):
                 if checked.get(what):
-                    found.append(f"{where}: {checked[what]} rows {what} in a shuffled epoch")
-    return found
+                    sentences.append(f"{where}: {checked[what]} rows {what} in a shuffled epoch")
+    return sentences

@@ -38,7 +38,7 @@ class Move(NamedTuple):
 
 def moves(before: Results, now: Results) -> list[Move]:
     """Every ratio that moved by more than the spread of both runs."""
-    found = []
+    moved = []
     for workload in before["workloads"]:
         if workload not in now["workloads"]:
             continue
@@ -51,8 +51,8 @@ def moves(before: Results, now: Results) -> list[Move]:
                 if not old or not new or old.low == old.high or new.low == new.high:
                     continue  # a figure is missing, or of one round, so that its spread is unknown
                 if new.low > old.high or new.high < old.low:
-                    found.append(Move(workload, measure, peer, old, new))
-    return found
+                    moved.append(Move(workload, measure, peer, old, new))
+    return moved
 
 
 def committed(file: Path) -> Results | None:

@@ -83,28 +83,28 @@ def _compare(
     expected = iter(rows)
     seen = 0
     for batch in batches():
-        for found in batch if plain else peer.rows_of(batch):
+        for values in batch if plain else peer.rows_of(batch):
             row = next(expected, None)
-            if row is None or digest(peer.source, found) != truth[row]:
+            if row is None or digest(peer.source, values) != truth[row]:
                 raise Mismatch(f"row {row} differs from the source")
             seen += 1
     return seen
 
 
 def _check_epoch(peer: Peer, truth: Counter[str], seconds: float) -> dict[str, Any]:
-    found: Counter[str] = Counter()
+    digests: Counter[str] = Counter()
     end = time.perf_counter() + seconds
     whole = True
     for batch in peer.loader(0, 1):
-        found.update(digest(peer.source, row) for row in peer.rows_of(batch))
+        digests.update(digest(peer.source, row) for row in peer.rows_of(batch))
         if time.perf_counter() > end:
-            whole = found.total() >= truth.total()
+            whole = digests.total() >= truth.total()
             break
-    if unknown := found.keys() - truth.keys():
+    if unknown := digests.keys() - truth.keys():
         raise Mismatch(f"{len(unknown)} rows of a shuffled epoch are not in the source")
-    lost = sum((truth - found).values()) if whole else 0
-    again = sum((found - truth).values())
-    return {"epoch": found.total(), "lost": lost, "repeated": again}
+    lost = sum((truth - digests).values()) if whole else 0
+    again = sum((digests - truth).values())
+    return {"epoch": digests.total(), "lost": lost, "repeated": again}
 
 
 def first_batch(peer: Peer) -> dict[str, Any]:

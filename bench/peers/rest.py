@@ -24,14 +24,14 @@ def may_rest(results: Mapping[str, dict[str, Any]], peer: str, what: str, turn: 
     Who rested once rests until the end, so that figures of two peers at one place are of one
     round.
     """
-    found = seconds_so_far(results, peer, what)
-    if found is None:
+    seconds = seconds_so_far(results, peer, what)
+    if seconds is None:
         return False
-    if len(found) < turn:
+    if len(seconds) < turn:
         return True
     if what in (ROW, SEQUENTIAL) and turn >= ENOUGH:
         return True
-    own = median(found)
+    own = median(seconds)
     if what in LOADERS:
         others = [seconds_so_far(results, peer, other) for other in LOADERS if other != what]
         if any(other is not None and own > CLEAR * median(other) for other in others):

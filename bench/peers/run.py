@@ -35,7 +35,7 @@ class Effort:
     """Seconds to compare random batches, and an epoch, with the source."""
 
 
-FULL = Effort(64 * MIB, 7, 3, LOADERS, starts=1, seconds=0.07, checking=0.1)
+FULL = Effort(64 * MIB, 5, 2, LOADERS, starts=1, seconds=0.07, checking=0.1)
 QUICK = Effort(16 * MIB, 2, 1, [LOADER], starts=0, seconds=0.05, checking=0.05)
 TINY = Effort(8 * MIB, 2, 1, LOADERS, starts=0, seconds=0.01, checking=0.05)
 
@@ -136,8 +136,8 @@ class Run:
         peers = [peer for peer, result in results.items() if "failed" not in result]
         for turn in range(rounds):
             self.say(f"{name}: {measures[0]} and more, round {turn + 1} of {rounds}")
-            at = turn * len(peers) // rounds
-            for peer in [*peers[at:], *peers[:at]]:
+            first = turn * len(peers) // rounds
+            for peer in [*peers[first:], *peers[:first]]:
                 for what in measures:
                     if not may_rest(results, peer, what, turn):
                         self._one(peer, results[peer], what, seconds, turn)

@@ -125,16 +125,16 @@ def details(results: Results, workload: str) -> str:
 
 def targets(results: Results) -> str:
     """What is to be reached, and what was; memcpy shows where nothing could reach it."""
-    found = reached(results)
-    if not found:
+    outcomes = reached(results)
+    if not outcomes:
         return ""
     lines = ["| times as fast as | at least | fieldslab | memcpy |", "|---|---|---|---|"]
-    for one in found:
-        target = one.target
-        times = f"{_times(one.times)}x"
+    for outcome in outcomes:
+        target = outcome.target
+        times = f"{_times(outcome.times)}x"
         lines.append(
             f"| {target.peer}, {WHAT[target.measure]}, {target.workload} | {target.least:.0f}x "
-            f"| {times if one.held else f'**{times}**'} | {_times(one.ceiling)}x |"
+            f"| {times if outcome.held else f'**{times}**'} | {_times(outcome.ceiling)}x |"
         )
     return "\n".join(lines)
 

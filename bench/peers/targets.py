@@ -47,7 +47,7 @@ class Reached(NamedTuple):
 
 def reached(results: Results) -> list[Reached]:
     """Of every target whose workload and peer were measured."""
-    found = []
+    outcomes = []
     for target in TARGETS:
         if target.workload not in results["workloads"]:
             continue
@@ -56,5 +56,5 @@ def reached(results: Results) -> list[Reached]:
         )
         theirs = figures.rate(results, target.workload, target.peer, target.measure)
         if ours and theirs and ceiling:
-            found.append(Reached(target, ours / theirs, ceiling / theirs))
-    return found
+            outcomes.append(Reached(target, ours / theirs, ceiling / theirs))
+    return outcomes

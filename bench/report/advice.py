@@ -18,9 +18,9 @@ _GAIN = 1.25
 def advise(results: Results) -> list[Advice]:
     """Advice on a slab, the most useful first."""
     parts = (_machine, _targets, _fields, _sizes, _threads, _cold, _decode)
-    found = [advice for part in parts for advice in part(results)]
+    sentences = [advice for part in parts for advice in part(results)]
     order = {"do": 0, "know": 1, "good": 2}
-    return sorted(found, key=lambda advice: order[advice.kind])
+    return sorted(sentences, key=lambda advice: order[advice.kind])
 
 
 def _targets(results: Results) -> Iterator[Advice]:
@@ -72,7 +72,7 @@ def _missed(results: Results, target: Target) -> str:
 
 def _fields(results: Results) -> Iterator[Advice]:
     fields = results.slab["fields"]
-    scalars = [one for one in fields if one["kind"] == "fixed" and not one["shape"]]
+    scalars = [field for field in fields if field["kind"] == "fixed" and not field["shape"]]
     share = results.largest.share_of_memcpy
     if len(scalars) >= _SMALL_FIELDS:
         yield Advice(
@@ -80,7 +80,7 @@ def _fields(results: Results) -> Iterator[Advice]:
             f"{len(scalars)} fields are single numbers, and each costs a copy a row. If training "
             "uses them together, pack them as one, with the option `stack`.",
         )
-    compressed = [one["name"] for one in fields if one["compressed"]]
+    compressed = [field["name"] for field in fields if field["compressed"]]
     if compressed and share < _NEAR:
         yield Advice(
             "do",
@@ -104,7 +104,7 @@ def _fields(results: Results) -> Iterator[Advice]:
 
 
 def _sizes(results: Results) -> Iterator[Advice]:
-    by_rows = {one.rows: one.random for one in results.batches}
+    by_rows = {size.rows: size.random for size in results.batches}
     if 64 in by_rows and 256 in by_rows and results.slab["measured_rows"] >= 256:
         gain = by_rows[256].rows_per_second / by_rows[64].rows_per_second
         if gain > _GAIN:
@@ -118,7 +118,7 @@ def _sizes(results: Results) -> Iterator[Advice]:
 def _threads(results: Results) -> Iterator[Advice]:
     alone, best = (
         results.threads[0],
-        max(results.threads, key=lambda one: one.bytes_per_second),
+        max(results.threads, key=lambda result: result.bytes_per_second),
     )
     if best.threads == 1 and len(results.threads) > 1:
         text = (
@@ -142,8 +142,8 @@ def _threads(results: Results) -> Iterator[Advice]:
 def _cold(results: Results) -> Iterator[Advice]:
     if results.cold is None:
         return
-    cold = {one.name: one.rows_per_second for one in results.cold.cold}
-    warm = {one.name: one.rows_per_second for one in results.cold.warm}
+    cold = {speed.name: speed.rows_per_second for speed in results.cold.cold}
+    warm = {speed.name: speed.rows_per_second for speed in results.cold.warm}
     slower = warm["random"] / cold["random"]
     size, memory = results.slab["stored_bytes"], results.machine["memory_bytes"]
     if slower > 2 and size < 0.7 * memory:
@@ -167,16 +167,16 @@ def _cold(results: Results) -> Iterator[Advice]:
 
 def _decode(results: Results) -> Iterator[Advice]:
     codecs = {field["name"]: field["codec"] for field in results.slab["fields"]}
-    for one in results.decode:
-        alone, together = one.training, one.ways[-1]
-        share = one.raw.seconds.median / alone.seconds.median
+    for decoding in results.decode:
+        alone, together = decoding.training, decoding.ways[-1]
+        share = decoding.raw.seconds.median / alone.seconds.median
         smaller = "pack them smaller, in the form `jpeg,short-side=256`"
-        if codecs.get(one.field) in PIXELS:
+        if codecs.get(decoding.field) in PIXELS:
             smaller = "store fewer pixels, by a smaller `short-side`"
         yield Advice(
             "know",
-            f"Images of '{one.field}' are decoded at {words.count(alone.rows_per_second)} a second "
-            f"by one thread and at {words.count(together.rows_per_second)} by a Loader with "
+            f"Images of '{decoding.field}' are decoded at {words.count(alone.rows_per_second)} a "
+            f"second by one thread and at {words.count(together.rows_per_second)} by a Loader with "
             f"all cores ({alone.name}); reading their bytes takes {words.percent(share)} of that "
             f"time. If training wants more, {smaller}.",
         )

@@ -35,20 +35,20 @@ def throughput(results: Results, theme: Theme) -> Any:
         theme,
         height=0.9 + 0.42 * len(sizes),
     )
-    speeds = [one.random for one in sizes]
-    ceilings = [one.memcpy.bytes_per_second for one in sizes]
+    speeds = [group.random for group in sizes]
+    ceilings = [group.memcpy.bytes_per_second for group in sizes]
     bars(
         axes,
-        [f"{one.rows} rows" for one in sizes],
-        [one.bytes_per_second for one in speeds],
-        [words.gigabytes(one.bytes_per_second) for one in speeds],
+        [f"{group.rows} rows" for group in sizes],
+        [group.bytes_per_second for group in speeds],
+        [words.gigabytes(group.bytes_per_second) for group in speeds],
         [theme.main] * len(sizes),
         theme,
-        [(one.bytes / one.seconds.high, one.bytes / one.seconds.low) for one in speeds],
+        [(group.bytes / group.seconds.high, group.bytes / group.seconds.low) for group in speeds],
         ceilings,
     )
-    for at, ceiling in enumerate(ceilings):
-        axes.plot([ceiling] * 2, [at - 0.42, at + 0.42], color=theme.ink, linewidth=2)
+    for row, ceiling in enumerate(ceilings):
+        axes.plot([ceiling] * 2, [row - 0.42, row + 0.42], color=theme.ink, linewidth=2)
     axes.annotate(
         "memcpy",
         (ceilings[0], -0.42),
@@ -70,7 +70,7 @@ def cold_warm(results: Results, theme: Theme) -> Any:
         return None
     cold, warm = results.cold.cold, results.cold.warm
     slower = warm[0].rows_per_second / cold[0].rows_per_second
-    best = max(cold, key=lambda one: one.rows_per_second)
+    best = max(cold, key=lambda speed: speed.rows_per_second)
     finding = f"random rows come {words.times(slower)} slower than from memory"
     if slower < _SAME:
         finding = "random rows come as fast as from memory"
@@ -81,17 +81,17 @@ def cold_warm(results: Results, theme: Theme) -> Any:
         theme,
         height=2.4,
     )
-    for at, (before, after) in enumerate(zip(cold, warm, strict=True)):
+    for row, (before, after) in enumerate(zip(cold, warm, strict=True)):
         ends = before.rows_per_second, after.rows_per_second
-        axes.plot(ends, (at, at), color=theme.quiet, linewidth=3, zorder=1)
+        axes.plot(ends, (row, row), color=theme.quiet, linewidth=3, zorder=1)
         for rate, color, side, name in zip(
             ends, (theme.others[0], theme.main), (-1, 1), ("cold", "warm"), strict=True
         ):
-            axes.plot([rate], [at], "o", color=color, markersize=8)
+            axes.plot([rate], [row], "o", color=color, markersize=8)
             left = side < 0 if ends[0] <= ends[1] else side > 0
             axes.annotate(
-                f"{name} {words.count(rate)}" if at == 0 else words.count(rate),
-                (rate, at),
+                f"{name} {words.count(rate)}" if row == 0 else words.count(rate),
+                (rate, row),
                 (-8 if left else 8, 0),
                 textcoords="offset points",
                 ha="right" if left else "left",
@@ -102,12 +102,12 @@ def cold_warm(results: Results, theme: Theme) -> Any:
                 zorder=5,
             )
     memcpy = results.subsets.memcpy.rows_per_second
-    found = [one.rows_per_second for one in (*cold, *warm)]
+    speeds = [speed.rows_per_second for speed in (*cold, *warm)]
     axes.set_xscale("log")
-    lowest, highest = min(found), max(*found, memcpy)
+    lowest, highest = min(speeds), max(*speeds, memcpy)
     room = max((highest / lowest) ** 0.22, 2.0)  # for the numbers beside the points
     axes.set_xlim(lowest / room, highest * room)
-    axes.set_yticks(range(len(cold)), [one.name for one in cold], size=9, color=theme.ink)
+    axes.set_yticks(range(len(cold)), [speed.name for speed in cold], size=9, color=theme.ink)
     axes.set_ylim(len(cold) - 0.5, -0.9)
     axes.grid(visible=False, axis="y")
     axes.grid(axis="x", color=theme.grid, linewidth=0.8)
@@ -119,24 +119,24 @@ def cold_warm(results: Results, theme: Theme) -> Any:
 
 def memory(results: Results, theme: Theme) -> Any:
     """Own and mapped memory over many batches; None where the system does not tell."""
-    found = results.memory
-    if found is None:
+    samples = results.memory
+    if samples is None:
         return None
-    grown = max(found.growth, 0) / 1e6
+    grown = max(samples.growth, 0) / 1e6
     finding = "Memory stays flat" if grown < GROWTH_MB / 10 else "Memory grows"
     more = f"{grown:,.0f} MB more" if grown >= 1 else "less than 1 MB more"
-    count = found.batches[-1]
+    count = samples.batches[-1]
     figure, axes = chart(
         f"{finding}: {more} of its own after {count:,} random batches",
-        f"Memory of the process in MB over batches of {found.batch} rows: its own (RssAnon), and "
+        f"Memory of the process in MB over batches of {samples.batch} rows: its own (RssAnon), and "
         "the slab's pages that it has mapped (RssFile), which the system takes back when needed",
         theme,
         height=2.6,
     )
-    own = np.array(found.anonymous) / 1e6
-    mapped = np.array(found.mapped) / 1e6
-    axes.plot(found.batches, mapped, color=theme.others[1], linewidth=2)
-    axes.plot(found.batches, own, color=theme.main, linewidth=2)
+    own = np.array(samples.anonymous) / 1e6
+    mapped = np.array(samples.mapped) / 1e6
+    axes.plot(samples.batches, mapped, color=theme.others[1], linewidth=2)
+    axes.plot(samples.batches, own, color=theme.main, linewidth=2)
     axes.set_xlim(0, count * 1.22)
     limit = own[0] + GROWTH_MB
     axes.set_ylim(0, 1.15 * max(mapped.max(), own.max(), limit))
@@ -158,28 +158,28 @@ def memory(results: Results, theme: Theme) -> Any:
 
 def threads(results: Results, theme: Theme) -> Any:
     """Bytes a second by number of threads, and of memcpy; None where there is one core."""
-    found = results.threads
-    if len(found) < 2:
+    groups = results.threads
+    if len(groups) < 2:
         return None
-    best = max(found, key=lambda one: one.bytes_per_second)
-    gain = best.bytes_per_second / found[0].bytes_per_second
+    best = max(groups, key=lambda group: group.bytes_per_second)
+    gain = best.bytes_per_second / groups[0].bytes_per_second
     finding = f"{best.threads} threads read {words.times(gain)} as fast as one"
     if best.threads == 1:
         finding = "More threads do not read faster here"
     figure, axes = chart(
         finding,
-        f"Bytes of values a second of all threads together, random batches of {found[0].batch} "
+        f"Bytes of values a second of all threads together, random batches of {groups[0].batch} "
         "rows, warm; median, quartiles as a band",
         theme,
         height=2.6,
     )
-    counts = [one.threads for one in found]
-    speeds = [one.bytes_per_second for one in found]
-    copies = [one.memcpy_bytes_per_second for one in found]
+    counts = [group.threads for group in groups]
+    speeds = [group.bytes_per_second for group in groups]
+    copies = [group.memcpy_bytes_per_second for group in groups]
     axes.fill_between(
         counts,
-        [one.low for one in found],
-        [one.high for one in found],
+        [group.low for group in groups],
+        [group.high for group in groups],
         color=theme.main,
         alpha=0.18,
         linewidth=0,
@@ -187,7 +187,7 @@ def threads(results: Results, theme: Theme) -> Any:
     axes.plot(counts, speeds, "o-", color=theme.main, linewidth=2)
     axes.plot(counts, copies, "o--", color=theme.ink, linewidth=1.4, markersize=4)
     axes.set_xlim(1 - 0.06 * counts[-1], counts[-1] * 1.35)
-    axes.set_ylim(0, 1.15 * max(*speeds, *copies, *(one.high for one in found)))
+    axes.set_ylim(0, 1.15 * max(*speeds, *copies, *(group.high for group in groups)))
     axes.set_xticks(counts)
     end_labels(
         axes,
@@ -207,7 +207,7 @@ def decoding(results: Results, theme: Theme) -> Any:
     """Images a second by what is done to them; None where there are none."""
     if not results.decode:
         return None
-    ways = [(one, way) for one in results.decode for way in one.ways]
+    ways = [(field, way) for field in results.decode for way in field.ways]
     several = len(results.decode) > 1
     first = results.decode[0]
     best = max(first.ways[-2:], key=lambda way: way.rows_per_second)
@@ -222,10 +222,10 @@ def decoding(results: Results, theme: Theme) -> Any:
     )
     bars(
         axes,
-        [f"{one.field}: {way.name}" if several else way.name for one, way in ways],
+        [f"{field.field}: {way.name}" if several else way.name for field, way in ways],
         [way.rows_per_second for _, way in ways],
         [words.count(way.rows_per_second) for _, way in ways],
-        [theme.others[0] if way is one.ways[-1] else theme.main for one, way in ways],
+        [theme.others[0] if way is field.ways[-1] else theme.main for field, way in ways],
         theme,
         [(way.rows / way.seconds.high, way.rows / way.seconds.low) for _, way in ways],
     )

@@ -15,19 +15,20 @@ _TARGET = f"target {ROW_MS:g} ms"
 
 def timeline(results: Results, theme: Theme) -> Any:
     """Each of the first calls, in order."""
-    found = results.latency
-    times = found.timeline
-    within = sum(one < ROW_MS for one in times) / len(times)
+    latency = results.latency
+    times = latency.timeline
+    within = sum(call < ROW_MS for call in times) / len(times)
     figure, axes = chart(
         f"{_share(within)} random rows arrive within {ROW_MS:g} ms, half of them within "
-        f"{words.seconds(found.direct.seconds.median)}",
-        f"Time of each of {len(times):,} calls of {found.direct.name}, in order, logarithmic; warm",
+        f"{words.seconds(latency.direct.seconds.median)}",
+        f"Time of each of {len(times):,} calls of {latency.direct.name}, in order, logarithmic; "
+        "warm",
         theme,
         height=2.6,
     )
     axes.plot(times, ".", color=theme.main, markersize=3, alpha=0.5, markeredgewidth=0)
     axes.set_yscale("log")
-    lowest = 1e3 * found.memcpy.seconds.median
+    lowest = 1e3 * latency.memcpy.seconds.median
     axes.set_ylim(min(*times, lowest) / 3, max(*times, ROW_MS) * 2)
     axes.set_xlim(-0.01 * len(times), len(times))
     level(axes, ROW_MS, _TARGET, theme.target)
@@ -40,16 +41,16 @@ def timeline(results: Results, theme: Theme) -> Any:
 
 def histogram(results: Results, theme: Theme) -> Any:
     """How often which latency comes."""
-    found = results.latency
-    times, seconds = found.timeline, found.direct.seconds
+    latency = results.latency
+    times, seconds = latency.timeline, latency.direct.seconds
     figure, axes = chart(
         f"99 of 100 random rows arrive within {words.seconds(seconds.p99)}",
-        f"Calls of {found.direct.name} by how long they took, logarithmic; warm, "
+        f"Calls of {latency.direct.name} by how long they took, logarithmic; warm, "
         f"{len(times):,} calls",
         theme,
         height=2.6,
     )
-    lowest = 1e3 * found.memcpy.seconds.median
+    lowest = 1e3 * latency.memcpy.seconds.median
     low, high = min(*times, lowest) / 1.3, max(*times, ROW_MS) * 1.3
     edges = np.geomspace(low, high, 60)
     counts, _, _ = axes.hist(times, edges, color=theme.main)
@@ -65,11 +66,11 @@ def histogram(results: Results, theme: Theme) -> Any:
         ("95 %", seconds.p95, 0.62),
         ("99 %", seconds.p99, 0.4),
     ):
-        at = 1e3 * value
-        axes.plot([at, at], [0, height * 1.32 * top], color=theme.soft, linewidth=1)
+        x = 1e3 * value
+        axes.plot([x, x], [0, height * 1.32 * top], color=theme.soft, linewidth=1)
         axes.annotate(
             f"{name} {words.seconds(value)}",
-            (at, height * 1.32 * top),
+            (x, height * 1.32 * top),
             (4, -3),
             textcoords="offset points",
             va="top",
@@ -85,10 +86,10 @@ def histogram(results: Results, theme: Theme) -> Any:
 
 def read_ahead(results: Results, theme: Theme) -> Any:
     """Median, 95 % and 99 % of single rows: directly, and by loaders that work ahead."""
-    found = results.latency
-    speeds = [found.direct, *found.ahead]
-    names = [found.direct.name, *(f"Loader, {one.name} ahead" for one in found.ahead)]
-    best = min(range(len(speeds)), key=lambda at: speeds[at].seconds.mean)
+    latency = results.latency
+    speeds = [latency.direct, *latency.ahead]
+    names = [latency.direct.name, *(f"Loader, {loader.name} ahead" for loader in latency.ahead)]
+    best = min(range(len(speeds)), key=lambda row: speeds[row].seconds.mean)
     figure, axes = chart(
         f"For single rows in memory, {names[best]} is quickest: "
         f"{words.seconds(speeds[best].seconds.mean)} on average",
@@ -97,16 +98,16 @@ def read_ahead(results: Results, theme: Theme) -> Any:
         theme,
         height=2.7,
     )
-    for at, speed in enumerate(speeds):
+    for row, speed in enumerate(speeds):
         s = speed.seconds
-        color = theme.main if at == 0 else theme.others[0]
-        axes.plot([s.median, s.p99], [at, at], color=color, linewidth=2.5, solid_capstyle="butt")
-        axes.plot([s.median], [at], "o", color=color, markersize=7)
-        axes.plot([s.p95] * 2, [at - 0.16, at + 0.16], color=color, linewidth=2)
-        axes.plot([s.mean], [at], "x", color=theme.ink, markersize=6)
+        color = theme.main if row == 0 else theme.others[0]
+        axes.plot([s.median, s.p99], [row, row], color=color, linewidth=2.5, solid_capstyle="butt")
+        axes.plot([s.median], [row], "o", color=color, markersize=7)
+        axes.plot([s.p95] * 2, [row - 0.16, row + 0.16], color=color, linewidth=2)
+        axes.plot([s.mean], [row], "x", color=theme.ink, markersize=6)
         axes.annotate(
             f"{words.seconds(s.median)} - {words.seconds(s.p99)}",
-            (max(s.p99, s.mean), at),
+            (max(s.p99, s.mean), row),
             (7, 0),
             textcoords="offset points",
             va="center",
@@ -116,9 +117,9 @@ def read_ahead(results: Results, theme: Theme) -> Any:
             zorder=5,
         )
     axes.set_xscale("log")
-    lowest = found.memcpy.seconds.median
-    highest = max(max(one.seconds.p99, one.seconds.mean) for one in speeds)
-    left = min(lowest, *(one.seconds.median for one in speeds))
+    lowest = latency.memcpy.seconds.median
+    highest = max(max(loader.seconds.p99, loader.seconds.mean) for loader in speeds)
+    left = min(lowest, *(loader.seconds.median for loader in speeds))
     axes.set_xlim(left / 1.4, max(highest * (highest / left) ** 0.4, 2e-3))
     axes.set_yticks(range(len(names)), names, size=9, color=theme.ink)
     axes.set_ylim(len(names) - 0.5, -1.0)

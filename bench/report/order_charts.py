@@ -17,9 +17,9 @@ _NEAR = 0.4
 def heat_map(results: Results, theme: Theme) -> Any:
     """Rows a second by order and size of the batch, with the time of a batch."""
     sizes = results.batches
-    names = [one.name for one in sizes[0].orders]
-    table = [[one.orders[at] for one in sizes] for at in range(len(names))]
-    best = max((speed for row in table for speed in row), key=lambda one: one.rows_per_second)
+    names = [size.name for size in sizes[0].orders]
+    table = [[size.orders[number] for size in sizes] for number in range(len(names))]
+    best = max((speed for row in table for speed in row), key=lambda size: size.rows_per_second)
     random = results.fastest.random
     figure, axes = chart(
         f"{best.name.capitalize()} batches of {best.rows:.0f} are fastest: "
@@ -30,7 +30,7 @@ def heat_map(results: Results, theme: Theme) -> Any:
         theme,
         height=3.1,
     )
-    table.append([one.memcpy for one in sizes])
+    table.append([size.memcpy for size in sizes])
     rates = np.log([[speed.rows_per_second for speed in row] for row in table])
     shades = (rates - rates.min()) / max(np.ptp(rates), 1e-9)
     for y, row in enumerate(table):
@@ -66,7 +66,7 @@ def heat_map(results: Results, theme: Theme) -> Any:
     axes.set_ylim(len(table) + 0.15, 0)
     axes.set_xticks(
         [x + 0.5 for x in range(len(sizes))],
-        [str(one.rows) for one in sizes],
+        [str(size.rows) for size in sizes],
         size=9,
         color=theme.ink,
     )
@@ -82,10 +82,10 @@ def radar(results: Results, theme: Theme) -> Any:
     """Share of memcpy that each strategy reaches, warm and cold."""
     strategies = results.subsets.strategies
     ceiling = results.subsets.memcpy.rows_per_second
-    warm = [one.rows_per_second / ceiling for one in strategies]
-    names = [one.name for one in strategies]
-    slowest = min(strategies, key=lambda one: one.rows_per_second)
-    fastest = max(strategies, key=lambda one: one.rows_per_second)
+    warm = [strategy.rows_per_second / ceiling for strategy in strategies]
+    names = [strategy.name for strategy in strategies]
+    slowest = min(strategies, key=lambda strategy: strategy.rows_per_second)
+    fastest = max(strategies, key=lambda strategy: strategy.rows_per_second)
     spread = fastest.rows_per_second / slowest.rows_per_second
     finding = f"{fastest.name.capitalize()} rows come {words.times(spread)} as fast as"
     finding = f"{finding} {slowest.name} ones" if spread > 1.15 else "The order hardly matters"
@@ -101,7 +101,7 @@ def radar(results: Results, theme: Theme) -> Any:
         height=4.0,
         polar=True,
     )
-    angles = [2 * pi * at / len(names) for at in range(len(names))]
+    angles = [2 * pi * number / len(names) for number in range(len(names))]
     outer = 1.12 * max(1.0 if near else 0.0, *warm)
     axes.set_theta_offset(pi / 2)
     axes.set_theta_direction(-1)

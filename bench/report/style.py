@@ -234,17 +234,17 @@ def bars(
     known = [0.0 if value != value else value for value in values]
     axes.barh(places, known, height=0.62, color=list(colors))
     ends = list(known)
-    for at, (low, high) in enumerate(spreads or ()):
-        axes.plot([low, high], [at, at], color=theme.ink, linewidth=1, solid_capstyle="butt")
-        ends[at] = max(ends[at], high)
+    for row, (low, high) in enumerate(spreads or ()):
+        axes.plot([low, high], [row, row], color=theme.ink, linewidth=1, solid_capstyle="butt")
+        ends[row] = max(ends[row], high)
     most = 1.28 * max([*ends, *clear, 1e-12])  # room for the texts
-    for at, mark in enumerate(clear):
-        if ends[at] <= mark < ends[at] + 0.18 * most:
-            ends[at] = mark
-    for at, text in enumerate(texts):
+    for row, mark in enumerate(clear):
+        if ends[row] <= mark < ends[row] + 0.18 * most:
+            ends[row] = mark
+    for row, text in enumerate(texts):
         axes.annotate(
             text,
-            (ends[at], at),
+            (ends[row], row),
             (4, 0),
             textcoords="offset points",
             va="center",
@@ -269,7 +269,7 @@ def end_labels(
     """
     scale = axes.transAxes.inverted()
     places = [scale.transform(axes.transData.transform((x, y)))[1] for y, _, _ in ends]
-    order = sorted(range(len(ends)), key=lambda at: places[at])
+    order = sorted(range(len(ends)), key=lambda line: places[line])
     places = [max(place, apart / 2) for place in places]  # clear of the axis below
     for below, above in pairwise(order):
         places[above] = max(places[above], places[below] + apart)

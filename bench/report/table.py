@@ -44,7 +44,7 @@ def lines(results: Results, width: int | None) -> Iterator[str]:
     yield from _table(score, verdicts, width, right="found")
     yield ""
     yield from fitted((f"note: {note}" for note in results.notes), width)
-    yield from fitted((f"{one.kind}: {one.text}" for one in results.advice), width)
+    yield from fitted((f"{advice.kind}: {advice.text}" for advice in results.advice), width)
 
 
 def _table(
@@ -89,10 +89,10 @@ _Part = tuple[str, tuple[str, ...], _Rows]
 
 
 def _latency(results: Results) -> _Part:
-    found = results.latency
-    named = [(found.direct.name, found.direct)]
-    named += [(f"loader, {one.name} ahead", one) for one in found.ahead]
-    named += [("memcpy of a row", found.memcpy)]
+    latency = results.latency
+    named = [(latency.direct.name, latency.direct)]
+    named += [(f"loader, {loader.name} ahead", loader) for loader in latency.ahead]
+    named += [("memcpy of a row", latency.memcpy)]
     rows: _Rows = [
         (name, *map(words.seconds, (s.median, s.mean, s.p95, s.p99)), words.count(1 / s.mean))
         for name, s in ((name, speed.seconds) for name, speed in named)
@@ -102,18 +102,21 @@ def _latency(results: Results) -> _Part:
 
 def _batches(results: Results) -> _Part:
     rows: _Rows = []
-    for one in results.batches:
-        for speed in (*one.orders, one.memcpy):
-            share = "" if speed is one.memcpy else _share(speed, one.memcpy)
-            rows.append((f"{one.rows:>4} {speed.name}", *_speed(speed), share))
+    for group in results.batches:
+        for speed in (*group.orders, group.memcpy):
+            share = "" if speed is group.memcpy else _share(speed, group.memcpy)
+            rows.append((f"{group.rows:>4} {speed.name}", *_speed(speed), share))
     return "batches", ("median", "quartiles", "rows/s", "speed", "of memcpy"), rows
 
 
 def _subsets(results: Results) -> _Part:
-    found = results.subsets
-    rows: _Rows = [(one.name, *_speed(one), _share(one, found.memcpy)) for one in found.strategies]
-    rows.append(("memcpy", *_speed(found.memcpy), ""))
-    title = f"{found.rows:,} rows"
+    subsets = results.subsets
+    rows: _Rows = [
+        (strategy.name, *_speed(strategy), _share(strategy, subsets.memcpy))
+        for strategy in subsets.strategies
+    ]
+    rows.append(("memcpy", *_speed(subsets.memcpy), ""))
+    title = f"{subsets.rows:,} rows"
     return title, ("median", "quartiles", "rows/s", "speed", "of memcpy"), rows
 
 
@@ -138,21 +141,21 @@ def _cold(results: Results) -> _Part:
 def _threads(results: Results) -> _Part:
     rows: _Rows = [
         (
-            str(one.threads),
-            words.count(one.rows_per_second),
-            words.gigabytes(one.bytes_per_second),
-            words.percent(one.bytes_per_second / one.memcpy_bytes_per_second),
+            str(result.threads),
+            words.count(result.rows_per_second),
+            words.gigabytes(result.bytes_per_second),
+            words.percent(result.bytes_per_second / result.memcpy_bytes_per_second),
         )
-        for one in results.threads
+        for result in results.threads
     ]
     return "threads", ("rows/s", "speed", "of memcpy"), rows
 
 
 def _decode(results: Results) -> _Part:
     rows: _Rows = [
-        (f"{one.field}, {name}", *_speed(way)[:3])
-        for one in results.decode
-        for name, way in (("encoded", one.raw), *((way.name, way) for way in one.ways))
+        (f"{field.field}, {name}", *_speed(way)[:3])
+        for field in results.decode
+        for name, way in (("encoded", field.raw), *((way.name, way) for way in field.ways))
     ]
     return "images", ("median", "quartiles", "rows/s"), rows
 

@@ -25,10 +25,10 @@ def measure(subject: Subject, seconds: float) -> list[BatchSize]:
 def _size(subject: Subject, rows: int, seconds: float) -> BatchSize:
     turns = {order: subject.gathers(order, rows, lane) for lane, order in enumerate(ORDERS)}
     turns["memcpy"] = subject.copies("random", rows)
-    found = take_turns(turns, seconds)
+    times_by_name = take_turns(turns, seconds)
     speeds = {
         name: Speed(name, rows, rows * subject.row_bytes, Spread.of(times))
-        for name, times in found.items()
+        for name, times in times_by_name.items()
     }
     return BatchSize(rows, [speeds[order] for order in ORDERS], speeds["memcpy"])
 
@@ -45,8 +45,8 @@ def measure_subsets(subject: Subject, seconds: float, rate: float) -> Subsets:
 
     def gather_all(chosen: list[np.ndarray]) -> None:
         held = None
-        for one in chosen:
-            held = subject.gather(one)
+        for batch_rows in chosen:
+            held = subject.gather(batch_rows)
         del held
 
     turns = {
@@ -54,20 +54,22 @@ def measure_subsets(subject: Subject, seconds: float, rate: float) -> Subsets:
         for strategy in STRATEGIES
     }
     spans = [
-        Spans(subject.slab, one, subject.fields)
-        for one in _cut(subset("random", len(subject.slab), rows, batch, subject.seed + 7), batch)
+        Spans(subject.slab, batch_rows, subject.fields)
+        for batch_rows in _cut(
+            subset("random", len(subject.slab), rows, batch, subject.seed + 7), batch
+        )
     ]
-    target = written_pages(max(one.nbytes for one in spans))
+    target = written_pages(max(span.nbytes for span in spans))
 
     def copy_all(chosen: list[Spans]) -> None:
-        for one in chosen:
-            one.copy(target)
+        for span in chosen:
+            span.copy(target)
 
     turns["memcpy"] = Turn(repeat(spans), copy_all)
-    found = take_turns(turns, seconds, least=3)
+    times_by_name = take_turns(turns, seconds, least=3)
     speeds = [
         Speed(name, rows, rows * subject.row_bytes, Spread.of(times))
-        for name, times in found.items()
+        for name, times in times_by_name.items()
     ]
     return Subsets(rows, batch, speeds[:-1], speeds[-1])
 
@@ -80,4 +82,4 @@ def _subsets(subject: Subject, strategy: str, rows: int, batch: int) -> Iterator
 
 
 def _cut(rows: np.ndarray, batch: int) -> list[np.ndarray]:
-    return [rows[at : at + batch] for at in range(0, len(rows), batch)]
+    return [rows[start : start + batch] for start in range(0, len(rows), batch)]

@@ -20,7 +20,13 @@ _SINGLE = 30
 """Single rows that are read from the disk."""
 
 
-def measure(path: Path, fields: Sequence[str] | None, seconds: float, seed: int) -> Cold | None:
+def measure(
+    path: Path,
+    fields: Sequence[str] | None,
+    seconds: float,
+    seed: int,
+    follow_links: bool = False,
+) -> Cold | None:
     """Read rows by each strategy twice, in a slab that is opened after its pages were dropped.
 
     The first time they come from the disk, and are compared with their digests; the second time
@@ -28,14 +34,16 @@ def measure(path: Path, fields: Sequence[str] | None, seconds: float, seed: int)
     """
     if not can_drop():
         return None
-    slab, chosen = opened(path, fields)
+    slab, chosen = opened(path, fields, follow_links)
     per_row, total, arrays = row_bytes(slab, chosen, seed), len(slab), files(slab)
     batch = int(min(max(_BATCH_BYTES / max(per_row, 1), 1), USUAL))
     del slab
     left = drop(arrays)
     if left > 0.5:
         return None
-    first = _single_rows(path, chosen, total, seconds / 8, seed)
+    slab = opened(path, chosen, follow_links)[0]
+    first = _single_rows(slab, chosen, seconds / 8, seed)
+    del slab
     each = seconds / (len(ORDERS) * _ROUNDS * 2)
     times: dict[tuple[str, str], list[float]] = {}
     started = time.perf_counter()
@@ -45,14 +53,15 @@ def measure(path: Path, fields: Sequence[str] | None, seconds: float, seed: int)
         for strategy in ORDERS:
             left = max(left, drop(arrays))
             rows = subset(strategy, total, min(_ROWS, max(total, batch)), batch, seed + turn)
-            slab = opened(path, chosen)[0]
+            slab = opened(path, chosen, follow_links)[0]
             read, cold = _read(slab, rows, batch, chosen, each)
             _, warm = _read(slab, rows[:read], batch, chosen, each)
             del slab
             times.setdefault(("cold", strategy), []).append(cold)
             times.setdefault(("warm", strategy), []).append(warm)
     speeds = {
-        key: Speed(key[1], batch, batch * per_row, Spread.of(found)) for key, found in times.items()
+        key: Speed(key[1], batch, batch * per_row, Spread.of(batch_seconds))
+        for key, batch_seconds in times.items()
     }
     return Cold(
         batch,
@@ -63,22 +72,20 @@ def measure(path: Path, fields: Sequence[str] | None, seconds: float, seed: int)
     )
 
 
-def _single_rows(
-    path: Path, fields: Sequence[str], total: int, seconds: float, seed: int
-) -> list[float]:
+def _single_rows(slab: Slab, fields: Sequence[str], seconds: float, seed: int) -> list[float]:
     """Seconds of `slab[row]`, far apart, so that none brings the next along."""
-    slab = opened(path, fields)[0]
+    total = len(slab)
     columns = [slab[name] for name in fields]
     rows = subset("stratified", total, min(_SINGLE, total), 1, seed)
-    found: list[float] = []
+    row_seconds: list[float] = []
     for row in np.random.default_rng(seed).permutation(rows).tolist():
         started = time.perf_counter()
         for column in columns:
             column[row]
-        found.append(time.perf_counter() - started)
-        if sum(found) > seconds:
+        row_seconds.append(time.perf_counter() - started)
+        if sum(row_seconds) > seconds:
             break
-    return found
+    return row_seconds
 
 
 def _read(
@@ -88,8 +95,8 @@ def _read(
     done = 0
     started = time.perf_counter()
     with Loader(slab, batch, Subset(rows, seed=None), fields=fields) as loader:
-        for one in loader:
-            done += len(one.rows)
+        for loaded in loader:
+            done += len(loaded.rows)
             took = time.perf_counter() - started
             if took > seconds:
                 break

@@ -71,11 +71,12 @@ def measure(subject: Subject, field: str, seconds: float) -> Decode:
     }
     raw = subject.gathers("random", size, len(images)).arguments
     turns["raw"] = Turn(raw, lambda chosen: subject.slab.gather(chosen, [field]))
-    found = take_turns(turns, 0.7 * seconds)
+    times_by_name = take_turns(turns, 0.7 * seconds)
     row_bytes = subject.slab.gather(range(min(len(subject.slab), 256)), [field]).nbytes
     each = row_bytes / min(len(subject.slab), 256)
     speeds = {
-        name: Speed(name, size, size * each, Spread.of(times)) for name, times in found.items()
+        name: Speed(name, size, size * each, Spread.of(times))
+        for name, times in times_by_name.items()
     }
     *_, last = images
     threads = usable_cores()

@@ -25,16 +25,16 @@ def measure(subject: Subject, seconds: float) -> Latency:
         name: Turn((int(row[0]) for row in rows), read),
         "memcpy": subject.copies("random", 1),
     }
-    found = take_turns(turns, seconds / 2, least=_LEAST)
+    times_by_name = take_turns(turns, seconds / 2, least=_LEAST)
     ahead = []
     for rows_ahead in AHEAD:
         waits = _waits(subject, rows_ahead, seconds / 2 / len(AHEAD))
         ahead.append(Speed(str(rows_ahead), 1, subject.row_bytes, Spread.of(waits)))
     return Latency(
-        Speed(name, 1, subject.row_bytes, Spread.of(found[name])),
+        Speed(name, 1, subject.row_bytes, Spread.of(times_by_name[name])),
         ahead,
-        Speed("memcpy", 1, subject.row_bytes, Spread.of(found["memcpy"])),
-        [1e3 * one for one in found[name][:_TIMELINE]],
+        Speed("memcpy", 1, subject.row_bytes, Spread.of(times_by_name["memcpy"])),
+        [1e3 * row_seconds for row_seconds in times_by_name[name][:_TIMELINE]],
     )
 
 
@@ -50,7 +50,7 @@ def _reading(subject: Subject) -> tuple[str, Callable[[int], Any]]:
 def _waits(subject: Subject, ahead: int, seconds: float) -> list[float]:
     """Seconds that one waits for each row of a loader, but the first of each epoch."""
     order = Shuffled(subject.seed)
-    found: list[float] = []
+    waits: list[float] = []
     end = time.perf_counter() + seconds
     with Loader(subject.slab, 1, order, fields=subject.fields, prefetch=ahead, threads=1) as loader:
         for _ in count():
@@ -62,9 +62,9 @@ def _waits(subject: Subject, ahead: int, seconds: float) -> list[float]:
                 stopped = time.perf_counter()
                 if batch is None:
                     break
-                found.append(stopped - started)
-                if stopped > end and len(found) >= _LEAST:
-                    return found
+                waits.append(stopped - started)
+                if stopped > end and len(waits) >= _LEAST:
+                    return waits
             if len(subject.slab) == 1:
                 return [_first(loader) for _ in range(_LEAST)]
     raise AssertionError

@@ -35,6 +35,7 @@ def measure(
     *,
     seconds: float = SECONDS,
     seed: int = 0,
+    follow_links: bool = False,
     tell: Tell = lambda name, share: None,
 ) -> Results:
     """Measure a slab for about so long, opening it as training code does.
@@ -54,18 +55,18 @@ def measure(
         behind += SHARES[name]
         return seconds * SHARES[name]
 
-    subject.opened(path, fields)
+    subject.opened(path, fields, follow_links)
     notes = []
     # Pages are dropped before this process has any of them mapped.
-    from_disk = cold.measure(path, fields, begin("cold pages"), seed)
+    from_disk = cold.measure(path, fields, begin("cold pages"), seed, follow_links)
     if from_disk is None:
         notes.append(
             "Cold pages were not measured: the system does not drop the pages of these files."
         )
-    grown = memory.measure(path, fields, begin("memory"), seed)
+    grown = memory.measure(path, fields, begin("memory"), seed, follow_links)
     if grown is None:
         notes.append("Memory was not measured: the system does not tell mapped pages apart.")
-    warm = subject.warmed(path, fields, begin("warming"), seed)
+    warm = subject.warmed(path, fields, begin("warming"), seed, follow_links)
     total = warm.slab.manifest.rows
     if len(warm.slab) < total:
         notes.append(
@@ -78,7 +79,7 @@ def measure(
         notes.append(f"Batches of {size} rows and more were left out: one takes {takes}.")
     rows = latency.measure(warm, begin("single rows"))
     sizes = batches.measure(warm, begin("batches"))
-    rate = next(one for one in sizes if one.rows == warm.usual).random.rows_per_second
+    rate = next(result for result in sizes if result.rows == warm.usual).random.rows_per_second
     results = Results(
         machine=machine.describe(),
         slab=subject.describe(warm),
@@ -95,11 +96,11 @@ def measure(
     if images := decode.fields(warm):
         each = begin("images") / len(images)
         results.decode = [decode.measure(warm, name, each) for name in images]
-    for one in results.decode:
-        if one.failed:
+    for result in results.decode:
+        if result.failed:
             notes.append(
-                f"{100 * one.failed:.3g} % of the images of '{one.field}' cannot be decoded here: "
-                "fieldslab info --decoders shows what can be."
+                f"{100 * result.failed:.3g} % of the images of '{result.field}' cannot be decoded "
+                "here: fieldslab info --decoders shows what can be."
             )
     results.machine |= watch.found()
     results.targets = targets(results)

@@ -14,11 +14,17 @@ _FIRST = 5
 """Batches whose memory is not growth: buffers are made for them, and used again afterwards."""
 
 
-def measure(path: Path, fields: Sequence[str] | None, seconds: float, seed: int) -> Memory | None:
+def measure(
+    path: Path,
+    fields: Sequence[str] | None,
+    seconds: float,
+    seed: int,
+    follow_links: bool = False,
+) -> Memory | None:
     """Random batches of a slab that is opened anew; None where the system does not tell."""
     if machine.resident() == (0, 0):
         return None
-    slab, chosen = opened(path, fields)
+    slab, chosen = opened(path, fields, follow_links)
     size = min(USUAL, batch_sizes(row_bytes(slab, chosen, seed))[-1])
     rows = batches("random", len(slab), size, seed)
     batch = None

@@ -48,6 +48,8 @@ def _resident(file: Path) -> tuple[int, int]:
         file.open("rb") as opened,
         mmap.mmap(opened.fileno(), size, prot=mmap.PROT_READ) as mapped,
     ):
-        where = [ctypes.c_void_p(address_of(one)) for one in (np.frombuffer(mapped, "u1"), answer)]
+        where = [
+            ctypes.c_void_p(address_of(array)) for array in (np.frombuffer(mapped, "u1"), answer)
+        ]
         told = ctypes.CDLL(None).mincore(where[0], ctypes.c_size_t(size), where[1])
     return (int((answer & 1).sum()) if told == 0 else pages), pages

@@ -100,7 +100,7 @@ class BatchSize:
     @property
     def random(self) -> Speed:
         """Batches of random rows."""
-        return next(one for one in self.orders if one.name == "random")
+        return next(speed for speed in self.orders if speed.name == "random")
 
     @property
     def share_of_memcpy(self) -> float:
@@ -255,7 +255,7 @@ class Results:
     @property
     def fastest(self) -> BatchSize:
         """The size of batches at which random rows come fastest."""
-        return max(self.batches, key=lambda one: one.random.rows_per_second)
+        return max(self.batches, key=lambda size: size.random.rows_per_second)
 
     def as_dict(self) -> dict[str, Any]:
         """The document that `--json` writes."""

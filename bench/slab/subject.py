@@ -74,7 +74,7 @@ class Subject:
                 spans, target = Spans(self.slab, rows, self.fields), next(targets)
                 yield spans, target if spans.nbytes <= target.size else written_pages(spans.nbytes)
 
-        return Turn(arguments(), lambda given: given[0].copy(given[1]))
+        return Turn(arguments(), lambda pair: pair[0].copy(pair[1]))
 
 
 def choose_fields(slab: Slab, fields: Sequence[str] | None) -> list[str]:
@@ -84,9 +84,11 @@ def choose_fields(slab: Slab, fields: Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(fields)) if fields else list(slab.fields)
 
 
-def opened(path: Path, fields: Sequence[str] | None) -> tuple[Slab, list[str]]:
+def opened(
+    path: Path, fields: Sequence[str] | None, follow_links: bool = False
+) -> tuple[Slab, list[str]]:
     """The slab and the fields to read. Raises UsageError where there is nothing to measure."""
-    slab = open_slab(path)
+    slab = open_slab(path, follow_links=follow_links)
     chosen = choose_fields(slab, fields)
     if not len(slab) or not chosen:
         what = "rows" if chosen else "fields"
@@ -110,12 +112,18 @@ def batch_sizes(per_row: float) -> tuple[int, ...]:
     return tuple(size for size in SIZES if size * per_row <= most) or SIZES[:1]
 
 
-def warmed(path: Path, fields: Sequence[str] | None, seconds: float, seed: int) -> Subject:
+def warmed(
+    path: Path,
+    fields: Sequence[str] | None,
+    seconds: float,
+    seed: int,
+    follow_links: bool = False,
+) -> Subject:
     """Open a slab and read its first rows, in order: they are what is measured.
 
     It stops after so many seconds, and where a quarter of the free memory is full.
     """
-    slab, chosen = opened(path, fields)
+    slab, chosen = opened(path, fields, follow_links)
     per_row = row_bytes(slab, chosen, seed)
     step = max(int(_PIECE / max(per_row, 1)), 1)
     most = machine.available_bytes() / 4

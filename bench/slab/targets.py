@@ -38,6 +38,6 @@ def targets(results: Results) -> list[Target]:
     ]
 
 
-def _target(name: str, unit: str, found: float, limit: float, *, at_most: bool = True) -> Target:
-    reached = limit / max(found, 1e-12) if at_most else found / limit
-    return Target(name, unit, found, limit, at_most, round(POINTS * min(reached, 1.0), 1))
+def _target(name: str, unit: str, value: float, limit: float, *, at_most: bool = True) -> Target:
+    reached = limit / max(value, 1e-12) if at_most else value / limit
+    return Target(name, unit, value, limit, at_most, round(POINTS * min(reached, 1.0), 1))

@@ -39,10 +39,10 @@ def _threads(subject: Subject, number: int, seconds: float) -> Threads:
     gathered, copied = [], []
     with ThreadPoolExecutor(number) as pool:
         for turn in range(-1, _ROUNDS):
-            found = _together(pool, gathers, seconds), _together(pool, copies, seconds)
+            rates = _together(pool, gathers, seconds), _together(pool, copies, seconds)
             if turn >= 0:
-                gathered.append(found[0])
-                copied.append(found[1])
+                gathered.append(rates[0])
+                copied.append(rates[1])
     low, median, high = np.percentile(gathered, [25, 50, 75]).tolist()
     scale = size * subject.row_bytes
     return Threads(
@@ -58,11 +58,11 @@ def _threads(subject: Subject, number: int, seconds: float) -> Threads:
 
 def _prepared(turn: Turn, seconds: float) -> Turn:
     """The same call with arguments that are there already, so that threads do nothing else."""
-    made: list[object] = []
+    arguments: list[object] = []
     end = time.perf_counter() + seconds
-    while len(made) < _LEAST or (len(made) < _MOST and time.perf_counter() < end):
-        made.append(next(turn.arguments))
-    return Turn(cycle(made), turn.call)
+    while len(arguments) < _LEAST or (len(arguments) < _MOST and time.perf_counter() < end):
+        arguments.append(next(turn.arguments))
+    return Turn(cycle(arguments), turn.call)
 
 
 def _together(pool: ThreadPoolExecutor, turns: list[Turn], seconds: float) -> float:

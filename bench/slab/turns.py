@@ -26,23 +26,23 @@ def take_turns(
     """
     order = list(turns)
     shuffle = random.Random(0).shuffle
-    found: dict[str, list[float]] = {name: [] for name in turns}
+    seconds_by_name: dict[str, list[float]] = {name: [] for name in turns}
     held: Any = None
     begun = time.perf_counter()
     warm = 0
-    while len(found[order[0]]) < least or (
-        len(found[order[0]]) < most and time.perf_counter() < begun + seconds
+    while len(seconds_by_name[order[0]]) < least or (
+        len(seconds_by_name[order[0]]) < most and time.perf_counter() < begun + seconds
     ):
         shuffle(order)
         warming = warm < WARM and time.perf_counter() < begun + seconds / 4
         for name in order:
             argument = next(turns[name].arguments)
             started = time.perf_counter()
-            made = turns[name].call(argument)
+            batch = turns[name].call(argument)
             stopped = time.perf_counter()
-            held = made if made is not None else held
+            held = batch if batch is not None else held
             if not warming:
-                found[name].append(stopped - started)
+                seconds_by_name[name].append(stopped - started)
         warm += warming
     del held
-    return found
+    return seconds_by_name

@@ -5,7 +5,7 @@ import io
 from collections.abc import Set
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.schemas.images import CODES
@@ -43,7 +43,7 @@ class DraftDecoder:
             ]
         except _OtherSize:
             return Status.OTHER_SIZE
-        except Image.UnidentifiedImageError:
+        except UnidentifiedImageError:
             return Status.NOT_AN_IMAGE
         except (OSError, SyntaxError, ValueError) as error:
             return Status.TRUNCATED if "truncated" in str(error) else Status.DAMAGED

@@ -225,3 +225,15 @@ def test_a_watch_sees_other_programs() -> None:
         assert 0 <= (found["stolen"] or 0) <= 1
     else:
         assert found["others"] is found["stolen"] is None
+
+
+def test_links_are_followed_where_asked(slab: Path, tmp_path: Path) -> None:
+    """A slab whose files are links, as caches have them, is refused unless `--follow-links`."""
+    linked = tmp_path / "linked.slab"
+    for file in slab.rglob("*.*"):
+        if file.is_file():
+            link = linked / file.relative_to(slab)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file)
+    assert run(["bench", str(linked), "--seconds", "0.2"]) != 0
+    assert run(["bench", str(linked), "--seconds", "0.2", "--follow-links"]) == 0

@@ -94,14 +94,14 @@ class Ffcv(Peer):
 
     def rows_of(self, batch: Any) -> list[Row]:
         """Rows without their padding."""
-        found: list[Row] = [{} for _ in range(len(batch[0]))]
+        rows: list[Row] = [{} for _ in range(len(batch[0]))]
         parts = iter(batch)
         for name, column in self.source.columns.items():
             values = next(parts)
             sizes = None if column.offsets is None else next(parts)[:, 0]
-            for i, row in enumerate(found):
+            for i, row in enumerate(rows):
                 row[name] = values[i] if sizes is None else values[i, : sizes[i]].tobytes()
-        return found
+        return rows
 
 
 class Rows(TraversalOrder):  # type: ignore[misc]

@@ -60,11 +60,11 @@ class Memcpy(Peer):
     def rows_of(self, batch: Any) -> list[Row]:
         """Rows cut out of the buffer."""
         rows, buffer = batch
-        result, at = [], 0
+        result, start = [], 0
         for row in rows:
-            found: Row = {}
+            values: Row = {}
             for name, size in zip(self.source.columns, self.sizes[row], strict=True):
-                found[name] = bytes(buffer[at : at + size])
-                at += size
-            result.append(found)
+                values[name] = bytes(buffer[start : start + size])
+                start += size
+            result.append(values)
         return result

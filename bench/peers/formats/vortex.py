@@ -35,8 +35,8 @@ class Vortex(Peer):
         """A scan of these rows, which must be sorted; then they are brought in their order."""
         order = np.argsort(rows)
         indices = vortex.array(pa.array(rows[order].astype(np.uint64)))
-        found = self.file.to_arrow(indices=indices, schema=self.schema).read_all()
-        return found.take(np.argsort(order))
+        table = self.file.to_arrow(indices=indices, schema=self.schema).read_all()
+        return table.take(np.argsort(order))
 
     def row(self, row: int) -> Any:
         """A scan of one."""
