@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from fieldslab.reader.images.step import Step
 from fieldslab.reader.transforms.standardize import as_mean_and_std
 from fieldslab.reader.transforms.transform import as_dtype
 from fieldslab.schemas.errors import UsageError
@@ -16,7 +17,7 @@ IMAGENET_STD = (58.395, 57.12, 57.375)
 _DTYPES = ("float32", "float16", "bfloat16", "uint8")
 
 
-class Normalize:
+class Normalize(Step):
     """`(pixels - mean) / std`, as floats: a step for images.
 
     As in ::
@@ -41,6 +42,8 @@ class Normalize:
         cannot have this dtype.
     """
 
+    parameters = ("mean", "std", "dtype")
+
     @refuse_renamed_parameters
     def __init__(self, mean: Any = None, std: Any = None, dtype: Any = np.float32) -> None:
         if isinstance(mean, str):
@@ -63,7 +66,3 @@ class Normalize:
             raise UsageError("the deviation is below one grey level", found=self.std, hint=hint)
         if 0 < self.mean.max() < 1:
             raise UsageError("the mean is below one grey level", found=self.mean, hint=hint)
-
-    def __repr__(self) -> str:
-        mean, std = self.mean.tolist(), self.std.tolist()
-        return f"Normalize(mean={mean}, std={std}, dtype={self.dtype})"

@@ -15,6 +15,7 @@ import numpy as np
 from fieldslab.reader.batch import unknown_field
 from fieldslab.reader.decoders.decoder import Decoder
 from fieldslab.reader.images.normalize import Normalize
+from fieldslab.reader.images.step import Step
 from fieldslab.reader.rows import whole
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
@@ -38,7 +39,7 @@ _STEPS = (
 Size = int | tuple[int, int]
 
 
-class Crop:
+class Crop(Step):
     """Base of the steps that choose a part of the picture and bring it to one size."""
 
     size: tuple[int, int]
@@ -57,6 +58,8 @@ class RandomResizedCrop(Crop):
         Least and most width per height of the part; drawn uniformly in its logarithm.
     """
 
+    parameters = ("size", "scale", "ratio")
+
     def __init__(
         self,
         size: Size,
@@ -66,9 +69,6 @@ class RandomResizedCrop(Crop):
         self.size = _size(size)
         self.scale = _range("scale", scale)
         self.ratio = _range("ratio", ratio)
-
-    def __repr__(self) -> str:
-        return f"RandomResizedCrop({self.size}, scale={self.scale}, ratio={self.ratio})"
 
 
 class CenterCrop(Crop):
@@ -83,6 +83,8 @@ class CenterCrop(Crop):
         largest part of this shape. 224 of 256 is what ImageNet models are tested with.
     """
 
+    parameters = ("size", "resize")
+
     def __init__(self, size: Size, resize: int | None = None) -> None:
         self.size = _size(size)
         self.resize = None if resize is None else whole("resize", resize, least=1)
@@ -90,21 +92,17 @@ class CenterCrop(Crop):
             hint = "A view cannot be cut out of a picture that is smaller."
             raise UsageError("`resize` is less than `size`", found=self.resize, hint=hint)
 
-    def __repr__(self) -> str:
-        return f"CenterCrop({self.size}, resize={self.resize})"
-
 
 class Resize(Crop):
     """The whole picture, brought to this size whatever its shape."""
 
+    parameters = ("size",)
+
     def __init__(self, size: Size) -> None:
         self.size = _size(size)
 
-    def __repr__(self) -> str:
-        return f"Resize({self.size})"
 
-
-class MultiCrop:
+class MultiCrop(Step):
     """Several views of each image, which is decoded once where they have one size.
 
     The batch then has (rows, views, height, width, 3); for views of several sizes it has `Views`,
@@ -116,6 +114,8 @@ class MultiCrop:
         The crops.
     """
 
+    parameters = ("views",)
+
     def __init__(self, views: Sequence[Crop]) -> None:
         self.views: tuple[Crop, ...] = tuple(views) if _is_list(views) else ()
         if not self.views or not all(isinstance(view, Crop) for view in self.views):
@@ -125,27 +125,20 @@ class MultiCrop:
                 hint="Write MultiCrop([RandomResizedCrop(224)] * 2).",
             )
 
-    def __repr__(self) -> str:
-        return f"MultiCrop({list(self.views)})"
 
-
-class Decode:
+class Decode(Step):
     """Pictures as they are, each at its own size: the batch has `Pictures` of uint8."""
 
-    def __repr__(self) -> str:
-        return "Decode()"
 
-
-class RandomHorizontalFlip:
+class RandomHorizontalFlip(Step):
     """Swap left and right with a probability; for each view by itself."""
+
+    parameters = ("p",)
 
     def __init__(self, p: float = 0.5) -> None:
         if not _is_number(p) or not 0 <= p <= 1:
             raise UsageError("a probability is from 0 to 1", found=repr(p))
         self.p = float(p)
-
-    def __repr__(self) -> str:
-        return f"RandomHorizontalFlip({self.p})"
 
 
 class ImageSteps:
@@ -252,12 +245,24 @@ class ImageSteps:
         """Of the values: "uint8", "float32", "float16" or "bfloat16"."""
         return "uint8" if self.normalize is None else str(self.normalize.dtype)
 
+    def key(self) -> dict[str, Any]:
+        """What decides on the values of a batch, ready for JSON: what a loader's state holds.
+
+        `on_error`, `fill`, `max_pixels`, `decoder`, `device` and `crop_boxes` are not in it.
+        """
+        return {
+            "version": 1,
+            "steps": [step.key() for step in self.steps],
+            "seed": self.seed,
+            "apply_exif": bool(self.apply_exif),
+            "channels_first": bool(self.channels_first),
+        }
+
     def __repr__(self) -> str:
-        """What decides on the values of a batch, by which two are told apart."""
-        options = (
-            f"seed={self.seed}, apply_exif={self.apply_exif}, channels_first={self.channels_first}"
+        return (
+            f"ImageSteps({self.steps}, seed={self.seed}, apply_exif={self.apply_exif}, "
+            f"channels_first={self.channels_first})"
         )
-        return f"ImageSteps({self.steps}, {options})"
 
 
 def as_images(

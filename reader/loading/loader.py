@@ -8,6 +8,7 @@ from weakref import WeakSet
 from fieldslab.reader.images.steps import ImageSteps, as_images
 from fieldslab.reader.loading.chain import Chain, check_transforms, seed_of
 from fieldslab.reader.loading.epoch_plan import EpochPlan, world
+from fieldslab.reader.loading.identity import make_order_key, make_repr, upgrade_state
 from fieldslab.reader.loading.iteration import EpochIterator, OnDemand, Position
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_THREADS = 4
 """By default there are no more: copying saturates memory with a few."""
-_STATE = 1
+_STATE = 2
 
 
 class Loader:
@@ -118,7 +119,7 @@ class Loader:
         self._convert = _converter(slab, self._decode, output, pin_memory)
         self._given = rank, world_size
         world(rank, world_size)
-        self._where = Position(0, 0)
+        self._position = Position(0, 0)
         self._resumes = False
         self._recorder = Recorder()
         self._running: WeakSet[EpochIterator] = WeakSet()
@@ -127,7 +128,7 @@ class Loader:
     @property
     def epoch(self) -> int:
         """The epoch that runs, or comes next."""
-        return self._where.epoch
+        return self._position.epoch
 
     @property
     def rank(self) -> int:
@@ -146,20 +147,20 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch, or go on with the one that was loaded."""
         if not self._resumes:
-            self._where = Position(self._where.epoch, 0)
+            self._position = Position(self._position.epoch, 0)
         self._resumes = False
-        plan = self._plan(self._where.position)
+        plan = self._plan(self._position.position)
         source = self._start(plan)
         self._recorder = Recorder()
-        batches = EpochIterator(source, plan, self._where, self._recorder)
+        batches = EpochIterator(source, plan, self._position, self._recorder)
         self._running.add(batches)
         return batches
 
     def set_epoch(self, epoch: int) -> None:
         """Make an epoch the next to iterate over; the one that is current already goes on."""
         epoch = whole("epoch", epoch, least=0)
-        if epoch != self._where.epoch:
-            self._where = Position(epoch, 0)
+        if epoch != self._position.epoch:
+            self._position = Position(epoch, 0)
             self._resumes = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -169,9 +170,9 @@ class Loader:
         """
         return {
             "version": _STATE,
-            "epoch": self._where.epoch,
-            "position": self._where.position,
-            **self._identity(),
+            "epoch": self._position.epoch,
+            "position": self._position.position,
+            **self._identity(self.order, self._attached),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -180,37 +181,42 @@ class Loader:
         Batch size, world size, threads, fields and transforms may be others than then; what is
         done to images may not, since the epoch goes on with what it would have drawn.
 
+        States of earlier releases are read, too.
+
         Raises
         ------
         UsageError
-            The state is none, or is of other data or another order: rows would be visited twice
-            or never.
+            Not a loader state, or one of other data or of another order: rows would be visited
+            twice or never. Nothing changes then.
         """
         try:
             version = state["version"]
-            where = Position(
-                whole("epoch", state["epoch"], 0), whole("position", state["position"], 0)
+            if version not in (1, _STATE):
+                raise UsageError("unknown version of a state", expected=_STATE, found=version)
+            saved = upgrade_state(state) if version == 1 else dict(state)
+            position = Position(
+                whole("epoch", saved["epoch"], 0), whole("position", saved["position"], 0)
             )
-            found = {key: state[key] for key in self._identity() if key != "seed"}
-            found["seed"] = state.get("seed")
-            recalled = self.order.recall(str(found["order"]))
-        except (KeyError, TypeError):
+            order, attached = self._recall(saved["order"])
+            if version == 1 and state["order"] == make_repr(order, attached):
+                saved["order"] = make_order_key(order, attached)
+            for name, expected in self._identity(order, attached).items():
+                found = saved.get("seed") if name == "seed" else saved[name]
+                if found != expected:
+                    raise UsageError(
+                        f"the state is of another {name}",
+                        expected=expected,
+                        found=found,
+                        hint="Make the loader as it was when the state was saved.",
+                    )
+        except (AttributeError, KeyError, TypeError) as error:
+            if isinstance(error, UsageError):
+                raise
             raise UsageError("not the state of a loader", found=repr(state)[:80]) from None
-        if version != _STATE:
-            raise UsageError("state of another version", expected=_STATE, found=version)
-        order, attached = self.order, self._attached
-        if recalled is not None:
-            order, attached = recalled, _attach(recalled, self.slab)
-        for key, expected in self._identity(attached).items():
-            if found[key] != expected:
-                hint = "Make the loader as it was when the state was saved."
-                raise UsageError(
-                    f"the state is of another {key}", expected=expected, found=found[key], hint=hint
-                )
-        if where.position > attached.length(len(self.slab)):
-            raise UsageError("the state is behind the end of the epoch", found=where.position)
+        if position.position > attached.length(len(self.slab)):
+            raise UsageError("the state is behind the end of the epoch", found=position.position)
         self.order, self._attached = order, attached
-        self._where = where
+        self._position = position
         self._resumes = True
 
     def stats(self) -> Stats:
@@ -238,7 +244,7 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: everything but the iterations that run."""
-        state = self.__dict__ | {"_recorder": Recorder(), "_where": self._where.copy()}
+        state = self.__dict__ | {"_recorder": Recorder(), "_position": self._position.copy()}
         del state["_running"], state["_desks"]
         return state
 
@@ -247,18 +253,23 @@ class Loader:
         self._running = WeakSet()
         self._desks = WeakSet()
 
-    def _identity(self, attached: Order | None = None) -> dict[str, Any]:
-        """What must be the same where a state is loaded; with another order, if one is given."""
-        attached = self._attached if attached is None else attached
-        own = type(attached).__repr__ is not object.__repr__
+    def _recall(self, key: Any) -> tuple[Order, Order]:
+        """The order that goes on where a state has this key, and the same attached to the slab."""
+        recalled = self.order.recall(key) if isinstance(key, Mapping) else None
+        if recalled is None:
+            return self.order, self._attached
+        return recalled, _attach(recalled, self.slab)
+
+    def _identity(self, order: Order, attached: Order) -> dict[str, Any]:
+        """What must be the same where a state is loaded."""
         view = self.slab.view
         identity: dict[str, Any] = {
             "slab": self.slab.manifest.id,
             "view": [view.start, view.stop, view.step],
-            "order": repr(attached if own else self.order),
+            "order": make_order_key(order, attached),
         }
         if self._decode:
-            identity["decode"] = {name: repr(images) for name, images in self._decode.items()}
+            identity["decode"] = {name: images.key() for name, images in self._decode.items()}
         if self._seed is not None:
             identity["seed"] = self._seed
         return identity
@@ -283,7 +294,7 @@ class Loader:
         preparation = Preparation(
             self.slab,
             self._attached,
-            self._where.epoch,
+            self._position.epoch,
             plan,
             self._fields,
             chain,

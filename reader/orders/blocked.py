@@ -1,7 +1,7 @@
 """An order for data that does not fit into memory: random, but near."""
 
-import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,6 @@ SPREAD_BYTES = 256 * 1024
 SPREAD_WINDOW = 2048
 EARLIER = 256, 64
 """Rows and window of blocks that are not spread, as in the first releases."""
-
-_STATED = re.compile(r"Blocked\(seed=(-?\d+), block_rows=(\d+), window=(\d+)(, spread=True)?\)")
 
 
 class Blocked(Order):
@@ -78,12 +76,12 @@ class Blocked(Order):
         rows = SPREAD_BYTES * len(slab) // max(widest, 1)
         return Blocked(self.seed, max(rows, SPREAD_ROWS), self.window, spread=True)
 
-    def recall(self, text: str) -> Order | None:
+    def recall(self, key: Mapping[str, Any]) -> Order | None:
         """See `Order`: without parameters, it stands for those that a state names."""
-        stated = _STATED.fullmatch(text)
-        if not self._open or stated is None or int(stated[1]) != self.seed:
+        names = ("name", "version", "seed")
+        if not self._open or any(key.get(name) != self.key()[name] for name in names):
             return None
-        return Blocked(self.seed, int(stated[2]), int(stated[3]), spread=stated[4] is not None)
+        return Blocked(self.seed, key["block_rows"], key["window"], spread=key["spread"])
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
@@ -145,6 +143,17 @@ class Blocked(Order):
         block[is_short] = layout.blocks
         rows: np.ndarray = block * self.block_rows + place
         return rows
+
+    def key(self) -> dict[str, Any]:
+        """See `Order`. `block_rows` is None until `attach` has chosen it."""
+        return {
+            "name": type(self).__name__,
+            "version": 1,
+            "seed": self.seed,
+            "block_rows": self.block_rows if self._sized else None,
+            "window": self.window,
+            "spread": self.spread,
+        }
 
     def __repr__(self) -> str:
         given = f"seed={self.seed}"

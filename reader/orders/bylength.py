@@ -1,6 +1,7 @@
 """An order that brings rows of about the same length together, so that little is padded."""
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,16 @@ class ByLength(Order):
         slab.lengths([], self.field)
         return _Attached(self, slab)
 
+    def key(self) -> dict[str, Any]:
+        """See `Order`."""
+        return {
+            "name": type(self).__name__,
+            "version": 1,
+            "field": self.field,
+            "seed": self.seed,
+            "bucket": self.bucket,
+        }
+
     def __repr__(self) -> str:
         return f"ByLength({self.field!r}, seed={self.seed}, bucket={self.bucket})"
 
@@ -87,6 +98,9 @@ class _Attached(Order):
         turns = shuffled("buckets", (seed, epoch, group), 0, full, full)
         rows[: full * bucket] = rows[: full * bucket].reshape(full, bucket)[turns].reshape(-1)
         return rows
+
+    def key(self) -> dict[str, Any]:
+        return self._order.key()
 
     def __reduce__(self) -> tuple[object, ...]:
         return _Attached, (self._order, self._slab)

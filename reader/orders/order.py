@@ -2,6 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ class Order(ABC):
 
     An epoch has positions 0..length-1, and every order here reaches any of them at once: nothing
     is drawn or counted up to there. The same order gives the same rows in every process and on
-    every machine; `repr` tells two orders apart that do not. To make one of your own, write
-    `rows`, and `length` if it is not the number of rows; set `repeats` to False if no epoch has a
-    row twice.
+    every machine; `key` tells two orders apart that do not. To make one of your own, write `rows`,
+    `key` if loaders are to be resumed, and `length` if it is not the number of rows; set `repeats`
+    to False if no epoch has a row twice.
 
     Attributes
     ----------
@@ -54,17 +55,32 @@ class Order(ABC):
             return np.arange(start, stop, dtype=np.int64)
         return np.zeros(stop - start, np.int64)
 
-    def recall(self, text: str) -> "Order | None":
-        """The order that a loader's state names by its `repr`, if this one may stand for it.
+    def key(self) -> dict[str, Any]:
+        """What tells this order from others in a loader's state: a dict, ready for JSON.
 
-        So that a run goes on as it began, though what is chosen by default changed since.
+        It has a "name", a "version", and every parameter that decides on the rows. Raise the
+        version when the same parameters come to give other rows. An order that does not define
+        `key` is told by its class and its `repr`.
+
+        Raises UsageError where the class defines neither `key` nor `__repr__`.
+        """
+        if type(self).__repr__ is object.__repr__:
+            hint = 'Define key(), such as {"name": "mine", "version": 1, "seed": self.seed}.'
+            name = type(self).__name__
+            raise UsageError("an order without key() has no state", found=name, hint=hint)
+        return {"name": type(self).__name__, "version": 1, "repr": repr(self)}
+
+    def recall(self, key: Mapping[str, Any]) -> "Order | None":
+        """The order that a loader's state names by its `key`, if this one may stand for it.
+
+        An order whose defaults changed goes on with those of the run that was saved.
         """
         return None
 
     def attach(self, slab: Slab) -> "Order":
         """This order for a slab: checked against it, and with what it needs to know of it.
 
-        A loader's state holds the `repr` of what is returned.
+        A loader's state holds the `key` of what is returned, or of this order if that has none.
         """
         self.length(len(slab))
         return self
@@ -78,6 +94,10 @@ class Sequential(Order):
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
         return np.arange(start, stop, dtype=np.int64)
+
+    def key(self) -> dict[str, Any]:
+        """See `Order`."""
+        return {"name": type(self).__name__, "version": 1}
 
     def __repr__(self) -> str:
         return "Sequential()"
@@ -99,6 +119,10 @@ class Strided(Order):
         """See `Order`."""
         return -(-total // self.n)
 
+    def key(self) -> dict[str, Any]:
+        """See `Order`."""
+        return {"name": type(self).__name__, "version": 1, "n": self.n}
+
     def __repr__(self) -> str:
         return f"Strided({self.n})"
 
@@ -114,6 +138,10 @@ class Shuffled(Order):
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
         return shuffled("shuffle", (self.seed, epoch), start, stop, total)
+
+    def key(self) -> dict[str, Any]:
+        """See `Order`."""
+        return {"name": type(self).__name__, "version": 1, "seed": self.seed}
 
     def __repr__(self) -> str:
         return f"Shuffled(seed={self.seed})"
@@ -192,10 +220,20 @@ class Subset(Order):
                 raise out_of_range(int(self._numbers[at]), len(slab), at)
         return self
 
+    def key(self) -> dict[str, Any]:
+        """See `Order`."""
+        return {
+            "name": type(self).__name__,
+            "version": 1,
+            "rows": None if self._numbers is None else digest_numbers(self._numbers),
+            "fraction": self.fraction,
+            "seed": self.seed,
+        }
+
     def __repr__(self) -> str:
         if self._numbers is None:
             return f"Subset(fraction={self.fraction}, seed={self.seed})"
-        return f"Subset({fingerprint(self._numbers)}, seed={self.seed})"
+        return f"Subset(<{len(self._numbers)} rows>, seed={self.seed})"
 
 
 class Weighted(Order):
@@ -237,8 +275,17 @@ class Weighted(Order):
             raise UsageError("one weight for each row", expected=total, found=len(self._ends))
         return total
 
+    def key(self) -> dict[str, Any]:
+        """See `Order`."""
+        return {
+            "name": type(self).__name__,
+            "version": 1,
+            "weights": digest_numbers(self._ends),
+            "seed": self.seed,
+        }
+
     def __repr__(self) -> str:
-        return f"Weighted({fingerprint(self._ends)}, seed={self.seed})"
+        return f"Weighted(<{len(self._ends)} weights>, seed={self.seed})"
 
 
 def shuffled(
@@ -250,7 +297,7 @@ def shuffled(
     return permute(np.arange(start, stop, dtype=np.int64), total, keys(purpose, *numbers))
 
 
-def fingerprint(array: np.ndarray) -> str:
-    """An array in few words, by which two are told apart."""
+def digest_numbers(array: np.ndarray) -> dict[str, Any]:
+    """Count and digest of an array, by which two are told apart; ready for JSON."""
     digest = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()[:16]
-    return f"<{len(array)} numbers, sha256 {digest}>"
+    return {"count": len(array), "sha256": digest}

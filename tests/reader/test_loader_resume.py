@@ -88,7 +88,7 @@ def test_the_state_at_the_end_of_an_epoch(numbers: Slab) -> None:
         (lambda loader: loader.state_dict() | {"epoch": "x"}, "integer"),
         (lambda loader: loader.state_dict() | {"position": -1}, "too small"),
         (lambda loader: loader.state_dict() | {"position": ROWS + 1}, "behind the end"),
-        (lambda loader: loader.state_dict() | {"version": 2}, "version"),
+        (lambda loader: loader.state_dict() | {"version": 3}, "version"),
         (lambda loader: loader.state_dict() | {"slab": "0" * 64}, "another slab"),
         (lambda loader: Loader(loader.slab, 10, Shuffled(1)).state_dict(), "another order"),
         (lambda loader: Loader(loader.slab[1:], 10).state_dict(), "another view"),
@@ -217,7 +217,7 @@ def test_a_state_of_an_earlier_default_goes_on(tmp_path: Path) -> None:
     loader = Loader(slab, 10, earlier)
     begun = rows_of([next(iter(loader))])
     state = loader.state_dict()
-    assert state["order"] == "Blocked(seed=3, block_rows=256, window=64)"
+    assert (state["order"]["block_rows"], state["order"]["window"]) == (256, 64)
     other = Loader(slab, 10, Blocked(3))
     assert other.state_dict()["order"] != state["order"]
     other.load_state_dict(state)

@@ -1,0 +1,35 @@
+"""What all steps for images have in common."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+
+class Step:
+    """Base of the steps for images: told apart by class and parameters."""
+
+    parameters: ClassVar[tuple[str, ...]] = ()
+    """Attributes that decide what the step does to an image."""
+
+    def key(self) -> dict[str, Any]:
+        """Name and parameters, ready for JSON: what a loader's state holds."""
+        values = {name: _as_json(getattr(self, name)) for name in self.parameters}
+        return {"name": type(self).__name__, **values}
+
+    def __repr__(self) -> str:
+        values = {name: getattr(self, name) for name in self.parameters}
+        shown = ", ".join(
+            f"{name}={_as_json(value) if isinstance(value, np.ndarray | np.dtype) else value!r}"
+            for name, value in values.items()
+        )
+        return f"{type(self).__name__}({shown})"
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Step):
+        return value.key()
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return str(value) if isinstance(value, np.dtype) else value

@@ -1,0 +1,107 @@
+"""What tells one run from another in a loader's state.
+
+States of version 1 named orders and steps for images by their `repr` at that time. Such texts are
+parsed, never evaluated, into the keys of today.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fieldslab.reader.orders.order import Order
+from fieldslab.schemas.errors import UsageError
+
+_NUMBERS = re.compile(r"<(\d+) numbers, sha256 ([0-9a-f]{16})>")
+_FIRST = {
+    "Strided": "n",
+    "Subset": "rows",
+    "Weighted": "weights",
+    "ByLength": "field",
+    "Images": "steps",
+    "RandomResizedCrop": "size",
+    "CenterCrop": "size",
+    "Resize": "size",
+    "MultiCrop": "views",
+    "RandomHorizontalFlip": "p",
+}
+"""The parameter that such a text gives without its name."""
+_UNSAID: dict[str, dict[str, Any]] = {
+    "Subset": {"rows": None, "fraction": None},
+    "Blocked": {"spread": False},
+}
+"""Parameters that such a text may leave out."""
+
+
+def make_order_key(order: Order, attached: Order) -> dict[str, Any]:
+    """The key of an attached order as JSON gives it back; that of `order` if it has none.
+
+    Raises UsageError if neither has a key, or if it is not ready for JSON.
+    """
+    has_key = type(attached).key is not Order.key or _has_repr(attached)
+    key = (attached if has_key else order).key()
+    try:
+        restored = json.loads(json.dumps(key, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise UsageError("the key of an order is not ready for JSON", found=repr(key)) from error
+    if not isinstance(restored, dict) or not {"name", "version"} <= restored.keys():
+        expected = 'a dict with "name" and "version"'
+        raise UsageError("not the key of an order", expected=expected, found=repr(key))
+    return restored
+
+
+def make_repr(order: Order, attached: Order) -> str:
+    """How a state of version 1 named an order without a place in this package."""
+    return repr(attached if _has_repr(attached) else order)
+
+
+def parse_order(text: str) -> dict[str, Any] | None:
+    """The key of an order that a state of version 1 names; None if it is none of this package."""
+    key = _parse(text)
+    return None if key is None else {"version": 1, **_UNSAID.get(key["name"], {}), **key}
+
+
+def parse_images(text: str) -> dict[str, Any] | None:
+    """The key of steps for images that a state of version 1 names; None if it names none."""
+    key = _parse(text)
+    if key is None or key.pop("name") != "Images":
+        return None
+    return {"version": 1, "apply_exif": key.pop("exif", None), **key}
+
+
+def upgrade_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state of version 1 as one of version 2; `order` stays text where it is a user's order."""
+    upgraded = {**state, "version": 2, "order": parse_order(state["order"]) or state["order"]}
+    if "decode" in state:
+        upgraded["decode"] = {name: parse_images(text) for name, text in state["decode"].items()}
+    return upgraded
+
+
+def _has_repr(order: Order) -> bool:
+    return type(order).__repr__ is not object.__repr__
+
+
+def _parse(text: str) -> dict[str, Any] | None:
+    literal = _NUMBERS.sub(r"{'count': \1, 'sha256': '\2'}", text)
+    try:
+        key = _read(ast.parse(literal, mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    return key if isinstance(key, dict) and "name" in key else None
+
+
+def _read(node: ast.expr) -> Any:
+    """A call becomes a dict of its name and parameters, a bare name a text, tuples lists."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_read(item) for item in node.elts]
+    if isinstance(node, ast.Name):
+        return node.id
+    if not isinstance(node, ast.Call):
+        return ast.literal_eval(node)
+    if not isinstance(node.func, ast.Name) or len(node.args) > 1:
+        raise ValueError("not a constructor with at most one unnamed parameter")
+    key: dict[str, Any] = {"name": node.func.id}
+    if node.args:
+        key[_FIRST.get(node.func.id, "")] = _read(node.args[0])
+    return key | {str(given.arg): _read(given.value) for given in node.keywords}
