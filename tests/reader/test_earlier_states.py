@@ -121,7 +121,7 @@ def test_states_of_version_1_go_on(slab: Slab) -> None:
 
 
 def test_states_of_version_1_of_other_orders_are_refused(slab: Slab) -> None:
-    """Each of these states is of one order here; only `Blocked(3)` goes on with others, of its seed."""
+    """A state is of one order; only `Blocked(3)` goes on with others of its seed."""
     for order in ORDERS:
         for other, saved in zip(ORDERS, SAVED["orders"], strict=True):
             recalled = repr(order) == "Blocked(seed=3)" and isinstance(other, Blocked)
