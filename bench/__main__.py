@@ -96,7 +96,7 @@ def figures(results: dict[str, Any]) -> dict[str, Ratio | float]:
 
 def table(measured: dict[str, Ratio | float], machine: dict[str, Any]) -> str:
     """Figures as Markdown, with machine and date."""
-    warning = busy(machine)
+    warning = busy(machine, details=False)
     lines = [
         f"Measured on {date.today()} ({in_words('pyarrow')}; {load_in_words(machine)}), page",
         "cache warm unless cold is said. Ratios are medians over rounds in which all calls take",

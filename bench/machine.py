@@ -126,8 +126,8 @@ def load_in_words(machine: Mapping[str, Any]) -> str:
     return words
 
 
-def busy(machine: Mapping[str, Any]) -> str | None:
-    """A warning where the machine did other things meanwhile; None where it did not, much."""
+def busy(machine: Mapping[str, Any], *, details: bool = True) -> str | None:
+    """A warning if other programs used the machine meanwhile, with `details` of how much."""
     others, stolen = machine.get("others"), machine.get("stolen") or 0.0
     if others is None:  # the system told the load alone
         loaded = machine["load"] > machine["cores"] / 2
@@ -135,7 +135,8 @@ def busy(machine: Mapping[str, Any]) -> str | None:
         loaded = others > BUSY or stolen > STOLEN
     if not loaded:
         return None
-    return f"The machine was busy ({load_in_words(machine)}): measure again when it is idle."
+    how_much = f" ({load_in_words(machine)})" if details else ""
+    return f"The machine was busy{how_much}: measure again when it is idle."
 
 
 def describe(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, Any]:

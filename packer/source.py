@@ -67,53 +67,53 @@ class Hint:
 
 
 class Source(ABC):
-    """A schema, a list of units and, for a unit, a stream of record batches.
+    """Data to pack: a schema, a list of units, and a stream of record batches for each unit.
 
-    A source is made from the paths that the user gave: `cls(paths)`. Keyword-only parameters of the
-    constructor are settings, which `pack(..., settings={...})` passes on; all but `tolerant`, which
-    is true where rows with damaged images are left out. A source that takes it then hands over
-    what is no image at all like any other value.
+    `pack` calls `cls(paths)` with the paths that the user gave. Keyword-only parameters of the
+    constructor are settings, which `pack(..., settings={...})` passes on. The exception is
+    `tolerant`, which is true if rows with damaged images are left out; a source with this parameter
+    then returns values that are not images like any other value.
 
-    The constructor reads metadata alone, and sets `schema` and `units`. A class needs a `name`, and
-    defines `read` and `fingerprint`; everything else has a default. Other packages register theirs
-    under the entry point `fieldslab.sources`.
+    The constructor reads only metadata, and sets `schema` and `units`. A class must have a `name`
+    and define `read` and `fingerprint`; everything else has a default. Other packages register
+    their sources under the entry point `fieldslab.sources`.
 
     Sources raise the errors of `fieldslab.schemas.errors`, with file and row. They never unpickle,
-    evaluate or import what they read. Packing in several processes pickles a source that can be
-    read again: leave open files out of its state.
+    evaluate or import what they read. Packing in several processes pickles a
+    rereadable source, so keep open files out of its state.
     """
 
     name: str
-    """What `--from` calls it."""
+    """The name that `--from` takes."""
     rereadable: bool = False
     """Whether `read` may be called again for a unit, so that a pack can be resumed."""
     schema: pa.Schema
     """Columns, with names made unique; metadata as in the source."""
     units: Sequence[Unit]
-    """What is read, in order. What `check` was told may change them."""
+    """What is read, in order. `check` may change them."""
     attributes: Mapping[str, Any] = {}
-    """What the source says of itself, JSON-ready; kept in the manifest."""
+    """The source's own attributes, ready for JSON. They are kept in the manifest."""
     settings: Mapping[str, Any] = {}
-    """The settings that decide what is read, JSON-ready; kept in the manifest."""
+    """Settings that decide what is read, ready for JSON; kept in the manifest."""
     hints: Mapping[int, Hint] = {}
-    """Column -> what its Arrow type does not say."""
+    """What the Arrow type of a column does not say, by the index of the column."""
     warnings: Sequence[str] = ()
-    """What the user should know before anything is read: asked for after `check`."""
+    """What to warn the user about before anything is read. `pack` asks after `check`."""
     endings: Sequence[str] = ()
-    """What the user should know that reading told: asked for when all was read."""
+    """What to warn the user about after everything was read."""
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
-        """Whether these paths are such a source: asked where the user does not say."""
+        """Whether these paths are such a source; asked unless the user names one."""
         return False
 
     @abstractmethod
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a unit: these columns (ascending indices), batches near `batch_bytes`."""
+        """The rows of a unit: columns by ascending index, in batches of about `batch_bytes`."""
 
     @abstractmethod
     def fingerprint(self) -> list[dict[str, Any]]:
-        """One dict a file: path, size, time. Equal as long as the source has not changed."""
+        """One dict for each file, with path, size and time; equal while the source is unchanged."""
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
         """A few rows of these columns from the start, the middle and the end of the source.
@@ -123,24 +123,24 @@ class Source(ABC):
         return sample_units(self, self.units, columns) if self.rereadable else []
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
-        """Nulls at a path as the metadata tells; None where it does not.
+        """Number of nulls at a path by the metadata; None if the metadata does not say.
 
         A path is the index of a column, then of struct children.
         """
         return None
 
     def column_bytes(self, path: tuple[int, ...]) -> int | None:
-        """Bytes of data at a path, an estimate from the metadata; None where it does not tell."""
+        """Bytes of data at a path, estimated from the metadata; None if it does not say."""
         return None
 
     def check(self, columns: list[int]) -> None:  # noqa: B027  # most have nothing to check
         """Raise SourceInconsistent where the parts of the source differ in these columns."""
 
     def check_unchosen(self, columns: list[int]) -> None:  # noqa: B027
-        """Raise for what is plausible and hardly meant, where no `--fields` chose the columns."""
+        """Raise for columns that are probably not wanted, if the user did not choose columns."""
 
     def file_of(self, row: int) -> str | None:
-        """The file that a row of the source comes from, where a file is a row."""
+        """The file that a row comes from, if each row is a file."""
         return None
 
 

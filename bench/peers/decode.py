@@ -113,7 +113,8 @@ def heading(results: dict[str, Any]) -> str:
     quick = ", in a quick run" if results["quick"] else ""
     return (
         f"Measured on {results['date']} ({machine['processor']}, {machine['cores']} cores; "
-        f"{load_in_words(machine)}){quick}. {busy(machine) or ''} RandomResizedCrop(224) of "
+        f"{load_in_words(machine)}){quick}. "
+        f"{busy(machine, details=False) or ''} RandomResizedCrop(224) of "
         f"{results['count']:,} photographs, shuffled epochs through "
         "each one's own loader, page cache warm, in turns; "
         "uint8 (rows, height, width, 3). All read the same JPEG files, or all pixels of them, or "

@@ -60,17 +60,18 @@ def heading(results: Results) -> str:
     """When, on what, and how."""
     machine = results["machine"]
     quick = " A quick run: less data, fewer rounds." if results["quick"] else ""
-    workloads = "; ".join(
-        f"{name}: {about['rows']:,} rows, {about['bytes'] / MEGA:.0f} MB, batches of "
-        f"{about['batch']}"
+    workloads = ", ".join(
+        f"{name} ({about['rows']:,} rows, {about['bytes'] / MEGA:.0f} MB, batches of "
+        f"{about['batch']})"
         for name, about in results["workloads"].items()
     )
     return (
         f"Measured on {results['date']} ({machine['processor']}, {machine['cores']} cores, "
         f"{machine['memory_bytes'] / 1e9:.0f} GB; {machine['system']}, Python "
         f"{machine['python']}; {load_in_words(machine)}), page cache warm, every peer "
-        f"in a process of its own, taking turns.{quick} {busy(machine) or ''} {workloads}. Nothing "
-        "is decoded; every peer's rows were compared with the source first."
+        f"in a process of its own, taking turns.{quick} {busy(machine, details=False) or ''}\n\n"
+        f"Workloads: {workloads}. Nothing is decoded. Every peer's rows were compared with the "
+        "source before anything was timed."
     )
 
 
