@@ -163,7 +163,7 @@ SOURCES = Registry(
 
 @disk_errors()
 def find_source(
-    given: Any,
+    data: Any,
     name: str | None = None,
     settings: Mapping[str, Any] | None = None,
     *,
@@ -180,14 +180,14 @@ def find_source(
     SourceUnreadable
         No source accepts it.
     """
-    items = [given] if isinstance(given, str) or hasattr(given, "__fspath__") else given
+    items = [data] if isinstance(data, str) or hasattr(data, "__fspath__") else data
     paths = isinstance(items, Sequence) and all(
         isinstance(item, str) or hasattr(item, "__fspath__") for item in items
     )
-    if type(given).__module__ == "fieldslab.reader.slab":  # which this layer may not import
-        return _make(SOURCES.load("slab"), given, settings, tolerant)
+    if type(data).__module__ == "fieldslab.reader.slab":  # which this layer may not import
+        return _make(SOURCES.load("slab"), data, settings, tolerant)
     if not paths:
-        return _make(SOURCES.load("arrow"), given, settings, tolerant)
+        return _make(SOURCES.load("arrow"), data, settings, tolerant)
     if not items:
         raise UsageError("no source given", hint="Name files, globs or directories.")
     items = [os.fspath(item) for item in items]
@@ -275,16 +275,18 @@ def _reason(path: str) -> SourceUnreadable:
     )
 
 
-def _make(cls: Any, given: Any, settings: Mapping[str, Any] | None, tolerant: bool) -> Source:
+def _make(cls: Any, data: Any, settings: Mapping[str, Any] | None, tolerant: bool) -> Source:
     parameters = inspect.signature(cls).parameters.values()
-    keywords = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    keywords = [
+        parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
+    ]
     known = [name for name in keywords if name != "tolerant"]
     for setting in settings or {}:
         if setting not in known:
             problem = f"{option(setting)}: {cls.name} sources have no such setting"
             raise unknown_name(problem, setting, known)
     more = {"tolerant": tolerant} if "tolerant" in keywords else {}
-    return cls(given, **more, **(settings or {}))
+    return cls(data, **more, **(settings or {}))
 
 
 SAMPLE_ROWS = 16
@@ -296,7 +298,7 @@ def sample_units(source: Source, units: Sequence[Unit], columns: list[int]) -> l
     """`Source.sample` for a source that can be read again, from some of its units."""
     count = len(units)
     starts = sorted({0, count // 2, count - 1}) if count else []
-    return [batch for at in starts for batch in _first_rows(source, units[at:], columns)]
+    return [batch for start in starts for batch in _first_rows(source, units[start:], columns)]
 
 
 def _first_rows(

@@ -90,13 +90,13 @@ class Folder:
 
     def accept_digests(self, table: np.ndarray) -> None:
         """Check what is read by this table from now on. Raises DamagedArray for a wrong root."""
-        found = root(table)
-        if found != self.root:
+        computed = root(table)
+        if computed != self.root:
             raise DamagedArray(
                 "digest table is damaged",
                 file=self.path / layout.DIGESTS,
                 expected=self.root,
-                found=found,
+                found=computed,
                 hint=RESTORE,
             )
         self._tables.append(table)
@@ -252,8 +252,8 @@ class ArrayReader:
         """
         digests = self.digests()
         for index, block in enumerate(blocks(data.data), first):
-            expected, found = int(digests[index]), digest(block)
-            if found != expected:
+            expected, computed = int(digests[index]), digest(block)
+            if computed != expected:
                 start = index * BLOCK
                 rows = self.folder.rows_of(self.file, start, start + len(block))
                 raise self.damaged(
@@ -261,7 +261,7 @@ class ArrayReader:
                     row=None if rows is None else f"{rows[0]}..{rows[1]}",
                     offset=HEADER + start,
                     expected=f"{expected:016x}",
-                    found=f"{found:016x}",
+                    found=f"{computed:016x}",
                 )
 
     def damaged(self, problem: str, **context: Any) -> DamagedArray:

@@ -138,14 +138,14 @@ def open_array(
     """
     path = folder.path / name
     context: dict[str, Any] = {"file": path, "field": field}
-    with folder.file(name, DamagedArray, field) as (fd, found):
+    with folder.file(name, DamagedArray, field) as (fd, file_bytes):
         size = HEADER + array_bytes(dtype, shape)
-        if found != size:
+        if file_bytes != size:
             raise DamagedArray(
                 "wrong size",
                 **context,
                 expected=f"{size} bytes",
-                found=f"{found} bytes",
+                found=f"{file_bytes} bytes",
                 hint=RESTORE,
             )
         expected, start = header(dtype, shape), bytes(read_bytes(fd, HEADER, 0, path, field))
@@ -205,11 +205,11 @@ def array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
     return size
 
 
-def _first_difference(expected: bytes, found: bytes) -> dict[str, Any]:
-    pairs = enumerate(zip(expected, found, strict=False))
-    offset = next((at for at, (a, b) in pairs if a != b), len(found))
+def _first_difference(expected: bytes, actual: bytes) -> dict[str, Any]:
+    pairs = enumerate(zip(expected, actual, strict=False))
+    offset = next((index for index, (a, b) in pairs if a != b), len(actual))
     return {
         "offset": offset,
         "expected": expected[offset : offset + 1].hex(),
-        "found": found[offset : offset + 1].hex() or "end of file",
+        "found": actual[offset : offset + 1].hex() or "end of file",
     }

@@ -133,9 +133,9 @@ class FieldslabError(Exception):
         where = {key: _plain(value) for key, value in self.context.items()}
         if self.option is not None:
             where["option"] = self.option
-        found = {"error": type(self).__name__, "problem": problem, **where, "hint": hint}
+        members = {"error": type(self).__name__, "problem": problem, **where, "hint": hint}
         others = [other.as_dict(words) for other in self.others]
-        return found | {"others": others} if others else found
+        return members | {"others": others} if others else members
 
 
 _Error = TypeVar("_Error", bound=FieldslabError)

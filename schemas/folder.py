@@ -46,24 +46,24 @@ def url_text(url: object) -> str:
     return text if scheme is None else f"{scheme[1]}://{text[scheme.end() :]}"
 
 
-def slab_path(given: object) -> Path:
+def slab_path(path: object) -> Path:
     """The path of a slab to read, from what a caller gives.
 
     Raises UsageError where that is no path, NotASlab where it is a URL.
     """
-    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise UsageError(
             "a slab is named by its path",
             expected='a path, such as "train.slab"',
-            found=repr(given),
+            found=repr(path),
         )
-    if is_url(os.fspath(given)) and not os.path.exists(given):
+    if is_url(os.fspath(path)) and not os.path.exists(path):
         raise NotASlab(
             "remote slabs are not supported yet: slabs are read from directories, not from URLs",
-            file=url_text(given),
+            file=url_text(path),
             hint="Copy the slab to a directory of this machine, or mount what holds it.",
         )
-    return Path(given)
+    return Path(path)
 
 
 def partial_path(slab: Path) -> Path:

@@ -82,23 +82,23 @@ def jpeg_frame(data: memoryview | bytes) -> tuple[int, int, int]:
 
     Raises ValueError, IndexError or struct.error where there is none.
     """
-    at = 2
+    position = 2
     while True:
-        if data[at] != 0xFF:
+        if data[position] != 0xFF:
             data = bytes(data)
-            at = data.index(b"\xff", at)
-        marker = data[at + 1]
+            position = data.index(b"\xff", position)
+        marker = data[position + 1]
         if marker == 0xFF:
-            at += 1
+            position += 1
         elif marker in _FRAMES:
-            height, width = struct.unpack_from(">HH", data, at + 5)
+            height, width = struct.unpack_from(">HH", data, position + 5)
             return marker, height, width
         elif marker in _SCAN_OR_END:
             raise ValueError("no size here")
         elif marker in _BARE:
-            at += 2
+            position += 2
         else:
-            at += 2 + max(struct.unpack_from(">H", data, at + 2)[0], 2)
+            position += 2 + max(struct.unpack_from(">H", data, position + 2)[0], 2)
 
 
 def _png_size(data: memoryview) -> tuple[int, int]:

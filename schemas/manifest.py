@@ -201,10 +201,10 @@ def _parse(data: bytes, damaged: Any) -> Any:
     """Strict JSON: UTF-8, no duplicate keys, no NaN, no endless nesting."""
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        content = dict(pairs)
+        if len(content) < len(pairs):
             raise ValueError("duplicate key")
-        return found
+        return content
 
     def constant(name: str) -> NoReturn:
         raise ValueError(f"{name} is not JSON")

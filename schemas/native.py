@@ -70,8 +70,8 @@ def _module() -> Any:
     b = ir.IRBuilder(function.append_basic_block())
 
     def step(place: Any, index: Any) -> Any:
-        found = write_digest(b, b.add(address, b.mul(index, size)), size)
-        b.store(found, b.inttoptr(place, ir.PointerType(_I64)))
+        computed = write_digest(b, b.add(address, b.mul(index, size)), size)
+        b.store(computed, b.inttoptr(place, ir.PointerType(_I64)))
         return b.add(place, _I64(8))
 
     write_loop(b, count, out, step)

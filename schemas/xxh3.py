@@ -88,8 +88,8 @@ def _scramble(b: Any, sums: Any) -> Any:
 def _merge(b: Any, sums: Any, result: Any) -> Any:
     mixed = b.xor(sums, _secret(11))
     lanes = [b.zext(b.extract_element(mixed, _I32(lane)), _I128) for lane in range(8)]
-    for one, other in zip(lanes[::2], lanes[1::2], strict=True):
-        product = b.mul(one, other)
+    for left, right in zip(lanes[::2], lanes[1::2], strict=True):
+        product = b.mul(left, right)
         high = b.trunc(b.lshr(product, _I128(64)), _I64)
         result = b.add(result, b.xor(b.trunc(product, _I64), high))
     result = b.mul(b.xor(result, b.lshr(result, _I64(37))), _I64(_PRIME_MX1))
@@ -129,7 +129,9 @@ def _table(b: Any) -> Any:
 def _secret(offset: int) -> Any:
     """64 bytes of the secret."""
     words = range(offset, offset + _STRIPE, 8)
-    return ir.Constant(_LANES, [int.from_bytes(_SECRET[at : at + 8], "little") for at in words])
+    return ir.Constant(
+        _LANES, [int.from_bytes(_SECRET[start : start + 8], "little") for start in words]
+    )
 
 
 def _each(number: int) -> Any:

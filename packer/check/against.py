@@ -62,9 +62,9 @@ def compare(
     options, name = recorded(manifest, files.path)
     options = located(options, tokenizers)
     settings = options.settings if from_ in (None, name) else {}
-    found = find_source(source, from_ or name, settings, tolerant=options.leave_out)
+    opened_source = find_source(source, from_ or name, settings, tolerant=options.leave_out)
     try:
-        plan = make_plan(found, options)
+        plan = make_plan(opened_source, options)
     except MissingLibrary:
         raise
     except _DIFFERENT as error:
@@ -75,8 +75,12 @@ def compare(
         _other_rows(findings, plan.rows, manifest.rows)
     if plans:
         # Images tell which rows were left out, whatever is compared.
-        names = {one.field.name for one in plans}
-        fields = tuple(one for one in plan.fields if one.field.name in names or one.sound)
+        names = {field_plan.field.name for field_plan in plans}
+        fields = tuple(
+            field_plan
+            for field_plan in plan.fields
+            if field_plan.field.name in names or field_plan.sound
+        )
         comparison = _Comparison(slab, replace(plan, fields=fields), plans, findings)
         comparison.run(progress)
 
@@ -86,10 +90,10 @@ def recorded(manifest: Manifest, path: Path) -> tuple[Options, str | None]:
 
     Raises DamagedManifest where they are none that `pack` could have been given.
     """
-    given = dict(manifest.made.options)
-    name = given.pop("from", None)
+    recorded_options = dict(manifest.made.options)
+    name = recorded_options.pop("from", None)
     try:
-        options = msgspec.convert(given, Options)
+        options = msgspec.convert(recorded_options, Options)
     except msgspec.ValidationError as error:
         raise DamagedManifest(f"unknown options of pack: {error}", file=path) from error
     dtypes = {tensor.dtype for tensor in options.tensor.values()}
@@ -114,7 +118,8 @@ class _Comparison:
         self._known = {
             name: slab.categories(field)
             for name, field in self._fields.items()
-            if field.kind == "categorical" and name in {one.field.name for one in compared}
+            if field.kind == "categorical"
+            and name in {field_plan.field.name for field_plan in compared}
         }
         # One index maps to the slab's codes, the other finds out what the source has.
         self._indices = {name: CategoryIndex(texts) for name, texts in self._known.items()}
@@ -122,7 +127,7 @@ class _Comparison:
 
     def run(self, progress: Progress | None) -> None:
         plan, rows = self._plan, self._slab.manifest.rows
-        at = 0
+        slab_row = 0
         spans = [span for task in plan.tasks for span in task.spans]
         with closing(read_ahead(read_batches(plan.source, spans, plan.fields))) as stream:
             for batch in stream:
@@ -132,16 +137,18 @@ class _Comparison:
                     self._stop(error)
                     return
                 for start, count in runs_between(damaged, len(batch)):
-                    common = batch.slice(start, min(count, max(rows - at, 0)))
-                    if len(common) and not self._batch(common, at):
+                    common = batch.slice(start, min(count, max(rows - slab_row, 0)))
+                    if len(common) and not self._batch(common, slab_row):
                         return
-                    at += count
+                    slab_row += count
                 if progress is not None:
                     progress(len(batch), batch.rows.nbytes)
         for name in list(self._open):
             self._close(name)
-        if (plan.rows is None or plan.options.leave_out) and at != rows:
-            _other_rows(self._findings, at, rows, spent=not at and not plan.source.rereadable)
+        if (plan.rows is None or plan.options.leave_out) and slab_row != rows:
+            _other_rows(
+                self._findings, slab_row, rows, spent=not slab_row and not plan.source.rereadable
+            )
         self._compare_categories()
 
     def _batch(self, batch: SourceBatch, row: int) -> bool:
@@ -149,16 +156,16 @@ class _Comparison:
 
         False where the source cannot be converted any further.
         """
-        for one in self._compared:
-            field = self._fields[one.field.name]
+        for field_plan in self._compared:
+            field = self._fields[field_plan.field.name]
             index, seen = self._indices.get(field.name), self._seen.get(field.name)
             # An index that the slab does without is no difference, nor is another one.
-            own = msgspec.structs.replace(one.field, index=field.index, coded=field.coded)
-            one = replace(one, field=own, sound=False)
+            own = msgspec.structs.replace(field_plan.field, index=field.index, coded=field.coded)
+            field_plan = replace(field_plan, field=own, sound=False)
             try:
-                converted = convert(one, batch, index)
+                converted = convert(field_plan, batch, index)
                 if seen is not None:
-                    convert(one, batch, seen)
+                    convert(field_plan, batch, seen)
             except MissingLibrary:
                 raise
             except _DIFFERENT as error:
@@ -177,9 +184,9 @@ class _Comparison:
     def _damaged(self, batch: SourceBatch) -> Collection[int]:
         """The rows of a batch that `pack` left out; their categories count as seen."""
         damaged = find_damaged(self._plan.fields, batch)
-        for one in self._compared if damaged else ():
-            if one.field.name in self._seen:
-                convert(one, batch, self._seen[one.field.name])
+        for field_plan in self._compared if damaged else ():
+            if field_plan.field.name in self._seen:
+                convert(field_plan, batch, self._seen[field_plan.field.name])
         return damaged
 
     def _stop(self, error: FieldslabError) -> None:
@@ -197,17 +204,18 @@ class _Comparison:
         self._open[name] = difference
 
     def _close(self, name: str) -> None:
-        found = self._open.pop(name)
-        file, offset = self._slab.place(self._fields[name], found.first, found.byte)
+        difference = self._open.pop(name)
+        file, offset = self._slab.place(self._fields[name], difference.first, difference.byte)
         self._findings.add(
             Problem(
-                problem=f"differs from the source, first in row {found.first}: {found.what}",
+                problem="differs from the source, first in row "
+                f"{difference.first}: {difference.what}",
                 file=str(file),
                 field=name,
-                rows=(found.first, found.last),
+                rows=(difference.first, difference.last),
                 offset=offset,
-                expected=found.expected,
-                found=found.found,
+                expected=difference.expected,
+                found=difference.found,
             )
         )
 
@@ -232,7 +240,7 @@ def _same_fields(
 ) -> Iterator[FieldPlan]:
     """The plans of chosen fields that slab and source agree on; enter the others."""
     stored = {field.name: field for field in manifest.fields}
-    planned = {one.field.name: one for one in plan.fields}
+    planned = {field_plan.field.name: field_plan for field_plan in plan.fields}
     for name in stored:
         if name not in chosen:
             continue

@@ -120,10 +120,10 @@ def block_problem(piece: Piece, first: int, stop: int, **details: str) -> Proble
     """The problem of blocks that are not what their digests say."""
     folder, file = piece.folder, piece.file
     start, end = first * BLOCK, min(stop * BLOCK, file.data_bytes)
-    one = stop - first == 1
+    single = stop - first == 1
     text = (
         "a block does not match its digest"
-        if one
+        if single
         else (f"{stop - first} blocks do not match their digests")
     )
     if file.role.startswith("categories."):
@@ -187,16 +187,16 @@ def _chunk(fd: int, mapped: np.ndarray | None, piece: Piece, first: int, last: i
 
 def _advise(fd: int, piece: Piece) -> None:
     if hasattr(os, "posix_fadvise"):
-        one = len(piece.runs) == 1
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL if one else os.POSIX_FADV_RANDOM)
+        sequential = len(piece.runs) == 1
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL if sequential else os.POSIX_FADV_RANDOM)
 
 
-def _wrong_blocks(piece: Piece, first: int, found: np.ndarray) -> Iterator[Problem]:
+def _wrong_blocks(piece: Piece, first: int, computed: np.ndarray) -> Iterator[Problem]:
     """One problem for each run of blocks that differ from the digest table."""
     if piece.digests is None:
         return
-    expected = piece.digests[first : first + len(found)]
-    flags = found != expected
+    expected = piece.digests[first : first + len(computed)]
+    flags = computed != expected
     if not flags.any():
         return
     wrong = np.flatnonzero(flags)
@@ -205,19 +205,19 @@ def _wrong_blocks(piece: Piece, first: int, found: np.ndarray) -> Iterator[Probl
         start, stop = int(wrong[a]), int(wrong[b - 1]) + 1
         details = {}
         if stop - start == 1:
-            details = {"expected": f"{expected[start]:016x}", "found": f"{found[start]:016x}"}
+            details = {"expected": f"{expected[start]:016x}", "found": f"{computed[start]:016x}"}
         yield block_problem(piece, first + start, first + stop, **details)
 
 
 def _broken(rule: Rule, fd: int, piece: Piece, first: int, data: np.ndarray) -> Iterator[Problem]:
     """The first item of a chunk that breaks the array's rule."""
     items = data.view(rule.dtype)
-    at = first * BLOCK // rule.dtype.itemsize
-    flags = rule.wrong(items, at, _item_before(fd, piece, rule, at))
+    first_item = first * BLOCK // rule.dtype.itemsize
+    flags = rule.wrong(items, first_item, _item_before(fd, piece, rule, first_item))
     if not flags.any():
         return
     index = int(np.argmax(flags))
-    byte = (at + index) * rule.dtype.itemsize
+    byte = (first_item + index) * rule.dtype.itemsize
     folder, file = piece.folder, piece.file
     yield Problem(
         problem=rule.problem,

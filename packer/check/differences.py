@@ -90,7 +90,7 @@ def _describe(
     field: Field, source: Converted, stored: StoredRows, row: int
 ) -> tuple[int, str, str, str]:
     """Byte in the row's value, what differs, and both values, of one row that differs."""
-    valid = [one.valid is None or bool(one.valid[row]) for one in (source, stored)]
+    valid = [rows.valid is None or bool(rows.valid[row]) for rows in (source, stored)]
     if valid[0] != valid[1]:
         ours_is, theirs_is = ("a value" if is_valid else "null" for is_valid in valid)
         return 0, "only one is null", ours_is, theirs_is
@@ -98,10 +98,10 @@ def _describe(
     if len(ours) != len(theirs):
         unit = "elements" if field.kind == "ragged" else "bytes"
         return 0, "length", f"{len(ours)} {unit}", f"{len(theirs)} {unit}"
-    at = np.flatnonzero(_bytes(ours) != _bytes(theirs))
-    if not len(at):
+    wrong = np.flatnonzero(_bytes(ours) != _bytes(theirs))
+    if not len(wrong):
         return 0, *_describe_beside(field, source, stored, row)
-    index = int(at[0]) // ours.dtype.itemsize
+    index = int(wrong[0]) // ours.dtype.itemsize
     place = np.unravel_index(index, ours.shape)
     axes = place if field.variable else place[1:]  # a fixed row has an axis of its own in front
     what = f"element {', '.join(str(int(axis)) for axis in axes)}" if axes else "value"

@@ -97,7 +97,9 @@ class FolderCheck:
         """Enter what came of a piece."""
         file = checked.piece.file
         if self._table_problem is not None and self._judges:
-            self._computed += [(file.first_block + at, found) for at, found in checked.digests]
+            self._computed += [
+                (file.first_block + first, digests) for first, digests in checked.digests
+            ]
         self._read[file.name] += checked.bytes
         self._zeros[file.name] += checked.nulls
         if checked.problems or checked.wrong:
@@ -180,8 +182,8 @@ class FolderCheck:
         )
 
     def _judge_nulls(self, file: ArrayFile) -> None:
-        expected, found = self._nulls[file.field.name], self._zeros[file.name]
-        if found != expected:
+        expected, zeros = self._nulls[file.field.name], self._zeros[file.name]
+        if zeros != expected:
             self._findings.add(
                 Problem(
                     problem="the manifest counts other nulls",
@@ -189,7 +191,7 @@ class FolderCheck:
                     field=file.field.name,
                     rows=all_rows(self.folder),
                     expected=str(expected),
-                    found=str(found),
+                    found=str(zeros),
                 )
             )
 

@@ -81,15 +81,15 @@ class _Window:
         before = before[: len(rows)]
         flags = (bits >= limits) | (bits <= before)
         if flags.any():
-            at = int(np.argmax(flags))
-            item = int(ends[0]) + at
+            index = int(np.argmax(flags))
+            item = int(ends[0]) + index
             yield self._problem(
-                int(rows[at]),
+                int(rows[index]),
                 "points.values",
                 HEADER + 10 * item,
                 "an index point lies outside its image, or in front of the one before it",
-                f"{before[at] + 1}..{limits[at] - 1}",
-                str(bits[at]),
+                f"{before[index] + 1}..{limits[index] - 1}",
+                str(bits[index]),
             )
 
     def _counts_by_header(self, rows: np.ndarray, every: int) -> np.ndarray:
@@ -102,12 +102,12 @@ class _Window:
             for most in _HEADS:
                 spans = [(min(int(self.lengths[row]), most), int(self.ends[row])) for row in rows]
                 heads = [
-                    bytes(read_bytes(fd, size, HEADER + at, values.path, self.field.name))
-                    for size, at in spans
+                    bytes(read_bytes(fd, size, HEADER + start, values.path, self.field.name))
+                    for size, start in spans
                 ]
-                found = count_points(heads, every)
-                expected[rows] = np.maximum(found, 0)
-                rows = rows[found < 0]  # their headers are longer
+                counts = count_points(heads, every)
+                expected[rows] = np.maximum(counts, 0)
+                rows = rows[counts < 0]  # their headers are longer
         if self.field.coded:
             expected[self.codes != CODES["jpeg"]] = 0
         return expected
@@ -119,12 +119,12 @@ class _Window:
         item: int,
         text: str,
         expected: np.ndarray,
-        found: np.ndarray,
+        actual: np.ndarray,
     ) -> Iterator[Problem]:
         if wrong.any():
             row = int(np.argmax(wrong))
             offset = HEADER + item * (self.start + row)
-            yield self._problem(row, role, offset, text, str(expected[row]), str(found[row]))
+            yield self._problem(row, role, offset, text, str(expected[row]), str(actual[row]))
 
     def _problem(
         self, row: int, role: Role, offset: int, text: str, expected: str, found: str

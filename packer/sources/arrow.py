@@ -34,13 +34,13 @@ class ArrowSource(Source):
 
     name = "arrow"
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, data: Any) -> None:
         """Take a table, reader, dataframe, dataset, columns, rows, or an iterable of batches.
 
         Raises UsageError for anything else, and SourceUnreadable for a stream that was read.
         """
         with _reading():
-            stream = _start(given)
+            stream = _start(data)
             self._batches, self._schema = stream.batches, stream.schema
             check_names(self._schema)
         names = unique_names(self._schema.names)
@@ -115,32 +115,32 @@ def _spent() -> SourceUnreadable:
     )
 
 
-def _start(given: Any) -> Stream:
-    if hasattr(given, "__arrow_c_stream__"):
+def _start(data: Any) -> Stream:
+    if hasattr(data, "__arrow_c_stream__"):
         try:
-            reader = pa.RecordBatchReader.from_stream(given)
+            reader = pa.RecordBatchReader.from_stream(data)
         except RuntimeError as error:  # what nanoarrow raises
             if "released" not in str(error):
                 raise
             raise _spent() from error
-        rows = getattr(given, "num_rows", None)
+        rows = getattr(data, "num_rows", None)
         return Stream(iter(reader), reader.schema, rows if isinstance(rows, int) else None)
-    if (stream := open_object(given)) is not None:
+    if (stream := open_object(data)) is not None:
         return stream
-    if isinstance(given, pa.RecordBatchFileReader):
-        numbers = range(given.num_record_batches)
-        return Stream((given.get_batch(at) for at in numbers), given.schema)
+    if isinstance(data, pa.RecordBatchFileReader):
+        numbers = range(data.num_record_batches)
+        return Stream((data.get_batch(index) for index in numbers), data.schema)
     rows = None
-    if hasattr(given, "with_format") and hasattr(given, "iter"):
-        rows = getattr(given, "num_rows", None)
-        given = given.with_format("arrow").iter(ROWS_AT_ONCE)
-    if not isinstance(given, Iterable):
+    if hasattr(data, "with_format") and hasattr(data, "iter"):
+        rows = getattr(data, "num_rows", None)
+        data = data.with_format("arrow").iter(ROWS_AT_ONCE)
+    if not isinstance(data, Iterable):
         raise UsageError(
             "cannot be packed",
-            found=type(given).__name__,
+            found=type(data).__name__,
             expected="paths, an object with __arrow_c_stream__, record batches, columns or rows",
         )
-    batches: Iterator[Any] = _batches_of(given)
+    batches: Iterator[Any] = _batches_of(data)
     first = next(batches, None)
     if not isinstance(first, pa.RecordBatch):
         hint = "Make a table of it: pyarrow.table(columns), or pyarrow.Table.from_pylist(rows)."
@@ -161,9 +161,9 @@ def _batches_of(items: Iterable[Any]) -> Iterator[Any]:
             yield item
 
 
-def _columns(given: Any) -> str:
+def _columns(batch: Any) -> str:
     """Names and types of a schema or batch; of anything else, what it is."""
-    schema = given.schema if isinstance(given, pa.RecordBatch) else given
+    schema = batch.schema if isinstance(batch, pa.RecordBatch) else batch
     if not isinstance(schema, pa.Schema):
-        return type(given).__name__
+        return type(batch).__name__
     return ", ".join(f"{field.name}: {field.type}" for field in schema)

@@ -37,8 +37,8 @@ def look_up(path: str, suffixes: Sequence[str], kind: str) -> list[str]:
         files = _below(path, suffixes)
         problem, hint = f"no {kind} files ({', '.join(suffixes)}) in here", None
     else:
-        found = [path] if os.path.lexists(path) else list(find_matches(path))
-        files = [file for file in found if not os.path.isdir(file)]
+        paths = [path] if os.path.lexists(path) else list(find_matches(path))
+        files = [file for file in paths if not os.path.isdir(file)]
         problem, hint = "no such file", "Check the path."
         if not files and glob.has_magic(path):
             problem = "no file matches"

@@ -29,7 +29,7 @@ class Stream(NamedTuple):
     hints: Mapping[int, Hint] = {}
 
 
-def open_object(given: Any) -> Stream | None:
+def open_object(data: Any) -> Stream | None:
     """The stream of a dataset, a lazy frame, columns or rows; None for any other object.
 
     Raises
@@ -37,20 +37,20 @@ def open_object(given: Any) -> Stream | None:
     UsageError
         Several datasets in one, or values that no column can be made of.
     """
-    if isinstance(given, Mapping):
-        return _columns(given)
-    if isinstance(given, list | tuple) and given and all(isinstance(o, Mapping) for o in given):
-        return _rows(given)
+    if isinstance(data, Mapping):
+        return _columns(data)
+    if isinstance(data, list | tuple) and data and all(isinstance(o, Mapping) for o in data):
+        return _rows(data)
     datasets = sys.modules.get("pyarrow.dataset")
-    if datasets is not None and isinstance(given, datasets.Dataset):
-        scanner = given.scanner(batch_size=ROWS_AT_ONCE, batch_readahead=4, fragment_readahead=1)
+    if datasets is not None and isinstance(data, datasets.Dataset):
+        scanner = data.scanner(batch_size=ROWS_AT_ONCE, batch_readahead=4, fragment_readahead=1)
         reader = scanner.to_reader()
-        return Stream(iter(reader), reader.schema, _dataset_rows(given))
-    if datasets is not None and isinstance(given, datasets.Scanner):
-        reader = given.to_reader()
+        return Stream(iter(reader), reader.schema, _dataset_rows(data))
+    if datasets is not None and isinstance(data, datasets.Scanner):
+        reader = data.to_reader()
         return Stream(iter(reader), reader.schema)
-    if type(given).__module__.partition(".")[0] == "polars" and hasattr(given, "collect_schema"):
-        return _lazy_frame(given)
+    if type(data).__module__.partition(".")[0] == "polars" and hasattr(data, "collect_schema"):
+        return _lazy_frame(data)
     return None
 
 
@@ -95,12 +95,12 @@ def _columns(columns: Mapping[Any, Any]) -> Stream:
         )
     arrays: dict[str, Any] = {}
     hints: dict[int, Hint] = {}
-    for at, (name, value) in enumerate(columns.items()):
+    for index, (name, value) in enumerate(columns.items()):
         if not isinstance(name, str):
             raise UsageError("the name of a column is no text", found=repr(name))
         arrays[name], dtype = _column(name, value)
         if dtype is not None:
-            hints[at] = Hint(dtype=dtype, why=dtype)
+            hints[index] = Hint(dtype=dtype, why=dtype)
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         shown = [f"{name}: {length:,}" for name, length in list(lengths.items())[:20]]

@@ -58,7 +58,8 @@ class SequenceSource(Source):
         arrow = pa.from_numpy_dtype(self._dtype)
         columns = [pa.list_(arrow, asked.length), pa.large_list(pa.int32())]
         self.schema = pa.schema(
-            (one.field.name, kind) for one, kind in zip(self.fields, columns, strict=False)
+            (field_plan.field.name, kind)
+            for field_plan, kind in zip(self.fields, columns, strict=False)
         )
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -70,10 +71,10 @@ class SequenceSource(Source):
             joined = np.concatenate([joined, tokens])
             total += len(tokens)
             whole = len(joined) // length * length
-            here = int(np.searchsorted(starts, whole))
+            text_count = int(np.searchsorted(starts, whole))
             if whole:
-                yield self._batch(joined[:whole], starts[:here]).select(columns)
-                joined, starts = joined[whole:], starts[here:] - whole
+                yield self._batch(joined[:whole], starts[:text_count]).select(columns)
+                joined, starts = joined[whole:], starts[text_count:] - whole
         name, missing = self._text.field.name, length - len(joined)
         if not len(joined):
             return

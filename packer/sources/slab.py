@@ -24,20 +24,20 @@ class SlabSource(Source):
     name = "slab"
     rereadable = True
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, data: Any) -> None:
         """Take an open slab or a list with the path of one.
 
         Raises UsageError for several paths, and for rows of a slab that are not side by side.
         """
-        if isinstance(given, list) and len(given) != 1:
-            raise UsageError("a slab is one directory", found=", ".join(map(str, given)))
-        self._path = str(given[0] if isinstance(given, list) else given.path)
+        if isinstance(data, list) and len(data) != 1:
+            raise UsageError("a slab is one directory", found=", ".join(map(str, data)))
+        self._path = str(data[0] if isinstance(data, list) else data.path)
         self._slab: StoredSlab | None = None
         manifest = self._manifest = self._open().manifest
         self._rows = range(manifest.rows)
-        if not isinstance(given, list):
-            self._rows = given.view
-            if given.manifest.id != manifest.id:
+        if not isinstance(data, list):
+            self._rows = data.view
+            if data.manifest.id != manifest.id:
                 raise SourceChanged(
                     "the slab was packed again since it was opened", file=self._path
                 )
@@ -48,8 +48,10 @@ class SlabSource(Source):
                 hint="Slice the slab without a step.",
             )
         fields = manifest.fields
-        self.schema = pa.schema([(one.name, self._type(one), one.nullable) for one in fields])
-        self.hints = {at: _hint(one) for at, one in enumerate(manifest.fields)}
+        self.schema = pa.schema(
+            [(field.name, self._type(field), field.nullable) for field in fields]
+        )
+        self.hints = {index: _hint(field) for index, field in enumerate(manifest.fields)}
         self.attributes = manifest.attributes
         self.units = list(self._cut())
 
@@ -71,7 +73,7 @@ class SlabSource(Source):
         step = max(1, batch_bytes * (stop - start) // max(unit.bytes or 0, 1))
         for first in range(start, stop, step):
             last = min(first + step, stop)
-            arrays = [self._array(one, slab.read(one, first, last)) for one in fields]
+            arrays = [self._array(field, slab.read(field, first, last)) for field in fields]
             yield pa.RecordBatch.from_arrays(arrays, schema=chosen)
 
     def fingerprint(self) -> list[dict[str, Any]]:
@@ -86,7 +88,7 @@ class SlabSource(Source):
 
     def _cut(self) -> Iterator[Unit]:
         first = 0
-        fixed = sum(one.item_bytes for one in self._manifest.fields if not one.variable)
+        fixed = sum(field.item_bytes for field in self._manifest.fields if not field.variable)
         for number, shard in enumerate(self._manifest.shards):
             start, stop = max(first, self._rows.start), min(first + shard.rows, self._rows.stop)
             if start < stop:

@@ -106,11 +106,11 @@ class StoredArray:
         marks = self.marks
         if marks is None:
             return
-        at = 0
+        position = 0
         while True:
-            at = verify(
+            position = verify(
                 blocks,
-                at,
+                position,
                 marks.firsts,
                 self.addresses,
                 self._sizes,
@@ -118,11 +118,11 @@ class StoredArray:
                 marks.table,
                 *populating(),
             )
-            if at == len(blocks):
+            if position == len(blocks):
                 break
-            [(shard, block)] = marks.split(blocks[at : at + 1])
+            [(shard, block)] = marks.split(blocks[position : position + 1])
             self._verify_block(shard, block)
-            at += 1
+            position += 1
         marks.settle()
 
     def damaged_offsets(self, shard: int, index: int, limit: int) -> DamagedArray:

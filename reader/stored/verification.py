@@ -29,7 +29,7 @@ _digest: Any = intrinsic(_digest_of)
 )
 def verify(
     blocks: Any,
-    at: int,
+    position: int,
     firsts: Any,
     addresses: Any,
     sizes: Any,
@@ -38,7 +38,7 @@ def verify(
     madvise: int,
     page: int,
 ) -> int:
-    """Verify blocks from `blocks[at]` on and mark them; return where it stopped.
+    """Verify blocks from `blocks[position]` on and mark them; return where it stopped.
 
     That is len(blocks), or the position of a block that the caller has to look at: it differs from
     its digest, cannot be read in, is too short for this kernel, or its shard has no table yet.
@@ -56,21 +56,21 @@ def verify(
         See `mapping.populating`.
     """
     shard = 0
-    ready = at
-    while at < len(blocks):
-        block = blocks[at]
+    ready = position
+    while position < len(blocks):
+        block = blocks[position]
         while shard + 1 < len(firsts) and firsts[shard + 1] <= block:
             shard += 1
         begin = (block - firsts[shard]) * BLOCK
         size = min(BLOCK, sizes[shard] - begin)
         if tables[shard] == 0 or size < SHORTEST:
-            return at
-        if madvise != 0 and at >= ready:
-            ready = at + 1
+            return position
+        if madvise != 0 and position >= ready:
+            ready = position + 1
             end = begin + size
             while (
                 ready < len(blocks)
-                and ready < at + _MOST
+                and ready < position + _MOST
                 and blocks[ready] == blocks[ready - 1] + 1
                 and end < sizes[shard]
             ):
@@ -78,10 +78,10 @@ def verify(
                 ready += 1
             start = (addresses[shard] + begin) & -page
             if _call(madvise, (start, addresses[shard] + end - start, POPULATE_READ)) != 0:
-                return at
-        found = _digest(addresses[shard] + begin, size)
-        if found != load_u64(tables[shard] + 8 * (block - firsts[shard])):
-            return at
+                return position
+        computed = _digest(addresses[shard] + begin, size)
+        if computed != load_u64(tables[shard] + 8 * (block - firsts[shard])):
+            return position
         marks[block] = 1
-        at += 1
-    return at
+        position += 1
+    return position

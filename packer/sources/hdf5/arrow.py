@@ -106,8 +106,8 @@ def _lists(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
     # h5py hands out big-endian numbers as if they were little-endian (seen in 3.16).
     read_as = base if _swapped() else stored
     parts = [
-        np.concatenate([np.empty(0, stored), *flat[at : at + _ROWS_AT_ONCE]])
-        for at in range(0, len(flat), _ROWS_AT_ONCE)
+        np.concatenate([np.empty(0, stored), *flat[first : first + _ROWS_AT_ONCE]])
+        for first in range(0, len(flat), _ROWS_AT_ONCE)
     ]
     values = np.concatenate([np.empty(0, stored), *parts])
     if read_as.str[0] == ">":

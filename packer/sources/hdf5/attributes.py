@@ -20,7 +20,7 @@ def attributes_of(thing: Any) -> dict[str, Any]:
     References are left out: they mean nothing outside the file. Where a value is too long or
     cannot be read, {"left_out": why} stands in its place.
     """
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for name in thing.attrs:
         try:
             kind = thing.attrs.get_id(name).dtype
@@ -32,8 +32,8 @@ def attributes_of(thing: Any) -> dict[str, Any]:
         if len(json.dumps(value)) > MOST_BYTES:
             shape = thing.attrs.get_id(name).shape
             value = {"left_out": f"{kind}{list(shape or ())}"}
-        found[clean(name)] = value
-    return found
+        attributes[clean(name)] = value
+    return attributes
 
 
 def clean(text: str) -> str:

@@ -144,7 +144,9 @@ def _float(kind: h5t.TypeFloatID) -> Element:
 def _enum(kind: h5t.TypeEnumID) -> Element:
     dtype = _integer(kind.get_super())
     count = range(kind.get_nmembers())
-    members = {readable(kind.get_member_name(at)): kind.get_member_value(at) for at in count}
+    members = {
+        readable(kind.get_member_name(index)): kind.get_member_value(index) for index in count
+    }
     if members == {"FALSE": 0, "TRUE": 1} and dtype.itemsize == 1:
         return Element("flag", np.dtype("u1"), pa.uint8(), "bool", hint="bool")
     names = tuple(sorted(members, key=lambda name: int(members[name])))

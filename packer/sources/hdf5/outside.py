@@ -48,7 +48,7 @@ def outside_files(dataset: h5py.Dataset, path: str, external: bool) -> tuple[str
     return tuple(sorted(files - {path}))
 
 
-def beside(path: str, name: str) -> str:
+def resolve_path(path: str, name: str) -> str:
     """The file that `name` stands for in the file `path`: beside it, unless absolute."""
     return os.path.join(os.path.dirname(path), name)
 
@@ -66,7 +66,7 @@ def _look(dataset: h5py.Dataset, path: str, files: set[str], depth: int) -> None
     total = 0
     for number in range(properties.get_external_count()):
         name, offset, size = properties.get_external(number)
-        file = beside(path, os.fsdecode(name))
+        file = resolve_path(path, os.fsdecode(name))
         needed = dataset.nbytes - total if size == h5s.UNLIMITED else size
         if not os.path.isfile(file):
             raise NotThere(f"its raw file {file} is missing")
@@ -86,7 +86,9 @@ def _look_at_virtual(dataset: h5py.Dataset, path: str, files: set[str], depth: i
         points = part.vspace.get_select_npoints()
         if not 0 <= points <= prod(dataset.shape):
             raise NotThere("its parts have no fixed size")
-        file = path if part.file_name == "." else beside(path, part.file_name.replace("%%", "%"))
+        file = (
+            path if part.file_name == "." else resolve_path(path, part.file_name.replace("%%", "%"))
+        )
         _look_at_part(part, points, file, files, depth)
         covered += points
     if covered < prod(dataset.shape):
@@ -109,7 +111,7 @@ def _look_at_part(part: Any, points: int, file: str, files: set[str], depth: int
             else:
                 last = part.src_space.get_select_bounds()[1]
                 fits = len(last) == len(source.shape) and all(
-                    at < length for at, length in zip(last, source.shape, strict=True)
+                    bound < length for bound, length in zip(last, source.shape, strict=True)
                 )
             if not fits:
                 raise NotThere(f"{name} in {file} is too small: its shape is {source.shape}")

@@ -44,11 +44,11 @@ class Part:
 
     def wanted(self, keys: Iterable[Key]) -> list[Wanted]:
         """The datasets of these columns, each with those of its columns that are meant."""
-        found: dict[str, tuple[Dataset, list[Column]]] = {}
+        datasets: dict[str, tuple[Dataset, list[Column]]] = {}
         for key in keys:
             dataset, column = self.columns[key]
-            found.setdefault(dataset.name, (dataset, []))[1].append(column)
-        return [Wanted(dataset, tuple(columns)) for dataset, columns in found.values()]
+            datasets.setdefault(dataset.name, (dataset, []))[1].append(column)
+        return [Wanted(dataset, tuple(columns)) for dataset, columns in datasets.values()]
 
     def rows(self, keys: Sequence[Key], attribute: str | None) -> int:
         """Rows of these columns: as many as there are, or as an attribute of the file says.
@@ -94,12 +94,12 @@ class Part:
         lines = []
         for key in keys:
             part = columns[key]
-            there = f"{_shown(key, *part.columns[key], rows=False)} in {part.path}"
+            expected = f"{_shown(key, *part.columns[key], rows=False)} in {part.path}"
             if key not in self.columns:
-                lines.append(f"{there} is missing here")
+                lines.append(f"{expected} is missing here")
             elif _meaning(*part.columns[key]) != _meaning(*self.columns[key]):
-                here = _shown(key, *self.columns[key], rows=False)
-                lines.append(f"{there}, {here.partition(': ')[2]} here")
+                actual = _shown(key, *self.columns[key], rows=False)
+                lines.append(f"{expected}, {actual.partition(': ')[2]} here")
         if lines:
             raise SourceInconsistent(
                 f"datasets differ from file to file: {'; '.join(lines[:_MOST_LISTED])}",
@@ -115,11 +115,11 @@ Columns = dict[Key, Part]
 
 def all_columns(parts: Sequence[Part]) -> Columns:
     """The columns of all files, those of the first file first."""
-    found: Columns = {}
+    columns: Columns = {}
     for part in parts:
         for key in part.columns:
-            found.setdefault(key, part)
-    return found
+            columns.setdefault(key, part)
+    return columns
 
 
 def describe(columns: Columns) -> tuple[pa.Schema, dict[int, Hint]]:
@@ -127,15 +127,15 @@ def describe(columns: Columns) -> tuple[pa.Schema, dict[int, Hint]]:
     described = [(key, *part.columns[key]) for key, part in columns.items()]
     names = unique_names(key[0] + column.suffix for key, _, column in described)
     fields, hints = [], {}
-    for at, (name, (_, dataset, column)) in enumerate(zip(names, described, strict=True)):
+    for index, (name, (_, dataset, column)) in enumerate(zip(names, described, strict=True)):
         fields.append(pa.field(name, column.arrow_type(dataset.row_shape)))
-        hints[at] = column.hint(dataset.attributes)
+        hints[index] = column.hint(dataset.attributes)
     return pa.schema(fields), hints
 
 
 def scan_warnings(scans: Sequence[Scan]) -> list[str]:
     """What was left out, and files whose attributes differ from the first one's."""
-    found = [text for scan in scans for text in scan.warnings]
+    warnings = [text for scan in scans for text in scan.warnings]
     first = scans[0].attributes
     differing: dict[str, None] = {}
     for scan in scans[1:]:
@@ -145,11 +145,11 @@ def scan_warnings(scans: Sequence[Scan]) -> list[str]:
         )
         differing |= dict.fromkeys(both)
     if differing:
-        found.append(
+        warnings.append(
             f"files differ in the attributes {', '.join(differing)}: those of "
             f"{scans[0].file.path} are kept"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(warnings))
 
 
 def most_common(lengths: Iterable[int | None]) -> int | None:

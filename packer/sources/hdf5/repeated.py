@@ -44,7 +44,7 @@ def check_not_repeated(part: Part, keys: Iterable[Key]) -> None:
 
 def _layouts(part: Part, keys: Iterable[Key]) -> dict[tuple[str, str], _Layout]:
     """What is in each group, by the path of its parent and its name: names, types, row shapes."""
-    found: dict[tuple[str, str], set[tuple[object, ...]]] = defaultdict(set)
+    layouts: dict[tuple[str, str], set[tuple[object, ...]]] = defaultdict(set)
     for key in keys:
         dataset, column = part.columns[key]
         path = dataset.name.split("/")
@@ -52,5 +52,5 @@ def _layouts(part: Part, keys: Iterable[Key]) -> dict[tuple[str, str], _Layout]:
         for depth in range(len(path) - 1):
             parent = "".join(f"{group}/" for group in path[:depth])
             place = "/".join(path[depth + 1 :]) + column.suffix
-            found[parent, path[depth]].add((place, *inner))
-    return {group: frozenset(layout) for group, layout in found.items()}
+            layouts[parent, path[depth]].add((place, *inner))
+    return {group: frozenset(layout) for group, layout in layouts.items()}

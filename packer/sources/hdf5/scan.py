@@ -11,7 +11,7 @@ from h5py import h5d, h5g, h5i, h5l, h5o
 from fieldslab.packer.sources.hdf5.attributes import attributes_of
 from fieldslab.packer.sources.hdf5.elements import NOTHING, Element, Refusal, Rules, readable
 from fieldslab.packer.sources.hdf5.files import SourceFile, open_file, reading
-from fieldslab.packer.sources.hdf5.outside import NOT_ADMITTED, beside, outside_files
+from fieldslab.packer.sources.hdf5.outside import NOT_ADMITTED, outside_files, resolve_path
 from fieldslab.packer.sources.hdf5.types import Column, columns_of
 from fieldslab.schemas.errors import SourceUnreadable
 from fieldslab.schemas.optiontext import option
@@ -105,20 +105,20 @@ class _Walk:
         """Everything below a place of a file, under `name`."""
         with reading(path):
             rules = Rules(self._raw, "PYTABLES_FORMAT_VERSION" in file.attrs)
-            found = h5o.open(file.id, place.encode(errors="surrogateescape"))
-            self._object(found, path, name, rules, depth)
+            object_id = h5o.open(file.id, place.encode(errors="surrogateescape"))
+            self._object(object_id, path, name, rules, depth)
 
-    def _object(self, found: Any, path: str, name: str, rules: Rules, depth: int) -> None:
-        if isinstance(found, h5d.DatasetID | h5g.GroupID):
-            key = (os.path.realpath(path), h5o.get_info(found).addr)
+    def _object(self, object_id: Any, path: str, name: str, rules: Rules, depth: int) -> None:
+        if isinstance(object_id, h5d.DatasetID | h5g.GroupID):
+            key = (os.path.realpath(path), h5o.get_info(object_id).addr)
             if key in self._seen:
                 self._warn(f"{name} is another name of {self._seen[key]}: left out")
                 return
             self._seen[key] = name or "/"
-        if isinstance(found, h5d.DatasetID):
-            self._dataset(h5py.Dataset(found), path, name, rules)
-        elif isinstance(found, h5g.GroupID):
-            self._group(h5py.Group(found), path, name, rules, depth)
+        if isinstance(object_id, h5d.DatasetID):
+            self._dataset(h5py.Dataset(object_id), path, name, rules)
+        elif isinstance(object_id, h5g.GroupID):
+            self._group(h5py.Group(object_id), path, name, rules, depth)
 
     def _group(self, group: h5py.Group, path: str, name: str, rules: Rules, depth: int) -> None:
         if depth > _MOST_DEPTH:
@@ -164,7 +164,7 @@ class _Walk:
             self._refuse(name, path, "user-defined link", Refusal("a user-defined link"))
 
     def _external_link(self, path: str, file: str, place: str, name: str, depth: int) -> None:
-        what, target = f"link to {place} in {file}", beside(path, file)
+        what, target = f"link to {place} in {file}", resolve_path(path, file)
         if not self._external:
             refusal = Refusal("an external link reads another file", NOT_ADMITTED)
             self._refuse(name, path, what, refusal)

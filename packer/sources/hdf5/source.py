@@ -70,13 +70,13 @@ class HDF5Source(Source):
         SourceUnreadable
             A file is missing or damaged, or holds no dataset.
         """
-        given = {"rows_attr": rows_attr, "raw": raw, "external": external}
-        _check_types(given)
-        self.settings = {key: value for key, value in given.items() if value}
+        settings = {"rows_attr": rows_attr, "raw": raw, "external": external}
+        _check_types(settings)
+        self.settings = {key: value for key, value in settings.items() if value}
         self._rows_attr = rows_attr
         self._memory = physical_memory() // 2 if memory is None else parse_size("memory", memory)
         scans = [scan(path, raw=raw, external=external) for path in discover(paths)]
-        self._parts = [Part.of(one) for one in scans]
+        self._parts = [Part.of(scanned) for scanned in scans]
         self._columns = all_columns(self._parts)
         if not self._columns:
             raise SourceUnreadable("no dataset in here", file=self._parts[0].path)
@@ -245,11 +245,11 @@ class HDF5Source(Source):
         return memory.taken(self._memory, int(row_bytes))
 
     def _memory_of(self, wanted: Sequence[Wanted]) -> Memory:
-        return memory_of([one.dataset for one in wanted])
+        return memory_of([each.dataset for each in wanted])
 
     def _check_storage(self, keys: Sequence[Key]) -> list[str]:
         """Warnings of rows never written. Raises SourceUnsupported for filters not installed."""
-        found: list[str] = []
+        warnings: list[str] = []
         for number, part in enumerate(self._parts):
             opened = OpenFiles(number)
             rows = part.rows(keys, self._rows_attr)
@@ -258,12 +258,12 @@ class HDF5Source(Source):
                     dataset = opened.dataset(wanted.dataset)
                     check_filters(dataset, wanted.dataset)
                     if (text := never_written(dataset, wanted.dataset, rows)) is not None:
-                        found.append(text)
+                        warnings.append(text)
             opened.close()
-        if len(found) > _MOST_WARNINGS:
-            more = f"and {len(found) - _MOST_WARNINGS} more datasets were not written whole"
-            found = [*found[:_MOST_WARNINGS], more]
-        return found
+        if len(warnings) > _MOST_WARNINGS:
+            more = f"and {len(warnings) - _MOST_WARNINGS} more datasets were not written whole"
+            warnings = [*warnings[:_MOST_WARNINGS], more]
+        return warnings
 
     def _batches(
         self,
@@ -276,17 +276,17 @@ class HDF5Source(Source):
     ) -> Iterator[pa.RecordBatch]:
         keys = [self._keys[column] for column in columns]
         wanted = part.wanted(keys)
-        datasets = [one.dataset for one in wanted]
+        datasets = [each.dataset for each in wanted]
         schema = pa.schema([self.schema.field(column) for column in columns])
         batch_bytes = self._memory_of(wanted).batch_bytes(self._memory, batch_bytes)
         row_bytes = self._row_bytes(part, keys)
         while start < stop:
             end = min(start + batch_rows(datasets, row_bytes, batch_bytes), stop)
             arrays = {
-                (one.dataset.name, column.member): array
-                for one in wanted
+                (each.dataset.name, column.member): array
+                for each in wanted
                 for column, array in zip(
-                    one.columns, read_columns(opened, one, start, end), strict=True
+                    each.columns, read_columns(opened, each, start, end), strict=True
                 )
             }
             batch = pa.RecordBatch.from_arrays([arrays[key] for key in keys], schema=schema)

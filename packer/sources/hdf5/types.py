@@ -130,7 +130,7 @@ def _members(kind: h5t.TypeID) -> list[tuple[bytes, h5t.TypeID]] | None:
     if not isinstance(kind, h5t.TypeCompoundID) or complex_dtype(kind) is not None:
         return None
     count = range(kind.get_nmembers())
-    return [(kind.get_member_name(at), kind.get_member_type(at)) for at in count]
+    return [(kind.get_member_name(index), kind.get_member_type(index)) for index in count]
 
 
 def field_name(member: bytes) -> str:

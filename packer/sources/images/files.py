@@ -155,7 +155,7 @@ def holds_images(path: str) -> bool:
     return is_image(path)
 
 
-def find_images(given: Sequence[str]) -> ImageFiles:
+def find_images(paths: Sequence[str]) -> ImageFiles:
     """The image files that are meant: in the order given, those of folders and globs sorted.
 
     Raises
@@ -165,7 +165,7 @@ def find_images(given: Sequence[str]) -> ImageFiles:
     SourceUnreadable
         One cannot be looked at, or has a name that is not UTF-8.
     """
-    parts = list(_parts(given))
+    parts = list(_parts(paths))
     base = parts[0].root
     if len(parts) > 1:
         base = os.path.commonpath([os.path.abspath(part.root) for part in parts])
@@ -177,10 +177,10 @@ def find_images(given: Sequence[str]) -> ImageFiles:
         names += [before + name for name in part.names] if before else part.names
         classes += map(class_of, part.names)
     labels = sorted({name for name in classes if name is not None})
-    codes: dict[str | None, int] = {name: at for at, name in enumerate(labels)}
+    codes: dict[str | None, int] = {name: index for index, name in enumerate(labels)}
     facts = np.empty((3, len(names)), np.int64)
-    for at, name in enumerate(names):
-        facts[:, at] = _look_at(os.path.join(base, name))
+    for index, name in enumerate(names):
+        facts[:, index] = _look_at(os.path.join(base, name))
     sizes, modified, inodes = facts
     return ImageFiles(
         base=base,
@@ -195,10 +195,10 @@ def find_images(given: Sequence[str]) -> ImageFiles:
     )
 
 
-def _parts(given: Sequence[str]) -> Iterator[Names]:
+def _parts(paths: Sequence[str]) -> Iterator[Names]:
     """What folders and globs hold, one by one; files that stand side by side are one part."""
     files: list[str] = []
-    for path in given:
+    for path in paths:
         check_readable(path)
         if os.path.lexists(path) and not os.path.isdir(path):
             files.append(path)
@@ -233,8 +233,8 @@ def _of_folder(path: str) -> Names:
 def _of_glob(pattern: str) -> Names:
     """What a glob matches that is an image by its name."""
     part = Names(fixed_part(pattern) or ".")
-    found = [path for path in find_matches(pattern) if not os.path.isdir(path)]
-    names = [os.path.relpath(path, part.root) for path in found]
+    paths = [path for path in find_matches(pattern) if not os.path.isdir(path)]
+    names = [os.path.relpath(path, part.root) for path in paths]
     for name in sorted(names, key=lambda name: name.split("/")):
         if is_image(name):
             part.names.append(name)

@@ -112,17 +112,17 @@ class ImageSource(Source):
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """One dict a folder: its path, files, bytes, and a digest of their names and times."""
-        files, found, start = self._files, [], 0
+        files, folders, start = self._files, [], 0
         for root, count in files.parts:
             rows = slice(start, start + count)
             digest = hashlib.sha256("\0".join(files.paths[rows].to_pylist()).encode())
             digest.update(files.sizes[rows].tobytes() + files.modified[rows].tobytes())
             total = int(files.sizes[rows].sum())
-            found.append(
+            folders.append(
                 {"path": root, "files": count, "bytes": total, "digest": digest.hexdigest()}
             )
             start += count
-        return found
+        return folders
 
     def file_of(self, row: int) -> str:
         """The path of the file that is a row."""

@@ -124,8 +124,8 @@ def _read_arrays(parse: Parse, dtype: np.dtype[Any], sizes: Sizes, piece: Piece)
     shapes = arrays.shapes
     if arrays.dtype != dtype or shapes.shape[1] != len(sizes):
         expected = f"{dtype} of {len(sizes)} axes"
-        found = f"{arrays.dtype} of {shapes.shape[1]} axes"
-        raise BadRow(0, "an array of another type than the sampled ones", expected, found)
+        actual = f"{arrays.dtype} of {shapes.shape[1]} axes"
+        raise BadRow(0, "an array of another type than the sampled ones", expected, actual)
     array = _elements(values_of(arrays.values.gather()), dtype)
     pairs = list(zip(sizes, _common(shapes), strict=True))
     for axis, (planned, common) in reversed(list(enumerate(pairs))):
@@ -204,8 +204,8 @@ def _pixels(name: str, parameter: str, piece: Piece) -> Arrays:
     other = np.flatnonzero((modes != modes[0]).any(axis=1))
     mode = modes[0].tobytes().decode(errors="replace")
     if len(other):
-        found = modes[other[0]].tobytes().decode(errors="replace")
-        raise BadRow(int(other[0]), "the picture's mode differs", mode, found)
+        other_mode = modes[other[0]].tobytes().decode(errors="replace")
+        raise BadRow(int(other[0]), "the picture's mode differs", mode, other_mode)
     if mode not in _MODES:
         raise SourceUnsupported(
             "raw pixels of this mode are not packed",

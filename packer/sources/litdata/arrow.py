@@ -79,10 +79,10 @@ def widened(
     Raises SourceInconsistent where the chunk's columns do not fit the schema.
     """
     chosen = pa.schema([schema.field(column) for column in columns])
-    found, batches = file.arrow_batches(chosen.names)
-    if len(set(found.names)) < len(found.names):
+    chunk_schema, batches = file.arrow_batches(chosen.names)
+    if len(set(chunk_schema.names)) < len(chunk_schema.names):
         raise SourceInconsistent("two columns of a chunk share a name", file=file.label)
-    more = [name for name in found.names if name not in schema.names]
+    more = [name for name in chunk_schema.names if name not in schema.names]
     if more and len(columns) == len(schema):
         raise SourceInconsistent(
             "a chunk has columns that the sampled ones do not have",
@@ -90,7 +90,7 @@ def widened(
             found=", ".join(more),
             hint=_ONLY_HERE,
         )
-    for field in found:
+    for field in chunk_schema:
         if field.name in chosen.names:
             planned = chosen.field(field.name).type
             if _merged(planned, wide(field.type)) != planned:

@@ -60,15 +60,15 @@ class ChunkFile:
                 found=f"{self.size} bytes",
             )
         data = np.empty(size, np.uint8)
-        view, at = memoryview(data.data), offset
+        view, position = memoryview(data.data), offset
         while view:
             try:
-                got = os.preadv(self._fd, [view], at)
+                got = os.preadv(self._fd, [view], position)
             except OSError as error:
-                self.damaged(f"cannot be read: {error.strerror}", offset=at)
+                self.damaged(f"cannot be read: {error.strerror}", offset=position)
             if not got:
-                self.damaged("cut off while it was read", offset=at)
-            view, at = view[got:], at + got
+                self.damaged("cut off while it was read", offset=position)
+            view, position = view[got:], position + got
         return data
 
     def damaged(self, problem: str, row: int | None = None, **context: Any) -> NoReturn:
@@ -154,7 +154,7 @@ class ChunkFile:
         try:
             schema, reader = self._open_arrow(part, None)
             if columns is not None:
-                chosen = [at for at, name in enumerate(schema.names) if name in columns]
+                chosen = [index for index, name in enumerate(schema.names) if name in columns]
                 _, reader = self._open_arrow(part, chosen)
         except (pa.ArrowException, OSError) as error:
             self.damaged(f"its Arrow part: {_line(error)}", offset=part[0])
@@ -194,7 +194,7 @@ class _Part(io.RawIOBase):
     """A part of a chunk as a file of its own."""
 
     def __init__(self, file: ChunkFile, start: int, size: int) -> None:
-        self._file, self._start, self._size, self._at = file, start, size, 0
+        self._file, self._start, self._size, self._position = file, start, size, 0
 
     def seekable(self) -> bool:
         return True
@@ -203,18 +203,18 @@ class _Part(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = base + offset
-        return self._at
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def read(self, size: int = -1) -> Any:
-        left = max(self._size - self._at, 0)
+        left = max(self._size - self._position, 0)
         size = left if size < 0 else min(size, left)
-        data = self._file.read(self._start + self._at, size)
-        self._at += size
+        data = self._file.read(self._start + self._position, size)
+        self._position += size
         return memoryview(data.data)
 
 

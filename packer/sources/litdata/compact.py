@@ -29,8 +29,8 @@ def nested_value(data: bytes) -> Any:
         return _json(data)
     reader = _Reader(data)
     value = reader.value(0)
-    if reader.at != len(data):
-        raise NotNested(f"{len(data) - reader.at} bytes too many")
+    if reader.position != len(data):
+        raise NotNested(f"{len(data) - reader.position} bytes too many")
     return value
 
 
@@ -45,7 +45,7 @@ class _Reader:
     """Takes value after value from some bytes."""
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
+        self.data, self.position = data, 0
 
     def value(self, depth: int) -> Any:
         tag = self._byte()
@@ -66,7 +66,7 @@ class _Reader:
         """Many dicts with the same keys, which are stored once."""
         (rows,) = self._unpack("<I")
         names = [self.text() for _ in range(self._count(4))]
-        if not names or rows * len(names) > len(self.data) - self.at:
+        if not names or rows * len(names) > len(self.data) - self.position:
             raise NotNested("more values than bytes")
         return [{name: self._member() for name in names} for _ in range(rows)]
 
@@ -92,10 +92,10 @@ class _Reader:
         return _json(self.take(self._count(1)))
 
     def take(self, size: int) -> bytes:
-        end = self.at + size
+        end = self.position + size
         if end > len(self.data):
             raise NotNested("cut off")
-        taken, self.at = self.data[self.at : end], end
+        taken, self.position = self.data[self.position : end], end
         return taken
 
     def _byte(self) -> int:
@@ -104,7 +104,7 @@ class _Reader:
     def _count(self, least: int) -> int:
         """A count of things of at least so many bytes each, which must all be there."""
         (count,) = self._unpack("<I")
-        if count * least > len(self.data) - self.at:
+        if count * least > len(self.data) - self.position:
             raise NotNested("cut off")
         return int(count)
 

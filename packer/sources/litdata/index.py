@@ -143,11 +143,11 @@ def _old_loader(formats: list[str]) -> str:
     return TOKENS if tokens else "PyTreeLoader"
 
 
-def _chunks(given: Any, path: str) -> tuple[Chunk, ...]:
-    if not isinstance(given, list):
+def _chunks(entries: Any, path: str) -> tuple[Chunk, ...]:
+    if not isinstance(entries, list):
         _damaged(path, "`chunks` is not a list")
     chunks = []
-    for number, entry in enumerate(given):
+    for number, entry in enumerate(entries):
         where = f"chunk {number}"
         if not isinstance(entry, dict):
             _damaged(path, f"{where} is not an object")
@@ -188,13 +188,14 @@ def _leaves(
         nodes = list(_walk(tree, (), config.get("types")))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         _damaged(path, f"`data_spec` cannot be understood: {error!r}")
-    found = [(keys, kind) for keys, kind, is_leaf in nodes if is_leaf]
-    if len(found) != len(formats):
-        _damaged(path, f"{len(formats)} formats for {len(found)} leaves")
+    leaf_nodes = [(keys, kind) for keys, kind, is_leaf in nodes if is_leaf]
+    if len(leaf_nodes) != len(formats):
+        _damaged(path, f"{len(formats)} formats for {len(leaf_nodes)} leaves")
     alone = "tokens" if loader == TOKENS else "value"
-    names = unique_names([".".join(keys) or alone for keys, _ in found])
+    names = unique_names([".".join(keys) or alone for keys, _ in leaf_nodes])
     leaves = tuple(
-        Leaf(name, text, kind) for name, text, (_, kind) in zip(names, formats, found, strict=True)
+        Leaf(name, text, kind)
+        for name, text, (_, kind) in zip(names, formats, leaf_nodes, strict=True)
     )
     return leaves, tuple(".".join(keys) or alone for keys, _, is_leaf in nodes if not is_leaf)
 
@@ -223,10 +224,10 @@ def _walk(node: Any, keys: tuple[str, ...], kind: Any) -> Any:
         yield from _walk(child, (*keys, name), inner)
 
 
-def _damaged(path: str, problem: str, found: Any = None) -> NoReturn:
+def _damaged(path: str, problem: str, value: Any = None) -> NoReturn:
     raise SourceUnreadable(
         f"damaged LitData index: {problem}",
         file=path,
-        found=None if found is None else str(found)[:200],
+        found=None if value is None else str(value)[:200],
         hint="Restore it from a copy, or run litdata.optimize again.",
     )

@@ -75,11 +75,11 @@ def leaf_pieces(items: Piece, count: int) -> list[Piece]:
     Raises BadRow where the sizes do not add up to the item.
     """
     sizes = items.head(4 * count, "the table of leaf sizes").view("<u4").astype(np.int64)
-    found = 4 * count + sizes.sum(axis=1)
-    wrong = np.flatnonzero(found != items.lengths)
+    total = 4 * count + sizes.sum(axis=1)
+    wrong = np.flatnonzero(total != items.lengths)
     if len(wrong):
         row = int(wrong[0])
-        length, claimed = int(items.lengths[row]), int(found[row])
+        length, claimed = int(items.lengths[row]), int(total[row])
         raise BadRow(row, "the leaves' sizes do not add up to the item's", length, claimed)
     ends = items.starts[:, None] + 4 * count + np.cumsum(sizes, axis=1)
     return [Piece(items.data, ends[:, i] - sizes[:, i], sizes[:, i]) for i in range(count)]
@@ -109,11 +109,11 @@ def _windows(data: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
     if inside.all():
         return _every(data, size)[starts].view(np.uint8)
     tail = np.concatenate([data[max(last, 0) :], np.zeros(size, np.uint8)])
-    found = np.empty(len(starts), f"V{size}")
+    windows = np.empty(len(starts), f"V{size}")
     if inside.any():
-        found[inside] = _every(data, size)[starts[inside]]
-    found[~inside] = _every(tail, size)[starts[~inside] - max(last, 0)]
-    return found.view(np.uint8)
+        windows[inside] = _every(data, size)[starts[inside]]
+    windows[~inside] = _every(tail, size)[starts[~inside] - max(last, 0)]
+    return windows.view(np.uint8)
 
 
 def _every(data: np.ndarray, size: int) -> np.ndarray:

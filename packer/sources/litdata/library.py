@@ -62,12 +62,12 @@ def torch_dtypes() -> Dtypes:
     """Dtypes of tensor leaves; those that numpy does not know are left out."""
     with _installed():
         from litdata.constants import _TORCH_DTYPES_MAPPING
-    found: Dtypes = {}
+    dtypes: Dtypes = {}
     for number, dtype in _TORCH_DTYPES_MAPPING.items():
         name = str(dtype).removeprefix("torch.")
         if name in np.sctypeDict:
-            found[number] = np.dtype(name)
-    return found
+            dtypes[number] = np.dtype(name)
+    return dtypes
 
 
 @cache

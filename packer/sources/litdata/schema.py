@@ -53,9 +53,9 @@ def leaf_columns(stream: Stream, units: Sequence[Unit], block: int | None) -> Le
     for number, leaf in enumerate(stream.index.leaves):
         attributes, kind = {"litdata": leaf.format}, pa.large_binary()
         hint = Hint(attributes=attributes, why=leaf.format)
-        made = None
+        leaf_decoder = None
         try:
-            made = _decoder(stream.index, leaf, samples[number], block)
+            leaf_decoder = _decoder(stream.index, leaf, samples[number], block)
         except NotInstalled:
             raise
         except SourceError as error:
@@ -63,12 +63,12 @@ def leaf_columns(stream: Stream, units: Sequence[Unit], block: int | None) -> Le
                 hint, refusal=(_told(error), f"{option('exclude', ['{}'])} leaves it out.")
             )
         else:
-            if made is None:
+            if leaf_decoder is None:
                 hint = replace(hint, refusal=refusal(leaf))
             else:
-                kind = made.type
-                hint = Hint(attributes=attributes, dtype=made.dtype)
-        columns.decoders.append(made)
+                kind = leaf_decoder.type
+                hint = Hint(attributes=attributes, dtype=leaf_decoder.dtype)
+        columns.decoders.append(leaf_decoder)
         columns.hints[number] = hint
         fields.append(pa.field(leaf.name, kind))
     return columns._replace(schema=pa.schema(fields))
@@ -106,21 +106,21 @@ def _decoder(
     for error in samples:
         if isinstance(error, SourceError):
             raise error
-    found = [arrays for arrays in samples if isinstance(arrays, Arrays)]
-    return None if refused(leaf) else decoder(leaf, found)
+    arrays_seen = [arrays for arrays in samples if isinstance(arrays, Arrays)]
+    return None if refused(leaf) else decoder(leaf, arrays_seen)
 
 
 def _samples(stream: Stream, units: Sequence[Unit]) -> list[list[Arrays | SourceError]]:
     """Some rows of each leaf whose format leaves open what is in it, or why there are none."""
     index = stream.index
-    found: list[list[Arrays | SourceError]] = [[] for _ in index.leaves]
+    samples: list[list[Arrays | SourceError]] = [[] for _ in index.leaves]
     if index.loader == TOKENS or not any(map(needs_sample, index.leaves)):
-        return found
+        return samples
     for unit in _spread(units):
         with stream.open(unit.key) as file:
             row, items = next(stream.items(file, _SAMPLE_BYTES))
             pieces = split(index, file, row, items)
-            for leaf, piece, looked in zip(index.leaves, pieces, found, strict=True):
+            for leaf, piece, looked in zip(index.leaves, pieces, samples, strict=True):
                 if not needs_sample(leaf):
                     continue
                 try:
@@ -130,13 +130,13 @@ def _samples(stream: Stream, units: Sequence[Unit]) -> list[list[Arrays | Source
                     raise
                 except SourceError as error:
                     looked.append(error)
-    return found
+    return samples
 
 
 def _spread(units: Sequence[Unit]) -> list[Unit]:
     """The first, the middle and the last unit."""
     count = len(units)
-    return [units[at] for at in sorted({0, count // 2, count - 1})] if count else []
+    return [units[index] for index in sorted({0, count // 2, count - 1})] if count else []
 
 
 def _told(error: SourceError) -> str:

@@ -85,8 +85,8 @@ class LitData:
             _check_block(stream, block)
         if key is not None and stream.index.encryption is None:
             raise UsageError(f"{option('key')}: the stream is not encrypted", file=stream.where)
-        given = {"block": block, "key": key, "key_password_file": key_password_file}
-        return LitDataSource(stream, {key: value for key, value in given.items() if value})
+        settings = {"block": block, "key": key, "key_password_file": key_password_file}
+        return LitDataSource(stream, {key: value for key, value in settings.items() if value})
 
 
 class LitDataSource(Source):
@@ -127,8 +127,8 @@ class LitDataSource(Source):
             for row, items in self._items(file, batch_bytes):
                 arrays = self._decode(file, row, items, columns)
                 kinds = [array.type for array in arrays]
-                found = [field.with_type(kind) for field, kind in zip(fields, kinds, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(found))
+                typed = [field.with_type(kind) for field, kind in zip(fields, kinds, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(typed))
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
         """The first rows of the first, the middle and the last chunk."""
@@ -144,28 +144,28 @@ class LitDataSource(Source):
         if not self._sizes:
             self._sizes = [None] * len(self.schema)
             everything = range(len(self.schema))
-            chosen = [at for at in everything if self._refusal(at) is None]
+            chosen = [index for index in everything if self._refusal(index) is None]
             batches = self.sample(chosen)
             total = sum(unit.rows or 0 for unit in self.units)
             rows = sum(batch.num_rows for batch in batches)
-            for at, column in enumerate(chosen):
-                size = sum(batch.column(at).nbytes for batch in batches)
+            for index, column in enumerate(chosen):
+                size = sum(batch.column(index).nbytes for batch in batches)
                 self._sizes[column] = size * total // max(rows, 1)
         return self._sizes[path[0]] if len(path) == 1 else None
 
     def check(self, columns: list[int]) -> None:
         """Raise SourceUnsupported where one of the columns cannot be packed."""
         for column in columns:
-            if (found := self._refusal(column)) is not None:
+            if (refusal := self._refusal(column)) is not None:
                 name = self.schema.field(column).name
-                raise SourceUnsupported(found[0], field=name, hint=found[1].format(name))
+                raise SourceUnsupported(refusal[0], field=name, hint=refusal[1].format(name))
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """The digest of the index; path, size and time of each chunk that is a local file."""
-        found = self._stream.fingerprint()
+        files = self._stream.fingerprint()
         if self._block is not None:
-            found[0]["block"] = self._block
-        return found
+            files[0]["block"] = self._block
+        return files
 
     def _refusal(self, column: int) -> tuple[str, str] | None:
         return self.hints.get(column, Hint()).refusal
@@ -188,9 +188,9 @@ class LitDataSource(Source):
     def _items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, Piece]]:
         if self._block is None:
             return self._stream.items(file, batch_bytes)
-        made = self._decoders[0]
-        assert made is not None
-        itemsize = made.type.value_type.bit_width // 8
+        decoder = self._decoders[0]
+        assert decoder is not None
+        itemsize = decoder.type.value_type.bit_width // 8
         check_tokens(file, itemsize)
         return file.blocks(self._block * itemsize, batch_bytes)
 
@@ -200,21 +200,21 @@ class LitDataSource(Source):
         pieces = split(self._index, file, row, items)
         arrays = []
         for column in columns:
-            made = self._decoders[column]
-            assert made is not None
+            decoder = self._decoders[column]
+            assert decoder is not None
             with named_row(file, self._index.leaves[column].name, row):
-                arrays.append(made.read(pieces[column]))
+                arrays.append(decoder.read(pieces[column]))
         return arrays
 
     def _require_layout(self, file: ChunkFile) -> None:
         layouts = ("serialised leaves", "an Arrow file")
-        expected, found = self._arrow is not None, is_arrow(self._stream, file)
-        if expected != found:
+        expected, is_arrow_file = self._arrow is not None, is_arrow(self._stream, file)
+        if expected != is_arrow_file:
             raise SourceInconsistent(
                 "a chunk is in another layout than the first",
                 file=file.label,
                 expected=layouts[expected],
-                found=layouts[found],
+                found=layouts[is_arrow_file],
                 hint="litdata.optimize of the whole again gives one layout.",
             )
 
@@ -227,13 +227,13 @@ def _parquet(stream: Stream) -> ParquetSource:
     for unit in source.units:
         number, _ = unit.key
         rows[number] += unit.rows or 0
-    for chunk, found in zip(chunks, rows, strict=True):
-        if found != chunk.rows:
+    for chunk, row_count in zip(chunks, rows, strict=True):
+        if row_count != chunk.rows:
             raise SourceInconsistent(
                 "not the number of rows that the index says",
                 file=stream.place(chunk.name),
                 expected=f"{chunk.rows:,} rows",
-                found=f"{found:,} rows",
+                found=f"{row_count:,} rows",
                 hint="Index the Parquet files again: litdata.index_parquet_dataset.",
             )
     return source

@@ -181,11 +181,11 @@ def check_tokens(file: ChunkFile, itemsize: int) -> int:
     table = file.table()
     tokens, rest = divmod(int(table[-1] - table[0]), itemsize)
     if rest or tokens != file.chunk.tokens:
-        found = f"{table[-1] - table[0]} bytes"
+        actual = f"{table[-1] - table[0]} bytes"
         file.damaged(
             "not the number of tokens that the index says",
             expected=f"{file.chunk.tokens} of {itemsize} bytes",
-            found=found,
+            found=actual,
         )
     return tokens
 

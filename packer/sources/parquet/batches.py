@@ -126,7 +126,7 @@ def _longest_in_dictionaries(part: ParquetPart, group: int, leaves: list[int]) -
 def _longest(array: pa.Array) -> int:
     kind = array.type
     if pa.types.is_struct(kind):
-        return max((_longest(array.field(at)) for at in range(kind.num_fields)), default=0)
+        return max((_longest(array.field(index)) for index in range(kind.num_fields)), default=0)
     if not pa.types.is_dictionary(kind):
         return 0
     values = decoded(array.dictionary)

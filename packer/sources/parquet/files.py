@@ -44,7 +44,7 @@ class ParquetPart:
     @cached_property
     def columns(self) -> dict[str, int]:
         """Position of each column of the file by its name, made unique."""
-        return {name: at for at, name in enumerate(unique_names(self.schema.names))}
+        return {name: index for index, name in enumerate(unique_names(self.schema.names))}
 
     @cached_property
     def leaves(self) -> list[range]:
@@ -59,7 +59,7 @@ class ParquetPart:
     @cached_property
     def hollow(self) -> frozenset[int]:
         """Positions of the columns with a group without members, which pyarrow does not read."""
-        return frozenset(at for at, field in enumerate(self.schema) if is_hollow(field.type))
+        return frozenset(index for index, field in enumerate(self.schema) if is_hollow(field.type))
 
     @property
     def names(self) -> list[str]:
@@ -137,8 +137,8 @@ class ParquetPart:
             info = os.stat(self.path)
         except OSError as error:
             raise SourceChanged("the file went away while it was read", file=self.path) from error
-        found = (info.st_size, info.st_mtime_ns, info.st_ino)
-        if found != (self.size, self.modified, self.inode):
+        current = (info.st_size, info.st_mtime_ns, info.st_ino)
+        if current != (self.size, self.modified, self.inode):
             raise SourceChanged(
                 "the file changed while it was read",
                 file=self.path,
@@ -215,7 +215,9 @@ def _encrypted_leaves(file: pq.ParquetFile) -> frozenset[int]:
         first += count
     if not leaves:
         return frozenset()
-    groups = [at for at in range(file.num_row_groups) if file.metadata.row_group(at).num_rows]
+    groups = [
+        group for group in range(file.num_row_groups) if file.metadata.row_group(group).num_rows
+    ]
     if all(_readable(file, group, leaves) for group in groups):
         return frozenset()
     return frozenset(
@@ -266,7 +268,7 @@ def discover(paths: Sequence[str]) -> list[tuple[str, dict[str, dict[str, pa.Sca
 
     Raises NoFiles where there is none, SourceUnreadable where a directory may not be read.
     """
-    found: list[tuple[str, dict[str, dict[str, pa.Scalar]]]] = []
+    files_and_partitions: list[tuple[str, dict[str, dict[str, pa.Scalar]]]] = []
     for path in paths:
         files = look_up(path, SUFFIXES, "Parquet")
         partitions = {}
@@ -274,8 +276,8 @@ def discover(paths: Sequence[str]) -> list[tuple[str, dict[str, dict[str, pa.Sca
             partitions = _partitions(path, files)
         elif glob.has_magic(path):
             partitions = _partitions(fixed_part(path), files)
-        found += [(file, partitions) for file in files]
-    return found
+        files_and_partitions += [(file, partitions) for file in files]
+    return files_and_partitions
 
 
 def _partitions(directory: str, files: list[str]) -> dict[str, dict[str, pa.Scalar]]:
@@ -315,7 +317,7 @@ def leaf_count(kind: pa.DataType) -> int:
         return leaf_count(kind.value_type)
     if not kind.num_fields:
         return 0 if pa.types.is_struct(kind) else 1
-    return sum(leaf_count(kind.field(at).type) for at in range(kind.num_fields))
+    return sum(leaf_count(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def is_hollow(kind: pa.DataType) -> bool:
@@ -324,4 +326,4 @@ def is_hollow(kind: pa.DataType) -> bool:
         return is_hollow(kind.storage_type)
     if not kind.num_fields:
         return pa.types.is_struct(kind)
-    return any(is_hollow(kind.field(at).type) for at in range(kind.num_fields))
+    return any(is_hollow(kind.field(index).type) for index in range(kind.num_fields))

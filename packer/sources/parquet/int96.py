@@ -26,8 +26,8 @@ def checked(
 
     Raises SourceUnsupported for one that has.
     """
-    found = [(at, part.int96_leaf(position)) for at, position in enumerate(positions)]
-    columns = {at: leaf for at, leaf in found if leaf is not None}
+    int96_leaves = [(index, part.int96_leaf(position)) for index, position in enumerate(positions)]
+    columns = {index: leaf for index, leaf in int96_leaves if leaf is not None}
     if not columns:
         yield from pieces
         return
@@ -39,8 +39,8 @@ def checked(
         for piece in pieces:
             reader.set_batch_size(piece.num_rows)
             again = next(batches)
-            for at, array in zip(columns, again.columns, strict=True):
-                _compare(part, piece.column(at), array, piece.schema.names[at], row)
+            for index, array in zip(columns, again.columns, strict=True):
+                _compare(part, piece.column(index), array, piece.schema.names[index], row)
             yield piece
             row += piece.num_rows
 
@@ -48,15 +48,17 @@ def checked(
 def _compare(part: ParquetPart, array: pa.Array, again: pa.Array, name: str, row: int) -> None:
     int64 = np.dtype("<i8")
     valid = valid_rows(array)
-    there = np.ones(len(array), bool) if valid is None else valid
-    main, other = (numbers(one.fill_null(pa.scalar(0, one.type)), int64) for one in (array, again))
+    is_valid = np.ones(len(array), bool) if valid is None else valid
+    main, other = (
+        numbers(each.fill_null(pa.scalar(0, each.type)), int64) for each in (array, again)
+    )
     if part.int96_unit == "ns":
         good = main // _NS_IN_US == other
         problem = "an INT96 timestamp lies outside of the years 1678 to 2262"
     else:
         good = (main < _FIRST_US) | (main > _LAST_US) | (main * _NS_IN_US == other)
         problem = "an INT96 timestamp has digits below a microsecond"
-    bad = np.flatnonzero(~good & there)
+    bad = np.flatnonzero(~good & is_valid)
     if len(bad):
         raise SourceUnsupported(
             problem,

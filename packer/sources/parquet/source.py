@@ -76,7 +76,7 @@ class ParquetSource(Source):
         part = self._parts[number]
         fields = [self.schema.field(column) for column in columns]
         inside = sorted(part.columns[field.name] for field in fields if field.name in part.columns)
-        places = {position: at for at, position in enumerate(inside)}
+        places = {position: index for index, position in enumerate(inside)}
         for batch in batches(part, group, inside, batch_bytes, unit.name):
             arrays = []
             for field in fields:
@@ -144,9 +144,9 @@ class ParquetSource(Source):
         lines = []
         for column in columns:
             name = self.schema.field(column).name
-            expected, found = self.schema.field(column).type, part.type_of(name)
-            if found is None or _loose(found) != _loose(expected):
-                lines.append(f"{name}: {expected} there, {found or 'missing'} here")
+            expected, actual = self.schema.field(column).type, part.type_of(name)
+            if actual is None or _loose(actual) != _loose(expected):
+                lines.append(f"{name}: {expected} there, {actual or 'missing'} here")
         return lines
 
     def _type_at(self, path: tuple[int, ...]) -> pa.DataType:
@@ -161,7 +161,7 @@ class ParquetSource(Source):
         kind, skipped = field.type, 0
         for child in path[1:]:
             kind = _storage(kind)
-            skipped += sum(leaf_count(kind.field(at).type) for at in range(child))
+            skipped += sum(leaf_count(kind.field(index).type) for index in range(child))
             kind = kind.field(child).type
         count = leaf_count(kind)
         for part in self._parts:
@@ -210,8 +210,8 @@ def _loose(kind: pa.DataType) -> pa.DataType:
 
 
 def _attributes(schema: pa.Schema) -> dict[str, Any]:
-    found = {}
+    attributes = {}
     for key, value in (schema.metadata or {}).items():
         if key not in _NOT_OURS:
-            found[key.decode(errors="replace")] = value.decode(errors="replace")
-    return found
+            attributes[key.decode(errors="replace")] = value.decode(errors="replace")
+    return attributes
