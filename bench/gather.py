@@ -26,7 +26,7 @@ from fieldslab.bench.spans import copy_spans, written_pages
 from fieldslab.bench.timing import Ratio, interleave, program, ratio
 from fieldslab.packer import pack
 from fieldslab.reader import Batch, Slab, open_slab
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 
 KIB = 1024
 BATCH_ROWS = 256
@@ -129,7 +129,7 @@ class Turns:
 
     def copy(self) -> None:
         """Copy the bytes of a batch to one of two places, as two batches in use have."""
-        copy_spans(*next(self._spans), address_of(next(self._targets)))
+        copy_spans(*next(self._spans), get_address(next(self._targets)))
 
 
 def measure(slab: Slab, case: Case, passes: int) -> dict[str, Any]:

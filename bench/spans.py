@@ -6,7 +6,7 @@ import numpy as np
 
 from fieldslab.reader import Slab
 from fieldslab.reader.buffers import Pool
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.jit import kernel, memcpy
 
 
@@ -34,7 +34,7 @@ class Spans:
 
     def copy(self, out: np.ndarray) -> None:
         """Copy everything into `out` (uint8), which has at least `nbytes` bytes."""
-        copy_spans(self.addresses, self.lengths, address_of(out))
+        copy_spans(self.addresses, self.lengths, get_address(out))
 
 
 def _spans(
@@ -45,7 +45,7 @@ def _spans(
         return None, addresses.view(np.int64), lengths
     size = int(slab.gather(rows, [name]).nbytes)
     source = written_pages(size)
-    return source, np.array([address_of(source)], np.int64), np.array([size], np.int64)
+    return source, np.array([get_address(source)], np.int64), np.array([size], np.int64)
 
 
 def written_pages(size: int) -> np.ndarray:

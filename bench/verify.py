@@ -26,7 +26,7 @@ from fieldslab.bench.photographs import DISTINCT, repeated_photographs
 from fieldslab.bench.timing import Ratio, interleave, program, ratio
 from fieldslab.packer import pack, verify
 from fieldslab.packer.check import digests
-from fieldslab.packer.check.blocks import CHUNK
+from fieldslab.packer.check.block_check import CHUNK
 from fieldslab.packer.check.foldercheck import PIECE_BLOCKS
 from fieldslab.packer.check.verify import THREADS
 from fieldslab.schemas.digest import BLOCK

@@ -29,12 +29,12 @@ from fieldslab.packer.convert.stacks import find_stacks, plan_stack
 from fieldslab.packer.convert.tensors import infer_tensor
 from fieldslab.packer.convert.tokens import identified, infer_tokens, portable
 from fieldslab.packer.options import Options, Sequences
-from fieldslab.packer.source import Source, matching
-from fieldslab.packer.sources.lookup import disk_errors
-from fieldslab.packer.sources.sequences import SequenceSource
+from fieldslab.packer.source import Source, match_names
+from fieldslab.packer.sources.path_lookup import name_disk_errors
+from fieldslab.packer.sources.sequence_source import SequenceSource
 from fieldslab.packer.spans import Span, cut_rows
-from fieldslab.schemas.errors import NullsFound, SourceUnsupported, UsageError, together
-from fieldslab.schemas.fields import Compression, Field, stem
+from fieldslab.schemas.errors import NullsFound, SourceUnsupported, UsageError, combine_errors
+from fieldslab.schemas.fields import Compression, Field, make_stem
 from fieldslab.schemas.manifest import VERSION
 from fieldslab.schemas.optiontext import option
 
@@ -103,7 +103,7 @@ def find_columns(plans: Iterable[FieldPlan]) -> list[int]:
     return sorted({path[0] for plan in plans for path in plan.all_paths})
 
 
-@disk_errors()
+@name_disk_errors()
 def make_plan(source: Source, options: Options) -> Plan:
     """Decide what every field becomes and where shards are cut.
 
@@ -141,7 +141,7 @@ def make_plan(source: Source, options: Options) -> Plan:
         except SourceUnsupported as error:
             refused.append(error)
     if refused:
-        raise together(refused)
+        raise combine_errors(refused)
     plans = _compressed(plans, options)
     plans = [_numbered(index, plan, options) for index, plan in enumerate(plans)]
     names = [plan.field.name for plan in plans]
@@ -229,7 +229,7 @@ def _compressed(plans: list[FieldPlan], options: Options) -> list[FieldPlan]:
     names = [plan.field.name for plan in plans]
     levels: dict[str, int] = {}
     for pattern, level in options.compress.items():
-        hits = matching(pattern, names)
+        hits = match_names(pattern, names)
         if not hits:
             raise unknown_field("compress", pattern, names)
         levels |= dict.fromkeys(hits, level)
@@ -252,7 +252,7 @@ def _compress(plan: FieldPlan, level: int | None) -> FieldPlan:
 
 def _numbered(index: int, plan: FieldPlan, options: Options) -> FieldPlan:
     name = options.rename.get(plan.field.name, plan.field.name)
-    field = msgspec.structs.replace(plan.field, name=name, stem=stem(index, name))
+    field = msgspec.structs.replace(plan.field, name=name, stem=make_stem(index, name))
     return replace(plan, field=field)
 
 

@@ -10,13 +10,18 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from fieldslab.packer.sources.lookup import check_readable, disk_errors, find_matches, remote
+from fieldslab.packer.sources.path_lookup import (
+    check_readable,
+    find_matches,
+    make_remote_error,
+    name_disk_errors,
+)
 from fieldslab.schemas.errors import SourceNotFound, SourceUnreadable, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
 from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.optiontext import option
-from fieldslab.schemas.registry import Registry, unknown_name
+from fieldslab.schemas.registry import Registry, make_unknown_name
 
 
 class Unit(NamedTuple):
@@ -161,7 +166,7 @@ SOURCES = Registry(
 """Every kind of source, in the order in which they are asked whether they accept a path."""
 
 
-@disk_errors()
+@name_disk_errors()
 def find_source(
     data: Any,
     name: str | None = None,
@@ -261,7 +266,7 @@ def _reason(path: str) -> SourceUnreadable:
             hint="Pack what it was packed from; `fieldslab info` says what that was.",
         )
     if is_url(path):
-        return remote(path)
+        return make_remote_error(path)
     if not os.path.exists(path) and not any(map(os.path.exists, find_matches(path))):
         hint = "Check the path."
         return SourceNotFound("no such file or directory", file=path, hint=hint)
@@ -284,7 +289,7 @@ def _make(cls: Any, data: Any, settings: Mapping[str, Any] | None, tolerant: boo
     for setting in settings or {}:
         if setting not in known:
             problem = f"{option(setting)}: {cls.name} sources have no such setting"
-            raise unknown_name(problem, setting, known)
+            raise make_unknown_name(problem, setting, known)
     more = {"tolerant": tolerant} if "tolerant" in keywords else {}
     return cls(data, **more, **(settings or {}))
 
@@ -315,7 +320,7 @@ def _first_rows(
                 return
 
 
-def unique_names(names: Iterable[str]) -> list[str]:
+def make_unique(names: Iterable[str]) -> list[str]:
     """Names in order, all different: the second `a` becomes `a#2`."""
     names = list(names)
     if len(set(names)) == len(names):
@@ -350,7 +355,7 @@ def _check_name(column: pa.Field) -> None:
         _check_name(kind.field(index))
 
 
-def matching(pattern: str, names: Iterable[str]) -> list[str]:
+def match_names(pattern: str, names: Iterable[str]) -> list[str]:
     """The names that a shell pattern matches; an exact name matches itself alone."""
     names = list(names)
     return [pattern] if pattern in names else fnmatch.filter(names, pattern)

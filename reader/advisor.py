@@ -19,7 +19,7 @@ from fieldslab.reader.loading.loader import MOST_THREADS, usable_cores
 from fieldslab.reader.probe import SAMPLE_ROWS, Probe
 from fieldslab.reader.rows import whole
 from fieldslab.reader.slab import Slab
-from fieldslab.reader.stored.sizes import stored_bytes
+from fieldslab.reader.stored.sizes import count_stored_bytes
 from fieldslab.schemas.errors import UsageError
 
 ENOUGH = 0.9
@@ -212,7 +212,7 @@ def advise(
         prepare_p99_ms=prepare.p99,
         wait_percent=wait,
     )
-    total = stored_bytes(slab.manifest, [slab.fields[name] for name in names], len(slab))
+    total = count_stored_bytes(slab.manifest, [slab.fields[name] for name in names], len(slab))
     return Advice(
         path=str(slab.path),
         rows=len(slab),

@@ -12,7 +12,7 @@ from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.loading.stats import Stats
 from fieldslab.reader.orders.order import Subset
 from fieldslab.reader.slab import Slab
-from fieldslab.reader.stored.sizes import stored_bytes
+from fieldslab.reader.stored.sizes import count_stored_bytes
 
 SAMPLE_ROWS = 2**14
 SAMPLE_BYTES = 2**27
@@ -48,7 +48,7 @@ class Probe:
         self._decode = decode
         self._seconds = seconds
         self._output = output
-        stored = stored_bytes(slab.manifest, [slab.fields[name] for name in names], len(slab))
+        stored = count_stored_bytes(slab.manifest, [slab.fields[name] for name in names], len(slab))
         row = max(stored // len(slab), 1)
         count = min(len(slab), SAMPLE_ROWS, max(SAMPLE_BYTES // row, 1))
         rng = np.random.default_rng(0)

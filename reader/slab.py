@@ -18,7 +18,7 @@ from fieldslab.reader.rows import Rows, as_index, as_rows, whole
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.schemas.errors import SlabReplaced, UsageError
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.folder import open_files, slab_path
+from fieldslab.schemas.folder import check_slab_path, open_files
 from fieldslab.schemas.manifest import Manifest
 
 
@@ -50,7 +50,7 @@ def open_slab(
         files cannot be cleared away: the process would not end.
     """
     check_interpreter()
-    folder = slab_path(path)
+    folder = check_slab_path(path)
     files = open_files(folder, follow_links=follow_links)
     files.path = Path(os.path.abspath(folder))
     return Slab(Storage(files, verify), range(files.manifest.rows))

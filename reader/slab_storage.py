@@ -14,7 +14,7 @@ from fieldslab.reader.batch import unknown_field
 from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.rows import Directory
 from fieldslab.reader.stored.field import StoredField
-from fieldslab.schemas.access import Folder, shard_folder, table_folder
+from fieldslab.schemas.access import Folder, find_shard_folder, find_table_folder
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles
 
@@ -56,7 +56,7 @@ class Storage:
         with self._lock:
             if name not in self._stored:
                 field, folders = self.fields[name], self._folders()
-                tables = table_folder(self.files, mapped=True)
+                tables = find_table_folder(self.files, mapped=True)
                 self._stored[name] = StoredField(field, folders, tables, self.verify)
             return self._stored[name]
 
@@ -89,7 +89,7 @@ class Storage:
         if self._shards is None:
             firsts = enumerate(self.directory.starts[:-1].tolist())
             self._shards = [
-                shard_folder(self.files, index, first_row, mapped=True)
+                find_shard_folder(self.files, index, first_row, mapped=True)
                 for index, first_row in firsts
             ]
         return self._shards

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from fieldslab.schemas import layout
-from fieldslab.schemas.arrays import HEADER, have_read, map_array, open_array
-from fieldslab.schemas.digest import BLOCK, blocks, digest, root
+from fieldslab.schemas.arrays import HEADER, map_array, open_array, populate_array
+from fieldslab.schemas.digest import BLOCK, compute_root, digest, split_blocks
 from fieldslab.schemas.errors import DamagedArray, DamagedManifest, FieldslabError, Unreadable
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.files import RESTORE, OpenFolder, read_exactly
@@ -90,7 +90,7 @@ class Folder:
 
     def accept_digests(self, table: np.ndarray) -> None:
         """Check what is read by this table from now on. Raises DamagedArray for a wrong root."""
-        computed = root(table)
+        computed = compute_root(table)
         if computed != self.root:
             raise DamagedArray(
                 "digest table is damaged",
@@ -104,7 +104,7 @@ class Folder:
     def read_digests(self) -> np.ndarray:
         """The digest table as it stands in the file. Raises DamagedArray and Unreadable."""
         path, dtype = self.path / layout.DIGESTS, np.dtype("<u8")
-        shape = (layout.total_blocks(self.files),)
+        shape = (layout.count_total_blocks(self.files),)
         size = dtype.itemsize * shape[0]
         with self.opened() as folder, open_array(folder, layout.DIGESTS, dtype, shape) as fd:
             # No block has the digest 0, and a hole may be larger than any memory.
@@ -116,7 +116,7 @@ class Folder:
                 )
             if self._mapped:
                 table = map_array(folder, layout.DIGESTS, dtype, shape)
-                have_read(table, path)
+                populate_array(table, path)
                 return table
             return _load(fd, 0, size, path).view(dtype)
 
@@ -234,7 +234,7 @@ class ArrayReader:
         Raises DamagedArray where the file was cut off, Unreadable where the disk fails.
         """
         try:
-            have_read(data, self.path, self.file.field.name, block * BLOCK)
+            populate_array(data, self.path, self.file.field.name, block * BLOCK)
         except Unreadable:
             with self.opened():  # tells if the file was cut off
                 pass
@@ -251,7 +251,7 @@ class ArrayReader:
         Raises DamagedArray, with the rows that the block belongs to.
         """
         digests = self.digests()
-        for index, block in enumerate(blocks(data.data), first):
+        for index, block in enumerate(split_blocks(data.data), first):
             expected, computed = int(digests[index]), digest(block)
             if computed != expected:
                 start = index * BLOCK
@@ -289,31 +289,31 @@ class ArrayReader:
         )
 
 
-def shard_folder(slab: SlabFiles, index: int, first_row: int, mapped: bool = False) -> Folder:
+def find_shard_folder(slab: SlabFiles, index: int, first_row: int, mapped: bool = False) -> Folder:
     """Shard `index` of a slab, whose first row is `first_row`."""
     shard = slab.manifest.shards[index]
-    files = layout.shard_files(slab.manifest, index)
-    name = layout.shard_name(index)
+    files = layout.list_shard_files(slab.manifest, index)
+    name = layout.name_shard(index)
     return Folder(slab, name, files, shard.root, first_row, shard.rows, mapped)
 
 
-def table_folder(slab: SlabFiles, mapped: bool = False) -> Folder | None:
+def find_table_folder(slab: SlabFiles, mapped: bool = False) -> Folder | None:
     """The folder `tables`, where the slab has one."""
     manifest = slab.manifest
     if manifest.tables is None:
         return None
-    files = layout.table_files(manifest)
+    files = layout.list_table_files(manifest)
     return Folder(slab, layout.TABLES, files, manifest.tables, 0, manifest.rows, mapped)
 
 
-def all_folders(slab: SlabFiles) -> Iterator[Folder]:
+def iterate_folders(slab: SlabFiles) -> Iterator[Folder]:
     """`tables`, where there is one, then the shards."""
-    tables = table_folder(slab)
+    tables = find_table_folder(slab)
     if tables is not None:
         yield tables
     first_row = 0
     for index, shard in enumerate(slab.manifest.shards):
-        yield shard_folder(slab, index, first_row)
+        yield find_shard_folder(slab, index, first_row)
         first_row += shard.rows
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from fieldslab.schemas.digest import BLOCK, digest, digest_blocks
 from fieldslab.schemas.errors import DamagedArray, FieldslabError
-from fieldslab.schemas.files import RESTORE, OpenFolder, read_bytes, unreadable
+from fieldslab.schemas.files import RESTORE, OpenFolder, make_unreadable, read_bytes
 from fieldslab.schemas.mapping import map_file, populate
 from fieldslab.schemas.optiontext import option
 
@@ -24,7 +24,7 @@ HEADER = 4096
 """Bytes in front of the data: one page, so that mapped data is page-aligned."""
 
 
-def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+def build_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """The 4096 header bytes of a `.npy` 1.0 file in C order (numpy.lib.format)."""
     dims = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
     text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({dims}), }}"
@@ -58,7 +58,7 @@ class ArrayWriter:
             )
         self.items += len(items)
         if items.nbytes:
-            self._take(byte_view(items))
+            self._take(view_bytes(items))
 
     def close(self) -> tuple[tuple[int, ...], np.ndarray]:
         """Write what is left and the header, fsync; return the shape and uint64[blocks] digests."""
@@ -67,7 +67,7 @@ class ArrayWriter:
             self._digests.append(np.array([digest(self._rest)], np.uint64))
         with _opened(self.path, os.O_WRONLY) as fd:
             _write(fd, self._rest, HEADER + self._written)
-            _write(fd, header(self._dtype, shape), 0)
+            _write(fd, build_header(self._dtype, shape), 0)
             os.fsync(fd)
         self._rest = bytearray()
         return shape, np.concatenate([np.empty(0, np.uint64), *self._digests])
@@ -92,7 +92,7 @@ class ArrayWriter:
         self._written += len(whole_blocks)
 
 
-def byte_view(items: np.ndarray) -> memoryview:
+def view_bytes(items: np.ndarray) -> memoryview:
     """The bytes of an array in C order; no copy where it already is contiguous."""
     return memoryview(np.ascontiguousarray(items).reshape(-1).view(np.uint8).data)
 
@@ -139,7 +139,7 @@ def open_array(
     path = folder.path / name
     context: dict[str, Any] = {"file": path, "field": field}
     with folder.file(name, DamagedArray, field) as (fd, file_bytes):
-        size = HEADER + array_bytes(dtype, shape)
+        size = HEADER + count_array_bytes(dtype, shape)
         if file_bytes != size:
             raise DamagedArray(
                 "wrong size",
@@ -148,7 +148,7 @@ def open_array(
                 found=f"{file_bytes} bytes",
                 hint=RESTORE,
             )
-        expected, start = header(dtype, shape), bytes(read_bytes(fd, HEADER, 0, path, field))
+        expected, start = build_header(dtype, shape), bytes(read_bytes(fd, HEADER, 0, path, field))
         if start != expected:
             raise DamagedArray(
                 "wrong header", **context, **_first_difference(expected, start), hint=RESTORE
@@ -170,11 +170,11 @@ def map_array(
     """
     with open_array(folder, name, dtype, shape, field) as fd:
         try:
-            mapped = map_file(fd, HEADER + array_bytes(dtype, shape))
+            mapped = map_file(fd, HEADER + count_array_bytes(dtype, shape))
         except OSError as error:
             path = folder.path / name
             if error.errno != errno.ENOMEM:
-                raise unreadable(error, path, field=field) from error
+                raise make_unreadable(error, path, field=field) from error
             raise FieldslabError(
                 f"cannot be mapped: {error.strerror}",
                 file=path,
@@ -185,7 +185,9 @@ def map_array(
     return np.ndarray(shape, dtype, buffer=mapped, offset=HEADER)
 
 
-def have_read(array: np.ndarray, path: Path, field: str | None = None, offset: int = 0) -> None:
+def populate_array(
+    array: np.ndarray, path: Path, field: str | None = None, offset: int = 0
+) -> None:
     """Have all of a part of a map read in: a touch that fails would end the process.
 
     Raises Unreadable where the disk fails. `offset` is that of the part in the array's data.
@@ -194,10 +196,10 @@ def have_read(array: np.ndarray, path: Path, field: str | None = None, offset: i
         if array.nbytes:
             populate(array.__array_interface__["data"][0], array.nbytes)
     except OSError as error:
-        raise unreadable(error, path, field=field, offset=HEADER + offset) from error
+        raise make_unreadable(error, path, field=field, offset=HEADER + offset) from error
 
 
-def array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+def count_array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
     """Bytes of data of an array, in unbounded integers."""
     size = dtype.itemsize
     for length in shape:

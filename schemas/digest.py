@@ -10,17 +10,17 @@ BLOCK = 64 * 1024
 """Bytes of an array's data under one digest. Data starts behind the header."""
 
 
-def block_count(size: int) -> int:
+def count_blocks(size: int) -> int:
     """Blocks in `size` bytes of data; the last one may be short."""
     return -(-size // BLOCK)
 
 
 def digest_blocks(data: memoryview) -> np.ndarray:
-    """Digest `data` block by block: bytes in, uint64[block_count(len(data))] out."""
-    return np.array([digest(block) for block in blocks(data)], np.uint64)
+    """Digest `data` block by block: bytes in, uint64[count_blocks(len(data))] out."""
+    return np.array([digest(block) for block in split_blocks(data)], np.uint64)
 
 
-def blocks(data: memoryview) -> Iterator[memoryview]:
+def split_blocks(data: memoryview) -> Iterator[memoryview]:
     """The blocks of `data`, in order."""
     return (data[start : start + BLOCK] for start in range(0, len(data), BLOCK))
 
@@ -30,6 +30,6 @@ def digest(block: memoryview | bytes | bytearray) -> int:
     return xxhash.xxh3_64_intdigest(block)
 
 
-def root(digests: np.ndarray) -> str:
+def compute_root(digests: np.ndarray) -> str:
     """SHA-256 in hex over the data of a folder's `digests.npy`."""
     return hashlib.sha256(np.ascontiguousarray(digests, "<u8").tobytes()).hexdigest()

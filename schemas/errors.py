@@ -42,7 +42,7 @@ from collections.abc import Callable, Sequence
 from errno import EACCES, EBUSY, EEXIST, ENOENT, ENOSPC
 from typing import Any, ClassVar, TypeVar
 
-from fieldslab.schemas.optiontext import first_option, for_python, for_shell
+from fieldslab.schemas.optiontext import find_first_option, render_for_python, render_for_shell
 
 _CONTEXT = ("file", "field", "row", "offset", "expected", "found")
 
@@ -80,10 +80,10 @@ class FieldslabError(Exception):
         unknown = context.keys() - set(_CONTEXT)
         if unknown:
             raise TypeError(f"unknown error context: {sorted(unknown)}")
-        super().__init__(for_python(problem))
-        self.problem = for_python(problem)
-        self.hint = None if hint is None else for_python(hint)
-        self.option = first_option(problem)
+        super().__init__(render_for_python(problem))
+        self.problem = render_for_python(problem)
+        self.hint = None if hint is None else render_for_python(hint)
+        self.option = find_first_option(problem)
         self.marked = problem, hint
         self.context = {key: context[key] for key in _CONTEXT if context.get(key) is not None}
         self.others: tuple[FieldslabError, ...] = ()
@@ -109,13 +109,15 @@ class FieldslabError(Exception):
     def in_shell(self) -> tuple[str, str | None]:
         """`statement` and `hint`, with options in the words of the command line."""
         problem, hint = self.marked
-        return self._statement(for_shell(problem)), None if hint is None else for_shell(hint)
+        return self._statement(
+            render_for_shell(problem)
+        ), None if hint is None else render_for_shell(hint)
 
     def advise(self, text: str) -> None:
         """Add a sentence to the hint."""
         problem, hint = self.marked
         self.marked = problem, text if hint is None else f"{hint} {text}"
-        self.hint = for_python(self.marked[1] or "")
+        self.hint = render_for_python(self.marked[1] or "")
 
     def _statement(self, problem: str) -> str:
         where = dict(self.context)
@@ -127,8 +129,8 @@ class FieldslabError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), *self.marked, self.context, self.others)
 
-    def as_dict(self, words: Callable[[str], str] = for_python) -> dict[str, Any]:
-        """The error as JSON-ready values, for `--json`, which shows options by `for_shell`."""
+    def as_dict(self, words: Callable[[str], str] = render_for_python) -> dict[str, Any]:
+        """The error as JSON-ready values; `--json` renders options with `render_for_shell`."""
         problem, hint = (None if text is None else words(text) for text in self.marked)
         where = {key: _plain(value) for key, value in self.context.items()}
         if self.option is not None:
@@ -141,7 +143,7 @@ class FieldslabError(Exception):
 _Error = TypeVar("_Error", bound=FieldslabError)
 
 
-def together(errors: Sequence[_Error]) -> _Error:
+def combine_errors(errors: Sequence[_Error]) -> _Error:
     """The first of some errors, with all others in `others`: a user mends them in one go."""
     first, *others = errors
     first.others = tuple(others)
@@ -328,7 +330,7 @@ class Busy(OutputError):
     _errno = EBUSY
 
 
-def source_unreadable(
+def make_source_unreadable(
     error: Exception, problem: str, *, hint: str | None = None, **context: Any
 ) -> SourceUnreadable:
     """The SourceUnreadable for what was raised: SourceNotFound, SourceDenied, or just that."""

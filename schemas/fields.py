@@ -290,7 +290,7 @@ class Field(
         return f"{words.get(self.kind, self.kind)}{null}"
 
 
-def stem(ordinal: int, name: str) -> str:
+def make_stem(ordinal: int, name: str) -> str:
     """Start of a field's file names: its ordinal and its name in safe characters."""
     slug = re.sub(r"[^a-z0-9]+", "_", name.lower())[:40].strip("_")
     return f"{ordinal:02d}-{slug or 'field'}"

@@ -71,7 +71,7 @@ class OpenFolder:
         try:
             fd = os.open(name, _FLAGS | self._no_links, dir_fd=self.fd)
         except OSError as error:
-            raise opening_error(error, path, damaged, field) from error
+            raise make_opening_error(error, path, damaged, field) from error
         try:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode):
@@ -118,33 +118,33 @@ class OpenFolder:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):  # a link, or no directory: systems differ
             with suppress(OSError):
                 if stat.S_ISLNK(os.lstat(name, dir_fd=self.fd).st_mode):
-                    return linked(path)
+                    return make_link_error(path)
                 return DamagedArray("is not a directory", file=path, hint=RESTORE)
-        return opening_error(error, path, DamagedArray)
+        return make_opening_error(error, path, DamagedArray)
 
 
-def linked(path: Path, field: str | None = None) -> NotASlab:
+def make_link_error(path: Path, field: str | None = None) -> NotASlab:
     """The error for a link inside a slab."""
     return NotASlab(
         "is a link, and links in a slab are not followed", file=path, field=field, hint=_LINKS
     )
 
 
-def opening_error(
+def make_opening_error(
     error: OSError, path: Path, damaged: type[Damaged], field: str | None = None
 ) -> FieldslabError:
     """What it means that something of a slab cannot be opened."""
     if error.errno == errno.ELOOP:
-        return linked(path, field)
+        return make_link_error(path, field)
     if isinstance(error, PermissionError):
         return SlabDenied("no permission to read it", file=path, field=field, hint=_RIGHTS)
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO):
         problem = f"cannot be opened: {error.strerror}"
         return damaged(problem, file=path, field=field, hint=RESTORE)
-    return unreadable(error, path, field=field)
+    return make_unreadable(error, path, field=field)
 
 
-def unreadable(
+def make_unreadable(
     error: OSError,
     path: Path,
     *,
@@ -176,7 +176,7 @@ def read_exactly(
         try:
             count = os.preadv(fd, [view], offset)
         except OSError as error:
-            raise unreadable(error, path, field=field, offset=offset) from error
+            raise make_unreadable(error, path, field=field, offset=offset) from error
         if not count:
             raise Unreadable(
                 "the file ends too early",

@@ -20,7 +20,7 @@ from fieldslab.schemas.errors import (
     Unreadable,
     UsageError,
 )
-from fieldslab.schemas.files import OpenFolder, opening_error, read_bytes
+from fieldslab.schemas.files import OpenFolder, make_opening_error, read_bytes
 from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, Manifest, decode
 
 JOURNAL = "journal.jsonl"
@@ -39,14 +39,14 @@ def is_url(path: str | Path) -> bool:
     return _URL.match(str(path)) is not None
 
 
-def url_text(url: object) -> str:
+def restore_url(url: object) -> str:
     """A URL as it was written, also where it became a `Path`, which keeps one slash of two."""
     text = str(url)
     scheme = _SHORTENED_URL.match(text)
     return text if scheme is None else f"{scheme[1]}://{text[scheme.end() :]}"
 
 
-def slab_path(path: object) -> Path:
+def check_slab_path(path: object) -> Path:
     """The path of a slab to read, from what a caller gives.
 
     Raises UsageError where that is no path, NotASlab where it is a URL.
@@ -60,13 +60,13 @@ def slab_path(path: object) -> Path:
     if is_url(os.fspath(path)) and not os.path.exists(path):
         raise NotASlab(
             "remote slabs are not supported yet: slabs are read from directories, not from URLs",
-            file=url_text(path),
+            file=restore_url(path),
             hint="Copy the slab to a directory of this machine, or mount what holds it.",
         )
     return Path(path)
 
 
-def partial_path(slab: Path) -> Path:
+def get_partial_path(slab: Path) -> Path:
     """Where a slab is built before it is complete: beside it, on the same file system."""
     return slab.with_name(slab.name + ".partial")
 
@@ -183,7 +183,7 @@ def open_files(slab: str | Path, *, follow_links: bool = False) -> SlabFiles:
     SlabReplaced
         Other slabs keep coming in its place.
     """
-    slab = slab_path(slab)
+    slab = check_slab_path(slab)
     for attempt in range(_ATTEMPTS):
         files = _open_once(slab, follow_links, patient=attempt + 1 < _ATTEMPTS)
         if files is not None:
@@ -204,12 +204,12 @@ def _open_once(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | Non
         fd = os.open(slab, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            if patient and (partial_path(slab) / REPLACED).is_dir():
+            if patient and (get_partial_path(slab) / REPLACED).is_dir():
                 return None  # between the two renames of systems that cannot swap directories
             raise _absent(slab) from error
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
             raise NotASlab(f"cannot be read: {error.strerror}", file=slab) from error
-        raise opening_error(error, slab, DamagedManifest) from error
+        raise make_opening_error(error, slab, DamagedManifest) from error
     directory = OpenFolder(slab, fd, follow_links)
     files = None
     try:
@@ -244,14 +244,14 @@ def _stamp(directory: OpenFolder) -> tuple[int, ...] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise opening_error(error, directory.path / MANIFEST, DamagedManifest) from error
+        raise make_opening_error(error, directory.path / MANIFEST, DamagedManifest) from error
     return info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def _absent(slab: Path) -> NotASlab:
     """Which error a path without a manifest deserves."""
     if slab.is_dir():
-        if (slab / JOURNAL).exists() or (slab / layout.shard_name(0)).is_dir():
+        if (slab / JOURNAL).exists() or (slab / layout.name_shard(0)).is_dir():
             return IncompleteSlab(
                 "no manifest.json: the slab was not finished, or not copied whole",
                 file=slab,
@@ -268,13 +268,13 @@ def _absent(slab: Path) -> NotASlab:
             file=slab,
             hint="Give the directory that `fieldslab pack -o` wrote.",
         )
-    if partial_path(slab).is_dir():
+    if get_partial_path(slab).is_dir():
         return IncompleteSlab(
             "packing was cut off",
             file=slab,
             hint=(
                 f"Run the same `fieldslab pack` command again: it goes on from "
-                f"{partial_path(slab).name}."
+                f"{get_partial_path(slab).name}."
             ),
         )
     return SlabNotFound("does not exist", file=slab, hint="Check the path, or pack the slab first.")

@@ -18,7 +18,7 @@ _BARE = frozenset({0x00, 0x01, *range(0xD0, 0xD9)})
 _SCAN_OR_END = frozenset({0xD9, 0xDA})
 
 
-def image_format(data: memoryview) -> str | None:
+def detect_format(data: memoryview) -> str | None:
     """'jpeg', 'png' or 'webp' by the first bytes; None for anything else."""
     head = bytes(data[:12])
     if head.startswith(b"\xff\xd8\xff"):
@@ -30,15 +30,15 @@ def image_format(data: memoryview) -> str | None:
     return None
 
 
-def image_size(data: memoryview) -> tuple[str | None, int, int]:
+def read_image_size(data: memoryview) -> tuple[str | None, int, int]:
     """Codec, height and width from the header; (None, 0, 0) where there is none to be read.
 
     The size is that of the stored picture: EXIF orientation is not applied.
     """
-    codec = image_format(data)
+    codec = detect_format(data)
     try:
         if codec == "jpeg":
-            _, height, width = jpeg_frame(data)
+            _, height, width = find_jpeg_frame(data)
         elif codec == "png":
             height, width = _png_size(data)
         elif codec == "webp":
@@ -50,7 +50,9 @@ def image_size(data: memoryview) -> tuple[str | None, int, int]:
     return (codec, height, width) if height and width else (None, 0, 0)
 
 
-def image_sizes(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, list[str | None]]:
+def read_image_sizes(
+    values: np.ndarray, lengths: np.ndarray
+) -> tuple[np.ndarray, list[str | None]]:
     """Sizes and codecs of many images.
 
     Parameters
@@ -70,14 +72,14 @@ def image_sizes(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, li
     codecs: list[str | None] = []
     start = 0
     for index, length in enumerate(lengths.tolist()):
-        codec, height, width = image_size(data[start : start + length])
+        codec, height, width = read_image_size(data[start : start + length])
         sizes[index] = height, width
         codecs.append(codec)
         start += length
     return sizes, codecs
 
 
-def jpeg_frame(data: memoryview | bytes) -> tuple[int, int, int]:
+def find_jpeg_frame(data: memoryview | bytes) -> tuple[int, int, int]:
     """Marker, height and width of a JPEG's frame (ITU-T T.81, B.2.2); stray bytes are skipped.
 
     Raises ValueError, IndexError or struct.error where there is none.

@@ -68,7 +68,7 @@ class _Cache(kernelcache.KernelCache):
 @cache
 def _announce() -> None:
     """Log, once for all processes of a job, why the first batch takes so long."""
-    folder = kernelcache.folder()
+    folder = kernelcache.find_cache_folder()
     if folder is None:
         kept = "no directory can keep the result: set NUMBA_CACHE_DIR to one of your own"
     else:

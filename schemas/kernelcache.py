@@ -72,7 +72,7 @@ class KernelCache(_caching.NullCache):  # type: ignore[misc]  # numba has no typ
             _remove_old(path)
 
     def _path(self, signature: Any, codegen: Any) -> Path | None:
-        kept, stamp = folder(), source_stamp(self._function.__module__)
+        kept, stamp = find_cache_folder(), digest_sources(self._function.__module__)
         if kept is None or stamp is None or self._function.__closure__:
             return None
         code = self._function.__code__
@@ -85,7 +85,7 @@ class KernelCache(_caching.NullCache):  # type: ignore[misc]  # numba has no typ
 
 
 @cache
-def folder() -> Path | None:
+def find_cache_folder() -> Path | None:
     """Where compiled kernels are kept, or None: no place is safe, or none can be written to.
 
     That is `fieldslab-kernels` in the NUMBA_CACHE_DIR of the environment, else in the user's
@@ -104,7 +104,7 @@ def folder() -> Path | None:
 
 
 @cache
-def source_stamp(module: str) -> str | None:
+def digest_sources(module: str) -> str | None:
     """Digest of the source of a module and of all of fieldslab that it imports, or None.
 
     None where there is no source: code that was typed in. Imports within functions do not count:

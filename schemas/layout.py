@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.schemas.digest import block_count
+from fieldslab.schemas.digest import count_blocks
 from fieldslab.schemas.fields import ArraySpec, Field, Role
 from fieldslab.schemas.manifest import COUNTS, Manifest
 
@@ -44,20 +44,20 @@ class ArrayFile(NamedTuple):
     @property
     def blocks(self) -> int:
         """Blocks of data, each under one digest."""
-        return block_count(self.data_bytes)
+        return count_blocks(self.data_bytes)
 
 
-def shard_name(index: int) -> str:
+def name_shard(index: int) -> str:
     """Folder of a shard."""
     return f"shard-{index:05d}"
 
 
-def file_name(field: Field, role: Role) -> str:
+def name_file(field: Field, role: Role) -> str:
     """File of one array of a field."""
     return f"{field.stem}.{role}.npy"
 
 
-def shard_files(manifest: Manifest, index: int) -> list[ArrayFile]:
+def list_shard_files(manifest: Manifest, index: int) -> list[ArrayFile]:
     """The arrays of one shard, in manifest order; `digests.npy` stands beside them."""
     shard = manifest.shards[index]
     nulls = iter(shard.nulls)
@@ -72,7 +72,7 @@ def shard_files(manifest: Manifest, index: int) -> list[ArrayFile]:
     return files
 
 
-def table_files(manifest: Manifest) -> list[ArrayFile]:
+def list_table_files(manifest: Manifest) -> list[ArrayFile]:
     """The arrays of the folder `tables`, which serve the whole slab."""
     files: list[ArrayFile] = []
     for field in manifest.fields:
@@ -81,11 +81,11 @@ def table_files(manifest: Manifest) -> list[ArrayFile]:
     return files
 
 
-def total_blocks(files: list[ArrayFile]) -> int:
+def count_total_blocks(files: list[ArrayFile]) -> int:
     """Length of the `digests.npy` that belongs to `files`."""
     return files[-1].first_block + files[-1].blocks if files else 0
 
 
 def _append(files: list[ArrayFile], field: Field, spec: ArraySpec, items: int) -> None:
-    name, shape = file_name(field, spec.role), (items, *spec.shape)
-    files.append(ArrayFile(field, spec, name, shape, total_blocks(files)))
+    name, shape = name_file(field, spec.role), (items, *spec.shape)
+    files.append(ArrayFile(field, spec, name, shape, count_total_blocks(files)))

@@ -88,7 +88,7 @@ def populate(address: int, size: int) -> bool:
 
 
 @cache
-def populating() -> tuple[int, int]:
+def get_populate_call() -> tuple[int, int]:
     """For kernels that populate: the address of `madvise`, and the bytes of a page.
 
     The address is 0 where the system has no call for that. `madvise` takes the first page's

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from llvmlite import binding, ir
 
-from fieldslab.schemas.digest import BLOCK, block_count, digest
+from fieldslab.schemas.digest import BLOCK, count_blocks, digest
 from fieldslab.schemas.xxh3 import write_digest, write_loop
 
 _binding: Any = binding
@@ -20,9 +20,9 @@ _I64 = ir.IntType(64)
 
 
 def digest_blocks(data: np.ndarray) -> np.ndarray:
-    """Digest uint8[size] block by block: uint64[block_count(size)]. The first call compiles."""
+    """Digest uint8[size] block by block: uint64[count_blocks(size)]. The first call compiles."""
     whole = len(data) // BLOCK
-    digests = np.empty(block_count(len(data)), np.uint64)
+    digests = np.empty(count_blocks(len(data)), np.uint64)
     digest_each(data, BLOCK, digests[:whole])
     if whole < len(digests):
         digests[whole] = digest(data[whole * BLOCK :].data)

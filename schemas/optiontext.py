@@ -1,8 +1,8 @@
 """Options named in messages: a message is written once, and shown in the words of its reader.
 
-A Python user is told about `jobs=1`, a user of the command line about `--jobs 1`. Whoever writes a
-message names options with `option`, which leaves a mark in the text; `for_python` and `for_shell`
-turn the marks into words. Errors do the first by themselves, the command line does the second.
+A Python user is told about `jobs=1`, a user of the command line about `--jobs 1`. A message names
+options with `option`, which leaves a mark in the text. `render_for_python` and `render_for_shell`
+turn the marks into words: errors call the first, the command line calls the second.
 """
 
 import json
@@ -52,17 +52,17 @@ def option(name: str, value: Any = _BARE, *, column: str | None = None) -> str:
     return f"{_OPEN}{_NEXT.join([name, *parts])}{_CLOSE}"
 
 
-def for_python(text: str) -> str:
+def render_for_python(text: str) -> str:
     """The text in the words of a Python user: `nulls={"weight": "mask"}`."""
     return _render(text, _python)
 
 
-def for_shell(text: str) -> str:
+def render_for_shell(text: str) -> str:
     """The text in the words of the command line: `--nulls weight=mask`."""
     return _render(text, _shell)
 
 
-def first_option(text: str) -> str | None:
+def find_first_option(text: str) -> str | None:
     """Name of the first option in a text that is not rendered yet; None without one."""
     match = _MARK.search(text)
     return None if match is None else match[1].partition(_NEXT)[0]

@@ -10,7 +10,7 @@ from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import option
 
 
-def unknown_name(
+def make_unknown_name(
     problem: str, name: str, names: Iterable[str], *, field: str | None = None
 ) -> UsageError:
     """The error for a name that is not among `names`, with all of them and the closest."""
@@ -102,7 +102,7 @@ class Registry:
     def unknown(self, name: str, also: Iterable[str] = ()) -> UsageError:
         """The error for a name that is not there; `also` are names that are, beside these."""
         prefix = "" if self._option is None else f"{option(self._option)}: "
-        return unknown_name(f"{prefix}no such {self.kind} {name!r}", name, [*also, *self])
+        return make_unknown_name(f"{prefix}no such {self.kind} {name!r}", name, [*also, *self])
 
     def _check(self, name: str, loaded: Any) -> None:
         """Raise TypeError for what is no whole class of its kind."""

@@ -25,7 +25,7 @@ from tests.turbojpegs import library_of
 from fieldslab.reader.decoders.decoder import Decoder, Status
 from fieldslab.reader.decoders.roi import Roi
 from fieldslab.reader.decoders.turbojpeg import TurboJpeg
-from fieldslab.schemas.images import CODES, image_size
+from fieldslab.schemas.images import CODES, read_image_size
 
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "roi": Roi,
@@ -69,7 +69,7 @@ def make_case(seed: int, images: list[bytes]) -> Case:
     rng = random.Random(seed)
     whole, data = damaged(rng, images)
     data = data[:ROOM]
-    height, width = image_size(memoryview(data))[1:]
+    height, width = read_image_size(memoryview(data))[1:]
     if rng.randrange(10) == 0 or not height:
         height, width = 75, 117
     high, wide = rng.randint(1, min(height, 2000)), rng.randint(1, min(width, 2000))

@@ -36,7 +36,7 @@ from tests.golden.make import IMAGES, PHOTOS
 from fieldslab.packer import pack, verify
 from fieldslab.reader import Slab, open_slab
 from fieldslab.schemas import layout
-from fieldslab.schemas.arrays import HEADER, header
+from fieldslab.schemas.arrays import HEADER, build_header
 from fieldslab.schemas.digest import digest_blocks
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.fields import VARIABLE_KINDS, DtypeName, Kind
@@ -594,7 +594,7 @@ def _fit(slab: Path, op: Op) -> None:
                     _own(path) if path.exists() else path.touch()
                     os.truncate(path, HEADER + file.data_bytes)
                     with path.open("r+b") as opened:
-                        opened.write(header(file.dtype, file.shape))
+                        opened.write(build_header(file.dtype, file.shape))
 
 
 def _digest(slab: Path, op: Op) -> None:
@@ -610,7 +610,7 @@ def _digest(slab: Path, op: Op) -> None:
             table = np.concatenate([np.empty(0, "<u8"), *tables]).astype("<u8")
             path = folder / layout.DIGESTS
             path.unlink(missing_ok=True)
-            path.write_bytes(header(table.dtype, table.shape) + table.tobytes())
+            path.write_bytes(build_header(table.dtype, table.shape) + table.tobytes())
             roots.append(hashlib.sha256(table.tobytes()).hexdigest())
         content = json.loads((slab / MANIFEST).read_bytes())
         if "tables" in content:
@@ -625,9 +625,9 @@ def _folders(slab: Path) -> list[tuple[Path, list[layout.ArrayFile]]]:
     manifest = load_manifest(slab)
     found = []
     if manifest.tables is not None:
-        found.append((slab / layout.TABLES, layout.table_files(manifest)))
+        found.append((slab / layout.TABLES, layout.list_table_files(manifest)))
     for index in range(len(manifest.shards)):
-        found.append((slab / layout.shard_name(index), layout.shard_files(manifest, index)))
+        found.append((slab / layout.name_shard(index), layout.list_shard_files(manifest, index)))
     return found
 
 

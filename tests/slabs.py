@@ -13,8 +13,8 @@ import numpy as np
 
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, ArrayWriter
-from fieldslab.schemas.digest import digest_blocks, root
-from fieldslab.schemas.fields import CategoryTable, Field, Kind, Logical, Role, stem
+from fieldslab.schemas.digest import compute_root, digest_blocks
+from fieldslab.schemas.fields import CategoryTable, Field, Kind, Logical, Role, make_stem
 from fieldslab.schemas.files import OpenFolder
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.manifest import MANIFEST, Made, Manifest, Shard, create, encode
@@ -81,7 +81,7 @@ def write_slab(path: Path, columns: Mapping[str, Any], shards: Sequence[int] | N
     path.mkdir(parents=True)
     made, first = [], 0
     for index, rows in enumerate(shards):
-        folder = path / layout.shard_name(index)
+        folder = path / layout.name_shard(index)
         made.append(_write_shard(folder, fields, list(given.values()), first, rows))
         first += rows
     tables = _write_tables(path / layout.TABLES, fields, list(given.values()))
@@ -119,8 +119,8 @@ def lie_about(path: Path, name: str, **changes: Any) -> Manifest:
 def array_path(path: Path, name: str, role: Role = "values", shard: int | None = 0) -> Path:
     """File of one array of a slab; of a table where `shard` is None."""
     (field,) = (field for field in load_manifest(path).fields if field.name == name)
-    folder = layout.TABLES if shard is None else layout.shard_name(shard)
-    return path / folder / layout.file_name(field, role)
+    folder = layout.TABLES if shard is None else layout.name_shard(shard)
+    return path / folder / layout.name_file(field, role)
 
 
 def poke(file: Path, data: bytes | np.ndarray, at: int = 0) -> None:
@@ -141,12 +141,14 @@ def redigest(path: Path) -> None:
     manifest = load_manifest(path)
     shards = []
     for index, shard in enumerate(manifest.shards):
-        files = layout.shard_files(manifest, index)
-        found = _digest_folder(path / layout.shard_name(index), files)
-        shards.append(msgspec.structs.replace(shard, root=root(found)))
+        files = layout.list_shard_files(manifest, index)
+        found = _digest_folder(path / layout.name_shard(index), files)
+        shards.append(msgspec.structs.replace(shard, root=compute_root(found)))
     tables = manifest.tables
     if tables is not None:
-        tables = root(_digest_folder(path / layout.TABLES, layout.table_files(manifest)))
+        tables = compute_root(
+            _digest_folder(path / layout.TABLES, layout.list_table_files(manifest))
+        )
     lie(path, shards=tuple(shards), tables=tables)
 
 
@@ -163,7 +165,7 @@ def _field(index: int, name: str, column: Column) -> Field:
     text = "".join(names or ()).encode()
     return Field(
         name=name,
-        stem=stem(index, name),
+        stem=make_stem(index, name),
         kind=column.kind,
         dtype=column.dtype,  # type: ignore[arg-type]
         shape=column.shape,
@@ -243,7 +245,7 @@ def _write_tables(folder: Path, fields: Sequence[Field], columns: Sequence[Colum
 
 
 def _write(folder: Path, field: Field, role: Role, array: np.ndarray) -> np.ndarray:
-    writer = ArrayWriter(folder / layout.file_name(field, role), array.dtype, array.shape[1:])
+    writer = ArrayWriter(folder / layout.name_file(field, role), array.dtype, array.shape[1:])
     writer.append(array)
     return writer.close()[1]
 
@@ -253,7 +255,7 @@ def _write_digests(folder: Path, digests: Sequence[np.ndarray]) -> str:
     writer = ArrayWriter(folder / layout.DIGESTS, DIGEST)
     writer.append(table)
     writer.close()
-    return root(table)
+    return compute_root(table)
 
 
 def _digest_folder(folder: Path, files: Sequence[layout.ArrayFile]) -> np.ndarray:

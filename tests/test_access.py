@@ -12,7 +12,7 @@ from tests.slabs import Column, array_path, categorical, flip, poke, redigest, w
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.reader import open_slab
 from fieldslab.schemas import layout
-from fieldslab.schemas.access import all_folders, shard_folder, table_folder
+from fieldslab.schemas.access import find_shard_folder, find_table_folder, iterate_folders
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.fields import Role
@@ -59,7 +59,7 @@ WAYS = [read_by_packer, read_by_reader, gather_by_reader]
 def test_arrays_are_the_same_read_and_mapped(path: Path, checked: bool) -> None:
     """Every array of every folder, and any part of it, is what the map shows."""
     with open_files(path) as files:
-        for folder in all_folders(files):
+        for folder in iterate_folders(files):
             if checked:
                 folder.load_digests()
             for file in folder.files:
@@ -76,12 +76,12 @@ def test_a_folder_knows_its_arrays(path: Path) -> None:
     """Each array is found by field and role; a shard without nulls has no validity."""
     with open_files(path) as files:
         fields = {field.name: field for field in files.manifest.fields}
-        folders = [shard_folder(files, index, 0) for index in range(len(SHARDS))]
+        folders = [find_shard_folder(files, index, 0) for index in range(len(SHARDS))]
         valid = [folder.array(fields["maybe"], "valid") is not None for folder in folders]
         assert valid == [False, True, False]
         assert folders[0].array(fields["pair"], "offsets") is None
         assert len(folders[2].require(fields["pair"], "values")) == SHARDS[2]
-        tables = table_folder(files)
+        tables = find_table_folder(files)
         assert tables is not None
         assert len(tables.require(fields["place"], "categories.offsets")) == 4
 
@@ -136,7 +136,7 @@ def test_hostile_category_tables(path: Path, ends: list[int]) -> None:
 @pytest.mark.parametrize("read", WAYS)
 def test_a_digest_table_with_a_hole(path: Path, read: Callable[[Path, str, int], Any]) -> None:
     """A digest table of which a part was never written is refused before it is read."""
-    table = path / layout.shard_name(0) / layout.DIGESTS
+    table = path / layout.name_shard(0) / layout.DIGESTS
     size = table.stat().st_size
     with table.open("r+b") as file:
         file.truncate(HEADER)

@@ -15,7 +15,7 @@ from fieldslab.packer.check.verify import verify
 from fieldslab.packer.cli import run
 from fieldslab.packer.write.pack import pack
 from fieldslab.schemas.errors import FieldslabError, UsageError
-from fieldslab.schemas.optiontext import for_python, for_shell, option
+from fieldslab.schemas.optiontext import option, render_for_python, render_for_shell
 
 ROOT = Path(__file__).parent.parent
 FACES = ("packer/commands/", "packer/cli.py", "bench/")
@@ -160,9 +160,9 @@ def test_what_is_stored_has_no_marks(tmp_path: Path) -> None:
     packed = pack(TABLE, tmp_path / "x.slab", cast={"x": "f4"}, nulls={"x": "mask"})
     made = packed.manifest.made
     for text in (*made.reasons.values(), *made.warnings):
-        assert for_python(text) == for_shell(text) == text
+        assert render_for_python(text) == render_for_shell(text) == text
     assert made.reasons["x"] == "cast to float32 of int32"
-    assert for_python(option("jobs")) != option("jobs")
+    assert render_for_python(option("jobs")) != option("jobs")
 
 
 def test_problems_of_verify_name_options_in_the_words_of_the_reader(

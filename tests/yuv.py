@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 
 from fieldslab.schemas.codecs.turbojpeg import find_all, newest
-from fieldslab.schemas.images import image_size
+from fieldslab.schemas.images import read_image_size
 
 _ACCURATE_DCT, _ROOM = 4096, 64
 
@@ -15,7 +15,7 @@ def yuv_planes(file: bytes) -> list[np.ndarray]:
     library = ctypes.CDLL(newest(find_all()).path)
     library.tjInitDecompress.restype = ctypes.c_void_p
     handle = ctypes.c_void_p(library.tjInitDecompress())
-    _, height, width = image_size(memoryview(file))
+    _, height, width = read_image_size(memoryview(file))
     sizes = [(height, width)] + [((height + 1) // 2, (width + 1) // 2)] * 2
     planes = [np.zeros((high + _ROOM, wide + _ROOM), np.uint8) for high, wide in sizes]
     failed = library.tjDecompressToYUVPlanes(

@@ -91,7 +91,7 @@ def bench(
     from fieldslab.bench.report.advice import advise
     from fieldslab.bench.report.table import lines
     from fieldslab.bench.slab.measure import QUICK_SECONDS, SECONDS, measure
-    from fieldslab.schemas.folder import slab_path
+    from fieldslab.schemas.folder import check_slab_path
 
     if seconds is not None and quick:
         raise UsageError("--seconds and --quick exclude each other")
@@ -105,7 +105,7 @@ def bench(
     names = [name.strip() for names_text in fields or () for name in names_text.split(",")] or None
     with _steps() as tell:
         results = measure(
-            slab_path(slab),
+            check_slab_path(slab),
             names,
             seconds=wanted,
             seed=seed,

@@ -14,7 +14,7 @@ import numpy as np
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.reader.pixels.finish import KIND, PICTURE, PLANE, RGB, STRIDE, finish, work_bytes
 from fieldslab.reader.pixels.store import form_of
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.codecs.turbojpeg import find_all, newest
 from fieldslab.schemas.images import CODES
 
@@ -49,7 +49,7 @@ class WholeDecoder:
             if pixels is None:
                 statuses[position] = Status.DAMAGED
                 continue
-            picture[[KIND, PLANE, STRIDE]] = RGB, address_of(pixels), 3 * width
+            picture[[KIND, PLANE, STRIDE]] = RGB, get_address(pixels), 3 * width
             for view, (top, left, height, width) in enumerate(crops.boxes[image].tolist()):
                 work = np.empty(work_bytes(height, width, high, wide), np.uint8)
                 finish(
@@ -59,14 +59,14 @@ class WholeDecoder:
                     height,
                     width,
                     int(crops.flips[image, view]),
-                    address_of(out[image, view]),
+                    get_address(out[image, view]),
                     high,
                     wide,
                     form_of(out),
                     int(first),
                     target.scale,
                     target.bias,
-                    address_of(work),
+                    get_address(work),
                 )
         return statuses
 
@@ -76,7 +76,7 @@ class WholeDecoder:
             self._local.handle,
             ctypes.c_void_p(int(images.addresses[image])),
             ctypes.c_ulong(int(images.lengths[image])),
-            ctypes.c_void_p(address_of(pixels)),
+            ctypes.c_void_p(get_address(pixels)),
             width,
             3 * width,
             height,

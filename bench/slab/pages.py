@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 
 _LOOK = 2**30
 """So many bytes of a file are looked at."""
@@ -49,7 +49,7 @@ def _resident(file: Path) -> tuple[int, int]:
         mmap.mmap(opened.fileno(), size, prot=mmap.PROT_READ) as mapped,
     ):
         where = [
-            ctypes.c_void_p(address_of(array)) for array in (np.frombuffer(mapped, "u1"), answer)
+            ctypes.c_void_p(get_address(array)) for array in (np.frombuffer(mapped, "u1"), answer)
         ]
         told = ctypes.CDLL(None).mincore(where[0], ctypes.c_size_t(size), where[1])
     return (int((answer & 1).sum()) if told == 0 else pages), pages

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from fieldslab.packer.check.differences import Difference, find_differences
-from fieldslab.packer.check.findings import Findings, Problem, Progress, problem_of
+from fieldslab.packer.check.findings import Findings, Problem, VerifyProgress, make_problem
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.categories import CategoryIndex
@@ -48,7 +48,7 @@ def compare(
     from_: str | None,
     chosen: set[str],
     findings: Findings,
-    progress: Progress | None = None,
+    progress: VerifyProgress | None = None,
     tokenizers: Sequence[str | Path] = (),
 ) -> None:
     """Compare the chosen fields of a slab with `source`; enter what differs.
@@ -59,7 +59,7 @@ def compare(
     """
     slab = StoredSlab(files, checked=False)
     manifest = slab.manifest
-    options, name = recorded(manifest, files.path)
+    options, name = load_options(manifest, files.path)
     options = located(options, tokenizers)
     settings = options.settings if from_ in (None, name) else {}
     opened_source = find_source(source, from_ or name, settings, tolerant=options.leave_out)
@@ -68,7 +68,7 @@ def compare(
     except MissingLibrary:
         raise
     except _DIFFERENT as error:
-        findings.add(problem_of(error, prefix=_NOT_PACKED))
+        findings.add(make_problem(error, prefix=_NOT_PACKED))
         return
     plans = list(_same_fields(manifest, plan, chosen, findings))
     if plan.rows is not None and plan.rows != manifest.rows and not options.leave_out:
@@ -85,7 +85,7 @@ def compare(
         comparison.run(progress)
 
 
-def recorded(manifest: Manifest, path: Path) -> tuple[Options, str | None]:
+def load_options(manifest: Manifest, path: Path) -> tuple[Options, str | None]:
     """The options that a slab was packed with, and the name of its kind of source.
 
     Raises DamagedManifest where they are none that `pack` could have been given.
@@ -125,7 +125,7 @@ class _Comparison:
         self._indices = {name: CategoryIndex(texts) for name, texts in self._known.items()}
         self._seen = {name: CategoryIndex() for name in self._known}
 
-    def run(self, progress: Progress | None) -> None:
+    def run(self, progress: VerifyProgress | None) -> None:
         plan, rows = self._plan, self._slab.manifest.rows
         slab_row = 0
         spans = [span for task in plan.tasks for span in task.spans]
@@ -175,7 +175,7 @@ class _Comparison:
                 stored = self._slab.read(field, row, row + len(batch))
             except (DamagedArray, Unreadable) as error:
                 rows = (row, row + len(batch) - 1)
-                self._findings.add(problem_of(error, rows))
+                self._findings.add(make_problem(error, rows))
                 continue
             for difference in find_differences(field, converted, stored, row):
                 self._enter(field.name, difference)
@@ -191,7 +191,7 @@ class _Comparison:
 
     def _stop(self, error: FieldslabError) -> None:
         """Enter why the source cannot be converted any further."""
-        self._findings.add(problem_of(error, prefix=_NOT_PACKED))
+        self._findings.add(make_problem(error, prefix=_NOT_PACKED))
 
     def _enter(self, name: str, difference: Difference) -> None:
         """Join a difference to the one in front of it, or enter that one and begin anew."""

@@ -14,7 +14,7 @@ WORTH = 1024**3
 """Bytes of a slab that are digested before the code is made: then there are likely many more."""
 
 
-def digests_of(data: np.ndarray) -> np.ndarray:
+def compute_digests(data: np.ndarray) -> np.ndarray:
     """Digest uint8[size] block by block: uint64[blocks]."""
     return _digests(data)
 

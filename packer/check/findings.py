@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from fieldslab.packer.commands.words import counted, duration, printable, rate, size
 from fieldslab.schemas.errors import FieldslabError
-from fieldslab.schemas.optiontext import for_shell
+from fieldslab.schemas.optiontext import render_for_shell
 
 
-class Progress(Protocol):
+class VerifyProgress(Protocol):
     """Told what was done since the last call; the command line draws a bar with it."""
 
     def __call__(self, rows: int, bytes: int) -> None:
@@ -60,7 +60,7 @@ class Problem:
         return self if self.shell is None else replace(self, problem=self.shell)
 
 
-def problem_of(
+def make_problem(
     error: FieldslabError, rows: tuple[int, int] | None = None, prefix: str = ""
 ) -> Problem:
     """A named error as a problem, with `prefix` in front of what it says."""
@@ -69,7 +69,7 @@ def problem_of(
     if rows is None and isinstance(row, int):
         rows = (row, row)
     texts = {key: str(known[key]) for key in ("file", "field", "expected", "found") if key in known}
-    shell = None if error.option is None else prefix + for_shell(error.marked[0])
+    shell = None if error.option is None else prefix + render_for_shell(error.marked[0])
     return Problem(
         problem=prefix + error.problem, rows=rows, offset=known.get("offset"), shell=shell, **texts
     )

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from fieldslab.packer.check.blocks import Checked, Piece, all_rows, block_problem
-from fieldslab.packer.check.findings import Findings, Problem, problem_of
-from fieldslab.packer.check.pictures import check_pictures
+from fieldslab.packer.check.block_check import BlockRuns, Checked, get_row_range, make_block_problem
+from fieldslab.packer.check.findings import Findings, Problem, make_problem
+from fieldslab.packer.check.picture_check import check_pictures
 from fieldslab.packer.check.sampling import Run, Selection
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.digest import BLOCK, root
+from fieldslab.schemas.digest import BLOCK, compute_root
 from fieldslab.schemas.errors import DamagedArray, Unreadable
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.files import OpenFolder, unreadable
+from fieldslab.schemas.files import OpenFolder, make_unreadable
 from fieldslab.schemas.holes import find_holes
 from fieldslab.schemas.layout import ArrayFile
 
@@ -47,34 +47,34 @@ class FolderCheck:
         self._read: Counter[str] = Counter()
         self._zeros: Counter[str] = Counter()
         self._wrong: set[str] = set()
-        self._judges = layout.total_blocks(folder.files) <= _MOST_JUDGED
+        self._judges = layout.count_total_blocks(folder.files) <= _MOST_JUDGED
 
     def start(self) -> bool:
         """List the folder and read its digest table; False where there is no folder to check."""
-        rows = all_rows(self.folder)
+        rows = get_row_range(self.folder)
         names = {file.name for file in self.folder.files} | {layout.DIGESTS}
         try:
             with self.folder.opened() as opened:
-                for path in unexpected(opened, names):
+                for path in find_unexpected(opened, names):
                     self._findings.add(Problem(problem="file does not belong here", file=path))
         except (DamagedArray, Unreadable) as error:
-            self._findings.add(problem_of(error, rows))
+            self._findings.add(make_problem(error, rows))
             return False
         try:
             self._table = self.folder.read_digests()
             self.folder.accept_digests(self._table)
         except (DamagedArray, Unreadable) as error:
-            self._table_problem = replace(problem_of(error), field=None)
+            self._table_problem = replace(make_problem(error), field=None)
         return True
 
-    def pieces(self, files: list[tuple[ArrayFile, Selection, int]]) -> Iterator[Piece]:
+    def pieces(self, files: list[tuple[ArrayFile, Selection, int]]) -> Iterator[BlockRuns]:
         """The work on some arrays, each with its selection and the number of its first block."""
         for file, selection, number in files:
             # Before work is cut out by a size in the manifest, the file must have that size.
             try:
                 holes = self._open(file)
             except (DamagedArray, Unreadable) as error:
-                self._findings.add(problem_of(error, all_rows(self.folder)))
+                self._findings.add(make_problem(error, get_row_range(self.folder)))
                 continue
             digests = None
             if self._table is not None:
@@ -83,15 +83,15 @@ class FolderCheck:
             filled = 0
             for start, stop, hole in _split(selection(number, number + file.blocks), number, holes):
                 if hole:
-                    yield Piece(self.folder, file, ((start, stop),), digests, hole=True)
+                    yield BlockRuns(self.folder, file, ((start, stop),), digests, hole=True)
                     continue
                 runs.append((start, stop))
                 filled += stop - start
                 if filled >= PIECE_BLOCKS:
-                    yield Piece(self.folder, file, tuple(runs), digests)
+                    yield BlockRuns(self.folder, file, tuple(runs), digests)
                     runs, filled = [], 0
             if runs:
-                yield Piece(self.folder, file, tuple(runs), digests)
+                yield BlockRuns(self.folder, file, tuple(runs), digests)
 
     def take(self, checked: Checked) -> None:
         """Enter what came of a piece."""
@@ -136,7 +136,7 @@ class FolderCheck:
         if whole:
             parts = [digests for _, digests in sorted(self._computed, key=lambda part: part[0])]
             computed = np.concatenate([computed, *parts])
-        intact = whole and root(computed) == self.folder.root
+        intact = whole and compute_root(computed) == self.folder.root
         if intact and self._table is not None:
             for block in np.flatnonzero(self._table != computed).tolist():
                 self._findings.add(self._wrong_entry(block, computed))
@@ -149,7 +149,7 @@ class FolderCheck:
             by = "only a full verify tells" if self._judges else "no table of this size tells"
             text = f"{problem.problem}; what it says of the values, {by}"
             problem = replace(problem, problem=text)
-        self._findings.add(replace(problem, rows=all_rows(self.folder)))
+        self._findings.add(replace(problem, rows=get_row_range(self.folder)))
         for held in (*self._held, *(self._doubtful if whole else ())):
             self._findings.add(held)
         if whole and self._table is None and not self._held:
@@ -158,7 +158,7 @@ class FolderCheck:
                 Problem(
                     problem=text,
                     file=str(self.folder.path),
-                    rows=all_rows(self.folder),
+                    rows=get_row_range(self.folder),
                 )
             )
 
@@ -171,7 +171,7 @@ class FolderCheck:
         assert self._table is not None
         file = next(f for f in self.folder.files if block < f.first_block + f.blocks)
         first = block - file.first_block
-        covered = block_problem(Piece(self.folder, file, (), None), first, first + 1)
+        covered = make_block_problem(BlockRuns(self.folder, file, (), None), first, first + 1)
         return replace(
             covered,
             file=str(self.folder.path / layout.DIGESTS),
@@ -189,7 +189,7 @@ class FolderCheck:
                     problem="the manifest counts other nulls",
                     file=str(self.folder.path / file.name),
                     field=file.field.name,
-                    rows=all_rows(self.folder),
+                    rows=get_row_range(self.folder),
                     expected=str(expected),
                     found=str(zeros),
                 )
@@ -200,10 +200,10 @@ class FolderCheck:
             for problem in check_pictures(self.folder, field):
                 self._findings.add(problem)
         except (DamagedArray, Unreadable) as error:
-            self._findings.add(problem_of(error, all_rows(self.folder)))
+            self._findings.add(make_problem(error, get_row_range(self.folder)))
 
 
-def unexpected(folder: OpenFolder, names: set[str]) -> Iterator[str]:
+def find_unexpected(folder: OpenFolder, names: set[str]) -> Iterator[str]:
     """Paths of what is in a folder beside `names`; hidden files and the like are harmless.
 
     Raises Unreadable where the folder cannot be listed.
@@ -211,7 +211,7 @@ def unexpected(folder: OpenFolder, names: set[str]) -> Iterator[str]:
     try:
         entries = os.listdir(folder.fd)
     except OSError as error:
-        raise unreadable(error, folder.path) from error
+        raise make_unreadable(error, folder.path) from error
     for entry in sorted(entries):
         if entry not in names and not entry.startswith(".") and entry not in _HARMLESS:
             yield str(folder.path / entry)

@@ -21,7 +21,7 @@ class Rule(NamedTuple):
     wrong: Wrong
 
 
-def rule_of(folder: Folder, file: ArrayFile) -> Rule | None:
+def find_rule(folder: Folder, file: ArrayFile) -> Rule | None:
     """The rule of an array; None where any bytes will do."""
     field = file.field
     for other in folder.files:

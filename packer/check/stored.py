@@ -11,10 +11,10 @@ import numpy as np
 from fieldslab.schemas.access import (
     ArrayReader,
     Folder,
+    find_shard_folder,
+    find_table_folder,
     load_categories,
     load_dictionary,
-    shard_folder,
-    table_folder,
 )
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import RowOutOfRange
@@ -125,13 +125,13 @@ class StoredSlab:
         return StoredRows(values, lengths, rows.valid)
 
     def _tables(self) -> Folder:
-        folder = table_folder(self.files)
+        folder = find_table_folder(self.files)
         assert folder is not None  # a manifest with a field that needs `tables` has them
         self._open(folder)
         return folder
 
     def _open_shard(self, index: int) -> Folder:
-        folder = shard_folder(self.files, index, int(self._starts[index]))
+        folder = find_shard_folder(self.files, index, int(self._starts[index]))
         self._open(folder)
         return folder
 

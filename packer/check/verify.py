@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from fieldslab.packer.check import digests
-from fieldslab.packer.check.blocks import Checked, Piece, check_piece
-from fieldslab.packer.check.findings import Findings, Problem, Progress, Report, problem_of
-from fieldslab.packer.check.foldercheck import FolderCheck, unexpected
-from fieldslab.packer.check.rules import rule_of
+from fieldslab.packer.check.block_check import BlockRuns, Checked, check_piece
+from fieldslab.packer.check.findings import Findings, Problem, Report, VerifyProgress, make_problem
+from fieldslab.packer.check.foldercheck import FolderCheck, find_unexpected
+from fieldslab.packer.check.rules import find_rule
 from fieldslab.packer.check.sampling import Selection, everything, select
 from fieldslab.schemas import layout
-from fieldslab.schemas.access import Folder, all_folders
+from fieldslab.schemas.access import Folder, iterate_folders
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import (
     DamagedArray,
@@ -28,7 +28,7 @@ from fieldslab.schemas.errors import (
     UsageError,
 )
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.folder import SlabFiles, open_files, slab_path
+from fieldslab.schemas.folder import SlabFiles, check_slab_path, open_files
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.manifest import MANIFEST, Manifest
 from fieldslab.schemas.optiontext import option
@@ -46,7 +46,7 @@ def verify(
     tokenizers: Sequence[str | Path] = (),
     fields: str | Iterable[str] | None = None,
     max_errors: int = 20,
-    progress: Progress | None = None,
+    progress: VerifyProgress | None = None,
     tell: Callable[[Problem], None] | None = None,
     follow_links: bool = False,
 ) -> Report:
@@ -100,13 +100,13 @@ def verify(
         raise UsageError(
             f"{option('quick', True)} reads no values: it does not go with {option('sample')}"
         )
-    started, path = time.monotonic(), slab_path(slab)
+    started, path = time.monotonic(), check_slab_path(slab)
     report = Report(path, scope=_scope(quick, sample, against), compared=against is not None)
     findings = Findings(report, max_errors, tell)
     try:
         files = open_files(path, follow_links=follow_links)
     except (DamagedManifest, Unreadable) as error:
-        findings.add(problem_of(error))
+        findings.add(make_problem(error))
         report.seconds = time.monotonic() - started
         return report
     with files:
@@ -114,10 +114,10 @@ def verify(
         report.rows, report.fields = files.manifest.rows, len(chosen)
         try:
             with files.folder() as opened:
-                for name in unexpected(opened, _top_names(files.manifest)):
+                for name in find_unexpected(opened, _top_names(files.manifest)):
                     findings.add(Problem(problem="does not belong here", file=name))
         except Unreadable as error:
-            findings.add(problem_of(error))
+            findings.add(make_problem(error))
         _check_arrays(files, chosen, quick, sample, findings, progress)
         if against is not None:
             from fieldslab.packer.check.against import compare  # needs pyarrow: takes its time
@@ -127,7 +127,7 @@ def verify(
     return report
 
 
-def expected_bytes(
+def compute_expected_bytes(
     slab: str | Path,
     *,
     quick: bool = False,
@@ -144,7 +144,7 @@ def expected_bytes(
     except FieldslabError:
         return None
     with files:
-        return sum(file.data_bytes for folder in all_folders(files) for file in folder.files)
+        return sum(file.data_bytes for folder in iterate_folders(files) for file in folder.files)
 
 
 def _scope(quick: bool, sample: str | None, against: Any) -> str:
@@ -178,7 +178,7 @@ def choose_fields(manifest: Manifest, fields: str | Iterable[str] | None) -> lis
 
 
 def _top_names(manifest: Manifest) -> set[str]:
-    names = {MANIFEST} | {layout.shard_name(index) for index in range(len(manifest.shards))}
+    names = {MANIFEST} | {layout.name_shard(index) for index in range(len(manifest.shards))}
     return names if manifest.tables is None else names | {layout.TABLES}
 
 
@@ -188,7 +188,7 @@ def _check_arrays(
     quick: bool,
     sample: str | None,
     findings: Findings,
-    progress: Progress | None,
+    progress: VerifyProgress | None,
 ) -> None:
     """Check every folder, its files spread over a few threads."""
     manifest = slab.manifest
@@ -197,12 +197,12 @@ def _check_arrays(
     nulls: list[dict[str, int]] = [] if manifest.tables is None else [{}]
     total = sum(
         sum(_blocks_there(folder, [file for file in folder.files if file.field.name in chosen]))
-        for folder in (all_folders(slab) if sample is not None else ())
+        for folder in (iterate_folders(slab) if sample is not None else ())
     )
     selection = select(sample, total)
     number = 0
     with _threads() as run:
-        for folder, counted in zip(all_folders(slab), nulls + counts, strict=True):
+        for folder, counted in zip(iterate_folders(slab), nulls + counts, strict=True):
             files = [file for file in folder.files if file.field.name in chosen]
             numbers = list(accumulate(_blocks_there(folder, files), initial=number))
             number = numbers.pop()
@@ -237,7 +237,7 @@ def _blocks_there(folder: Folder, files: list[ArrayFile]) -> list[int]:
 
 def _without_values(folder: Folder, file: ArrayFile) -> Selection:
     """For `quick`: all of an array whose content obeys a rule, nothing of any other."""
-    return everything if rule_of(folder, file) is not None else _nothing
+    return everything if find_rule(folder, file) is not None else _nothing
 
 
 def _nothing(start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -245,7 +245,7 @@ def _nothing(start: int, stop: int) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def _threads() -> Iterator[Callable[[Iterator[Piece]], Iterator[Checked]]]:
+def _threads() -> Iterator[Callable[[Iterator[BlockRuns]], Iterator[Checked]]]:
     """A function that checks pieces in a few threads and gives the results in order."""
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="fieldslab-verify")
     try:

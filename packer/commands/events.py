@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-from fieldslab.packer.check.findings import Progress
+from fieldslab.packer.check.findings import VerifyProgress
 
 MODES = ("auto", "json", "none")
 SECONDS = 0.5
@@ -57,7 +57,7 @@ def tell(event: str, **members: Any) -> None:
 
 
 @contextmanager
-def progress_of(task: str, path: str, total: int | None, unit: str) -> Iterator[Progress]:
+def progress_of(task: str, path: str, total: int | None, unit: str) -> Iterator[VerifyProgress]:
     """Tell of a task's start, of what was done now and then, and of its end if there is one."""
     done = {"rows": 0, "bytes": 0}
     started = last = time.monotonic()

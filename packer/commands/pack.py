@@ -493,9 +493,9 @@ def pack(
 
 def _left_behind(output: Path, existed: bool) -> str:
     """What an interrupted pack leaves, and what a rerun does."""
-    from fieldslab.schemas.folder import partial_path
+    from fieldslab.schemas.folder import get_partial_path
 
-    partial = partial_path(output)
+    partial = get_partial_path(output)
     if partial.is_dir():
         kept = len(list(partial.glob("slab/shard-?????")))
         if kept:

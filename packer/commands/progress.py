@@ -4,13 +4,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fieldslab.packer.check.findings import Progress
+from fieldslab.packer.check.findings import VerifyProgress
 from fieldslab.packer.commands import events
 from fieldslab.packer.commands.words import rate
 
 
 @contextmanager
-def bar(label: str, path: str, total: int | None, unit: str, *, hidden: bool) -> Iterator[Progress]:
+def bar(
+    label: str, path: str, total: int | None, unit: str, *, hidden: bool
+) -> Iterator[VerifyProgress]:
     """Draw a bar on stderr, and give the function that moves it.
 
     `unit` is what `total` counts, "rows" or "bytes"; without a total the bar only shows that

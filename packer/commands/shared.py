@@ -49,14 +49,14 @@ def check_mode(mode: str) -> bool:
 
 def verified(slab: str | Path, *, hidden: bool, silent: bool, **options: Any) -> Report:
     """Verify one slab behind a progress bar; problems are printed as they come."""
-    from fieldslab.packer.check.verify import expected_bytes, verify
+    from fieldslab.packer.check.verify import compute_expected_bytes, verify
     from fieldslab.packer.commands.progress import bar
 
     def tell(problem: Problem) -> None:
         if not silent:
             print(problem.in_shell(), flush=True)
 
-    total = expected_bytes(slab, **options)
+    total = compute_expected_bytes(slab, **options)
     with bar("verifying", str(slab), total, "bytes", hidden=hidden) as progress:
         report = verify(slab, progress=progress, tell=tell, **options)
     report.problems = [problem.in_shell() for problem in report.problems]

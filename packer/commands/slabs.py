@@ -11,7 +11,7 @@ from fieldslab.packer.commands.fieldtext import bytes_text, field_json, type_tex
 from fieldslab.packer.commands.values import json_value, row_of, short_text
 from fieldslab.packer.commands.words import counted, cut, fitted, printable, size, table
 from fieldslab.schemas import layout
-from fieldslab.schemas.access import all_folders
+from fieldslab.schemas.access import iterate_folders
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles
@@ -148,7 +148,7 @@ def _nulls(manifest: Manifest) -> dict[str, int]:
 def _field_bytes(slab: SlabFiles) -> dict[str, int]:
     """Bytes of data of each field, in all its arrays."""
     sizes = {field.name: 0 for field in slab.manifest.fields}
-    for folder in all_folders(slab):
+    for folder in iterate_folders(slab):
         for file in folder.files:
             sizes[file.field.name] += file.data_bytes
     return sizes
@@ -157,9 +157,9 @@ def _field_bytes(slab: SlabFiles) -> dict[str, int]:
 def _total(slab: SlabFiles) -> int:
     """Bytes of all files of a slab, by its manifest."""
     total = slab.manifest_bytes
-    for folder in all_folders(slab):
+    for folder in iterate_folders(slab):
         total += sum(HEADER + file.data_bytes for file in folder.files)
-        total += HEADER + 8 * layout.total_blocks(folder.files)
+        total += HEADER + 8 * layout.count_total_blocks(folder.files)
     return total
 
 

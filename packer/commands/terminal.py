@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from fieldslab.packer.commands import events
 from fieldslab.packer.commands.words import printable
 from fieldslab.schemas.errors import FieldslabError
-from fieldslab.schemas.optiontext import for_shell
+from fieldslab.schemas.optiontext import render_for_shell
 
 INTERRUPTED = 130
 MOST_ERRORS = 20
@@ -99,10 +99,10 @@ def interruptible(describe: Callable[[], str]) -> Iterator[None]:
 def report(error: FieldslabError, *, as_json: bool) -> None:
     """Say what is wrong: on stderr for people, or as one line of JSON on stdout."""
     if as_json:
-        emit(error.as_dict(for_shell), indent=None)
+        emit(error.as_dict(render_for_shell), indent=None)
         return
     if events.are_on():
-        events.tell("error", **error.as_dict(for_shell))
+        events.tell("error", **error.as_dict(render_for_shell))
         return
     errors = (error, *error.others)
     for one in errors[:MOST_ERRORS]:

@@ -11,7 +11,7 @@ import numpy as np
 from fieldslab.packer.check.stored import StoredRows
 from fieldslab.packer.commands.words import cut, printable, size
 from fieldslab.schemas.fields import Field, Logical, Role
-from fieldslab.schemas.images import CODECS, PIXELS, image_format
+from fieldslab.schemas.images import CODECS, PIXELS, detect_format
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _TIMES = ("timestamp", "date", "time", "duration")
@@ -37,7 +37,7 @@ def codec_of(field: Field, row: StoredRows) -> str | None:
         return CODECS[code] if code < len(CODECS) else None
     if field.codec in PIXELS:
         return field.codec
-    return image_format(memoryview(row.values.data))
+    return detect_format(memoryview(row.values.data))
 
 
 def json_value(field: Field, row: StoredRows, categories: Sequence[str] = ()) -> Any:

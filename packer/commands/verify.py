@@ -16,7 +16,7 @@ from fieldslab.packer.commands.shared import (
 from fieldslab.packer.commands.terminal import emit
 from fieldslab.packer.commands.words import printable
 from fieldslab.schemas.errors import Damaged, NotASlab, UsageError
-from fieldslab.schemas.optiontext import for_shell
+from fieldslab.schemas.optiontext import render_for_shell
 
 EXAMPLES = """\
 Examples:
@@ -137,7 +137,7 @@ def verify(
             )
         except NotASlab as error:
             if as_json:
-                emit({"path": slab, "ok": False} | error.as_dict(for_shell), indent=None)
+                emit({"path": slab, "ok": False} | error.as_dict(render_for_shell), indent=None)
             else:
                 statement, hint = error.in_shell()
                 print(f"FAILED: {printable(f'{statement}. {hint}' if hint else statement)}")

@@ -7,7 +7,7 @@ import numpy as np
 import zstandard
 
 from fieldslab.packer.convert.fieldplan import Converted
-from fieldslab.schemas.arrays import byte_view
+from fieldslab.schemas.arrays import view_bytes
 from fieldslab.schemas.fields import Field
 
 SAMPLE_BYTES = 16 * 1024 * 1024
@@ -38,7 +38,7 @@ class Compressor:
         """One frame a row; a row without bytes has none."""
         sizes = row_sizes(field, rows)
         ends = np.cumsum(sizes)
-        data = byte_view(rows.values)
+        data = view_bytes(rows.values)
         present = np.flatnonzero(sizes)
         lengths = np.zeros(len(sizes), np.int64)
         if not len(present):
@@ -90,7 +90,7 @@ def _total(compressor: Compressor, field: Field, sample: list[Converted]) -> int
 
 
 def _texts(field: Field, rows: Converted) -> list[Any]:
-    data = byte_view(rows.values)
+    data = view_bytes(rows.values)
     ends = np.cumsum(row_sizes(field, rows)).tolist()
     spans = zip([0, *ends[:-1]], ends, strict=True)
     return [bytes(data[start:end]) for start, end in spans if end > start]

@@ -19,7 +19,7 @@ from fieldslab.packer.convert.shapes import (
 )
 from fieldslab.schemas.errors import SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Logical
-from fieldslab.schemas.images import image_format
+from fieldslab.schemas.images import detect_format
 from fieldslab.schemas.optiontext import option
 
 Sample = Callable[[str], list[pa.Array]]
@@ -217,7 +217,7 @@ def _bytes(leaf: Leaf, sample: Sample) -> Inferred:
             "image, as asked for" if leaf.options.image else "HuggingFace Image", "bytes", picture
         )
     values = [memoryview(value.as_buffer()) for array in sample(leaf.name) for value in array]
-    formats = [image_format(value) for value in values if len(value)]
+    formats = [detect_format(value) for value in values if len(value)]
     found = [name for name in formats if name is not None]
     plain_bytes: dict[str, Any] = {"kind": "binary"}
     if leaf.hint.dtype == "uint8":

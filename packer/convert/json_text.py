@@ -26,7 +26,7 @@ from fieldslab.packer.convert.dense import (
     is_text,
     lengths_of,
 )
-from fieldslab.packer.source import unique_names
+from fieldslab.packer.source import make_unique
 
 _INTERVAL = ("months", "days", "nanoseconds")
 
@@ -96,7 +96,7 @@ def _maps(array: pa.Array) -> list[Any]:
 
 
 def _structs(array: pa.Array) -> list[Any]:
-    names = unique_names([field.name for field in array.type])
+    names = make_unique([field.name for field in array.type])
     columns = [_values(child(array, index)) for index in range(len(names))]
     rows = zip(*columns, strict=True) if columns else repeat((), len(array))
     valid = array.is_valid().to_pylist()

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fieldslab.packer.image_options import ImageAs
 from fieldslab.packer.options import Options, Ragged, Tensor, Tokenize
-from fieldslab.packer.source import Hint, Source, matching, unique_names
+from fieldslab.packer.source import Hint, Source, make_unique, match_names
 from fieldslab.schemas.errors import SourceUnsupported, UnknownField, UsageError
 from fieldslab.schemas.optiontext import option
 
@@ -74,7 +74,7 @@ def find_leaves(source: Source, options: Options) -> list[Leaf]:
         for leaf in _flatten(column, column.name, (index,), feature, options):
             attributes = leaf.attributes | dict(hint.attributes)
             leaves.append(replace(leaf, hint=hint, attributes=attributes))
-    names = unique_names([leaf.name for leaf in leaves])
+    names = make_unique([leaf.name for leaf in leaves])
     known = frozenset(names)
     return [
         replace(leaf, name=name, options=_select(name, leaf.role, known, options))
@@ -159,7 +159,7 @@ def _expand(asked_by: str, items: Iterable[str], names: list[str]) -> set[str]:
 
 
 def _hits(asked_by: str, pattern: str, names: list[str]) -> set[str]:
-    hits = {name for name in names if _inside(name, pattern)} | set(matching(pattern, names))
+    hits = {name for name in names if _inside(name, pattern)} | set(match_names(pattern, names))
     if not hits:
         raise unknown_field(asked_by, pattern, names)
     return hits

@@ -10,7 +10,7 @@ from fieldslab.packer.source import Source
 from fieldslab.schemas.codecs import turbojpeg
 from fieldslab.schemas.errors import SourceUnsupported
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.images import image_format, image_size
+from fieldslab.schemas.images import detect_format, read_image_size
 from fieldslab.schemas.optiontext import option
 
 
@@ -40,7 +40,7 @@ def decoded_bytes(leaf: Leaf, sample: Sample) -> int | None:
     largest = 0
     for array in sample(leaf.name):
         for value in array:
-            _, height, width = image_size(memoryview(value.as_buffer()))
+            _, height, width = read_image_size(memoryview(value.as_buffer()))
             across, down = pixels.target_size((max(width, 1), max(height, 1)), form)
             largest = max(largest, 3 * across * down)
     return largest
@@ -59,7 +59,7 @@ def _told(form: ImageAs | None) -> str | None:
 
 def _has_jpeg(leaf: Leaf, sample: Sample) -> bool:
     return any(
-        image_format(memoryview(value.as_buffer())) == "jpeg"
+        detect_format(memoryview(value.as_buffer())) == "jpeg"
         for array in sample(leaf.name)
         for value in array
     )

@@ -15,10 +15,10 @@ from fieldslab.schemas.images import (
     CODECS,
     CODES,
     PIXELS,
-    image_format,
-    image_size,
-    image_sizes,
-    jpeg_frame,
+    detect_format,
+    find_jpeg_frame,
+    read_image_size,
+    read_image_sizes,
 )
 
 JPEG = CODES["jpeg"]
@@ -39,7 +39,7 @@ def with_pictures(plan: FieldPlan, rows: Converted, first_row: int) -> Converted
     assert rows.lengths is not None
     tally = Counter(rows.tally)
     if plan.options.image_as is None:
-        sizes, codecs = image_sizes(rows.values, rows.lengths)
+        sizes, codecs = read_image_sizes(rows.values, rows.lengths)
         codes = np.array([CODES[codec] for codec in codecs], np.uint8)
     else:
         rows, sizes, codes = _stored_as(plan.options.image_as, rows, first_row, tally)
@@ -115,7 +115,7 @@ def _stored_as(
             image = (
                 pixels.encode_smaller(image, form, tally) if smaller else _baseline(image, tally)
             )
-        codec, height, width = image_size(image)
+        codec, height, width = read_image_size(image)
         stored.append(np.frombuffer(image, np.uint8))
         sizes[row], codes[row] = (height, width), CODES[codec]
     values = np.concatenate([np.empty(0, np.uint8), *stored])
@@ -167,6 +167,6 @@ def _without_points(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> C
 def _frame_marker(image: memoryview) -> int | None:
     """The marker of a JPEG's frame; None where there is no JPEG with a frame."""
     try:
-        return jpeg_frame(image)[0] if image_format(image) == "jpeg" else None
+        return find_jpeg_frame(image)[0] if detect_format(image) == "jpeg" else None
     except (ValueError, IndexError, struct.error):
         return None

@@ -12,7 +12,7 @@ import numpy as np
 from fieldslab.packer.convert.misfit import Misfit, Undecodable
 from fieldslab.packer.image_options import ImageAs
 from fieldslab.schemas.errors import MissingLibrary
-from fieldslab.schemas.images import image_size
+from fieldslab.schemas.images import read_image_size
 from fieldslab.schemas.optiontext import option
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _open(image: memoryview) -> "PillowImage":
     """An image whose header was read, and found not too large."""
     from PIL import Image
 
-    _, height, width = image_size(image)
+    _, height, width = read_image_size(image)
     if height * width <= MAX_PIXELS:
         opened = Image.open(io.BytesIO(image), formats=FORMATS)
         width, height = opened.size

@@ -10,7 +10,7 @@ from fieldslab.packer.convert.infer import element_type
 from fieldslab.packer.convert.leaves import Leaf, check_admitted, unknown_field
 from fieldslab.packer.convert.shapes import list_sizes
 from fieldslab.packer.options import Options
-from fieldslab.packer.source import Source, matching
+from fieldslab.packer.source import Source, match_names
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.optiontext import option
@@ -29,7 +29,7 @@ def find_stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
     found: dict[str, list[Leaf]] = {}
     taken: set[str] = set()
     for name, pattern in options.stack.items():
-        hits = set(matching(pattern, [leaf.name for leaf in leaves]))
+        hits = set(match_names(pattern, [leaf.name for leaf in leaves]))
         if not hits:
             raise unknown_field("stack", pattern, [leaf.name for leaf in leaves])
         if both := sorted(taken & hits):

@@ -30,7 +30,7 @@ from fieldslab.schemas.errors import (
     SourceUnreadable,
     SourceUnsupported,
     UsageError,
-    source_unreadable,
+    make_source_unreadable,
 )
 from fieldslab.schemas.optiontext import option
 
@@ -270,7 +270,7 @@ def _content(file: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise source_unreadable(
+        raise make_source_unreadable(
             error, f"the tokenizer cannot be read: {error.strerror}", file=file, hint=_NAME_IT
         ) from error
     except ValueError as error:

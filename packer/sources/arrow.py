@@ -14,15 +14,15 @@ from fieldslab.packer.source import (
     Source,
     Unit,
     check_names,
-    unique_names,
+    make_unique,
 )
-from fieldslab.packer.sources.objects import ROWS_AT_ONCE, Stream, open_object
+from fieldslab.packer.sources.objects import ROWS_AT_ONCE, BatchStream, open_object
 from fieldslab.schemas.errors import (
     FieldslabError,
     SourceInconsistent,
     SourceUnreadable,
     UsageError,
-    source_unreadable,
+    make_source_unreadable,
 )
 
 MOST_ROWS = 65_536
@@ -43,7 +43,7 @@ class ArrowSource(Source):
             stream = _start(data)
             self._batches, self._schema = stream.batches, stream.schema
             check_names(self._schema)
-        names = unique_names(self._schema.names)
+        names = make_unique(self._schema.names)
         fields = [f.with_name(name) for f, name in zip(self._schema, names, strict=True)]
         self.schema = pa.schema(fields, self._schema.metadata)
         self.hints = stream.hints
@@ -105,7 +105,9 @@ def _reading() -> Iterator[None]:
         text = " ".join(str(error).split()).rstrip(".")
         if "released" in text:
             raise _spent() from error
-        raise source_unreadable(error, f"the stream is damaged or broke off: {text}") from error
+        raise make_source_unreadable(
+            error, f"the stream is damaged or broke off: {text}"
+        ) from error
 
 
 def _spent() -> SourceUnreadable:
@@ -115,7 +117,7 @@ def _spent() -> SourceUnreadable:
     )
 
 
-def _start(data: Any) -> Stream:
+def _start(data: Any) -> BatchStream:
     if hasattr(data, "__arrow_c_stream__"):
         try:
             reader = pa.RecordBatchReader.from_stream(data)
@@ -124,12 +126,12 @@ def _start(data: Any) -> Stream:
                 raise
             raise _spent() from error
         rows = getattr(data, "num_rows", None)
-        return Stream(iter(reader), reader.schema, rows if isinstance(rows, int) else None)
+        return BatchStream(iter(reader), reader.schema, rows if isinstance(rows, int) else None)
     if (stream := open_object(data)) is not None:
         return stream
     if isinstance(data, pa.RecordBatchFileReader):
         numbers = range(data.num_record_batches)
-        return Stream((data.get_batch(index) for index in numbers), data.schema)
+        return BatchStream((data.get_batch(index) for index in numbers), data.schema)
     rows = None
     if hasattr(data, "with_format") and hasattr(data, "iter"):
         rows = getattr(data, "num_rows", None)
@@ -149,7 +151,7 @@ def _start(data: Any) -> Stream:
         raise UsageError(
             "not an iterable of pyarrow.RecordBatch or Table", found=type(first).__name__, hint=hint
         )
-    return Stream(chain([first], batches), first.schema, rows)
+    return BatchStream(chain([first], batches), first.schema, rows)
 
 
 def _batches_of(items: Iterable[Any]) -> Iterator[Any]:

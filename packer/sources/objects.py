@@ -20,7 +20,7 @@ ROWS_AT_ONCE = 1000
 _COMPLEX: dict[str, DtypeName] = {"complex64": "complex64", "complex128": "complex128"}
 
 
-class Stream(NamedTuple):
+class BatchStream(NamedTuple):
     """Batches of one schema; `rows` are those that the object promises, None if it does not."""
 
     batches: Iterator[Any]
@@ -29,7 +29,7 @@ class Stream(NamedTuple):
     hints: Mapping[int, Hint] = {}
 
 
-def open_object(data: Any) -> Stream | None:
+def open_object(data: Any) -> BatchStream | None:
     """The stream of a dataset, a lazy frame, columns or rows; None for any other object.
 
     Raises
@@ -45,10 +45,10 @@ def open_object(data: Any) -> Stream | None:
     if datasets is not None and isinstance(data, datasets.Dataset):
         scanner = data.scanner(batch_size=ROWS_AT_ONCE, batch_readahead=4, fragment_readahead=1)
         reader = scanner.to_reader()
-        return Stream(iter(reader), reader.schema, _dataset_rows(data))
+        return BatchStream(iter(reader), reader.schema, _dataset_rows(data))
     if datasets is not None and isinstance(data, datasets.Scanner):
         reader = data.to_reader()
-        return Stream(iter(reader), reader.schema)
+        return BatchStream(iter(reader), reader.schema)
     if type(data).__module__.partition(".")[0] == "polars" and hasattr(data, "collect_schema"):
         return _lazy_frame(data)
     return None
@@ -63,27 +63,27 @@ def _dataset_rows(dataset: Any) -> int | None:
     return int(dataset.count_rows()) if lance or kind == "parquet" else None
 
 
-def _lazy_frame(frame: Any) -> Stream:
+def _lazy_frame(frame: Any) -> BatchStream:
     """A lazy frame of Polars, computed piece by piece."""
     schema = pa.RecordBatchReader.from_stream(frame.head(0).collect()).schema
     if hasattr(frame, "collect_batches"):
         pieces = frame.collect_batches(maintain_order=True)
     else:
         pieces = iter([frame.collect()])
-    return Stream((batch for piece in pieces for batch in _batches(piece)), schema)
+    return BatchStream((batch for piece in pieces for batch in _batches(piece)), schema)
 
 
 def _batches(piece: Any) -> Iterator[pa.RecordBatch]:
     yield from pa.RecordBatchReader.from_stream(piece)
 
 
-def _rows(rows: Sequence[Mapping[Any, Any]]) -> Stream:
+def _rows(rows: Sequence[Mapping[Any, Any]]) -> BatchStream:
     """Rows, each a dict: what one of them lacks is null."""
     names = dict.fromkeys(name for row in rows for name in row)
     return _columns({name: [row.get(name) for row in rows] for name in names})
 
 
-def _columns(columns: Mapping[Any, Any]) -> Stream:
+def _columns(columns: Mapping[Any, Any]) -> BatchStream:
     """Columns by name: arrays of numpy, of any shape behind the rows, and whatever Arrow takes."""
     splits = [name for name, value in columns.items() if _is_table(value)]
     if splits:
@@ -106,7 +106,7 @@ def _columns(columns: Mapping[Any, Any]) -> Stream:
         shown = [f"{name}: {length:,}" for name, length in list(lengths.items())[:20]]
         raise UsageError("columns differ in their number of rows", found=", ".join(shown))
     table = pa.table(arrays)
-    return Stream(iter(table.to_batches()), table.schema, table.num_rows, hints)
+    return BatchStream(iter(table.to_batches()), table.schema, table.num_rows, hints)
 
 
 def _is_table(value: Any) -> bool:

@@ -44,11 +44,11 @@ from fieldslab.schemas.errors import (
 from fieldslab.schemas.folder import (
     JOURNAL,
     REPLACED,
+    check_slab_path,
+    get_partial_path,
     is_url,
     load_manifest,
-    partial_path,
-    slab_path,
-    url_text,
+    restore_url,
 )
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, Manifest, encode
 from fieldslab.schemas.optiontext import option
@@ -81,7 +81,7 @@ class Staging:
         be read once only, never takes over shards of an earlier run.
         """
         self.out = out
-        self.folder = partial_path(out)
+        self.folder = get_partial_path(out)
         self.slab = self.folder / "slab"
         self.finished: dict[int, ShardRecord] = {}
         self.dropped = 0
@@ -218,7 +218,7 @@ class Staging:
             retire(self.slab, self.out)
         if self._resumable:
             for record in self._journal.read():
-                if is_whole(self.slab / layout.shard_name(record.index), record):
+                if is_whole(self.slab / layout.name_shard(record.index), record):
                     self.finished[record.index] = record
         self._journal.start(self.finished.values())  # first of all: it tells that the rest is ours
         self.slab.mkdir(exist_ok=True)
@@ -258,7 +258,7 @@ class Staging:
             )
 
     def _drop_unfinished(self) -> None:
-        keep = {layout.shard_name(index) for index in self.finished}
+        keep = {layout.name_shard(index) for index in self.finished}
         for entry in self.slab.iterdir():
             if entry.name not in keep:
                 remove(entry)
@@ -324,10 +324,10 @@ def output_path(given: object) -> Path:
     if isinstance(given, str | os.PathLike) and is_url(os.fspath(given)):
         raise UsageError(
             "remote slabs are not supported yet: slabs are written to directories, not to URLs",
-            file=url_text(given),
+            file=restore_url(given),
             hint="Pack to a directory of this machine, and copy the slab from there.",
         )
-    return slab_path(given)
+    return check_slab_path(given)
 
 
 def check_output(out: Path, *, force: bool) -> None:
@@ -371,7 +371,7 @@ def was_cut_off(out: Path) -> bool:
 
     Then the plan of its journal is that of the slab, and running it again cleans up.
     """
-    partial = partial_path(out)
+    partial = get_partial_path(out)
     if out.is_symlink() or not partial.is_dir() or not _is_slab(out):
         return False
     try:

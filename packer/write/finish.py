@@ -163,7 +163,7 @@ def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> 
                 dictionary = prepared.compressors[field.name].dictionary
                 items["dictionary"] = np.frombuffer(dictionary, np.uint8)
             for spec, _ in field.tables():
-                writer = ArrayWriter(folder / layout.file_name(field, spec.role), spec.dtype)
+                writer = ArrayWriter(folder / layout.name_file(field, spec.role), spec.dtype)
                 writer.append(items[spec.role])
                 digests.append(writer.close()[1])
         total = write_digests(folder, digests)

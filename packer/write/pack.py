@@ -30,7 +30,7 @@ from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.notices import LOG, warn
 from fieldslab.schemas.optiontext import option
-from fieldslab.schemas.registry import unknown_name
+from fieldslab.schemas.registry import make_unknown_name
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def check_jobs(jobs: Any) -> None:
 def _unknown_option(name: str) -> UsageError:
     parameters = inspect.signature(pack).parameters.values()
     names = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-    return unknown_name(f"pack has no option {name!r}", name, names)
+    return make_unknown_name(f"pack has no option {name!r}", name, names)
 
 
 def pack_plan(
@@ -302,11 +302,11 @@ def _pack_shards(
         _pack_stream(work, staging, progress)
     else:
         todo = [task for task in plan.tasks if task.number not in staging.finished]
-        places = [(task, staging.begin(layout.shard_name(task.number))) for task in todo]
+        places = [(task, staging.begin(layout.name_shard(task.number))) for task in todo]
         count = min(jobs, len(todo))
         with closing(run_jobs(work, places, progress, count)) as records:
             for record in records:
-                staging.finish(layout.shard_name(record.index), record)
+                staging.finish(layout.name_shard(record.index), record)
     return [staging.finished[number] for number in sorted(staging.finished)]
 
 
@@ -320,7 +320,7 @@ def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:
     with closing(RowStream(work.plan, work.prepared, task)) as stream:
         while not stream.exhausted():
             number = len(staging.finished)
-            name = layout.shard_name(number)
+            name = layout.name_shard(number)
             folder = staging.begin(name)
             target = max(size, number * size // 64)
             record = stream.write_shard(number, folder, progress, target)

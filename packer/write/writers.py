@@ -12,7 +12,7 @@ from fieldslab.packer.convert.fieldplan import Converted
 from fieldslab.packer.convert.soundness import LeftOut
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
-from fieldslab.schemas.digest import root
+from fieldslab.schemas.digest import compute_root
 from fieldslab.schemas.fields import VALID, ArraySpec, Field, Role
 from fieldslab.schemas.manifest import COUNTS
 
@@ -115,7 +115,7 @@ class FieldWriter:
         self.nulls += nulls
 
     def _create(self, spec: ArraySpec) -> ArrayWriter:
-        path = self._folder / layout.file_name(self.field, spec.role)
+        path = self._folder / layout.name_file(self.field, spec.role)
         return ArrayWriter(path, spec.dtype, spec.shape)
 
 
@@ -165,4 +165,4 @@ def write_digests(folder: Path, digests: list[np.ndarray]) -> str:
     writer = ArrayWriter(folder / layout.DIGESTS, np.dtype("<u8"))
     writer.append(table)
     writer.close()
-    return root(table)
+    return compute_root(table)

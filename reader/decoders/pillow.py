@@ -15,7 +15,7 @@ import numpy as np
 
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.reader.decoders.planes import Planes
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.images import CODES
 
@@ -61,7 +61,7 @@ class Pillow:
         self, pixels: np.ndarray, index: int, images: Encoded, crops: Crops, target: Target
     ) -> int:
         decoded = images._replace(
-            addresses=np.array([address_of(pixels)], np.uint64),
+            addresses=np.array([get_address(pixels)], np.uint64),
             lengths=np.array([pixels.nbytes], np.int64),
             sizes=images.sizes[index : index + 1],
             codes=np.array([CODES["rgb"]], np.uint8),

@@ -25,7 +25,7 @@ from fieldslab.reader.pixels.finish import (
     work_bytes,
 )
 from fieldslab.reader.pixels.store import form_of, item_bytes
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel
 
@@ -203,7 +203,7 @@ class Planes:
             which,
             crops.boxes,
             crops.flips,
-            address_of(target.out),
+            get_address(target.out),
             height,
             width,
             form_of(target.out),

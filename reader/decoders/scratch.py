@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 
 KEPT = 2**26
 """Bytes that a thread keeps from batch to batch; what a giant picture needs is given back."""
@@ -20,7 +20,7 @@ class Scratch(threading.local):
         """The address of at least `room` bytes, which hold anything."""
         if len(self._memory) < room:
             self._memory = np.empty(room, np.uint8)
-        return address_of(self._memory)
+        return get_address(self._memory)
 
     def trim(self) -> None:
         """Give back what is too much to be kept; what was in it is lost."""

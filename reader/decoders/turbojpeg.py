@@ -23,7 +23,7 @@ from fieldslab.reader.decoders.turbocalls import (
 )
 from fieldslab.reader.pixels.finish import PICTURE, finish, work_bytes
 from fieldslab.reader.pixels.store import form_of, item_bytes
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.codecs.turbojpeg import Library, find_all, newest
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel
@@ -195,7 +195,7 @@ class TurboJpeg:
                 which,
                 crops.boxes,
                 crops.flips,
-                address_of(out),
+                get_address(out),
                 high,
                 wide,
                 form_of(out),

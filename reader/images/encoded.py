@@ -45,7 +45,7 @@ def find_images(stored: StoredField, at: Places, pool: Pool) -> Found:
 
 @kernel("void(uint64[::1], int64[::1], uint8[::1])")
 def _recognize(starts: np.ndarray, lengths: np.ndarray, codes: np.ndarray) -> None:
-    """Tell codes by the first bytes, as `schemas.images.image_format` does."""
+    """Tell codes by the first bytes, as `schemas.images.detect_format` does."""
     for i in range(len(starts)):
         at: Any = np.int64(starts[i])
         codes[i] = 0

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.jit import kernel, types
 
 RANDOM, WILLNEED = 1, 3
@@ -62,5 +62,5 @@ def all_resident(starts: _Array, ends: _Array, page: int, answer: _Array, at: in
 def resident(starts: np.ndarray, ends: np.ndarray, page: int) -> bool:
     """Whether ranges of addresses (int64[n] each) are all in memory, as far as `MOST_PAGES`."""
     answer = np.zeros(MOST_PAGES, np.uint8)
-    told: bool = all_resident(starts, ends, page, answer, address_of(answer))
+    told: bool = all_resident(starts, ends, page, answer, get_address(answer))
     return told

@@ -9,7 +9,7 @@ from fieldslab.reader.orders.order import Order, shuffled
 from fieldslab.reader.orders.spread import spread_rows
 from fieldslab.reader.rows import whole
 from fieldslab.reader.slab import Slab
-from fieldslab.reader.stored.sizes import stored_bytes
+from fieldslab.reader.stored.sizes import count_stored_bytes
 
 SPREAD_ROWS = 8
 """Least rows in a block, where blocks are spread."""
@@ -71,7 +71,9 @@ class Blocked(Order):
         """See `Order`: chooses `block_rows` by the slab's bytes, if it was not given."""
         if self._sized:
             return self
-        sizes = [stored_bytes(slab.manifest, [field], len(slab)) for field in slab.fields.values()]
+        sizes = [
+            count_stored_bytes(slab.manifest, [field], len(slab)) for field in slab.fields.values()
+        ]
         widest = max(sizes, default=0)
         rows = SPREAD_BYTES * len(slab) // max(widest, 1)
         return Blocked(self.seed, max(rows, SPREAD_ROWS), self.window, spread=True)

@@ -8,10 +8,10 @@ import numpy as np
 
 from fieldslab.reader.stored.marks import Marks
 from fieldslab.schemas.access import ArrayReader, Folder
-from fieldslab.schemas.digest import BLOCK, block_count
+from fieldslab.schemas.digest import BLOCK, count_blocks
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.fields import ArraySpec, Field
-from fieldslab.schemas.mapping import populating
+from fieldslab.schemas.mapping import get_populate_call
 
 
 class StoredArray:
@@ -56,7 +56,7 @@ class StoredArray:
             None if reader is None else reader.map().view(dtype) for reader in self._readers
         ]
         self.present = np.array([array is not None for array in self.arrays], np.bool_)
-        addresses = [0 if array is None else address_of(array) for array in self.arrays]
+        addresses = [0 if array is None else get_address(array) for array in self.arrays]
         self.addresses = np.array(addresses, np.int64)
         items = [0 if array is None else len(array) for array in self.arrays]
         self.items = np.array(items, np.uint64)
@@ -66,7 +66,7 @@ class StoredArray:
         self.item_bytes = spec.item_bytes
         self.marks = None
         if verify:
-            self.marks = Marks([block_count(size) for size in sizes])
+            self.marks = Marks([count_blocks(size) for size in sizes])
 
     def __getitem__(self, shard: int) -> np.ndarray:
         """The array of a shard that has it."""
@@ -101,14 +101,16 @@ class StoredArray:
 
         The lock is free meanwhile: threads verify side by side.
         """
-        from fieldslab.reader.stored.verification import verify  # numba: gathers have it anyway
+        from fieldslab.reader.stored.verification import (
+            verify_marks,  # numba: gathers have it anyway
+        )
 
         marks = self.marks
         if marks is None:
             return
         position = 0
         while True:
-            position = verify(
+            position = verify_marks(
                 blocks,
                 position,
                 marks.firsts,
@@ -116,7 +118,7 @@ class StoredArray:
                 self._sizes,
                 self._tables,
                 marks.table,
-                *populating(),
+                *get_populate_call(),
             )
             if position == len(blocks):
                 break
@@ -136,12 +138,12 @@ class StoredArray:
         data = self[shard].reshape(-1).view(np.uint8)[block * BLOCK : (block + 1) * BLOCK]
         reader.have_read(data, block)
         if not self._tables[shard]:
-            self._tables[shard] = address_of(reader.digests())  # the folder keeps them
+            self._tables[shard] = get_address(reader.digests())  # the folder keeps them
         reader.check(block, data)
         self.marks.set(shard, block)
 
 
-def address_of(array: np.ndarray) -> int:
+def get_address(array: np.ndarray) -> int:
     """Where the data of an array begins in memory."""
     address: int = array.__array_interface__["data"][0]
     return address

@@ -6,7 +6,7 @@ from fieldslab.schemas.fields import Field
 from fieldslab.schemas.manifest import Manifest
 
 
-def stored_bytes(manifest: Manifest, fields: Iterable[Field], rows: int) -> int:
+def count_stored_bytes(manifest: Manifest, fields: Iterable[Field], rows: int) -> int:
     """Bytes of the values of fields, before compression: the share of so many of the rows."""
     total = sum(_field_bytes(manifest, field) for field in fields)
     return total * rows // max(manifest.rows, 1)

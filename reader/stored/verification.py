@@ -27,7 +27,7 @@ _digest: Any = intrinsic(_digest_of)
     "int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1],"
     "int64, int64)"
 )
-def verify(
+def verify_marks(
     blocks: Any,
     position: int,
     firsts: Any,
@@ -53,7 +53,7 @@ def verify(
     marks
         See `Marks.table`.
     madvise, page
-        See `mapping.populating`.
+        See `mapping.get_populate_call`.
     """
     shard = 0
     ready = position

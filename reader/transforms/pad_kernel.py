@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.jit import kernel, memcpy
 
 _Array = np.ndarray
@@ -36,7 +36,7 @@ def pad(
         raise ValueError("rows do not lie within the values, or `out` has no room for them")
     if out.size:
         item = out.nbytes // (out.shape[0] * out.shape[1])
-        addresses = address_of(values), address_of(fill), address_of(out)
+        addresses = get_address(values), get_address(fill), get_address(out)
         _pad(starts, counts, item, len(fill), left, *addresses)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.schemas.errors import DamagedImage, MissingLibrary
-from fieldslab.schemas.images import jpeg_frame
+from fieldslab.schemas.images import find_jpeg_frame
 
 INSTALL = (
     "Install it: apt install libturbojpeg0 (Debian; libturbojpeg on Ubuntu), dnf install "
@@ -214,7 +214,7 @@ def to_baseline(data: Any, library: Library | None = None) -> bytes:
     """
     image = np.frombuffer(data, np.uint8)
     try:
-        marker, height, width = jpeg_frame(memoryview(image.data))
+        marker, height, width = find_jpeg_frame(memoryview(image.data))
     except (ValueError, IndexError, struct.error) as error:
         raise DamagedImage("no JPEG header was found") from error
     if marker == _BASELINE:

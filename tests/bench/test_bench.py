@@ -17,7 +17,7 @@ from fieldslab.bench.slab.decode import WAYS
 from fieldslab.bench.slab.strategies import ORDERS, STRATEGIES
 from fieldslab.packer.cli import run
 from fieldslab.schemas.folder import load_manifest
-from fieldslab.schemas.images import image_size
+from fieldslab.schemas.images import read_image_size
 
 ROWS = 600
 
@@ -157,7 +157,7 @@ def test_images(tmp_path: Path) -> None:
     folder = Path(__file__).parents[1] / "golden" / "images"
     files = [folder / "tiny.jpeg", folder / "tiny.png", folder / "tiny.webp"]
     encoded = [file.read_bytes() for file in files] + [b"no image"]
-    sizes = [image_size(memoryview(one))[1:] for one in encoded]
+    sizes = [read_image_size(memoryview(one))[1:] for one in encoded]
     path = write_slab(
         tmp_path / "a.slab", {"image": images(encoded * 4, np.array(sizes * 4)), "x": np.arange(16)}
     )

@@ -17,7 +17,7 @@ from fieldslab.reader import open_slab
 from fieldslab.schemas import layout
 from fieldslab.schemas.fields import DtypeName, Field, Kind, Logical
 from fieldslab.schemas.folder import load_manifest
-from fieldslab.schemas.images import image_size
+from fieldslab.schemas.images import read_image_size
 from fieldslab.schemas.manifest import Manifest
 
 NAMES = sorted(SLABS)
@@ -152,10 +152,10 @@ def test_nothing_else_lies_there(name: str) -> None:
     path, manifest = slab_path(name), load_manifest(slab_path(name))
     expected = {"manifest.json"}
     for index in range(len(manifest.shards)):
-        folder, files = layout.shard_name(index), layout.shard_files(manifest, index)
+        folder, files = layout.name_shard(index), layout.list_shard_files(manifest, index)
         expected |= {f"{folder}/{name}" for name in [layout.DIGESTS, *(f.name for f in files)]}
     if manifest.tables is not None:
-        files = layout.table_files(manifest)
+        files = layout.list_table_files(manifest)
         expected |= {f"tables/{name}" for name in [layout.DIGESTS, *(f.name for f in files)]}
     assert {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()} == expected
 
@@ -188,7 +188,7 @@ def test_sizes_of_images_are_right() -> None:
     """Stored heights and widths are those of the frozen images."""
     slab = open_slab(slab_path("kinds"))
     images = [image for image in expected_rows("kinds")["image"] if isinstance(image, bytes)]
-    assert {image_size(memoryview(image)) for image in images} == {
+    assert {read_image_size(memoryview(image)) for image in images} == {
         ("jpeg", 16, 24),
         ("png", 16, 24),
         ("webp", 16, 24),

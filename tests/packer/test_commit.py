@@ -39,7 +39,7 @@ from fieldslab.schemas.errors import (
     SourceChanged,
     SourceUnreadable,
 )
-from fieldslab.schemas.folder import load_manifest, partial_path
+from fieldslab.schemas.folder import get_partial_path, load_manifest
 
 
 def kill(variant: str, folder: Path) -> list[dict[str, Any]]:
@@ -156,7 +156,7 @@ def test_workers_that_outlive_a_killed_packer(source: Path, out: Path, tmp_path:
 def test_interrupt_leaves_only_what_a_rerun_uses(source: Path, out: Path) -> None:
     """After Ctrl-C there are the finished shards and the journal, and no other file."""
     interrupt(source, out, 2)
-    left = partial_path(out)
+    left = get_partial_path(out)
     assert listing(left) == ["journal.jsonl", "slab"]
     assert listing(left / "slab") == ["shard-00000", "shard-00001"]
     assert pack_shards(source, out).reused_shards == 2

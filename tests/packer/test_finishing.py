@@ -17,7 +17,7 @@ from fieldslab.packer.cli import run
 from fieldslab.packer.write import commit
 from fieldslab.packer.write.directories import sync_directory
 from fieldslab.schemas.errors import NoSpace, OutputError, OutputExists
-from fieldslab.schemas.folder import partial_path
+from fieldslab.schemas.folder import get_partial_path
 from fieldslab.schemas.notices import FieldslabWarning
 
 
@@ -86,7 +86,7 @@ def test_leftovers_beside_another_slab_are_not_completion(
     (out.parent / "other.slab").rename(out)
     with pytest.raises(OutputExists, match="exists already"):
         pack_shards(source, out)
-    assert partial_path(out).is_dir()
+    assert get_partial_path(out).is_dir()
 
 
 def test_an_empty_directory_is_used(source: Path, out: Path) -> None:
@@ -111,7 +111,7 @@ def test_finished_shards_are_promised_where_there_are_some(
     real, renamed = os.pwrite, list[int]()
 
     def fill(*args: Any) -> int:
-        shards = partial_path(out) / "slab"
+        shards = get_partial_path(out) / "slab"
         if len([name for name in listing(shards) if "staging" not in name]) == finished:
             renamed.append(1)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -122,7 +122,7 @@ def test_finished_shards_are_promised_where_there_are_some(
         with pytest.raises(NoSpace) as caught:
             pack_shards(source, out)
     assert renamed
-    assert partial_path(out).exists() == bool(finished)
+    assert get_partial_path(out).exists() == bool(finished)
     hint = caught.value.hint or ""
     assert ("It goes on from 2 finished shards in x.slab.partial." in hint) == bool(finished)
     assert pack_shards(source, out).reused_shards == finished

@@ -35,7 +35,7 @@ from fieldslab.schemas.errors import (
     OutputExists,
     UsageError,
 )
-from fieldslab.schemas.folder import partial_path
+from fieldslab.schemas.folder import get_partial_path
 from fieldslab.schemas.manifest import MANIFEST
 
 # Errors of the system
@@ -84,7 +84,7 @@ def test_every_failing_call(
         if len(calls) < wanted:
             break
         if not out.exists():
-            assert set(listing(out.parent)) <= {partial_path(out).name}
+            assert set(listing(out.parent)) <= {get_partial_path(out).name}
             pack_shards(source, out)
         assert content(out) == expected
         assert listing(out.parent) == ["x.slab"]
@@ -99,13 +99,13 @@ def test_a_shard_whose_fsync_failed_is_written_anew(
     with monkeypatch.context() as patch:
         calls = fail_at(patch, "fsync", 10**9, errno.EIO)
         interrupt(source, out, 1)
-    shutil.rmtree(partial_path(out))
+    shutil.rmtree(get_partial_path(out))
     with monkeypatch.context() as patch:
         fail_at(patch, "fsync", len(calls) + 1, errno.EIO)
         with pytest.raises(OutputError, match="Input/output error"):
             pack_shards(source, out)
-    assert listing(partial_path(out) / "slab") == ["shard-00000"]
-    assert (partial_path(out) / "journal.jsonl").read_bytes().count(b"\n") == 2
+    assert listing(get_partial_path(out) / "slab") == ["shard-00000"]
+    assert (get_partial_path(out) / "journal.jsonl").read_bytes().count(b"\n") == 2
     assert pack_shards(source, out).reused_shards == 1
 
 
@@ -281,7 +281,7 @@ def test_force_ignores_the_litter_of_file_managers(source: Path, out: Path) -> N
 
 def test_partial_that_is_not_ours(source: Path, out: Path) -> None:
     """A directory that only happens to be called NAME.partial is left alone."""
-    left = partial_path(out)
+    left = get_partial_path(out)
     left.mkdir()
     (left / "thesis.tex").write_text("precious")
     before = tree(out.parent)
@@ -296,7 +296,7 @@ def test_partial_that_is_not_ours(source: Path, out: Path) -> None:
 
 def test_partial_that_is_no_directory(source: Path, out: Path) -> None:
     """A file or a link called NAME.partial is left alone, and so is what the link leads to."""
-    left = partial_path(out)
+    left = get_partial_path(out)
     left.write_text("precious")
     with pytest.raises(OutputExists, match="in the way"):
         pack_shards(source, out)

@@ -19,7 +19,7 @@ from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write import finish
 from fieldslab.schemas import layout, manifest
-from fieldslab.schemas.access import all_folders, table_folder
+from fieldslab.schemas.access import find_table_folder, iterate_folders
 from fieldslab.schemas.errors import SourceUnsupported, UsageError
 from fieldslab.schemas.folder import load_manifest, open_files
 
@@ -89,7 +89,7 @@ def check_content(packed: PackResult, rows: pa.Table) -> None:
     codes = np.concatenate(arrays(slab, "04-city.values"))
     assert [categories[code] for code in codes] == wanted["city"]
     with open_files(slab) as files:
-        for folder in all_folders(files):
+        for folder in iterate_folders(files):
             folder.load_digests()
             names = {file.name for file in folder.files} | {layout.DIGESTS}
             assert names == set(os.listdir(folder.path))
@@ -277,7 +277,7 @@ def test_where_categories_stand(count: int, length: int, inline: bool, tmp_path:
         offsets = np.load(tables / "00-c.categories.offsets.npy")
         assert offsets.tolist() == list(range(0, count * length + 1, length))
         with open_files(packed.path) as files:
-            folder = table_folder(files)
+            folder = find_table_folder(files)
             assert folder is not None
             folder.load_digests()
 

@@ -28,7 +28,7 @@ from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.errors import (
     SourceUnreadable,
 )
-from fieldslab.schemas.folder import partial_path
+from fieldslab.schemas.folder import get_partial_path
 
 
 def test_reused_shards_make_the_same_slab(source: Path, out: Path, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_damaged_shard_is_not_reused(
 ) -> None:
     """A finished shard that is not what the journal says is written anew; the others stay."""
     interrupt(source, out, 3)
-    damage(partial_path(out) / "slab" / "shard-00001")
+    damage(get_partial_path(out) / "slab" / "shard-00001")
     assert pack_shards(source, out).reused_shards == 2
     assert content(out) == content(pack_shards(source, tmp_path / "whole.slab").path)
 
@@ -99,7 +99,7 @@ def test_a_damaged_shard_is_not_reused(
 def test_a_torn_journal(source: Path, out: Path, tmp_path: Path) -> None:
     """Wherever the journal was cut, its whole lines count, and the slab is the same."""
     interrupt(source, out, 3)
-    left, kept = partial_path(out), tmp_path / "kept"
+    left, kept = get_partial_path(out), tmp_path / "kept"
     left.rename(kept)
     journal = (kept / "journal.jsonl").read_bytes()
     expected = content(pack_shards(source, tmp_path / "whole.slab").path)
@@ -115,7 +115,7 @@ def test_a_torn_journal(source: Path, out: Path, tmp_path: Path) -> None:
 def test_a_torn_line_hides_nothing_that_follows(source: Path, out: Path) -> None:
     """What is finished after a torn line was found is kept as well."""
     interrupt(source, out, 2)
-    journal = partial_path(out) / "journal.jsonl"
+    journal = get_partial_path(out) / "journal.jsonl"
     os.truncate(journal, journal.stat().st_size - 5)
     interrupt(source, out, 3)
     assert pack_shards(source, out).reused_shards == 3
@@ -125,7 +125,7 @@ def test_a_torn_line_hides_nothing_that_follows(source: Path, out: Path) -> None
 def test_a_foreign_line_in_the_journal(line: bytes, source: Path, out: Path) -> None:
     """A line that we did not write ends the journal."""
     interrupt(source, out, 2)
-    journal = partial_path(out) / "journal.jsonl"
+    journal = get_partial_path(out) / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join([*lines[:2], line, *lines[2:]]))
     assert pack_shards(source, out).reused_shards == 1

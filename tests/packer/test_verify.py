@@ -24,11 +24,11 @@ from tests.slabs import (
 
 from fieldslab.packer import Problem, Report, verify
 from fieldslab.packer.check import digests
-from fieldslab.packer.check.blocks import Piece, check_opened
+from fieldslab.packer.check.block_check import BlockRuns, check_opened
 from fieldslab.packer.check.sampling import select
 from fieldslab.schemas import native
-from fieldslab.schemas.access import shard_folder
-from fieldslab.schemas.arrays import HEADER, header
+from fieldslab.schemas.access import find_shard_folder
+from fieldslab.schemas.arrays import HEADER, build_header
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import IncompleteSlab, NotASlab, UnknownField, UsageError
 from fieldslab.schemas.fields import Role
@@ -478,11 +478,11 @@ def test_what_is_no_slab_is_an_error(tmp_path: Path) -> None:
 
 def test_a_failing_read_is_a_problem(slab: Path) -> None:
     """What the system says when a read fails becomes a problem with rows and offset."""
-    folder = shard_folder(open_files(slab), 1, first_row=4)
+    folder = find_shard_folder(open_files(slab), 1, first_row=4)
     file = next(file for file in folder.files if file.field.name == "vector")
     fd = os.open(folder.path / file.name, os.O_WRONLY)  # every read of it fails
     try:
-        checked = check_opened(fd, Piece(folder, file, ((0, 1),), None))
+        checked = check_opened(fd, BlockRuns(folder, file, ((0, 1),), None))
     finally:
         os.close(fd)
     (problem,) = checked.problems
@@ -541,7 +541,7 @@ def _sparse(slab: Path, blocks: int) -> Path:
         (array_path(slab, "x"), "<i8", rows),
         (slab / "shard-00000/digests.npy", "<u8", blocks),
     ):
-        file.write_bytes(header(np.dtype(dtype), (items,)))
+        file.write_bytes(build_header(np.dtype(dtype), (items,)))
         os.truncate(file, HEADER + 8 * items)
     return slab
 

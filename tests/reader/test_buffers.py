@@ -14,7 +14,7 @@ from tests.slabs import write_slab
 
 from fieldslab.reader import Slab, open_slab
 from fieldslab.reader.buffers import SMALL, SPARE, Kept, Pool
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 
 BYTES = np.dtype(np.uint8)
 ROWS, WIDTH = 64, 20_000
@@ -31,10 +31,10 @@ def test_memory_is_used_again() -> None:
     """A block returns when its array dies, and the next array of about that size gets it."""
     pool = Pool()
     array = pool.empty(None, (SMALL,), BYTES)
-    address = address_of(array)
+    address = get_address(array)
     del array
     assert pool.idle_bytes == SMALL
-    assert address_of(pool.empty(None, (SMALL // 8,), np.dtype("f8"))) == address
+    assert get_address(pool.empty(None, (SMALL // 8,), np.dtype("f8"))) == address
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_any_view_keeps_the_memory(view: Any) -> None:
     pool = Pool()
     array = pool.empty(None, (SMALL,), BYTES)
     held = view(array)
-    address = address_of(array)
+    address = get_address(array)
     del array
     assert pool.idle_bytes == 0
-    assert address_of(pool.empty(None, (SMALL,), BYTES)) != address
+    assert get_address(pool.empty(None, (SMALL,), BYTES)) != address
     del held
     gc.collect()
     assert pool.idle_bytes == 2 * SMALL
@@ -115,7 +115,7 @@ def test_a_dropped_batch_makes_room(large: Slab) -> None:
     places = set()
     for turn in range(50):
         batch = large.gather([turn % ROWS] * 5, ["x"])
-        places.add(address_of(batch["x"]))
+        places.add(get_address(batch["x"]))
     assert len(places) == 2
 
 
@@ -138,7 +138,7 @@ def test_arrays_of_two_sizes_in_turn_find_their_memory() -> None:
     for turn in range(600):
         size = SMALL if turn % 2 else 64 * SMALL
         held = pool.empty(None, (size,), BYTES)
-        places[size].add(address_of(held))
+        places[size].add(get_address(held))
         del held
     assert [len(found) for found in places.values()] == [1, 1]
 
@@ -193,9 +193,9 @@ def test_threads_share_a_pool() -> None:
 def test_kept_memory_grows_and_stays() -> None:
     """Memory of an `out` batch is kept per name, and replaced only where it is too small."""
     kept = Kept(Pool())
-    first = address_of(kept.empty("a", (SMALL,), BYTES))
-    assert address_of(kept.empty("a", (10,), BYTES)) == first
-    assert address_of(kept.empty("b", (SMALL,), BYTES)) != first
-    grown = address_of(kept.empty("a", (9 * SMALL,), BYTES))
-    assert address_of(kept.empty("a", (10 * SMALL,), BYTES)) == grown
+    first = get_address(kept.empty("a", (SMALL,), BYTES))
+    assert get_address(kept.empty("a", (10,), BYTES)) == first
+    assert get_address(kept.empty("b", (SMALL,), BYTES)) != first
+    grown = get_address(kept.empty("a", (9 * SMALL,), BYTES))
+    assert get_address(kept.empty("a", (10 * SMALL,), BYTES)) == grown
     assert kept.empty("c", (0, 5), BYTES).shape == (0, 5)

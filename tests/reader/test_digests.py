@@ -109,7 +109,7 @@ def test_a_flipped_bit_in_a_table_is_found(path: Path, role: Role) -> None:
 
 def test_a_damaged_digest_table_is_found(path: Path) -> None:
     """Digests are believed only if they fit the root in the manifest."""
-    flip(path / layout.shard_name(SHARD) / layout.DIGESTS, 9)
+    flip(path / layout.name_shard(SHARD) / layout.DIGESTS, 9)
     slab = open_slab(path)
     assert slab[0]["label"] == 0
     with pytest.raises(DamagedArray, match="digest table is damaged"):
@@ -130,7 +130,7 @@ def test_swapped_files_are_found(path: Path) -> None:
 def test_swapped_shards_are_found(tmp_path: Path) -> None:
     """Shards of equal layout, put in each other's place, do not pass."""
     path = write_slab(tmp_path / "x.slab", {"x": np.arange(20)}, [10, 10])
-    first, second = (path / layout.shard_name(index) for index in range(2))
+    first, second = (path / layout.name_shard(index) for index in range(2))
     first.rename(path / "x")
     second.rename(first)
     (path / "x").rename(second)
@@ -174,7 +174,7 @@ def test_rows_of_a_block_of_offsets_are_named(tmp_path: Path) -> None:
 def test_without_verification_nothing_is_digested(path: Path) -> None:
     """`verify=False` hands out what is stored, and needs no digest table."""
     flip(array_path(path, "label", "values", SHARD), 0)
-    (path / layout.shard_name(SHARD) / layout.DIGESTS).unlink()
+    (path / layout.name_shard(SHARD) / layout.DIGESTS).unlink()
     assert open_slab(path, verify=False).gather([8])["label"].tolist() == [9]
 
 

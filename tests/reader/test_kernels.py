@@ -8,7 +8,7 @@ from tests.reader.test_rows import SHARDS
 
 from fieldslab.reader import kernels
 from fieldslab.reader.rows import Directory
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 
 ONE = np.ones(1, np.int64)
 
@@ -47,8 +47,8 @@ def test_copy_copies_every_byte_and_no_other(counts: np.ndarray) -> None:
     for size in [*range(1, 140), 255, 256, 4096, 65_537]:
         source = np.random.default_rng(size).integers(0, 255, (9, size), np.uint8)
         out = np.full(5 * size + 128, 255, np.uint8)
-        begin = address_of(out) + 64
-        addresses = np.array([address_of(source)])
+        begin = get_address(out) + 64
+        addresses = np.array([get_address(source)])
         end = kernels.copy(np.zeros(5, np.int64), rows, counts, size, addresses, begin)
         assert end - begin == 5 * size, size
         assert np.array_equal(out[64:-64].reshape(5, size), source[rows]), size
@@ -61,8 +61,8 @@ def test_copy_takes_rows_of_any_length() -> None:
     source = np.arange(1000, dtype=np.uint16)
     starts, counts = np.array([5, 900, 0, 7, 300]), np.array([0, 100, 1, 3, 64])
     out = np.empty(168, np.uint16)
-    addresses = np.array([address_of(source)])
-    kernels.copy(np.zeros(5, np.int64), starts, counts, 2, addresses, address_of(out))
+    addresses = np.array([get_address(source)])
+    kernels.copy(np.zeros(5, np.int64), starts, counts, 2, addresses, get_address(out))
     wanted = [source[a : a + n] for a, n in zip(starts, counts, strict=True)]
     assert np.array_equal(out, np.concatenate(wanted))
 
@@ -73,7 +73,7 @@ def test_locate_adds_up_lengths() -> None:
     found = [np.empty(3, np.int64), np.empty(3, np.int64), np.empty(4, np.int64)]
     shards, places = np.zeros(3, np.int64), np.array([2, 1, 0])
     elements = np.array([10], np.uint64)
-    assert kernels.locate(shards, places, np.array([address_of(offsets)]), elements, *found) == 10
+    assert kernels.locate(shards, places, np.array([get_address(offsets)]), elements, *found) == 10
     assert [part.tolist() for part in found] == [[3, 3, 0], [7, 0, 3], [0, 7, 7, 10]]
 
 
@@ -87,7 +87,7 @@ def test_locate_refuses_impossible_offsets(pair: tuple[int, int]) -> None:
     found = [np.empty(2, np.int64), np.empty(2, np.int64), np.empty(3, np.int64)]
     shards, places = np.zeros(2, np.int64), np.array([0, 2])
     elements = np.array([10], np.uint64)
-    addresses = np.array([address_of(offsets)])
+    addresses = np.array([get_address(offsets)])
     assert kernels.locate(shards, places, addresses, elements, *found) == ~1
 
 
@@ -97,7 +97,7 @@ def test_locate_refuses_a_sum_beyond_int64() -> None:
     offsets = np.array([0, giant], np.uint64)
     shards = np.zeros(9, np.int64)
     found = [np.empty(9, np.int64), np.empty(9, np.int64), np.empty(10, np.int64)]
-    addresses, elements = np.array([address_of(offsets)]), np.array([giant], np.uint64)
+    addresses, elements = np.array([get_address(offsets)]), np.array([giant], np.uint64)
     assert kernels.locate(shards, shards, addresses, elements, *found) == ~2
 
 

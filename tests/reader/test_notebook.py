@@ -12,7 +12,7 @@ from PIL import Image
 from tests.slabs import array_path, flip, images, ragged, write_slab
 
 from fieldslab.reader import open_slab
-from fieldslab.schemas.images import image_size
+from fieldslab.schemas.images import read_image_size
 
 EVIL = "<script>alert('x')</script>&\"'"
 GOLDEN = Path(__file__).parents[1] / "golden" / "images"
@@ -50,7 +50,7 @@ class Page(HTMLParser):
 def columns() -> dict[str, Any]:
     """Eight rows of several kinds, with names and texts that are markup."""
     encoded = [(GOLDEN / name).read_bytes() for name in ("tiny.jpeg", "tiny.png")] * 4
-    sizes = [image_size(memoryview(image))[1:] for image in encoded]
+    sizes = [read_image_size(memoryview(image))[1:] for image in encoded]
     return {
         EVIL: np.arange(8),
         "text": [EVIL] * 8,

@@ -5,7 +5,7 @@ import mmap
 import numpy as np
 
 from fieldslab.reader.loading import paging
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 
 PAGE = mmap.PAGESIZE
 
@@ -15,7 +15,7 @@ def test_a_range_is_there_when_all_of_its_pages_are() -> None:
     memory = mmap.mmap(-1, 8 * PAGE)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         memory.madvise(mmap.MADV_NOHUGEPAGE)
-    start = address_of(np.frombuffer(memory, np.uint8))
+    start = get_address(np.frombuffer(memory, np.uint8))
     for page in (0, 1, 2, 5):
         memory[page * PAGE] = 1
 

@@ -17,7 +17,7 @@ from tests.slabs import array_path, write_slab
 from fieldslab.packer import pack, verify
 from fieldslab.reader import Slab, open_slab
 from fieldslab.schemas.errors import DamagedArray, SlabReplaced
-from fieldslab.schemas.folder import REPLACED, open_files, partial_path
+from fieldslab.schemas.folder import REPLACED, get_partial_path, open_files
 from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.notices import FieldslabWarning
 
@@ -135,7 +135,7 @@ def test_a_manifest_that_was_touched_is_the_same(path: Path) -> None:
 
 def test_opening_waits_for_the_end_of_a_swap(path: Path) -> None:
     """Between two renames there is no slab; whoever opens it then gets the new one."""
-    partial = partial_path(path)
+    partial = get_partial_path(path)
     partial.mkdir()
     pack(table(2), partial / "slab")
     path.rename(partial / REPLACED)

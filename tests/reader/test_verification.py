@@ -8,12 +8,12 @@ import pytest
 from tests.slabs import array_path, flip, write_slab
 
 from fieldslab.reader import Slab, open_slab
-from fieldslab.reader.stored.array import StoredArray, address_of
-from fieldslab.reader.stored.verification import verify
+from fieldslab.reader.stored.array import StoredArray, get_address
+from fieldslab.reader.stored.verification import verify_marks
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK, digest_blocks
 from fieldslab.schemas.errors import DamagedArray
-from fieldslab.schemas.mapping import populating
+from fieldslab.schemas.mapping import get_populate_call
 
 ROWS, WIDTH = 10_000, 1000
 SHARDS = [3333, 1, 2000, 4666]
@@ -72,7 +72,7 @@ def test_a_file_that_was_cut_is_named(path: Path) -> None:
     """Where many blocks are read in together, a file that was cut meanwhile is told by its size."""
     slab = open_slab(path)
     slab.gather([ROWS - 1])
-    if populating()[0]:  # the system can tell
+    if get_populate_call()[0]:  # the system can tell
         os.truncate(array_path(path, "x", "values", 3), HEADER + 9 * BLOCK)
         with pytest.raises(DamagedArray, match="wrong size") as caught:
             slab.gather(range(sum(SHARDS[:3]), ROWS))
@@ -80,7 +80,7 @@ def test_a_file_that_was_cut_is_named(path: Path) -> None:
         assert caught.value.context["found"] == f"{HEADER + 9 * BLOCK} bytes"
 
 
-@pytest.mark.parametrize("madvise", [0, populating()[0]], ids=["without", "with"])
+@pytest.mark.parametrize("madvise", [0, get_populate_call()[0]], ids=["without", "with"])
 def test_where_the_kernel_stops(madvise: int) -> None:
     """It stops at a wrong block, a short one, and where no table is; a shard may be empty."""
     data = VALUES.reshape(-1)[: 3 * BLOCK + 100]
@@ -88,12 +88,12 @@ def test_where_the_kernel_stops(madvise: int) -> None:
     digests[1] += np.uint64(1)
     marks = np.zeros(8, np.uint8)
     firsts, sizes = np.array([0, 4, 4]), np.array([len(data), 0, len(data)])
-    addresses = np.array([address_of(data), 0, address_of(data)])
-    tables = np.array([address_of(digests), 0, 0])
+    addresses = np.array([get_address(data), 0, get_address(data)])
+    tables = np.array([get_address(digests), 0, 0])
 
     def stop(at: int) -> int:
         where = firsts, addresses, sizes, tables
-        return verify(np.arange(8), at, *where, marks, madvise, populating()[1])
+        return verify_marks(np.arange(8), at, *where, marks, madvise, get_populate_call()[1])
 
     assert [stop(0), stop(2), stop(4)] == [1, 3, 4]
     assert marks.tolist() == [1, 0, 1, 0, 0, 0, 0, 0]

@@ -19,10 +19,10 @@ from tests.slabs import opened
 from fieldslab.schemas.arrays import (
     HEADER,
     ArrayWriter,
-    array_bytes,
-    byte_view,
-    header,
+    build_header,
+    count_array_bytes,
     map_array,
+    view_bytes,
 )
 from fieldslab.schemas.digest import BLOCK, digest_blocks
 from fieldslab.schemas.errors import DamagedArray, NotASlab
@@ -51,7 +51,7 @@ def write(path: Path, items: np.ndarray, *cuts: int) -> np.ndarray:
 def test_numpy_reads_every_header() -> None:
     """numpy's own parser takes our header, and finds in it what we put there."""
     for dtype, shape in product(DTYPES, SHAPES):
-        data = header(dtype, shape)
+        data = build_header(dtype, shape)
         stream = io.BytesIO(data)
         with case(dtype, shape):
             assert len(data) == HEADER
@@ -70,19 +70,19 @@ def test_header_is_numpys_own_text() -> None:
         described = {"descr": dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(stream, described)
         written = stream.getvalue()
-        assert header(dtype, shape)[10:].rstrip() == written[10:].rstrip(), (dtype, shape)
+        assert build_header(dtype, shape)[10:].rstrip() == written[10:].rstrip(), (dtype, shape)
 
 
 def test_header_has_room_for_the_largest_shape() -> None:
     """Thirty-one lengths of 2^48 still fit in front of the data."""
-    assert len(header(np.dtype("<c16"), (2**48,) * 31)) == HEADER
+    assert len(build_header(np.dtype("<c16"), (2**48,) * 31)) == HEADER
 
 
 def test_numpy_and_we_read_what_was_written(tmp_path: Path) -> None:
     """`numpy.load(mmap_mode="r")` and `map_array` give the array that was written."""
     for number, (dtype, shape) in enumerate(product(DTYPES, SHAPES)):
         path = tmp_path / f"{number}.npy"
-        items = np.random.default_rng(1).integers(0, 2, array_bytes(dtype, shape), np.uint8)
+        items = np.random.default_rng(1).integers(0, 2, count_array_bytes(dtype, shape), np.uint8)
         items = items.view(dtype).reshape(shape)
         write(path, items)
         with case(dtype, shape):
@@ -106,7 +106,7 @@ def test_appending_in_pieces(tmp_path: Path) -> None:
         cut = min(first, size)
         with case(size, first):
             digests = write(path, items, cut, (cut + size) // 2)
-            assert path.read_bytes() == header(items.dtype, (size,)) + items.tobytes()
+            assert path.read_bytes() == build_header(items.dtype, (size,)) + items.tobytes()
             assert digests.tolist() == digest_blocks(memoryview(items.data)).tolist()
 
 
@@ -126,7 +126,7 @@ def test_items_wider_than_a_block(tmp_path: Path) -> None:
     items = np.arange(6 * 40_000, dtype="<i2").reshape(6, 40_000)
     digests = write(tmp_path / "a.npy", items[::2], 1)
     assert np.load(tmp_path / "a.npy").tolist() == items[::2].tolist()
-    assert digests.tolist() == digest_blocks(byte_view(items[::2])).tolist()
+    assert digests.tolist() == digest_blocks(view_bytes(items[::2])).tolist()
 
 
 def test_writer_never_overwrites(tmp_path: Path) -> None:

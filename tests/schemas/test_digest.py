@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import xxhash
 
-from fieldslab.schemas.digest import BLOCK, block_count, blocks, digest, digest_blocks, root
+from fieldslab.schemas.digest import (
+    BLOCK,
+    compute_root,
+    count_blocks,
+    digest,
+    digest_blocks,
+    split_blocks,
+)
 
 SIZES = [0, 1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 5]
 
@@ -16,9 +23,9 @@ def test_blocks_cover_the_data(size: int) -> None:
     """Blocks are 64 KiB, the last one may be short, and none is empty."""
     data = bytes(range(256)) * (size // 256 + 1)
     view = memoryview(data)[:size]
-    parts = list(blocks(view))
+    parts = list(split_blocks(view))
     assert b"".join(parts) == data[:size]
-    assert len(parts) == block_count(size) == len(digest_blocks(view))
+    assert len(parts) == count_blocks(size) == len(digest_blocks(view))
     assert all(len(part) == BLOCK for part in parts[:-1])
     assert all(len(part) for part in parts)
 
@@ -34,6 +41,6 @@ def test_digest_is_xxh3_with_seed_0() -> None:
 def test_root_is_sha256_of_the_table() -> None:
     """A root is the SHA-256 of the little-endian table, for an empty one too."""
     table = np.array([1, 2**64 - 1], np.uint64)
-    assert root(table) == hashlib.sha256(b"\1" + bytes(7) + b"\xff" * 8).hexdigest()
-    assert root(table.astype(">u8")) == root(table)
-    assert root(np.empty(0, np.uint64)) == hashlib.sha256(b"").hexdigest()
+    assert compute_root(table) == hashlib.sha256(b"\1" + bytes(7) + b"\xff" * 8).hexdigest()
+    assert compute_root(table.astype(">u8")) == compute_root(table)
+    assert compute_root(np.empty(0, np.uint64)) == hashlib.sha256(b"").hexdigest()

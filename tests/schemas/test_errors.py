@@ -32,10 +32,10 @@ from fieldslab.schemas.errors import (
     UnknownField,
     UnsupportedVersion,
     UsageError,
-    source_unreadable,
-    together,
+    combine_errors,
+    make_source_unreadable,
 )
-from fieldslab.schemas.optiontext import for_shell, option
+from fieldslab.schemas.optiontext import option, render_for_shell
 
 CLASSES = [
     cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, FieldslabError)
@@ -188,7 +188,7 @@ def test_what_the_system_said() -> None:
         OSError(): SourceUnreadable,
     }
     for error, kind in kinds.items():
-        assert type(source_unreadable(error, "cannot be read", file="a")) is kind
+        assert type(make_source_unreadable(error, "cannot be read", file="a")) is kind
 
 
 def test_options_in_the_words_of_the_reader() -> None:
@@ -201,7 +201,7 @@ def test_options_in_the_words_of_the_reader() -> None:
     assert copy.in_shell() == ("--jobs must be at least 1 (found 0)", "Give --jobs 1.")
     assert (copy.problem, copy.hint, copy.option) == (error.problem, "Give jobs=1.", "jobs")
     assert error.as_dict()["problem"] == "jobs must be at least 1"
-    assert error.as_dict(for_shell) == {
+    assert error.as_dict(render_for_shell) == {
         "error": "UsageError",
         "problem": "--jobs must be at least 1",
         "found": 0,
@@ -231,8 +231,8 @@ def test_unknown_context_is_a_programming_error() -> None:
 
 def test_errors_that_come_together() -> None:
     """One error carries others of its kind: in its text, in JSON and through pickling."""
-    error = together([UsageError("one", field="a", hint="Do."), UsageError("two", field="b")])
+    error = combine_errors([UsageError("one", field="a", hint="Do."), UsageError("two", field="b")])
     copy = pickle.loads(pickle.dumps(error))
     assert str(error) == str(copy) == "one (field a). Do.\ntwo (field b)"
     assert [other["field"] for other in copy.as_dict()["others"]] == ["b"]
-    assert "others" not in together([UsageError("alone")]).as_dict()
+    assert "others" not in combine_errors([UsageError("alone")]).as_dict()

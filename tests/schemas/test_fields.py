@@ -11,7 +11,7 @@ from fieldslab.schemas.fields import (
     Field,
     Kind,
     Logical,
-    stem,
+    make_stem,
 )
 
 
@@ -142,4 +142,4 @@ def test_impossible_combinations() -> None:
 )
 def test_stem_is_a_safe_file_name(ordinal: int, name: str, expected: str) -> None:
     """Whatever a field is called, its files have plain names."""
-    assert stem(ordinal, name) == expected
+    assert make_stem(ordinal, name) == expected

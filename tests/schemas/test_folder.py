@@ -9,7 +9,7 @@ import pytest
 from tests.slabs import flip, write_slab
 
 from fieldslab.schemas import layout
-from fieldslab.schemas.access import shard_folder
+from fieldslab.schemas.access import find_shard_folder
 from fieldslab.schemas.errors import (
     DamagedArray,
     DamagedManifest,
@@ -21,9 +21,9 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.folder import (
     JOURNAL,
+    get_partial_path,
     load_manifest,
     open_files,
-    partial_path,
 )
 from fieldslab.schemas.manifest import MANIFEST
 
@@ -77,7 +77,7 @@ def test_a_file(slab: Path) -> None:
 
 def test_packing_was_cut_off(tmp_path: Path) -> None:
     """Where a packer left a partial slab, the message says how to go on."""
-    partial_path(tmp_path / "x.slab").mkdir()
+    get_partial_path(tmp_path / "x.slab").mkdir()
     words = "packing was cut off. Run the same `fieldslab pack` command again"
     refuse(tmp_path / "x.slab", IncompleteSlab, words)
 
@@ -130,7 +130,7 @@ def test_manifest_must_be_a_regular_file(slab: Path) -> None:
 def load_table(slab: Path) -> np.ndarray:
     """The digest table of the first shard, checked."""
     with open_files(slab) as files:
-        return shard_folder(files, 0, 0).load_digests()
+        return find_shard_folder(files, 0, 0).load_digests()
 
 
 def test_digest_table(slab: Path) -> None:
@@ -149,7 +149,7 @@ def test_folders_that_are_links(slab: Path) -> None:
         load_table(slab)
     with (
         open_files(slab, follow_links=True) as files,
-        files.folder(layout.shard_name(0)) as folder,
+        files.folder(layout.name_shard(0)) as folder,
         folder.file(layout.DIGESTS) as (_, size),
     ):
         assert size == 4096 + 3 * 8

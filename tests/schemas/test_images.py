@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from fieldslab.schemas.images import FORMATS, image_format, image_size, image_sizes
+from fieldslab.schemas.images import FORMATS, detect_format, read_image_size, read_image_sizes
 
 HEIGHT, WIDTH = 21, 34
 
@@ -46,7 +46,7 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_real_images(name: str) -> None:
     """Height and width are those that were encoded, before any orientation."""
-    codec, height, width = image_size(memoryview(REAL[name]))
+    codec, height, width = read_image_size(memoryview(REAL[name]))
     assert (height, width) == (HEIGHT, WIDTH)
     assert codec in FORMATS
     assert codec in name.lower()
@@ -55,11 +55,11 @@ def test_real_images(name: str) -> None:
 def test_large_sizes() -> None:
     """Sizes up to the limits of each codec are read in full."""
     png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 2**31 - 1, 7)
-    assert image_size(memoryview(png)) == ("png", 7, 2**31 - 1)
+    assert read_image_size(memoryview(png)) == ("png", 7, 2**31 - 1)
     jpeg = b"\xff\xd8\xff\xc2\0\x11\x08" + struct.pack(">HH", 65535, 65534)
-    assert image_size(memoryview(jpeg)) == ("jpeg", 65535, 65534)
+    assert read_image_size(memoryview(jpeg)) == ("jpeg", 65535, 65534)
     webp = b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0" + b"\xff\xff\xff" + b"\0\0\x01"
-    assert image_size(memoryview(webp)) == ("webp", 65537, 2**24)
+    assert read_image_size(memoryview(webp)) == ("webp", 65537, 2**24)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_large_sizes() -> None:
 )
 def test_no_header_no_size(data: bytes) -> None:
     """Bytes without a readable header are no image: size 0, 0."""
-    assert image_size(memoryview(data)) == (None, 0, 0)
+    assert read_image_size(memoryview(data)) == (None, 0, 0)
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -87,7 +87,7 @@ def test_every_truncation(name: str) -> None:
     """An image cut anywhere gives the right size or none."""
     data = REAL[name]
     for size in range(min(len(data), 700)):
-        codec, height, width = image_size(memoryview(data[:size]))
+        codec, height, width = read_image_size(memoryview(data[:size]))
         expected = (0, 0) if codec is None else (HEIGHT, WIDTH)
         assert (height, width) == expected
 
@@ -96,17 +96,17 @@ def test_every_truncation(name: str) -> None:
 def test_any_bytes_give_an_answer(name: str, noise: bytes, at: int) -> None:
     """Whatever the bytes, there is an answer that a uint32 can hold, and no exception."""
     data = REAL[name][:at] + noise + REAL[name][at : at + 40]
-    codec, height, width = image_size(memoryview(data))
+    codec, height, width = read_image_size(memoryview(data))
     assert codec in (None, *FORMATS)
     assert 0 <= height < 2**32
     assert 0 <= width < 2**32
 
 
 def test_many_at_once() -> None:
-    """`image_sizes` walks over concatenated images; rows without one get 0, 0."""
+    """`read_image_sizes` walks over concatenated images; rows without one get 0, 0."""
     rows = [REAL["PNG"], b"", REAL["JPEG"], b"no image", REAL["lossy WebP"]]
     values = np.frombuffer(b"".join(rows), np.uint8)
-    sizes, codecs = image_sizes(values, np.array([len(row) for row in rows]))
+    sizes, codecs = read_image_sizes(values, np.array([len(row) for row in rows]))
     full, none = [HEIGHT, WIDTH], [0, 0]
     assert sizes.tolist() == [full, none, full, none, full]
     assert sizes.dtype == np.uint32
@@ -116,6 +116,6 @@ def test_many_at_once() -> None:
 def test_format_needs_the_first_bytes_only() -> None:
     """The codec is told by at most twelve bytes."""
     for name, data in REAL.items():
-        assert image_format(memoryview(data[:12])) in name.lower().split() + [
+        assert detect_format(memoryview(data[:12])) in name.lower().split() + [
             word for word in FORMATS if word in name.lower()
         ]

@@ -103,7 +103,7 @@ def test_a_damaged_file_is_compiled_anew(probe: Probe) -> None:
 def _folder(monkeypatch: pytest.MonkeyPatch, **variables: object) -> Path | None:
     for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.setenv(name, str(variables.get(name, "")))
-    return kernelcache.folder.__wrapped__()
+    return kernelcache.find_cache_folder.__wrapped__()
 
 
 def test_the_working_directory_keeps_no_kernels(

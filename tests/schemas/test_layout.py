@@ -26,7 +26,9 @@ def manifest() -> Manifest:
 
 def test_names_and_shapes() -> None:
     """Files come in field order, with exact shapes; `valid` is there only for a shard's nulls."""
-    found = [(file.name, file.dtype.str, file.shape) for file in layout.shard_files(manifest(), 0)]
+    found = [
+        (file.name, file.dtype.str, file.shape) for file in layout.list_shard_files(manifest(), 0)
+    ]
     assert found == [
         ("00-x.values.npy", "<f4", (100_000, 3, 2)),
         ("00-x.valid.npy", "|b1", (100_000,)),
@@ -40,27 +42,27 @@ def test_names_and_shapes() -> None:
         ("03-c.values.npy", "<i4", (100_000,)),
         ("04-d.values.npy", "<i4", (100_000,)),
     ]
-    other = [file.name for file in layout.shard_files(manifest(), 1)]
+    other = [file.name for file in layout.list_shard_files(manifest(), 1)]
     assert "00-x.valid.npy" not in other
     assert "02-i.valid.npy" in other
 
 
 def test_blocks_lie_one_behind_the_other() -> None:
     """Every array's digests begin where those of the one before it end."""
-    files = layout.shard_files(manifest(), 0)
+    files = layout.list_shard_files(manifest(), 0)
     at = 0
     for file in files:
         assert file.first_block == at
         assert file.data_bytes == np.prod(file.shape) * file.dtype.itemsize
         assert file.blocks == -(-file.data_bytes // BLOCK)
         at += file.blocks
-    assert layout.total_blocks(files) == at
-    assert layout.total_blocks([]) == 0
+    assert layout.count_total_blocks(files) == at
+    assert layout.count_total_blocks([]) == 0
 
 
 def test_tables() -> None:
     """Only categorical fields with a table have files there; an empty table has one offset."""
-    found = [(file.name, file.shape) for file in layout.table_files(manifest())]
+    found = [(file.name, file.shape) for file in layout.list_table_files(manifest())]
     assert found == [
         ("03-c.categories.values.npy", (9,)),
         ("03-c.categories.offsets.npy", (5,)),
@@ -71,7 +73,7 @@ def test_tables() -> None:
 
 def test_shard_names_sort_as_numbers() -> None:
     """Folders have five digits, and more where that is not enough."""
-    assert [layout.shard_name(n) for n in (0, 42, 123_456)] == [
+    assert [layout.name_shard(n) for n in (0, 42, 123_456)] == [
         "shard-00000",
         "shard-00042",
         "shard-123456",

@@ -2,7 +2,12 @@
 
 import pytest
 
-from fieldslab.schemas.optiontext import first_option, for_python, for_shell, option
+from fieldslab.schemas.optiontext import (
+    find_first_option,
+    option,
+    render_for_python,
+    render_for_shell,
+)
 
 SHOWN = {
     "a name": (option("shard_size"), "shard_size", "--shard-size"),
@@ -37,26 +42,26 @@ SHOWN = {
 @pytest.mark.parametrize(("text", "python", "shell"), SHOWN.values(), ids=SHOWN.keys())
 def test_both_faces(text: str, python: str, shell: str) -> None:
     """An option is shown as its reader would write it; the text around it stays."""
-    assert for_python(f"Give {text}, or not.") == f"Give {python}, or not."
-    assert for_shell(f"Give {text}, or not.") == f"Give {shell}, or not."
+    assert render_for_python(f"Give {text}, or not.") == f"Give {python}, or not."
+    assert render_for_shell(f"Give {text}, or not.") == f"Give {shell}, or not."
 
 
 def test_python_can_read_what_it_is_told() -> None:
     """What a Python user is told is an argument as Python reads it."""
     for text in (option("nulls", "a'\"\n", column="x\\y"), option("exclude", ["é", "\t"])):
-        eval(f"dict({for_python(text)})", {})  # noqa: S307  # our own words
+        eval(f"dict({render_for_python(text)})", {})  # noqa: S307  # our own words
 
 
 def test_first_option() -> None:
     """The first option that a text names is what an error is about."""
-    assert first_option(f"{option('pad', True)} needs {option('max_length')}") == "pad"
-    assert first_option("no option") is None
+    assert find_first_option(f"{option('pad', True)} needs {option('max_length')}") == "pad"
+    assert find_first_option("no option") is None
 
 
 def test_data_cannot_make_marks() -> None:
     """Code points of marks within names from data neither end a mark nor begin one that fails."""
     mark = option("nulls", "mask", column="x")
     for name in (mark, mark[:5], mark[-1], mark[0], mark[0] + "nulls" + mark[-1]):
-        assert for_shell(option("exclude", [name])).startswith("--exclude ")
-        assert isinstance(for_python(f"no column {name!r} here"), str)
-        assert isinstance(for_shell(f"no column {name} here"), str)
+        assert render_for_shell(option("exclude", [name])).startswith("--exclude ")
+        assert isinstance(render_for_python(f"no column {name!r} here"), str)
+        assert isinstance(render_for_shell(f"no column {name} here"), str)

@@ -12,7 +12,7 @@ MOST_BYTES = 16 * 1024
 """An attribute whose JSON is longer is left out, and its type kept in its place."""
 
 
-def attributes_of(thing: Any) -> dict[str, Any]:
+def read_attributes(thing: Any) -> dict[str, Any]:
     """The attributes of a file, group or dataset, JSON-ready.
 
     Text stays text and numbers stay numbers; NaN and infinities become "NaN", "Infinity" and
@@ -26,41 +26,41 @@ def attributes_of(thing: Any) -> dict[str, Any]:
             kind = thing.attrs.get_id(name).dtype
             if h5py.check_ref_dtype(kind) is not None:
                 continue
-            value = plain(thing.attrs[name])
+            value = make_plain(thing.attrs[name])
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
             value = {"left_out": f"cannot be read: {error}"}
         if len(json.dumps(value)) > MOST_BYTES:
             shape = thing.attrs.get_id(name).shape
             value = {"left_out": f"{kind}{list(shape or ())}"}
-        attributes[clean(name)] = value
+        attributes[clean_text(name)] = value
     return attributes
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """Text that UTF-8 can hold."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def plain(value: Any) -> Any:
+def make_plain(value: Any) -> Any:
     """A value as h5py gives it, JSON-ready."""
     if isinstance(value, h5py.Empty):
         return None
     if isinstance(value, np.ndarray):
-        return [plain(item) for item in value]
+        return [make_plain(item) for item in value]
     if isinstance(value, np.void):
         if value.dtype.names is not None:
-            return {clean(name): plain(value[name]) for name in value.dtype.names}
+            return {clean_text(name): make_plain(value[name]) for name in value.dtype.names}
         return {"base64": base64.b64encode(value.tobytes()).decode()}
     if isinstance(value, bytes):
         return _text(value)
     if isinstance(value, str):
-        return clean(value)
+        return clean_text(value)
     if isinstance(value, np.datetime64 | np.timedelta64):
         return str(value)
     if isinstance(value, np.generic):
-        return plain(value.item()) if not isinstance(value.item(), np.generic) else str(value)
+        return make_plain(value.item()) if not isinstance(value.item(), np.generic) else str(value)
     if isinstance(value, complex):
-        return [plain(value.real), plain(value.imag)]
+        return [make_plain(value.real), make_plain(value.imag)]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value is None or isinstance(value, bool | int | float):

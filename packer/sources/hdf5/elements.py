@@ -20,7 +20,7 @@ class Element:
     Attributes
     ----------
     form
-        How what was read becomes Arrow: see `fieldslab.packer.sources.hdf5.arrow`.
+        How what was read becomes Arrow: see `fieldslab.packer.sources.hdf5.arrow_columns`.
     dtype
         As it lies in memory once read; object for variable lengths.
     type
@@ -41,7 +41,7 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class TypeRefusal:
     """Why something cannot be packed, and what to do about it; `{}` in it is the column."""
 
     problem: str
@@ -63,13 +63,13 @@ NOTHING = Element("raw", np.dtype("V1"), pa.null(), "")
 class Refused(Exception):
     """A type that cannot be packed."""
 
-    def __init__(self, problem: str, hint: str = Refusal.hint, why: str = "") -> None:
+    def __init__(self, problem: str, hint: str = TypeRefusal.hint, why: str = "") -> None:
         super().__init__(problem)
-        self.refusal = Refusal(problem, hint)
+        self.refusal = TypeRefusal(problem, hint)
         self.why = why
 
 
-def element_of(kind: h5t.TypeID, rules: Rules) -> Element:
+def describe_element(kind: h5t.TypeID, rules: Rules) -> Element:
     """The element of a type that is neither compound nor an array. Raises Refused."""
     if isinstance(kind, h5t.TypeEnumID):
         return _enum(kind)
@@ -85,7 +85,7 @@ def element_of(kind: h5t.TypeID, rules: Rules) -> Element:
         return _lists(kind)
     if isinstance(kind, h5t.TypeOpaqueID):
         return _opaque(kind, rules)
-    pair = complex_dtype(kind)
+    pair = find_complex_dtype(kind)
     if pair is not None:
         name = cast(DtypeName, f"complex{8 * pair.itemsize}")
         why = name + _order(pair)
@@ -145,7 +145,7 @@ def _enum(kind: h5t.TypeEnumID) -> Element:
     dtype = _integer(kind.get_super())
     count = range(kind.get_nmembers())
     members = {
-        readable(kind.get_member_name(index)): kind.get_member_value(index) for index in count
+        decode_name(kind.get_member_name(index)): kind.get_member_value(index) for index in count
     }
     if members == {"FALSE": 0, "TRUE": 1} and dtype.itemsize == 1:
         return Element("flag", np.dtype("u1"), pa.uint8(), "bool", hint="bool")
@@ -186,7 +186,7 @@ def _lists(kind: h5t.TypeVlenID) -> Element:
     inner = kind.get_super()
     element = None
     if isinstance(inner, h5t.TypeIntegerID | h5t.TypeFloatID):
-        element = element_of(inner, Rules())
+        element = describe_element(inner, Rules())
     if (
         element is None
         or element.logical is not None
@@ -215,7 +215,7 @@ def _opaque(kind: h5t.TypeOpaqueID, rules: Rules) -> Element:
         dtype = np.dtype(f"{'>' if order == '>' else '<'}i8")
         name = "datetime64" if letter == "M" else "timedelta64"
         return Element("number", dtype, make(cast(Unit, unit)), f"{name}[{unit}]{_order(dtype)}")
-    why = f"opaque bytes {readable(tag)!r}" if tag else "opaque bytes"
+    why = f"opaque bytes {decode_name(tag)!r}" if tag else "opaque bytes"
     if not rules.raw:
         raise Refused(
             "opaque bytes are packed only on request",
@@ -230,12 +230,12 @@ def _opaque(kind: h5t.TypeOpaqueID, rules: Rules) -> Element:
 _COMPLEX_CLASS = getattr(h5t, "TypeComplexID", ())
 
 
-def complex_dtype(kind: h5t.TypeID) -> np.dtype[Any] | None:
+def find_complex_dtype(kind: h5t.TypeID) -> np.dtype[Any] | None:
     """Dtype of a complex number: HDF5's own, or h5py's compound of two; None for anything else."""
     if _COMPLEX_CLASS and isinstance(kind, _COMPLEX_CLASS):
         parts = [kind.get_super()]
     elif isinstance(kind, h5t.TypeCompoundID) and kind.get_nmembers() == 2:
-        if tuple(map(readable, map(kind.get_member_name, range(2)))) != _complex_names():
+        if tuple(map(decode_name, map(kind.get_member_name, range(2)))) != _complex_names():
             return None
         parts = [kind.get_member_type(0), kind.get_member_type(1)]
         if (kind.get_member_offset(0), kind.get_member_offset(1)) != (0, parts[0].get_size()):
@@ -277,6 +277,6 @@ def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype.newbyteorder("<")
 
 
-def readable(name: bytes) -> str:
+def decode_name(name: bytes) -> str:
     """A name in HDF5 as text; what is not UTF-8 in it is replaced."""
     return name.decode(errors="replace")

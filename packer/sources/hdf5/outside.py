@@ -11,8 +11,8 @@ from typing import Any
 import h5py
 from h5py import h5d, h5s
 
-from fieldslab.packer.sources.hdf5.elements import Refusal
-from fieldslab.packer.sources.hdf5.files import open_file
+from fieldslab.packer.sources.hdf5.elements import TypeRefusal
+from fieldslab.packer.sources.hdf5.hdf5_files import open_file
 from fieldslab.schemas.errors import SourceUnreadable
 from fieldslab.schemas.optiontext import option
 
@@ -29,7 +29,9 @@ class NotThere(Exception):
     """Something outside is missing, or not as large as it should be."""
 
 
-def outside_files(dataset: h5py.Dataset, path: str, external: bool) -> tuple[str, ...] | Refusal:
+def find_outside_files(
+    dataset: h5py.Dataset, path: str, external: bool
+) -> tuple[str, ...] | TypeRefusal:
     """The other files that a dataset of the file `path` reads, or why it is refused."""
     if dataset.id.get_create_plist().get_layout() == h5d.VIRTUAL:
         what = "a virtual dataset reads other datasets and files"
@@ -38,13 +40,13 @@ def outside_files(dataset: h5py.Dataset, path: str, external: bool) -> tuple[str
     else:
         return ()
     if not external:
-        return Refusal(what, NOT_ADMITTED)
+        return TypeRefusal(what, NOT_ADMITTED)
     files: set[str] = set()
     try:
         _look(dataset, path, files, _MOST_DEPTH)
     except NotThere as error:
         hint = f"Restore the file; {option('exclude', ['{}'])} leaves the column out."
-        return Refusal(str(error), hint)
+        return TypeRefusal(str(error), hint)
     return tuple(sorted(files - {path}))
 
 

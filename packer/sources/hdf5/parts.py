@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.source import Hint, unique_names
+from fieldslab.packer.source import Hint, make_unique
 from fieldslab.packer.sources.hdf5.read import Wanted
 from fieldslab.packer.sources.hdf5.scan import Dataset, Scan
-from fieldslab.packer.sources.hdf5.types import Column, Member
+from fieldslab.packer.sources.hdf5.types import HDF5Column, Member
 from fieldslab.schemas.errors import SourceInconsistent
 from fieldslab.schemas.optiontext import option
 
@@ -21,21 +21,21 @@ _MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
-class Part:
+class ScannedFile:
     """One file and its columns."""
 
     scan: Scan
-    columns: dict[Key, tuple[Dataset, Column]]
+    columns: dict[Key, tuple[Dataset, HDF5Column]]
 
     @staticmethod
-    def of(scan: Scan) -> "Part":
+    def of(scan: Scan) -> "ScannedFile":
         """The part that a scanned file is."""
         columns = {
             (dataset.name, column.member): (dataset, column)
             for dataset in scan.datasets
             for column in dataset.columns
         }
-        return Part(scan, columns)
+        return ScannedFile(scan, columns)
 
     @property
     def path(self) -> str:
@@ -44,7 +44,7 @@ class Part:
 
     def wanted(self, keys: Iterable[Key]) -> list[Wanted]:
         """The datasets of these columns, each with those of its columns that are meant."""
-        datasets: dict[str, tuple[Dataset, list[Column]]] = {}
+        datasets: dict[str, tuple[Dataset, list[HDF5Column]]] = {}
         for key in keys:
             dataset, column = self.columns[key]
             datasets.setdefault(dataset.name, (dataset, []))[1].append(column)
@@ -75,7 +75,7 @@ class Part:
     def check_lengths(self, keys: Sequence[Key]) -> None:
         """Raise SourceInconsistent where columns differ in length from most of them."""
         lengths = {key: self.columns[key][0].rows for key in keys}
-        length = most_common(lengths.values())
+        length = find_most_common(lengths.values())
         others = [key for key, rows in lengths.items() if rows is None or rows != length]
         if not others:
             return
@@ -109,11 +109,11 @@ class Part:
             )
 
 
-Columns = dict[Key, Part]
+Columns = dict[Key, ScannedFile]
 """Every column of any file, and the first file that has it: all others must have the same."""
 
 
-def all_columns(parts: Sequence[Part]) -> Columns:
+def collect_columns(parts: Sequence[ScannedFile]) -> Columns:
     """The columns of all files, those of the first file first."""
     columns: Columns = {}
     for part in parts:
@@ -125,7 +125,7 @@ def all_columns(parts: Sequence[Part]) -> Columns:
 def describe(columns: Columns) -> tuple[pa.Schema, dict[int, Hint]]:
     """Name, type and hint of each column."""
     described = [(key, *part.columns[key]) for key, part in columns.items()]
-    names = unique_names(key[0] + column.suffix for key, _, column in described)
+    names = make_unique(key[0] + column.suffix for key, _, column in described)
     fields, hints = [], {}
     for index, (name, (_, dataset, column)) in enumerate(zip(names, described, strict=True)):
         fields.append(pa.field(name, column.arrow_type(dataset.row_shape)))
@@ -133,7 +133,7 @@ def describe(columns: Columns) -> tuple[pa.Schema, dict[int, Hint]]:
     return pa.schema(fields), hints
 
 
-def scan_warnings(scans: Sequence[Scan]) -> list[str]:
+def collect_warnings(scans: Sequence[Scan]) -> list[str]:
     """What was left out, and files whose attributes differ from the first one's."""
     warnings = [text for scan in scans for text in scan.warnings]
     first = scans[0].attributes
@@ -152,7 +152,7 @@ def scan_warnings(scans: Sequence[Scan]) -> list[str]:
     return list(dict.fromkeys(warnings))
 
 
-def most_common(lengths: Iterable[int | None]) -> int | None:
+def find_most_common(lengths: Iterable[int | None]) -> int | None:
     """The most common length, of several the largest."""
     counts = Counter(length for length in lengths if length is not None)
     return max(counts, key=lambda length: (counts[length], length), default=None)
@@ -162,14 +162,14 @@ def _value(attributes: dict[str, Any], name: str) -> tuple[bool, Any]:
     return name in attributes, attributes.get(name)
 
 
-def _meaning(dataset: Dataset, column: Column) -> tuple[Any, ...]:
+def _meaning(dataset: Dataset, column: HDF5Column) -> tuple[Any, ...]:
     """What must be equal in all files: byte order, filters and chunks may differ."""
     element = column.element
     kind = column.arrow_type(dataset.row_shape)
     return kind, element.hint, element.logical, column.refusal is None
 
 
-def _shown(key: Key, dataset: Dataset, column: Column, rows: bool = True) -> str:
+def _shown(key: Key, dataset: Dataset, column: HDF5Column, rows: bool = True) -> str:
     """A column with its type and shape, with or without the number of rows."""
     shape = dataset.shape if rows else dataset.row_shape
     text = "no rows" if shape is None else str([*shape, *column.shape])

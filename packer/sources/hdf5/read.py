@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from h5py import h5d, h5s, h5t
 
-from fieldslab.packer.sources.hdf5.arrow import BadValue, to_arrow
-from fieldslab.packer.sources.hdf5.files import open_file, reading
+from fieldslab.packer.sources.hdf5.arrow_columns import BadValue, make_array
+from fieldslab.packer.sources.hdf5.dataset_storage import open_dataset
+from fieldslab.packer.sources.hdf5.hdf5_files import name_hdf5_errors, open_file
 from fieldslab.packer.sources.hdf5.scan import Dataset
-from fieldslab.packer.sources.hdf5.storage import open_dataset
-from fieldslab.packer.sources.hdf5.types import Column, Member, read_layout
+from fieldslab.packer.sources.hdf5.types import HDF5Column, Member, read_layout
 from fieldslab.schemas.errors import SourceInconsistent
 
 _Layout = tuple[h5t.TypeID, np.dtype]
@@ -23,7 +23,7 @@ class Wanted(NamedTuple):
     """A dataset, and which of its columns are read."""
 
     dataset: Dataset
-    columns: tuple[Column, ...]
+    columns: tuple[HDF5Column, ...]
 
 
 class OpenFiles:
@@ -48,7 +48,7 @@ class OpenFiles:
         if key not in self._datasets:
             if dataset.file not in self._files:
                 self._files[dataset.file] = self._stack.enter_context(open_file(dataset.file))
-            with reading(dataset.file, dataset.name):
+            with name_hdf5_errors(dataset.file, dataset.name):
                 self._datasets[key] = open_dataset(self._files[dataset.file], dataset)
         return self._datasets[key]
 
@@ -81,10 +81,10 @@ def read_columns(opened: OpenFiles, wanted: Wanted, start: int, stop: int) -> li
     """
     dataset = wanted.dataset
     rows = f"{start}..{stop - 1}"
-    with reading(dataset.file, dataset.name, rows):
+    with name_hdf5_errors(dataset.file, dataset.name, rows):
         read = _read(opened, wanted, start, stop)
         try:
-            return [to_arrow(column, read, dataset.row_shape) for column in wanted.columns]
+            return [make_array(column, read, dataset.row_shape) for column in wanted.columns]
         except BadValue as error:
             raise SourceInconsistent(
                 error.problem,

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from fieldslab.packer.sources.hdf5.parts import Key, Part
+from fieldslab.packer.sources.hdf5.parts import Key, ScannedFile
 from fieldslab.schemas.errors import SourceInconsistent
 from fieldslab.schemas.optiontext import option
 
@@ -17,7 +17,7 @@ _MANY = 8
 _Layout = frozenset[tuple[object, ...]]
 
 
-def check_not_repeated(part: Part, keys: Iterable[Key]) -> None:
+def check_not_repeated(part: ScannedFile, keys: Iterable[Key]) -> None:
     """Raise SourceInconsistent for groups side by side with the same datasets in them.
 
     Fewer than eight must have names that differ in their numbers alone, as `demo_0` and `demo_1`.
@@ -42,7 +42,7 @@ def check_not_repeated(part: Part, keys: Iterable[Key]) -> None:
             )
 
 
-def _layouts(part: Part, keys: Iterable[Key]) -> dict[tuple[str, str], _Layout]:
+def _layouts(part: ScannedFile, keys: Iterable[Key]) -> dict[tuple[str, str], _Layout]:
     """What is in each group, by the path of its parent and its name: names, types, row shapes."""
     layouts: dict[tuple[str, str], set[tuple[object, ...]]] = defaultdict(set)
     for key in keys:

@@ -8,11 +8,11 @@ from typing import Any
 import h5py
 from h5py import h5d, h5g, h5i, h5l, h5o
 
-from fieldslab.packer.sources.hdf5.attributes import attributes_of
-from fieldslab.packer.sources.hdf5.elements import NOTHING, Element, Refusal, Rules, readable
-from fieldslab.packer.sources.hdf5.files import SourceFile, open_file, reading
-from fieldslab.packer.sources.hdf5.outside import NOT_ADMITTED, outside_files, resolve_path
-from fieldslab.packer.sources.hdf5.types import Column, columns_of
+from fieldslab.packer.sources.hdf5.attributes import read_attributes
+from fieldslab.packer.sources.hdf5.elements import NOTHING, Element, Rules, TypeRefusal, decode_name
+from fieldslab.packer.sources.hdf5.hdf5_files import SourceFile, name_hdf5_errors, open_file
+from fieldslab.packer.sources.hdf5.outside import NOT_ADMITTED, find_outside_files, resolve_path
+from fieldslab.packer.sources.hdf5.types import HDF5Column, list_columns
 from fieldslab.schemas.errors import SourceUnreadable
 from fieldslab.schemas.optiontext import option
 
@@ -47,7 +47,7 @@ class Dataset:
     shape: tuple[int, ...] | None
     chunks: tuple[int, ...] | None
     item_bytes: int
-    columns: tuple[Column, ...]
+    columns: tuple[HDF5Column, ...]
     attributes: dict[str, Any]
     outside: tuple[str, ...] = ()
 
@@ -103,7 +103,7 @@ class _Walk:
 
     def enter(self, file: h5py.File, path: str, name: str, depth: int, place: str = "/") -> None:
         """Everything below a place of a file, under `name`."""
-        with reading(path):
+        with name_hdf5_errors(path):
             rules = Rules(self._raw, "PYTABLES_FORMAT_VERSION" in file.attrs)
             object_id = h5o.open(file.id, place.encode(errors="surrogateescape"))
             self._object(object_id, path, name, rules, depth)
@@ -130,7 +130,7 @@ class _Walk:
                 name,
                 path,
                 "pandas, fixed layout",
-                Refusal(
+                TypeRefusal(
                     "the fixed layout of pandas holds pickled objects",
                     "Write it as Parquet: pandas.read_hdf(file, key).to_parquet(...); or leave it "
                     "out: "
@@ -138,14 +138,14 @@ class _Walk:
                 ),
             )
             return
-        attributes = attributes_of(group)
+        attributes = read_attributes(group)
         if name:
             attributes = {f"{name}/": attributes} if attributes else {}
         self.scan.attributes |= attributes
         for child in group:
             raw = child if isinstance(child, bytes) else child.encode(errors="surrogateescape")
-            full = f"{name}/{readable(raw)}" if name else readable(raw)
-            with reading(path, full):
+            full = f"{name}/{decode_name(raw)}" if name else decode_name(raw)
+            with name_hdf5_errors(path, full):
                 self._link(group, raw, path, full, rules, depth)
 
     def _link(
@@ -155,22 +155,22 @@ class _Walk:
         if kind == h5l.TYPE_HARD:
             self._object(h5o.open(group.id, raw), path, name, rules, depth + 1)
         elif kind == h5l.TYPE_SOFT:
-            target = readable(group.id.links.get_val(raw))
+            target = decode_name(group.id.links.get_val(raw))
             self._warn(f"{name} is a link to {target}: left out")
         elif kind == h5l.TYPE_EXTERNAL:
             file, place = map(os.fsdecode, group.id.links.get_val(raw))
             self._external_link(path, file, place, name, depth)
         else:
-            self._refuse(name, path, "user-defined link", Refusal("a user-defined link"))
+            self._refuse(name, path, "user-defined link", TypeRefusal("a user-defined link"))
 
     def _external_link(self, path: str, file: str, place: str, name: str, depth: int) -> None:
         what, target = f"link to {place} in {file}", resolve_path(path, file)
         if not self._external:
-            refusal = Refusal("an external link reads another file", NOT_ADMITTED)
+            refusal = TypeRefusal("an external link reads another file", NOT_ADMITTED)
             self._refuse(name, path, what, refusal)
             return
         if not os.path.isfile(target):
-            refusal = Refusal(f"the file {target} of an external link is missing")
+            refusal = TypeRefusal(f"the file {target} of an external link is missing")
             self._refuse(name, path, what, refusal)
             return
         self.others.add(target)
@@ -178,26 +178,28 @@ class _Walk:
             self.enter(opened, target, name, depth + 1, place)
 
     def _dataset(self, dataset: h5py.Dataset, path: str, name: str, rules: Rules) -> None:
-        outside = outside_files(dataset, path, self._external)
-        if isinstance(outside, Refusal):
+        outside = find_outside_files(dataset, path, self._external)
+        if isinstance(outside, TypeRefusal):
             self._refuse(name, path, "dataset with data outside", outside, dataset.shape)
             return
         self.others.update(outside)
         kind = dataset.id.get_type()
-        columns = tuple(columns_of(kind, rules))
+        columns = tuple(list_columns(kind, rules))
         if not columns:
-            self._refuse(name, path, "compound without members", Refusal("holds nothing"))
+            self._refuse(name, path, "compound without members", TypeRefusal("holds nothing"))
             return
         if _text(dataset, "PSEUDOATOM") == "object":
             self._refuse(
                 name,
                 path,
                 "pickled objects",
-                Refusal("holds pickled Python objects, which are never read: unpickling runs code"),
+                TypeRefusal(
+                    "holds pickled Python objects, which are never read: unpickling runs code"
+                ),
                 dataset.shape,
             )
             return
-        attributes = attributes_of(dataset)
+        attributes = read_attributes(dataset)
         if columns[0].member and attributes:  # one copy, and not one for each member
             self.scan.attributes[f"{name}/"] = attributes
             attributes = {}
@@ -220,10 +222,10 @@ class _Walk:
         name: str,
         path: str,
         what: str,
-        refusal: Refusal,
+        refusal: TypeRefusal,
         shape: tuple[int, ...] | None = None,
     ) -> None:
-        nothing = Column((), _nothing(what), (), refusal)
+        nothing = HDF5Column((), _nothing(what), (), refusal)
         self.scan.datasets.append(Dataset(name, path, b"", shape, None, 0, (nothing,), {}))
 
     def _warn(self, text: str) -> None:

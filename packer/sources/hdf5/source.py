@@ -8,28 +8,28 @@ import pyarrow as pa
 from fieldslab.packer.commands.words import size
 from fieldslab.packer.option_values import parse_size
 from fieldslab.packer.source import SAMPLE_ROWS, Source, Unit
-from fieldslab.packer.sources.hdf5.files import discover, looks_like_hdf5, reading
+from fieldslab.packer.sources.hdf5.dataset_storage import check_filters, describe_unwritten
+from fieldslab.packer.sources.hdf5.hdf5_files import discover, looks_like_hdf5, name_hdf5_errors
 from fieldslab.packer.sources.hdf5.parts import (
     Key,
-    Part,
-    all_columns,
+    ScannedFile,
+    collect_columns,
+    collect_warnings,
     describe,
-    most_common,
-    scan_warnings,
+    find_most_common,
 )
 from fieldslab.packer.sources.hdf5.read import OpenFiles, Wanted, read_columns
 from fieldslab.packer.sources.hdf5.repeated import check_not_repeated
 from fieldslab.packer.sources.hdf5.scan import scan
-from fieldslab.packer.sources.hdf5.storage import check_filters, never_written
 from fieldslab.packer.sources.hdf5.windows import (
     WORTH_SAYING,
-    Memory,
-    batch_rows,
-    memory_of,
-    physical_memory,
-    window_starts,
+    ReadMemory,
+    compute_batch_rows,
+    compute_memory,
+    compute_window_starts,
+    get_physical_memory,
 )
-from fieldslab.packer.sources.lookup import NoFiles
+from fieldslab.packer.sources.path_lookup import NoFiles
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
 from fieldslab.schemas.optiontext import option
 
@@ -74,16 +74,18 @@ class HDF5Source(Source):
         _check_types(settings)
         self.settings = {key: value for key, value in settings.items() if value}
         self._rows_attr = rows_attr
-        self._memory = physical_memory() // 2 if memory is None else parse_size("memory", memory)
+        self._memory = (
+            get_physical_memory() // 2 if memory is None else parse_size("memory", memory)
+        )
         scans = [scan(path, raw=raw, external=external) for path in discover(paths)]
-        self._parts = [Part.of(scanned) for scanned in scans]
-        self._columns = all_columns(self._parts)
+        self._parts = [ScannedFile.of(scanned) for scanned in scans]
+        self._columns = collect_columns(self._parts)
         if not self._columns:
             raise SourceUnreadable("no dataset in here", file=self._parts[0].path)
         self._keys = list(self._columns)
         self.schema, self.hints = describe(self._columns)
         self.attributes = scans[0].attributes
-        self._scan_warnings = scan_warnings(scans)
+        self._scan_warnings = collect_warnings(scans)
         self.warnings = self._scan_warnings
         self._sampled: dict[Key, float] = {}
         self._spare: OpenFiles | None = None
@@ -200,7 +202,7 @@ class HDF5Source(Source):
                 key in part.columns and part.columns[key][1].refusal is None for part in self._parts
             )
         ]
-        length = most_common(first[key][0].rows for key in common)
+        length = find_most_common(first[key][0].rows for key in common)
         return [key for key in common if length is not None and first[key][0].rows == length]
 
     def _cut(self, keys: list[Key]) -> list[Unit]:
@@ -208,7 +210,7 @@ class HDF5Source(Source):
         for number, part in enumerate(self._parts if keys else []):
             rows, row_bytes = part.rows(keys, self._rows_attr), self._row_bytes(part, keys)
             datasets = [wanted.dataset for wanted in part.wanted(keys)]
-            starts = window_starts(datasets, rows, row_bytes)
+            starts = compute_window_starts(datasets, rows, row_bytes)
             if len(starts) > _MOST_WINDOWS:
                 raise SourceInconsistent(
                     f"{size(rows * row_bytes)} are more than a file can hold",
@@ -223,7 +225,7 @@ class HDF5Source(Source):
                 units.append(Unit(name, stop - start, taken, key, file=part.path))
         return units
 
-    def _row_bytes(self, part: Part, keys: Sequence[Key]) -> float:
+    def _row_bytes(self, part: ScannedFile, keys: Sequence[Key]) -> float:
         return sum(
             self._sampled.get(key, part.columns[key][1].bytes_in(part.columns[key][0].row_shape))
             for key in keys
@@ -238,14 +240,14 @@ class HDF5Source(Source):
                 key = self._keys[column]
                 self._sampled[key] = max(self._sampled.get(key, 0), array.nbytes / len(array))
 
-    def _check_memory(self, part: Part, keys: Sequence[Key]) -> int:
+    def _check_memory(self, part: ScannedFile, keys: Sequence[Key]) -> int:
         """Bytes that reading takes. Raises SourceUnsupported where that is too much."""
         memory, row_bytes = self._memory_of(part.wanted(keys)), self._row_bytes(part, keys)
         memory.check(self._memory, int(row_bytes), part.path)
         return memory.taken(self._memory, int(row_bytes))
 
-    def _memory_of(self, wanted: Sequence[Wanted]) -> Memory:
-        return memory_of([each.dataset for each in wanted])
+    def _memory_of(self, wanted: Sequence[Wanted]) -> ReadMemory:
+        return compute_memory([each.dataset for each in wanted])
 
     def _check_storage(self, keys: Sequence[Key]) -> list[str]:
         """Warnings of rows never written. Raises SourceUnsupported for filters not installed."""
@@ -254,10 +256,10 @@ class HDF5Source(Source):
             opened = OpenFiles(number)
             rows = part.rows(keys, self._rows_attr)
             for wanted in part.wanted(keys):
-                with reading(wanted.dataset.file, wanted.dataset.name):
+                with name_hdf5_errors(wanted.dataset.file, wanted.dataset.name):
                     dataset = opened.dataset(wanted.dataset)
                     check_filters(dataset, wanted.dataset)
-                    if (text := never_written(dataset, wanted.dataset, rows)) is not None:
+                    if (text := describe_unwritten(dataset, wanted.dataset, rows)) is not None:
                         warnings.append(text)
             opened.close()
         if len(warnings) > _MOST_WARNINGS:
@@ -267,7 +269,7 @@ class HDF5Source(Source):
 
     def _batches(
         self,
-        part: Part,
+        part: ScannedFile,
         opened: OpenFiles,
         columns: list[int],
         start: int,
@@ -281,7 +283,7 @@ class HDF5Source(Source):
         batch_bytes = self._memory_of(wanted).batch_bytes(self._memory, batch_bytes)
         row_bytes = self._row_bytes(part, keys)
         while start < stop:
-            end = min(start + batch_rows(datasets, row_bytes, batch_bytes), stop)
+            end = min(start + compute_batch_rows(datasets, row_bytes, batch_bytes), stop)
             arrays = {
                 (each.dataset.name, column.member): array
                 for each in wanted

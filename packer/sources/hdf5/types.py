@@ -17,13 +17,13 @@ from fieldslab.packer.source import Hint
 from fieldslab.packer.sources.hdf5.elements import (
     NOTHING,
     Element,
-    Refusal,
     Refused,
     Rules,
-    complex_dtype,
-    element_of,
+    TypeRefusal,
+    decode_name,
+    describe_element,
     fills_its_bytes,
-    readable,
+    find_complex_dtype,
 )
 
 Member = tuple[bytes, ...]
@@ -31,18 +31,18 @@ Member = tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
-class Column:
+class HDF5Column:
     """A column: a dataset, or a member of its compound type; `shape` is that of array types."""
 
     member: Member
     element: Element
     shape: tuple[int, ...] = ()
-    refusal: Refusal | None = None
+    refusal: TypeRefusal | None = None
 
     @property
     def suffix(self) -> str:
         """What follows the dataset's name: '.a.b' for a member."""
-        return "".join(f".{readable(name)}" for name in self.member)
+        return "".join(f".{decode_name(name)}" for name in self.member)
 
     def arrow_type(self, row_shape: tuple[int, ...]) -> pa.DataType:
         """Arrow type of a row that is an array of this shape of elements."""
@@ -72,23 +72,23 @@ class Column:
         )
 
 
-def columns_of(kind: h5t.TypeID, rules: Rules) -> Iterator[Column]:
+def list_columns(kind: h5t.TypeID, rules: Rules) -> Iterator[HDF5Column]:
     """The columns of a type: one, or those of the members of a compound type."""
     members = _members(kind)
     if members is not None:
         for name, inner in members:
-            for column in columns_of(inner, rules):
+            for column in list_columns(inner, rules):
                 yield replace(column, member=(name, *column.member))
         return
     if isinstance(kind, h5t.TypeArrayID):
         dims = tuple(int(length) for length in kind.get_array_dims())
-        for column in columns_of(kind.get_super(), rules):
+        for column in list_columns(kind.get_super(), rules):
             yield replace(column, shape=(*dims, *column.shape))
         return
     try:
-        yield Column((), element_of(kind, rules))
+        yield HDF5Column((), describe_element(kind, rules))
     except Refused as refused:
-        yield Column((), replace(NOTHING, why=refused.why), (), refused.refusal)
+        yield HDF5Column((), replace(NOTHING, why=refused.why), (), refused.refusal)
 
 
 def read_layout(kind: h5t.TypeID, wanted: Iterable[Member]) -> tuple[h5t.TypeID, np.dtype[Any]]:
@@ -101,7 +101,7 @@ def read_layout(kind: h5t.TypeID, wanted: Iterable[Member]) -> tuple[h5t.TypeID,
         dims = tuple(int(length) for length in kind.get_array_dims())
         inner, dtype = read_layout(kind.get_super(), wanted)
         return h5t.array_create(inner, dims), np.dtype((dtype, dims))
-    element = element_of(kind, Rules(raw=True))
+    element = describe_element(kind, Rules(raw=True))
     if element.form in ("texts", "lists"):
         return h5t.py_create(element.dtype), element.dtype
     if isinstance(kind, h5t.TypeIntegerID) and not fills_its_bytes(kind):
@@ -118,21 +118,21 @@ def _read_members(
         for name, kind in members
         if name in heads
     }
-    dtype = np.dtype([(field_name(name), inner[name][1]) for name in heads])
+    dtype = np.dtype([(encode_member(name), inner[name][1]) for name in heads])
     compound = h5t.create(h5t.COMPOUND, max(dtype.itemsize, 1))
     for name in heads:
-        compound.insert(name, dtype.fields[field_name(name)][1], inner[name][0])  # type: ignore[index]
+        compound.insert(name, dtype.fields[encode_member(name)][1], inner[name][0])  # type: ignore[index]
     return compound, dtype
 
 
 def _members(kind: h5t.TypeID) -> list[tuple[bytes, h5t.TypeID]] | None:
     """The members of a compound type; None for any other, and for complex numbers."""
-    if not isinstance(kind, h5t.TypeCompoundID) or complex_dtype(kind) is not None:
+    if not isinstance(kind, h5t.TypeCompoundID) or find_complex_dtype(kind) is not None:
         return None
     count = range(kind.get_nmembers())
     return [(kind.get_member_name(index), kind.get_member_type(index)) for index in count]
 
 
-def field_name(member: bytes) -> str:
+def encode_member(member: bytes) -> str:
     """A member's name as a field name of a structured dtype: any bytes, one to one."""
     return "m" + member.hex()

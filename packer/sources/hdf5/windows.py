@@ -6,8 +6,8 @@ from math import ceil
 from typing import NamedTuple
 
 from fieldslab.packer.commands.words import size
+from fieldslab.packer.sources.hdf5.dataset_storage import count_band_bytes, count_chunk_bytes
 from fieldslab.packer.sources.hdf5.scan import Dataset
-from fieldslab.packer.sources.hdf5.storage import band_bytes, chunk_bytes
 from fieldslab.schemas.errors import SourceUnsupported
 from fieldslab.schemas.optiontext import option
 
@@ -19,7 +19,7 @@ _USUAL_BATCH = 32 * 1024 * 1024
 WORTH_SAYING = 1024**3
 
 
-class Memory(NamedTuple):
+class ReadMemory(NamedTuple):
     """What reading takes: chunks in bytes, of them those of the greediest dataset, by name."""
 
     chunks: int
@@ -55,40 +55,40 @@ class Memory(NamedTuple):
             )
 
 
-def memory_of(datasets: Sequence[Dataset]) -> Memory:
+def compute_memory(datasets: Sequence[Dataset]) -> ReadMemory:
     """What the chunks of datasets that are read side by side take.
 
     The chunks of a row of each are kept; while one is decompressed there are two copies more.
     """
-    bands = [band_bytes(dataset) for dataset in datasets]
+    bands = [count_band_bytes(dataset) for dataset in datasets]
     most = max(bands, default=0)
-    chunks = sum(bands) + 2 * max((chunk_bytes(dataset) for dataset in datasets), default=0)
+    chunks = sum(bands) + 2 * max((count_chunk_bytes(dataset) for dataset in datasets), default=0)
     name = next((d.name for d, band in zip(datasets, bands, strict=True) if band == most), "")
-    return Memory(chunks, most, name if most else "")
+    return ReadMemory(chunks, most, name if most else "")
 
 
-def physical_memory() -> int:
+def get_physical_memory() -> int:
     """Bytes of memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def window_starts(datasets: Sequence[Dataset], rows: int, row_bytes: float) -> range:
+def compute_window_starts(datasets: Sequence[Dataset], rows: int, row_bytes: float) -> range:
     """Where windows begin: about every 64 MB, and where a chunk does."""
     step = max(int(WINDOW_BYTES / max(row_bytes, 1)), 1)
-    chunk = leading_chunk(datasets)
+    chunk = find_leading_chunk(datasets)
     return range(0, rows, max(step // chunk, 1) * chunk)
 
 
-def batch_rows(datasets: Sequence[Dataset], row_bytes: float, batch_bytes: int) -> int:
+def compute_batch_rows(datasets: Sequence[Dataset], row_bytes: float, batch_bytes: int) -> int:
     """Rows of a batch: whole chunks, or even parts of one, of the dataset with the largest rows."""
     rows = max(int(batch_bytes / max(row_bytes, 1)), 1)
-    chunk = leading_chunk(datasets)
+    chunk = find_leading_chunk(datasets)
     if rows >= chunk:
         return rows - rows % chunk
     return ceil(chunk / ceil(chunk / rows))
 
 
-def leading_chunk(datasets: Sequence[Dataset]) -> int:
+def find_leading_chunk(datasets: Sequence[Dataset]) -> int:
     """Rows of a chunk of the dataset with the largest rows; 1 where it has no chunks."""
     first = max(datasets, key=lambda dataset: dataset.row_bytes)
     return first.chunks[0] if first.chunks else 1

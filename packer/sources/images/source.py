@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fieldslab.packer.commands.words import counted
 from fieldslab.packer.source import Hint, Source, Unit
-from fieldslab.packer.sources.images.files import (
+from fieldslab.packer.sources.images.image_files import (
     HEAD,
     ImageFiles,
     begins_as_image,

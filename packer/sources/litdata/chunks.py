@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from fieldslab.packer.sources.litdata.index import Chunk
-from fieldslab.packer.sources.litdata.items import Piece
-from fieldslab.schemas.errors import SourceUnreadable, source_unreadable
+from fieldslab.packer.sources.litdata.items import RowBytes
+from fieldslab.packer.sources.litdata.stream_index import Chunk
+from fieldslab.schemas.errors import SourceUnreadable, make_source_unreadable
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -39,7 +39,7 @@ class ChunkFile:
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise source_unreadable(
+            raise make_source_unreadable(
                 error, f"cannot be opened: {error.strerror}", file=label
             ) from error
         self.size = os.fstat(self._fd).st_size
@@ -107,7 +107,7 @@ class ChunkFile:
             self.damaged("cut off", row, expected=f"{table[-1]} bytes", found=f"{self.size} bytes")
         return table
 
-    def items(self, batch_bytes: int) -> Iterator[tuple[int, Piece]]:
+    def items(self, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
         """The items, about so many bytes at a time, each piece with the number of its first row."""
         table = self.table()
         rows, row = self.chunk.rows, 0
@@ -116,10 +116,13 @@ class ChunkFile:
             stop = min(max(stop, row + 1), rows)
             start, end = int(table[row]), int(table[stop])
             starts = table[row:stop] - start
-            yield row, Piece(self.read(start, end - start), starts, np.diff(table[row : stop + 1]))
+            yield (
+                row,
+                RowBytes(self.read(start, end - start), starts, np.diff(table[row : stop + 1])),
+            )
             row = stop
 
-    def blocks(self, size: int, batch_bytes: int) -> Iterator[tuple[int, Piece]]:
+    def blocks(self, size: int, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
         """All items run together and cut into blocks of `size` bytes; the rest is left out."""
         table = self.table()
         first, rows = int(table[0]), int(table[-1] - table[0]) // size
@@ -127,7 +130,7 @@ class ChunkFile:
         for row in range(0, rows, step):
             count = min(step, rows - row)
             data = self.read(first + row * size, count * size)
-            yield row, Piece(data, np.arange(count) * size, np.full(count, size))
+            yield row, RowBytes(data, np.arange(count) * size, np.full(count, size))
 
     def arrow_part(self) -> tuple[int, int] | None:
         """Where the Arrow part stands, start and length; None where the items hold the rows."""

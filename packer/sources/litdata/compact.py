@@ -18,7 +18,7 @@ class NotNested(ValueError):
     """Bytes that are not a value in this form."""
 
 
-def nested_value(data: bytes) -> Any:
+def decode_nested(data: bytes) -> Any:
     """The value of one leaf: lists, dicts, text, numbers, bools and None.
 
     Raises NotNested for anything else than one whole value.

@@ -19,16 +19,16 @@ class BadRow(ValueError):
         self.expected, self.found = expected, found
 
 
-class Piece(NamedTuple):
+class RowBytes(NamedTuple):
     """Bytes `starts[i]` to `starts[i] + lengths[i]` of `data` for every row i."""
 
     data: np.ndarray
     starts: np.ndarray
     lengths: np.ndarray
 
-    def skip(self, size: int) -> "Piece":
+    def skip(self, size: int) -> "RowBytes":
         """The same without the first bytes of each row, which must be there."""
-        return Piece(self.data, self.starts + size, self.lengths - size)
+        return RowBytes(self.data, self.starts + size, self.lengths - size)
 
     def head(self, size: int, what: str) -> np.ndarray:
         """The first bytes of every row: uint8[rows, size]. Raises BadRow where there are fewer."""
@@ -37,16 +37,16 @@ class Piece(NamedTuple):
             row = int(short[0])
             raise BadRow(row, f"{what} is cut off", f"{size} bytes", int(self.lengths[row]))
         sizes = np.full(len(self.starts), size, np.int64)
-        return values_of(Piece(self.data, self.starts, sizes).gather()).reshape(-1, size)
+        return get_values(RowBytes(self.data, self.starts, sizes).gather()).reshape(-1, size)
 
     def gather(self) -> pa.LargeBinaryArray:
         """Every row's bytes, copied together."""
         rows, data, lengths = len(self.starts), self.data, self.lengths
         if rows == 1:
             start = int(self.starts[0])
-            return large_binary(data[start : start + int(lengths[0])], lengths)
+            return make_large_binary(data[start : start + int(lengths[0])], lengths)
         if rows and (lengths == lengths[0]).all():
-            return large_binary(_windows(data, self.starts, int(lengths[0])), lengths)
+            return make_large_binary(_windows(data, self.starts, int(lengths[0])), lengths)
         # As views into `data`: Arrow copies them together. Short values stand in the views.
         views = np.zeros((rows, 4), np.int32)
         views[:, 0], views[:, 3] = lengths, self.starts
@@ -58,18 +58,18 @@ class Piece(NamedTuple):
         return pa.Array.from_buffers(pa.binary_view(), rows, buffers).cast(pa.large_binary())
 
 
-class Decoder(NamedTuple):
+class LeafDecoder(NamedTuple):
     """One leaf: its Arrow type, and how its bytes become an array of that type.
 
     `dtype` names that of complex numbers, for which Arrow has no type: they are bytes there.
     """
 
     type: pa.DataType
-    read: Callable[[Piece], pa.Array]
+    read: Callable[[RowBytes], pa.Array]
     dtype: Any = None
 
 
-def leaf_pieces(items: Piece, count: int) -> list[Piece]:
+def split_leaves(items: RowBytes, count: int) -> list[RowBytes]:
     """The leaves of items: in front of them stand their sizes, `count` times 32 bits.
 
     Raises BadRow where the sizes do not add up to the item.
@@ -82,17 +82,17 @@ def leaf_pieces(items: Piece, count: int) -> list[Piece]:
         length, claimed = int(items.lengths[row]), int(total[row])
         raise BadRow(row, "the leaves' sizes do not add up to the item's", length, claimed)
     ends = items.starts[:, None] + 4 * count + np.cumsum(sizes, axis=1)
-    return [Piece(items.data, ends[:, i] - sizes[:, i], sizes[:, i]) for i in range(count)]
+    return [RowBytes(items.data, ends[:, i] - sizes[:, i], sizes[:, i]) for i in range(count)]
 
 
-def large_binary(values: np.ndarray, lengths: np.ndarray) -> pa.LargeBinaryArray:
+def make_large_binary(values: np.ndarray, lengths: np.ndarray) -> pa.LargeBinaryArray:
     """Bytes and the lengths of the rows that they hold, as an Arrow array."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)
 
 
-def values_of(array: pa.LargeBinaryArray) -> np.ndarray:
+def get_values(array: pa.LargeBinaryArray) -> np.ndarray:
     """The concatenated bytes of an array that `gather` made: uint8[bytes]."""
     ends = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1)
     size = int(ends[-1]) if len(array) else 0

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import zstandard
 
-from fieldslab.packer.sources.litdata.index import INDEX, Chunk, Index
+from fieldslab.packer.sources.litdata.stream_index import INDEX, Chunk, Index
 from fieldslab.schemas.errors import (
     SourceNeedsLibrary,
     SourceUnreadable,
@@ -58,7 +58,7 @@ def _installed() -> Iterator[None]:
 
 
 @cache
-def torch_dtypes() -> Dtypes:
+def load_torch_dtypes() -> Dtypes:
     """Dtypes of tensor leaves; those that numpy does not know are left out."""
     with _installed():
         from litdata.constants import _TORCH_DTYPES_MAPPING
@@ -71,7 +71,7 @@ def torch_dtypes() -> Dtypes:
 
 
 @cache
-def numpy_dtypes() -> Dtypes:
+def load_numpy_dtypes() -> Dtypes:
     """Dtypes of numpy leaves."""
     with _installed():
         from litdata.constants import _NUMPY_DTYPES_MAPPING
@@ -95,7 +95,7 @@ def download(url: str, name: str, folder: str) -> str:
     return local
 
 
-def library_items(
+def read_library_items(
     path: str, label: str, index: Index, chunk: Chunk, key: Key | None
 ) -> Iterator[bytes]:
     """The bytes of every item of a chunk file, as litdata inflates and decrypts them.

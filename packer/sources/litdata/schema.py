@@ -8,14 +8,19 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from fieldslab.packer.source import Hint, Unit
-from fieldslab.packer.sources.litdata.arrays import Arrays, look, tokens_decoder
-from fieldslab.packer.sources.litdata.arrow import common_schema
+from fieldslab.packer.sources.litdata.array_leaves import Arrays, look, make_tokens_decoder
+from fieldslab.packer.sources.litdata.arrow_chunks import merge_schemas
 from fieldslab.packer.sources.litdata.chunks import ChunkFile
-from fieldslab.packer.sources.litdata.index import TOKENS, Index, Leaf
-from fieldslab.packer.sources.litdata.items import BadRow, Decoder, Piece, leaf_pieces
-from fieldslab.packer.sources.litdata.leaves import decoder, needs_sample, refusal, refused
+from fieldslab.packer.sources.litdata.items import BadRow, LeafDecoder, RowBytes, split_leaves
+from fieldslab.packer.sources.litdata.leaf_decoders import (
+    describe_refusal,
+    is_refused,
+    make_decoder,
+    needs_sample,
+)
 from fieldslab.packer.sources.litdata.library import NotInstalled
-from fieldslab.packer.sources.litdata.stream import Stream
+from fieldslab.packer.sources.litdata.stream import LitDataStream
+from fieldslab.packer.sources.litdata.stream_index import TOKENS, Index, LeafFormat
 from fieldslab.schemas.errors import SourceError
 from fieldslab.schemas.optiontext import option
 
@@ -27,10 +32,10 @@ class LeafColumns(NamedTuple):
 
     schema: pa.Schema
     hints: dict[int, Hint]
-    decoders: list[Decoder | None]
+    decoders: list[LeafDecoder | None]
 
 
-def arrow_schema(stream: Stream, units: Sequence[Unit]) -> pa.Schema | None:
+def read_arrow_schema(stream: LitDataStream, units: Sequence[Unit]) -> pa.Schema | None:
     """The schema of a stream in the Arrow layout; None where it is in the other."""
     if stream.index.loader == TOKENS:
         return None
@@ -39,10 +44,12 @@ def arrow_schema(stream: Stream, units: Sequence[Unit]) -> pa.Schema | None:
         with stream.open(unit.key) as file:
             if is_arrow(stream, file):
                 schemas.append((file.label, file.arrow_batches(None)[0]))
-    return common_schema(schemas, stream.index.types) if schemas else None
+    return merge_schemas(schemas, stream.index.types) if schemas else None
 
 
-def leaf_columns(stream: Stream, units: Sequence[Unit], block: int | None) -> LeafColumns:
+def read_leaf_columns(
+    stream: LitDataStream, units: Sequence[Unit], block: int | None
+) -> LeafColumns:
     """The columns of a stream of serialised leaves; tokens are cut into blocks of `block`.
 
     Raises NotInstalled where litdata is needed to tell.
@@ -64,7 +71,7 @@ def leaf_columns(stream: Stream, units: Sequence[Unit], block: int | None) -> Le
             )
         else:
             if leaf_decoder is None:
-                hint = replace(hint, refusal=refusal(leaf))
+                hint = replace(hint, refusal=describe_refusal(leaf))
             else:
                 kind = leaf_decoder.type
                 hint = Hint(attributes=attributes, dtype=leaf_decoder.dtype)
@@ -74,21 +81,21 @@ def leaf_columns(stream: Stream, units: Sequence[Unit], block: int | None) -> Le
     return columns._replace(schema=pa.schema(fields))
 
 
-def is_arrow(stream: Stream, file: ChunkFile) -> bool:
+def is_arrow(stream: LitDataStream, file: ChunkFile) -> bool:
     """Whether the rows of a chunk stand in an Arrow file."""
     return not stream.by_litdata(file) and file.arrow_part() is not None
 
 
-def split(index: Index, file: ChunkFile, row: int, items: Piece) -> list[Piece]:
+def split(index: Index, file: ChunkFile, row: int, items: RowBytes) -> list[RowBytes]:
     """The leaves of some items, the first of which is row `row` of the chunk."""
     if index.loader == TOKENS:
         return [items]
-    with named_row(file, None, row):
-        return leaf_pieces(items, len(index.leaves))
+    with name_row(file, None, row):
+        return split_leaves(items, len(index.leaves))
 
 
 @contextmanager
-def named_row(file: ChunkFile, field: str | None, row: int) -> Iterator[None]:
+def name_row(file: ChunkFile, field: str | None, row: int) -> Iterator[None]:
     """Turn a bad row into an error that names chunk, field and row; the piece begins at `row`."""
     try:
         yield
@@ -99,18 +106,18 @@ def named_row(file: ChunkFile, field: str | None, row: int) -> Iterator[None]:
 
 
 def _decoder(
-    index: Index, leaf: Leaf, samples: list[Arrays | SourceError], block: int | None
-) -> Decoder | None:
+    index: Index, leaf: LeafFormat, samples: list[Arrays | SourceError], block: int | None
+) -> LeafDecoder | None:
     if index.loader == TOKENS:
-        return tokens_decoder(leaf, block)
+        return make_tokens_decoder(leaf, block)
     for error in samples:
         if isinstance(error, SourceError):
             raise error
     arrays_seen = [arrays for arrays in samples if isinstance(arrays, Arrays)]
-    return None if refused(leaf) else decoder(leaf, arrays_seen)
+    return None if is_refused(leaf) else make_decoder(leaf, arrays_seen)
 
 
-def _samples(stream: Stream, units: Sequence[Unit]) -> list[list[Arrays | SourceError]]:
+def _samples(stream: LitDataStream, units: Sequence[Unit]) -> list[list[Arrays | SourceError]]:
     """Some rows of each leaf whose format leaves open what is in it, or why there are none."""
     index = stream.index
     samples: list[list[Arrays | SourceError]] = [[] for _ in index.leaves]
@@ -124,7 +131,7 @@ def _samples(stream: Stream, units: Sequence[Unit]) -> list[list[Arrays | Source
                 if not needs_sample(leaf):
                     continue
                 try:
-                    with named_row(file, leaf.name, row):
+                    with name_row(file, leaf.name, row):
                         looked.append(look(leaf, piece))
                 except NotInstalled:
                     raise

@@ -7,27 +7,27 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.source import Hint, Source, Unit, sample_units
-from fieldslab.packer.sources.litdata.arrow import widened
+from fieldslab.packer.sources.litdata.arrow_chunks import read_widened
 from fieldslab.packer.sources.litdata.chunks import ChunkFile
-from fieldslab.packer.sources.litdata.index import (
+from fieldslab.packer.sources.litdata.items import RowBytes
+from fieldslab.packer.sources.litdata.library import SCHEMES, Key
+from fieldslab.packer.sources.litdata.schema import (
+    LeafColumns,
+    is_arrow,
+    name_row,
+    read_arrow_schema,
+    read_leaf_columns,
+    split,
+)
+from fieldslab.packer.sources.litdata.stream import LitDataStream, check_tokens
+from fieldslab.packer.sources.litdata.stream_index import (
     INDEX,
     PARQUET,
     TOKENS,
     Chunk,
     is_index,
 )
-from fieldslab.packer.sources.litdata.items import Piece
-from fieldslab.packer.sources.litdata.library import SCHEMES, Key
-from fieldslab.packer.sources.litdata.schema import (
-    LeafColumns,
-    arrow_schema,
-    is_arrow,
-    leaf_columns,
-    named_row,
-    split,
-)
-from fieldslab.packer.sources.litdata.stream import Stream, check_tokens
-from fieldslab.packer.sources.parquet.files import SUFFIXES
+from fieldslab.packer.sources.parquet.footers import SUFFIXES
 from fieldslab.packer.sources.parquet.source import ParquetSource
 from fieldslab.schemas.errors import (
     SourceInconsistent,
@@ -78,7 +78,7 @@ class LitData:
             raise UsageError("a LitData stream is one directory", found=", ".join(paths))
         if key is None and key_password_file is not None:
             raise UsageError(f"{option('key_password_file')} needs {option('key')}")
-        stream = Stream(paths[0], None if key is None else Key(key, key_password_file))
+        stream = LitDataStream(paths[0], None if key is None else Key(key, key_password_file))
         if stream.index.loader == PARQUET:
             return _parquet(stream)
         if block is not None:
@@ -95,7 +95,7 @@ class LitDataSource(Source):
     name = "litdata"
     rereadable = True
 
-    def __init__(self, stream: Stream, settings: dict[str, Any]) -> None:
+    def __init__(self, stream: LitDataStream, settings: dict[str, Any]) -> None:
         """Look at a few rows of a stream; nothing is unpickled, here or later."""
         self._stream = stream
         self._index = stream.index
@@ -106,9 +106,9 @@ class LitDataSource(Source):
             for number, chunk in enumerate(self._index.chunks)
             if self._rows(chunk) and (place := stream.place(chunk.name))
         ]
-        self._arrow = arrow_schema(stream, self.units)
+        self._arrow = read_arrow_schema(stream, self.units)
         if self._arrow is None:
-            columns = leaf_columns(stream, self.units, self._block)
+            columns = read_leaf_columns(stream, self.units, self._block)
         else:
             columns = LeafColumns(self._arrow, {}, [])
         self.schema, self.hints, self._decoders = columns
@@ -121,7 +121,7 @@ class LitDataSource(Source):
         with self._stream.open(unit.key) as file:
             self._require_layout(file)
             if self._arrow is not None:
-                yield from widened(file, self._arrow, columns, batch_bytes)
+                yield from read_widened(file, self._arrow, columns, batch_bytes)
                 return
             fields = [self.schema.field(column) for column in columns]
             for row, items in self._items(file, batch_bytes):
@@ -185,7 +185,7 @@ class LitDataSource(Source):
         left = tokens - self._block * sum(unit.rows or 0 for unit in self.units)
         return [f"{left} of {tokens} tokens left out: blocks end with their chunk"] if left else []
 
-    def _items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, Piece]]:
+    def _items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
         if self._block is None:
             return self._stream.items(file, batch_bytes)
         decoder = self._decoders[0]
@@ -195,14 +195,14 @@ class LitDataSource(Source):
         return file.blocks(self._block * itemsize, batch_bytes)
 
     def _decode(
-        self, file: ChunkFile, row: int, items: Piece, columns: list[int]
+        self, file: ChunkFile, row: int, items: RowBytes, columns: list[int]
     ) -> list[pa.Array]:
         pieces = split(self._index, file, row, items)
         arrays = []
         for column in columns:
             decoder = self._decoders[column]
             assert decoder is not None
-            with named_row(file, self._index.leaves[column].name, row):
+            with name_row(file, self._index.leaves[column].name, row):
                 arrays.append(decoder.read(pieces[column]))
         return arrays
 
@@ -219,7 +219,7 @@ class LitDataSource(Source):
             )
 
 
-def _parquet(stream: Stream) -> ParquetSource:
+def _parquet(stream: LitDataStream) -> ParquetSource:
     """The Parquet files that an index names. Raises SourceInconsistent where rows are missing."""
     chunks = stream.index.chunks
     source = ParquetSource([stream.place(chunk.name) for chunk in chunks])
@@ -239,7 +239,7 @@ def _parquet(stream: Stream) -> ParquetSource:
     return source
 
 
-def _check_block(stream: Stream, block: Any) -> None:
+def _check_block(stream: LitDataStream, block: Any) -> None:
     if stream.index.loader != TOKENS:
         raise UsageError(
             f"{option('block')} is for streams that were written for TokensLoader",

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from fieldslab.packer.sources.litdata.chunks import ChunkFile, inflate, is_zstd
-from fieldslab.packer.sources.litdata.index import INDEX, parse_index
-from fieldslab.packer.sources.litdata.items import Piece
-from fieldslab.packer.sources.litdata.library import SCHEMES, Key, download, library_items
-from fieldslab.schemas.errors import SourceChanged, SourceUnreadable, source_unreadable
+from fieldslab.packer.sources.litdata.items import RowBytes
+from fieldslab.packer.sources.litdata.library import SCHEMES, Key, download, read_library_items
+from fieldslab.packer.sources.litdata.stream_index import INDEX, parse_index
+from fieldslab.schemas.errors import SourceChanged, SourceUnreadable, make_source_unreadable
 
 
-class Stream:
+class LitDataStream:
     """The index of a stream, and how to open each chunk. Pickles by what it says, not by files."""
 
     def __init__(self, path: str, key: Key | None = None) -> None:
@@ -83,7 +83,7 @@ class Stream:
                 yield file
         self._check_unchanged(number)
 
-    def items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, Piece]]:
+    def items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
         """Serialised items, about so many bytes at a time, each piece with its first row."""
         if self.by_litdata(file):
             return self._library_items(file, batch_bytes)
@@ -96,9 +96,9 @@ class Stream:
             for chunk, (size, modified) in zip(self.index.chunks, self._files, strict=False)
         ]
 
-    def _library_items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, Piece]]:
+    def _library_items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
         first, size, held = 0, 0, list[bytes]()
-        for item in library_items(file.path, file.label, self.index, file.chunk, self.key):
+        for item in read_library_items(file.path, file.label, self.index, file.chunk, self.key):
             if held and size + len(item) > batch_bytes:
                 yield first, _joined(held)
                 first, size, held = first + len(held), 0, []
@@ -118,7 +118,7 @@ class Stream:
         try:
             info = os.stat(self.place(name))
         except OSError as error:
-            raise source_unreadable(
+            raise make_source_unreadable(
                 error,
                 f"a file of the stream cannot be read: {error.strerror}",
                 file=self.place(name),
@@ -190,7 +190,7 @@ def check_tokens(file: ChunkFile, itemsize: int) -> int:
     return tokens
 
 
-def _joined(items: list[bytes]) -> Piece:
+def _joined(items: list[bytes]) -> RowBytes:
     lengths = np.array([len(item) for item in items], np.int64)
     data = np.frombuffer(b"".join(items), np.uint8)
-    return Piece(data, np.cumsum(lengths) - lengths, lengths)
+    return RowBytes(data, np.cumsum(lengths) - lengths, lengths)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.convert.dense import numbers, valid_rows
-from fieldslab.packer.sources.parquet.files import ParquetPart
+from fieldslab.packer.sources.parquet.footers import ParquetPart
 from fieldslab.schemas.errors import SourceUnsupported
 from fieldslab.schemas.optiontext import option
 
@@ -19,7 +19,7 @@ _NS_IN_US = 1000
 _FIRST_US, _LAST_US = -(2**63) // _NS_IN_US + 1, 2**63 // _NS_IN_US - 1
 
 
-def checked(
+def check_int96(
     pieces: Iterator[pa.RecordBatch], part: ParquetPart, group: int, positions: list[int]
 ) -> Iterator[pa.RecordBatch]:
     """The pieces of these columns, as long as no INT96 timestamp has lost anything.

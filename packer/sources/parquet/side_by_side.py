@@ -12,7 +12,7 @@ import pyarrow as pa
 from fieldslab.schemas.errors import NoSpace
 
 
-def side_by_side(streams: list[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+def join_streams(streams: list[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """Batches with the columns of all streams, which have the same rows.
 
     The streams are read one by one into temporary files, which have no names and so vanish with

@@ -7,17 +7,17 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.convert.dense import is_list
-from fieldslab.packer.source import Hint, Source, Unit, sample_units, unique_names
-from fieldslab.packer.sources.lookup import NoFiles
-from fieldslab.packer.sources.parquet.batches import batches
-from fieldslab.packer.sources.parquet.files import (
+from fieldslab.packer.source import Hint, Source, Unit, make_unique, sample_units
+from fieldslab.packer.sources.parquet.footers import (
     MAGIC,
     SUFFIXES,
     ParquetPart,
+    count_leaves,
     discover,
-    leaf_count,
     open_parts,
 )
+from fieldslab.packer.sources.parquet.row_groups import read_batches
+from fieldslab.packer.sources.path_lookup import NoFiles
 from fieldslab.schemas.errors import SourceInconsistent
 from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.optiontext import option
@@ -46,7 +46,7 @@ class ParquetSource(Source):
         first = self._parts[0]
         fields = [
             field.with_name(name)
-            for field, name in zip(first.schema, unique_names(first.schema.names), strict=True)
+            for field, name in zip(first.schema, make_unique(first.schema.names), strict=True)
         ]
         fields += [pa.field(key, value.type) for key, value in first.partition.items()]
         self.schema = pa.schema(fields, first.schema.metadata)
@@ -77,7 +77,7 @@ class ParquetSource(Source):
         fields = [self.schema.field(column) for column in columns]
         inside = sorted(part.columns[field.name] for field in fields if field.name in part.columns)
         places = {position: index for index, position in enumerate(inside)}
-        for batch in batches(part, group, inside, batch_bytes, unit.name):
+        for batch in read_batches(part, group, inside, batch_bytes, unit.name):
             arrays = []
             for field in fields:
                 position = part.columns.get(field.name)
@@ -161,9 +161,9 @@ class ParquetSource(Source):
         kind, skipped = field.type, 0
         for child in path[1:]:
             kind = _storage(kind)
-            skipped += sum(leaf_count(kind.field(index).type) for index in range(child))
+            skipped += sum(count_leaves(kind.field(index).type) for index in range(child))
             kind = kind.field(child).type
-        count = leaf_count(kind)
+        count = count_leaves(kind)
         for part in self._parts:
             if field.name in part.columns and not self._differences(part, [path[0]]):
                 start = part.leaves[part.columns[field.name]].start + skipped

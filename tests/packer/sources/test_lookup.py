@@ -15,8 +15,8 @@ from tests.packer.readback import Readback
 
 from fieldslab.packer import pack
 from fieldslab.packer.source import find_source
-from fieldslab.packer.sources.images.files import find_images
-from fieldslab.packer.sources.lookup import look_up
+from fieldslab.packer.sources.images.image_files import find_images
+from fieldslab.packer.sources.path_lookup import look_up
 from fieldslab.schemas.errors import SourceUnreadable, UsageError
 
 NOBODY = 65534

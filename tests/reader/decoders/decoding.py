@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from fieldslab.reader.decoders.decoder import Crops, Decoder, Encoded, Target
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.codecs.index import index_images
 
 EVERY = 8
@@ -35,9 +35,9 @@ def encoded(
     whole = np.frombuffer(b"".join(originals), np.uint8)
     points, counts = index_images(whole, np.array([len(each) for each in originals]), EVERY)
     first = np.cumsum(counts) - counts
-    addresses = np.where(counts > 0, address_of(points) + 10 * first, 0)
+    addresses = np.where(counts > 0, get_address(points) + 10 * first, 0)
     batch = Encoded(
-        (address_of(values) + starts).astype(np.uint64),
+        (get_address(values) + starts).astype(np.uint64),
         lengths,
         np.array(sizes, np.uint32).reshape(-1, 2),
         np.broadcast_to(np.array(codes, np.uint8), len(images)).copy(),

@@ -8,7 +8,7 @@ import skimage.data
 from PIL import Image
 
 from fieldslab.reader.pixels import finish, store
-from fieldslab.reader.stored.array import address_of
+from fieldslab.reader.stored.array import get_address
 
 ONE, ZERO = np.ones(3, np.float32), np.zeros(3, np.float32)
 FORMS = {
@@ -31,7 +31,7 @@ def rgb_picture(pixels: np.ndarray) -> np.ndarray:
     """Describe interleaved pixels, uint8[height, width, 3], to `finish`."""
     picture = np.zeros(finish.PICTURE, np.int64)
     picture[finish.KIND] = finish.RGB
-    picture[finish.PLANE] = address_of(pixels)
+    picture[finish.PLANE] = get_address(pixels)
     picture[finish.STRIDE] = pixels.strides[0]
     return picture
 
@@ -40,7 +40,7 @@ def ycc_picture(planes: Sequence[np.ndarray], across: int, down: int) -> np.ndar
     """Describe planes of Y, Cb and Cr to `finish`."""
     picture = np.zeros(finish.PICTURE, np.int64)
     picture[finish.KIND] = finish.YCC
-    picture[[finish.PLANE, finish.CB, finish.CR]] = [address_of(each) for each in planes]
+    picture[[finish.PLANE, finish.CB, finish.CR]] = [get_address(each) for each in planes]
     picture[[finish.STRIDE, finish.CHROMA_STRIDE]] = planes[0].strides[0], planes[1].strides[0]
     picture[[finish.ACROSS, finish.DOWN]] = across, down
     return picture
@@ -65,7 +65,7 @@ def finished(
     work = np.empty(finish.work_bytes(box[2], box[3], *size) + 64, np.uint8)
     work[-64:] = 0x5A
     finish.finish(
-        picture, *box, flip, address_of(out), *size, form, first, scale, bias, address_of(work)
+        picture, *box, flip, get_address(out), *size, form, first, scale, bias, get_address(work)
     )
     assert (guarded[:64] == 0xA5).all()
     assert (guarded[-64:] == 0xA5).all()

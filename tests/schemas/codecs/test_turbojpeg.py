@@ -11,7 +11,7 @@ from fieldslab.bench.photographs import photographs
 from fieldslab.schemas.codecs import turbojpeg
 from fieldslab.schemas.codecs.turbojpeg import Library, to_baseline
 from fieldslab.schemas.errors import DamagedImage, MissingLibrary
-from fieldslab.schemas.images import jpeg_frame
+from fieldslab.schemas.images import find_jpeg_frame
 
 BASELINE, PROGRESSIVE = 0xC0, 0xC2
 MODES = [("RGB", "4:4:4"), ("RGB", "4:2:2"), ("RGB", "4:2:0"), ("L", "4:4:4"), ("CMYK", "4:4:4")]
@@ -45,8 +45,8 @@ def test_baseline_has_the_same_pixels(library: Library, mode: str, subsampling: 
     """A progressive file becomes baseline, bit for bit the same picture, with its EXIF data."""
     data = encoded(mode, subsampling)
     made = to_baseline(memoryview(data), library)
-    assert jpeg_frame(data)[0] == PROGRESSIVE
-    assert jpeg_frame(made)[0] == BASELINE
+    assert find_jpeg_frame(data)[0] == PROGRESSIVE
+    assert find_jpeg_frame(made)[0] == BASELINE
     np.testing.assert_array_equal(pixels(made), pixels(data))
     assert Image.open(io.BytesIO(made)).getexif()[0x010E] == "a description"
 

@@ -17,8 +17,8 @@ from tests.packer.sources.litdata.streams import read_all, write_stream
 
 from fieldslab.packer import pack
 from fieldslab.packer.source import find_source
-from fieldslab.packer.sources.litdata.compact import NotNested, nested_value
-from fieldslab.packer.sources.litdata.items import Piece
+from fieldslab.packer.sources.litdata.compact import NotNested, decode_nested
+from fieldslab.packer.sources.litdata.items import RowBytes
 from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import SourceUnsupported
 
@@ -251,9 +251,9 @@ NESTED = st.recursive(
 def test_nested_values_read_as_litdata_reads_them(value: Any) -> None:
     """What litdata's serializer writes, its reader and ours give the same value for."""
     data, _ = JsonSerializer().serialize(JsonLeaf(value))
-    assert nested_value(data) == JsonSerializer().deserialize(data)
+    assert decode_nested(data) == JsonSerializer().deserialize(data)
     text = json.dumps(value).encode()
-    assert nested_value(text) == value
+    assert decode_nested(text) == value
 
 
 @given(st.binary(max_size=40), st.integers(0, 11))
@@ -261,7 +261,7 @@ def test_nested_values_from_any_bytes_are_a_value_or_an_error(data: bytes, tag: 
     """Damaged nested values are told, and no count in them is believed."""
     for damaged in (data, bytes([tag]) + data, bytes([tag]) + b"\xff\xff\xff\x7f" + data):
         try:
-            nested_value(damaged)
+            decode_nested(damaged)
         except NotNested:
             continue
 
@@ -279,7 +279,7 @@ def test_gathered_rows_are_slices(rows: list[tuple[int, int]], same: bool, exact
     starts = np.cumsum(lengths + gaps) - lengths
     if exact and rows:
         data = data[: starts[-1] + lengths[-1]]
-    found = Piece(data, starts, lengths).gather().to_pylist()
+    found = RowBytes(data, starts, lengths).gather().to_pylist()
     assert found == [
         data[start : start + length].tobytes()
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""LitData's leaves as Arrow arrays: one `Decoder` for each leaf, chosen by its format.
+"""LitData's leaves as Arrow arrays: one `LeafDecoder` for each leaf, chosen by its format.
 
 Whatever is an encoded file stays its bytes, and nothing is ever unpickled: a format that has no
 decoder here is refused by name, whatever the index calls it.
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.sources.litdata.arrays import ARRAYS, Arrays, array_decoder
-from fieldslab.packer.sources.litdata.compact import NotNested, nested_value
-from fieldslab.packer.sources.litdata.index import Leaf
-from fieldslab.packer.sources.litdata.items import BadRow, Decoder, Piece, values_of
+from fieldslab.packer.sources.litdata.array_leaves import ARRAYS, Arrays, make_array_decoder
+from fieldslab.packer.sources.litdata.compact import NotNested, decode_nested
+from fieldslab.packer.sources.litdata.items import BadRow, LeafDecoder, RowBytes, get_values
+from fieldslab.packer.sources.litdata.stream_index import LeafFormat
 from fieldslab.schemas.optiontext import option
 
 _FILES = (
@@ -35,41 +35,42 @@ _TEXT = ("str", "text")
 _NUMBERS = {"int": (pa.int64(), "<i8"), "float": (pa.float64(), "<f8")}
 
 
-def decoder(leaf: Leaf, samples: list[Arrays]) -> Decoder:
-    """The decoder of a leaf that is not `refused`.
+def make_decoder(leaf: LeafFormat, samples: list[Arrays]) -> LeafDecoder:
+    """The decoder of a leaf that is not refused.
 
-    `samples` are some rows of it, needed where `needs_sample` says so. Raises as `array_decoder`.
+    `samples` are some rows of it, needed where `needs_sample` says so. The errors are those of
+    `make_array_decoder`.
     """
     kind = leaf.kind
     if kind in _FILES:
-        return Decoder(pa.large_binary(), Piece.gather)
+        return LeafDecoder(pa.large_binary(), RowBytes.gather)
     if kind in _TEXT:
-        return Decoder(pa.large_string(), _text)
+        return LeafDecoder(pa.large_string(), _text)
     if kind in _NUMBERS:
         arrow, dtype = _NUMBERS[kind]
-        return Decoder(arrow, partial(_numbers, np.dtype(dtype)))
+        return LeafDecoder(arrow, partial(_numbers, np.dtype(dtype)))
     if kind == "bool":
-        return Decoder(pa.bool_(), _bools)
+        return LeafDecoder(pa.bool_(), _bools)
     if kind == "json":
-        numbers = number_list(leaf.type)
+        numbers = find_number_list(leaf.type)
         read = _json_text if numbers is None else partial(_json_numbers, numbers)
-        return Decoder(numbers or JSON, read)
+        return LeafDecoder(numbers or JSON, read)
     if kind in ARRAYS:
-        return array_decoder(leaf, samples)
-    raise TypeError(f"{leaf.format} has no decoder: ask `refused` first")
+        return make_array_decoder(leaf, samples)
+    raise TypeError(f"{leaf.format} has no decoder: ask `is_refused` first")
 
 
-def needs_sample(leaf: Leaf) -> bool:
+def needs_sample(leaf: LeafFormat) -> bool:
     """Whether the format of a leaf leaves open what is in it."""
     return leaf.kind in ARRAYS
 
 
-def refused(leaf: Leaf) -> bool:
-    """Whether the format of a leaf is one that `decoder` does not take."""
+def is_refused(leaf: LeafFormat) -> bool:
+    """Whether the format of a leaf is one that `make_decoder` does not take."""
     return leaf.kind not in (*_FILES, *_TEXT, *_NUMBERS, *ARRAYS, "bool", "json")
 
 
-def refusal(leaf: Leaf) -> tuple[str, str]:
+def describe_refusal(leaf: LeafFormat) -> tuple[str, str]:
     """Why a leaf is refused, and what to do about it; `{}` stands for its name."""
     hint = f"{option('exclude', ['{}'])} leaves it out."
     if leaf.kind in ("pickle", "graph"):
@@ -80,20 +81,20 @@ def refusal(leaf: Leaf) -> tuple[str, str]:
     return f"a leaf of a format that is not known: {leaf.format!r}", hint
 
 
-def _text(piece: Piece) -> pa.Array:
+def _text(piece: RowBytes) -> pa.Array:
     data = piece.gather()
     return pa.Array.from_buffers(pa.large_string(), len(data), data.buffers())
 
 
-def _numbers(dtype: np.dtype[Any], piece: Piece) -> pa.Array:
+def _numbers(dtype: np.dtype[Any], piece: RowBytes) -> pa.Array:
     wrong = np.flatnonzero(piece.lengths != dtype.itemsize)
     if len(wrong):
         row = int(wrong[0])
         raise BadRow(row, "not one number", f"{dtype.itemsize} bytes", int(piece.lengths[row]))
-    return pa.array(values_of(piece.gather()).view(dtype))
+    return pa.array(get_values(piece.gather()).view(dtype))
 
 
-def _bools(piece: Piece) -> pa.Array:
+def _bools(piece: RowBytes) -> pa.Array:
     flags = _numbers(np.dtype("u1"), piece).to_numpy()
     wrong = np.flatnonzero(flags > 1)
     if len(wrong):
@@ -108,16 +109,16 @@ JSON = pa.json_(pa.large_string())
 _NUMBER_TYPES = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 
 
-def number_list(type_: Any) -> pa.DataType | None:
+def find_number_list(type_: Any) -> pa.DataType | None:
     """The type of lists of numbers, where an entry of the index's `types` says so."""
     if not isinstance(type_, dict) or type_.get("type") != "list":
         return None
     value = type_.get("value")
-    inner = number_list(value) if isinstance(value, dict) else _NUMBER_TYPES.get(str(value))
+    inner = find_number_list(value) if isinstance(value, dict) else _NUMBER_TYPES.get(str(value))
     return None if inner is None else pa.large_list(inner)
 
 
-def _json_numbers(kind: pa.DataType, piece: Piece) -> pa.Array:
+def _json_numbers(kind: pa.DataType, piece: RowBytes) -> pa.Array:
     values = _nested_values(piece)
     try:
         return pa.array(values, kind)
@@ -134,7 +135,7 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     return True
 
 
-def _json_text(piece: Piece) -> pa.Array:
+def _json_text(piece: RowBytes) -> pa.Array:
     texts = [
         json.dumps(_named(value), ensure_ascii=False, allow_nan=False)
         for value in _nested_values(piece)
@@ -153,11 +154,11 @@ def _named(value: Any) -> Any:
     return value
 
 
-def _nested_values(piece: Piece) -> list[Any]:
+def _nested_values(piece: RowBytes) -> list[Any]:
     values = []
     for row, data in enumerate(piece.gather()):
         try:
-            values.append(nested_value(data.as_py()))
+            values.append(decode_nested(data.as_py()))
         except NotNested as error:
             raise BadRow(row, f"not a list or dict: {error}") from error
     return values

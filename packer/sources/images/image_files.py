@@ -12,18 +12,18 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.commands.words import counted
-from fieldslab.packer.sources.lookup import (
+from fieldslab.packer.sources.path_lookup import (
     Folders,
     NoFiles,
     check_readable,
     find_matches,
-    fixed_part,
+    get_fixed_part,
     list_folder,
-    remote,
+    make_remote_error,
 )
-from fieldslab.schemas.errors import SourceUnreadable, source_unreadable
+from fieldslab.schemas.errors import SourceUnreadable, make_source_unreadable
 from fieldslab.schemas.folder import is_url
-from fieldslab.schemas.images import image_format
+from fieldslab.schemas.images import detect_format
 
 SUFFIXES = (
     ".jpg",
@@ -93,7 +93,7 @@ class Names:
             parts.append(f"{counted(count, 'link')} to folders that they are in")
         if parts:
             yield f"{self.root}: left out {', '.join(parts)}"
-        classes = {first for name in self.names if (first := class_of(name)) is not None}
+        classes = {first for name in self.names if (first := find_class(name)) is not None}
         empty = [folder for folder in self.folders if folder not in classes]
         if classes and empty:
             named = ", ".join(empty[:_MOST_NAMED]) + (", ..." if len(empty) > _MOST_NAMED else "")
@@ -136,11 +136,11 @@ def is_image(name: str) -> bool:
 
 def begins_as_image(head: bytes) -> bool:
     """Whether a file is an image by its first `HEAD` bytes."""
-    known = image_format(memoryview(head)) is not None
+    known = detect_format(memoryview(head)) is not None
     return known or head.startswith(_BEGINNINGS) or head[4:12] in (b"ftypavif", b"ftypavis")
 
 
-def class_of(name: str) -> str | None:
+def find_class(name: str) -> str | None:
     """The first folder of a relative path, which is the class; None where there is no folder."""
     folder, slash, _ = name.partition("/")
     return sys.intern(folder) if slash else None  # millions of files share a few names
@@ -175,7 +175,7 @@ def find_images(paths: Sequence[str]) -> ImageFiles:
         inside = "" if len(parts) == 1 else os.path.relpath(os.path.abspath(part.root), base)
         before = "" if inside in ("", ".") else inside + "/"
         names += [before + name for name in part.names] if before else part.names
-        classes += map(class_of, part.names)
+        classes += map(find_class, part.names)
     labels = sorted({name for name in classes if name is not None})
     codes: dict[str | None, int] = {name: index for index, name in enumerate(labels)}
     facts = np.empty((3, len(names)), np.int64)
@@ -208,7 +208,7 @@ def _parts(paths: Sequence[str]) -> Iterator[Names]:
             files = []
         part = _of_folder(path) if os.path.isdir(path) else _of_glob(path)
         if not part.names and is_url(path):
-            raise remote(path)
+            raise make_remote_error(path)
         if not part.names:
             raise NoFiles(
                 f"no image files ({', '.join(SUFFIXES)}) in here"
@@ -232,7 +232,7 @@ def _of_folder(path: str) -> Names:
 
 def _of_glob(pattern: str) -> Names:
     """What a glob matches that is an image by its name."""
-    part = Names(fixed_part(pattern) or ".")
+    part = Names(get_fixed_part(pattern) or ".")
     paths = [path for path in find_matches(pattern) if not os.path.isdir(path)]
     names = [os.path.relpath(path, part.root) for path in paths]
     for name in sorted(names, key=lambda name: name.split("/")):
@@ -284,7 +284,9 @@ def _look_at(path: str) -> tuple[int, int, int]:
     try:
         info = os.stat(path)
     except OSError as error:
-        raise source_unreadable(error, f"cannot be read: {error.strerror}", file=path) from error
+        raise make_source_unreadable(
+            error, f"cannot be read: {error.strerror}", file=path
+        ) from error
     if not stat.S_ISREG(info.st_mode):  # a pipe would wait for ever
         raise SourceUnreadable("is not a file", file=path)
     return info.st_size, info.st_mtime_ns, info.st_ino

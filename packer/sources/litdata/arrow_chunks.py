@@ -16,7 +16,7 @@ from fieldslab.schemas.optiontext import option
 _ONLY_HERE = f"Choose common columns with {option('fields')} or {option('exclude')}."
 
 
-def common_schema(schemas: Iterable[tuple[str, pa.Schema]], types: Mapping[str, Any]) -> pa.Schema:
+def merge_schemas(schemas: Iterable[tuple[str, pa.Schema]], types: Mapping[str, Any]) -> pa.Schema:
     """One schema for those of some chunks, each with the name of its file.
 
     `types`, of the index, tells of columns that these chunks lack, or that are null throughout.
@@ -28,24 +28,24 @@ def common_schema(schemas: Iterable[tuple[str, pa.Schema]], types: Mapping[str, 
         if len(set(schema.names)) < len(schema.names):
             raise SourceInconsistent("two columns of a chunk share a name", file=file)
         for field in schema:
-            kind, known = wide(field.type), common.get(field.name, pa.null())
+            kind, known = widen_type(field.type), common.get(field.name, pa.null())
             merged = _merged(known, kind)
             if merged is None:
                 raise _differ(file, field.name, known, kind)
             common[field.name] = merged
     for name, told in types.items():
         known = common.get(name, pa.null())
-        common[name] = _merged(known, declared(told)) or known
+        common[name] = _merged(known, parse_type(told)) or known
     return pa.schema(common)
 
 
-def declared(told: Any) -> pa.DataType:
+def parse_type(told: Any) -> pa.DataType:
     """The Arrow type of an entry in the index's `types`; null where it does not tell."""
     kind = told.get("type") if isinstance(told, dict) else told
     if kind == "list":
-        return pa.large_list(declared(told.get("value")))
+        return pa.large_list(parse_type(told.get("value")))
     if kind == "struct" and isinstance(told.get("fields"), dict):
-        return pa.struct([(name, declared(inner)) for name, inner in told["fields"].items()])
+        return pa.struct([(name, parse_type(inner)) for name, inner in told["fields"].items()])
     return _DECLARED.get(kind, pa.null()) if isinstance(kind, str) else pa.null()
 
 
@@ -58,20 +58,20 @@ _DECLARED = {
 }
 
 
-def wide(kind: pa.DataType) -> pa.DataType:
+def widen_type(kind: pa.DataType) -> pa.DataType:
     """A type with 64-bit offsets throughout."""
     if pa.types.is_string(kind):
         return pa.large_string()
     if pa.types.is_binary(kind):
         return pa.large_binary()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.large_list(wide(kind.value_type))
+        return pa.large_list(widen_type(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([(field.name, wide(field.type)) for field in kind])
+        return pa.struct([(field.name, widen_type(field.type)) for field in kind])
     return kind
 
 
-def widened(
+def read_widened(
     file: ChunkFile, schema: pa.Schema, columns: list[int], batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a chunk: these columns of the schema, batches near `batch_bytes`.
@@ -93,8 +93,8 @@ def widened(
     for field in chunk_schema:
         if field.name in chosen.names:
             planned = chosen.field(field.name).type
-            if _merged(planned, wide(field.type)) != planned:
-                raise _differ(file.label, field.name, planned, wide(field.type))
+            if _merged(planned, widen_type(field.type)) != planned:
+                raise _differ(file.label, field.name, planned, widen_type(field.type))
     for table in _tables(batches, batch_bytes):
         columns_of = [_column(table, field) for field in chosen]
         whole = pa.table(columns_of, schema=chosen).combine_chunks()

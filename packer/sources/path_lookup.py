@@ -10,9 +10,9 @@ from fieldslab.schemas.errors import (
     SourceDenied,
     SourceNotFound,
     SourceUnreadable,
-    source_unreadable,
+    make_source_unreadable,
 )
-from fieldslab.schemas.folder import is_url, url_text
+from fieldslab.schemas.folder import is_url, restore_url
 
 
 class NoFiles(SourceNotFound):
@@ -43,17 +43,17 @@ def look_up(path: str, suffixes: Sequence[str], kind: str) -> list[str]:
         if not files and glob.has_magic(path):
             problem = "no file matches"
     if not files and is_url(path):
-        raise remote(path)
+        raise make_remote_error(path)
     if not files:
         raise NoFiles(problem, file=path, hint=hint)
     return sorted(files)
 
 
-def remote(url: str) -> NoFiles:
+def make_remote_error(url: str) -> NoFiles:
     """Error for a URL: nothing but LitData streams is read from one."""
     return NoFiles(
         "remote sources are not supported yet: only LitData streams are read from URLs",
-        file=url_text(url),
+        file=restore_url(url),
         hint="Download it first, or give `pack` what reads it, from Python: "
         "pyarrow.dataset.dataset(url).scanner().to_reader(), or a HuggingFace dataset.",
     )
@@ -92,7 +92,7 @@ def _folders(folder: str, way: "Folders") -> Iterator[str]:
                     yield from _folders(path, way)
 
 
-def fixed_part(pattern: str) -> str:
+def get_fixed_part(pattern: str) -> str:
     """The directory in front of the first wildcard."""
     while glob.has_magic(pattern):
         pattern = os.path.dirname(pattern)
@@ -101,7 +101,7 @@ def fixed_part(pattern: str) -> str:
 
 def check_readable(path: str) -> None:
     """Raise SourceUnreadable for what is there and may not be read, or cannot be looked at."""
-    fixed = path if os.path.lexists(path) else fixed_part(path) or "."
+    fixed = path if os.path.lexists(path) else get_fixed_part(path) or "."
     try:
         os.stat(fixed)
     except PermissionError as error:
@@ -155,14 +155,14 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 @contextmanager
-def disk_errors() -> Iterator[None]:
+def name_disk_errors() -> Iterator[None]:
     """Turn whatever a failing disk raises into SourceUnreadable."""
     try:
         yield
     except FieldslabError:
         raise
     except OSError as error:
-        raise source_unreadable(
+        raise make_source_unreadable(
             error, f"cannot be read: {error.strerror or error}", file=error.filename
         ) from error
 
@@ -197,7 +197,7 @@ def _unlisted(error: OSError) -> SourceUnreadable:
     """Why a folder cannot be listed."""
     if isinstance(error, PermissionError):
         return _forbidden(str(error.filename))
-    return source_unreadable(error, f"cannot be listed: {error.strerror}", file=error.filename)
+    return make_source_unreadable(error, f"cannot be listed: {error.strerror}", file=error.filename)
 
 
 def _forbidden(path: str) -> SourceUnreadable:

@@ -13,8 +13,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fieldslab.packer.source import check_names, unique_names
-from fieldslab.packer.sources.lookup import fixed_part, look_up
+from fieldslab.packer.source import check_names, make_unique
+from fieldslab.packer.sources.path_lookup import get_fixed_part, look_up
 from fieldslab.schemas.errors import FieldslabError, SourceChanged, SourceDenied, SourceUnreadable
 
 SUFFIXES = (".parquet", ".pq", ".parq")
@@ -44,14 +44,14 @@ class ParquetPart:
     @cached_property
     def columns(self) -> dict[str, int]:
         """Position of each column of the file by its name, made unique."""
-        return {name: index for index, name in enumerate(unique_names(self.schema.names))}
+        return {name: index for index, name in enumerate(make_unique(self.schema.names))}
 
     @cached_property
     def leaves(self) -> list[range]:
         """The Parquet leaf columns of each column."""
         ranges, first = [], 0
         for field in self.schema:
-            count = leaf_count(field.type)
+            count = count_leaves(field.type)
             ranges.append(range(first, first + count))
             first += count
         return ranges
@@ -163,7 +163,7 @@ def open_parts(paths: list[str]) -> list[ParquetPart]:
     parts = []
     for path, directory in discover(paths):
         partition = directory.get(path, {})
-        with reading(path):
+        with name_parquet_errors(path):
             info = os.stat(path)
             metadata = pq.read_metadata(path)
             with pq.ParquetFile(
@@ -210,7 +210,7 @@ def _encrypted_leaves(file: pq.ParquetFile) -> frozenset[int]:
     """
     leaves, first = list[int](), 0
     for field in file.schema_arrow:
-        count = leaf_count(field.type)
+        count = count_leaves(field.type)
         leaves += [] if is_hollow(field.type) else range(first, first + count)
         first += count
     if not leaves:
@@ -236,7 +236,7 @@ def _readable(file: pq.ParquetFile, group: int, leaves: list[int]) -> bool:
 
 
 @contextmanager
-def reading(what: str) -> Iterator[None]:
+def name_parquet_errors(what: str) -> Iterator[None]:
     """Turn what pyarrow raises on bad files into a named error."""
     try:
         yield
@@ -275,7 +275,7 @@ def discover(paths: Sequence[str]) -> list[tuple[str, dict[str, dict[str, pa.Sca
         if os.path.isdir(path):
             partitions = _partitions(path, files)
         elif glob.has_magic(path):
-            partitions = _partitions(fixed_part(path), files)
+            partitions = _partitions(get_fixed_part(path), files)
         files_and_partitions += [(file, partitions) for file in files]
     return files_and_partitions
 
@@ -309,15 +309,15 @@ def _hive_keys(folder: str) -> dict[str, str | None]:
     }
 
 
-def leaf_count(kind: pa.DataType) -> int:
+def count_leaves(kind: pa.DataType) -> int:
     """The Parquet leaf columns of a type."""
     if isinstance(kind, pa.BaseExtensionType):
-        return leaf_count(kind.storage_type)
+        return count_leaves(kind.storage_type)
     if pa.types.is_dictionary(kind):
-        return leaf_count(kind.value_type)
+        return count_leaves(kind.value_type)
     if not kind.num_fields:
         return 0 if pa.types.is_struct(kind) else 1
-    return sum(leaf_count(kind.field(index).type) for index in range(kind.num_fields))
+    return sum(count_leaves(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def is_hollow(kind: pa.DataType) -> bool:

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import h5py
 
-from fieldslab.packer.sources.lookup import look_up
+from fieldslab.packer.sources.path_lookup import look_up
 from fieldslab.schemas.errors import (
     FieldslabError,
     SourceChanged,
     SourceDenied,
     SourceUnreadable,
-    source_unreadable,
+    make_source_unreadable,
 )
 from fieldslab.schemas.optiontext import option
 
@@ -35,7 +35,7 @@ class SourceFile(NamedTuple):
         try:
             info = os.stat(path)
         except OSError as error:
-            raise source_unreadable(
+            raise make_source_unreadable(
                 error, f"cannot be read: {error.strerror}", file=path
             ) from error
         return SourceFile(path, info.st_size, info.st_mtime_ns, info.st_ino)
@@ -77,14 +77,14 @@ def looks_like_hdf5(path: str) -> bool:
 
 def open_file(path: str) -> h5py.File:
     """Open a file for reading. Raises SourceUnreadable."""
-    with reading(path):
+    with name_hdf5_errors(path):
         if not os.path.isfile(path):  # a pipe would wait for ever
             raise SourceUnreadable("is not a file", file=path)
         return h5py.File(path, "r", locking="best-effort")
 
 
 @contextmanager
-def reading(file: str, field: str | None = None, row: Any = None) -> Iterator[None]:
+def name_hdf5_errors(file: str, field: str | None = None, row: Any = None) -> Iterator[None]:
     """Turn what h5py raises on bad files into SourceUnreadable."""
     try:
         yield

@@ -30,14 +30,14 @@ _MOST_SLOTS = 1_000_003
 _MOST_LISTED = 1_000_000
 
 
-def chunk_bytes(dataset: Dataset) -> int:
+def count_chunk_bytes(dataset: Dataset) -> int:
     """Bytes of one chunk, decompressed; 0 where there are none."""
     return prod(dataset.chunks) * dataset.item_bytes if dataset.chunks else 0
 
 
-def band_bytes(dataset: Dataset) -> int:
+def count_band_bytes(dataset: Dataset) -> int:
     """Bytes of all chunks that hold one row, decompressed; 0 where there are none."""
-    return chunk_bytes(dataset) * _chunks_across(dataset)
+    return count_chunk_bytes(dataset) * _chunks_across(dataset)
 
 
 def open_dataset(file: h5py.File, dataset: Dataset) -> h5d.DatasetID:
@@ -45,7 +45,7 @@ def open_dataset(file: h5py.File, dataset: Dataset) -> h5d.DatasetID:
     access = h5p.create(h5p.DATASET_ACCESS)
     if dataset.chunks:
         slots = min(_next_prime(100 * _chunks_across(dataset)), _MOST_SLOTS)
-        access.set_chunk_cache(slots, max(band_bytes(dataset), 1 << 20), 1.0)
+        access.set_chunk_cache(slots, max(count_band_bytes(dataset), 1 << 20), 1.0)
     if dataset.outside:  # a relative path starts at the file, not where the program runs
         access.set_efile_prefix(b"${ORIGIN}")
         access.set_virtual_prefix(b"${ORIGIN}")
@@ -71,7 +71,7 @@ def check_filters(opened: h5d.DatasetID, dataset: Dataset) -> None:
         )
 
 
-def never_written(opened: h5d.DatasetID, dataset: Dataset, rows: int) -> str | None:
+def describe_unwritten(opened: h5d.DatasetID, dataset: Dataset, rows: int) -> str | None:
     """What to warn of where the first `rows` rows were not all written; None if they were."""
     if not rows or not prod(dataset.row_shape) or _elsewhere(opened):
         return None

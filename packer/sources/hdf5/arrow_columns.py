@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.sources.hdf5.elements import Element
-from fieldslab.packer.sources.hdf5.types import Column, field_name
+from fieldslab.packer.sources.hdf5.types import HDF5Column, encode_member
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -21,7 +21,7 @@ class BadValue(ValueError):
         self.problem, self.row, self.found = problem, row, found
 
 
-def to_arrow(column: Column, read: np.ndarray, row_shape: tuple[int, ...]) -> pa.Array:
+def make_array(column: HDF5Column, read: np.ndarray, row_shape: tuple[int, ...]) -> pa.Array:
     """One column of what was read.
 
     Parameters
@@ -35,16 +35,16 @@ def to_arrow(column: Column, read: np.ndarray, row_shape: tuple[int, ...]) -> pa
     """
     values = read
     for name in column.member:
-        values = values[field_name(name)]
+        values = values[encode_member(name)]
     rows = len(read)
     flat = np.ascontiguousarray(values).reshape(-1)
     kind = column.arrow_type(row_shape)
     per_row = len(flat) // max(rows, 1)
     array = _MAKE[column.element.form](column.element, flat, per_row)
-    return nested(array, kind, rows)
+    return nest_lists(array, kind, rows)
 
 
-def nested(flat: pa.Array, kind: pa.DataType, rows: int) -> pa.Array:
+def nest_lists(flat: pa.Array, kind: pa.DataType, rows: int) -> pa.Array:
     """Flat elements in lists of fixed sizes, without a copy."""
     sizes = []
     while pa.types.is_fixed_size_list(kind):

@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fieldslab.packer.check.digests import digests_of
-from fieldslab.packer.check.findings import Problem, problem_of
-from fieldslab.packer.check.rules import Rule, rule_of
+from fieldslab.packer.check.digests import compute_digests
+from fieldslab.packer.check.findings import Problem, make_problem
+from fieldslab.packer.check.rules import Rule, find_rule
 from fieldslab.packer.check.sampling import Run
 from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK, digest
 from fieldslab.schemas.errors import DamagedArray, Unreadable
-from fieldslab.schemas.files import read_bytes, read_exactly, unreadable
+from fieldslab.schemas.files import make_unreadable, read_bytes, read_exactly
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.mapping import map_file, populate
 
@@ -33,7 +33,7 @@ CHUNK = 4 * 1024 * 1024
 _thread = threading.local()
 
 
-class Piece(NamedTuple):
+class BlockRuns(NamedTuple):
     """Some runs of blocks of one array, and the digests of the array's blocks, where known.
 
     A `hole` is one run of blocks that were never written: they are zeros, and are not read.
@@ -54,7 +54,7 @@ class Checked(NamedTuple):
     counts the zeros of a `valid` array.
     """
 
-    piece: Piece
+    piece: BlockRuns
     problems: list[Problem]
     wrong: list[Problem]
     digests: list[tuple[int, np.ndarray]]
@@ -62,7 +62,7 @@ class Checked(NamedTuple):
     nulls: int
 
 
-def check_piece(piece: Piece) -> Checked:
+def check_piece(piece: BlockRuns) -> Checked:
     """Read the blocks of a piece and check them; what is wrong with the file is in the result.
 
     Raises SlabReplaced and NotASlab, as `SlabFiles.folder` does.
@@ -74,10 +74,10 @@ def check_piece(piece: Piece) -> Checked:
         with ArrayReader(folder, file).opened() as fd:
             return check_opened(fd, piece)
     except (DamagedArray, Unreadable) as error:
-        return Checked(piece, [problem_of(error, all_rows(folder))], [], [], 0, 0)
+        return Checked(piece, [make_problem(error, get_row_range(folder))], [], [], 0, 0)
 
 
-def _check_hole(piece: Piece) -> Checked:
+def _check_hole(piece: BlockRuns) -> Checked:
     """Check blocks that are zeros. The rule needs no look: it holds in the block before them."""
     [(start, stop)] = piece.runs
     digests = np.broadcast_to(np.uint64(_digest_of_zeros()), (stop - start,))
@@ -92,15 +92,15 @@ def _digest_of_zeros() -> int:
     return digest(bytes(BLOCK))
 
 
-def check_opened(fd: int, piece: Piece) -> Checked:
+def check_opened(fd: int, piece: BlockRuns) -> Checked:
     """Check the blocks of a piece; its header was checked when the file was opened."""
     checked = Checked(piece, [], [], [], 0, 0)
-    rule = rule_of(piece.folder, piece.file)
+    rule = find_rule(piece.folder, piece.file)
     size = nulls = 0
     _advise(fd, piece)
     for first, data in _chunks(fd, piece, checked.problems):
         size += len(data)
-        digests = digests_of(data)
+        digests = compute_digests(data)
         checked.digests.append((first, digests))
         wrong = list(_wrong_blocks(piece, first, digests))
         checked.wrong.extend(wrong)
@@ -111,12 +111,12 @@ def check_opened(fd: int, piece: Piece) -> Checked:
     return checked._replace(bytes=size, nulls=nulls)
 
 
-def all_rows(folder: Folder) -> tuple[int, int] | None:
+def get_row_range(folder: Folder) -> tuple[int, int] | None:
     """First and last row of a folder."""
     return (folder.first_row, folder.first_row + folder.rows - 1) if folder.rows else None
 
 
-def block_problem(piece: Piece, first: int, stop: int, **details: str) -> Problem:
+def make_block_problem(piece: BlockRuns, first: int, stop: int, **details: str) -> Problem:
     """The problem of blocks that are not what their digests say."""
     folder, file = piece.folder, piece.file
     start, end = first * BLOCK, min(stop * BLOCK, file.data_bytes)
@@ -139,7 +139,7 @@ def block_problem(piece: Piece, first: int, stop: int, **details: str) -> Proble
     )
 
 
-def _chunks(fd: int, piece: Piece, problems: list[Problem]) -> Iterator[tuple[int, np.ndarray]]:
+def _chunks(fd: int, piece: BlockRuns, problems: list[Problem]) -> Iterator[tuple[int, np.ndarray]]:
     """First block and bytes of each chunk; what cannot be read becomes a problem."""
     mapped = _mapped(fd, HEADER + piece.file.data_bytes)
     for start, stop in piece.runs:
@@ -155,10 +155,10 @@ def _chunks(fd: int, piece: Piece, problems: list[Problem]) -> Iterator[tuple[in
                         problems.append(_unread(piece, block, error))
 
 
-def _unread(piece: Piece, block: int, error: Unreadable) -> Problem:
+def _unread(piece: BlockRuns, block: int, error: Unreadable) -> Problem:
     start = block * BLOCK
     end = min(start + BLOCK, piece.file.data_bytes)
-    return problem_of(error, piece.folder.rows_of(piece.file, start, end))
+    return make_problem(error, piece.folder.rows_of(piece.file, start, end))
 
 
 def _mapped(fd: int, size: int) -> np.ndarray | None:
@@ -169,7 +169,9 @@ def _mapped(fd: int, size: int) -> np.ndarray | None:
         return None
 
 
-def _chunk(fd: int, mapped: np.ndarray | None, piece: Piece, first: int, last: int) -> np.ndarray:
+def _chunk(
+    fd: int, mapped: np.ndarray | None, piece: BlockRuns, first: int, last: int
+) -> np.ndarray:
     """Bytes of blocks `first` to `last`. Raises Unreadable."""
     path, field = piece.folder.path / piece.file.name, piece.file.field.name
     start, stop = HEADER + first * BLOCK, HEADER + min(last * BLOCK, piece.file.data_bytes)
@@ -177,7 +179,7 @@ def _chunk(fd: int, mapped: np.ndarray | None, piece: Piece, first: int, last: i
         if mapped is not None and populate(mapped.ctypes.data + start, stop - start):
             return mapped[start:stop]
     except OSError as error:
-        raise unreadable(error, path, field=field, offset=start) from error
+        raise make_unreadable(error, path, field=field, offset=start) from error
     if not hasattr(_thread, "buffer"):
         _thread.buffer = np.empty(CHUNK, np.uint8)
     data: np.ndarray = _thread.buffer[: stop - start]
@@ -185,13 +187,13 @@ def _chunk(fd: int, mapped: np.ndarray | None, piece: Piece, first: int, last: i
     return data
 
 
-def _advise(fd: int, piece: Piece) -> None:
+def _advise(fd: int, piece: BlockRuns) -> None:
     if hasattr(os, "posix_fadvise"):
         sequential = len(piece.runs) == 1
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL if sequential else os.POSIX_FADV_RANDOM)
 
 
-def _wrong_blocks(piece: Piece, first: int, computed: np.ndarray) -> Iterator[Problem]:
+def _wrong_blocks(piece: BlockRuns, first: int, computed: np.ndarray) -> Iterator[Problem]:
     """One problem for each run of blocks that differ from the digest table."""
     if piece.digests is None:
         return
@@ -206,10 +208,12 @@ def _wrong_blocks(piece: Piece, first: int, computed: np.ndarray) -> Iterator[Pr
         details = {}
         if stop - start == 1:
             details = {"expected": f"{expected[start]:016x}", "found": f"{computed[start]:016x}"}
-        yield block_problem(piece, first + start, first + stop, **details)
+        yield make_block_problem(piece, first + start, first + stop, **details)
 
 
-def _broken(rule: Rule, fd: int, piece: Piece, first: int, data: np.ndarray) -> Iterator[Problem]:
+def _broken(
+    rule: Rule, fd: int, piece: BlockRuns, first: int, data: np.ndarray
+) -> Iterator[Problem]:
     """The first item of a chunk that breaks the array's rule."""
     items = data.view(rule.dtype)
     first_item = first * BLOCK // rule.dtype.itemsize
@@ -230,7 +234,7 @@ def _broken(rule: Rule, fd: int, piece: Piece, first: int, data: np.ndarray) -> 
     )
 
 
-def _item_before(fd: int, piece: Piece, rule: Rule, index: int) -> int:
+def _item_before(fd: int, piece: BlockRuns, rule: Rule, index: int) -> int:
     """The item in front of `index`; 0 at the start. Offsets go on from there."""
     size = rule.dtype.itemsize
     if index == 0 or rule.dtype != np.dtype("<u8"):

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fieldslab.packer.convert.dense import decoded, decoded_bytes, is_bytes, is_text
-from fieldslab.packer.sources.parquet.files import ParquetPart, reading
-from fieldslab.packer.sources.parquet.int96 import checked
-from fieldslab.packer.sources.parquet.side_by_side import side_by_side
+from fieldslab.packer.sources.parquet.footers import ParquetPart, name_parquet_errors
+from fieldslab.packer.sources.parquet.int96 import check_int96
+from fieldslab.packer.sources.parquet.side_by_side import join_streams
 
 MOST_ROWS = 65_536
 GROWTH = 8
@@ -32,7 +32,7 @@ PAGES_OF_A_COLUMN = 2**21
 at a time, if each column has about so many."""
 
 
-def batches(
+def read_batches(
     part: ParquetPart, group: int, positions: list[int], batch_bytes: int, name: str
 ) -> Iterator[pa.RecordBatch]:
     """The columns at these positions, in batches near `batch_bytes`.
@@ -46,7 +46,7 @@ def batches(
     streams = [
         _stream(part, group, some, max(1, batch_bytes // len(parts)), name) for some in parts
     ]
-    yield from streams[0] if len(streams) == 1 else side_by_side(streams)
+    yield from streams[0] if len(streams) == 1 else join_streams(streams)
 
 
 def _that_fit(part: ParquetPart, group: int, positions: list[int]) -> list[list[int]]:
@@ -68,9 +68,9 @@ def _stream(
     part: ParquetPart, group: int, positions: list[int], batch_bytes: int, name: str
 ) -> Iterator[pa.RecordBatch]:
     leaves = [leaf for position in positions for leaf in part.leaves[position]]
-    with part.or_changed(), reading(name), part.open(len(leaves)) as parquet:
+    with part.or_changed(), name_parquet_errors(name), part.open(len(leaves)) as parquet:
         pieces = _pieces(parquet, part, group, leaves, batch_bytes)
-        yield from _joined(checked(pieces, part, group, positions), batch_bytes)
+        yield from _joined(check_int96(pieces, part, group, positions), batch_bytes)
 
 
 def _pieces(

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.sources.litdata.index import Leaf
-from fieldslab.packer.sources.litdata.items import BadRow, Decoder, Piece, values_of
-from fieldslab.packer.sources.litdata.library import Dtypes, numpy_dtypes, torch_dtypes
+from fieldslab.packer.sources.litdata.items import BadRow, LeafDecoder, RowBytes, get_values
+from fieldslab.packer.sources.litdata.library import Dtypes, load_numpy_dtypes, load_torch_dtypes
+from fieldslab.packer.sources.litdata.stream_index import LeafFormat
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported
 from fieldslab.schemas.optiontext import option
 
@@ -41,15 +41,15 @@ class Arrays(NamedTuple):
 
     dtype: np.dtype[Any]
     shapes: np.ndarray
-    values: Piece
+    values: RowBytes
 
 
-Parse = Callable[[Piece], Arrays]
+Parse = Callable[[RowBytes], Arrays]
 
-_NOTHING = Piece(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
+_NOTHING = RowBytes(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def look(leaf: Leaf, piece: Piece) -> Arrays:
+def look(leaf: LeafFormat, piece: RowBytes) -> Arrays:
     """What some rows of an array leaf are.
 
     Raises
@@ -62,7 +62,7 @@ def look(leaf: Leaf, piece: Piece) -> Arrays:
     return _parse_of(leaf)(piece)
 
 
-def array_decoder(leaf: Leaf, samples: list[Arrays]) -> Decoder:
+def make_array_decoder(leaf: LeafFormat, samples: list[Arrays]) -> LeafDecoder:
     """The decoder of an array leaf that goes by the rows that were looked at.
 
     Where a row differs from these in a length, what is read has lists of open sizes; whatever
@@ -80,7 +80,7 @@ def array_decoder(leaf: Leaf, samples: list[Arrays]) -> Decoder:
             "an array without a row to tell its type from",
             field=leaf.name,
             found=leaf.format,
-            hint=exclude(leaf.name),
+            hint=make_exclude_hint(leaf.name),
         )
     types = {f"{arrays.dtype} of {arrays.shapes.shape[1]} axes" for arrays in samples}
     if len(types) > 1:
@@ -88,13 +88,13 @@ def array_decoder(leaf: Leaf, samples: list[Arrays]) -> Decoder:
             "arrays of several types",
             field=leaf.name,
             found=", ".join(sorted(types)),
-            hint=exclude(leaf.name),
+            hint=make_exclude_hint(leaf.name),
         )
     sizes = _common(np.concatenate([arrays.shapes for arrays in samples]))
     return _decoder(_parse_of(leaf), samples[0].dtype, sizes)
 
 
-def tokens_decoder(leaf: Leaf, block: int | None) -> Decoder:
+def make_tokens_decoder(leaf: LeafFormat, block: int | None) -> LeafDecoder:
     """The decoder of a stream for TokensLoader: documents of any length, or blocks of one.
 
     Raises SourceUnsupported where the leaf does not hold tokens.
@@ -110,23 +110,23 @@ def tokens_decoder(leaf: Leaf, block: int | None) -> Decoder:
     return _decoder(parse, dtype, (block,))
 
 
-def _decoder(parse: Parse, dtype: np.dtype[Any], sizes: Sizes) -> Decoder:
+def _decoder(parse: Parse, dtype: np.dtype[Any], sizes: Sizes) -> LeafDecoder:
     complex_ = dtype.kind == "c"
     kind = pa.binary(dtype.itemsize) if complex_ else pa.from_numpy_dtype(dtype)
     for size in reversed(sizes):
         kind = pa.large_list(kind) if size is None else pa.list_(kind, size)
     read = partial(_read_arrays, parse, dtype, sizes)
-    return Decoder(kind, read, str(dtype) if complex_ else None)
+    return LeafDecoder(kind, read, str(dtype) if complex_ else None)
 
 
-def _read_arrays(parse: Parse, dtype: np.dtype[Any], sizes: Sizes, piece: Piece) -> pa.Array:
+def _read_arrays(parse: Parse, dtype: np.dtype[Any], sizes: Sizes, piece: RowBytes) -> pa.Array:
     arrays = parse(piece)
     shapes = arrays.shapes
     if arrays.dtype != dtype or shapes.shape[1] != len(sizes):
         expected = f"{dtype} of {len(sizes)} axes"
         actual = f"{arrays.dtype} of {shapes.shape[1]} axes"
         raise BadRow(0, "an array of another type than the sampled ones", expected, actual)
-    array = _elements(values_of(arrays.values.gather()), dtype)
+    array = _elements(get_values(arrays.values.gather()), dtype)
     pairs = list(zip(sizes, _common(shapes), strict=True))
     for axis, (planned, common) in reversed(list(enumerate(pairs))):
         if planned is not None and planned == common:
@@ -152,7 +152,7 @@ def _common(shapes: np.ndarray) -> Sizes:
     return tuple(int(shapes[0, axis]) if same[axis] else None for axis in range(len(same)))
 
 
-def _behind(piece: Piece, head: int, dtype: np.dtype[Any], shapes: np.ndarray) -> Arrays:
+def _behind(piece: RowBytes, head: int, dtype: np.dtype[Any], shapes: np.ndarray) -> Arrays:
     """The values behind `head` bytes; the shapes must account for every byte."""
     values = piece.skip(head)
     sizes = shapes.astype(np.float64).prod(axis=1) * dtype.itemsize
@@ -167,7 +167,7 @@ def _behind(piece: Piece, head: int, dtype: np.dtype[Any], shapes: np.ndarray) -
 
 
 def _headed(
-    dtypes: Callable[[], Dtypes], orders: Sequence[str], name: str, parameter: str, piece: Piece
+    dtypes: Callable[[], Dtypes], orders: Sequence[str], name: str, parameter: str, piece: RowBytes
 ) -> Arrays:
     """Number of the dtype, rank, lengths: 32 bits each, in one of these byte orders."""
     head_bytes = piece.head(8, "the array's header")
@@ -187,13 +187,13 @@ def _headed(
     return _behind(piece, head, _dtype(dtypes(), code, name), shapes)
 
 
-def _headless(dtypes: Callable[[], Dtypes], name: str, parameter: str, piece: Piece) -> Arrays:
+def _headless(dtypes: Callable[[], Dtypes], name: str, parameter: str, piece: RowBytes) -> Arrays:
     """One axis; the format names the dtype."""
     dtype = _dtype(dtypes(), int(parameter) if parameter.isdecimal() else -1, name)
     return _behind(piece, 0, dtype, (piece.lengths // dtype.itemsize)[:, None])
 
 
-def _pixels(name: str, parameter: str, piece: Piece) -> Arrays:
+def _pixels(name: str, parameter: str, piece: RowBytes) -> Arrays:
     """Width, height, length of the mode's name, the name, and the raw pixels."""
     start = piece.head(12, "the picture's header").view("<u4").astype(np.int64)
     size = int(start[0, 2])
@@ -212,7 +212,7 @@ def _pixels(name: str, parameter: str, piece: Piece) -> Arrays:
             field=name,
             found=mode,
             expected=", ".join(_MODES),
-            hint=exclude(name),
+            hint=make_exclude_hint(name),
         )
     dtype, channels = _MODES[mode]
     inner = np.tile(np.array(channels, np.int64), (len(start), 1))
@@ -220,7 +220,7 @@ def _pixels(name: str, parameter: str, piece: Piece) -> Arrays:
     return _behind(piece, 12 + size, np.dtype(dtype), shapes)
 
 
-def exclude(name: str) -> str:
+def make_exclude_hint(name: str) -> str:
     """The hint that a leaf can be left out."""
     return f"{option('exclude', [name])} leaves it out."
 
@@ -232,20 +232,22 @@ def _dtype(dtypes: Dtypes, code: int, name: str) -> np.dtype[Any]:
             "arrays of this dtype are not packed",
             field=name,
             found=f"number {code}" if dtype is None else str(dtype),
-            hint=exclude(name),
+            hint=make_exclude_hint(name),
         )
     return dtype
 
 
 ARRAYS: dict[str, Callable[..., Arrays]] = {
-    "tensor": partial(_headed, torch_dtypes, (">u4", "<u4")),  # "<u4": older litdata, 0.2.40 too
-    "numpy": partial(_headed, numpy_dtypes, ("<u4",)),
-    "no_header_tensor": partial(_headless, torch_dtypes),
-    "no_header_numpy": partial(_headless, numpy_dtypes),
+    "tensor": partial(
+        _headed, load_torch_dtypes, (">u4", "<u4")
+    ),  # "<u4": older litdata, 0.2.40 too
+    "numpy": partial(_headed, load_numpy_dtypes, ("<u4",)),
+    "no_header_tensor": partial(_headless, load_torch_dtypes),
+    "no_header_numpy": partial(_headless, load_numpy_dtypes),
     "pil": _pixels,
 }
 """What reads each format: a function of name, parameter and piece."""
 
 
-def _parse_of(leaf: Leaf) -> Parse:
+def _parse_of(leaf: LeafFormat) -> Parse:
     return partial(ARRAYS[leaf.kind], leaf.name, leaf.format.partition(":")[2])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn
 
-from fieldslab.packer.source import unique_names
+from fieldslab.packer.source import make_unique
 from fieldslab.schemas.errors import SourceUnreadable, SourceUnsupported
 
 INDEX = "index.json"
@@ -32,7 +32,7 @@ class Chunk(NamedTuple):
     tokens: int | None
 
 
-class Leaf(NamedTuple):
+class LeafFormat(NamedTuple):
     """A part of every item: its name, LitData's name of its format, and what `types` says."""
 
     name: str
@@ -56,7 +56,7 @@ class Index:
     path: str
     loader: str
     chunks: tuple[Chunk, ...]
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[LeafFormat, ...]
     compression: str | None
     level: str
     encryption: dict[str, Any] | None
@@ -178,7 +178,7 @@ def _count(value: Any, most: int, path: str, what: str) -> int:
 
 def _leaves(
     config: dict[str, Any], formats: list[str], loader: str, path: str
-) -> tuple[tuple[Leaf, ...], tuple[str, ...]]:
+) -> tuple[tuple[LeafFormat, ...], tuple[str, ...]]:
     """The leaves of every item, and the names of its lists and dicts without any."""
     spec = config.get("data_spec")
     try:
@@ -192,9 +192,9 @@ def _leaves(
     if len(leaf_nodes) != len(formats):
         _damaged(path, f"{len(formats)} formats for {len(leaf_nodes)} leaves")
     alone = "tokens" if loader == TOKENS else "value"
-    names = unique_names([".".join(keys) or alone for keys, _ in leaf_nodes])
+    names = make_unique([".".join(keys) or alone for keys, _ in leaf_nodes])
     leaves = tuple(
-        Leaf(name, text, kind)
+        LeafFormat(name, text, kind)
         for name, text, (_, kind) in zip(names, formats, leaf_nodes, strict=True)
     )
     return leaves, tuple(".".join(keys) or alone for keys, _, is_leaf in nodes if not is_leaf)
