@@ -194,7 +194,11 @@ def find_source(
     if not paths:
         return _make(SOURCES.load("arrow"), data, settings, tolerant)
     if not items:
-        raise UsageError("no source given", hint="Name files, globs or directories.")
+        raise UsageError(
+            "no source given",
+            hint="Pass paths, or rows as dicts. For a dataset without rows, pass an empty table, "
+            "which has a schema: pyarrow.schema(...).empty_table().",
+        )
     items = [os.fspath(item) for item in items]
     if "" in items:
         raise UsageError("an empty path", hint="Name files, globs or directories.")

@@ -61,6 +61,11 @@ class Folder:
         return self._slab.path / self._name
 
     @property
+    def holds_rows(self) -> bool:
+        """Whether it is a shard: `tables` serves the rows of all shards."""
+        return self._name != layout.TABLES
+
+    @property
     def digests(self) -> np.ndarray | None:
         """The digest table, uint64[blocks]; None before it was loaded, when nothing is checked."""
         return self._tables[0] if self._tables else None

@@ -63,9 +63,9 @@ def list_shard_files(manifest: Manifest, index: int) -> list[ArrayFile]:
     nulls = iter(shard.nulls)
     counts = {per: iter(getattr(shard, member)) for per, member in COUNTS.items()}
     files: list[ArrayFile] = []
-    for field in manifest.fields:
+    for field, specs in manifest.arrays:
         has_nulls = field.nullable and next(nulls) > 0
-        for spec in field.arrays():
+        for spec in specs:
             items = next(counts[spec.per]) if spec.per in counts else shard.rows
             if spec.role != "valid" or has_nulls:
                 _append(files, field, spec, items + (spec.per == "row+1"))

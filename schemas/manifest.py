@@ -4,13 +4,14 @@ import hashlib
 import json
 import math
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
 
 from fieldslab.schemas.errors import DamagedManifest, UnsupportedVersion
-from fieldslab.schemas.fields import MAX_COUNT, Count, Field
+from fieldslab.schemas.fields import MAX_COUNT, ArraySpec, Count, Field
 from fieldslab.schemas.files import RESTORE
 
 FORMAT = "fieldslab"
@@ -83,11 +84,18 @@ class Content(
         return hashlib.sha256(self.canonical()).hexdigest()
 
 
-class Manifest(Content, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class Manifest(
+    Content, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, dict=True
+):
     """A slab's manifest, validated: whatever an instance says is consistent in itself."""
 
     made: Made
     id: Sha256
+
+    @cached_property
+    def arrays(self) -> tuple[tuple[Field, tuple[ArraySpec, ...]], ...]:
+        """The arrays of each field; kept, since every shard has the same."""
+        return tuple((field, field.arrays()) for field in self.fields)
 
     def __post_init__(self) -> None:
         """Raise ValueError where the members contradict each other."""
@@ -106,7 +114,7 @@ class Manifest(Content, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
     def _check_counts(self) -> None:
         nullable = sum(field.nullable for field in self.fields)
-        pers: list[str] = [spec.per for field in self.fields for spec in field.arrays()]
+        pers: list[str] = [spec.per for _, specs in self.arrays for spec in specs]
         needed = {member: pers.count(per) for per, member in COUNTS.items()} | {"nulls": nullable}
         widths = [field.stored.widest_item for field in self.fields]
         for index, shard in enumerate(self.shards):

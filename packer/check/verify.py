@@ -118,7 +118,8 @@ def verify(
                     findings.add(Problem(problem="does not belong here", file=name))
         except Unreadable as error:
             findings.add(make_problem(error))
-        _check_arrays(files, chosen, quick, sample, findings, progress)
+        rows_too = against is None  # otherwise they count as they are compared
+        _check_arrays(files, chosen, quick, sample, findings, progress, rows_too)
         if against is not None:
             from fieldslab.packer.check.against import compare  # needs pyarrow: takes its time
 
@@ -189,8 +190,9 @@ def _check_arrays(
     sample: str | None,
     findings: Findings,
     progress: VerifyProgress | None,
+    rows_too: bool,
 ) -> None:
-    """Check every folder, its files spread over a few threads."""
+    """Check every folder, its files spread over a few threads; `progress` counts rows, too."""
     manifest = slab.manifest
     nullable = [field.name for field in manifest.fields if field.nullable]
     counts = [dict(zip(nullable, shard.nulls, strict=True)) for shard in manifest.shards]
@@ -221,6 +223,8 @@ def _check_arrays(
                 if progress is not None:
                     progress(0, checked.bytes)
             check.finish()
+            if progress is not None and rows_too and folder.holds_rows:
+                progress(folder.rows, 0)
 
 
 def _blocks_there(folder: Folder, files: list[ArrayFile]) -> list[int]:

@@ -10,8 +10,7 @@ Each line is an object with the key `event`:
     error      error, problem, hint, and what else `--json` says of an error; ends the command
     end        code: the exit code; always the last line
 
-`rows` are counted by packing alone. Members may be added; a line that is no object comes from a
-library.
+Members may be added. A line that is no JSON object comes from a library.
 """
 
 import json

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fieldslab.packer.commands.words import counted
 from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.casts import LAYOUTS, cast_layout, count_rounded
 from fieldslab.packer.convert.categories import CategoryIndex
@@ -107,7 +108,7 @@ def _column(plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | Non
         if plan.options.nulls != "mask" and (plan.filler is None or plan.field.variable):
             count = len(array) - int(valid.sum())
             first = batch.first_row + int(np.argmin(valid))
-            raise nulls_error(plan.columns[0], f"at least {count}", first)
+            raise nulls_error(plan.columns[0], count, first)
         array = array.filter(pa.array(valid))
     if plan.shape_path is not None:
         _check_shapes(plan, batch.column(plan.shape_path), valid)
@@ -185,16 +186,16 @@ def _check_shapes(plan: FieldPlan, shapes: pa.Array, valid: np.ndarray | None) -
 
 
 def nulls_error(
-    column: str, count: object, row: int | None = None, *, stacked: bool = False
+    column: str, count: int, row: int | None = None, *, stacked: bool = False
 ) -> NullsFound:
-    """The error for null rows that no option speaks of."""
+    """The error for null rows that no option mentions: at least `count` if `row` is given."""
     mask = (
         ""
         if stacked
         else (f"{option('nulls', 'mask', column=column)} keeps them with a validity array, ")
     )
     return NullsFound(
-        "1 null" if count == 1 else f"{count} nulls",
+        ("" if row is None else "at least ") + counted(count, "null"),
         field=column,
         row=row,
         hint=f"Say what to do with them: {mask}{option('nulls', 'VALUE', column=column)} replaces "

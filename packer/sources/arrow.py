@@ -113,7 +113,7 @@ def _reading() -> Iterator[None]:
 def _spent() -> SourceUnreadable:
     return SourceUnreadable(
         "the stream was read already",
-        hint="A stream is read once: make it anew for each use, or give a table.",
+        hint="A stream can be read only once: make a new one for each use, or pass a table.",
     )
 
 
@@ -145,9 +145,9 @@ def _start(data: Any) -> BatchStream:
     batches: Iterator[Any] = _batches_of(data)
     first = next(batches, None)
     if not isinstance(first, pa.RecordBatch):
-        hint = "Make a table of it: pyarrow.table(columns), or pyarrow.Table.from_pylist(rows)."
+        hint = "Pass a table: pyarrow.table(columns), or pyarrow.Table.from_pylist(rows)."
         if first is None:
-            hint = "An empty stream needs a schema: give a pyarrow.RecordBatchReader."
+            hint = "An empty stream needs a schema: pass a pyarrow.RecordBatchReader."
         raise UsageError(
             "not an iterable of pyarrow.RecordBatch or Table", found=type(first).__name__, hint=hint
         )

@@ -35,11 +35,11 @@ def open_object(data: Any) -> BatchStream | None:
     Raises
     ------
     UsageError
-        Several datasets in one, or values that no column can be made of.
+        Several datasets in one, a row that is not a dict, or values that cannot become a column.
     """
     if isinstance(data, Mapping):
         return _columns(data)
-    if isinstance(data, list | tuple) and data and all(isinstance(o, Mapping) for o in data):
+    if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
         return _rows(data)
     datasets = sys.modules.get("pyarrow.dataset")
     if datasets is not None and isinstance(data, datasets.Dataset):
@@ -78,7 +78,16 @@ def _batches(piece: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(rows: Sequence[Mapping[Any, Any]]) -> BatchStream:
-    """Rows, each a dict: what one of them lacks is null."""
+    """Rows, each a dict; a name that a row lacks is null in that row."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise UsageError(
+                "not a row",
+                row=number,
+                expected="a dict",
+                found=type(row).__name__,
+                hint="Pass one dict for each row, with the values by column name.",
+            )
     names = dict.fromkeys(name for row in rows for name in row)
     return _columns({name: [row.get(name) for row in rows] for name in names})
 

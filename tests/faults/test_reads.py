@@ -1,49 +1,27 @@
 """A disk that fails at any read of a slab: a named error, or a finding, and never damage."""
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.faults.shim import build_shim, run_with_shim
 from tests.slabs import categorical, write_slab
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     """What each call came to with every read of it failing in turn."""
     folder = tmp_path_factory.mktemp("faults")
-    library = folder / "reads.so"
-    command = ["cc", "-shared", "-fPIC", "-O1", str(HERE / "reads.c"), "-o", str(library)]
-    subprocess.run(command, check=True)
     columns = {
         "x": np.arange(30),
         "t": [f"row {row}" for row in range(30)],
         "c": categorical(np.arange(30), [f"name {row}" for row in range(30)], table=True),
     }
     slab = write_slab(folder / "a.slab", columns, (10, 20))
-    (folder / "control").write_bytes(bytes(4096))
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.every_read"],
-        env=os.environ
-        | {
-            "LD_PRELOAD": str(library),
-            "FAULT_FILE": str(folder / "control"),
-            "FAULT_PREFIX": str(slab),
-        },
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: list[list[str]] = json.loads(done.stdout)
-    return found
+    text = run_with_shim("tests.faults.every_read", build_shim(folder), slab)
+    outcomes: list[list[str]] = json.loads(text)
+    return outcomes
 
 
 @pytest.mark.parametrize("call", ["gather", "row", "categories", "head", "verify"])

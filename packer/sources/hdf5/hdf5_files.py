@@ -63,7 +63,10 @@ def discover(paths: Sequence[str]) -> list[str]:
 
 
 def looks_like_hdf5(path: str) -> bool:
-    """Whether a file has one of the usual names, or begins as HDF5 does."""
+    """Whether a file has one of the usual names, or begins as HDF5 does.
+
+    Raises OSError where the disk fails.
+    """
     if path.lower().endswith(SUFFIXES):
         return True
     if not os.path.isfile(path):  # a pipe would wait for ever
@@ -71,8 +74,8 @@ def looks_like_hdf5(path: str) -> bool:
     try:
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC or h5py.is_hdf5(path)
-    except OSError:
-        return False
+    except PermissionError:
+        return False  # whoever is asked last says so
 
 
 def open_file(path: str) -> h5py.File:

@@ -18,6 +18,7 @@ import zstandard
 
 from fieldslab.packer.sources.litdata.items import RowBytes
 from fieldslab.packer.sources.litdata.stream_index import Chunk
+from fieldslab.packer.sources.path_lookup import name_disk_errors
 from fieldslab.schemas.errors import SourceUnreadable, make_source_unreadable
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -65,7 +66,9 @@ class ChunkFile:
             try:
                 got = os.preadv(self._fd, [view], position)
             except OSError as error:
-                self.damaged(f"cannot be read: {error.strerror}", offset=position)
+                raise SourceUnreadable(
+                    f"cannot be read: {error.strerror}", file=self.label, offset=position
+                ) from error
             if not got:
                 self.damaged("cut off while it was read", offset=position)
             view, position = view[got:], position + got
@@ -222,8 +225,8 @@ class _Part(io.RawIOBase):
 
 
 def is_zstd(path: str) -> bool:
-    """Whether a file is one zstd frame, going by its first bytes."""
-    with open(path, "rb") as file:
+    """Whether a file is one zstd frame, going by its first bytes. Raises SourceUnreadable."""
+    with name_disk_errors(), open(path, "rb") as file:
         return file.read(4) == ZSTD_MAGIC
 
 

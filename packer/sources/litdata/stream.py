@@ -16,6 +16,7 @@ from fieldslab.packer.sources.litdata.chunks import ChunkFile, inflate, is_zstd
 from fieldslab.packer.sources.litdata.items import RowBytes
 from fieldslab.packer.sources.litdata.library import SCHEMES, Key, download, read_library_items
 from fieldslab.packer.sources.litdata.stream_index import INDEX, parse_index
+from fieldslab.packer.sources.path_lookup import name_disk_errors
 from fieldslab.schemas.errors import SourceChanged, SourceUnreadable, make_source_unreadable
 
 
@@ -111,7 +112,7 @@ class LitDataStream:
         if self.remote:
             with tempfile.TemporaryDirectory(prefix="fieldslab-") as folder:
                 return Path(download(self.where, INDEX, folder)).read_bytes()
-        with open(self.place(INDEX), "rb") as file:
+        with name_disk_errors(), open(self.place(INDEX), "rb") as file:
             return file.read()
 
     def _stat(self, name: str) -> tuple[int, int]:

@@ -65,11 +65,16 @@ class Index:
 
 
 def is_index(path: Path) -> bool:
-    """Whether a file is an index of chunks or shards, or too damaged to tell."""
+    """Whether a file is an index of chunks or shards, or too damaged to tell.
+
+    Raises OSError where the disk fails.
+    """
+    if not os.path.isfile(path):  # a pipe would wait for ever
+        return False
     try:
         content = json.loads(path.read_bytes())
-    except OSError:
-        return False
+    except PermissionError:
+        return False  # whoever is asked last says so
     except (ValueError, RecursionError):
         return True
     return isinstance(content, dict) and ("chunks" in content or "shards" in content)

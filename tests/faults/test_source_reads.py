@@ -1,0 +1,83 @@
+"""A disk that fails at any read of a source: a named error that gives the reason, no wrong row."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.faults.shim import build_shim, run_with_shim
+from tests.jpegs import encode, photograph
+from tests.packer.sources.litdata.streams import write_stream
+
+
+def write_parquet(folder: Path) -> Path:
+    """Two files of two row groups, with numbers, text and lists."""
+    for number in range(2):
+        table = pa.table(
+            {
+                "x": np.arange(200),
+                "t": [f"row {row}" for row in range(200)],
+                "l": [[row] * (row % 3) for row in range(200)],
+            }
+        )
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=100)
+    return folder
+
+
+def write_hdf5(folder: Path) -> Path:
+    """A chunked dataset, one in a piece, and text of any length, in a file without a suffix."""
+    path, texts = folder / "rows", [f"row {row}" for row in range(2000)]
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(2000.0), chunks=(500,), compression="gzip")
+        file["y"] = np.arange(2000)
+        file.create_dataset("t", data=texts, dtype=h5py.string_dtype())
+    return path
+
+
+def write_litdata(folder: Path) -> Path:
+    """Items with an array, a number and text, in two chunks."""
+    return write_stream(folder, lambda row: {"x": np.arange(4.0), "n": row, "t": f"{row}"}, 4, 2)
+
+
+def write_litdata_zstd(folder: Path) -> Path:
+    """The same, each chunk one zstd frame."""
+    return write_stream(folder, lambda row: {"n": row, "t": "é" * 99}, 4, 2, compression="zstd")
+
+
+def write_images(folder: Path) -> Path:
+    """JPEG files in two folders."""
+    for number in range(4):
+        path = folder / f"class{number % 2}" / f"{number}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(encode(photograph(40, 48, number)))
+    return folder
+
+
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    "parquet": write_parquet,
+    "hdf5": write_hdf5,
+    "litdata": write_litdata,
+    "litdata, zstd": write_litdata_zstd,
+    "images": write_images,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_read_fails_in_turn(name: str, tmp_path: Path) -> None:
+    """Whichever read fails, the error is SourceUnreadable with the system's reason."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    path = WRITERS[name](folder)
+    text = run_with_shim("tests.faults.every_source_read", build_shim(tmp_path), path)
+    outcomes: list[list[str]] = json.loads(text)
+    for kind in ("EIO", "ESTALE"):
+        counts = Counter(result for failure, result in outcomes if failure == kind)
+        assert set(counts) == {"SourceUnreadable"}, (kind, counts)
+        assert counts["SourceUnreadable"] >= 3
+    counts = Counter(result for failure, result in outcomes if failure == "short")
+    assert set(counts) == {"right"}, counts
