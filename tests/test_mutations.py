@@ -63,7 +63,7 @@ def test_a_crash_is_noticed(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**64 - 1))
 def test_any_damage(family: str, seed: int, subject: Subject, worker: Worker) -> None:
     """A damaged slab gives the right rows or FieldslabError; `verify` finds each accident.
@@ -142,12 +142,11 @@ def test_verify_finds_a_flip_in_every_role(tmp_path: Path) -> None:
 # Damaged Parquet
 
 PACK = """
-import json, os, sys
+import json, sys
 from pathlib import Path
 from fieldslab.packer import pack
 from fieldslab.schemas.errors import FieldslabError
 
-os.fsync = lambda fd: None  # nothing here outlives the test
 for number, line in enumerate(sys.stdin):
     data = bytearray(Path(sys.argv[1]).read_bytes())
     for at, value in json.loads(line):

@@ -42,9 +42,9 @@ def slab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def document(slab: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What `--json` writes about it, after a second."""
+    """What `--json` writes about it, after some tenths of a second."""
     file = tmp_path_factory.mktemp("json") / "bench.json"
-    assert run(["bench", str(slab), "--seconds", "1", "--seed", "5", "--json", str(file)]) == 0
+    assert run(["bench", str(slab), "--seconds", "0.4", "--seed", "5", "--json", str(file)]) == 0
     return json.loads(file.read_text())
 
 
@@ -119,7 +119,7 @@ def test_tables_and_report(slab: Path, tmp_path: Path, capsys: pytest.CaptureFix
     """
     before = sorted((file, file.stat().st_mtime_ns) for file in slab.rglob("*"))
     folder = tmp_path / "new" / "report"
-    options = ["--fields", "label,x", "--seconds", "0.5", "--report", str(folder)]
+    options = ["--fields", "label,x", "--seconds", "0.2", "--report", str(folder)]
     assert run(["bench", str(slab), *options]) == 0
     done = capsys.readouterr()
     assert done.err == ""
@@ -135,7 +135,7 @@ def test_one_row(tmp_path: Path) -> None:
     """A slab of one row is measured like any other."""
     path = write_slab(tmp_path / "one.slab", columns(1))
     file = tmp_path / "one.json"
-    assert run(["bench", str(path), "--seconds", "0.3", "--json", str(file)]) == 0
+    assert run(["bench", str(path), "--seconds", "0.1", "--json", str(file)]) == 0
     assert json.loads(file.read_text())["subsets"]["rows"] == 1
 
 
@@ -145,7 +145,7 @@ def test_json_on_stdout(
     """`--json -` prints one JSON value and no table, errors too; no file is named `-`."""
     monkeypatch.chdir(tmp_path)
     write_slab(tmp_path / "one.slab", columns(1))
-    assert run(["bench", "one.slab", "--seconds", "0.3", "--json", "-"]) == 0
+    assert run(["bench", "one.slab", "--seconds", "0.1", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["slab"]["rows"] == 1
     assert run(["bench", "nothing.slab", "--json=-"]) == 3
     assert json.loads(capsys.readouterr().out)["error"] == "SlabNotFound"
@@ -162,7 +162,7 @@ def test_images(tmp_path: Path) -> None:
         tmp_path / "a.slab", {"image": images(encoded * 4, np.array(sizes * 4)), "x": np.arange(16)}
     )
     file = tmp_path / "a.json"
-    assert run(["bench", str(path), "--seconds", "0.5", "--json", str(file)]) == 0
+    assert run(["bench", str(path), "--seconds", "0.2", "--json", str(file)]) == 0
     document = json.loads(file.read_text())
     (found,) = document["decode"]
     assert found["field"] == "image"

@@ -5,8 +5,7 @@
 Each packer is a process of its own that kills itself in front of its k-th step: a system call
 that makes, names, syncs or removes something. Another process then looks at what is there and
 runs the same pack again. One line of JSON for each k tells what it saw. Processes are forked,
-so that pyarrow is imported once only; the program itself has no threads. Nothing is really
-synced: a killed process, unlike a power cut, loses nothing that it has written.
+so that pyarrow is imported once only; the program itself has no threads.
 """
 
 import contextlib
@@ -164,7 +163,6 @@ class Scene:
 
 def main(folder: Path, variant: str) -> None:
     """Kill at every step, or twice in a row at random ones, until there are no more steps."""
-    os.fsync = lambda fd: None
     scene = Scene(folder, variant)
     if "twice" in variant:
         rng = random.Random(5)

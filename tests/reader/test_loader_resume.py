@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -179,34 +177,6 @@ def test_drop_last_leaves_out_the_end_alone(numbers: Slab, before: int, after: i
     order = Shuffled(0).rows(0, 0, ROWS, ROWS).tolist()
     assert sorted(visited) == sorted(order[: len(visited)])
     assert ROWS - 2 * after < len(visited) <= ROWS
-
-
-def test_ranks_of_torch_distributed_are_used(numbers: Slab, tmp_path: Path) -> None:
-    """Where the program runs torch.distributed, its rank and world size are taken."""
-    script = """
-import sys, torch.distributed as distributed
-from fieldslab.reader import Loader, open_slab
-path, store, rank = sys.argv[1:]
-loader = Loader(open_slab(path), 10, fields=["row"])
-assert (loader.rank, loader.world_size) == (0, 1)
-distributed.init_process_group(
-    "gloo", init_method=f"file://{store}", rank=int(rank), world_size=2
-)
-assert (loader.rank, loader.world_size) == (int(rank), 2)
-print([row for batch in loader for row in batch["row"].tolist()])
-distributed.destroy_process_group()
-"""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, numbers.path, tmp_path / "store", str(rank)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    parts = [json.loads(process.communicate(timeout=100)[0]) for process in processes]
-    assert len(parts[0]) == len(parts[1]) == 52
-    assert set(parts[0] + parts[1]) == set(range(ROWS))
 
 
 def test_a_state_of_an_earlier_default_goes_on(tmp_path: Path) -> None:

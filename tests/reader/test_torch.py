@@ -27,9 +27,11 @@ RANK = """
 import json, sys, torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler
-from fieldslab.reader import open_slab
+from fieldslab.reader import Loader, open_slab
 from fieldslab.reader.torch import SlabDataset, collate
-path, store, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
+path, store, rank, odd = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+ours = Loader(open_slab(odd), 10)
+assert (ours.rank, ours.world_size) == (0, 1)
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
 data = SlabDataset(open_slab(path), ["label"])
 sampler = DistributedSampler(data, seed=3)
@@ -41,8 +43,10 @@ for epoch in range(2):
     both = [torch.empty_like(mine) for _ in range(2)]
     dist.all_gather(both, mine)
     epochs.append([part.tolist() for part in both])
+assert (ours.rank, ours.world_size) == (rank, 2)
+share = [row for batch in ours for row in batch["row"].tolist()]
 dist.destroy_process_group()
-print(json.dumps(epochs))
+print(json.dumps([epochs, share]))
 """
 
 MEMORY = """
@@ -239,18 +243,24 @@ def test_the_distributed_sampler_reshuffles(slab: Slab) -> None:
 
 
 def test_two_ranks_have_disjoint_complete_shares(example: Example, tmp_path: Path) -> None:
-    """Two processes of a real process group read each row once an epoch between them."""
+    """Two processes of a real process group read each row once an epoch between them.
+
+    A loader takes rank and world size from the group; of an odd number of rows, both have as many.
+    """
     store = tmp_path / "store"
+    odd = write_slab(tmp_path / "odd.slab", {"row": np.arange(103)})
     ranks = [
-        _start(RANK, str(example.path), str(store), str(rank), OMP_NUM_THREADS="1")
+        _start(RANK, str(example.path), str(store), str(rank), str(odd), OMP_NUM_THREADS="1")
         for rank in range(2)
     ]
-    results = [json.loads(_finish(rank)) for rank in ranks]
-    assert results[0] == results[1]
-    for first, second in results[0]:
+    (epochs, share), (same, other_share) = (json.loads(_finish(rank)) for rank in ranks)
+    assert epochs == same
+    for first, second in epochs:
         assert len(first) == len(second) == ROWS // 2
         assert sorted(first + second) == list(range(ROWS))
-    assert results[0][0] != results[0][1]
+    assert epochs[0] != epochs[1]
+    assert len(share) == len(other_share) == 52
+    assert set(share + other_share) == set(range(103))
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
