@@ -15,7 +15,7 @@ from typing import Any
 
 from fieldslab.bench import gather, jetclass, loader, pack, verify
 from fieldslab.bench.machine import Watch, busy, describe, in_words, load_in_words
-from fieldslab.bench.readme import RESULTS, publish
+from fieldslab.bench.readme import RESULTS, markdown_table, publish
 from fieldslab.bench.timing import Ratio
 
 SHOWN = (
@@ -103,14 +103,12 @@ def table(measured: dict[str, Ratio | float], machine: dict[str, Any]) -> str:
         "turns, with quartiles.",
         *([warning] if warning else []),
         "",
-        "| what | measured |",
-        "|---|---|",
     ]
-    for label, value in measured.items():
-        lines.append(
-            f"| {label.strip()} | {value if isinstance(value, Ratio) else f'{value:.3g}'} |"
-        )
-    return "\n".join(lines)
+    rows = [
+        (label.strip(), str(value) if isinstance(value, Ratio) else f"{value:.3g}")
+        for label, value in measured.items()
+    ]
+    return "\n".join([*lines, markdown_table(["what", "measured"], rows)])
 
 
 def summary(measured: dict[str, Ratio | float]) -> dict[str, Ratio | float]:

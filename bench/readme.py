@@ -1,5 +1,6 @@
 """Puts what was measured into README.md and docs/: between two comments, never by hand."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fieldslab.schemas.errors import UsageError
@@ -8,6 +9,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", ROOT / "docs" / "explanation" / "benchmarks.md")
 """A table stands in one of them, or in both."""
 RESULTS = ROOT / "bench" / "results"
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown: how every table in README.md and docs/ is written."""
+    lines = [_table_line(head), "|---" * len(head) + "|", *map(_table_line, rows)]
+    return "\n".join(lines)
+
+
+def _table_line(cells: Sequence[str]) -> str:
+    return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
 
 
 def publish(name: str, text: str) -> None:

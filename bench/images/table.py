@@ -5,6 +5,7 @@ from datetime import date
 from fieldslab.bench.images.fidelity import Fidelity
 from fieldslab.bench.images.speed import CASES, PILLOW, WHOLE, Speed, case_of
 from fieldslab.bench.machine import in_words
+from fieldslab.bench.readme import markdown_table
 from fieldslab.bench.timing import Ratio
 
 WORDS = {
@@ -34,22 +35,25 @@ def table(
         "Differences are grey levels from what Pillow makes of the whole picture.",
         *([warning] if warning else []),
     ]
+    columns = ["images/s, 1 thread", "x", "images/s, 2 threads", "x"]
+    columns += ["mean difference", "PSNR, dB", "bytes"]
     for crop, cases in measured.items():
-        lines += [
-            "",
-            f"| {crop} | images/s, 1 thread | x | images/s, 2 threads | x | "
-            "mean difference | PSNR, dB | bytes |",
-            "|---|---|---|---|---|---|---|---|",
-        ]
-        for case, words in WORDS.items():
-            one, two = cases[case_of(case, 1)], cases[case_of(case, 2)]
-            way = CASES[case][0] if case in CASES else "jpeg"
-            how = true.get(case)
-            lines.append(
-                f"| {words} | {one.rate:,.0f} | {one.whole.median:.2f} | {two.rate:,.0f} | "
-                f"{two.whole.median:.2f} | {f'{how.mean_difference:.2f}' if how else ''} | "
-                f"{f'{how.psnr:.1f}' if how else ''} | {sizes[way] / sizes['jpeg']:.2f} |"
-            )
-    lines += ["", "| of `roi` | ratio |", "|---|---|"]
-    lines += [f"| {label} | {value} |" for label, value in ratios.items()]
-    return "\n".join(lines)
+        rows = [_row(case, cases, true.get(case), sizes) for case in WORDS]
+        lines += ["", markdown_table([crop, *columns], rows)]
+    ratio_rows = [(label, str(value)) for label, value in ratios.items()]
+    return "\n".join([*lines, "", markdown_table(["of `roi`", "ratio"], ratio_rows)])
+
+
+def _row(
+    case: str, cases: dict[str, Speed], accuracy: Fidelity | None, sizes: dict[str, int]
+) -> list[str]:
+    """What was measured of one way to store and decode images."""
+    cells = [WORDS[case]]
+    for threads in (1, 2):
+        speed = cases[case_of(case, threads)]
+        cells += [f"{speed.rate:,.0f}", f"{speed.whole.median:.2f}"]
+    cells += ["", ""]
+    if accuracy:
+        cells[-2:] = f"{accuracy.mean_difference:.2f}", f"{accuracy.psnr:.1f}"
+    way = CASES[case][0] if case in CASES else "jpeg"
+    return [*cells, f"{sizes[way] / sizes['jpeg']:.2f}"]

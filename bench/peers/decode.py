@@ -21,7 +21,7 @@ from fieldslab.bench.peers.children import Child, Refusal, start_all
 from fieldslab.bench.peers.data import PHOTOGRAPH, make_photographs
 from fieldslab.bench.peers.peer import DECODERS, US
 from fieldslab.bench.peers.source import Source
-from fieldslab.bench.readme import RESULTS, publish
+from fieldslab.bench.readme import RESULTS, markdown_table, publish
 from fieldslab.bench.timing import ratio
 from fieldslab.schemas.errors import FieldslabError
 
@@ -81,10 +81,8 @@ def _seconds(child: Child, threads: int, turn: int) -> float:
 
 def table(decoders: dict[str, Any]) -> str:
     """Markdown: what is stored, threads, rates of all, and how many times as fast ours is."""
-    lines = [
-        "| stored | threads | fieldslab, images/s | beside it | images/s | fieldslab is |",
-        "|---|---|---|---|---|---|",
-    ]
+    head = ["stored", "threads", "fieldslab, images/s", "beside it", "images/s", "fieldslab is"]
+    rows = []
     for rival in (name for name in decoders if not name.startswith(f"{US}, ")):
         library, _, stored = rival.partition(", ")
         ours, theirs = decoders[f"{US}, {stored}"], decoders[rival]
@@ -97,14 +95,13 @@ def table(decoders: dict[str, Any]) -> str:
             if "seconds" in ours and "seconds" in theirs:
                 speedup = ratio(ours["seconds"][threads], theirs["seconds"][threads])
                 times = f"{speedup} times as fast"
-            cells = [stored, threads, rates[0], library, rates[1], times]
-            lines.append(f"| {' | '.join(cells)} |")
+            rows.append([stored, threads, rates[0], library, rates[1], times])
     notes = [
         f"- {name} is {way['status']}: {way['reason']}"
         for name, way in decoders.items()
         if way["status"] != "measured"
     ]
-    return "\n".join([*lines, *([""] if notes else []), *notes])
+    return "\n".join([markdown_table(head, rows), *([""] if notes else []), *notes])
 
 
 def heading(results: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from fieldslab.bench.peers import figures
 from fieldslab.bench.peers.figures import Results
 from fieldslab.bench.peers.peer import CEILING, US
 from fieldslab.bench.peers.targets import WHAT, reached
-from fieldslab.bench.readme import put
+from fieldslab.bench.readme import markdown_table, put
 from fieldslab.bench.timing import Ratio
 
 NOTHING = "–"
@@ -90,29 +90,26 @@ def compared(results: Results, measure: str) -> str:
 
 def _table(results: Results, cell: Cell, head: Callable[[Results, str, str], str]) -> str:
     workloads = list(results["workloads"])
-    lines = [f"| | {' | '.join(workloads)} |", f"|---|{'---|' * len(workloads)}"]
+    rows = []
     for peer in (CEILING, US):
         if peer in results["peers"]:
-            cells = [head(results, workload, peer) for workload in workloads]
-            lines.append(f"| {peer} | {' | '.join(cells)} |")
+            rows.append([peer, *(head(results, workload, peer) for workload in workloads)])
     for peer in figures.competitors(results):
-        cells = [cell(workload, peer) for workload in workloads]
-        lines.append(f"| {peer} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([peer, *(cell(workload, peer) for workload in workloads)])
+    return markdown_table(["", *workloads], rows)
 
 
 def details(results: Results, workload: str) -> str:
     """One workload: what is not a comparison of batches."""
-    lines = [
-        "| | in order, rows/s | one row, µs | convert, s | on disk, MB | first batch, s "
-        "| most memory, MB |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = ["", "in order, rows/s", "one row, µs", "convert, s", "on disk, MB"]
+    head += ["first batch, s", "most memory, MB"]
+    rows = []
     for peer in [*([US] if US in results["peers"] else []), *figures.competitors(results)]:
         row = figures.seconds_a_row(results, workload, peer, figures.ROW)
         convert = results["workloads"][workload]["peers"].get(peer, {}).get("convert")
         memory = figures.memory(results, workload, peer)
         cells = [
+            peer,
             _number(figures.rate(results, workload, peer, figures.SEQUENTIAL)),
             _number(median(row) * MEGA if row else None, 1),
             _number(convert and convert["seconds"], 2),
@@ -120,8 +117,8 @@ def details(results: Results, workload: str) -> str:
             _number(figures.first_batch(results, peer), 2),
             _number(memory and memory / MEGA),
         ]
-        lines.append(f"| {peer} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return markdown_table(head, rows)
 
 
 def targets(results: Results) -> str:
@@ -129,24 +126,28 @@ def targets(results: Results) -> str:
     outcomes = reached(results)
     if not outcomes:
         return ""
-    lines = ["| times as fast as | at least | fieldslab | memcpy |", "|---|---|---|---|"]
+    rows = []
     for outcome in outcomes:
         target = outcome.target
         times = f"{_times(outcome.times)}x"
-        lines.append(
-            f"| {target.peer}, {WHAT[target.measure]}, {target.workload} | {target.least:.0f}x "
-            f"| {times if outcome.held else f'**{times}**'} | {_times(outcome.ceiling)}x |"
+        rows.append(
+            [
+                f"{target.peer}, {WHAT[target.measure]}, {target.workload}",
+                f"{target.least:.0f}x",
+                times if outcome.held else f"**{times}**",
+                f"{_times(outcome.ceiling)}x",
+            ]
         )
-    return "\n".join(lines)
+    return markdown_table(["times as fast as", "at least", "fieldslab", "memcpy"], rows)
 
 
 def configurations(results: Results) -> str:
     """What each peer was, and how it was set up."""
-    lines = ["| | versions | configuration |", "|---|---|---|"]
+    rows = []
     for name, about in results["peers"].items():
         versions = ", ".join(f"{k} {v}" for k, v in about.get("versions", {}).items())
-        lines.append(f"| {name} | {versions} | {about.get('configuration', about['status'])} |")
-    return "\n".join(lines)
+        rows.append([name, versions, about.get("configuration", about["status"])])
+    return markdown_table(["", "versions", "configuration"], rows)
 
 
 def notes(results: Results) -> str:
