@@ -14,7 +14,7 @@ from typing import Any
 
 from fieldslab.bench.images.fidelity import Fidelity, fidelity
 from fieldslab.bench.images.sheet import draw_sheet
-from fieldslab.bench.images.speed import CASES, CROPS, WHOLE, Speed, other_ratios, speeds
+from fieldslab.bench.images.speed import CASES, CROPS, WHOLE, DecodingSpeed, other_ratios, speeds
 from fieldslab.bench.images.subjects import build, stored_bytes
 from fieldslab.bench.images.table import table
 from fieldslab.bench.machine import Watch, busy, describe
@@ -70,7 +70,7 @@ def run(
 
 
 def _show(
-    measured: dict[str, dict[str, Speed]], true: dict[str, Fidelity], sizes: dict[str, int]
+    measured: dict[str, dict[str, DecodingSpeed]], true: dict[str, Fidelity], sizes: dict[str, int]
 ) -> None:
     for crop, cases in measured.items():
         print(f"\n{crop:42} images/s   / libjpeg-turbo     / Pillow")
@@ -88,7 +88,7 @@ def _plain(value: Any) -> Any:
     """Named tuples as objects, for JSON."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
-    return _plain(value._asdict()) if isinstance(value, Speed | Fidelity) else value
+    return _plain(value._asdict()) if isinstance(value, DecodingSpeed | Fidelity) else value
 
 
 def main() -> int:

@@ -39,7 +39,7 @@ CROPS = {
 }
 
 
-class Speed(NamedTuple):
+class DecodingSpeed(NamedTuple):
     """Images per second, and how many times as fast as the two plain ways."""
 
     rate: float
@@ -47,8 +47,8 @@ class Speed(NamedTuple):
     pillow: Ratio
 
 
-def speeds(slabs: dict[str, Slab], rounds: int) -> dict[str, dict[str, Speed]]:
-    """Speed of each case, by crop and then by case, in one thread and in two."""
+def speeds(slabs: dict[str, Slab], rounds: int) -> dict[str, dict[str, DecodingSpeed]]:
+    """DecodingSpeed of each case, by crop and then by case, in one thread and in two."""
     speeds_by_crop = {}
     for label, crop in CROPS.items():
         calls: dict[str, Callable[[], Any]] = {}
@@ -61,7 +61,7 @@ def speeds(slabs: dict[str, Slab], rounds: int) -> dict[str, dict[str, Speed]]:
         seconds = interleave(calls, rounds)
         count = len(slabs["jpeg"])
         speeds_by_crop[label] = {
-            case: Speed(
+            case: DecodingSpeed(
                 count / float(np.median(seconds[case])),
                 ratio(seconds[case], seconds[case_of(WHOLE, _threads(case))]),
                 ratio(seconds[case], seconds[case_of(PILLOW, _threads(case))]),

@@ -3,7 +3,7 @@
 from datetime import date
 
 from fieldslab.bench.images.fidelity import Fidelity
-from fieldslab.bench.images.speed import CASES, PILLOW, WHOLE, Speed, case_of
+from fieldslab.bench.images.speed import CASES, PILLOW, WHOLE, DecodingSpeed, case_of
 from fieldslab.bench.machine import in_words
 from fieldslab.bench.readme import markdown_table
 from fieldslab.bench.timing import Ratio
@@ -20,7 +20,7 @@ WORDS = {
 
 
 def table(
-    measured: dict[str, dict[str, Speed]],
+    measured: dict[str, dict[str, DecodingSpeed]],
     true: dict[str, Fidelity],
     sizes: dict[str, int],
     ratios: dict[str, Ratio],
@@ -45,7 +45,7 @@ def table(
 
 
 def _row(
-    case: str, cases: dict[str, Speed], accuracy: Fidelity | None, sizes: dict[str, int]
+    case: str, cases: dict[str, DecodingSpeed], accuracy: Fidelity | None, sizes: dict[str, int]
 ) -> list[str]:
     """What was measured of one way to store and decode images."""
     cells = [WORDS[case]]

@@ -22,7 +22,7 @@ from fieldslab.bench.peers.data import MAKERS, Make, make_own, make_photographs
 from fieldslab.bench.peers.data import QUICK as QUICK_WORKLOADS
 from fieldslab.bench.peers.peer import PEERS
 from fieldslab.bench.peers.run import FULL, QUICK, TINY, Effort, run
-from fieldslab.bench.peers.source import Source
+from fieldslab.bench.peers.source import Workload
 from fieldslab.bench.readme import publish
 from fieldslab.schemas.errors import FieldslabError, UsageError
 
@@ -36,7 +36,7 @@ def measure(
     watch = Watch()
 
     def watched(make: Make) -> Make:
-        def call(path: Path, size: int) -> Source:
+        def call(path: Path, size: int) -> Workload:
             watch.look()  # no peer does anything between workloads
             return make(path, size)
 

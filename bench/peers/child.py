@@ -16,7 +16,7 @@ from typing import Any
 
 from fieldslab.bench.peers import measure
 from fieldslab.bench.peers.peer import NotOffered, Peer, find
-from fieldslab.bench.peers.source import Source
+from fieldslab.bench.peers.source import Workload
 
 
 class Session:
@@ -44,7 +44,7 @@ class Session:
         shutil.rmtree(into, ignore_errors=True)
         into.mkdir(parents=True)
         self.kind.prepare()
-        peer = self.kind(into, Source(Path(source)))
+        peer = self.kind(into, Workload(Path(source)))
         started = time.perf_counter()
         peer.convert()
         seconds = time.perf_counter() - started
@@ -55,7 +55,7 @@ class Session:
 
     def open(self, source: str, folder: str) -> dict[str, Any]:
         """Take on a workload: open it, read a first batch."""
-        self.peer = self.kind(Path(folder), Source(Path(source)))
+        self.peer = self.kind(Path(folder), Workload(Path(source)))
         return measure.first_batch(self.peer)
 
     def check(self, seconds: float) -> dict[str, Any]:

@@ -8,18 +8,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fieldslab.bench.peers.source import Source, save
+from fieldslab.bench.peers.source import Workload, save
 from fieldslab.bench.photographs import own_photographs, photographs
 from fieldslab.schemas.errors import UsageError
 
-Make = Callable[[Path, int], Source]
+Make = Callable[[Path, int], Workload]
 """Writes a workload of about as many bytes into a folder."""
 
 PHOTOGRAPH = 70_000
 VOCABULARY = 50_000
 
 
-def make_photographs(folder: Path, size: int, images: Path | None = None) -> Source:
+def make_photographs(folder: Path, size: int, images: Path | None = None) -> Workload:
     """JPEG files of shipped pictures, or of the user's folder, and a label."""
     count = max(size // PHOTOGRAPH, 8)
     files = list(own_photographs(images, count) if images else photographs(count))
@@ -28,7 +28,7 @@ def make_photographs(folder: Path, size: int, images: Path | None = None) -> Sou
     return save(folder, "photographs", "encoded photographs, variable size", 64, columns)
 
 
-def make_rows(folder: Path, size: int) -> Source:
+def make_rows(folder: Path, size: int) -> Workload:
     """256 float32, a label and 5 to 60 tokens."""
     count = max(size // 4 // 1100, 8)  # fewer bytes where each row costs the peers much
     rng = np.random.default_rng(2)
@@ -41,7 +41,7 @@ def make_rows(folder: Path, size: int) -> Source:
     return save(folder, "rows", "1 KB of floats, a label, ragged tokens", 256, columns)
 
 
-def make_tensors(folder: Path, size: int) -> Source:
+def make_tensors(folder: Path, size: int) -> Workload:
     """400 x 500 float32 and a label."""
     count = max(size // 800_000, 8)
     rng = np.random.default_rng(3)
@@ -52,7 +52,7 @@ def make_tensors(folder: Path, size: int) -> Source:
     return save(folder, "tensors", "tensors of 800 KB and a label", 16, columns)
 
 
-def make_jets(folder: Path, size: int) -> Source:
+def make_jets(folder: Path, size: int) -> Workload:
     """100 x 11 float32, of which about 40 x 11 are not padding, with their number and a label."""
     count = max(size // 2 // 4416, 8)
     rng = np.random.default_rng(4)
@@ -63,7 +63,7 @@ def make_jets(folder: Path, size: int) -> Source:
     return save(folder, "jets", "padded jets as in JetClass", 128, columns)
 
 
-def make_tokens(folder: Path, size: int) -> Source:
+def make_tokens(folder: Path, size: int) -> Workload:
     """Documents of 16 to 8,192 uint16, about 500 on average."""
     count = max(size // 4 // 1000, 8)
     rng = np.random.default_rng(5)
@@ -72,7 +72,7 @@ def make_tokens(folder: Path, size: int) -> Source:
     return save(folder, "tokens", "tokenised documents", 256, {"tokens": documents})
 
 
-def make_own(folder: Path, size: int, file: Path) -> Source:
+def make_own(folder: Path, size: int, file: Path) -> Workload:
     """Columns of the user's Parquet file: numbers, lists of numbers, text and binary."""
     try:
         table = pq.read_table(file)

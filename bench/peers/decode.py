@@ -20,7 +20,7 @@ from fieldslab.bench.peers.__main__ import say
 from fieldslab.bench.peers.children import Child, Refusal, start_all
 from fieldslab.bench.peers.data import PHOTOGRAPH, make_photographs
 from fieldslab.bench.peers.peer import DECODERS, US
-from fieldslab.bench.peers.source import Source
+from fieldslab.bench.peers.source import Workload
 from fieldslab.bench.readme import RESULTS, markdown_table, publish
 from fieldslab.bench.timing import ratio
 from fieldslab.schemas.errors import FieldslabError
@@ -33,7 +33,7 @@ SECONDS = 1.0
 
 
 def compare(
-    source: Source, rounds: int, folder: Path, look: Callable[[], None] = lambda: None
+    source: Workload, rounds: int, folder: Path, look: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
     """What each decoder is, or why it is missing, with seconds an image by threads and rounds.
 

@@ -14,7 +14,7 @@ import numpy as np
 import xxhash
 
 from fieldslab.bench.peers.peer import NotOffered, Peer
-from fieldslab.bench.peers.source import Row, Source
+from fieldslab.bench.peers.source import Row, Workload
 
 SINGLE_ROWS = 20
 DIGESTS = "digests.json"
@@ -24,7 +24,7 @@ class Mismatch(Exception):
     """A peer returned something else than what it was given."""
 
 
-def digest(source: Source, row: Row) -> str:
+def digest(source: Workload, row: Row) -> str:
     """A row's bytes, field by field, as one number."""
     state = xxhash.xxh3_128()
     for name, column in source.columns.items():
@@ -34,7 +34,7 @@ def digest(source: Source, row: Row) -> str:
     return state.hexdigest()
 
 
-def write_digests(source: Source) -> None:
+def write_digests(source: Workload) -> None:
     """Note the digests of all rows beside the source, once for all peers."""
     digests = [digest(source, source.row(row)) for row in range(len(source))]
     (source.folder / DIGESTS).write_text(json.dumps(digests))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.bench.peers.source import Row, Source
+from fieldslab.bench.peers.source import Row, Workload
 
 
 class NotOffered(Exception):
@@ -29,7 +29,7 @@ class Peer(ABC):
     distributions: tuple[str, ...]
     """Whose versions are reported."""
 
-    def __init__(self, folder: Path, source: Source) -> None:
+    def __init__(self, folder: Path, source: Workload) -> None:
         """A peer that has its files in `folder`; the source says names and batch size."""
         self.folder = folder
         self.source = source

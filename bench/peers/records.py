@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.bench.peers.source import Row, Source
+from fieldslab.bench.peers.source import Row, Workload
 
 
 def encode(row: Row) -> bytes:
@@ -17,10 +17,10 @@ def encode(row: Row) -> bytes:
     return b"".join([np.array([len(part) for part in parts], np.int64).tobytes(), *parts])
 
 
-class Decoder:
+class RecordReader:
     """Reads records back into rows of arrays and bytes, which are views of the record."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Workload) -> None:
         columns = source.columns.values()
         self.fields = [(column.name, column.kind, column.values.dtype) for column in columns]
 

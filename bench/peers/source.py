@@ -46,7 +46,7 @@ class Column:
         return same.tobytes() if np.array_equal(same, array) else array.tobytes()
 
 
-class Source:
+class Workload:
     """A workload's data: rows of columns, mapped from a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -86,7 +86,7 @@ class Source:
             yield pa.record_batch(arrays, names=list(self.columns))
 
 
-def save(folder: Path, name: str, title: str, batch: int, columns: Mapping[str, Any]) -> Source:
+def save(folder: Path, name: str, title: str, batch: int, columns: Mapping[str, Any]) -> Workload:
     """Write a workload. An array is a fixed column, a list of arrays ragged, of bytes encoded."""
     folder.mkdir(parents=True)
     kinds = {}
@@ -106,10 +106,10 @@ def save(folder: Path, name: str, title: str, batch: int, columns: Mapping[str, 
     batch = max(1, min(batch, count // LEAST_BATCHES))
     about = {"name": name, "title": title, "batch": batch, "columns": kinds, "rows": count}
     (folder / DESCRIPTION).write_text(json.dumps(about))
-    return Source(folder)
+    return Workload(folder)
 
 
-def chunk_bytes(source: Source) -> int:
+def chunk_bytes(source: Workload) -> int:
     """Bytes of a chunk for formats made of chunks of 64 MB: an eighth of the data at most.
 
     Real sets have many chunks, and a reader of few is faster than it would be there.

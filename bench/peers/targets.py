@@ -7,7 +7,7 @@ from fieldslab.bench.peers.figures import LOADER, RANDOM, WORKERS, Results
 from fieldslab.bench.peers.peer import CEILING, US
 
 
-class Target(NamedTuple):
+class PeerTarget(NamedTuple):
     """Random batches of fieldslab are to be so many times as fast as something of a peer."""
 
     workload: str
@@ -17,13 +17,13 @@ class Target(NamedTuple):
 
 
 TARGETS = (
-    Target("photographs", "LitData", RANDOM, 20),
-    Target("photographs", "LitData", WORKERS, 10),
-    Target("photographs", "LitData", LOADER, 10),
-    Target("photographs", "HuggingFace, numpy", RANDOM, 5),
-    Target("photographs", "Grain ArrayRecord", RANDOM, 3),
-    Target("photographs", "bagz", RANDOM, 3),
-    Target("rows", "HuggingFace, numpy", RANDOM, 10),
+    PeerTarget("photographs", "LitData", RANDOM, 20),
+    PeerTarget("photographs", "LitData", WORKERS, 10),
+    PeerTarget("photographs", "LitData", LOADER, 10),
+    PeerTarget("photographs", "HuggingFace, numpy", RANDOM, 5),
+    PeerTarget("photographs", "Grain ArrayRecord", RANDOM, 3),
+    PeerTarget("photographs", "bagz", RANDOM, 3),
+    PeerTarget("rows", "HuggingFace, numpy", RANDOM, 10),
 )
 WHAT = {
     RANDOM: "random batches",
@@ -35,7 +35,7 @@ WHAT = {
 class Reached(NamedTuple):
     """How many times as fast fieldslab is, and how many times memcpy would be."""
 
-    target: Target
+    target: PeerTarget
     times: float
     ceiling: float
 

@@ -17,7 +17,7 @@ from torch.utils.data import (
 )
 
 from fieldslab.bench.peers.peer import Peer
-from fieldslab.bench.peers.source import Source
+from fieldslab.bench.peers.source import Workload
 
 
 class Batches(Dataset[Any]):
@@ -54,7 +54,7 @@ def batches(peer: Peer, workers: int, seed: int, **options: Any) -> Iterator[Any
     return iter(DataLoader(data, None, sampler=sampler, **options))
 
 
-def collate(source: Source) -> Any:
+def collate(source: Workload) -> Any:
     """The default collate function where all rows have one size; else rows stay a list."""
     return default_collate if source.fixed else list
 

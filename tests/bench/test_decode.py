@@ -14,7 +14,7 @@ from fieldslab.bench.peers.data import PHOTOGRAPH, make_photographs
 from fieldslab.bench.peers.decode import compare, heading, table
 from fieldslab.bench.peers.formats.views_slab import Jpeg, Pixels
 from fieldslab.bench.peers.peer import DECODERS, NotOffered
-from fieldslab.bench.peers.source import Source
+from fieldslab.bench.peers.source import Workload
 
 ROOT = Path(__file__).parents[2]
 STORED = ("JPEG", "pixels", "pixels of 256")
@@ -23,13 +23,13 @@ THEIRS = (*(f"FFCV, {stored}" for stored in STORED), "SPDL, JPEG")
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Workload:
     """A few photographs with labels."""
     return make_photographs(tmp_path_factory.mktemp("decode") / "source", 32 * PHOTOGRAPH)
 
 
 def test_without_ffcv_ours_is_measured_and_ffcv_reported(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FFCV is missing with its reason, never a failure; the table says so in its cells too."""
     monkeypatch.delitem(DECODERS, "SPDL, JPEG")  # which `make bench` installs beside fieldslab
@@ -75,7 +75,7 @@ def test_both_are_compared_round_by_round() -> None:
     assert "in a quick run" in heading(about)
 
 
-def test_jpeg_and_pixels_give_the_same_views(source: Source, tmp_path: Path) -> None:
+def test_jpeg_and_pixels_give_the_same_views(source: Workload, tmp_path: Path) -> None:
     """An epoch has every label once, and crops that differ between the two by little."""
     epochs = []
     for kind in (Jpeg, Pixels):

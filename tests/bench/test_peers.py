@@ -16,10 +16,10 @@ from fieldslab.bench.peers.__main__ import choose
 from fieldslab.bench.peers.data import make_own, make_rows
 from fieldslab.bench.peers.formats.memmap import Memmap
 from fieldslab.bench.peers.peer import CEILING, PEERS, US
-from fieldslab.bench.peers.records import Decoder, encode
+from fieldslab.bench.peers.records import RecordReader, encode
 from fieldslab.bench.peers.rest import may_rest
 from fieldslab.bench.peers.run import TINY, run
-from fieldslab.bench.peers.source import Source, save
+from fieldslab.bench.peers.source import Workload, save
 from fieldslab.bench.peers.targets import reached
 from fieldslab.schemas.errors import UsageError
 
@@ -247,7 +247,7 @@ def test_widened_numbers_are_equal_and_changed_ones_are_not(tmp_path: Path) -> N
 def test_records_hold_their_row(tmp_path: Path) -> None:
     """A row encoded as one record comes back as it was."""
     source = make_rows(tmp_path / "source", 100_000)
-    decode = Decoder(source)
+    decode = RecordReader(source)
     for row in range(10):
         found = decode(encode(source.row(row)))
         assert measure.digest(source, found) == measure.digest(source, source.row(row))
@@ -261,7 +261,7 @@ def test_workloads_read_back_as_saved(tmp_path: Path) -> None:
         "b": [b"one", b"", b"three"],
     }
     save(tmp_path / "s", "n", "t", 2, columns)
-    source = Source(tmp_path / "s")
+    source = Workload(tmp_path / "s")
     assert [source.row(i)["b"] for i in range(3)] == columns["b"]
     (batch,) = source.batches(rows=3)
     assert batch.column("r").to_pylist() == [row.tolist() for row in columns["r"]]

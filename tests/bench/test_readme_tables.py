@@ -8,7 +8,7 @@ from fieldslab.bench import readme
 from fieldslab.bench.__main__ import SHOWN, figures, summary
 from fieldslab.bench.__main__ import table as table_of_parts
 from fieldslab.bench.images.fidelity import Fidelity
-from fieldslab.bench.images.speed import CASES, CROPS, PILLOW, Speed, case_of
+from fieldslab.bench.images.speed import CASES, CROPS, PILLOW, DecodingSpeed, case_of
 from fieldslab.bench.images.subjects import WAYS
 from fieldslab.bench.images.table import table
 from fieldslab.bench.readme import PAGES, publish, put
@@ -102,7 +102,7 @@ def test_figures_that_are_shown_were_measured() -> None:
 
 def test_the_table_of_images_names_every_way() -> None:
     """Each crop has a row for each way, with the numbers that were measured."""
-    speed = Speed(1234.5, Ratio(2.5, 2, 3), Ratio(5, 4, 6))
+    speed = DecodingSpeed(1234.5, Ratio(2.5, 2, 3), Ratio(5, 4, 6))
     cases = {case_of(case, threads): speed for case in (PILLOW, *CASES) for threads in (1, 2)}
     true = dict.fromkeys(CASES, Fidelity(0.25, 52.5, 47.1))
     text = table(

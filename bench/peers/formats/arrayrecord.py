@@ -10,7 +10,7 @@ from array_record.python.array_record_data_source import ArrayRecordDataSource
 from array_record.python.array_record_module import ArrayRecordWriter
 
 from fieldslab.bench.peers.peer import Peer
-from fieldslab.bench.peers.records import Decoder, encode
+from fieldslab.bench.peers.records import RecordReader, encode
 from fieldslab.bench.peers.source import Row
 
 FILES = 4
@@ -37,7 +37,7 @@ class ArrayRecord(Peer):
         """Open the files."""
         paths = sorted(str(path) for path in self.folder.glob("*.arrayrecord"))
         self.data = ArrayRecordDataSource(paths)
-        self.decode = Decoder(self.source)
+        self.decode = RecordReader(self.source)
 
     def random_batch(self, rows: np.ndarray) -> Any:
         """All records at once."""
@@ -68,7 +68,7 @@ class ArrayRecord(Peer):
 class Sendable:
     """Decodes for another process, where views cannot go."""
 
-    def __init__(self, decode: Decoder) -> None:
+    def __init__(self, decode: RecordReader) -> None:
         self.decode = decode
 
     def __call__(self, record: bytes) -> Row:

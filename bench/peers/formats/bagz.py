@@ -7,7 +7,7 @@ import bagz
 import numpy as np
 
 from fieldslab.bench.peers.peer import Peer
-from fieldslab.bench.peers.records import Decoder, encode
+from fieldslab.bench.peers.records import RecordReader, encode
 
 
 class Bagz(Peer):
@@ -29,7 +29,7 @@ class Bagz(Peer):
             max_parallelism=1,  # measured: with threads, batches of 64 photographs take 8x as long
         )
         self.data = bagz.Reader(str(self.folder / "data.bag"), options)
-        self.decode = Decoder(self.source)
+        self.decode = RecordReader(self.source)
 
     def random_batch(self, rows: np.ndarray) -> Any:
         """All records at once."""

@@ -9,10 +9,10 @@ from litdata import StreamingDataLoader, StreamingDataset, optimize
 from litdata.streaming.serializers import BytesSerializer
 
 from fieldslab.bench.peers.peer import Peer
-from fieldslab.bench.peers.source import Row, Source, chunk_bytes
+from fieldslab.bench.peers.source import Row, Workload, chunk_bytes
 
 
-def item(source: Source, row: int) -> Row:
+def item(source: Workload, row: int) -> Row:
     """One item as `optimize` takes it; scalars become Python numbers."""
     values = source.row(row)
     return {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}

@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 
 from fieldslab.bench.peers.formats.arrow_rows import arrow_rows
 from fieldslab.bench.peers.peer import Peer
-from fieldslab.bench.peers.source import Row, Source
+from fieldslab.bench.peers.source import Row, Workload
 
 GROUP = 2**20
 """Bytes of a row group: smaller than usual, so that a row costs a megabyte and not a hundred."""
 
 
-def group_rows(source: Source) -> int:
+def group_rows(source: Workload) -> int:
     """Rows in a row group."""
     return max(1, len(source) * GROUP // max(source.nbytes, 1))
 

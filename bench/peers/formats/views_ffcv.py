@@ -15,7 +15,7 @@ from PIL import Image
 
 from fieldslab.bench.peers.formats.ffcv import epoch
 from fieldslab.bench.peers.formats.views import SIZE, Views
-from fieldslab.bench.peers.source import Source
+from fieldslab.bench.peers.source import Workload
 
 _LOADER = "Loader, RandomResizedCropRGBImageDecoder((224, 224)), os_cache=True, OrderOption.RANDOM"
 
@@ -92,7 +92,7 @@ class Files(RGBImageField):  # type: ignore[misc]
 class Pairs:
     """Image and label of each row, as FFCV's writer wants them."""
 
-    def __init__(self, source: Source, image_of: Callable[[bytes], Any]) -> None:
+    def __init__(self, source: Workload, image_of: Callable[[bytes], Any]) -> None:
         self.source = source
         self.image_of = image_of
 
