@@ -25,12 +25,12 @@ from fieldslab.schemas.registry import Registry, make_unknown_name
 
 
 class Unit(NamedTuple):
-    """A piece of a source that is read at one go: a row group, say. Shards are cut between units.
+    """A part of a source that is read in one go, such as a row group. Shards are cut between units.
 
-    `rows` and `bytes` (of data, an estimate) are None where only reading tells; `key` is the
-    source's own. `promised` are the rows of a unit that is cut as it is read, where its metadata
-    tells them all the same. `read_span` compares what was read with either number. `file` is the
-    file that holds all of the unit, as `fingerprint` calls it; None where there is none.
+    `rows` and `bytes` (of data, an estimate) are None where they are known only once the unit is
+    read. `key` is for the source itself. `promised` is the number of rows in the metadata, for a
+    unit that is cut as it is read. `read_span` compares the rows that it reads with `rows` or
+    `promised`. `file` is the file that holds the whole unit, as `fingerprint` names it, or None.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Hint:
-    """What a source knows of a column that its Arrow type does not say.
+    """What a source knows about a column beyond its Arrow type.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class Source(ABC):
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
         """A few rows of these columns from the start, the middle and the end of the source.
 
-        By default, a source that cannot be read again has none: it would lose what it reads here.
+        By default empty for a source that cannot be read again: it would lose the rows it samples.
         """
         return sample_units(self, self.units, columns) if self.rereadable else []
 
@@ -279,8 +279,7 @@ def _reason(path: str) -> SourceUnreadable:
         file=path,
         expected="Parquet, HDF5 or image files, a directory of them, or a LitData stream",
         hint=f"Check the path; {option('from_')} names the kind of source. From Python, "
-        "`pack` takes whatever "
-        "Arrow can read: a table, a dataset, a stream of record batches.",
+        "`pack` also takes what Arrow can read: a table, a dataset, a stream of record batches.",
     )
 
 

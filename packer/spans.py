@@ -73,6 +73,6 @@ def cut_rows(units: Iterable[Unit], rows: tuple[int, int | None] | None) -> list
         first += unit.rows
     if start > 0 and not spans and stop != start and start >= first:
         raise UsageError(
-            f"{option('rows')}: starts behind the last row", found=start, expected=f"below {first}"
+            f"{option('rows')}: starts after the last row", found=start, expected=f"below {first}"
         )
     return spans

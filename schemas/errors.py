@@ -16,7 +16,7 @@
     │   ├── DamagedManifest
     │   ├── DamagedArray           a file's size, header or content
     │   └── DamagedImage           stored as it was packed, but no decoder can make a picture of it
-    ├── SourceError             4  what is packed cannot be packed as asked
+    ├── SourceError             4  the source cannot be packed as asked
     │   ├── SourceUnreadable    3  missing, damaged, encrypted, or no right to read it
     │   │   ├── SourceNotFound     no such file or directory (FileNotFoundError)
     │   │   └── SourceDenied       no permission to read it (PermissionError)
@@ -25,7 +25,7 @@
     │   ├── SourceInconsistent     files, rows or shapes that do not fit each other
     │   │   └── UndecodableImage   an image that cannot become pixels, and should
     │   ├── SourceChanged          the source changed while it was read
-    │   └── NullsFound             nulls, and no word what to do with them
+    │   └── NullsFound             nulls, and no option says what to do with them
     └── OutputError             5  the slab cannot be written there (OSError)
         ├── OutputExists           something is there already (FileExistsError)
         ├── OutputDenied           no permission to write there (PermissionError)
@@ -144,7 +144,7 @@ _Error = TypeVar("_Error", bound=FieldslabError)
 
 
 def combine_errors(errors: Sequence[_Error]) -> _Error:
-    """The first of some errors, with all others in `others`: a user mends them in one go."""
+    """The first of some errors, with the others in `others`, so that a user can fix all at once."""
     first, *others = errors
     first.others = tuple(others)
     return first
@@ -219,7 +219,7 @@ class SlabReplaced(NotASlab):
 
 
 class Unreadable(FieldslabError, OSError):
-    """The disk or the file system fails: whether the bytes are right, nobody knows.
+    """The disk or the file system fails, so nobody knows whether the bytes are right.
 
     `errno` is what the system said, None where it said nothing.
     """
@@ -253,7 +253,7 @@ class DamagedImage(Damaged):
 
 
 class SourceError(FieldslabError):
-    """What is packed cannot be packed as asked."""
+    """The source cannot be packed as asked."""
 
     exit_code = 4
 
@@ -297,7 +297,7 @@ class SourceChanged(SourceError):
 
 
 class NullsFound(SourceError):
-    """Nulls, and no word what to do with them."""
+    """Nulls, and no option says what to do with them."""
 
 
 class OutputError(FieldslabError, OSError):

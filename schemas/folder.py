@@ -144,7 +144,7 @@ class SlabFiles:
             self.close()
 
     def _check_descriptor(self) -> None:
-        """Raise SlabReplaced where somebody closed it, as daemons do with all they have open."""
+        """Raise SlabReplaced if the descriptor was closed, as daemons close all they inherit."""
         with suppress(OSError):
             if os.path.samestat(os.fstat(self._directory.fd), self._inode):
                 return
@@ -249,7 +249,7 @@ def _stamp(directory: OpenFolder) -> tuple[int, ...] | None:
 
 
 def _absent(slab: Path) -> NotASlab:
-    """Which error a path without a manifest deserves."""
+    """The error for a path without a manifest."""
     if slab.is_dir():
         if (slab / JOURNAL).exists() or (slab / layout.name_shard(0)).is_dir():
             return IncompleteSlab(

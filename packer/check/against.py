@@ -249,7 +249,7 @@ def _same_fields(
         elif _signature(stored[name]) != _signature(planned[name].field):
             findings.add(
                 Problem(
-                    problem="the field is another in the source",
+                    problem="the field differs from the one in the source",
                     field=name,
                     expected=_signature(planned[name].field),
                     found=_signature(stored[name]),
@@ -271,7 +271,7 @@ def _signature(field: Field) -> str:
 def _other_rows(findings: Findings, source: int, slab: int, spent: bool = False) -> None:
     problem = "source and slab differ in rows"
     if spent:
-        problem += "; a stream that was read before has none left: make it anew"
+        problem += "; a stream can be read only once: make a new one"
     findings.add(Problem(problem=problem, expected=str(source), found=str(slab)))
 
 

@@ -11,10 +11,10 @@ from fieldslab.schemas.optiontext import render_for_shell
 
 
 class VerifyProgress(Protocol):
-    """Told what was done since the last call; the command line draws a bar with it."""
+    """Called with what was done since the last call; the command line draws a bar from it."""
 
     def __call__(self, rows: int, bytes: int) -> None:
-        """So many more rows, so many more bytes."""
+        """Add rows and bytes to what was done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +101,8 @@ class Report:
             return None
         if self.compared:
             return (
-                "Verify the slab by itself to know whether it is damaged; if it is not, the "
-                "source is "
-                "another one now."
+                "Run verify without a source to see whether the slab is damaged. If it is not, the "
+                "source has changed."
             )
         return "Restore the files named above from a copy, or pack the slab again."
 

@@ -146,14 +146,16 @@ class FolderCheck:
             self._findings.add(replace(problem, problem=text))
             return
         if not whole:  # nobody knows whether the table or the values are wrong
-            by = "only a full verify tells" if self._judges else "no table of this size tells"
-            text = f"{problem.problem}; what it says of the values, {by}"
+            how = (
+                "only a full verify can tell" if self._judges else "the shard is too large to tell"
+            )
+            text = f"{problem.problem}; whether the values are damaged too, {how}"
             problem = replace(problem, problem=text)
         self._findings.add(replace(problem, rows=get_row_range(self.folder)))
         for held in (*self._held, *(self._doubtful if whole else ())):
             self._findings.add(held)
         if whole and self._table is None and not self._held:
-            text = "values are not what pack wrote; which ones, only the digest table could tell"
+            text = "some values are not what pack wrote; only the digest table could tell which"
             self._findings.add(
                 Problem(
                     problem=text,
@@ -186,7 +188,7 @@ class FolderCheck:
         if zeros != expected:
             self._findings.add(
                 Problem(
-                    problem="the manifest counts other nulls",
+                    problem="not the number of nulls that the manifest states",
                     file=str(self.folder.path / file.name),
                     field=file.field.name,
                     rows=get_row_range(self.folder),

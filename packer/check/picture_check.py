@@ -1,4 +1,4 @@
-"""Checks what stands beside images: that sizes, codes and index points go with their bytes."""
+"""Checks that the sizes, codes and index points of images match their bytes."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ _HEADS = (1024, 64 * 1024, 2**62)
 
 
 def check_pictures(folder: Folder, field: Field) -> Iterator[Problem]:
-    """What does not go together in an image field of a shard, whose arrays are intact as such.
+    """The problems of an image field of a shard whose arrays are intact.
 
     Pixels must be as many as height and width say; index points as many as the JPEG's header
     says, or none, their bits rising inside the image.
@@ -55,7 +55,7 @@ class _Window:
                 wrong,
                 "size",
                 8,
-                f"not as many bytes as its pixels take ({codec})",
+                f"not the number of bytes that its pixels need ({codec})",
                 bytes_,
                 self.lengths,
             )
@@ -69,7 +69,7 @@ class _Window:
         counts = np.diff(ends)
         expected = self._counts_by_header(np.flatnonzero(counts), every)
         wrong = (counts > 0) & (counts != expected)
-        text = "not as many index points as its header demands"
+        text = "not the number of index points that its header requires"
         yield from self._first(wrong, "points.offsets", 8, text, expected, counts)
 
         points = self.folder.require(self.field, "points.values").read(*ends[[0, -1]].tolist())
@@ -87,7 +87,7 @@ class _Window:
                 int(rows[index]),
                 "points.values",
                 HEADER + 10 * item,
-                "an index point lies outside its image, or in front of the one before it",
+                "an index point lies outside its image, or before the previous point",
                 f"{before[index] + 1}..{limits[index] - 1}",
                 str(bits[index]),
             )

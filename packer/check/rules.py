@@ -1,4 +1,4 @@
-"""What the content of an array must obey besides its digests: offsets, flags, category codes."""
+"""Rules for the content of arrays beyond their digests: offsets, flags, category codes."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -32,7 +32,7 @@ def find_rule(folder: Folder, file: ArrayFile) -> Rule | None:
     if file.dtype == np.bool_:
         return _limited(file.spec.limits, "a flag is neither 0 nor 1", np.dtype("u1"))
     if field.kind == "categorical":
-        return _limited(file.spec.limits, "a code names no category", file.dtype)
+        return _limited(file.spec.limits, "a code has no category", file.dtype)
     return _limited(file.spec.limits, f"no {file.role} has this code", file.dtype)
 
 

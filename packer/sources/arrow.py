@@ -61,7 +61,7 @@ class ArrowSource(Source):
             for start in range(0, chosen.num_rows, rows):
                 yield chosen.slice(start, rows)
         if not self._rows_read and unit.promised is None:
-            self.endings = ("the stream had no rows; one that was read before has none left",)
+            self.endings = ("the stream had no rows; a stream can be read only once",)
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
         """The first rows; the batches that they come from stay to be read."""

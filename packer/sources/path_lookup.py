@@ -189,7 +189,7 @@ def _files(directory: str, suffixes: tuple[str, ...], way: Folders) -> Iterator[
                     "is a link to nothing",
                     file=path,
                     expected=os.path.realpath(path),
-                    hint="Fetch the file that it stands for, or remove the link.",
+                    hint="Restore the file that the link points to, or remove the link.",
                 )
 
 
@@ -204,5 +204,5 @@ def _forbidden(path: str) -> SourceUnreadable:
     return SourceDenied(
         "no permission to read it",
         file=path,
-        hint="Give yourself the right to read it, and to enter every directory on the way.",
+        hint="Change the permissions of the file, and of every directory above it.",
     )

@@ -285,7 +285,7 @@ def _check_rows(plan: Plan, packed: int) -> None:
     start, stop = plan.options.rows or (0, None)
     if not packed and start > 0 and start != stop:
         raise UsageError(
-            f"{option('rows')}: starts behind the last row",
+            f"{option('rows')}: starts after the last row",
             found=start,
             hint="How many rows a stream has, only reading it tells.",
         )

@@ -1,4 +1,4 @@
-"""Which blocks of an array this process has already compared with their digests."""
+"""Which blocks of an array this process has verified."""
 
 from collections.abc import Sequence
 

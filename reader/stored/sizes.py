@@ -1,4 +1,4 @@
-"""How many bytes the values of fields have."""
+"""The size of the values of fields, in bytes."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from fieldslab.schemas.manifest import Manifest
 
 
 def count_stored_bytes(manifest: Manifest, fields: Iterable[Field], rows: int) -> int:
-    """Bytes of the values of fields, before compression: the share of so many of the rows."""
+    """Bytes of the values of fields in `rows` rows of average size, before compression."""
     total = sum(_field_bytes(manifest, field) for field in fields)
     return total * rows // max(manifest.rows, 1)
 

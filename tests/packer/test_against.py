@@ -219,7 +219,7 @@ def test_other_fields_are_found(slab: Path, tmp_path: Path) -> None:
     report = verify(slab, against=write(tmp_path / "b.parquet", columns))
     texts = {problem.field: problem.problem for problem in report.problems}
     assert texts == {
-        "class": "the field is another in the source",
+        "class": "the field differs from the one in the source",
         "tokens": "the source has no such field",
         "new": "the slab lacks this field of the source",
     }

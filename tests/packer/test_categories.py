@@ -85,6 +85,8 @@ def test_nulls_and_repeated_words_in_dictionaries(tmp_path: Path) -> None:
     assert back.manifest["shards"][0]["nulls"] == [2]
     with pytest.raises(FieldslabError, match=r"at least 2 nulls .*row 1\)"):
         pack(pa.table({"c": array}), tmp_path / "other")
+    with pytest.raises(FieldslabError, match="at least 1 null "):
+        pack(pa.table({"c": encoded([0, 1], ["a", None])}), tmp_path / "other")
 
 
 def test_many_categories(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def test_events_are_json_lines(cli: Any, nulls: Path, tmp_path: Path, spelled: l
     assert warning == {"event": "warning", "text": ALL_NULL}
     assert (verifying["task"], verifying["unit"]) == ("verifying", "bytes")
     assert (verified["event"], verified["bytes"]) == ("finish", verifying["total"])
+    assert verified["rows"] == 3
     assert end == {"event": "end", "code": 0}
     assert done.out.splitlines()[-1].startswith("OK: ")
 

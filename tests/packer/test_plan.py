@@ -140,7 +140,7 @@ def test_all_refused_columns_are_told_at_once(tmp_path: Path) -> None:
 
 def test_rows_behind_the_end_of_a_stream_are_refused(tmp_path: Path) -> None:
     """A stream tells only at its end that it has no such rows: nothing is published then."""
-    with pytest.raises(UsageError, match="behind the last row"):
+    with pytest.raises(UsageError, match="after the last row"):
         pack(TABLE, tmp_path / "x.slab", rows="1000:1010")
     assert list(tmp_path.iterdir()) == []
     assert pack(TABLE, tmp_path / "x.slab", rows="999:1010").manifest.rows == 1

@@ -340,8 +340,8 @@ def test_harmless_files_are_no_problem(slab: Path) -> None:
         ("text", "offsets", np.array([0, 5, 10, 2**63, 20], "<u8"), "offsets do not rise", 2),
         ("flag", "values", np.array([1, 0, 2, 0], "u1"), "neither 0 nor 1", 2),
         ("number", "valid", np.array([1, 1, 255, 0], "u1"), "neither 0 nor 1", 2),
-        ("city", "values", np.array([0, 1, 3, 0], "<i4"), "names no category", 2),
-        ("street", "values", np.array([0, -2, 1, 0], "<i4"), "names no category", 1),
+        ("city", "values", np.array([0, 1, 3, 0], "<i4"), "a code has no category", 2),
+        ("street", "values", np.array([0, -2, 1, 0], "<i4"), "a code has no category", 1),
     ],
 )
 def test_rules_hold_even_where_digests_agree(
@@ -517,7 +517,7 @@ def test_quick_does_not_blame_arrays_for_a_damaged_table(slab: Path) -> None:
         flip(table, 8 * entry)
         problem = the_problem(verify(slab, quick=True))
         assert problem.file == str(table)
-        assert "only a full verify tells" in problem.problem
+        assert "only a full verify can tell" in problem.problem
         flip(table, 8 * entry)
     assert verify(slab).ok
 

@@ -24,7 +24,7 @@ _PLUGINS = {
     32026: "blosc2",
     32028: "sperr",
 }
-"""Filters that hdf5plugin brings along."""
+"""Filters that hdf5plugin contains."""
 
 _MOST_SLOTS = 1_000_003
 _MOST_LISTED = 1_000_000
@@ -60,7 +60,7 @@ def check_filters(opened: h5d.DatasetID, dataset: Dataset) -> None:
         if h5z.filter_avail(code) or (_load_plugins() and h5z.filter_avail(code)):
             continue
         name = _PLUGINS.get(code) or text.decode(errors="replace").strip("\0") or "unknown"
-        hint = "pip install 'hdf5plugin>=5.0' brings it along."
+        hint = "Install it: pip install 'hdf5plugin>=5.0'"
         if code not in _PLUGINS:
             hint = "It is not part of hdf5plugin: install its HDF5 plugin, or repack with h5repack."
         raise SourceUnsupported(

@@ -63,7 +63,7 @@ class HDF5Source(Source):
         external
             Admit external links, virtual datasets and external raw storage.
         memory
-            What reading may take, like '4G'; half of the machine's memory if not given.
+            Memory limit for reading, such as '4G'; by default half of the machine's memory.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class HDF5Source(Source):
             opened.close()
 
     def null_count(self, path: tuple[int, ...]) -> int:
-        """HDF5 knows no nulls."""
+        """Always 0: HDF5 has no nulls."""
         return 0
 
     def column_bytes(self, path: tuple[int, ...]) -> int:
@@ -213,7 +213,7 @@ class HDF5Source(Source):
             starts = compute_window_starts(datasets, rows, row_bytes)
             if len(starts) > _MOST_WINDOWS:
                 raise SourceInconsistent(
-                    f"{size(rows * row_bytes)} are more than a file can hold",
+                    f"its rows take {size(rows * row_bytes)}, more than a file can hold",
                     file=part.path,
                     hint=f"{option('rows_attr')} leaves out rows that were never written.",
                 )

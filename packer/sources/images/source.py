@@ -36,7 +36,7 @@ MOST_BYTES = 2**31 - 1
 """Of one image."""
 
 _SPLITS = {"train", "training", "val", "valid", "validation", "eval", "dev", "test", "testing"}
-"""What folders are called that are parts of a dataset, and no classes."""
+"""Names of folders that hold parts of a dataset, not classes."""
 
 
 class ImageSource(Source):
@@ -87,7 +87,7 @@ class ImageSource(Source):
             start = end
 
     def null_count(self, path: tuple[int, ...]) -> int:
-        """There are none."""
+        """Always 0."""
         return 0
 
     def column_bytes(self, path: tuple[int, ...]) -> int:
@@ -104,7 +104,7 @@ class ImageSource(Source):
         without = np.flatnonzero(self._files.classes < 0)
         if len(without):
             raise SourceInconsistent(
-                f"{counted(len(without), 'image')} beside the folders of classes, this one first",
+                f"{counted(len(without), 'image')} not in the folder of a class, this one first",
                 file=self.file_of(int(without[0])),
                 hint="Move them into folders, or leave the classes out: "
                 f"{option('exclude', ['label'])}.",

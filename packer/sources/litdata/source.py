@@ -215,7 +215,7 @@ class LitDataSource(Source):
                 file=file.label,
                 expected=layouts[expected],
                 found=layouts[is_arrow_file],
-                hint="litdata.optimize of the whole again gives one layout.",
+                hint="Run litdata.optimize on the whole dataset again.",
             )
 
 
@@ -257,7 +257,6 @@ def _check_block(stream: LitDataStream, block: Any) -> None:
             raise SourceUnreadable(
                 "the index does not say how many tokens the chunk holds",
                 file=stream.place(chunk.name),
-                hint="litdata forgets it where the first document is empty. Without "
-                f"{option('block')} rows "
-                "are documents, for which it is not needed.",
+                hint="litdata does not write it where the first document is empty. Without "
+                f"{option('block')}, each row is a document, and the number is not needed.",
             )

@@ -24,7 +24,7 @@ from fieldslab.schemas.optiontext import option
 
 _HOLLOW = Hint(
     refusal=(
-        "a group without members holds no values, and pyarrow does not read what is beside it",
+        "a group without members holds no values, and pyarrow cannot read the columns next to it",
         f"{option('exclude', ['{}'])} leaves it out.",
     )
 )

@@ -67,9 +67,9 @@ def test_streams_are_read_once(tmp_path: Path) -> None:
     """A stream of nanoarrow that was read before is an error that says what to do."""
     stream = nanoarrow.ArrayStream(TABLE)
     pack(stream, tmp_path / "slab")
-    with pytest.raises(SourceUnreadable, match="make it anew"):
+    with pytest.raises(SourceUnreadable, match="make a new one"):
         verify(tmp_path / "slab", against=stream)
-    with pytest.raises(SourceUnreadable, match="make it anew"):
+    with pytest.raises(SourceUnreadable, match="make a new one"):
         pack(stream, tmp_path / "other")
     assert verify(tmp_path / "slab", against=nanoarrow.ArrayStream(TABLE)).ok
 

@@ -127,6 +127,8 @@ WRONG: list[tuple[Any, type[FieldslabError], str]] = [
     ({"train": pa.table({"a": [1]})}, UsageError, "Choose a split"),
     ({"a": [1], "b": [1, 2]}, UsageError, "a: 1, b: 2"),
     ({}, SourceUnsupported, "no columns"),
+    ([], UsageError, "Pass paths, or rows as dicts"),
+    ([{"a": 1}, 3], UsageError, "row 1, expected 'a dict', found int.*one dict for each row"),
     ({"a": "text"}, UsageError, "not a column"),
     ({"a": 1}, UsageError, "not a column"),
     ({1: [1]}, UsageError, "name of a column"),
@@ -156,8 +158,8 @@ def test_a_reader_that_was_read(tmp_path: Path) -> None:
     reader = TABLE.to_reader()
     assert verify(tmp_path / "slab", against=reader).ok
     report = verify(tmp_path / "slab", against=reader)
-    assert "make it anew" in report.problems[0].problem
+    assert "make a new one" in report.problems[0].problem
     packed = pack(reader, tmp_path / "empty")
     assert packed.manifest.rows == 0
-    assert "read before" in packed.warnings[0]
+    assert "read only once" in packed.warnings[0]
     assert not pack(TABLE.slice(0, 0), tmp_path / "none").warnings

@@ -603,7 +603,7 @@ def test_rows_and_limit(tmp_path: Path) -> None:
         expected = every[int(first or 0) : int(last) if last else None][:limit]
         pack(tmp_path, tmp_path / "slab", rows=rows, limit=limit, force=True, shard_size=1)
         assert numbers(tmp_path / "slab") == expected
-    with pytest.raises(UsageError, match="behind the last row"):
+    with pytest.raises(UsageError, match="after the last row"):
         pack(tmp_path, tmp_path / "other", rows="31:40")
 
 
