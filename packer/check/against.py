@@ -205,7 +205,9 @@ class _Comparison:
 
     def _close(self, name: str) -> None:
         difference = self._open.pop(name)
-        file, offset = self._slab.place(self._fields[name], difference.first, difference.byte)
+        file, offset = self._slab.locate(
+            self._fields[name], difference.role, difference.first, difference.byte
+        )
         self._findings.add(
             Problem(
                 problem="differs from the source, first in row "

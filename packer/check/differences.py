@@ -16,10 +16,14 @@ _NAMES: dict[Role, str] = {"size": "[height, width]", "points.values": "index po
 
 
 class Difference(NamedTuple):
-    """A run of rows that differ; `byte` is where in the first row's value, the rest says how."""
+    """A run of rows that differ.
+
+    `byte` is where the first of them differs, among its items in the array `role`.
+    """
 
     first: int
     last: int
+    role: Role
     byte: int
     what: str
     expected: str
@@ -88,31 +92,31 @@ def _items(rows: Converted | StoredRows, spec: ArraySpec) -> tuple[np.ndarray, n
 
 def _describe(
     field: Field, source: Converted, stored: StoredRows, row: int
-) -> tuple[int, str, str, str]:
-    """Byte in the row's value, what differs, and both values, of one row that differs."""
+) -> tuple[Role, int, str, str, str]:
+    """Array, byte in the row's items, what differs, and both values, of one row that differs."""
     valid = [rows.valid is None or bool(rows.valid[row]) for rows in (source, stored)]
     if valid[0] != valid[1]:
         ours_is, theirs_is = ("a value" if is_valid else "null" for is_valid in valid)
-        return 0, "only one is null", ours_is, theirs_is
+        return "values", 0, "only one is null", ours_is, theirs_is
     ours, theirs = _value(source, row), _value(stored, row)
     if len(ours) != len(theirs):
         unit = "elements" if field.kind == "ragged" else "bytes"
-        return 0, "length", f"{len(ours)} {unit}", f"{len(theirs)} {unit}"
+        return "values", 0, "length", f"{len(ours)} {unit}", f"{len(theirs)} {unit}"
     wrong = np.flatnonzero(_bytes(ours) != _bytes(theirs))
     if not len(wrong):
-        return 0, *_describe_beside(field, source, stored, row)
+        return _describe_beside(field, source, stored, row)
     index = int(wrong[0]) // ours.dtype.itemsize
     place = np.unravel_index(index, ours.shape)
     axes = place if field.variable else place[1:]  # a fixed row has an axis of its own in front
     what = f"element {', '.join(str(int(axis)) for axis in axes)}" if axes else "value"
     byte = index * ours.dtype.itemsize
-    return byte, what, str(ours[place]), str(theirs[place])
+    return "values", byte, what, str(ours[place]), str(theirs[place])
 
 
 def _describe_beside(
     field: Field, source: Converted, stored: StoredRows, row: int
-) -> tuple[str, str, str]:
-    """What differs beside the values of a row: its item, or number of items, in another array."""
+) -> tuple[Role, int, str, str, str]:
+    """The same where the values are equal: what differs in another array of the field."""
     for spec in field.arrays():
         if spec.role not in stored.beside:
             continue
@@ -121,12 +125,19 @@ def _describe_beside(
             continue
         name = _NAMES.get(spec.role, spec.role)
         if lengths is None or other_lengths is None:
-            return name, str(ours[row].tolist()), str(theirs[row].tolist())
+            return spec.role, 0, name, str(ours[row].tolist()), str(theirs[row].tolist())
         if lengths[row] != other_lengths[row]:
-            return f"{name}s", str(lengths[row]), str(other_lengths[row])
+            return spec.role, 0, f"{name}s", str(lengths[row]), str(other_lengths[row])
         ours, theirs = _part(ours, lengths, row), _part(theirs, other_lengths, row)
         index = int(np.argmax((ours != theirs).reshape(len(ours), -1).any(axis=1)))
-        return f"{name} {index}", str(ours[index].tolist()), str(theirs[index].tolist())
+        byte = index * spec.item_bytes
+        return (
+            spec.role,
+            byte,
+            f"{name} {index}",
+            str(ours[index].tolist()),
+            str(theirs[index].tolist()),
+        )
     raise AssertionError(f"row {row} does not differ")
 
 

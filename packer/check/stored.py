@@ -76,15 +76,18 @@ class StoredSlab:
         ]
         return _joined(pieces) if pieces else _no_rows(field)
 
-    def place(self, field: Field, row: int, byte: int) -> tuple[Path, int]:
-        """File and offset of a byte of a row's values; of a compressed row, where it begins."""
+    def locate(self, field: Field, role: Role, row: int, byte: int) -> tuple[Path, int]:
+        """File and offset of a byte of a row's items in an array.
+
+        Of a compressed row, where its frame begins.
+        """
         shard, first, _ = next(self._pieces(row, row + 1))
         folder = self._shard(shard)
-        values = folder.require(field, "values")
-        if field.stored.variable:
-            first = folder.require(field, "offsets")[first]
+        array = folder.require(field, role)
+        if array.file.spec.by is not None:
+            first = folder.require(field, array.file.spec.by)[first]
         within = byte if field.compression is None else 0
-        return values.path, HEADER + first * values.file.item_bytes + within
+        return array.path, HEADER + first * array.file.item_bytes + within
 
     def categories(self, field: Field) -> list[str]:
         """The categories of a categorical field, by code.

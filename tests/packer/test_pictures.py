@@ -459,21 +459,22 @@ def test_verify_finds_what_does_not_go_together(
 
 
 @pytest.mark.parametrize(
-    ("role", "at", "told"),
+    ("role", "at", "item", "told"),
     [
-        ("points.values", 4, "row 0: index point 0"),
-        ("codec", 3, "row 3: codec"),
-        ("values", 0, "row 0: element 0"),
+        ("points.values", 4, 0, "row 0: index point 0"),
+        ("codec", 3, 3, "row 3: codec"),
+        ("values", 0, 0, "row 0: element 0"),
     ],
 )
 def test_against_finds_a_wrong_point(
-    mixed: Path, tmp_path: Path, role: Role, at: int, told: str
+    mixed: Path, tmp_path: Path, role: Role, at: int, item: int, told: str
 ) -> None:
-    """`--against` computes points, codes and pixels anew, and names the row that differs."""
+    """`--against` computes points, codes and pixels anew, and names row, file and offset."""
     file = array_path(mixed, "i", role, 0)
     poke(file, np.array([np.memmap(file, "u1", offset=4096 + at)[0] ^ 3], "u1"), at)
     report = verify(mixed, against=tmp_path / "i.parquet", quick=True)
-    assert any(told in one.problem for one in report.problems), report.problems
+    places = [(each.file, each.offset) for each in report.problems if told in each.problem]
+    assert places == [(str(file), 4096 + item)], report.problems
 
 
 def test_against_takes_the_index_of_the_slab(tmp_path: Path) -> None:
