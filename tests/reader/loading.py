@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,15 @@ def plain(batch: Batch) -> dict[str, Any]:
 def rows_of(batches: Any) -> list[int]:
     """Rows of all batches, in order."""
     return [row for batch in batches for row in batch.rows.tolist()]
+
+
+def images_by_row(batches: Iterable[Any]) -> dict[int, np.ndarray]:
+    """The image of each row in one epoch. Here, so that a spawned process imports no torch."""
+    return {
+        row: image
+        for batch in batches
+        for row, image in zip(batch.rows.tolist(), batch["image"], strict=True)
+    }
 
 
 def threads() -> list[str]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from lightning.pytorch import LightningDataModule
 from tests.reader.images.packing import pack_images, photographs
+from tests.reader.loading import images_by_row
 from torch.utils.data import DataLoader
 
 from fieldslab.reader import (
@@ -48,25 +49,16 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Slab:
     return pack_images(tmp_path_factory.mktemp("broken"), rows)
 
 
-def by_row(loader: Loader) -> dict[int, np.ndarray]:
-    """The image of each row in one epoch."""
-    return {
-        row: image
-        for batch in loader
-        for row, image in zip(batch.rows.tolist(), batch["image"], strict=True)
-    }
-
-
 def test_batches_do_not_depend_on_threads_or_size(slab: Slab) -> None:
     """Any number of threads, any batch size, and a gather: the same images for each row."""
     wanted = slab.gather(range(ROWS), decode=DECODE, epoch=0)["image"]
     for size, threads, prefetch in ((7, 1, 0), (7, 3, 3), (30, 2, 1)):
         loader = Loader(slab, size, decode=DECODE, threads=threads, prefetch=prefetch)
-        images = by_row(loader)
+        images = images_by_row(loader)
         assert len(images) == ROWS
         for row, image in images.items():
             np.testing.assert_array_equal(image, wanted[row])
-    second = by_row(loader)
+    second = images_by_row(loader)
     np.testing.assert_array_equal(second[3], slab.gather([3], decode=DECODE, epoch=1)["image"][0])
 
 
@@ -192,5 +184,5 @@ def test_a_loader_in_another_process(slab: Slab, tmp_path: Path) -> None:
     loader = Loader(slab, 10, Sequential(), decode=DECODE)
     list(loader)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        found = pool.apply(by_row, (Loader(slab, 10, Sequential(), decode=DECODE),))
+        found = pool.apply(images_by_row, (Loader(slab, 10, Sequential(), decode=DECODE),))
     np.testing.assert_array_equal(found[7], slab.gather([7], decode=DECODE)["image"][0])
