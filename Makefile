@@ -57,7 +57,7 @@ suite: $(FULL)
 
 # The tests want libjpeg-turbo of both generations: 3 comes with the test tools, 2 from the system.
 turbojpeg: $(FULL)
-	@$(BIN)/python -c 'import sys; from fieldslab.schemas.codecs.turbojpeg import find_all; \
+	@$(BIN)/python -c 'import sys; from fieldslab.schemas.codecs.turbolibrary import find_all; \
 		sys.exit(all(library.regions for library in find_all()))' || { \
 		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 		apt-get -qq update && apt-get -qqy install libturbojpeg0; } || { \

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from llvmlite import ir
 
 from fieldslab.schemas import kernelcache
@@ -27,7 +28,7 @@ intrinsic: Any = numba.extending.intrinsic
 """Makes an operation of kernels from LLVM's instructions."""
 
 _njit: Any = numba.njit
-_unpack_tuple: Any = numba.core.cgutils.unpack_tuple
+_cgutils: Any = numba.core.cgutils
 _normalize_signature: Any = numba.core.sigutils.normalize_signature
 _OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy", "no_cfunc_wrapper": True}
 _HOUR = 3600
@@ -35,10 +36,11 @@ _POINTER = ir.PointerType(ir.IntType(8))
 _I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 
 
-def kernel(signature: str) -> Callable[[_Function], _Function]:
-    """Compile a function for one signature, in numba's words, as it is defined.
+def kernel(signature: Any) -> Callable[[_Function], _Function]:
+    """Compile a function for one signature, as it is defined.
 
-    Raises UsageError where NUMBA_DISABLE_JIT forbids to compile.
+    The signature is a string in numba's words, or built from `types`, `record_type` and
+    `tuple_type`. Raises UsageError where NUMBA_DISABLE_JIT forbids to compile.
     """
 
     def compiled(function: _Function) -> _Function:
@@ -95,10 +97,54 @@ def _first_of_job(folder: Path) -> bool:
     return True
 
 
+def record_type(layout: np.dtype) -> Any:
+    """The type of a record in signatures. Kernels share a record: each sees what another writes.
+
+    `layout` is a structured dtype with `align=True`. A record does not keep alive the array that
+    it is an item of: in kernels, make one with `record_maker`.
+    """
+    return numba.from_dtype(layout)
+
+
+def record_maker(layout: np.dtype) -> Callable[[], Any]:
+    """Make a function that gives kernels a new record, all 0, which lasts until they return."""
+    record = record_type(layout)
+
+    def typed(_: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            address = _cgutils.alloca_once(builder, context.get_data_type(record))
+            address.align = layout.alignment
+            _cgutils.memset(builder, address, _I64(record.size), 0)
+            return address
+
+        return record(), build
+
+    make: Callable[[], Any] = intrinsic(typed)
+    return make
+
+
+def zero_record(layout: np.dtype) -> Any:
+    """A record for Python to hand to kernels, all 0; its fields are attributes."""
+    return np.zeros(1, layout).view(np.recarray)[0]
+
+
+def tuple_type(named: type[tuple[Any, ...]], *fields: Any) -> Any:
+    """The type of a NamedTuple in signatures, from the types of its fields."""
+    return types.BaseTuple.from_types(fields, named)
+
+
 def inlined(function: _Function) -> _Function:
     """Mark a part of kernels: it becomes part of each kernel that calls it."""
     result: _Function = _njit(function, forceinline=True, **_OPTIONS)
     return result
+
+
+def _clear(_: Any, record: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _cgutils.memset(builder, arguments[0], _I64(record.size), 0)
+        return context.get_dummy_value()
+
+    return types.void(record), build
 
 
 def _memcpy(_: Any, target: Any, source: Any, size: Any) -> Any:
@@ -183,13 +229,16 @@ def foreign(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
             shape = [context.get_value_type(parameter) for parameter in parameters]
             function = ir.FunctionType(context.get_value_type(result), shape)
             target = builder.inttoptr(values[0], ir.PointerType(function))
-            given = [
-                context.cast(builder, value, found, wanted)
-                for value, found, wanted in zip(
-                    _unpack_tuple(builder, values[1]), arguments.types, parameters, strict=True
+            converted = [
+                context.cast(builder, value, passed, wanted)
+                for value, passed, wanted in zip(
+                    _cgutils.unpack_tuple(builder, values[1]),
+                    arguments.types,
+                    parameters,
+                    strict=True,
                 )
             ]
-            return builder.call(target, given)
+            return builder.call(target, converted)
 
         return result(types.int64, arguments), build
 
@@ -197,6 +246,8 @@ def foreign(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
     return called
 
 
+clear: Callable[[Any], None] = intrinsic(_clear)
+"""clear(record): set every field to 0."""
 memcpy: Callable[[int, int, int], None] = intrinsic(_memcpy)
 """memcpy(target, source, size): addresses and bytes, as int64; a constant size is inlined."""
 prefetch: Callable[[int], None] = intrinsic(_prefetch)

@@ -27,6 +27,7 @@ from fieldslab.reader.decoders.roi import Roi
 from fieldslab.reader.decoders.turbojpeg import TurboJpeg
 from fieldslab.reader.pixels import finish, store
 from fieldslab.schemas.images import CODES
+from fieldslab.schemas.jit import zero_record
 
 Box = tuple[int, int, int, int]
 
@@ -119,7 +120,7 @@ class Finish:
         out, again = (self._make(picture, view, fill) for fill in (0, 255))
         if (out != again).any():
             return "depends on what was in memory"
-        whole = picture[finish.KIND] == finish.RGB and picture[finish.SHRINK] == 0
+        whole = picture.kind == finish.RGB and picture.shrink == 0
         if not whole or view.form != store.UINT8:
             return ""
         out = np.moveaxis(out, 0, 2) if view.first else out
@@ -127,11 +128,11 @@ class Finish:
         off = np.abs(out.astype(int) - resized(pixels, view.box, view.size)).max()
         return f"is not what Pillow makes, by {off}" if off > 1 else ""
 
-    def _picture(self, rng: random.Random, view: View, pixels: np.ndarray) -> np.ndarray:
+    def _picture(self, rng: random.Random, view: View, pixels: np.ndarray) -> Any:
         """Planes of the box, and of chroma around it at times, in guarded memory."""
-        picture = np.zeros(finish.PICTURE, np.int64)
-        picture[finish.KIND] = kind = rng.choice([finish.GREY, finish.YCC, finish.RGB])
-        picture[finish.SHRINK] = shrink = rng.choice([0, 0, 0, 1])
+        picture = zero_record(finish.PICTURE)
+        picture.kind = kind = rng.choice([finish.GREY, finish.YCC, finish.RGB])
+        picture.shrink = shrink = rng.choice([0, 0, 0, 1])
         top, left, high, wide = view.box
         if kind == finish.YCC:
             above, before = rng.randint(0, min(top, 3)), rng.randint(0, min(left, 3))
@@ -139,13 +140,13 @@ class Finish:
             behind = rng.randint(0, min(view.picture[1] - left - wide, 3))
             top, left = top - above, left - before
             high, wide = high + above + below, wide + before + behind
-            picture[[finish.HEIGHT, finish.WIDTH]] = high, wide
-            picture[[finish.ACROSS, finish.DOWN]] = rng.randrange(2), rng.randrange(2)
-        picture[[finish.TOP, finish.LEFT]] = top, left
+            picture.height, picture.width = high, wide
+            picture.across, picture.down = rng.randrange(2), rng.randrange(2)
+        picture.top, picture.left = top, left
         for plane in range(3 if kind == finish.YCC else 1):
             down, across = shrink, shrink
             if plane > 0:
-                down, across = shrink + picture[finish.DOWN], shrink + picture[finish.ACROSS]
+                down, across = shrink + picture.down, shrink + picture.across
             rows = slice(top >> down, -(-(top + high) >> down))
             columns = slice(left >> across, -(-(left + wide) >> across))
             samples = pixels[rows, columns]
@@ -158,28 +159,18 @@ class Finish:
             data = np.pad(lines, ((0, 0), (0, spare))).reshape(-1)
             self._planes[plane].at_end = view.at_end
             address = self._planes[plane].holding(data[: len(data) - spare])
-            picture[finish.PLANE if plane == 0 else finish.CB + plane - 1] = address
-            picture[finish.STRIDE if plane == 0 else finish.CHROMA_STRIDE] = stride
+            picture.planes[plane] = address
+            picture["stride" if plane == 0 else "chroma_stride"] = stride
         return picture
 
-    def _make(self, picture: np.ndarray, view: View, fill: int) -> np.ndarray:
+    def _make(self, picture: Any, view: View, fill: int) -> np.ndarray:
         self._out.at_end = self._work.at_end = view.at_end
         dtype = np.dtype(FORMS[view.form])
         out = self._out.empty(3 * view.size[0] * view.size[1] * dtype.itemsize, fill)
         work = self._work.empty(finish.work_bytes(*view.box[2:], *view.size), fill)
-        finish.finish(
-            picture,
-            *view.box,
-            view.flip,
-            out.ctypes.data,
-            *view.size,
-            view.form,
-            view.first,
-            ONE,
-            ZERO,
-            work.ctypes.data,
-        )
         shape = (3, *view.size) if view.first else (*view.size, 3)
+        output = store.describe_output(out.view(dtype).reshape(shape), view.first, ONE, ZERO)
+        finish.finish(picture, finish.Box(*view.box), view.flip, output, 0, work.ctypes.data)
         return out.copy().view(dtype).reshape(shape)
 
 
@@ -194,7 +185,7 @@ class Decoding:
         self._rooms = [self._data, self._points, self._out, self._scratch, self._work]
         self._tight = Tight(self._scratch, isinstance(decoder, TurboJpeg))
         if isinstance(decoder, Roi):
-            decoder._own.supply = self._supply  # type: ignore[method-assign]
+            decoder._memory.supply = self._supply  # type: ignore[method-assign]
         else:
             decoder._scratch = self._tight
 
@@ -230,8 +221,7 @@ class Decoding:
     def _make(self, batch: Encoded, crops: Crops, view: View, fill: int) -> tuple[np.ndarray, int]:
         self._tight.fill = fill
         if isinstance(self._decoder, Roi):
-            own = self._decoder._own
-            own.planes, own.work = np.empty(0, np.int32), np.empty(0, np.uint8)
+            self._put(np.empty(0, np.int32), np.empty(0, np.uint8))
         dtype = np.dtype(FORMS[view.form])
         of_view = (3, *view.size) if view.first else (*view.size, 3)
         shape = (1, crops.flips.shape[1], *of_view)
@@ -240,10 +230,13 @@ class Decoding:
         statuses = self._decoder.decode(batch, np.zeros(1, np.int64), crops, target, 2**26)
         return out.copy(), int(statuses[0])
 
-    def _supply(self, planes: int, work: int) -> None:
-        own = self._decoder._own
-        own.planes = self._scratch.empty(4 * planes, self._tight.fill).view(np.int32)
-        own.work = self._work.empty(work, self._tight.fill)
+    def _supply(self, planes: int, resize: int) -> None:
+        memory = self._scratch.empty(4 * planes, self._tight.fill).view(np.int32)
+        self._put(memory, self._work.empty(resize, self._tight.fill))
+
+    def _put(self, planes: np.ndarray, resize: np.ndarray) -> None:
+        memory = self._decoder._memory
+        memory.workspace, memory.resize = memory.workspace._replace(planes=planes), resize
 
 
 def make_box(rng: random.Random, height: int, width: int) -> Box:

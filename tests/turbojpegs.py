@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from fieldslab.schemas.codecs.turbojpeg import Library, find_all
+from fieldslab.schemas.codecs.turbolibrary import Library, find_all
 
 GENERATIONS = ("2", "3")
 _INSTALL = {

@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 
-from fieldslab.schemas.codecs.turbojpeg import find_all, newest
+from fieldslab.schemas.codecs.turbolibrary import find_all, newest
 from fieldslab.schemas.images import read_image_size
 
 _ACCURATE_DCT, _ROOM = 4096, 64

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
-from fieldslab.reader.pixels.finish import KIND, PICTURE, PLANE, RGB, STRIDE, finish, work_bytes
-from fieldslab.reader.pixels.store import form_of
+from fieldslab.reader.pixels.finish import PICTURE, RGB, Box, finish, work_bytes
+from fieldslab.reader.pixels.store import describe_output
 from fieldslab.reader.stored.array import get_address
-from fieldslab.schemas.codecs.turbojpeg import find_all, newest
+from fieldslab.schemas.codecs.turbolibrary import find_all, newest
 from fieldslab.schemas.images import CODES
+from fieldslab.schemas.jit import zero_record
 
 _PIXEL_FORMAT_RGB, _ACCURATE_DCT = 0, 4096
 
@@ -39,9 +40,9 @@ class WholeDecoder:
         """See `Decoder.decode`; pictures are trusted to be what the slab says."""
         if not hasattr(self._local, "handle"):
             self._local.handle = ctypes.c_void_p(self._library.tjInitDecompress())
-        out, first = target.out, target.channels_first
-        high, wide = out.shape[3:] if first else out.shape[2:4]
-        picture = np.zeros(PICTURE, np.int64)
+        output = describe_output(*target)
+        views = crops.boxes.shape[1]
+        picture = zero_record(PICTURE)
         statuses = np.zeros(which.size, np.int32)
         for position, image in enumerate(which.tolist()):
             height, width = images.sizes[image].tolist()
@@ -49,25 +50,13 @@ class WholeDecoder:
             if pixels is None:
                 statuses[position] = Status.DAMAGED
                 continue
-            picture[[KIND, PLANE, STRIDE]] = RGB, get_address(pixels), 3 * width
-            for view, (top, left, height, width) in enumerate(crops.boxes[image].tolist()):
-                work = np.empty(work_bytes(height, width, high, wide), np.uint8)
-                finish(
-                    picture,
-                    top,
-                    left,
-                    height,
-                    width,
-                    int(crops.flips[image, view]),
-                    get_address(out[image, view]),
-                    high,
-                    wide,
-                    form_of(out),
-                    int(first),
-                    target.scale,
-                    target.bias,
-                    get_address(work),
-                )
+            picture.kind, picture.stride = RGB, 3 * width
+            picture.planes[0] = get_address(pixels)
+            for view, box in enumerate(map(Box._make, crops.boxes[image].tolist())):
+                size = work_bytes(box.height, box.width, output.height, output.width)
+                work = np.empty(size, np.uint8)
+                flip, number = int(crops.flips[image, view]), image * views + view
+                finish(picture, box, flip, output, number, get_address(work))
         return statuses
 
     def _decoded(self, images: Encoded, image: int, height: int, width: int) -> Any:

@@ -4,19 +4,20 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.schemas.codecs.jpeg import FIELDS, OK, TRUNCATED, read_header
-from fieldslab.schemas.codecs.mcus import mcu_columns, mcu_rows, points_a_row
+from fieldslab.schemas.codecs.baseline import read_header
+from fieldslab.schemas.codecs.jpeg import OK, TRUNCATED, new_frame
+from fieldslab.schemas.codecs.mcus import mcu_columns, mcu_rows, points_per_row
 from fieldslab.schemas.jit import kernel
 
 
 @kernel("void(int64, int64[::1], int64, int64[::1])")
 def _count(address: int, lengths: Any, every: int, counts: Any) -> None:
-    header = np.zeros(FIELDS, np.int64)
+    frame = new_frame()
     for i in range(len(lengths)):
-        status = read_header(address, lengths[i], header)
+        status = read_header(address, lengths[i], frame)
         counts[i] = 0
         if status == OK:
-            counts[i] = mcu_rows(header) * points_a_row(mcu_columns(header), every)
+            counts[i] = mcu_rows(frame) * points_per_row(mcu_columns(frame), every)
         elif status == TRUNCATED:
             counts[i] = -1
         address += lengths[i]

@@ -7,7 +7,7 @@ from fieldslab.packer.convert.infer import Sample
 from fieldslab.packer.convert.leaves import Leaf
 from fieldslab.packer.image_options import ImageAs
 from fieldslab.packer.source import Source
-from fieldslab.schemas.codecs import turbojpeg
+from fieldslab.schemas.codecs import turbolibrary
 from fieldslab.schemas.errors import SourceUnsupported
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.images import detect_format, read_image_size
@@ -51,7 +51,7 @@ def _told(form: ImageAs | None) -> str | None:
     if form is None:
         return None
     if form.store == "baseline":
-        turbojpeg.newest(turbojpeg.find_all())
+        turbolibrary.newest(turbolibrary.find_all())
         return "image as baseline: progressive JPEG made baseline, without loss"
     loss = "lossy" if form.lossy else "alpha and 16 bit are dropped"
     return f"image as {form}: {loss}, by Pillow {pixels.library_version()}"

@@ -8,7 +8,7 @@ import numpy as np
 from fieldslab.packer.convert import pixels
 from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.image_options import ImageAs
-from fieldslab.schemas.codecs.turbojpeg import to_baseline
+from fieldslab.schemas.codecs.turbolibrary import to_baseline
 from fieldslab.schemas.errors import DamagedImage
 from fieldslab.schemas.fields import POINT_ITEMS, Role
 from fieldslab.schemas.images import (
@@ -67,7 +67,9 @@ def find_points(
     none = np.empty((0, POINT_ITEMS), np.uint16), np.zeros(len(rows.lengths), np.int64)
     if every is None or not (codes == JPEG).any():
         return none
-    from fieldslab.schemas.codecs.index import index_images  # compiled kernels take their time
+    from fieldslab.schemas.codecs.indexpoints import (
+        index_images,
+    )  # compiled kernels take their time
 
     points, counts = index_images(np.ascontiguousarray(rows.values), rows.lengths, every)
     odd = (codes != JPEG) & (counts > 0)  # pixels that happen to be the bytes of a JPEG

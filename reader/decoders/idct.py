@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.schemas.codecs.jpeg import QUANTISERS
-from fieldslab.schemas.jit import inlined, kernel, load_u8
+from fieldslab.schemas.codecs.jpeg import Frame, load_big_u16
+from fieldslab.schemas.jit import inlined, kernel, load_u8, types
 
 LANES = 16
 TILE = 64 * LANES
@@ -31,17 +31,13 @@ _MIDDLE = np.float32(128.5)
 _LOW, _HIGH = np.float32(0), np.float32(255)
 
 
-@kernel("void(int64, int64[::1], int64, float32[::1])")
-def scaled_quantisers(address: int, header: Any, components: int, out: Any) -> None:
-    """Quantisers of each component of the image at `address`, as `transform` wants them."""
-    for component in range(components):
-        offset = header[QUANTISERS + component]
-        at, wide = address + (offset >> 1), offset & 1
+@kernel(types.void(types.int64, Frame, types.float32[::1]))
+def scale_quantisers(address: int, frame: Any, out: Any) -> None:
+    """Write the quantisers of each component of the image at `address`, for `transform`."""
+    for component in range(frame.components):
+        table, wide = address + (frame.quantisers[component] >> 1), frame.quantisers[component] & 1
         for i in range(64):
-            if wide:
-                number = (load_u8(at + 2 * i) << 8) | load_u8(at + 2 * i + 1)
-            else:
-                number = load_u8(at + i)
+            number = load_big_u16(table + 2 * i) if wide else load_u8(table + i)
             natural = ZIGZAG[i]
             out[64 * component + natural] = np.float32(number) * _SCALES[natural]
 
@@ -128,7 +124,7 @@ def transform(tile: Any, quantisers: Any, work: Any, out: Any, stride: int) -> N
     tile
         int16[TILE].
     quantisers
-        float32[64], of `scaled_quantisers`.
+        float32[64], from `scale_quantisers`.
     work
         float32[TILE], scratch.
     out, stride

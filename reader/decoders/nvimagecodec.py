@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
-from fieldslab.reader.decoders.frames import check_frames
+from fieldslab.reader.decoders.framecheck import check_frames
 from fieldslab.reader.decoders.planes import Planes
 from fieldslab.schemas.codecs.decoders import GPU_INSTALL, count_gpus
 from fieldslab.schemas.errors import MissingLibrary
@@ -131,8 +131,7 @@ class NvImageCodec:
     ) -> tuple[list[Any], np.ndarray, np.ndarray]:
         """Decoded regions or None, their top left corners int32[k, 2], and statuses."""
         statuses = np.empty(len(which), np.int32)
-        addresses = images.addresses.view(np.int64)
-        check_frames(addresses, images.lengths, images.sizes, which, max_pixels, statuses)
+        check_frames(images, which, max_pixels, statuses)
         boxes = crops.boxes[which].astype(np.int64)
         low = boxes[..., :2].min(axis=1, initial=2**31)
         high = (boxes[..., :2] + boxes[..., 2:]).max(axis=1, initial=0)
@@ -146,7 +145,7 @@ class NvImageCodec:
         for at in np.flatnonzero(statuses == _OK):
             image = which[at]
             try:
-                whole = nvimgcodec.CodeStream(_view(addresses[image], images.lengths[image]))
+                whole = nvimgcodec.CodeStream(_view(images.addresses[image], images.lengths[image]))
                 region = nvimgcodec.Region(*map(int, (*low[at], *high[at])))
                 part = whole.get_sub_code_stream(0, region) if self._regions else whole
             except RuntimeError:

@@ -9,41 +9,101 @@ An index point is a claim: it is checked to lie in the scan before anything is r
 decoding comes to the next one, bit and predictors must be those that it states.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.decoders.blocks import decode_blocks
+from fieldslab.reader.decoders.coefficients import BlockTables, decode_blocks
 from fieldslab.reader.decoders.idct import LANES, TILE, transform
-from fieldslab.schemas.codecs.bits import find_marker, overrun, position, start
-from fieldslab.schemas.codecs.huffman import SIZE
-from fieldslab.schemas.codecs.jpeg import (
-    AC_TABLE,
-    ACROSS,
-    COMPONENTS,
-    DAMAGED,
-    DC_TABLE,
-    DOWN,
-    INTERVAL,
-    OK,
-    SCAN,
-    TRUNCATED,
+from fieldslab.schemas.codecs.bits import STREAM, Stream, find_marker, overrun, position, start
+from fieldslab.schemas.codecs.huffman import (
+    HUFFMAN_TABLES,
+    SIZE,
+    HuffmanTables,
+    new_tables,
 )
-from fieldslab.schemas.codecs.mcus import mcu_blocks, mcu_columns, points_a_row
-from fieldslab.schemas.jit import inlined, kernel, load_u8
+from fieldslab.schemas.codecs.jpeg import DAMAGED, OK, TRUNCATED, Frame
+from fieldslab.schemas.codecs.mcus import blocks_per_mcu, mcu_columns, points_per_row
+from fieldslab.schemas.jit import inlined, kernel, load_u8, tuple_type, types
 
 TILES = 9
-"""Tiles that `decode_region` needs, all 0."""
+"""Tiles of a workspace."""
 _SECOND, _UNSEEN = 4, 8
 _TILE_SAMPLES = 32
 """Samples in a row of a tile, in int32."""
 _POINT_BYTES = 10
 
 
+class IndexedImage(NamedTuple):
+    """A JPEG in memory: address and bytes, address of all its index points, MCUs between them."""
+
+    address: Any
+    length: Any
+    points: Any
+    every: Any
+
+
+class Mcus(NamedTuple):
+    """A rectangle of MCUs: rows `top`..`bottom - 1` and columns `left`..`right - 1`."""
+
+    top: Any
+    left: Any
+    bottom: Any
+    right: Any
+
+
+class Workspace(NamedTuple):
+    """Memory that decoding a region needs, of one thread.
+
+    Attributes
+    ----------
+    huffman
+        The tables of the image.
+    quantisers
+        float32[192]: its quantisers, by `scale_quantisers`.
+    tiles
+        int16[TILES * TILE], all 0 but for the last tile, and so again after OK.
+    columns
+        float32[TILE].
+    planes
+        int32[...], for the planes of the region: four samples each.
+    """
+
+    huffman: HuffmanTables
+    quantisers: np.ndarray
+    tiles: np.ndarray
+    columns: np.ndarray
+    planes: np.ndarray
+
+
+INDEXED_IMAGE = tuple_type(IndexedImage, types.int64, types.int64, types.int64, types.int64)
+MCUS = tuple_type(Mcus, types.int64, types.int64, types.int64, types.int64)
+PLANE_STARTS = types.UniTuple(types.int64, 3)
+WORKSPACE = tuple_type(
+    Workspace,
+    HUFFMAN_TABLES,
+    types.float32[::1],
+    types.int16[::1],
+    types.float32[::1],
+    types.int32[::1],
+)
+
+
+def new_workspace() -> Workspace:
+    """A workspace without room for planes."""
+    return Workspace(
+        new_tables(),
+        np.zeros(192, np.float32),
+        np.zeros(TILES * TILE, np.int16),
+        np.zeros(TILE, np.float32),
+        np.empty(0, np.int32),
+    )
+
+
 @inlined
-def _load_u16(at: int) -> int:
+def _load_u16(address: int) -> int:
     """A number of an index point."""
-    return load_u8(at) | (load_u8(at + 1) << 8)
+    return load_u8(address) | (load_u8(address + 1) << 8)
 
 
 @inlined
@@ -59,34 +119,38 @@ def _point_predictor(point: int, component: int) -> int:
     return value - 65536 if value > 32767 else value
 
 
-@kernel("Tuple((int64, uint64, int64))(int64, int64, int64, int64, int64[::1])")
-def _start_at(address: int, scan: int, end: int, point: int, predictors: Any) -> Any:
-    """A stream from an index point on; its `at` is 0 if the point lies outside the scan."""
-    nothing: Any = np.int64(0)
+@inlined
+def _no_stream() -> Any:
+    return Stream(np.int64(0), np.uint64(0), np.int64(0))
+
+
+@kernel(STREAM(INDEXED_IMAGE, types.int64, types.int64, types.int64[::1]))
+def _start_at(image: Any, scan: int, point: int, predictors: Any) -> Any:
+    """A stream from an index point on; its address is 0 if the point lies outside the scan."""
     bit = _point_bit(point)
-    at = address + (bit >> 3)
-    if at < scan or at >= end:
-        return nothing, np.uint64(0), nothing
+    address = image.address + (bit >> 3)
+    end = image.address + image.length
+    if address < scan or address >= end:
+        return _no_stream()
     for component in range(3):
         predictors[component] = _point_predictor(point, component)
-    return start(at, end, bit & 7)
+    return start(address, end, bit & 7)
 
 
-@kernel("Tuple((int64, uint64, int64))(int64, int64, int64, int64, int64[::1])")
-def _restart(at: int, end: int, count: int, number: int, predictors: Any) -> Any:
-    """The stream behind the restart marker that must come next; its `at` is 0 if it does not."""
-    nothing: Any = np.int64(0)
-    marker = find_marker(at, end, count)
+@kernel(STREAM(STREAM, types.int64, types.int64, types.int64[::1]))
+def _restart(stream: Any, end: int, number: int, predictors: Any) -> Any:
+    """The stream behind the restart marker that must come next; its address is 0 without it."""
+    marker = find_marker(stream, end)
     if marker == 0 or load_u8(marker) != 0xD0 + (number & 7):
-        return nothing, np.uint64(0), nothing
+        return _no_stream()
     predictors[:] = 0
     return start(marker + 1, end, 0)
 
 
-@kernel("boolean(int64, int64, int64, int64, int64[::1])")
-def _is_at(address: int, point: int, at: int, count: int, predictors: Any) -> bool:
+@kernel(types.boolean(types.int64, types.int64, STREAM, types.int64[::1]))
+def _is_at(address: int, point: int, stream: Any, predictors: Any) -> bool:
     """Whether a stream has come to where an index point says."""
-    same = position(at, count) - 8 * address == _point_bit(point)
+    same = position(stream) - 8 * address == _point_bit(point)
     for component in range(3):
         same = same and predictors[component] == _point_predictor(point, component)
     return same
@@ -107,208 +171,176 @@ def plane_room(rows: int, blocks: int) -> int:
     return 8 * rows * plane_stride(blocks)
 
 
-@kernel("void(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])")
-def _block_plan(
-    header: Any, table: int, tile: int, components: Any, places: Any, dc: Any, ac: Any
+@kernel(
+    types.void(
+        Frame,
+        types.int64,
+        types.int64,
+        types.int64[::1],
+        types.int64[::1],
+        types.int64[::1],
+        types.int64[::1],
+    )
+)
+def _plan_blocks(
+    frame: Any,
+    table: int,
+    tile: int,
+    components: Any,
+    coefficients: Any,
+    dc_tables: Any,
+    ac_tables: Any,
 ) -> None:
     """For each block of an MCU: its component, and addresses of coefficients and tables.
 
     `table` and `tile` are the addresses of the first ones.
     """
-    across = header[ACROSS]
-    luma = across * header[DOWN]
-    for block in range(mcu_blocks(header)):
-        component = max(block - luma + 1, 0)
-        own, lane = (component + 1, 0) if component > 0 else (block // across, block % across)
+    luma_blocks = frame.across * frame.down
+    for block in range(blocks_per_mcu(frame)):
+        component = max(block - luma_blocks + 1, 0)
+        tile_number, lane = component + 1, 0
+        if component == 0:
+            tile_number, lane = block // frame.across, block % frame.across
         components[block] = component
-        places[block] = tile + 2 * (own * TILE + lane)
-        dc[block] = table + 2 * SIZE * header[DC_TABLE + component]
-        ac[block] = table + 2 * SIZE * header[AC_TABLE + component]
+        coefficients[block] = tile + 2 * (tile_number * TILE + lane)
+        dc_tables[block] = table + 2 * SIZE * frame.dc_tables[component]
+        ac_tables[block] = table + 2 * SIZE * frame.ac_tables[component]
 
 
-@kernel(
-    "void(int64, int64, boolean, int16[::1], float32[::1], float32[::1], int32[::1], int64, int64)"
-)
+@kernel(types.void(types.int64, types.int64, types.boolean, WORKSPACE, types.int64, types.int64))
 def _flush(
-    component: int,
-    rows: int,
-    both: bool,
-    tiles: Any,
-    quantisers: Any,
-    work: Any,
-    planes: Any,
-    place: int,
-    stride: int,
+    component: int, rows: int, both: bool, workspace: Workspace, first: int, stride: int
 ) -> None:
-    """Turn the tiles of a component, `rows` of each stream, into samples from `place` on."""
-    own = quantisers[64 * component : 64 * component + 64]
+    """Turn the tiles of a component, `rows` of each stream, into samples from `first` on."""
+    quantisers = workspace.quantisers[64 * component : 64 * component + 64]
     for i in range(2 * rows if both else rows):
         tile = component + 1 if component > 0 else i % rows
         tile += _SECOND * (i // rows)
-        out = planes[place + 8 * i * stride :]
-        transform(tiles[tile * TILE : (tile + 1) * TILE], own, work, out, stride)
+        coefficients = workspace.tiles[tile * TILE : (tile + 1) * TILE]
+        samples = workspace.planes[first + 8 * i * stride :]
+        transform(coefficients, quantisers, workspace.columns, samples, stride)
 
 
-@kernel(
-    "int64(int64, int64, int64[::1], uint16[::1], float32[::1], int64, int64, "
-    "int64, int64, int64, int64, int64[::1], int16[::1], float32[::1], int32[::1])"
-)
+@kernel(types.int64(INDEXED_IMAGE, Frame, MCUS, PLANE_STARTS, WORKSPACE))
 def decode_region(
-    address: int,
-    length: int,
-    header: Any,
-    tables: Any,
-    quantisers: Any,
-    points: int,
-    every: int,
-    top: int,
-    left: int,
-    bottom: int,
-    right: int,
-    firsts: Any,
-    tiles: Any,
-    work: Any,
-    planes: Any,
+    image: IndexedImage,
+    frame: Any,
+    mcus: Mcus,
+    plane_starts: tuple[int, int, int],
+    workspace: Workspace,
 ) -> int:
-    """Decode rows `top`..`bottom - 1` and columns `left`..`right - 1` of MCUs.
+    """Decode a rectangle of MCUs.
 
     Parameters
     ----------
-    address, length
-        Of the image.
-    header, tables, quantisers
-        As `read_header`, `make_tables` and `scaled_quantisers` made them of it.
-    points, every
-        Address of all index points of the image, and how far they lie apart.
-    firsts
-        For each component, where its plane begins in `planes`; `plane_stride` tells its rows.
-    tiles, work
-        int16[TILES * TILE], all 0 but for the last tile, and so again if the result is OK;
-        float32[TILE].
-    planes
-        int32: four samples each.
+    image, frame
+        The image, and its frame as `read_header` filled it in.
+    mcus
+        Which MCUs.
+    plane_starts
+        For each component, where its plane begins in `workspace.planes`; `plane_stride` tells its
+        rows.
+    workspace
+        With tables and quantisers of the image.
 
     Returns
     -------
     OK, TRUNCATED or DAMAGED.
     """
-    across, down = header[ACROSS], header[DOWN]
-    components, blocks = header[COMPONENTS], mcu_blocks(header)
-    columns = mcu_columns(header)
-    a_row = points_a_row(columns, every)
-    spacing = every if every > 0 else columns
-    begin = left // spacing * spacing
-    interval = header[INTERVAL]
-    scan, end = address + header[SCAN], address + length
+    components, blocks = frame.components, blocks_per_mcu(frame)
+    columns = mcu_columns(frame)
+    row_points = points_per_row(columns, image.every)
+    spacing = image.every if image.every > 0 else columns
+    first_column = mcus.left // spacing * spacing
+    interval = frame.interval
+    scan, end = image.address + frame.scan, image.address + image.length
 
-    of_block, places = np.empty(6, np.int64), np.empty(6, np.int64)
-    dc, ac = np.empty(6, np.int64), np.empty(6, np.int64)
-    first_tile: Any = np.int64(tiles.ctypes.data)
-    first_table: Any = np.int64(tables.ctypes.data)
-    _block_plan(header, first_table, first_tile, of_block, places, dc, ac)
+    component_of, coefficients = np.empty(6, np.int64), np.empty(6, np.int64)
+    dc_tables, ac_tables = np.empty(6, np.int64), np.empty(6, np.int64)
+    first_tile: Any = np.int64(workspace.tiles.ctypes.data)
+    first_table: Any = np.int64(workspace.huffman.entries.ctypes.data)
+    _plan_blocks(frame, first_table, first_tile, component_of, coefficients, dc_tables, ac_tables)
     unseen, second = first_tile + 2 * TILE * _UNSEEN, 2 * TILE * _SECOND
 
-    steps, heights = np.ones(3, np.int64), np.ones(3, np.int64)
-    steps[0], heights[0] = across, down
+    widths, heights = np.ones(3, np.int64), np.ones(3, np.int64)
+    widths[0], heights[0] = frame.across, frame.down
     strides = np.empty(3, np.int64)
     for component in range(components):
-        strides[component] = plane_stride((right - left) * steps[component])
+        strides[component] = plane_stride((mcus.right - mcus.left) * widths[component])
 
-    dcs_a, dcs_b = np.zeros(3, np.int64), np.zeros(3, np.int64)
-    lanes, outs = np.empty(3, np.int64), np.empty(3, np.int64)
-    for row in range(top, bottom, 2):
-        both = row + 1 < bottom
-        point_a = points + _POINT_BYTES * (row * a_row + begin // spacing)
-        at_a, bits_a, count_a = _start_at(address, scan, end, point_a, dcs_a)
-        at_b, bits_b, count_b = at_a, bits_a, count_a
-        point_b = point_a + _POINT_BYTES * a_row
+    predictors_a, predictors_b = np.zeros(3, np.int64), np.zeros(3, np.int64)
+    lanes, samples = np.empty(3, np.int64), np.empty(3, np.int64)
+    for row in range(mcus.top, mcus.bottom, 2):
+        both = row + 1 < mcus.bottom
+        point_a = image.points + _POINT_BYTES * (row * row_points + first_column // spacing)
+        point_b = point_a + _POINT_BYTES * row_points
+        a = _start_at(image, scan, point_a, predictors_a)
+        b = a
         if both:
-            at_b, bits_b, count_b = _start_at(address, scan, end, point_b, dcs_b)
-        if at_a == 0 or at_b == 0:
+            b = _start_at(image, scan, point_b, predictors_b)
+        if a.address == 0 or b.address == 0:
             return DAMAGED
         for component in range(components):
             lanes[component] = 0
-            lines = 8 * heights[component] * (row - top)
-            outs[component] = firsts[component] + lines * strides[component]
+            lines = 8 * heights[component] * (row - mcus.top)
+            samples[component] = plane_starts[component] + lines * strides[component]
         to_point = spacing
-        for column in range(begin, right):
-            if interval > 0 and column > begin:
+        for column in range(first_column, mcus.right):
+            if interval > 0 and column > first_column:
                 number = row * columns + column
                 if number % interval == 0:
-                    number = number // interval - 1
-                    at_a, bits_a, count_a = _restart(at_a, end, count_a, number, dcs_a)
-                number = row * columns + columns + column
+                    a = _restart(a, end, number // interval - 1, predictors_a)
+                number += columns
                 if both and number % interval == 0:
-                    number = number // interval - 1
-                    at_b, bits_b, count_b = _restart(at_b, end, count_b, number, dcs_b)
-                if at_a == 0 or at_b == 0:
+                    b = _restart(b, end, number // interval - 1, predictors_b)
+                if a.address == 0 or b.address == 0:
                     return DAMAGED
             if to_point == 0:
                 point_a += _POINT_BYTES
                 point_b += _POINT_BYTES
                 to_point = spacing
-                if not _is_at(address, point_a, at_a, count_a, dcs_a):
+                if not _is_at(image.address, point_a, a, predictors_a):
                     return DAMAGED
-                if both and not _is_at(address, point_b, at_b, count_b, dcs_b):
+                if both and not _is_at(image.address, point_b, b, predictors_b):
                     return DAMAGED
             to_point -= 1
 
             wrong = False
-            seen = column >= left
+            seen = column >= mcus.left
             for block in range(blocks):
-                component = of_block[block]
-                place = places[block] + 2 * lanes[component] if seen else unseen
-                (
-                    at_a,
-                    bits_a,
-                    count_a,
-                    dcs_a[component],
-                    at_b,
-                    bits_b,
-                    count_b,
-                    dcs_b[component],
-                    missed,
-                ) = decode_blocks(
-                    at_a,
-                    bits_a,
-                    count_a,
-                    dcs_a[component],
-                    place,
-                    at_b,
-                    bits_b,
-                    count_b,
-                    dcs_b[component],
-                    place + second if seen else place,
+                component = component_of[block]
+                block_a = coefficients[block] + 2 * lanes[component] if seen else unseen
+                a, b, predictors_a[component], predictors_b[component], missed = decode_blocks(
+                    a,
+                    b,
                     both,
                     end,
-                    dc[block],
-                    ac[block],
+                    BlockTables(dc_tables[block], ac_tables[block]),
+                    (predictors_a[component], predictors_b[component]),
+                    (block_a, block_a + second if seen else block_a),
                 )
                 wrong = wrong or missed
             if wrong:
                 return DAMAGED
-            if overrun(count_a):
-                return TRUNCATED if at_a >= end else DAMAGED
-            if both and overrun(count_b):
-                return TRUNCATED if at_b >= end else DAMAGED
+            if overrun(a):
+                return TRUNCATED if a.address >= end else DAMAGED
+            if both and overrun(b):
+                return TRUNCATED if b.address >= end else DAMAGED
             if not seen:
                 continue
 
             for component in range(components):
-                lanes[component] += steps[component]
-                if lanes[component] < LANES and column + 1 < right:
+                lanes[component] += widths[component]
+                if lanes[component] < LANES and column + 1 < mcus.right:
                     continue
                 _flush(
                     component,
                     heights[component],
                     both,
-                    tiles,
-                    quantisers,
-                    work,
-                    planes,
-                    outs[component],
+                    workspace,
+                    samples[component],
                     strides[component],
                 )
-                outs[component] += _TILE_SAMPLES
+                samples[component] += _TILE_SAMPLES
                 lanes[component] = 0
     return OK

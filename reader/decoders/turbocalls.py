@@ -11,16 +11,31 @@ of its own, which costs a microsecond: a handle remembers the tables of the imag
 error in a header.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fieldslab.reader.decoders.decoder import Status
-from fieldslab.reader.decoders.frames import ACROSS, DOWN, HEIGHT, HEIGHT_AT, PLAIN, WIDTH
-from fieldslab.reader.pixels import finish as picture_of
-from fieldslab.reader.pixels.finish import GREY, KIND, LEFT, PLANE, RGB, SHRINK, STRIDE, TOP, YCC
+from fieldslab.reader.pixels.finish import GREY, RGB, YCC, Picture
 from fieldslab.reader.pixels.lanes import load_i32, store_i32, store_i64, store_u16
-from fieldslab.schemas.jit import foreign, kernel, load_u8, memcpy
+from fieldslab.schemas.codecs.jpeg import Frame
+from fieldslab.schemas.jit import foreign, kernel, load_u8, memcpy, tuple_type, types
+
+
+class Calls(NamedTuple):
+    """Addresses of the functions that a way calls; 0 for those that it does not."""
+
+    init: int
+    destroy: int
+    error_code: int
+    error_text: int
+    header: int
+    decompress: int
+    set: int = 0
+    get: int = 0
+    scale: int = 0
+    crop: int = 0
+
 
 PLANES_CALLS = (
     "tjInitDecompress",
@@ -36,22 +51,30 @@ REGION_CALLS = (
     "tj3GetErrorCode",
     "tj3GetErrorStr",
     "tj3DecompressHeader",
+    "tj3Decompress8",
     "tj3Set",
     "tj3Get",
     "tj3SetScalingFactor",
     "tj3SetCroppingRegion",
-    "tj3Decompress8",
 )
-"""What each way calls."""
-INIT, DESTROY, CODE, TEXT, HEADER, PLANES = range(6)
-SET, GET, SCALE, CROP, DECOMPRESS = range(5, 10)
-"""Where it stands among the addresses."""
+"""What each way calls, in the order of `Calls`."""
 
 NO_MEMORY = -1
 """Returned where the library had no memory for a handle."""
 
-TOP_ROW, BOTTOM_ROW, LEFT_COLUMN, RIGHT_COLUMN = range(4)
-"""What stands in a region: the pixels that crops need, from inclusive to exclusive."""
+
+class Region(NamedTuple):
+    """The pixels that crops need, and log2 of how much smaller they may be made: each an int64."""
+
+    top: Any
+    left: Any
+    bottom: Any
+    right: Any
+    shrink: Any
+
+
+CALLS = tuple_type(Calls, *[types.int64] * 10)
+REGION = tuple_type(Region, *[types.int64] * 5)
 
 _OK, _UNSUPPORTED = int(Status.OK), int(Status.UNSUPPORTED)
 _TRUNCATED, _DAMAGED = int(Status.TRUNCATED), int(Status.DAMAGED)
@@ -72,7 +95,7 @@ _decompress = foreign("int32(int64, int64, uint64, int64, int32, int32)")
 _DECOMPRESS = 1  # TJINIT_*
 _FLAGS = 8192 | 32768  # TJFLAG_STOPONWARNING, TJFLAG_LIMITSCANS
 _STOP_ON_WARNING, _SCAN_LIMIT = 0, 13  # TJPARAM_*
-_SUBSAMPLING, _WIDE, _HIGH, _COLOURS = 4, 5, 6, 8
+_SUBSAMPLING, _WIDTH, _HEIGHT, _COLOURS = 4, 5, 6, 8
 _YCBCR, _GREY = 1, 2  # TJCS_*
 _PIXELS_RGB, _PIXELS_GREY = 0, 6  # TJPF_*
 _SAMPLINGS = np.array([[0, 0], [1, 0], [1, 1], [0, 0], [0, 1]])
@@ -80,7 +103,7 @@ _SAMPLINGS = np.array([[0, 0], [1, 0], [1, 1], [0, 0], [0, 1]])
 
 _EXTRANEOUS = np.frombuffer(b"extraneous", np.uint8)
 _PREMATURE = np.frombuffer(b"Premature end", np.uint8)
-_MOST_SCANS = 500
+_MAX_SCANS = 500
 """What TJFLAG_LIMITSCANS means: more of them are an attack."""
 _ALIGN = 64
 _SPARE = 256
@@ -90,38 +113,37 @@ _SPARE = 256
 @kernel("boolean(int64, Array(uint8, 1, 'C', readonly=True))")
 def _says(text: int, words: Any) -> bool:
     """Whether a C string holds these bytes."""
-    at = text
-    while load_u8(at) != 0:
+    while load_u8(text) != 0:
         for i in range(words.size):
-            if load_u8(at + i) != words[i]:
+            if load_u8(text + i) != words[i]:
                 break
             if i == words.size - 1:
                 return True
-        at += 1
+        text += 1
     return False
 
 
-@kernel("int64(int64[::1], int64, int64)")
-def _failure(functions: Any, handle: int, plain: int) -> int:
+@kernel(types.int64(CALLS, types.int64, types.int64))
+def _explain_failure(calls: Calls, handle: int, plain: int) -> int:
     """Return what the last failure means, by the library's first warning or error.
 
     Bytes behind the picture are no fault of it: where the scan is `plain`, nothing but that can
     be behind this warning, and every row was decoded. Otherwise the next decoder is asked.
     """
-    text = _text(functions[TEXT], (handle,))
-    if _code(functions[CODE], (handle,)) == 0 and _says(text, _EXTRANEOUS):
+    text = _text(calls.error_text, (handle,))
+    if _code(calls.error_code, (handle,)) == 0 and _says(text, _EXTRANEOUS):
         return _OK if plain else _UNSUPPORTED
     return _TRUNCATED if _says(text, _PREMATURE) else _DAMAGED
 
 
-@kernel("int64(int64[::1], int64)")
-def _header_failure(functions: Any, handle: int) -> int:
+@kernel(types.int64(CALLS, types.int64))
+def _explain_header_failure(calls: Calls, handle: int) -> int:
     """Return what a failure to read the header means: a warning is for others to judge."""
-    return _UNSUPPORTED if _code(functions[CODE], (handle,)) == 0 else _DAMAGED
+    return _UNSUPPORTED if _code(calls.error_code, (handle,)) == 0 else _DAMAGED
 
 
 @kernel("int64(int64, int64)")
-def _up(value: int, bits: int) -> int:
+def _shrunk(value: int, bits: int) -> int:
     """Return value / 2**bits, rounded up."""
     return (value + (1 << bits) - 1) >> bits
 
@@ -131,95 +153,96 @@ def _aligned(value: int) -> int:
     return (value + _ALIGN - 1) // _ALIGN * _ALIGN
 
 
-@kernel("int64(int64[::1], int64[::1])")
-def _rows_needed(frame: Any, region: Any) -> int:
+@kernel(types.int64(Frame, REGION))
+def _rows_needed(frame: Any, region: Region) -> int:
     """Return the height to state: whole rows of MCUs where the library can end early.
 
     The row below the region is among them, for the sake of its chroma.
     """
-    if not frame[PLAIN]:
-        return frame[HEIGHT]
-    rows = (region[BOTTOM_ROW] + 1 + frame[DOWN] - 1) // frame[DOWN] * frame[DOWN]
-    return min(rows, frame[HEIGHT])
+    if not frame.plain:
+        return frame.height
+    mcu_height = 8 * frame.down
+    rows = (region.bottom + 1 + mcu_height - 1) // mcu_height * mcu_height
+    return min(rows, frame.height)
 
 
-@kernel("int64(int64, int64[::1], int64[::1], int64)")
-def planes_bytes(length: int, frame: Any, region: Any, shrink: int) -> int:
+@kernel(types.int64(types.int64, Frame, REGION))
+def planes_bytes(length: int, frame: Any, region: Region) -> int:
     """Return the scratch memory that `decode_planes` needs: a copy, and planes of any sampling."""
-    rows = _up(_rows_needed(frame, region), shrink) + 1
-    return _SPARE + length + 3 * rows * _aligned(_up(frame[WIDTH], shrink) + 3) + 5 * _ALIGN
+    rows = _shrunk(_rows_needed(frame, region), region.shrink) + 1
+    stride = _aligned(_shrunk(frame.width, region.shrink) + 3)
+    return _SPARE + length + 3 * rows * stride + 5 * _ALIGN
 
 
-@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64, int64[::1], int64)")
+_TO_SAMPLES = (types.int64, types.int64, Frame, REGION, Picture, types.int64)
+
+
+@kernel(types.int64(CALLS, types.int64, *_TO_SAMPLES))
 def _to_planes(
-    functions: Any,
+    calls: Calls,
     handle: int,
     data: int,
     length: int,
     frame: Any,
-    region: Any,
-    shrink: int,
+    region: Region,
     picture: Any,
     scratch: int,
 ) -> int:
     """`decode_planes` with a handle."""
-    told = scratch
+    results = scratch
     pointers = scratch + 64
     strides = scratch + 128
     free = scratch + _SPARE
     rows = _rows_needed(frame, region)
-    if rows != frame[HEIGHT]:
+    if rows != frame.height:
         memcpy(free, data, length)
         data = free
-        store_u16(data + frame[HEIGHT_AT], (rows & 0xFF) << 8 | rows >> 8)
+        store_u16(data + frame.height_offset, (rows & 0xFF) << 8 | rows >> 8)
         free = _aligned(free + length)
-    if _header3(functions[HEADER], (handle, data, length, told, told + 4, told + 8, told + 12)):
-        return _header_failure(functions, handle)
-    sampling = load_i32(told + 8)
-    colours = load_i32(told + 12)
-    if load_i32(told) != frame[WIDTH] or load_i32(told + 4) != rows:
+    stated = results, results + 4, results + 8, results + 12
+    if _header3(calls.header, (handle, data, length, *stated)):
+        return _explain_header_failure(calls, handle)
+    sampling = load_i32(results + 8)
+    colours = load_i32(results + 12)
+    if load_i32(results) != frame.width or load_i32(results + 4) != rows:
         return _DAMAGED
     if sampling < 0 or sampling >= len(_SAMPLINGS) or (colours != _YCBCR and colours != _GREY):
         return _UNSUPPORTED
     across = _SAMPLINGS[sampling, 0]
     down = _SAMPLINGS[sampling, 1]
-    width = _up(frame[WIDTH], shrink)
-    height = _up(rows, shrink)
-    stride = _aligned(_up(width, across) << across)
-    chroma_stride = _aligned(_up(width, across))
-    cb = free + stride * (_up(height, down) << down)
-    cr = cb + chroma_stride * _up(height, down)
+    width = _shrunk(frame.width, region.shrink)
+    height = _shrunk(rows, region.shrink)
+    stride = _aligned(_shrunk(width, across) << across)
+    chroma_stride = _aligned(_shrunk(width, across))
+    cb = free + stride * (_shrunk(height, down) << down)
+    cr = cb + chroma_stride * _shrunk(height, down)
+    picture.kind = GREY if colours == _GREY else YCC
+    picture.planes[0], picture.planes[1], picture.planes[2] = free, cb, cr
+    picture.stride = stride
+    picture.chroma_stride = chroma_stride
+    picture.across = across
+    picture.down = down
+    picture.top = 0
+    picture.left = 0
+    picture.shrink = region.shrink
+    picture.height = rows
+    picture.width = frame.width
     for i in range(3):
-        store_i64(pointers + 8 * i, (free, cb, cr)[i])
+        store_i64(pointers + 8 * i, picture.planes[i])
         store_i32(strides + 4 * i, stride if i == 0 else chroma_stride)
-    if _planes(functions[PLANES], (handle, data, length, pointers, width, strides, height, _FLAGS)):
-        status = _failure(functions, handle, frame[PLAIN])
-        if status != _OK:
-            return status
-    picture[KIND] = GREY if colours == _GREY else YCC
-    picture[PLANE] = free
-    picture[STRIDE] = stride
-    picture[picture_of.CB] = cb
-    picture[picture_of.CR] = cr
-    picture[picture_of.CHROMA_STRIDE] = chroma_stride
-    picture[picture_of.ACROSS] = across
-    picture[picture_of.DOWN] = down
-    picture[TOP] = 0
-    picture[LEFT] = 0
-    picture[SHRINK] = shrink
-    picture[picture_of.HEIGHT] = rows
-    picture[picture_of.WIDTH] = frame[WIDTH]
+    arguments = handle, data, length, pointers, width, strides, height, _FLAGS
+    if _planes(calls.decompress, arguments):
+        return _explain_failure(calls, handle, frame.plain)
     return _OK
 
 
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1], int64)")
+@kernel(types.int64(CALLS, *_TO_SAMPLES))
 def decode_planes(
-    functions: Any,
+    calls: Calls,
     data: int,
     length: int,
     frame: Any,
-    region: Any,
-    shrink: int,
+    region: Region,
     picture: Any,
     scratch: int,
 ) -> int:
@@ -227,12 +250,12 @@ def decode_planes(
 
     Parameters
     ----------
-    functions
+    calls
         Addresses of `PLANES_CALLS`.
     data, length, frame
-        The image and its frame, as `read_frame` gave it.
-    region, shrink
-        What is needed, and log2 of how much smaller it may be made.
+        The image and its frame, as `read_frame` filled it in.
+    region
+        What is needed.
     picture
         Becomes what `finish` wants to know.
     scratch
@@ -242,94 +265,93 @@ def decode_planes(
     -------
     A `Status`, or NO_MEMORY.
     """
-    handle = _init(functions[INIT], (_DECOMPRESS,))
+    handle = _init(calls.init, (_DECOMPRESS,))
     if handle == 0:
         return NO_MEMORY
-    status = _to_planes(functions, handle, data, length, frame, region, shrink, picture, scratch)
-    _destroy(functions[DESTROY], (handle,))
+    status = _to_planes(calls, handle, data, length, frame, region, picture, scratch)
+    _destroy(calls.destroy, (handle,))
     return status
 
 
-@kernel("int64(int64[::1], int64[::1], int64)")
-def region_bytes(frame: Any, region: Any, shrink: int) -> int:
+@kernel(types.int64(Frame, REGION))
+def region_bytes(frame: Any, region: Region) -> int:
     """Return the scratch memory that `decode_region` needs."""
-    rows = _up(region[BOTTOM_ROW], shrink) - (region[TOP_ROW] >> shrink)
-    columns = _up(region[RIGHT_COLUMN], shrink) - (region[LEFT_COLUMN] >> shrink)
-    return rows * _aligned(3 * (columns + 2 + frame[ACROSS])) + _ALIGN
+    rows = _shrunk(region.bottom, region.shrink) - (region.top >> region.shrink)
+    columns = _shrunk(region.right, region.shrink) - (region.left >> region.shrink)
+    return rows * _aligned(3 * (columns + 2 + 8 * frame.across)) + _ALIGN
 
 
-@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64, int64[::1], int64)")
+@kernel(types.int64(CALLS, types.int64, *_TO_SAMPLES))
 def _to_region(
-    functions: Any,
+    calls: Calls,
     handle: int,
     data: int,
     length: int,
     frame: Any,
-    region: Any,
-    shrink: int,
+    region: Region,
     picture: Any,
     scratch: int,
 ) -> int:
     """`decode_region` with a handle."""
-    _set(functions[SET], (handle, _STOP_ON_WARNING, 1))
-    _set(functions[SET], (handle, _SCAN_LIMIT, _MOST_SCANS))
-    if _header(functions[HEADER], (handle, data, length)):
-        return _header_failure(functions, handle)
-    sampling = _get(functions[GET], (handle, _SUBSAMPLING))
-    colours = _get(functions[GET], (handle, _COLOURS))
-    wide = _get(functions[GET], (handle, _WIDE))
-    high = _get(functions[GET], (handle, _HIGH))
-    if wide != frame[WIDTH] or high != frame[HEIGHT]:
+    shrink = region.shrink
+    _set(calls.set, (handle, _STOP_ON_WARNING, 1))
+    _set(calls.set, (handle, _SCAN_LIMIT, _MAX_SCANS))
+    if _header(calls.header, (handle, data, length)):
+        return _explain_header_failure(calls, handle)
+    sampling = _get(calls.get, (handle, _SUBSAMPLING))
+    colours = _get(calls.get, (handle, _COLOURS))
+    if _get(calls.get, (handle, _WIDTH)) != frame.width:
+        return _DAMAGED
+    if _get(calls.get, (handle, _HEIGHT)) != frame.height:
         return _DAMAGED
     if sampling < 0 or sampling >= len(_SAMPLINGS) or (colours != _YCBCR and colours != _GREY):
         return _UNSUPPORTED
     # One column more on either side: where chroma is blown up, it is smoothed across.
-    width = _up(frame[WIDTH], shrink)
-    step = max(frame[ACROSS] >> shrink, 1)
-    left = max((region[LEFT_COLUMN] >> shrink) - 1, 0) // step * step
-    right = min(_up(region[RIGHT_COLUMN], shrink) + 1, width)
-    top = region[TOP_ROW] >> shrink
-    bottom = _up(region[BOTTOM_ROW], shrink)
-    if _scale(functions[SCALE], (handle, 1 | 1 << (32 + shrink))):
+    width = _shrunk(frame.width, shrink)
+    step = max(8 * frame.across >> shrink, 1)
+    left = max((region.left >> shrink) - 1, 0) // step * step
+    right = min(_shrunk(region.right, shrink) + 1, width)
+    top = region.top >> shrink
+    bottom = _shrunk(region.bottom, shrink)
+    if _scale(calls.scale, (handle, 1 | 1 << (32 + shrink))):
         return _UNSUPPORTED
     corner = left | top << 32
     extent = right - left | bottom - top << 32
-    if _crop(functions[CROP], (handle, corner, extent)):
+    if _crop(calls.crop, (handle, corner, extent)):
         return _UNSUPPORTED
-    pixel = 1 if colours == _GREY else 3
-    stride = _aligned(pixel * (right - left))
+    pixel_bytes = 1 if colours == _GREY else 3
+    stride = _aligned(pixel_bytes * (right - left))
     form = _PIXELS_GREY if colours == _GREY else _PIXELS_RGB
-    if _decompress(functions[DECOMPRESS], (handle, data, length, scratch, stride, form)):
-        status = _failure(functions, handle, frame[PLAIN])
+    if _decompress(calls.decompress, (handle, data, length, scratch, stride, form)):
+        status = _explain_failure(calls, handle, frame.plain)
         if status != _OK:
             return status
-    picture[KIND] = GREY if colours == _GREY else RGB
-    picture[PLANE] = scratch
-    picture[STRIDE] = stride
-    picture[TOP] = top << shrink
-    picture[LEFT] = left << shrink
-    picture[SHRINK] = shrink
+    picture.kind = GREY if colours == _GREY else RGB
+    picture.planes[0] = scratch
+    picture.stride = stride
+    picture.top = top << shrink
+    picture.left = left << shrink
+    picture.shrink = shrink
     return _OK
 
 
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1], int64)")
+@kernel(types.int64(CALLS, *_TO_SAMPLES))
 def decode_region(
-    functions: Any,
+    calls: Calls,
     data: int,
     length: int,
     frame: Any,
-    region: Any,
-    shrink: int,
+    region: Region,
     picture: Any,
     scratch: int,
 ) -> int:
     """Decode a region alone into red, green and blue in scratch memory: `region_bytes`.
 
-    `functions` are addresses of `REGION_CALLS`; all else as in `decode_planes`.
+    `calls` are addresses of `REGION_CALLS`; all else as in `decode_planes`.
     """
-    handle = _init(functions[INIT], (_DECOMPRESS,))
+    handle = _init(calls.init, (_DECOMPRESS,))
     if handle == 0:
         return NO_MEMORY
-    status = _to_region(functions, handle, data, length, frame, region, shrink, picture, scratch)
-    _destroy(functions[DESTROY], (handle,))
+    status = _to_region(calls, handle, data, length, frame, region, picture, scratch)
+    _destroy(calls.destroy, (handle,))
     return status

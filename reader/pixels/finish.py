@@ -5,44 +5,73 @@ the view needs lie in memory. Chroma is resized from its own size and colours ar
 output's: subsampled planes are never blown up first, but weighed as if they had been.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from fieldslab.reader.pixels.lanes import from_rgb, from_ycc, load_i32
-from fieldslab.reader.pixels.resize import down, scratch_bytes, supply
-from fieldslab.reader.pixels.store import FLOAT32, UINT8, item_bytes, store_row
+from fieldslab.reader.pixels.resize import PLANE, Plane, Ring, down, scratch_bytes, supply
+from fieldslab.reader.pixels.store import (
+    FLOAT32,
+    OUTPUT,
+    UINT8,
+    Output,
+    item_bytes,
+    store_row,
+    view_bytes,
+)
 from fieldslab.reader.pixels.taps import find_taps, most_taps, reach, table_bytes
-from fieldslab.schemas.jit import kernel
+from fieldslab.schemas.jit import kernel, record_maker, record_type, tuple_type, types
 
 GREY, YCC, RGB = range(3)
 """What samples may be: one plane; planes of full-range BT.601 Y, Cb, Cr; interleaved red, green
 and blue."""
 
-KIND, PLANE, STRIDE, CB, CR, CHROMA_STRIDE, ACROSS, DOWN, TOP, LEFT, SHRINK, HEIGHT, WIDTH = range(
-    13
+PICTURE = np.dtype(
+    [
+        ("kind", np.int64),
+        ("planes", np.int64, 3),
+        ("stride", np.int64),
+        ("chroma_stride", np.int64),
+        ("across", np.int64),
+        ("down", np.int64),
+        ("top", np.int64),
+        ("left", np.int64),
+        ("shrink", np.int64),
+        ("height", np.int64),
+        ("width", np.int64),
+    ],
+    align=True,
 )
-"""What stands where in a `picture`, int64[PICTURE]:
+"""Decoded samples of a region, and where they lie:
 
-    KIND           GREY, YCC or RGB
-    PLANE, STRIDE  address of the luma plane or of the pixels, and bytes from row to row
-    CB, CR         addresses of the chroma planes
-    CHROMA_STRIDE  bytes from row to row of both
-    ACROSS, DOWN   log2 of how often chroma is subsampled along a row and along a column: 0 or 1
-    TOP, LEFT      where in the picture the planes begin, in pixels of the picture: their first
-                   sample is (TOP >> SHRINK, LEFT >> SHRINK), that of chroma (TOP >> SHRINK + DOWN,
-                   LEFT >> SHRINK + ACROSS)
-    SHRINK         log2 of how many pixels of the picture one sample of luma stands for; usually 0
-    HEIGHT, WIDTH  how far the planes reach from there, in pixels of the picture; 0 if no further
+    kind           GREY, YCC or RGB
+    planes         address of the luma plane or of the pixels; addresses of Cb and Cr
+    stride         bytes from row to row of the first plane
+    chroma_stride  bytes from row to row of Cb and of Cr
+    across, down   log2 of how often chroma is subsampled along a row and along a column: 0 or 1
+    top, left      where in the picture the planes begin, in pixels of the picture: their first
+                   sample is (top >> shrink, left >> shrink), that of chroma (top >> shrink + down,
+                   left >> shrink + across)
+    shrink         log2 of how many pixels of the picture one sample of luma stands for; usually 0
+    height, width  how far the planes reach from there, in pixels of the picture; 0 if no further
                    than the box. Subsampled chroma beside the box has a part in its outermost
                    pixels: what lies within these is read.
 """
-PICTURE = 13
-"""Numbers in a picture."""
+Picture = record_type(PICTURE)
+new_picture = record_maker(PICTURE)
 
-SOURCE, PITCH, ROW, ROWS, COLUMN, COLUMNS, X_TABLE, X_TAPS, Y_TABLE, Y_TAPS, READY = range(11)
-"""What `finish` notes of each plane: address of the first sample that may be read, bytes from row
-to row, which row and column that is and how many there are, the taps of both axes, and how many
-rows are in the ring."""
-PLAN = 11
+
+class Box(NamedTuple):
+    """A part of a picture, in its pixels: each an int64."""
+
+    top: Any
+    left: Any
+    height: Any
+    width: Any
+
+
+BOX = tuple_type(Box, types.int64, types.int64, types.int64, types.int64)
 
 _ALIGN = 64
 
@@ -67,183 +96,160 @@ def work_bytes(height: int, width: int, out_height: int, out_width: int) -> int:
     return 2 * tables + rings + lines + scratch_bytes(3 * width, 2 * count) + 4 * _ALIGN
 
 
+@kernel(types.int64(types.int32[:, ::1], OUTPUT))
+def most_work_bytes(boxes: Any, output: Output) -> int:
+    """Return the scratch memory that is enough for any of these boxes."""
+    most: Any = np.int64(0)
+    for view in range(len(boxes)):
+        size = work_bytes(boxes[view, 2], boxes[view, 3], output.height, output.width)
+        most = max(most, size)
+    return most
+
+
 @kernel("void(int64, int64, int64, int64, int64, int64)")
-def _colours(kind: int, words: int, count: int, numbers: int, values: int, stride: int) -> None:
+def _convert_colours(
+    kind: int, words: int, count: int, numbers: int, values: int, stride: int
+) -> None:
     """Turn a row of words of each plane into three of float32[count], `stride` bytes apart."""
     second = words + 2 * count
     third = words + 4 * count
     if kind == YCC:
         for x in range(0, count, 16):
-            at = 2 * x
-            from_ycc(values + 4 * x, stride, numbers, words + at, second + at, third + at)
+            offset = 2 * x
+            from_ycc(
+                values + 4 * x, stride, numbers, words + offset, second + offset, third + offset
+            )
         return
     if kind == GREY:
         second = words
         third = words
     for x in range(0, count, 16):
-        at = 2 * x
-        from_rgb(values + 4 * x, stride, numbers, words + at, second + at, third + at)
+        offset = 2 * x
+        from_rgb(values + 4 * x, stride, numbers, words + offset, second + offset, third + offset)
 
 
-@kernel("void(int64[::1], int64, int64, int64, int64, int64, int64[::1])")
-def _aim(
-    picture: np.ndarray, plane: int, top: int, left: int, height: int, width: int, plan: np.ndarray
-) -> None:
-    """Find what of a plane may be read: fill in SOURCE to LENGTH of its plan."""
-    shrink = picture[SHRINK]
-    right = picture[ACROSS] if plane else 0
-    below = picture[DOWN] if plane else 0
-    samples = 3 if picture[KIND] == RGB else 1
-    row, rows = reach(top, height, shrink, below, picture[TOP], picture[HEIGHT])
-    column, columns = reach(left, width, shrink, right, picture[LEFT], picture[WIDTH])
-    pitch = picture[CHROMA_STRIDE] if plane else picture[STRIDE]
-    source = picture[CB + plane - 1] if plane else picture[PLANE]
-    source += (row - (picture[TOP] >> shrink + below)) * pitch
-    source += (column - (picture[LEFT] >> shrink + right)) * samples
-    plan[SOURCE] = source
-    plan[PITCH] = pitch
-    plan[ROW] = row
-    plan[ROWS] = rows
-    plan[COLUMN] = column
-    plan[COLUMNS] = columns
+@kernel(types.void(Picture, types.int64, BOX, Plane))
+def _locate_samples(picture: Any, number: int, box: Box, plane: Any) -> None:
+    """Find which samples of a plane have a part in a box."""
+    shrink = picture.shrink
+    across = picture.across if number else 0
+    below = picture.down if number else 0
+    row, rows = reach(box.top, box.height, shrink, below, picture.top, picture.height)
+    column, columns = reach(box.left, box.width, shrink, across, picture.left, picture.width)
+    plane.samples = 3 if picture.kind == RGB else 1
+    plane.stride = picture.chroma_stride if number else picture.stride
+    plane.address = picture.planes[number]
+    plane.address += (row - (picture.top >> shrink + below)) * plane.stride
+    plane.address += (column - (picture.left >> shrink + across)) * plane.samples
+    plane.first_row, plane.rows = row, rows
+    plane.first_column, plane.columns = column, columns
+    plane.ready = 0
 
 
-@kernel(
-    "void(int64[::1], int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, "
-    "float32[::1], float32[::1], int64)"
-)
-def finish(
-    picture: np.ndarray,
-    top: int,
-    left: int,
-    height: int,
-    width: int,
-    flip: int,
-    out: int,
-    out_height: int,
-    out_width: int,
-    form: int,
-    channels_first: int,
-    scale: np.ndarray,
-    bias: np.ndarray,
-    work: int,
-) -> None:
+@kernel(types.void(Picture, BOX, types.int64, OUTPUT, types.int64, types.int64))
+def finish(picture: Any, box: Box, flip: int, output: Output, view: int, work: int) -> None:
     """Write one view.
 
     The filter is Pillow's antialiased bilinear: for RGB the result differs by at most one grey
     level from `crop(box).resize(size, BILINEAR)`. Values for a float form are not rounded to
-    whole grey levels first. Nothing but the samples under the box is read, rows `top >> SHRINK` up
-    to (top + height) >> SHRINK, rounded up, and so on; of subsampled chroma also one sample around
-    it, if HEIGHT and WIDTH say that it is there. Nothing but the view is written.
+    whole grey levels first. Nothing but the samples under the box is read, rows `top >> shrink` up
+    to (top + height) >> shrink, rounded up, and so on; of subsampled chroma also one sample around
+    it, if the picture reaches there. Nothing but the view is written.
 
     Parameters
     ----------
     picture
-        What the samples are and where they lie: int64[PICTURE], see above.
-    top, left, height, width
-        The box, in pixels of the picture; inside what the planes hold, and not empty.
+        What the samples are and where they lie: a record of PICTURE.
+    box
+        Inside what the planes hold, and not empty.
     flip
         1 to swap left and right.
-    out
-        Address of the view: (out_height, out_width, 3) or, with `channels_first`, (3, out_height,
-        out_width) numbers.
-    form
-        UINT8, FLOAT32, FLOAT16 or BFLOAT16 of `reader.pixels.store`.
-    scale, bias
-        float32[3]: `scale * value + bias` is stored, of values in 0..255. UINT8 takes no heed of
-        them and stores the nearest whole value.
+    output, view
+        Where views go, and which of them this is.
     work
-        Address of `work_bytes(height, width, out_height, out_width)` bytes of scratch memory,
-        which one thread uses at a time.
+        Address of `work_bytes(box.height, box.width, output.height, output.width)` bytes of
+        scratch memory, which one thread uses at a time.
     """
-    kind = picture[KIND]
-    planes = 3 if kind == YCC else 1
-    samples = 3 if kind == RGB else 1
+    planes_count = 3 if picture.kind == YCC else 1
+    out_height, out_width = output.height, output.width
     count = (out_width + 15) // 16 * 16
     row_bytes = 2 * count
-    ring_rows = _ring_rows(height, out_height)
-    wide = table_bytes(out_width, most_taps(np.float64(width), out_width))
-    tall = table_bytes(out_height, most_taps(np.float64(height), out_height))
+    ring_rows = _ring_rows(box.height, out_height)
+    x_bytes = table_bytes(out_width, most_taps(np.float64(box.width), out_width))
+    y_bytes = table_bytes(out_height, most_taps(np.float64(box.height), out_height))
     tables = (work + _ALIGN - 1) // _ALIGN * _ALIGN
-    rings = tables + 2 * (wide + tall)
+    rings = tables + 2 * (x_bytes + y_bytes)
     words = rings + 3 * ring_rows * row_bytes
     values = words + 3 * row_bytes
     spare = values + 12 * count
     scratch = spare + 12 * count
 
-    unit = 1.0 / (1 << picture[SHRINK])
-    plans = np.empty((3, PLAN), np.int64)
-    for p in range(planes):
-        plan = plans[p]
-        _aim(picture, p, top, left, height, width, plan)
-        chroma = min(p, 1)
-        plan[X_TABLE] = tables + chroma * wide
-        plan[Y_TABLE] = tables + 2 * wide + chroma * tall
-        plan[READY] = 0
-        if p == 2:
-            plan[X_TAPS] = plans[1, X_TAPS]
-            plan[Y_TAPS] = plans[1, Y_TAPS]
+    unit = 1.0 / (1 << picture.shrink)
+    planes = np.empty(3, PLANE)
+    for number in range(planes_count):
+        plane = planes[number]
+        _locate_samples(picture, number, box, plane)
+        chroma = min(number, 1)
+        plane.x_table = tables + chroma * x_bytes
+        plane.y_table = tables + 2 * x_bytes + chroma * y_bytes
+        if number == 2:
+            plane.x_taps = planes[1].x_taps
+            plane.y_taps = planes[1].y_taps
             continue
-        plan[X_TAPS] = find_taps(
-            left * unit,
-            (left + width) * unit,
+        plane.x_taps = find_taps(
+            box.left * unit,
+            (box.left + box.width) * unit,
             out_width,
             flip,
-            chroma * picture[ACROSS],
-            plan[COLUMN],
-            plan[COLUMNS],
-            plan[X_TABLE],
+            chroma * picture.across,
+            plane.first_column,
+            plane.columns,
+            plane.x_table,
         )
-        plan[Y_TAPS] = find_taps(
-            top * unit,
-            (top + height) * unit,
+        plane.y_taps = find_taps(
+            box.top * unit,
+            (box.top + box.height) * unit,
             out_height,
             0,
-            chroma * picture[DOWN],
-            plan[ROW],
-            plan[ROWS],
-            plan[Y_TABLE],
+            chroma * picture.down,
+            plane.first_row,
+            plane.rows,
+            plane.y_table,
         )
 
-    numbers = np.empty(6, np.float32)
-    for i in range(3):
-        numbers[i] = 1.0 if form == UINT8 else scale[i]
-        numbers[3 + i] = 0.5 if form == UINT8 else bias[i]
-    item = item_bytes(form)
-    plane_bytes = out_height * out_width * item
-    in_place = form == FLOAT32 and channels_first and count == out_width
+    factors = np.empty(6, np.float32)
+    for channel in range(3):
+        factors[channel] = 1.0 if output.form == UINT8 else output.scale[channel]
+        factors[3 + channel] = 0.5 if output.form == UINT8 else output.bias[channel]
+    address = output.address + view * view_bytes(output)
+    pixel_bytes = item_bytes(output.form)
+    plane_bytes = out_height * out_width * pixel_bytes
+    line_bytes = out_width * pixel_bytes * (1 if output.channels_first else 3)
+    in_place = output.form == FLOAT32 and output.channels_first and count == out_width
     for line in range(out_height):
-        for p in range(planes):
-            plan = plans[p]
-            ring = rings + p * ring_rows * row_bytes
-            taps = plan[Y_TAPS]
-            row = load_i32(plan[Y_TABLE] + 4 * line)
-            needed = min(row + taps, plan[ROWS])
-            if plan[READY] < needed:
-                plan[READY] = supply(
-                    plan[SOURCE],
-                    plan[PITCH],
-                    plan[ROWS],
-                    samples * plan[COLUMNS],
-                    samples,
-                    plan[READY],
-                    needed,
-                    plan[X_TABLE],
-                    plan[X_TAPS],
-                    out_width,
-                    ring,
-                    ring_rows - 1,
-                    row_bytes,
-                    scratch,
+        for number in range(planes_count):
+            plane = planes[number]
+            ring = rings + number * ring_rows * row_bytes
+            taps = plane.y_taps
+            row = load_i32(plane.y_table + 4 * line)
+            needed = min(row + taps, plane.rows)
+            if plane.ready < needed:
+                supply(plane, Ring(ring, ring_rows, row_bytes, out_width), needed, scratch)
+            weights = plane.y_table + 4 * out_height + 2 * taps * line
+            for sample in range(plane.samples):
+                sample_ring = ring + sample * ring_rows * row_bytes
+                target = words + (number + sample) * row_bytes
+                down(
+                    Ring(sample_ring, ring_rows, row_bytes, out_width),
+                    row,
+                    weights,
+                    taps,
+                    target,
+                    spare,
                 )
-            weights = plan[Y_TABLE] + 4 * out_height + 2 * taps * line
-            for channel in range(samples):
-                at = ring + channel * ring_rows * row_bytes
-                to = words + (p + channel) * row_bytes
-                down(at, ring_rows - 1, row_bytes, row, weights, taps, to, spare)
-        at = out + line * out_width * item * (1 if channels_first else 3)
+        target = address + line * line_bytes
         if in_place:
-            _colours(kind, words, count, numbers.ctypes.data, at, plane_bytes)
+            _convert_colours(picture.kind, words, count, factors.ctypes.data, target, plane_bytes)
         else:
-            _colours(kind, words, count, numbers.ctypes.data, values, 4 * count)
-            store_row(values, count, out_width, form, channels_first, at, plane_bytes, spare)
+            _convert_colours(picture.kind, words, count, factors.ctypes.data, values, 4 * count)
+            store_row(values, count, output, target, spare)

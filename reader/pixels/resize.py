@@ -4,6 +4,10 @@ Across, 16 rows are transposed, so that one operation weighs the same samples of
 comes out is turned back and kept in a ring of rows. Down, the rows of the ring are weighed.
 """
 
+from typing import Any, NamedTuple
+
+import numpy as np
+
 from fieldslab.reader.pixels.lanes import (
     add4_bytes,
     add4_words,
@@ -23,10 +27,64 @@ from fieldslab.reader.pixels.lanes import (
     transpose_bytes,
     transpose_words,
 )
-from fieldslab.schemas.jit import kernel, memcpy
+from fieldslab.schemas.jit import kernel, memcpy, record_type, tuple_type, types
 
 BLOCK = 16
 """Rows that are taken across at once; an output pixel of theirs is 32 bytes."""
+
+PLANE = np.dtype(
+    [
+        ("address", np.int64),
+        ("stride", np.int64),
+        ("first_row", np.int64),
+        ("rows", np.int64),
+        ("first_column", np.int64),
+        ("columns", np.int64),
+        ("samples", np.int64),
+        ("x_table", np.int64),
+        ("x_taps", np.int64),
+        ("y_table", np.int64),
+        ("y_taps", np.int64),
+        ("ready", np.int64),
+    ],
+    align=True,
+)
+"""A plane of samples, and how far its resize has come.
+
+    address, stride    of the first sample that may be read; bytes from row to row
+    first_row, first_column
+                       which row and column of the plane that sample is in
+    rows, columns      how many may be read from there
+    samples            1, or 3 where samples are interleaved
+    x_table, x_taps, y_table, y_taps
+                       the weights of both axes, as `find_taps` gave them
+    ready              rows in the ring, a multiple of 16
+"""
+Plane = record_type(PLANE)
+
+
+class Ring(NamedTuple):
+    """The newest rows of a plane after the pass across.
+
+    Attributes
+    ----------
+    address
+        Of the first row. Interleaved samples have three rings, one behind the other.
+    rows
+        A power of two.
+    stride
+        Bytes of a row: two for each output, rounded up to 32.
+    width
+        Outputs in a row.
+    """
+
+    address: int
+    rows: int
+    stride: int
+    width: int
+
+
+RING = tuple_type(Ring, types.int64, types.int64, types.int64, types.int64)
 
 
 @kernel("void(int64, int64, int64, int64)")
@@ -78,18 +136,17 @@ def across(columns: int, step: int, table: int, taps: int, size: int, out: int, 
             end_bytes(out + 32 * x, sums)
 
 
-@kernel("void(int64, int64, int64, int64, int64, int64, int64, int64)")
-def down(
-    ring: int, mask: int, stride: int, row: int, weights: int, taps: int, out: int, sums: int
-) -> None:
-    """Weigh rows `row`.. of a ring of mask + 1 rows of `stride` bytes to one row of words.
+@kernel(types.void(RING, types.int64, types.int64, types.int64, types.int64, types.int64))
+def down(ring: Ring, row: int, weights: int, taps: int, out: int, sums: int) -> None:
+    """Weigh `taps` rows of a ring, from `row` on, to one row of words.
 
-    2 * stride bytes at `sums` are used.
+    2 * ring.stride bytes at `sums` are used.
     """
-    a = ring + (row & mask) * stride
-    b = ring + (row + 1 & mask) * stride
-    c = ring + (row + 2 & mask) * stride
-    d = ring + (row + 3 & mask) * stride
+    mask, stride = ring.rows - 1, ring.stride
+    a = ring.address + (row & mask) * stride
+    b = ring.address + (row + 1 & mask) * stride
+    c = ring.address + (row + 2 & mask) * stride
+    d = ring.address + (row + 3 & mask) * stride
     if taps == 2:
         for x in range(0, stride, 32):
             mix2_words(out + x, weights, a + x, b + x)
@@ -103,68 +160,41 @@ def down(
         for x in range(0, stride, 32):
             sum4_words(sums + 2 * x, weights, a + x, b + x, c + x, d + x)
         for k in range(4, taps, 4):
-            a = ring + (row + k & mask) * stride
-            b = ring + (row + k + 1 & mask) * stride
-            c = ring + (row + k + 2 & mask) * stride
-            d = ring + (row + k + 3 & mask) * stride
+            a = ring.address + (row + k & mask) * stride
+            b = ring.address + (row + k + 1 & mask) * stride
+            c = ring.address + (row + k + 2 & mask) * stride
+            d = ring.address + (row + k + 3 & mask) * stride
             for x in range(0, stride, 32):
                 add4_words(sums + 2 * x, weights + 2 * k, a + x, b + x, c + x, d + x)
         for x in range(0, stride, 32):
             end_words(out + x, sums + 2 * x)
 
 
-@kernel(
-    "int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, "
-    "int64, int64, int64, int64)"
-)
-def supply(
-    source: int,
-    stride: int,
-    rows: int,
-    length: int,
-    channels: int,
-    ready: int,
-    needed: int,
-    table: int,
-    taps: int,
-    size: int,
-    ring: int,
-    mask: int,
-    ring_stride: int,
-    scratch: int,
-) -> int:
-    """Take rows of a plane across until `needed` of them are in the ring; return how many are.
+@kernel(types.void(Plane, RING, types.int64, types.int64))
+def supply(plane: Any, ring: Ring, needed: int, scratch: int) -> None:
+    """Take rows of a plane across until at least `needed` of them are in the ring.
 
-    Parameters
-    ----------
-    source, stride, rows, length
-        The plane: address, bytes from row to row, rows, bytes of a row that may be read.
-    channels
-        1, or 3 of interleaved samples, whose rings then lie one behind the other.
-    ready, needed
-        Rows in the ring, a multiple of 16, and rows wanted.
-    table, taps, size
-        As `find_taps` gave them.
-    ring, mask, ring_stride
-        Where the ring is, its rows - 1, and bytes of a row: 2 * size, rounded up to 32.
-    scratch
-        `scratch_bytes` of memory.
+    `scratch` is the address of `scratch_bytes` of memory.
     """
+    samples, ready, last_row = plane.samples, plane.ready, plane.rows - 1
     addresses = scratch
     spare = scratch + 8 * BLOCK
     turned = spare + 16 * BLOCK
-    columns = turned + BLOCK * ring_stride
+    columns = turned + BLOCK * ring.stride
     while ready < needed:
         for i in range(BLOCK):
-            store_i64(addresses + 8 * i, source + min(ready + i, rows - 1) * stride)
-        turn(addresses, length, columns, spare)
-        for channel in range(channels):
-            across(columns + 16 * channel, 16 * channels, table, taps, size, turned, spare)
-            out = ring + (channel * (mask + 1) + (ready & mask)) * ring_stride
-            for x in range(0, ring_stride, 32):
-                transpose_words(out + x, ring_stride, turned + BLOCK * x)
+            row = min(ready + i, last_row)
+            store_i64(addresses + 8 * i, plane.address + row * plane.stride)
+        turn(addresses, samples * plane.columns, columns, spare)
+        for sample in range(samples):
+            first = columns + 16 * sample
+            across(first, 16 * samples, plane.x_table, plane.x_taps, ring.width, turned, spare)
+            row = sample * ring.rows + (ready & ring.rows - 1)
+            out = ring.address + row * ring.stride
+            for x in range(0, ring.stride, 32):
+                transpose_words(out + x, ring.stride, turned + BLOCK * x)
         ready += BLOCK
-    return ready
+    plane.ready = ready
 
 
 @kernel("int64(int64, int64)")

@@ -1,5 +1,7 @@
 """The last step: a row of float32 red, green and blue becomes numbers of the batch."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fieldslab.reader.pixels import lanes
@@ -13,7 +15,8 @@ from fieldslab.reader.pixels.lanes import (
     plane_float32,
     plane_uint8,
 )
-from fieldslab.schemas.jit import kernel, memcpy
+from fieldslab.reader.stored.array import get_address
+from fieldslab.schemas.jit import kernel, memcpy, tuple_type, types
 
 UINT8, FLOAT32, FLOAT16, BFLOAT16 = range(4)
 """The forms that numbers may be stored in."""
@@ -21,9 +24,56 @@ UINT8, FLOAT32, FLOAT16, BFLOAT16 = range(4)
 _FORMS = {"uint8": UINT8, "float32": FLOAT32, "float16": FLOAT16, "uint16": BFLOAT16}
 
 
-def form_of(out: np.ndarray) -> int:
-    """The form of an output array, by its dtype: uint16 holds bfloat16."""
-    return _FORMS[out.dtype.name]
+class Output(NamedTuple):
+    """Where views of a batch go, for kernels.
+
+    Attributes
+    ----------
+    address
+        Of the first view; the others follow.
+    height, width
+        Pixels of each view.
+    form
+        UINT8, FLOAT32, FLOAT16 or BFLOAT16.
+    channels_first
+        Whether a view is (3, height, width) rather than (height, width, 3).
+    scale, bias
+        float32[3]: `scale * value + bias` is stored, of values in 0..255. UINT8 ignores them and
+        stores the nearest whole value.
+    """
+
+    address: int
+    height: int
+    width: int
+    form: int
+    channels_first: bool
+    scale: np.ndarray
+    bias: np.ndarray
+
+
+OUTPUT = tuple_type(
+    Output,
+    types.int64,
+    types.int64,
+    types.int64,
+    types.int64,
+    types.boolean,
+    types.float32[::1],
+    types.float32[::1],
+)
+
+
+def describe_output(
+    out: np.ndarray, channels_first: bool, scale: np.ndarray, bias: np.ndarray
+) -> Output:
+    """Describe an array of views to kernels, which keep no reference to it.
+
+    `out` is C-contiguous (..., height, width, 3), or (..., 3, height, width) with
+    `channels_first`; its dtype is the form, where uint16 holds bfloat16.
+    """
+    height, width = out.shape[-2:] if channels_first else out.shape[-3:-1]
+    form = _FORMS[out.dtype.name]
+    return Output(get_address(out), height, width, form, bool(channels_first), scale, bias)
 
 
 @kernel("int64(int64)")
@@ -69,23 +119,28 @@ def _interleave(values: int, count: int, form: int, out: int) -> None:
             pixels_bfloat16(out + 6 * x, values + 4 * x, stride)
 
 
-@kernel("void(int64, int64, int64, int64, int64, int64, int64, int64)")
-def store_row(
-    values: int, count: int, width: int, form: int, first: int, out: int, plane: int, spare: int
-) -> None:
-    """Store the first `width` pixels of float32[3, count]; `count` is `width` rounded up to 16.
+@kernel(types.int64(OUTPUT))
+def view_bytes(output: Output) -> int:
+    """Return the bytes of one view."""
+    return 3 * output.height * output.width * item_bytes(output.form)
 
-    `out` is where the row begins: as pixels, or, with `first`, as red, with green and blue
-    `plane` and 2 * `plane` bytes behind. 12 * count bytes at `spare` are used.
+
+@kernel(types.void(types.int64, types.int64, OUTPUT, types.int64, types.int64))
+def store_row(values: int, count: int, output: Output, row: int, spare: int) -> None:
+    """Store the first `output.width` pixels of float32[3, count]: that width rounded up to 16.
+
+    `row` is the address where the row begins: as pixels or, with channels first, as red. 12 *
+    count bytes at `spare` are used.
     """
+    width, form = output.width, output.form
     item = item_bytes(form)
-    if not first:
-        _interleave(values, count, form, out if count == width else spare)
+    if not output.channels_first:
+        _interleave(values, count, form, row if count == width else spare)
         if count != width:
-            memcpy(out, spare, 3 * width * item)
+            memcpy(row, spare, 3 * width * item)
         return
     for channel in range(3):
-        line = out + channel * plane
-        _convert(values + 4 * count * channel, count, form, line if count == width else spare)
+        target = row + channel * output.height * width * item
+        _convert(values + 4 * count * channel, count, form, target if count == width else spare)
         if count != width:
-            memcpy(line, spare, width * item)
+            memcpy(target, spare, width * item)

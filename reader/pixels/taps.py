@@ -33,7 +33,7 @@ def table_bytes(size: int, taps: int) -> int:
 
 
 @kernel("void(float64[::1], int64, int64)")
-def _write(sums: np.ndarray, taps: int, weights: int) -> None:
+def _write_weights(sums: np.ndarray, taps: int, weights: int) -> None:
     """Write weights in proportion to `sums`, and zeros up to `taps`.
 
     The running sum is rounded, not each weight, so that they add up to one.
@@ -135,7 +135,7 @@ def find_taps(
                 sums[far - place] += 0.25 * weight
             else:
                 sums[k - start] = weight
-        at = size - 1 - x if mirror else x
-        store_i32(table + 4 * at, place)
-        _write(sums, taps, table + 4 * size + 2 * taps * at)
+        output = size - 1 - x if mirror else x
+        store_i32(table + 4 * output, place)
+        _write_weights(sums, taps, table + 4 * size + 2 * taps * output)
     return taps

@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
-from fieldslab.schemas.codecs.turbojpeg import INSTALL, find_all, newest
+from fieldslab.schemas.codecs.turbolibrary import INSTALL, find_all, newest
 from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.registry import Registry
 

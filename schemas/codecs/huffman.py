@@ -12,12 +12,12 @@ fast entries come, for lengths 1..16, the first left-aligned code that is longer
 to add to a code to get the place of its entry (PLACES); then entries in the order of their codes.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.schemas.codecs.jpeg import DAMAGED, HUFFMAN, OK
-from fieldslab.schemas.jit import inlined, kernel, load_u8, load_u16
+from fieldslab.schemas.codecs.jpeg import DAMAGED, OK, Frame
+from fieldslab.schemas.jit import inlined, kernel, load_u8, load_u16, tuple_type, types
 
 FAST = 10
 LONG = 0
@@ -35,9 +35,19 @@ KEY = 16 + 256
 """Bytes that make a table: how many codes there are of each length, and what they stand for."""
 
 
-def new_tables() -> tuple[np.ndarray, np.ndarray]:
-    """Eight empty tables, uint16[8 * SIZE], and the bytes they were made from, uint8[8, KEY]."""
-    return np.zeros(8 * SIZE, np.uint16), np.zeros((8, KEY), np.uint8)
+class HuffmanTables(NamedTuple):
+    """Eight tables, uint16[8 * SIZE], and the bytes they were made from, uint8[8, KEY]."""
+
+    entries: np.ndarray
+    keys: np.ndarray
+
+
+HUFFMAN_TABLES = tuple_type(HuffmanTables, types.uint16[::1], types.uint8[:, ::1])
+
+
+def new_tables() -> HuffmanTables:
+    """Eight empty tables."""
+    return HuffmanTables(np.zeros(8 * SIZE, np.uint16), np.zeros((8, KEY), np.uint8))
 
 
 @inlined
@@ -104,13 +114,14 @@ def make_table(address: int, is_ac: bool, table: Any, key: Any) -> int:
     return OK
 
 
-@kernel("int64(int64, int64[::1], uint16[::1], uint8[:, ::1])")
-def make_tables(address: int, header: Any, tables: Any, keys: Any) -> int:
-    """Make the tables of the image at `address` that its header has; OK or DAMAGED."""
+@kernel(types.int64(types.int64, Frame, HUFFMAN_TABLES))
+def make_tables(address: int, frame: Any, tables: Any) -> int:
+    """Make the tables that the image at `address` has, by its frame; OK or DAMAGED."""
     for number in range(8):
-        offset = header[HUFFMAN + number]
-        table = tables[number * SIZE : (number + 1) * SIZE]
-        if offset != 0 and make_table(address + offset, number >= 4, table, keys[number]) != OK:
+        offset = frame.huffman[number]
+        table = tables.entries[number * SIZE : (number + 1) * SIZE]
+        key = tables.keys[number]
+        if offset != 0 and make_table(address + offset, number >= 4, table, key) != OK:
             return DAMAGED
     return OK
 

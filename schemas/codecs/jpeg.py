@@ -1,221 +1,184 @@
-"""Headers of baseline JPEG images (ITU-T T.81, annex B), read by a kernel.
+"""Segments and frame headers of JPEG images (ITU-T T.81, annex B), read by kernels.
 
-What is read stays inside the image's bytes, whatever they say. Everything up to the entropy-coded
-data of the one scan is summed up in a header: int64[FIELDS], with offsets from the image's first
-byte. Tables are left where they are; only their place is noted.
+Nothing outside the bytes of an image is read, whatever they say. Every offset counts from the first
+byte of the image.
 """
 
 from typing import Any
 
-from fieldslab.schemas.jit import inlined, kernel, load_u8
+import numpy as np
+
+from fieldslab.schemas.jit import clear, inlined, kernel, load_u8, record_maker, record_type, types
 
 OK, UNSUPPORTED, NOT_JPEG, TRUNCATED, DAMAGED = 0, 1, 2, 3, 4
 """What became of an image; the reader's `Status` has the same numbers."""
 
-HEIGHT, WIDTH, COMPONENTS = 0, 1, 2
-"""Of the picture. Height and width are 0 where no frame header was reached."""
-ACROSS, DOWN = 3, 4
-"""Blocks of the first component in an MCU: 1 or 2 each way. The others have one block."""
-INTERVAL = 5
-"""MCUs between restart markers; 0 without them."""
-SCAN = 6
-"""Offset of the first entropy-coded byte."""
-QUANTISERS = 7
-"""For each of three components: offset of its 64 quantisers, times 2, plus 1 if of 16 bits."""
-DC_TABLE, AC_TABLE = 10, 13
-"""For each of three components: the number (0..7) of its Huffman table for DC and for AC."""
-HUFFMAN = 16
-"""For each of eight Huffman tables (4 for DC, 4 for AC): offset of its 16 counts; 0 if missing."""
-FIELDS = 32
+FRAME = np.dtype(
+    [
+        ("height", np.int64),
+        ("width", np.int64),
+        ("height_offset", np.int64),
+        ("components", np.int64),
+        ("ids", np.int64, 3),
+        ("samplings", np.int64, 3),
+        ("quantiser_numbers", np.int64, 3),
+        ("across", np.int64),
+        ("down", np.int64),
+        ("interval", np.int64),
+        ("plain", np.int64),
+        ("scan", np.int64),
+        ("quantisers", np.int64, 3),
+        ("dc_tables", np.int64, 3),
+        ("ac_tables", np.int64, 3),
+        ("huffman", np.int64, 8),
+        ("quantiser_tables", np.int64, 4),
+        ("colours", np.int64),
+    ],
+    align=True,
+)
+"""What the headers of a JPEG image state, up to its first scan.
 
-_QUANTISER_TABLES, _IDS, _COLOURS = 24, 28, 31
-_JFIF, _ADOBE_RGB, _ADOBE_OTHER = 1, 2, 3
+    height, width      of the picture; 0 where no frame header was reached
+    height_offset      offset of the two bytes that state the height
+    components         1 or 3; 0 where no supported frame header was read
+    ids, samplings, quantiser_numbers
+                       of each component, as the frame header has them
+    across, down       the largest sampling factors: an MCU has 8 * across by 8 * down pixels
+    interval           MCUs between restart markers; 0 without them
+    plain              1 if the image is sequential, has one scan and no restart markers
+
+Only `baseline.read_header` fills in the others:
+
+    scan               offset of the first entropy-coded byte
+    quantisers         of each component: offset of its 64 quantisers, times 2, plus 1 if they have
+                       16 bits
+    dc_tables, ac_tables
+                       of each component: which of the eight Huffman tables it uses
+    huffman            offset of the 16 counts of each Huffman table, 4 for DC and 4 for AC; 0 where
+                       the image has none
+    quantiser_tables   as `quantisers`, of each table
+    colours            what JFIF or Adobe segments say about colours
+"""
+Frame = record_type(FRAME)
+new_frame = record_maker(FRAME)
 
 
 @inlined
-def load_big_u16(at: int) -> int:
+def load_big_u16(address: int) -> int:
     """Two bytes, the high one first."""
-    return (load_u8(at) << 8) | load_u8(at + 1)
+    return (load_u8(address) << 8) | load_u8(address + 1)
 
 
 @inlined
-def next_segment(address: int, at: int, length: int) -> tuple[int, int, int]:
-    """The segment at offset `at`, behind fill bytes: its marker, and offset and size of its data.
+def next_segment(address: int, offset: int, length: int) -> tuple[int, int, int]:
+    """Find the segment at `offset`, behind fill bytes: its marker, and offset and size of its data.
 
     The marker is 0 where there is none; 0x01 and 0xD0 to 0xD9 come without data. It is -TRUNCATED
     where the image ends within the segment, and -DAMAGED where its size cannot be.
     """
-    while at + 1 < length and load_big_u16(address + at) == 0xFFFF:
-        at += 1
-    if at + 4 > length:
-        return -TRUNCATED, at, 0
-    marker = load_u8(address + at + 1)
-    if load_u8(address + at) != 0xFF:
+    while offset + 1 < length and load_big_u16(address + offset) == 0xFFFF:
+        offset += 1
+    if offset + 4 > length:
+        return -TRUNCATED, offset, 0
+    marker = load_u8(address + offset + 1)
+    if load_u8(address + offset) != 0xFF:
         marker = 0
     if marker <= 0x01 or (marker >= 0xD0 and marker <= 0xD9):
-        return marker, at + 2, 0
-    size = load_big_u16(address + at + 2) - 2
+        return marker, offset + 2, 0
+    size = load_big_u16(address + offset + 2) - 2
     if size < 0:
-        return -DAMAGED, at, 0
-    if size > length - at - 4:
-        return -TRUNCATED, at, 0
-    return marker, at + 4, size
+        return -DAMAGED, offset, 0
+    if size > length - offset - 4:
+        return -TRUNCATED, offset, 0
+    return marker, offset + 4, size
 
 
-@kernel("int64(int64, int64, int64, int64[::1])")
-def _frame(address: int, at: int, size: int, header: Any) -> int:
-    """SOF0, SOF1: eight bits, one or three components, the first at most twice as fine."""
-    if header[COMPONENTS] != 0 or size < 6:
-        return DAMAGED
-    at += address
-    components = load_u8(at + 5)
-    header[HEIGHT] = load_big_u16(at + 1)
-    header[WIDTH] = load_big_u16(at + 3)
-    if load_u8(at) != 8 or header[HEIGHT] == 0 or (components != 1 and components != 3):
-        return UNSUPPORTED
-    if size != 6 + 3 * components or header[WIDTH] == 0:
-        return DAMAGED
-    header[COMPONENTS] = components
-    for component in range(components):
-        entry = at + 6 + 3 * component
-        header[_IDS + component] = load_u8(entry)
-        sampling = load_u8(entry + 1)
-        table = load_u8(entry + 2)
-        if table > 3:
-            return DAMAGED
-        header[QUANTISERS + component] = table
-        across, down = sampling >> 4, sampling & 15
-        if components == 1:  # the blocks of one component alone are in no finer order than rows
-            across, down = 1, 1
-        if component == 0:
-            header[ACROSS], header[DOWN] = across, down
-            if across < 1 or across > 2 or down < 1 or down > 2:
-                return UNSUPPORTED
-        elif across != 1 or down != 1:
-            return UNSUPPORTED
-    return OK
+@inlined
+def is_jpeg(address: int, length: int) -> bool:
+    """Whether an image begins as a JPEG does."""
+    return length >= 3 and load_big_u16(address) == 0xFFD8 and load_u8(address + 2) == 0xFF
 
 
-@kernel("int64(int64, int64, int64, int64[::1])")
-def _huffman_tables(address: int, at: int, size: int, header: Any) -> int:
-    """DHT: note where each table begins."""
-    end = at + size
-    while at < end:
-        if end - at < 17:
-            return DAMAGED
-        name = load_u8(address + at)
-        symbols = 0
-        for length in range(1, 17):
-            symbols += load_u8(address + at + length)
-        if name & 0xEC or symbols > 256 or symbols > end - at - 17:
-            return DAMAGED
-        header[HUFFMAN + (name >> 4) * 4 + (name & 3)] = at + 1
-        at += 17 + symbols
-    return OK
+@kernel(types.int64(types.int64, types.int64, types.int64, Frame))
+def read_frame_header(address: int, offset: int, size: int, frame: Any) -> int:
+    """Read the data of SOF0, SOF1 or SOF2: one or three components of eight bits.
 
-
-@kernel("int64(int64, int64, int64, int64[::1])")
-def _quantiser_tables(address: int, at: int, size: int, header: Any) -> int:
-    """DQT: note where each table begins, and whether its numbers have 8 or 16 bit."""
-    end = at + size
-    while at < end:
-        name = load_u8(address + at)
-        wide = name >> 4
-        if wide > 1 or name & 15 > 3 or end - at < 65 + 64 * wide:
-            return DAMAGED
-        header[_QUANTISER_TABLES + (name & 3)] = 2 * (at + 1) + wide
-        at += 65 + 64 * wide
-    return OK
-
-
-@kernel("int64(int64, int64, int64[::1])")
-def _application(at: int, size: int, header: Any) -> int:
-    """APP0 of JFIF or APP14 of Adobe, which say how colours are coded."""
-    if size < 12:
-        return OK
-    first = (load_big_u16(at) << 16) | load_big_u16(at + 2)
-    fifth = load_u8(at + 4)
-    if first == 0x4A464946 and fifth == 0 and size >= 14:  # "JFIF"
-        header[_COLOURS] = _JFIF
-    elif first == 0x41646F62 and fifth == 0x65 and header[_COLOURS] != _JFIF:  # "Adobe"
-        header[_COLOURS] = _ADOBE_RGB if load_u8(at + 11) == 0 else _ADOBE_OTHER
-    return OK
-
-
-@kernel("int64(int64, int64, int64, int64[::1])")
-def _scan(address: int, at: int, size: int, header: Any) -> int:
-    """SOS: the one scan of all components, with tables that are there, coded as Y, Cb and Cr."""
-    components = header[COMPONENTS]
-    if components == 0 or size < 1:
-        return DAMAGED
-    if load_u8(address + at) != components:
-        return UNSUPPORTED
-    if size != 4 + 2 * components:
-        return DAMAGED
-    for component in range(components):
-        entry = address + at + 1 + 2 * component
-        tables = load_u8(entry + 1)
-        if load_u8(entry) != header[_IDS + component]:
-            return UNSUPPORTED
-        if tables & 0xCC:
-            return DAMAGED
-        header[DC_TABLE + component] = tables >> 4
-        header[AC_TABLE + component] = 4 + (tables & 3)
-        quantisers = header[_QUANTISER_TABLES + header[QUANTISERS + component]]
-        header[QUANTISERS + component] = quantisers
-        dc = header[HUFFMAN + header[DC_TABLE + component]]
-        ac = header[HUFFMAN + header[AC_TABLE + component]]
-        if quantisers == 0 or dc == 0 or ac == 0:
-            return DAMAGED
-    spectrum = address + at + size - 3
-    if load_big_u16(spectrum) != 63 or load_u8(spectrum + 2) != 0:
-        return UNSUPPORTED
-    if components == 3:
-        named_rgb = header[_IDS] == 82 and header[_IDS + 1] == 71 and header[_IDS + 2] == 66
-        if header[_COLOURS] == _ADOBE_RGB or (header[_COLOURS] == 0 and named_rgb):
-            return UNSUPPORTED
-    header[SCAN] = at + size
-    return OK
-
-
-@kernel("int64(int64, int64, int64[::1])")
-def read_header(address: int, length: int, header: Any) -> int:
-    """Read the header of the image of `length` bytes at `address`; see the names above.
-
-    Returns OK for baseline images (SOF0 and SOF1 with eight bits) that are grey or Y, Cb and Cr
-    with 4:4:4, 4:2:2, 4:4:0 or 4:2:0 sampling in a single scan; UNSUPPORTED for other kinds;
-    NOT_JPEG, TRUNCATED or DAMAGED. How RGB is told from Y, Cb and Cr is what libjpeg does.
+    Sampling factors and numbers of tables are not checked.
     """
-    header[:] = 0
-    if length < 3 or load_big_u16(address) != 0xFFD8 or load_u8(address + 2) != 0xFF:
+    if frame.components != 0 or size < 6:
+        return DAMAGED
+    components = load_u8(address + offset + 5)
+    frame.height = load_big_u16(address + offset + 1)
+    frame.width = load_big_u16(address + offset + 3)
+    frame.height_offset = offset + 1
+    if size != 6 + 3 * components or frame.width == 0:
+        return DAMAGED
+    precision = load_u8(address + offset)
+    if precision != 8 or frame.height == 0 or (components != 1 and components != 3):
+        return UNSUPPORTED
+    frame.components = components
+    for component in range(components):
+        entry = address + offset + 6 + 3 * component
+        sampling = load_u8(entry + 1)
+        frame.ids[component] = load_u8(entry)
+        frame.samplings[component] = sampling
+        frame.quantiser_numbers[component] = load_u8(entry + 2)
+        frame.across = max(frame.across, sampling >> 4)
+        frame.down = max(frame.down, sampling & 15)
+    return OK
+
+
+@inlined
+def _has_valid_sampling(frame: Any) -> bool:
+    """Whether all sampling factors are from 1 to 4."""
+    for component in range(frame.components):
+        across, down = frame.samplings[component] >> 4, frame.samplings[component] & 15
+        if across < 1 or across > 4 or down < 1 or down > 4:
+            return False
+    return True
+
+
+@kernel(types.int64(types.int64, types.int64, Frame))
+def read_frame(address: int, length: int, frame: Any) -> int:
+    """Read the headers of the image of `length` bytes at `address`, up to its first scan.
+
+    For decoders that leave tables and pixels to a library: progressive images, several scans and
+    any sampling are OK.
+
+    Returns
+    -------
+    OK; UNSUPPORTED for arithmetic, lossless, hierarchical and 12-bit images, those that state
+    their height behind the picture, and whatever has bytes between segments; NOT_JPEG, TRUNCATED
+    or DAMAGED.
+    """
+    clear(frame)
+    if not is_jpeg(address, length):
         return NOT_JPEG
-    at = 2
+    sequential = False
+    offset = 2
     while True:
-        marker, at, size = next_segment(address, at, length)
+        marker, offset, size = next_segment(address, offset, length)
         if marker < 0:
             return -marker
-        if marker <= 0x01 or (marker >= 0xD0 and marker <= 0xD9):
+        if marker == 0xD8 or marker == 0xD9:
             return DAMAGED
-        status = OK
-        if marker == 0xDA:
-            return _scan(address, at, size, header)
-        elif marker == 0xC4:
-            status = _huffman_tables(address, at, size, header)
-        elif marker == 0xDB:
-            status = _quantiser_tables(address, at, size, header)
-        elif marker == 0xDD:
-            if size != 2:
-                return DAMAGED
-            header[INTERVAL] = load_big_u16(address + at)
-        elif marker == 0xE0 or marker == 0xEE:
-            status = _application(address + at, size, header)
-        elif marker == 0xC0 or marker == 0xC1:
-            status = _frame(address, at, size, header)
-        elif marker >= 0xC2 and marker <= 0xCF:  # progressive, lossless, arithmetic, ...
-            if size >= 5:
-                header[HEIGHT] = load_big_u16(address + at + 1)
-                header[WIDTH] = load_big_u16(address + at + 3)
+        if marker <= 0x01 or (marker >= 0xD0 and marker <= 0xD7):
             return UNSUPPORTED
-        if status != OK:
-            return status
-        at += size
+        if marker == 0xDA:
+            if frame.components == 0 or size < 1:
+                return DAMAGED
+            one_scan = load_u8(address + offset) == frame.components
+            frame.plain = 1 if sequential and one_scan and frame.interval == 0 else 0
+            return OK
+        if marker == 0xDD and size == 2:
+            frame.interval = load_big_u16(address + offset)
+        elif marker >= 0xC0 and marker <= 0xC2:
+            status = read_frame_header(address, offset, size, frame)
+            if status != OK:
+                return status
+            if not _has_valid_sampling(frame):
+                return DAMAGED
+            sequential = marker != 0xC2
+        elif marker >= 0xC3 and marker <= 0xCF and marker != 0xC4 and marker != 0xC8:
+            return UNSUPPORTED
+        offset += size

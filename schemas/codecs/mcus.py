@@ -2,31 +2,30 @@
 
 from typing import Any
 
-from fieldslab.schemas.codecs.jpeg import ACROSS, COMPONENTS, DOWN, HEIGHT, WIDTH
 from fieldslab.schemas.jit import inlined
 
 
 @inlined
-def mcu_rows(header: Any) -> int:
+def mcu_rows(frame: Any) -> int:
     """Rows of MCUs in the picture."""
-    size = 8 * header[DOWN]
-    return (header[HEIGHT] + size - 1) // size
+    mcu_height = 8 * frame.down
+    return (frame.height + mcu_height - 1) // mcu_height
 
 
 @inlined
-def mcu_columns(header: Any) -> int:
+def mcu_columns(frame: Any) -> int:
     """MCUs in a row."""
-    size = 8 * header[ACROSS]
-    return (header[WIDTH] + size - 1) // size
+    mcu_width = 8 * frame.across
+    return (frame.width + mcu_width - 1) // mcu_width
 
 
 @inlined
-def points_a_row(columns: int, every: int) -> int:
+def points_per_row(columns: int, every: int) -> int:
     """Index points in a row of so many MCUs."""
     return (columns + every - 1) // every if every > 0 else 1
 
 
 @inlined
-def mcu_blocks(header: Any) -> int:
-    """Blocks in an MCU, of all components."""
-    return header[ACROSS] * header[DOWN] + header[COMPONENTS] - 1
+def blocks_per_mcu(frame: Any) -> int:
+    """Blocks in an MCU of a baseline image, of all components."""
+    return frame.across * frame.down + frame.components - 1

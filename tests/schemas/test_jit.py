@@ -5,12 +5,23 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.jit import foreign, kernel, load_u8
+from fieldslab.schemas.jit import (
+    clear,
+    foreign,
+    kernel,
+    load_u8,
+    record_maker,
+    record_type,
+    tuple_type,
+    types,
+    zero_record,
+)
 from fieldslab.schemas.numbaimport import numba
 
 _LIBRARY = ctypes.CDLL(None)
@@ -61,6 +72,57 @@ def test_bytes_have_no_sign() -> None:
     """A byte is 0..255."""
     values = np.array([0, 127, 128, 255], np.uint8)
     assert [byte(values.ctypes.data + at) for at in range(4)] == [0, 127, 128, 255]
+
+
+TRIPLE = np.dtype([("total", np.int64), ("parts", np.int64, 3)], align=True)
+_new_triple = record_maker(TRIPLE)
+
+
+class Pair(NamedTuple):
+    """An array and a number."""
+
+    values: Any
+    factor: Any
+
+
+@kernel(types.void(record_type(TRIPLE), types.int64))
+def put_parts(triple: Any, first: int) -> None:
+    """Fill in three parts and their sum."""
+    for i in range(3):
+        triple.parts[i] = first + i
+        triple.total += first + i
+
+
+@kernel(types.int64(types.int64))
+def add_records(count: int) -> int:
+    """Sum of a record that is cleared and filled again, and of one that stays as it was made."""
+    triple, untouched = _new_triple(), _new_triple()
+    for first in range(count):
+        clear(triple)
+        put_parts(triple, first)
+    return triple.total + triple.parts[2] + untouched.total + untouched.parts[0]
+
+
+@kernel(types.int64(tuple_type(Pair, types.int64[::1], types.int64)))
+def add_scaled(pair: Pair) -> int:
+    """The sum of the values, times the factor."""
+    return pair.values.sum() * pair.factor
+
+
+def test_kernels_share_records() -> None:
+    """What one kernel writes, its caller sees, in Python too; records of kernels begin as 0."""
+    triple = zero_record(TRIPLE)
+    put_parts(triple, 5)
+    assert (triple.total, triple.parts.tolist()) == (18, [5, 6, 7])
+    assert add_records(1) == 0 + 1 + 2 + 2
+    assert add_records(4) == 3 + 4 + 5 + 5
+
+
+def test_kernels_take_named_tuples() -> None:
+    """With arrays in them, of just the types that the signature says."""
+    assert add_scaled(Pair(np.arange(4), 3)) == 18
+    with pytest.raises(TypeError):
+        add_scaled(Pair(np.arange(4.0), 3))
 
 
 _COMPILE = """if True:

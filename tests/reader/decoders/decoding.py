@@ -9,7 +9,7 @@ from PIL import Image
 
 from fieldslab.reader.decoders.decoder import Crops, Decoder, Encoded, Target
 from fieldslab.reader.stored.array import get_address
-from fieldslab.schemas.codecs.index import index_images
+from fieldslab.schemas.codecs.indexpoints import index_images
 
 EVERY = 8
 MAX_PIXELS = 2**26

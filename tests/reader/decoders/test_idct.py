@@ -1,6 +1,7 @@
 """The inverse cosine transform, beside the definition."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ from tests.jpegs import encode, photograph
 
 from fieldslab.reader.decoders import idct
 from fieldslab.schemas.codecs import jpeg
+from fieldslab.schemas.codecs.baseline import read_header
+from fieldslab.schemas.jit import zero_record
 
 BASIS = np.array(
     [
@@ -22,18 +25,18 @@ BASIS = np.array(
 STRIDE = 40
 
 
-def header_of(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """The image in memory, and its header."""
-    values, header = np.frombuffer(data, np.uint8), np.empty(jpeg.FIELDS, np.int64)
-    assert jpeg.read_header(values.ctypes.data, len(values), header) == jpeg.OK
-    return values, header
+def read_frame(data: bytes) -> tuple[np.ndarray, Any]:
+    """The image in memory, and its frame."""
+    values, frame = np.frombuffer(data, np.uint8), zero_record(jpeg.FRAME)
+    assert read_header(values.ctypes.data, len(values), frame) == jpeg.OK
+    return values, frame
 
 
 def scales() -> np.ndarray:
     """Quantisers of 1, as `transform` wants them."""
-    values, header = header_of(encode(photograph(8, 8), "grey", quality=100))
+    values, frame = read_frame(encode(photograph(8, 8), "grey", quality=100))
     out = np.empty(64, np.float32)
-    idct.scaled_quantisers(values.ctypes.data, header, 1, out)
+    idct.scale_quantisers(values.ctypes.data, frame, out)
     return out
 
 
@@ -77,9 +80,9 @@ def test_quantisers_stand_in_natural_order(wide: bool) -> None:
     numbers = np.arange(1, 65) * (900 if wide else 3)
     table = numbers.astype(">u2" if wide else np.uint8).tobytes()
     segment = b"\xff\xdb" + (len(table) + 3).to_bytes(2, "big") + bytes([16 * wide]) + table
-    values, header = header_of(data[:at] + segment + data[at + 69 :])
+    values, frame = read_frame(data[:at] + segment + data[at + 69 :])
     found = np.empty(64, np.float32)
-    idct.scaled_quantisers(values.ctypes.data, header, 1, found)
+    idct.scale_quantisers(values.ctypes.data, frame, found)
     natural = np.empty(64)
     natural[idct.ZIGZAG] = numbers
     np.testing.assert_allclose(found / scales(), natural, rtol=1e-6)

@@ -8,29 +8,37 @@ import pytest
 from PIL import Image
 from tests.jpegs import SAMPLINGS, encode, photograph
 
-from fieldslab.reader.decoders.idct import TILE, scaled_quantisers
-from fieldslab.reader.decoders.region import TILES, decode_region, plane_room, plane_stride
+from fieldslab.reader.decoders.idct import TILE, scale_quantisers
+from fieldslab.reader.decoders.region import (
+    IndexedImage,
+    Mcus,
+    decode_region,
+    new_workspace,
+    plane_room,
+    plane_stride,
+)
 from fieldslab.schemas.codecs import jpeg
-from fieldslab.schemas.codecs.huffman import make_tables, new_tables
-from fieldslab.schemas.codecs.index import index_images
+from fieldslab.schemas.codecs.baseline import read_header
+from fieldslab.schemas.codecs.huffman import make_tables
+from fieldslab.schemas.codecs.indexpoints import index_images
 from fieldslab.schemas.codecs.mcus import mcu_columns, mcu_rows
-from fieldslab.schemas.jit import kernel
+from fieldslab.schemas.jit import kernel, types, zero_record
 
 HEIGHT, WIDTH = 61, 333
 WAYS: list[dict[str, Any]] = [{}, {"restart_marker_blocks": 5}, {"optimize": True, "quality": 98}]
 
 
-@kernel("void(int64[::1], int64[::1], int64[::1])")
-def _measure(header: Any, blocks: Any, out: Any) -> None:
+@kernel(types.void(jpeg.Frame, types.int64[::1], types.int64[::1]))
+def _measure(frame: Any, blocks: Any, out: Any) -> None:
     """Rows and columns of MCUs; for blocks (rows, columns) the stride and room of a plane."""
-    out[0], out[1] = mcu_rows(header), mcu_columns(header)
+    out[0], out[1] = mcu_rows(frame), mcu_columns(frame)
     out[2], out[3] = plane_stride(blocks[1]), plane_room(blocks[0], blocks[1])
 
 
-def measure(header: np.ndarray, rows: int = 1, columns: int = 1) -> list[int]:
+def measure(frame: Any, rows: int = 1, columns: int = 1) -> list[int]:
     """The same."""
     out = np.empty(4, np.int64)
-    _measure(header, np.array([rows, columns]), out)
+    _measure(frame, np.array([rows, columns]), out)
     return out.tolist()
 
 
@@ -38,50 +46,37 @@ class Region:
     """Decodes rectangles of one image."""
 
     def __init__(self, data: bytes, every: int) -> None:
-        self.data, self.every = np.frombuffer(data, np.uint8), every
-        self.points, counts = index_images(self.data, np.array([len(data)]), every)
+        self._data = np.frombuffer(data, np.uint8)
+        self._points, counts = index_images(self._data, np.array([len(data)]), every)
         assert counts[0] > 0
-        self.header = np.empty(jpeg.FIELDS, np.int64)
-        self.address = self.data.ctypes.data
-        assert jpeg.read_header(self.address, len(data), self.header) == jpeg.OK
-        self.tables, keys = new_tables()
-        assert make_tables(self.address, self.header, self.tables, keys) == jpeg.OK
-        self.quantisers = np.empty(192, np.float32)
-        self.components = int(self.header[jpeg.COMPONENTS])
-        scaled_quantisers(self.address, self.header, self.components, self.quantisers)
-        self.rows, self.columns = measure(self.header)[:2]
+        address = self._data.ctypes.data
+        self._image = IndexedImage(address, len(data), self._points.ctypes.data, every)
+        self._frame, self._workspace = zero_record(jpeg.FRAME), new_workspace()
+        assert read_header(address, len(data), self._frame) == jpeg.OK
+        assert make_tables(address, self._frame, self._workspace.huffman) == jpeg.OK
+        scale_quantisers(address, self._frame, self._workspace.quantisers)
+        self.rows, self.columns = measure(self._frame)[:2]
 
     def planes(self, top: int, left: int, bottom: int, right: int) -> list[np.ndarray]:
         """uint8 planes of the rectangle, in whole MCUs."""
         places, room = [], 0
-        for component in range(self.components):
-            down, across = self.header[[jpeg.DOWN, jpeg.ACROSS]] if component == 0 else (1, 1)
+        for component in range(self._frame.components):
+            down, across = (self._frame.down, self._frame.across) if component == 0 else (1, 1)
             rows, columns = int(down) * (bottom - top), int(across) * (right - left)
-            stride, size = measure(self.header, rows, columns)[2:]
+            stride, size = measure(self._frame, rows, columns)[2:]
             places.append((room, size, stride, 8 * columns))
             room += size
         memory = np.full(room, -1, np.int32)
-        tiles = np.zeros(TILES * TILE, np.int16)
-        firsts = np.array([place[0] for place in places] + [0] * (3 - len(places)))
+        luma, cb, cr = [place[0] for place in places] + [0] * (3 - len(places))
         status = decode_region(
-            self.address,
-            len(self.data),
-            self.header,
-            self.tables,
-            self.quantisers,
-            self.points.ctypes.data,
-            self.every,
-            top,
-            left,
-            bottom,
-            right,
-            firsts,
-            tiles,
-            np.empty(TILE, np.float32),
-            memory,
+            self._image,
+            self._frame,
+            Mcus(top, left, bottom, right),
+            (luma, cb, cr),
+            self._workspace._replace(planes=memory),
         )
         assert status == jpeg.OK
-        assert not tiles[:-TILE].any()
+        assert not self._workspace.tiles[:-TILE].any()
         return [
             memory[first : first + size].reshape(-1, stride).view(np.uint8)[:, :columns]
             for first, size, stride, columns in places

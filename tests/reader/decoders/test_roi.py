@@ -14,7 +14,7 @@ from tests.reader.decoders.decoding import crops_of, decode, encoded
 
 from fieldslab.reader.decoders.decoder import Encoded, Status
 from fieldslab.reader.decoders.roi import Roi
-from fieldslab.schemas.codecs.index import index_images
+from fieldslab.schemas.codecs.indexpoints import index_images
 from fieldslab.schemas.images import CODES
 
 ROI = Roi()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import skimage.data
@@ -9,6 +10,7 @@ from PIL import Image
 
 from fieldslab.reader.pixels import finish, store
 from fieldslab.reader.stored.array import get_address
+from fieldslab.schemas.jit import zero_record
 
 ONE, ZERO = np.ones(3, np.float32), np.zeros(3, np.float32)
 FORMS = {
@@ -27,27 +29,27 @@ def photograph(height: int = 512, width: int = 512) -> np.ndarray:
     return np.ascontiguousarray(pixels[top : top + height, left : left + width])
 
 
-def rgb_picture(pixels: np.ndarray) -> np.ndarray:
+def rgb_picture(pixels: np.ndarray) -> Any:
     """Describe interleaved pixels, uint8[height, width, 3], to `finish`."""
-    picture = np.zeros(finish.PICTURE, np.int64)
-    picture[finish.KIND] = finish.RGB
-    picture[finish.PLANE] = get_address(pixels)
-    picture[finish.STRIDE] = pixels.strides[0]
+    picture = zero_record(finish.PICTURE)
+    picture.kind = finish.RGB
+    picture.planes[0] = get_address(pixels)
+    picture.stride = pixels.strides[0]
     return picture
 
 
-def ycc_picture(planes: Sequence[np.ndarray], across: int, down: int) -> np.ndarray:
+def ycc_picture(planes: Sequence[np.ndarray], across: int, down: int) -> Any:
     """Describe planes of Y, Cb and Cr to `finish`."""
-    picture = np.zeros(finish.PICTURE, np.int64)
-    picture[finish.KIND] = finish.YCC
-    picture[[finish.PLANE, finish.CB, finish.CR]] = [get_address(each) for each in planes]
-    picture[[finish.STRIDE, finish.CHROMA_STRIDE]] = planes[0].strides[0], planes[1].strides[0]
-    picture[[finish.ACROSS, finish.DOWN]] = across, down
+    picture = zero_record(finish.PICTURE)
+    picture.kind = finish.YCC
+    picture.planes[:] = [get_address(plane) for plane in planes]
+    picture.stride, picture.chroma_stride = planes[0].strides[0], planes[1].strides[0]
+    picture.across, picture.down = across, down
     return picture
 
 
 def finished(
-    picture: np.ndarray,
+    picture: Any,
     box: tuple[int, int, int, int],
     size: tuple[int, int],
     *,
@@ -64,9 +66,8 @@ def finished(
     out = guarded[64:-64].view(dtype).reshape(shape)
     work = np.empty(finish.work_bytes(box[2], box[3], *size) + 64, np.uint8)
     work[-64:] = 0x5A
-    finish.finish(
-        picture, *box, flip, get_address(out), *size, form, first, scale, bias, get_address(work)
-    )
+    output = store.describe_output(out, first, scale, bias)
+    finish.finish(picture, finish.Box(*box), flip, output, 0, get_address(work))
     assert (guarded[:64] == 0xA5).all()
     assert (guarded[-64:] == 0xA5).all()
     assert (work[-64:] == 0x5A).all()

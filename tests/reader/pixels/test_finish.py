@@ -69,7 +69,7 @@ def test_grey_is_the_same_in_three_channels() -> None:
     """One plane becomes red, green and blue alike."""
     grey = np.ascontiguousarray(photograph()[..., 1])
     picture = rgb_picture(grey)
-    picture[finish.KIND] = finish.GREY
+    picture.kind = finish.GREY
     out = finished(picture, BOXES["usual"], (224, 224))
     reference = resized(grey, BOXES["usual"], (224, 224)).astype(int)
     for channel in range(3):
@@ -122,7 +122,7 @@ def test_nothing_outside_the_box_has_a_part() -> None:
     box = (40, 50, 100, 131)
     inside = np.ascontiguousarray(photograph()[40:140, 50:181])
     picture = rgb_picture(inside)
-    picture[[finish.TOP, finish.LEFT]] = 40, 50
+    picture.top, picture.left = 40, 50
     np.testing.assert_array_equal(
         finished(picture, box, (64, 64)), finished(rgb_picture(photograph()), box, (64, 64))
     )
@@ -137,9 +137,9 @@ def test_a_region_of_planes_gives_what_the_whole_gives() -> None:
     part = [y[32:150, 48:160], cb[16:75, 24:80], cr[16:75, 24:80]]
     part = [np.ascontiguousarray(each) for each in part]
     region = ycc_picture(part, 1, 1)
-    region[[finish.TOP, finish.LEFT]] = 32, 48
-    region[[finish.HEIGHT, finish.WIDTH]] = 118, 112
-    whole[[finish.HEIGHT, finish.WIDTH]] = 512
+    region.top, region.left = 32, 48
+    region.height, region.width = 118, 112
+    whole.height = whole.width = 512
     np.testing.assert_array_equal(finished(region, box, (64, 64)), finished(whole, box, (64, 64)))
 
 
@@ -147,7 +147,7 @@ def test_shrunken_planes_are_measured_in_pixels_of_the_picture() -> None:
     """Planes at half size show the same part of the picture, box for box."""
     half = np.asarray(Image.fromarray(photograph()).resize((256, 256), Image.Resampling.BOX))
     picture = rgb_picture(half)
-    picture[finish.SHRINK] = 1
+    picture.shrink = 1
     out = finished(picture, (20, 40, 300, 200), (64, 64))
     np.testing.assert_array_equal(out, finished(rgb_picture(half), (10, 20, 150, 100), (64, 64)))
     assert psnr(out, resized(photograph(), (20, 40, 300, 200), (64, 64))) > 28
@@ -169,7 +169,7 @@ def test_nothing_beside_the_planes_is_read(at_end: bool) -> None:
             for guarded, plane in zip(room, planes, strict=True)
         ]
         ycc = ycc_picture(lying, across, down)
-        ycc[[finish.HEIGHT, finish.WIDTH]] = height, width
+        ycc.height, ycc.width = height, width
         top, left = int(random.integers(height)), int(random.integers(width))
         size = (int(random.integers(1, 40)), int(random.integers(1, 40)))
         for box in ((0, 0, height, width), (top, left, height - top, width - left)):

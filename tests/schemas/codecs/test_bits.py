@@ -20,15 +20,14 @@ STUFFED = bytes([1, 0xFF, 0, 2, 3, 0xFF, 0, 0xFF, 0, 4, 5, 6, 7, 8, 9, 10, 11, 1
 def _read(address: int, length: int, bit: int, step: int, values: Any, places: Any) -> int:
     """Take `step` bits at a time; returns how many times there were enough."""
     end = address + length
-    at, word, count = bits.start(address, end, bit)
+    stream = bits.start(address, end, bit)
     for i in range(len(values)):
-        if count < 32:
-            at, word, count = bits.refill(at, end, word, count)
-        places[i] = bits.position(at, count) - 8 * address
-        values[i] = np.int64(word >> np.uint64(64 - step))
-        word <<= np.uint64(step)
-        count -= step
-        if bits.overrun(count):
+        if stream.count < 32:
+            stream = bits.refill(stream, end)
+        places[i] = bits.position(stream) - 8 * address
+        values[i] = np.int64(stream.bits >> np.uint64(64 - step))
+        stream = bits.skip(stream, step)
+        if bits.overrun(stream):
             return i
     return len(values)
 
@@ -71,7 +70,7 @@ def test_a_marker_is_found_behind_the_padding_only() -> None:
         b"": 0,
     }.items():
         address = MEMORY.put(data, True)
-        found = bits.find_marker(address, address + len(data), bits.ENDED + 7)
-        assert found == (address + expected if expected else 0)
-        assert bits.find_marker(address, address + len(data), bits.ENDED + 8) == 0
-        assert bits.find_marker(address, address + len(data), bits.ENDED - 1) == 0
+        end = address + len(data)
+        for count, found in ((7, address + expected if expected else 0), (8, 0), (-1, 0)):
+            stream = bits.Stream(address, np.uint64(0), bits.ENDED + count)
+            assert bits.find_marker(stream, end) == found

@@ -12,7 +12,7 @@ from tests.turbojpegs import library_of
 from fieldslab.packer.cli import run
 from fieldslab.packer.commands.info import decoder_lines
 from fieldslab.schemas.codecs.decoders import DECODERS, GPU_INSTALL, Known, known_decoders
-from fieldslab.schemas.codecs.turbojpeg import INSTALL
+from fieldslab.schemas.codecs.turbolibrary import INSTALL
 
 
 def test_libraries_are_named_with_version_and_place(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,8 +59,8 @@ def test_info_needs_a_slab_or_decoders(capsys: pytest.CaptureFixture[str]) -> No
 
 
 WITHOUT = """
-from fieldslab.schemas.codecs import turbojpeg
-turbojpeg._candidates = lambda: iter(())
+from fieldslab.schemas.codecs import turbolibrary
+turbolibrary._candidates = lambda: iter(())
 from fieldslab.reader.decoders import lookup
 from fieldslab.schemas.codecs.decoders import known_decoders
 from fieldslab.schemas.errors import MissingLibrary

@@ -1,13 +1,15 @@
 """Headers of JPEG images: what they state, and a word for whatever else the bytes are."""
 
 import struct
+from typing import Any
 
-import numpy as np
 import pytest
 from tests.guarded import Guarded
 from tests.jpegs import SAMPLINGS, UNUSUAL, encode, frame_header, photograph
 
 from fieldslab.schemas.codecs import jpeg
+from fieldslab.schemas.codecs.baseline import read_header
+from fieldslab.schemas.jit import zero_record
 
 PIXELS = photograph(21, 34)
 WHOLE = encode(PIXELS, quality=80)
@@ -15,10 +17,10 @@ MEMORY = Guarded(20_000)
 BLOCKS = {"grey": (1, 1), "4:4:4": (1, 1), "4:2:2": (2, 1), "4:4:0": (1, 2), "4:2:0": (2, 2)}
 
 
-def read(data: bytes) -> tuple[int, np.ndarray]:
-    """Status and header of an image, against a guard page."""
-    header = np.empty(jpeg.FIELDS, np.int64)
-    return jpeg.read_header(MEMORY.put(data, True), len(data), header), header
+def read(data: bytes) -> tuple[int, Any]:
+    """Status and frame of an image, against a guard page."""
+    frame = zero_record(jpeg.FRAME)
+    return read_header(MEMORY.put(data, True), len(data), frame), frame
 
 
 def without(data: bytes, marker: int) -> bytes:
@@ -34,37 +36,35 @@ def without(data: bytes, marker: int) -> bytes:
 def test_a_header_says_size_sampling_and_where_the_scan_begins(sampling: str) -> None:
     """For each sampling that is supported."""
     data = encode(PIXELS, sampling, restart_marker_blocks=9)
-    status, header = read(data)
+    status, frame = read(data)
     assert status == jpeg.OK
-    assert header[[jpeg.HEIGHT, jpeg.WIDTH]].tolist() == [21, 34]
-    assert header[[jpeg.ACROSS, jpeg.DOWN]].tolist() == list(BLOCKS[sampling])
-    assert header[jpeg.COMPONENTS] == (1 if sampling == "grey" else 3)
-    assert header[jpeg.INTERVAL] == 9
+    assert (frame.height, frame.width) == (21, 34)
+    assert (frame.across, frame.down) == BLOCKS[sampling]
+    assert frame.components == (1 if sampling == "grey" else 3)
+    assert frame.interval == 9
     scan = data.index(b"\xff\xda")
-    assert header[jpeg.SCAN] == scan + 2 + struct.unpack_from(">H", data, scan + 2)[0]
+    assert frame.scan == scan + 2 + struct.unpack_from(">H", data, scan + 2)[0]
 
 
 def test_tables_are_found_for_each_component() -> None:
     """Quantisers where DQT has them, Huffman tables where DHT has them."""
-    _, header = read(WHOLE)
-    quantisers = header[jpeg.QUANTISERS : jpeg.QUANTISERS + 3]
-    assert [WHOLE[at // 2] for at in quantisers] == [6, 7, 7]  # of quality 80
-    assert (quantisers & 1).tolist() == [0, 0, 0]
-    for first, numbers in ((jpeg.DC_TABLE, [0, 1, 1]), (jpeg.AC_TABLE, [4, 5, 5])):
-        assert header[first : first + 3].tolist() == numbers
+    _, frame = read(WHOLE)
+    assert [WHOLE[offset // 2] for offset in frame.quantisers] == [6, 7, 7]  # of quality 80
+    assert (frame.quantisers & 1).tolist() == [0, 0, 0]
+    for tables, numbers in ((frame.dc_tables, [0, 1, 1]), (frame.ac_tables, [4, 5, 5])):
+        assert tables.tolist() == numbers
         for number in numbers:
-            at = header[jpeg.HUFFMAN + number]
-            assert WHOLE[at - 1] == (number // 4) * 16 + number % 4
+            assert WHOLE[frame.huffman[number] - 1] == (number // 4) * 16 + number % 4
 
 
 def test_quantisers_may_have_sixteen_bits() -> None:
     """They say so where they stand."""
     at = frame_header(WHOLE)
     wide = b"\xff\xdb" + struct.pack(">HB", 131, 0x10) + bytes(128)
-    status, header = read(WHOLE[:at] + wide + WHOLE[at:])
+    status, frame = read(WHOLE[:at] + wide + WHOLE[at:])
     assert status == jpeg.OK
-    assert header[jpeg.QUANTISERS] == 2 * (at + 5) + 1
-    assert header[jpeg.QUANTISERS + 1] % 2 == 0
+    assert frame.quantisers[0] == 2 * (at + 5) + 1
+    assert frame.quantisers[1] % 2 == 0
 
 
 @pytest.mark.parametrize("kind", UNUSUAL)
@@ -76,8 +76,8 @@ def test_other_kinds_are_unsupported(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["progressive", "lossless"])
 def test_the_size_is_known_of_unsupported_kinds(kind: str) -> None:
     """So that limits can be told before another decoder is asked."""
-    _, header = read(UNUSUAL[kind](PIXELS))
-    assert header[[jpeg.HEIGHT, jpeg.WIDTH]].tolist() == [21, 34]
+    _, frame = read(UNUSUAL[kind](PIXELS))
+    assert (frame.height, frame.width) == (21, 34)
 
 
 def test_colours_are_told_as_libjpeg_tells_them() -> None:
@@ -93,7 +93,7 @@ def test_colours_are_told_as_libjpeg_tells_them() -> None:
 
 def test_every_cut_header_is_truncated() -> None:
     """And nothing behind the cut is read."""
-    scan = int(read(WHOLE)[1][jpeg.SCAN])
+    scan = int(read(WHOLE)[1].scan)
     assert [read(WHOLE[:length])[0] for length in range(3)] == [jpeg.NOT_JPEG] * 3
     assert {read(WHOLE[:length])[0] for length in range(3, scan)} == {jpeg.TRUNCATED}
     assert read(WHOLE[:scan])[0] == jpeg.OK
@@ -114,17 +114,16 @@ def test_stray_bytes_are_damage() -> None:
 
 def test_any_byte_may_be_any_other() -> None:
     """No header makes a place outside the image, whatever one of its bytes becomes."""
-    scan = int(read(WHOLE)[1][jpeg.SCAN])
-    header = np.empty(jpeg.FIELDS, np.int64)
+    scan = int(read(WHOLE)[1].scan)
+    frame = zero_record(jpeg.FRAME)
     seen = set()
     for at in range(scan):
         for value in (0, 1, 0x7F, 0xC2, 0xFF, WHOLE[at] ^ 0x10):
             data = WHOLE[:at] + bytes([value]) + WHOLE[at + 1 : scan]
-            status = jpeg.read_header(MEMORY.put(data, True), scan, header)
+            status = read_header(MEMORY.put(data, True), scan, frame)
             if status == jpeg.OK:
-                places = header[jpeg.QUANTISERS : jpeg.QUANTISERS + 3] // 2
-                assert places.max() + 64 <= scan
-                assert header[jpeg.HUFFMAN : jpeg.HUFFMAN + 8].max() + 16 <= scan
-                assert header[jpeg.SCAN] <= scan
+                assert frame.quantisers.max() // 2 + 64 <= scan
+                assert frame.huffman.max() + 16 <= scan
+                assert frame.scan <= scan
             seen.add(status)
     assert seen == {jpeg.OK, jpeg.UNSUPPORTED, jpeg.NOT_JPEG, jpeg.TRUNCATED, jpeg.DAMAGED}

@@ -8,7 +8,7 @@ from tests.guarded import Guarded
 from tests.jpegs import SAMPLINGS, UNUSUAL, encode, frame_header, photograph
 from tests.schemas.codecs.reference import index_points
 
-from fieldslab.schemas.codecs.index import index_images
+from fieldslab.schemas.codecs.indexpoints import index_images
 
 SIZES = [(1, 1), (8, 8), (17, 33), (61, 150)]
 WAYS = {

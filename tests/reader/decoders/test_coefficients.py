@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fieldslab.reader.decoders.blocks import decode_blocks
+from fieldslab.reader.decoders.coefficients import BlockTables, decode_blocks
 from fieldslab.reader.decoders.idct import LANES, TILE, ZIGZAG
 from fieldslab.schemas.codecs.bits import start
 from fieldslab.schemas.codecs.huffman import SIZE, make_table
@@ -40,28 +40,16 @@ TABLES = tables()
 def _decode(a: int, b: int, size_a: int, size_b: int, both: bool, table: int, tiles: Any) -> bool:
     """Decode a block at `a` and one at `b` into lanes 0 and 1; whether something was wrong."""
     end = max(a + size_a, b + size_b)
-    at_a, bits_a, count_a = start(a, end, 0)
-    at_b, bits_b, count_b = start(b, end, 0)
     tile: Any = np.int64(tiles.ctypes.data)
-    dc_a: Any = np.int64(PREDICTORS[0])
-    dc_b: Any = np.int64(PREDICTORS[1])
-    result = decode_blocks(
-        at_a,
-        bits_a,
-        count_a,
-        dc_a,
-        tile,
-        at_b,
-        bits_b,
-        count_b,
-        dc_b,
-        tile + 2,
+    return decode_blocks(
+        start(a, end, 0),
+        start(b, end, 0),
         both,
         end,
-        table,
-        table + 2 * SIZE,
-    )
-    return result[8]
+        BlockTables(table, table + 2 * SIZE),
+        PREDICTORS,
+        (tile, tile + 2),
+    )[4]
 
 
 def decode(first: str, second: str, both: bool = True) -> tuple[bool, np.ndarray]:

@@ -8,8 +8,8 @@ from PIL import Image
 from tests.turbojpegs import GENERATIONS, library_of
 
 from fieldslab.bench.photographs import photographs
-from fieldslab.schemas.codecs import turbojpeg
-from fieldslab.schemas.codecs.turbojpeg import Library, to_baseline
+from fieldslab.schemas.codecs import turbolibrary
+from fieldslab.schemas.codecs.turbolibrary import Library, to_baseline
 from fieldslab.schemas.errors import DamagedImage, MissingLibrary
 from fieldslab.schemas.images import find_jpeg_frame
 
@@ -90,18 +90,18 @@ def test_bombs_are_refused(library: Library) -> None:
 def test_the_newest_is_used() -> None:
     """A library that can leave out what is not needed is preferred to one that cannot."""
     older, newer = library_of("2"), library_of("3")
-    assert turbojpeg.newest([older, newer]) == newer
-    assert turbojpeg.newest([older]) == older
+    assert turbolibrary.newest([older, newer]) == newer
+    assert turbolibrary.newest([older]) == older
     assert newer.regions
 
 
 def test_without_a_library_it_says_what_to_install() -> None:
     """Where no library is found, the error names packages that have one."""
     with pytest.raises(MissingLibrary, match=r"apt install libturbojpeg0.*pip install pylibjxl"):
-        turbojpeg.newest([])
+        turbolibrary.newest([])
 
 
 def test_what_exports_no_symbol_is_no_library() -> None:
     """Any other library, and a file that is none, are passed over."""
-    assert turbojpeg.load("libc.so.6") is None
-    assert turbojpeg.load(__file__) is None
+    assert turbolibrary.load("libc.so.6") is None
+    assert turbolibrary.load(__file__) is None

@@ -1,0 +1,104 @@
+"""Entropy decoding of blocks into coefficients, two streams in turns.
+
+A processor waits for each code's table entry before it knows where the next code begins. Two
+streams, of two rows of MCUs, wait at the same time: `a` and `b`.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fieldslab.reader.decoders.idct import LANES, ZIGZAG
+from fieldslab.schemas.codecs.bits import Stream, refill, skip
+from fieldslab.schemas.codecs.huffman import INVALID, LONG, SKIP, VALUE, fast_entry, long_code
+from fieldslab.schemas.jit import inlined, store_u16
+
+DONE = 64
+"""What `k`, the place of the next coefficient, has reached when a block is whole."""
+_DAMAGED = 127
+_OFFSETS = np.full(_DAMAGED, 2 * LANES * 63, np.int64)
+_OFFSETS[:64] = 2 * LANES * ZIGZAG
+"""Where in a tile a coefficient goes, in bytes; those behind the block's last are damage, but are
+written to a place that is there."""
+
+
+class BlockTables(NamedTuple):
+    """Addresses of the Huffman tables of a block."""
+
+    dc: Any
+    ac: Any
+
+
+@inlined
+def _value(bits: Any, entry: Any) -> Any:
+    """The value behind a code (T.81, figure F.12)."""
+    ones = (1 << (entry >> 12)) - 1
+    value: Any = np.int64(bits >> np.uint64(64 - (entry & 63))) & ones
+    return value if value > ones >> 1 else value - ones
+
+
+@inlined
+def _decode_dc(stream: Any, end: int, table: int, predictor: int) -> Any:
+    """Decode a DC coefficient; returns the stream, the coefficient and the next `k`."""
+    if stream.count < 32:
+        stream = refill(stream, end)
+    entry: Any = fast_entry(table, stream.bits)
+    k = 1
+    if entry == LONG:
+        entry = long_code(table, stream.bits)
+        if entry == INVALID:
+            k = _DAMAGED
+    return skip(stream, entry & 63), predictor + _value(stream.bits, entry), k
+
+
+@inlined
+def _decode_ac(stream: Any, end: int, table: int, k: Any, block: int) -> Any:
+    """Decode a code and its coefficient; returns the stream and the next `k`."""
+    if stream.count < 32:
+        stream = refill(stream, end)
+    entry: Any = fast_entry(table, stream.bits)
+    if entry < VALUE:
+        if entry == LONG:
+            entry = long_code(table, stream.bits)
+        if entry < VALUE:
+            return skip(stream, entry & 63), k + 16 if entry >= SKIP else DONE
+    k += (entry >> 6) & 63
+    store_u16(block + _OFFSETS[np.uint64(k)], _value(stream.bits, entry))
+    return skip(stream, entry & 63), k + 1
+
+
+@inlined
+def decode_blocks(
+    a: Stream,
+    b: Stream,
+    both: bool,
+    end: int,
+    tables: BlockTables,
+    predictors: tuple[int, int],
+    blocks: tuple[int, int],
+) -> Any:
+    """Decode a block of each stream, or of the first alone.
+
+    `predictors` are the last DC coefficients of the component, and `blocks` the addresses in tiles
+    of the first coefficients, of either stream.
+
+    Returns both streams, their DC coefficients, and whether the codes were no codes or went past
+    the end of a block.
+    """
+    dc_b: Any
+    k_a: Any
+    k_b: Any
+    a, dc_a, k_a = _decode_dc(a, end, tables.dc, predictors[0])
+    store_u16(blocks[0], dc_a)
+    dc_b, k_b = predictors[1], DONE
+    if both:
+        b, dc_b, k_b = _decode_dc(b, end, tables.dc, predictors[1])
+        store_u16(blocks[1], dc_b)
+    while k_a < DONE and k_b < DONE:
+        a, k_a = _decode_ac(a, end, tables.ac, k_a, blocks[0])
+        b, k_b = _decode_ac(b, end, tables.ac, k_b, blocks[1])
+    while k_a < DONE:
+        a, k_a = _decode_ac(a, end, tables.ac, k_a, blocks[0])
+    while k_b < DONE:
+        b, k_b = _decode_ac(b, end, tables.ac, k_b, blocks[1])
+    return a, b, dc_a, dc_b, k_a > DONE or k_b > DONE
