@@ -102,15 +102,15 @@ class Advice:
         return asdict(self)
 
     def __str__(self) -> str:
-        found = self.measured
-        loaders = ", ".join(f"{gb:.2f} with {n}" for n, gb in found.loader_gb.items())
+        measured = self.measured
+        loaders = ", ".join(f"{gb:.2f} with {n}" for n, gb in measured.loader_gb.items())
         lines = [
             f"{self.path}: {self.rows:,} rows, {_size(self.slab_bytes)}; "
             f"{_size(self.free_bytes)} of memory free, {self.cores} cores",
             "",
             f"batch size  {self.batch_size:<6} {_size(self.batch_bytes)} a batch",
-            f"threads     {self.threads:<6} one prepares a batch in {found.prepare_ms:.2f} ms, "
-            f"99 % within {found.prepare_p99_ms:.2f} ms",
+            f"threads     {self.threads:<6} one prepares a batch in {measured.prepare_ms:.2f} ms, "
+            f"99 % within {measured.prepare_p99_ms:.2f} ms",
             f"prefetch    {self.prefetch:<6} {_size(self.memory_bytes)} for "
             f"{self.prefetch + self.threads} batches at a time",
         ]
@@ -118,14 +118,15 @@ class Advice:
             lines.append("order       Blocked: the data is larger than the memory that is free")
         lines += [
             "",
-            f"measured on {found.rows:,} random rows, {_size(found.bytes)}:",
-            f"gather      {found.first_touch_gb:.2f} GB/s at first touch, "
-            f"{found.gather_gb:.2f} GB/s then",
+            f"measured on {measured.rows:,} random rows, {_size(measured.bytes)}:",
+            f"gather      {measured.first_touch_gb:.2f} GB/s at first touch, "
+            f"{measured.gather_gb:.2f} GB/s then",
             f"loader      {loaders} thread(s), GB/s",
         ]
         if self.step_ms is not None:
             lines.append(
-                f"data wait   {found.wait_percent:.1f} % of the time, at {self.step_ms:g} ms a step"
+                f"data wait   {measured.wait_percent:.1f} % of the time, "
+                f"at {self.step_ms:g} ms a step"
             )
         order = ", Blocked()" if self.blocked else ""
         order += ", decode=decode" if self.decoded else ""
@@ -236,8 +237,10 @@ def available_bytes() -> int:
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         lines = meminfo.read_text().splitlines()
-        found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
-        return min([*found, *_group_bytes()])
+        available = [
+            int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")
+        ]
+        return min([*available, *_group_bytes()])
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -157,8 +157,8 @@ def not_utf8(name: str, error: UnicodeDecodeError, **where: Any) -> DamagedArray
 def no_room(number: Any, dtype: np.dtype[Any]) -> str | None:
     """Why a number, or an array of them, cannot stand among values of a dtype, or None."""
     try:
-        made = np.array(number, dtype)
-        fits = dtype.kind not in "iub" or bool(np.all(made == number))
+        converted = np.array(number, dtype)
+        fits = dtype.kind not in "iub" or bool(np.all(converted == number))
     except (OverflowError, TypeError, ValueError):
         fits = False
     return None if fits else f"{number!r} is no {dtype}"
@@ -284,9 +284,9 @@ class Buffers(Batch):
             )
         if fields == self.fields:
             return
-        wanted, made = ([_layout(field) for field in some] for some in (fields, self.fields))
-        if wanted != made:
-            different = [name for name in wanted if name not in made] or wanted
+        wanted, present = ([_layout(field) for field in some] for some in (fields, self.fields))
+        if wanted != present:
+            different = [name for name in wanted if name not in present] or wanted
             raise UsageError(
                 "`out` was made for other fields",
                 expected="; ".join(different),

@@ -108,9 +108,9 @@ class Pool:
 
     def _take(self, size: int) -> mmap.mmap | None:
         """The block that fits and was used last, and so is likeliest in the caches."""
-        for at in range(len(self._idle) - 1, -1, -1):
-            if size <= len(self._idle[at]) <= WASTE * size:
-                return self._idle.pop(at)
+        for index in range(len(self._idle) - 1, -1, -1):
+            if size <= len(self._idle[index]) <= WASTE * size:
+                return self._idle.pop(index)
         return None
 
 

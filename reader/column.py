@@ -112,8 +112,8 @@ class Column:
 
     def _gather(self, view: range, rows: Rows) -> Values:
         storage = self._storage
-        at = storage.place(view, as_rows(rows, len(view)))
-        return storage.gather([self._stored], at, storage.pool).values[self.field.name]
+        locations = storage.place(view, as_rows(rows, len(view)))
+        return storage.gather([self._stored], locations, storage.pool).values[self.field.name]
 
     def __repr__(self) -> str:
         shape = list(self.shape) or ""

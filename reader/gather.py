@@ -28,11 +28,11 @@ all at once, 0.48, 0.52 and 0.59 with 16, 32 and 64 blocks.
 """
 
 
-class Places(NamedTuple):
-    """Where the rows of a batch lie: shard, and place within the shard; int64[n] each."""
+class RowLocations(NamedTuple):
+    """Where the rows of a batch lie: shard, and row within the shard; int64[n] each."""
 
     shards: np.ndarray
-    places: np.ndarray
+    in_shard: np.ndarray
 
 
 class Columns(NamedTuple):
@@ -52,13 +52,13 @@ class ElementRanges(NamedTuple):
     total: int
 
 
-def place(directory: Directory, pool: Pool, view: range, rows: np.ndarray) -> Places:
+def place(directory: Directory, pool: Pool, view: range, rows: np.ndarray) -> RowLocations:
     """Find rows of a view; negative ones in `rows` (int64[n]) are made positive.
 
     Raises RowOutOfRange.
     """
     numbers = pool.empty(None, (2, len(rows)), _INT64)
-    found = Places(numbers[0], numbers[1])
+    locations = RowLocations(numbers[0], numbers[1])
     wrong = kernels.place(
         rows,
         len(view),
@@ -67,14 +67,16 @@ def place(directory: Directory, pool: Pool, view: range, rows: np.ndarray) -> Pl
         directory.starts,
         directory.table,
         directory.shift,
-        *found,
+        *locations,
     )
     if wrong >= 0:
         raise out_of_range(int(rows[wrong]), len(view), int(wrong))
-    return found
+    return locations
 
 
-def gather(pool: Pool, fields: list[StoredField], at: Places, memory: Allocator) -> Columns:
+def gather(
+    pool: Pool, fields: list[StoredField], locations: RowLocations, memory: Allocator
+) -> Columns:
     """Gather rows of some fields; results go to `memory`, what is needed on the way to `pool`.
 
     Raises DamagedArray.
@@ -83,19 +85,21 @@ def gather(pool: Pool, fields: list[StoredField], at: Places, memory: Allocator)
     for stored in fields:
         name = stored.field.name
         if stored.frames is not None:
-            columns.values[name] = _decompressed(stored, stored.frames, at, memory, pool)
+            columns.values[name] = _decompressed(stored, stored.frames, locations, memory, pool)
         elif stored.offsets is None:
-            columns.values[name] = rows_of(stored.values, at, memory, name)
+            columns.values[name] = rows_of(stored.values, locations, memory, name)
         else:
-            columns.values[name] = _packed(stored, at, memory, pool)
+            columns.values[name] = _packed(stored, locations, memory, pool)
         if stored.size is not None:
-            columns.sizes[name] = rows_of(stored.size, at, memory, name)
+            columns.sizes[name] = rows_of(stored.size, locations, memory, name)
         if stored.valid is not None:
-            columns.valid[name] = valid_of(stored.valid, at, memory, name)
+            columns.valid[name] = valid_of(stored.valid, locations, memory, name)
     return columns
 
 
-def addresses(stored: StoredField, at: Places, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
+def addresses(
+    stored: StoredField, locations: RowLocations, pool: Pool
+) -> tuple[np.ndarray, np.ndarray]:
     """Where rows lie in memory, uint64[n], and their bytes, int64[n]. Raises DamagedArray."""
     if stored.frames is not None:
         raise UsageError(
@@ -105,50 +109,64 @@ def addresses(stored: StoredField, at: Places, pool: Pool) -> tuple[np.ndarray, 
         )
     values, item = stored.values, stored.values.item_bytes
     if stored.offsets is None:
-        _verify(values, at, _ONE)
-        starts, lengths = at.places * item, np.full(len(at.places), item, np.int64)
+        _verify(values, locations, _ONE)
+        starts, lengths = (
+            locations.in_shard * item,
+            np.full(len(locations.in_shard), item, np.int64),
+        )
     else:
-        rows = spans(stored, at, pool, pool)
-        _verify(values, Places(at.shards, rows.starts), rows.counts)
+        rows = spans(stored, locations, pool, pool)
+        _verify(values, RowLocations(locations.shards, rows.starts), rows.counts)
         starts, lengths = rows.starts * item, rows.counts * item
-    return (values.addresses[at.shards] + starts).astype(np.uint64), lengths
+    return (values.addresses[locations.shards] + starts).astype(np.uint64), lengths
 
 
-def spans(stored: StoredField, at: Places, memory: Allocator, pool: Pool) -> ElementRanges:
+def spans(
+    stored: StoredField, locations: RowLocations, memory: Allocator, pool: Pool
+) -> ElementRanges:
     """The elements that rows of variable length have; `offsets` go to `memory`.
 
     Of a compressed field they are the bytes of frames. Raises DamagedArray.
     """
     array = stored.offsets
     assert array is not None
-    offsets = memory.empty((stored.field.name, array.role), (len(at.places) + 1,), _INT64)
-    return _locate(array, stored.values, at, offsets, pool)
+    offsets = memory.empty((stored.field.name, array.role), (len(locations.in_shard) + 1,), _INT64)
+    return _locate(array, stored.values, locations, offsets, pool)
 
 
 def _locate(
-    array: StoredArray, elements: StoredArray, at: Places, offsets: np.ndarray, pool: Pool
+    array: StoredArray,
+    elements: StoredArray,
+    locations: RowLocations,
+    offsets: np.ndarray,
+    pool: Pool,
 ) -> ElementRanges:
     """Which elements rows have, by the array of their offsets. Raises DamagedArray."""
-    _verify(array, at, _TWO)
-    starts, counts = _numbers(pool, len(at.places)), _numbers(pool, len(at.places))
-    total = kernels.locate(*at, array.addresses, elements.items, starts, counts, offsets)
+    _verify(array, locations, _TWO)
+    starts, counts = (
+        _numbers(pool, len(locations.in_shard)),
+        _numbers(pool, len(locations.in_shard)),
+    )
+    total = kernels.locate(*locations, array.addresses, elements.items, starts, counts, offsets)
     if total < 0:
-        shard, place = int(at.shards[~total]), int(at.places[~total])
+        shard, place = int(locations.shards[~total]), int(locations.in_shard[~total])
         raise array.damaged_offsets(shard, place, int(elements.items[shard]))
     return ElementRanges(starts, counts, offsets, total)
 
 
-def lengths(stored: StoredField, at: Places, pool: Pool) -> np.ndarray:
+def lengths(stored: StoredField, locations: RowLocations, pool: Pool) -> np.ndarray:
     """Elements of rows of variable length: int64[n]. Raises DamagedArray."""
-    rows = spans(stored, at, pool, pool)
+    rows = spans(stored, locations, pool, pool)
     if stored.frames is None or stored.lengths is None:
         return rows.counts
-    counts = rows_of(stored.lengths, at, pool, stored.field.name)
+    counts = rows_of(stored.lengths, locations, pool, stored.field.name)
     stored.frames.sizes(rows.offsets, counts, stored.field.item_bytes)  # which are checked there
     return counts.astype(np.int64)
 
 
-def points_of(stored: StoredField, at: Places, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
+def points_of(
+    stored: StoredField, locations: RowLocations, pool: Pool
+) -> tuple[np.ndarray, np.ndarray]:
     """Where the index points of images lie, uint64[n], and how many: int64[n].
 
     Raises DamagedArray.
@@ -156,108 +174,116 @@ def points_of(stored: StoredField, at: Places, pool: Pool) -> tuple[np.ndarray, 
     array, ends = stored.points, stored.point_offsets
     assert array is not None
     assert ends is not None
-    rows = _locate(ends, array, at, _numbers(pool, len(at.places) + 1), pool)
-    _verify(array, Places(at.shards, rows.starts), rows.counts)
-    starts = array.addresses[at.shards] + rows.starts * array.item_bytes
+    rows = _locate(ends, array, locations, _numbers(pool, len(locations.in_shard) + 1), pool)
+    _verify(array, RowLocations(locations.shards, rows.starts), rows.counts)
+    starts = array.addresses[locations.shards] + rows.starts * array.item_bytes
     return starts.astype(np.uint64), rows.counts
 
 
-def rows_of(array: StoredArray, at: Places, memory: Allocator, name: str) -> np.ndarray:
+def rows_of(
+    array: StoredArray, locations: RowLocations, memory: Allocator, name: str
+) -> np.ndarray:
     """Items of one array that has one for each row. Raises DamagedArray."""
-    shape = (len(at.places), *array.shape)
+    shape = (len(locations.in_shard), *array.shape)
     out = memory.empty((name, array.role), shape, array.dtype)
-    _copy(array, at, _ONE, out)
+    _copy(array, locations, _ONE, out)
     return out
 
 
 def _packed(
-    stored: StoredField, at: Places, memory: Allocator, pool: Pool
+    stored: StoredField, locations: RowLocations, memory: Allocator, pool: Pool
 ) -> Ragged | Text | Binary:
-    rows = spans(stored, at, memory, pool)
+    rows = spans(stored, locations, memory, pool)
     array, name = stored.values, stored.field.name
     shape = (rows.total, *array.shape)
     out = memory.empty((name, array.role), shape, array.dtype)
-    _copy(array, Places(at.shards, rows.starts), rows.counts, out)
+    _copy(array, RowLocations(locations.shards, rows.starts), rows.counts, out)
     return VAR_LEN_CLASSES[stored.field.kind](out, rows.offsets, name)
 
 
 def _decompressed(
-    stored: StoredField, frames: FrameReader, at: Places, memory: Allocator, pool: Pool
+    stored: StoredField, frames: FrameReader, locations: RowLocations, memory: Allocator, pool: Pool
 ) -> Values:
     """Gather frames, then decompress them all at once."""
     field = stored.field
-    rows = spans(stored, at, pool, pool)
+    rows = spans(stored, locations, pool, pool)
     packed = pool.empty(None, (rows.total,), np.dtype(np.uint8))
-    _copy(stored.values, Places(at.shards, rows.starts), rows.counts, packed)
+    _copy(stored.values, RowLocations(locations.shards, rows.starts), rows.counts, packed)
     counts = None
     if stored.lengths is not None:
-        counts = rows_of(stored.lengths, at, pool, field.name)
+        counts = rows_of(stored.lengths, locations, pool, field.name)
     sizes = frames.sizes(rows.offsets, counts, field.item_bytes)
-    total = int(sizes.sum()) // max(field.item_bytes, 1) if field.variable else len(at.places)
+    total = (
+        int(sizes.sum()) // max(field.item_bytes, 1) if field.variable else len(locations.in_shard)
+    )
     out = memory.empty((field.name, "values"), (total, *field.shape), stored.dtype)
     frames.read(packed, rows.offsets, sizes, out.reshape(-1).view(np.uint8))
     if counts is None:
         return out
-    offsets = memory.empty((field.name, "offsets"), (len(at.places) + 1,), _INT64)
+    offsets = memory.empty((field.name, "offsets"), (len(locations.in_shard) + 1,), _INT64)
     offsets[0] = 0
     np.cumsum(counts, out=offsets[1:], dtype=np.int64)
     return VAR_LEN_CLASSES[field.kind](out, offsets, field.name)
 
 
-def valid_of(array: StoredArray, at: Places, memory: Allocator, name: str) -> np.ndarray:
+def valid_of(
+    array: StoredArray, locations: RowLocations, memory: Allocator, name: str
+) -> np.ndarray:
     """Validity of rows; a shard without nulls has no such array."""
-    out = memory.empty((name, array.role), at.places.shape, array.dtype)
+    out = memory.empty((name, array.role), locations.in_shard.shape, array.dtype)
     if array.present.all():
-        _copy(array, at, _ONE, out)
+        _copy(array, locations, _ONE, out)
         return out
     out[:] = True
-    stored = np.flatnonzero(array.present[at.shards])
+    stored = np.flatnonzero(array.present[locations.shards])
     part = np.empty(len(stored), np.bool_)
-    _copy(array, Places(at.shards[stored], at.places[stored]), _ONE, part)
+    _copy(array, RowLocations(locations.shards[stored], locations.in_shard[stored]), _ONE, part)
     out[stored] = part
     return out
 
 
-def _copy(array: StoredArray, at: Places, counts: np.ndarray, out: np.ndarray) -> None:
+def _copy(array: StoredArray, locations: RowLocations, counts: np.ndarray, out: np.ndarray) -> None:
     """Verify rows and copy them; many new blocks by turns, so that they are copied from a cache."""
     if not out.nbytes:
         return
     item, addresses = array.item_bytes, array.addresses
     to = addressof(c_char.from_buffer(out.view(_BYTE).data))  # `out.ctypes` takes 1 us
-    blocks = _unmarked(array, at, counts)
+    blocks = _unmarked(array, locations, counts)
     if len(blocks) <= _AT_A_TIME:
         if len(blocks):
             array.verify_blocks(blocks)
-        kernels.copy(*at, counts, item, addresses, to)
+        kernels.copy(*locations, counts, item, addresses, to)
         return
-    step = max(len(at.places) * _AT_A_TIME // len(blocks), 1)
-    for start in range(0, len(at.places), step):
+    step = max(len(locations.in_shard) * _AT_A_TIME // len(blocks), 1)
+    for start in range(0, len(locations.in_shard), step):
         some = slice(start, start + step)
-        part, items = Places(at.shards[some], at.places[some]), counts
+        part, items = RowLocations(locations.shards[some], locations.in_shard[some]), counts
         if len(counts) > 1:
             items = counts[some]
         _verify(array, part, items)
         to = kernels.copy(*part, items, item, addresses, to)
 
 
-def _verify(array: StoredArray, at: Places, counts: np.ndarray) -> None:
-    blocks = _unmarked(array, at, counts)
+def _verify(array: StoredArray, locations: RowLocations, counts: np.ndarray) -> None:
+    blocks = _unmarked(array, locations, counts)
     if len(blocks):
         array.verify_blocks(blocks)
 
 
-def _unmarked(array: StoredArray, at: Places, counts: np.ndarray) -> np.ndarray:
+def _unmarked(array: StoredArray, locations: RowLocations, counts: np.ndarray) -> np.ndarray:
     """Blocks under rows that were not verified yet: int64[n], ascending, none twice."""
     marks = array.marks
     if marks is None or marks.complete:
         return _NONE
-    find = partial(kernels.unmarked, *at, counts, array.item_bytes, marks.firsts, marks.table)
-    found = find(_NONE)
-    if not found:
+    find = partial(
+        kernels.unmarked, *locations, counts, array.item_bytes, marks.firsts, marks.table
+    )
+    count = find(_NONE)
+    if not count:
         return _NONE
-    blocks = np.empty(found, np.int64)
-    found = find(blocks)  # fewer by now, if other threads read too
-    return np.unique(blocks[: min(found, len(blocks))])
+    blocks = np.empty(count, np.int64)
+    count = find(blocks)  # fewer by now, if other threads read too
+    return np.unique(blocks[: min(count, len(blocks))])
 
 
 def _numbers(pool: Pool, count: int) -> np.ndarray:

@@ -129,7 +129,7 @@ def unmarked(
     `marks` (uint8) has one entry a block over all shards, those of shard `s` from `firsts[s]` on.
     As many of the blocks found as have room go to `out`, the same one perhaps several times.
     """
-    found = 0
+    count_unmarked = 0
     for i in range(len(shards)):
         count = counts[i] if len(counts) > 1 else counts[0]
         begin = places[i] * item
@@ -137,10 +137,10 @@ def unmarked(
         first = firsts[shards[i]]
         for block in range(first + (begin >> BLOCK_BITS), first + ((end - 1) >> BLOCK_BITS) + 1):
             if begin < end and marks[block] == 0:
-                if found < len(out):
-                    out[found] = block
-                found += 1
-    return found
+                if count_unmarked < len(out):
+                    out[count_unmarked] = block
+                count_unmarked += 1
+    return count_unmarked
 
 
 @inlined
@@ -179,11 +179,11 @@ def copy(
     The memory at `out` must have room for all of them.
     """
     last = len(shards) - 1
-    one = 0 if len(counts) == 1 else -1
+    count_mask = 0 if len(counts) == 1 else -1
     for i in range(len(shards)):
         coming = min(i + AHEAD, last)
         source = addresses[shards[coming]] + places[coming] * item
-        size = counts[i & one] * item
+        size = counts[i & count_mask] * item
         prefetch(source)
         if size > 128:
             prefetch(source + 64)

@@ -84,8 +84,8 @@ class SlabDataModule(LightningDataModule):
         **options: Any,
     ) -> None:
         super().__init__()
-        given = {"train": train, "val": val, "test": test, "predict": predict}
-        self.sources = {part: source for part, source in given.items() if source is not None}
+        sources = {"train": train, "val": val, "test": test, "predict": predict}
+        self.sources = {part: source for part, source in sources.items() if source is not None}
         if not self.sources:
             raise UsageError("no slab given", hint=_GIVE_ONE.format("train"))
         if unknown := sorted(options.keys() - _OPTIONS):
@@ -111,7 +111,7 @@ class SlabDataModule(LightningDataModule):
         """
         if "train" not in self.sources:
             raise UsageError("no slab given for `train`", hint=_GIVE_ONE.format("train"))
-        found = advise(
+        advice = advise(
             _open(self.sources["train"]),
             self.batch_size,
             fields=self.options.get("fields"),
@@ -121,8 +121,8 @@ class SlabDataModule(LightningDataModule):
             memory=memory,
             output="torch",
         )
-        print(found)  # noqa: T201  # to be read is what it is for
-        return found
+        print(advice)  # noqa: T201  # to be read is what it is for
+        return advice
 
     def prepare_data(self) -> None:
         """Open all slabs once, so that one that is missing or damaged is found before a run."""

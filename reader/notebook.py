@@ -80,11 +80,11 @@ def _stored(column: Any, row: int) -> str:
     return _plain(value)
 
 
-def _gathered(values: Any, at: int, encoded: bool) -> str:
+def _gathered(values: Any, row: int, encoded: bool) -> str:
     """One value of a batch."""
     if isinstance(values, tuple):  # views, an array for each size
-        return "<br>".join(_gathered(array, at, False) for array in values)
-    value = values[at]
+        return "<br>".join(_gathered(array, row, False) for array in values)
+    value = values[row]
     if encoded and isinstance(value, bytes) and len(value) <= _MOST_BYTES:
         return _picture(value, f"image, {len(value):,} bytes")
     if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.shape[2:] == (3,):

@@ -88,17 +88,17 @@ class Samples(Sequence[dict[str, Any]]):
                 self._visits[key],
                 self.chain,
             )
-        at = as_index(key, len(self))
+        index = as_index(key, len(self))
         if self.chain is not None:
-            row_alone, visits = self._rows[[at]], self._visits[[at]]
+            row_alone, visits = self._rows[[index]], self._visits[[index]]
             batch = self._gather(row_alone, self._fields, visits)
             _check_whole(batch)
             return {name: _first(value) for name, value in self.chain(batch, self.epoch).items()}
-        row = int(self._rows[at])
+        row = int(self._rows[index])
         names = list(self.slab.fields) if self._fields is None else self._fields
         sample = {name: self.slab[name][row] for name in names if name not in self.decode}
         if self.decode:
-            images = self._gather([row], list(self.decode), self._visits[[at]])
+            images = self._gather([row], list(self.decode), self._visits[[index]])
             _check_whole(images)
             sample |= {name: images[name][0] for name in images}
         return sample

@@ -253,8 +253,8 @@ class Slab:
 
         storage = self._storage
         (name,) = self.names([field])
-        at = storage.place(self._view, as_rows(rows, len(self)))
-        return addresses(storage.field(name), at, storage.pool)
+        locations = storage.place(self._view, as_rows(rows, len(self)))
+        return addresses(storage.field(name), locations, storage.pool)
 
     def lengths(self, rows: Rows, field: str) -> np.ndarray:
         """Elements of rows of a ragged field; bytes of text, binary and images: int64[n].
@@ -267,8 +267,8 @@ class Slab:
         if not self.fields[name].variable:
             shape = list(self.fields[name].shape)
             raise UsageError("rows of fixed size have no lengths", field=name, found=shape)
-        at = self._storage.place(self._view, as_rows(rows, len(self)))
-        return lengths(self._storage.field(name), at, self._storage.pool)
+        locations = self._storage.place(self._view, as_rows(rows, len(self)))
+        return lengths(self._storage.field(name), locations, self._storage.pool)
 
     def categories(self, field: str) -> Sequence[str] | Text:
         """Names that the codes of a categorical field stand for, by code."""

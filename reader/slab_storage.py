@@ -19,7 +19,7 @@ from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles
 
 if TYPE_CHECKING:
-    from fieldslab.reader.gather import Columns, Places
+    from fieldslab.reader.gather import Columns, RowLocations
 
 
 class Storage:
@@ -63,14 +63,14 @@ class Storage:
     # The kernels import numba, which takes half a second: only who gathers pays for it, once.
 
     @cached_property
-    def place(self) -> Callable[[range, np.ndarray], "Places"]:
+    def place(self) -> Callable[[range, np.ndarray], "RowLocations"]:
         """place(view, rows): see `gather.place`."""
         from fieldslab.reader.gather import place
 
         return partial(place, self.directory, self.pool)
 
     @cached_property
-    def gather(self) -> Callable[[list[StoredField], "Places", Allocator], "Columns"]:
+    def gather(self) -> Callable[[list[StoredField], "RowLocations", Allocator], "Columns"]:
         """gather(fields, at, memory): see `gather.gather`."""
         from fieldslab.reader.gather import gather
 

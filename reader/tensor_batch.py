@@ -132,15 +132,15 @@ class ToTensors:
             None if tensors.visits is None else tensors.visits.numpy(),
         )
 
-    def merge(self, tensors: TensorBatch, made: Mapping[str, Any]) -> TensorBatch:
+    def merge(self, tensors: TensorBatch, changed: Mapping[str, Any]) -> TensorBatch:
         """The batch with what a transform made: a whole batch, or fields of this one."""
-        if isinstance(made, Batch):
-            return self.tensors(made)
-        if isinstance(made, TensorBatch) and hasattr(made, "rows"):
-            return made
+        if isinstance(changed, Batch):
+            return self.tensors(changed)
+        if isinstance(changed, TensorBatch) and hasattr(changed, "rows"):
+            return changed
         merged = TensorBatch(tensors)
         vars(merged).update(vars(tensors))
-        merged.update({name: self._value(name, value) for name, value in made.items()})
+        merged.update({name: self._value(name, value) for name, value in changed.items()})
         return merged
 
     def _value(self, name: str, value: Any) -> Any:

@@ -109,7 +109,7 @@ def _draw(
         if height == 0 or width == 0:
             continue
         state = mix(rows[i] + key[0]) + key[1]
-        found = False
+        fits = False
         for _ in range(TRIES):
             state += step
             area = height * width * (scale_low + (scale_high - scale_low) * _uniform(state))
@@ -118,9 +118,9 @@ def _draw(
             w: Any = np.int64(np.rint(math.sqrt(area * ratio)))
             h: Any = np.int64(np.rint(math.sqrt(area / ratio)))
             if 0 < w <= width and 0 < h <= height:
-                found = True
+                fits = True
                 break
-        if found:
+        if fits:
             state += step
             top = np.int64(_uniform(state) * (height - h + 1))
             state += step

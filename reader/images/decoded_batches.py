@@ -8,7 +8,7 @@ from fieldslab.reader.batch import Batch, Failure, Values
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.decoders.decoder import MEANINGS, Status
 from fieldslab.reader.draws.visits import subjects
-from fieldslab.reader.gather import Places
+from fieldslab.reader.gather import RowLocations
 from fieldslab.reader.images.decoding import Decoded, decode
 from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.slab_storage import Storage
@@ -18,7 +18,7 @@ def gather_images(
     storage: Storage,
     view: range,
     numbers: np.ndarray,
-    at: Places,
+    locations: RowLocations,
     names: Sequence[str],
     images: Mapping[str, ImageSteps],
     epoch: int,
@@ -30,7 +30,7 @@ def gather_images(
 
     Parameters
     ----------
-    numbers, at
+    numbers, locations
         Rows of the view, from 0, and where they lie.
     names, images
         The fields, and what is done to those that are decoded.
@@ -45,7 +45,7 @@ def gather_images(
     pool = storage.pool
     drawn = subjects(rows, visits)
     decoded = {
-        name: decode(storage.field(name), each, at, rows, drawn, epoch, memory, pool)
+        name: decode(storage.field(name), each, locations, rows, drawn, epoch, memory, pool)
         for name, each in images.items()
     }
     failures = tuple(
@@ -58,12 +58,15 @@ def gather_images(
         if images[name].on_error == "skip":
             keep &= each.statuses <= 0
     if not keep.all():
-        numbers, at = numbers[keep], Places(at.shards[keep], at.places[keep])
+        numbers, locations = (
+            numbers[keep],
+            RowLocations(locations.shards[keep], locations.in_shard[keep]),
+        )
         visits = visits[keep]
         decoded = {name: each.only(keep) for name, each in decoded.items()}
     lap("decode")
     others = [storage.field(name) for name in names if name not in images]
-    columns = storage.gather(others, at, memory)
+    columns = storage.gather(others, locations, memory)
     values: dict[str, Values] = {}
     for name in names:
         values[name] = decoded[name].values if name in decoded else columns.values[name]

@@ -9,7 +9,7 @@ import numpy as np
 from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.decoders import lookup
 from fieldslab.reader.decoders.decoder import MEANINGS, Crops, Encoded, Status, Target
-from fieldslab.reader.gather import Places
+from fieldslab.reader.gather import RowLocations
 from fieldslab.reader.image_values import Pictures, Views
 from fieldslab.reader.images import upright
 from fieldslab.reader.images.boxes import boxes_of, flips_of
@@ -76,7 +76,7 @@ def _only(values: Any, keep: np.ndarray) -> Any:
 def decode(
     stored: StoredField,
     images: ImageSteps,
-    at: Places,
+    locations: RowLocations,
     rows: np.ndarray,
     drawn: np.ndarray,
     epoch: int,
@@ -106,9 +106,9 @@ def decode(
     DamagedArray
         The slab's files are not what pack wrote.
     """
-    found = find_images(stored, at, pool)
-    encoded, name = found.images, stored.field.name
-    _measure(encoded, found.valid)
+    stored_images = find_images(stored, locations, pool)
+    encoded, name = stored_images.images, stored.field.name
+    _measure(encoded, stored_images.valid)
     turns = np.ones(len(rows), np.uint8)
     if images.apply_exif:
         turns = upright.orientations(encoded)
@@ -118,8 +118,8 @@ def decode(
     if unknown.any():  # what nobody can measure is no image, unless it is Pillow that is not here
         absent = lookup.missing(CODES[None])
         statuses[unknown] = Status.UNSUPPORTED if absent else Status.NOT_AN_IMAGE
-    if found.valid is not None:
-        statuses[~found.valid] = _NULL
+    if stored_images.valid is not None:
+        statuses[~stored_images.valid] = _NULL
     work = _Work(encoded, turns, statuses, images, name, memory)
     if not images.crops:
         values, boxes = work.pictures(shown_sizes, drawn, epoch), None
@@ -140,9 +140,9 @@ def decode(
         )
     if images.on_error == "raise" and (statuses > _OK).any():
         first = int(np.argmax(statuses > _OK))
-        file = stored.values.path(int(at.shards[first]))
+        file = stored.values.path(int(locations.shards[first]))
         raise _damaged(file, name, int(rows[first]), statuses[first], images.decoder)
-    return Decoded(values, boxes, encoded.sizes, found.valid, statuses)
+    return Decoded(values, boxes, encoded.sizes, stored_images.valid, statuses)
 
 
 @cache
@@ -178,7 +178,7 @@ class _Work:
 
     def views(self, boxes: np.ndarray, flips: np.ndarray) -> Any:
         """All views of all images: boxes int32[n, views, 4], flips bool[n, views]."""
-        crops, made = self.images.crops, []
+        crops, arrays = self.images.crops, []
         sizes = list(dict.fromkeys(crop.size for crop in crops))
         dtype = np.dtype(_DTYPES.get(self.images.dtype, self.images.dtype))
         for number, (height, width) in enumerate(sizes):
@@ -189,16 +189,16 @@ class _Work:
             shape = (len(boxes), len(chosen), *shape)
             part = np.ascontiguousarray(boxes[:, chosen]), flips[:, chosen]
             if self.images.device is not None:
-                made.append(self._on_device(*part, shape, dtype))
+                arrays.append(self._on_device(*part, shape, dtype))
                 continue
             out = self.memory.empty((self.name, "decoded", number), shape, dtype)
             self._batch(self._pending(), *part, out)
-            made.append(out)
-        for out in made:
+            arrays.append(out)
+        for out in arrays:
             self._fill(out)
         if self.images.multiple:
-            return made[0] if len(made) == 1 else Views(made)
-        return made[0][:, 0]
+            return arrays[0] if len(arrays) == 1 else Views(arrays)
+        return arrays[0][:, 0]
 
     def pictures(self, sizes: np.ndarray, drawn: np.ndarray, epoch: int) -> Pictures:
         """Every picture as it is, of `sizes` (int64[n, 2])."""
@@ -214,9 +214,9 @@ class _Work:
             height, width = sizes[i].tolist()
             out = pixels[offsets[i] : offsets[i + 1]].reshape(1, 1, height, width, 3)
             box = np.array([[[0, 0, height, width]]], np.int32)
-            one = self._one(i)
-            one._batch(one._pending(), box, flips[i : i + 1, None], out)
-            one._fill(out)
+            single = self._one(i)
+            single._batch(single._pending(), box, flips[i : i + 1, None], out)
+            single._fill(out)
         for i in np.flatnonzero(self.statuses == _NULL).tolist():
             pixels[offsets[i] : offsets[i + 1]] = self.images.fill
         return Pictures(pixels, sizes)
@@ -230,10 +230,10 @@ class _Work:
 
     def _one(self, index: int) -> "_Work":
         """The same for a single image, over the same statuses."""
-        one = slice(index, index + 1)
-        arrays = (array[one] for array in self.encoded[:-1])
+        single = slice(index, index + 1)
+        arrays = (array[single] for array in self.encoded[:-1])
         encoded = Encoded(*arrays, every=self.encoded.every)  # type: ignore[misc, arg-type]
-        turns, statuses = self.turns[one], self.statuses[one]
+        turns, statuses = self.turns[single], self.statuses[single]
         return _Work(encoded, turns, statuses, self.images, self.name, self.memory)
 
     def _pending(self) -> np.ndarray:
@@ -249,8 +249,8 @@ class _Work:
         codec = lookup.on_device(str(self.images.device))
         out = device.zeros(shape, self.images.dtype, str(self.images.device))
         pending = self._pending()
-        there = _takes(frozenset(codec.codes))[self.encoded.codes] & (self.turns == 1)
-        which = pending[there[pending]]
+        on_device = _takes(frozenset(codec.codes))[self.encoded.codes] & (self.turns == 1)
+        which = pending[on_device[pending]]
         self.statuses[which] = codec.decode_on_device(
             self.encoded,
             which,
@@ -260,7 +260,7 @@ class _Work:
             self.bias,
             self.images.max_pixels,
         )
-        others = pending[~there[pending]]
+        others = pending[~on_device[pending]]
         if len(others):
             host = np.empty(shape, dtype)
             self._batch(others, boxes, flips, host)
@@ -289,15 +289,19 @@ class _Work:
                 continue
             axis = 1 if self.images.channels_first else 0
             for view, swap in enumerate(turned.swap_rows[i].tolist()):
-                made = on_side[i, view] if turned.transpose[i] else out[i, view].copy()
-                made = np.flip(made, axis) if swap else made
-                out[i, view] = made.swapaxes(axis, axis + 1) if turned.transpose[i] else made
+                pixels = on_side[i, view] if turned.transpose[i] else out[i, view].copy()
+                pixels = np.flip(pixels, axis) if swap else pixels
+                out[i, view] = pixels.swapaxes(axis, axis + 1) if turned.transpose[i] else pixels
 
     def _ask(self, which: np.ndarray, crops: Crops, target: Target) -> None:
         """Ask the decoders in turn, each for what those before it do not support."""
         self.statuses[which] = _UNSUPPORTED
-        given = self.images.decoder
-        chain = lookup.chain(given) if isinstance(given, str) else [given, lookup.find("planes")]
+        decoder_option = self.images.decoder
+        chain = (
+            lookup.chain(decoder_option)
+            if isinstance(decoder_option, str)
+            else [decoder_option, lookup.find("planes")]
+        )
         for decoder in chain:
             if not len(which):
                 return

@@ -6,7 +6,7 @@ import numpy as np
 
 from fieldslab.reader.buffers import Pool
 from fieldslab.reader.decoders.decoder import Encoded
-from fieldslab.reader.gather import Places, addresses, points_of, rows_of, valid_of
+from fieldslab.reader.gather import RowLocations, addresses, points_of, rows_of, valid_of
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel, load_u8
@@ -21,14 +21,14 @@ class Found(NamedTuple):
     valid: np.ndarray | None
 
 
-def find_images(stored: StoredField, at: Places, pool: Pool) -> Found:
+def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> Found:
     """Find the images of rows, and all that is stored beside them. Raises DamagedArray."""
-    field, count = stored.field, len(at.places)
-    starts, lengths = addresses(stored, at, pool)
+    field, count = stored.field, len(locations.in_shard)
+    starts, lengths = addresses(stored, locations, pool)
     assert stored.size is not None
-    sizes = rows_of(stored.size, at, pool, field.name)
+    sizes = rows_of(stored.size, locations, pool, field.name)
     if stored.codec is not None:
-        codes = rows_of(stored.codec, at, pool, field.name)
+        codes = rows_of(stored.codec, locations, pool, field.name)
     elif field.codec in CODES:
         codes = np.full(count, CODES[field.codec], np.uint8)
     else:
@@ -37,8 +37,8 @@ def find_images(stored: StoredField, at: Places, pool: Pool) -> Found:
     if stored.points is None:
         points, counts = np.zeros(count, np.uint64), np.zeros(count, np.int64)
     else:
-        points, counts = points_of(stored, at, pool)
-    valid = None if stored.valid is None else valid_of(stored.valid, at, pool, field.name)
+        points, counts = points_of(stored, locations, pool)
+    valid = None if stored.valid is None else valid_of(stored.valid, locations, pool, field.name)
     every = field.index or 0
     return Found(Encoded(starts, lengths, sizes, codes, points, counts, every), valid)
 
@@ -47,16 +47,16 @@ def find_images(stored: StoredField, at: Places, pool: Pool) -> Found:
 def _recognize(starts: np.ndarray, lengths: np.ndarray, codes: np.ndarray) -> None:
     """Tell codes by the first bytes, as `schemas.images.detect_format` does."""
     for i in range(len(starts)):
-        at: Any = np.int64(starts[i])
+        address: Any = np.int64(starts[i])
         codes[i] = 0
         if lengths[i] < 12:
             continue
         head = 0
         for k in range(4):
-            head = head << 8 | load_u8(at + k)
+            head = head << 8 | load_u8(address + k)
         if head >> 8 == 0xFFD8FF:
             codes[i] = _JPEG
         elif head == 0x89504E47:
             codes[i] = _PNG
-        elif head == 0x52494646 and load_u8(at + 8) == 0x57 and load_u8(at + 9) == 0x45:
+        elif head == 0x52494646 and load_u8(address + 8) == 0x57 and load_u8(address + 9) == 0x45:
             codes[i] = _WEBP

@@ -224,8 +224,8 @@ class ImageSteps:
         if self.fill > 255:
             raise UsageError("`fill` is a grey level", expected="0..255", found=fill)
         if not self.crops and (self.channels_first or self.crop_boxes):
-            given = "crop_boxes" if self.crop_boxes else "channels_first"
-            raise UsageError(f"`{given}` goes with a crop or Resize, not with Decode()")
+            option = "crop_boxes" if self.crop_boxes else "channels_first"
+            raise UsageError(f"`{option}` goes with a crop or Resize, not with Decode()")
 
     def _check_device(self) -> None:
         if not isinstance(self.device, str):
@@ -237,8 +237,8 @@ class ImageSteps:
                 "`device` needs a decoder that works there", found=self.decoder, hint=hint
             )
         if not self.crops or not self.channels_first:
-            given = "channels_first=False" if self.crops else "Decode()"
-            raise UsageError(f"`device` gives (3, height, width) of one size, not {given}")
+            option = "channels_first=False" if self.crops else "Decode()"
+            raise UsageError(f"`device` gives (3, height, width) of one size, not {option}")
 
     @property
     def dtype(self) -> str:
@@ -276,14 +276,14 @@ def as_images(
         hint = 'Write decode={"image": [RandomResizedCrop(224)]}.'
         raise UsageError("`decode` gives steps by field name", found=repr(decode), hint=hint)
     images = {}
-    for name, given in (decode or {}).items():
+    for name, steps in (decode or {}).items():
         if name not in fields:
             raise unknown_field(name, fields)
         if fields[name].kind != "image":
             raise UsageError("only images are decoded", field=name, found=fields[name].kind)
         if name not in names:
             raise UsageError("`decode` names a field that is not gathered", field=name)
-        images[name] = given if isinstance(given, ImageSteps) else ImageSteps(given)
+        images[name] = steps if isinstance(steps, ImageSteps) else ImageSteps(steps)
         if images[name].crop_boxes and f"{name}.boxes" in fields:
             raise UsageError("the name of the boxes is that of a field", found=f"{name}.boxes")
     return images
@@ -294,7 +294,7 @@ def _sorted_out(
 ) -> tuple[tuple[Crop, ...], RandomHorizontalFlip | None, Normalize | None]:
     """The crops, the flip and the normalization among steps. Raises UsageError."""
     kinds: list[Any] = [(Crop, MultiCrop, Decode), RandomHorizontalFlip, Normalize]
-    found: list[Any] = [None, None, None]
+    step_by_kind: list[Any] = [None, None, None]
     last = -1
     for step in steps:
         turn = next((i for i, kind in enumerate(kinds) if isinstance(step, kind)), None)
@@ -304,9 +304,9 @@ def _sorted_out(
         if turn <= last:
             hint = "Write a crop, then RandomHorizontalFlip, then Normalize; each once at most."
             raise UsageError("a step is out of turn", found=repr(step), hint=hint)
-        found[turn] = step
+        step_by_kind[turn] = step
         last = turn
-    crop, flip, normalize = found
+    crop, flip, normalize = step_by_kind
     if crop is None:
         hint = "Begin with RandomResizedCrop, CenterCrop, Resize, MultiCrop or Decode."
         raise UsageError("no step says what part of the picture is wanted", hint=hint)
@@ -327,17 +327,17 @@ def _size(size: Any) -> tuple[int, int]:
     return sides
 
 
-def _range(name: str, given: Any) -> tuple[float, float]:
-    if _is_list(given) and len(given) == 2 and all(map(_is_number, given)):
-        low, high = float(given[0]), float(given[1])
+def _range(name: str, bounds: Any) -> tuple[float, float]:
+    if _is_list(bounds) and len(bounds) == 2 and all(map(_is_number, bounds)):
+        low, high = float(bounds[0]), float(bounds[1])
         if 0 < low <= high < math.inf:
             return low, high
-    raise UsageError(f"`{name}` is two rising numbers above 0", found=repr(given))
+    raise UsageError(f"`{name}` is two rising numbers above 0", found=repr(bounds))
 
 
-def _is_list(given: Any) -> bool:
-    return isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
 
 
-def _is_number(given: Any) -> bool:
-    return isinstance(given, Real)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real)

@@ -32,14 +32,14 @@ def orientations(images: Encoded) -> np.ndarray:
     """The orientation of each image, 1 to 8: uint8[n]. Pixels decoded at pack are upright."""
     from fieldslab.schemas.codecs import orientation  # compiled kernels take their time
 
-    found = np.ones(len(images.codes), np.uint8)
+    sides = np.ones(len(images.codes), np.uint8)
     jpegs = np.flatnonzero(images.codes == _JPEG)
     turns = np.empty(len(jpegs), np.uint8)
     orientation.orientations(images.addresses[jpegs], images.lengths[jpegs], turns)
-    found[jpegs] = turns
+    sides[jpegs] = turns
     for i in np.flatnonzero(~np.isin(images.codes, (_JPEG, *_STORED))).tolist():
-        found[i] = measured(images, i)[2]
-    return found
+        sides[i] = measured(images, i)[2]
+    return sides
 
 
 def measured(images: Encoded, index: int) -> tuple[int, int, int]:

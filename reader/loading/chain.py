@@ -76,25 +76,25 @@ class Chain:
         tensors = convert is not None and getattr(transform, "takes_tensors", not ours)
         if convert is not None and tensors and isinstance(batch, Batch):
             batch = convert.tensors(batch)
-        given = batch
+        argument = batch
         if convert is not None and not tensors and not isinstance(batch, Batch):
-            given = convert.arrays(batch)
+            argument = convert.arrays(batch)
         options = {} if place is None else {"rng": self._rng(batch, epoch, place, tensors)}
         try:
-            made = transform(given, *([self._memory] if ours else []), **options)
+            changed = transform(argument, *([self._memory] if ours else []), **options)
         except (AttributeError, TypeError) as error:
             if tensors:
                 error.add_note(_TENSORS)
             raise
-        if not isinstance(made, Mapping):
+        if not isinstance(changed, Mapping):
             raise UsageError(
                 "a transform returns a mapping from field name to array",
-                found=f"{type(made).__name__} from {transform!r}",
+                found=f"{type(changed).__name__} from {transform!r}",
             )
         if convert is not None and not isinstance(batch, Batch):
-            return convert.merge(batch, made)
+            return convert.merge(batch, changed)
         assert isinstance(batch, Batch)
-        return _merge(batch, made)
+        return _merge(batch, changed)
 
     def _rng(self, batch: "Batch | TensorBatch", epoch: int, place: int, tensors: bool) -> Any:
         """The generator of a transform for the rows of a batch."""
@@ -153,16 +153,16 @@ def seed_of(seed: Any, order: Order) -> int:
     """The seed of `rng`: the one given, or the order's, or 0. Raises UsageError."""
     if seed is not None:
         return whole("seed", seed)
-    found = getattr(order, "seed", None)
-    return found if isinstance(found, int) else 0
+    order_seed = getattr(order, "seed", None)
+    return order_seed if isinstance(order_seed, int) else 0
 
 
-def _merge(batch: Batch, made: Mapping[str, Any]) -> Batch:
-    if isinstance(made, Batch):
-        if made.visits is None and np.array_equal(made.rows, batch.rows):
-            made.visits = batch.visits
-        return made
-    columns = {**batch, **made}
+def _merge(batch: Batch, changed: Mapping[str, Any]) -> Batch:
+    if isinstance(changed, Batch):
+        if changed.visits is None and np.array_equal(changed.rows, batch.rows):
+            changed.visits = batch.visits
+        return changed
+    columns = {**batch, **changed}
     return Batch(
         batch.rows, columns, dict(batch.valid), dict(batch.sizes), batch.failures, batch.visits
     )

@@ -104,4 +104,4 @@ def _read(node: ast.expr) -> Any:
     key: dict[str, Any] = {"name": node.func.id}
     if node.args:
         key[_FIRST.get(node.func.id, "")] = _read(node.args[0])
-    return key | {str(given.arg): _read(given.value) for given in node.keywords}
+    return key | {str(keyword.arg): _read(keyword.value) for keyword in node.keywords}

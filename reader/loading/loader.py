@@ -201,12 +201,12 @@ class Loader:
             if version == 1 and state["order"] == make_repr(order, attached):
                 saved["order"] = make_order_key(order, attached)
             for name, expected in self._identity(order, attached).items():
-                found = saved.get("seed") if name == "seed" else saved[name]
-                if found != expected:
+                saved_value = saved.get("seed") if name == "seed" else saved[name]
+                if saved_value != expected:
                     raise UsageError(
                         f"the state is of another {name}",
                         expected=expected,
-                        found=found,
+                        found=saved_value,
                         hint="Make the loader as it was when the state was saved.",
                     )
         except (AttributeError, KeyError, TypeError) as error:

@@ -43,15 +43,17 @@ def advise(starts: _Array, ends: _Array, page: int, advice: int) -> int:
 
 
 @kernel("boolean(int64[::1], int64[::1], int64, uint8[::1], int64)")
-def all_resident(starts: _Array, ends: _Array, page: int, answer: _Array, at: int) -> bool:
+def all_resident(
+    starts: _Array, ends: _Array, page: int, answer: _Array, answer_address: int
+) -> bool:
     """Whether the first pages of ranges of addresses are all in memory, those that `answer` holds.
 
-    `answer` (uint8[pages]) lies at the address `at`, and is where the system writes.
+    `answer` (uint8[pages]) lies at `answer_address`, and is where the system writes.
     """
     for i in range(len(starts)):
         begin = starts[i] // page * page
         pages = min(-(-(ends[i] - begin) // page), len(answer))
-        if _mincore(begin, np.uint64(pages * page), at) != 0:
+        if _mincore(begin, np.uint64(pages * page), answer_address) != 0:
             return False
         for k in range(pages):
             if answer[k] & 1 == 0:

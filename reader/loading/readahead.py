@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fieldslab.reader.buffers import Pool
-from fieldslab.reader.gather import Places, spans
+from fieldslab.reader.gather import RowLocations, spans
 from fieldslab.reader.loading import paging
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.stored.field import StoredField
@@ -56,15 +56,15 @@ class ReadAhead:
             some = self._place(rows[:: max(len(rows) // _SAMPLES, 1)])
             missing = [field for field in self._fields if not field.is_resident(some)]
             if missing:
-                at = self._place(rows)
+                locations = self._place(rows)
                 for field in missing:
-                    field.will_need(at)
+                    field.will_need(locations)
         except FieldslabError:
             return
         self._pause = 0 if missing else min(2 * self._pause + 1, _LONGEST_PAUSE)
         self._skip = self._pause
 
-    def _place(self, rows: np.ndarray) -> Places:
+    def _place(self, rows: np.ndarray) -> RowLocations:
         return self._slab.storage.place(self._slab.view, np.ascontiguousarray(rows))
 
 
@@ -86,28 +86,28 @@ class _Field:
         starts = self._values.addresses[present]
         paging.advise(starts, starts + self._sizes[present], mmap.PAGESIZE, paging.RANDOM)
 
-    def is_resident(self, at: Places) -> bool:
-        begins, ends = self._ranges(at)
+    def is_resident(self, locations: RowLocations) -> bool:
+        begins, ends = self._ranges(locations)
         if not self._told:  # asking for short rows costs more than reading them from memory
             return int((ends - begins).sum()) < _WORTH * len(begins)
         return paging.resident(begins, ends, mmap.PAGESIZE)
 
-    def will_need(self, at: Places) -> None:
-        begins, ends = self._ranges(at)
+    def will_need(self, locations: RowLocations) -> None:
+        begins, ends = self._ranges(locations)
         order = np.argsort(begins)
         paging.advise(begins[order], ends[order], mmap.PAGESIZE, paging.WILLNEED)
 
-    def _ranges(self, at: Places) -> tuple[np.ndarray, np.ndarray]:
+    def _ranges(self, locations: RowLocations) -> tuple[np.ndarray, np.ndarray]:
         """Addresses between which the rows lie, without those that are empty: int64 each."""
         item, marks = self._values.item_bytes, self._values.marks
         if self._stored.offsets is None:
-            begins, ends = at.places * item, (at.places + 1) * item
+            begins, ends = locations.in_shard * item, (locations.in_shard + 1) * item
         else:
-            rows = spans(self._stored, at, self._pool, self._pool)
+            rows = spans(self._stored, locations, self._pool, self._pool)
             begins, ends = rows.starts * item, (rows.starts + rows.counts) * item
         if marks is not None and not marks.complete:  # blocks are read whole, to be verified
             begins = begins // BLOCK * BLOCK
-            ends = np.minimum(-(-ends // BLOCK) * BLOCK, self._sizes[at.shards])
+            ends = np.minimum(-(-ends // BLOCK) * BLOCK, self._sizes[locations.shards])
         some = begins < ends
-        bases = self._values.addresses[at.shards][some]
+        bases = self._values.addresses[locations.shards][some]
         return bases + begins[some], bases + ends[some]

@@ -81,26 +81,26 @@ class Desk(Generic[_Made]):
                 "the process was forked while this iteration ran",
                 hint="Begin a new one in the child: iter(loader).",
             )
-        made = None if self._stopped else self._place(self._taken).get()
-        if made is None:
+        outcome = None if self._stopped else self._place(self._taken).get()
+        if outcome is None:
             raise UsageError("this iteration was closed", hint="Begin a new one.")
         self._taken += 1
         self._ask()
-        if isinstance(made, _Failure):
+        if isinstance(outcome, _Failure):
             self.stop()
-            raise made.error
-        return made.result
+            raise outcome.error
+        return outcome.result
 
     def step(self) -> bool:
         """Make one result; False when there is no more to do."""
         index = self._todo.get()
         if index is None:
             return False
-        made = self._try(index)
-        self._place(index).put(made)
+        outcome = self._try(index)
+        self._place(index).put(outcome)
         if self._stopped:
             self._let_go()
-        return isinstance(made, _Success)
+        return isinstance(outcome, _Success)
 
     def stop(self) -> None:
         """Have the threads end, and let go what was made."""

@@ -158,12 +158,12 @@ class Blocked(Order):
         }
 
     def __repr__(self) -> str:
-        given = f"seed={self.seed}"
+        parameters = f"seed={self.seed}"
         if self._sized:
-            given += f", block_rows={self.block_rows}"
+            parameters += f", block_rows={self.block_rows}"
         if self._sized or self.window != SPREAD_WINDOW:
-            given += f", window={self.window}"
-        return f"Blocked({given}{', spread=True' if self.spread and not self._open else ''})"
+            parameters += f", window={self.window}"
+        return f"Blocked({parameters}{', spread=True' if self.spread and not self._open else ''})"
 
 
 class _BlockLayout(NamedTuple):

@@ -216,8 +216,8 @@ class Subset(Order):
         if self._numbers is not None:
             wrong = (self._numbers < -len(slab)) | (self._numbers >= len(slab))
             if wrong.any():
-                at = int(np.argmax(wrong))
-                raise out_of_range(int(self._numbers[at]), len(slab), at)
+                position = int(np.argmax(wrong))
+                raise out_of_range(int(self._numbers[position]), len(slab), position)
         return self
 
     def key(self) -> dict[str, Any]:
@@ -250,11 +250,13 @@ class Weighted(Order):
 
     def __init__(self, weights: Any, seed: int = 0) -> None:
         self.seed = whole("seed", seed)
-        given = np.asarray(weights, np.float64)
-        if given.ndim != 1 or not (np.isfinite(given).all() and (given >= 0).all()):
+        weights_array = np.asarray(weights, np.float64)
+        if weights_array.ndim != 1 or not (
+            np.isfinite(weights_array).all() and (weights_array >= 0).all()
+        ):
             raise UsageError("weights are finite numbers from 0, one for each row")
-        self._ends = np.cumsum(given)
-        if len(given) and not 0 < self._ends[-1] < np.inf:
+        self._ends = np.cumsum(weights_array)
+        if len(weights_array) and not 0 < self._ends[-1] < np.inf:
             raise UsageError("weights must have a positive, finite sum", found=self._ends[-1])
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
@@ -265,9 +267,9 @@ class Weighted(Order):
         if not len(positions):
             return positions
         drawn = uniform(positions, keys("weighted", self.seed, epoch)) * self._ends[-1]
-        found = np.searchsorted(self._ends, drawn, side="right").astype(np.int64)
+        drawn_rows = np.searchsorted(self._ends, drawn, side="right").astype(np.int64)
         # The product may round up to the sum; the last row that has a weight stands there.
-        return np.minimum(found, np.searchsorted(self._ends, self._ends[-1]))
+        return np.minimum(drawn_rows, np.searchsorted(self._ends, self._ends[-1]))
 
     def length(self, total: int) -> int:
         """See `Order`. Raises UsageError."""

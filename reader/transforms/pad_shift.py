@@ -53,7 +53,7 @@ class Pad(Transform):
         counts = np.minimum(lengths, length)
         left = self.side == "left"
         starts = packed.offsets[1:] - counts if left else packed.offsets[:-1]
-        made: dict[str, Values] = {
+        padded: dict[str, Values] = {
             self.field: _padded(packed.values, starts, counts, length, self.fill, left, memory)
         }
         if self.mask is not None:
@@ -63,8 +63,8 @@ class Pad(Transform):
                 np.greater_equal(columns, length - counts[:, None], out=mask)
             else:
                 np.less(columns, counts[:, None], out=mask)
-            made[self.mask] = mask
-        return made
+            padded[self.mask] = mask
+        return padded
 
     def impossible(self, field: Field) -> str | None:
         """See `Transform`."""
@@ -146,12 +146,12 @@ class Shift(Transform):
         # A row without a pair has no next token: its start may lie behind the last one.
         behind = np.where(counts > 0, starts + 1, 0)
         second = _padded(values, behind, counts, length, self.ignore, False, memory)
-        there = memory.empty(mask, (len(counts), length), np.dtype(np.bool_))
-        np.less(np.arange(length), counts[:, None], out=there)
-        made = {inputs: first, targets: second, mask: there}
+        is_target = memory.empty(mask, (len(counts), length), np.dtype(np.bool_))
+        np.less(np.arange(length), counts[:, None], out=is_target)
+        columns = {inputs: first, targets: second, mask: is_target}
         if self.layout == "LB":
-            return {name: _turned(array, memory) for name, array in made.items()}
-        return dict(made)
+            return {name: _turned(array, memory) for name, array in columns.items()}
+        return dict(columns)
 
     def impossible(self, field: Field) -> str | None:
         """See `Transform`."""

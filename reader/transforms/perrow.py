@@ -136,8 +136,8 @@ class PerRow(Transform):
             raise UsageError(
                 "a function of rows returns tensors of one shape", field=self.field, found=shapes
             )
-        made = torch.stack(results) if results else torch.as_tensor(values)
-        return {self.field: made.numpy() if arrays else made}
+        stacked = torch.stack(results) if results else torch.as_tensor(values)
+        return {self.field: stacked.numpy() if arrays else stacked}
 
 
 def generators(seeds: Any) -> list[torch.Generator]:

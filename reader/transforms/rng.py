@@ -126,9 +126,9 @@ class RowGenerator:
             raise _no_broadcast((low, high), drawn.shape) from None
         if (lows > highs).any():
             raise UsageError("`low` is below `high`", found=(low, high))
-        made = drawn.reshape(-1)
-        _bound(made, lows.reshape(-1), highs.reshape(-1))
-        wide = made.view(np.int64).reshape(drawn.shape)
+        integers = drawn.reshape(-1)
+        _bound(integers, lows.reshape(-1), highs.reshape(-1))
+        wide = integers.view(np.int64).reshape(drawn.shape)
         out = wide.astype(self._dtype(dtype))
         if (out != wide).any():
             raise UsageError("the dtype does not hold these integers", found=str(dtype))
@@ -185,10 +185,10 @@ class RowGenerator:
             raise _no_broadcast((start, step), drawn.shape) from None
 
     def _float(self, dtype: Any) -> np.dtype[Any]:
-        found = np.dtype(np.float64) if dtype is None else self._dtype(dtype)
-        if found not in _FLOATS:
+        float_dtype = np.dtype(np.float64) if dtype is None else self._dtype(dtype)
+        if float_dtype not in _FLOATS:
             raise UsageError("no dtype to draw", expected="float64 or float32", found=str(dtype))
-        return found
+        return float_dtype
 
     def _dtype(self, dtype: Any) -> np.dtype[Any]:
         from fieldslab.reader.transforms.transform import as_dtype
@@ -216,10 +216,10 @@ def _lengths(lengths: Any, size: _Size, rows: int) -> np.ndarray:
     return np.ascontiguousarray(counts, np.int64)
 
 
-def _no_broadcast(given: Any, shape: tuple[int, ...]) -> UsageError:
+def _no_broadcast(parameters: Any, shape: tuple[int, ...]) -> UsageError:
     hint = "For one number a row, write low[:, None] beside a `size`."
     return UsageError(
-        "parameters do not broadcast against the draws", expected=shape, found=given, hint=hint
+        "parameters do not broadcast against the draws", expected=shape, found=parameters, hint=hint
     )
 
 
@@ -250,13 +250,13 @@ def _to_normal(bits: _Array, out: _Array) -> None:
 
 
 @inlined
-def _upper(one: Any, other: Any) -> Any:
+def _upper(left: Any, right: Any) -> Any:
     """The upper 64 bits of the product of two numbers: uint64."""
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
-    middle = (one >> half) * (other & low) + (((one & low) * (other & low)) >> half)
-    rest = (one & low) * (other >> half) + (middle & low)
-    return (one >> half) * (other >> half) + (middle >> half) + (rest >> half)
+    middle = (left >> half) * (right & low) + (((left & low) * (right & low)) >> half)
+    rest = (left & low) * (right >> half) + (middle & low)
+    return (left >> half) * (right >> half) + (middle >> half) + (rest >> half)
 
 
 @kernel("void(uint64[::1], int64[::1], int64[::1])")

@@ -56,12 +56,12 @@ class UpperTriangle(Transform):
         shape = values.shape[1:] if isinstance(rows, Ragged) else values.shape[2:]
         out = memory.empty(self.field, (len(rows), self.n, self.n, *shape), values.dtype)
         pairs = np.empty((self._pairs + 1, *shape), values.dtype)
-        for at, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if len(row) > self._pairs:
                 raise UsageError(
                     "UpperTriangle: more pairs than the matrix has above its diagonal",
                     field=self.field,
-                    row=int(batch.rows[at]),
+                    row=int(batch.rows[index]),
                     expected=self._pairs,
                     found=len(row),
                 )
@@ -69,7 +69,7 @@ class UpperTriangle(Transform):
             pairs[len(row) :] = self.fill
             if self.padding is not None:
                 pairs[self._absent(pairs)] = self.fill
-            np.take(pairs, self._places, axis=0, out=out[at], mode="clip")
+            np.take(pairs, self._places, axis=0, out=out[index], mode="clip")
         return {self.field: out}
 
     def impossible(self, field: Field) -> str | None:
