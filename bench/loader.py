@@ -113,7 +113,7 @@ def resident(slab: Slab) -> float:
         if array is not None
     ]
     in_memory = [
-        paging.resident(page, page + 1, 4096) for page in np.concatenate(pages).reshape(-1, 1)
+        paging.are_resident(page, page + 1, 4096) for page in np.concatenate(pages).reshape(-1, 1)
     ]
     return float(np.mean(in_memory))
 

@@ -15,7 +15,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
-from fieldslab.reader.loading.loader import MOST_THREADS, usable_cores
+from fieldslab.reader.loading.loader import MOST_THREADS, count_usable_cores
 from fieldslab.reader.probe import SAMPLE_ROWS, Probe
 from fieldslab.reader.rows import whole
 from fieldslab.reader.slab import Slab
@@ -173,7 +173,7 @@ def advise(
         raise UsageError("no rows to measure", file=slab.path)
     if step_ms is not None and not 0 < step_ms < 1e6:
         raise UsageError("`step_ms` is a positive number of milliseconds", found=step_ms)
-    free, cores = available_bytes(), usable_cores()
+    free, cores = count_available_bytes(), count_usable_cores()
     room = free // 4 if memory is None else whole("memory", memory, least=1)
     names = slab.names(fields)
     probe = Probe(slab, names, transforms, decode, seconds, output)
@@ -232,7 +232,7 @@ def advise(
     )
 
 
-def available_bytes() -> int:
+def count_available_bytes() -> int:
     """Bytes of memory that are free, or would be without the page cache."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():

@@ -71,7 +71,7 @@ class VarLenValues(Generic[_Item]):
 
         Raises UsageError for a negative length, and where `fill` is no value of the dtype.
         """
-        if problem := no_room(fill, self.values.dtype):
+        if problem := explain_no_fit(fill, self.values.dtype):
             raise UsageError("`fill` cannot stand in padded rows", field=self.name, found=problem)
         lengths = self.lengths
         if length is None:
@@ -126,7 +126,7 @@ class Text(VarLenValues[str]):
         try:
             return str(values.data, "utf-8")
         except UnicodeDecodeError as error:
-            raise not_utf8(self.name, error, row=f"{row} of the batch") from error
+            raise make_utf8_error(self.name, error, row=f"{row} of the batch") from error
 
 
 class Binary(VarLenValues[bytes]):
@@ -142,7 +142,7 @@ class Binary(VarLenValues[bytes]):
         return values.tobytes()
 
 
-def not_utf8(name: str, error: UnicodeDecodeError, **where: Any) -> DamagedArray:
+def make_utf8_error(name: str, error: UnicodeDecodeError, **where: Any) -> DamagedArray:
     """Error for text that is not UTF-8."""
     return DamagedArray(
         "text is not UTF-8",
@@ -154,7 +154,7 @@ def not_utf8(name: str, error: UnicodeDecodeError, **where: Any) -> DamagedArray
     )
 
 
-def no_room(number: Any, dtype: np.dtype[Any]) -> str | None:
+def explain_no_fit(number: Any, dtype: np.dtype[Any]) -> str | None:
     """Why a number, or an array of them, cannot stand among values of a dtype, or None."""
     try:
         converted = np.array(number, dtype)
@@ -225,7 +225,7 @@ class Batch(Mapping[str, Any]):
         try:
             return self._columns[name]
         except KeyError:
-            raise unknown_field(name, self._columns) from None
+            raise make_unknown_field(name, self._columns) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._columns
@@ -300,7 +300,7 @@ class Buffers(Batch):
         self.failures, self.visits = batch.failures, batch.visits
 
 
-def unknown_field(name: object, names: Mapping[str, Any]) -> UnknownField:
+def make_unknown_field(name: object, names: Mapping[str, Any]) -> UnknownField:
     """Error for a field that is not there; says which are."""
     known = ", ".join(map(repr, list(names)[:20])) + (", ..." if len(names) > 20 else "")
     return UnknownField(f"no field {name!r}", hint=f"There are: {known or 'none'}.")

@@ -9,7 +9,7 @@ import numpy as np
 from fieldslab.reader import kernels
 from fieldslab.reader.batch import VAR_LEN_CLASSES, Binary, Ragged, Text, Values
 from fieldslab.reader.buffers import Allocator, Pool
-from fieldslab.reader.rows import Directory, out_of_range
+from fieldslab.reader.rows import Directory, make_out_of_range
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.errors import UsageError
@@ -52,7 +52,7 @@ class ElementRanges(NamedTuple):
     total: int
 
 
-def place(directory: Directory, pool: Pool, view: range, rows: np.ndarray) -> RowLocations:
+def locate_rows(directory: Directory, pool: Pool, view: range, rows: np.ndarray) -> RowLocations:
     """Find rows of a view; negative ones in `rows` (int64[n]) are made positive.
 
     Raises RowOutOfRange.
@@ -70,7 +70,7 @@ def place(directory: Directory, pool: Pool, view: range, rows: np.ndarray) -> Ro
         *locations,
     )
     if wrong >= 0:
-        raise out_of_range(int(rows[wrong]), len(view), int(wrong))
+        raise make_out_of_range(int(rows[wrong]), len(view), int(wrong))
     return locations
 
 
@@ -85,19 +85,21 @@ def gather(
     for stored in fields:
         name = stored.field.name
         if stored.frames is not None:
-            columns.values[name] = _decompressed(stored, stored.frames, locations, memory, pool)
+            columns.values[name] = _gather_compressed(
+                stored, stored.frames, locations, memory, pool
+            )
         elif stored.offsets is None:
-            columns.values[name] = rows_of(stored.values, locations, memory, name)
+            columns.values[name] = gather_items(stored.values, locations, memory, name)
         else:
-            columns.values[name] = _packed(stored, locations, memory, pool)
+            columns.values[name] = _gather_var_len(stored, locations, memory, pool)
         if stored.size is not None:
-            columns.sizes[name] = rows_of(stored.size, locations, memory, name)
+            columns.sizes[name] = gather_items(stored.size, locations, memory, name)
         if stored.valid is not None:
-            columns.valid[name] = valid_of(stored.valid, locations, memory, name)
+            columns.valid[name] = gather_valid(stored.valid, locations, memory, name)
     return columns
 
 
-def addresses(
+def find_addresses(
     stored: StoredField, locations: RowLocations, pool: Pool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Where rows lie in memory, uint64[n], and their bytes, int64[n]. Raises DamagedArray."""
@@ -115,13 +117,13 @@ def addresses(
             np.full(len(locations.in_shard), item, np.int64),
         )
     else:
-        rows = spans(stored, locations, pool, pool)
+        rows = locate_elements(stored, locations, pool, pool)
         _verify(values, RowLocations(locations.shards, rows.starts), rows.counts)
         starts, lengths = rows.starts * item, rows.counts * item
     return (values.addresses[locations.shards] + starts).astype(np.uint64), lengths
 
 
-def spans(
+def locate_elements(
     stored: StoredField, locations: RowLocations, memory: Allocator, pool: Pool
 ) -> ElementRanges:
     """The elements that rows of variable length have; `offsets` go to `memory`.
@@ -131,10 +133,10 @@ def spans(
     array = stored.offsets
     assert array is not None
     offsets = memory.empty((stored.field.name, array.role), (len(locations.in_shard) + 1,), _INT64)
-    return _locate(array, stored.values, locations, offsets, pool)
+    return _read_ranges(array, stored.values, locations, offsets, pool)
 
 
-def _locate(
+def _read_ranges(
     array: StoredArray,
     elements: StoredArray,
     locations: RowLocations,
@@ -144,8 +146,8 @@ def _locate(
     """Which elements rows have, by the array of their offsets. Raises DamagedArray."""
     _verify(array, locations, _TWO)
     starts, counts = (
-        _numbers(pool, len(locations.in_shard)),
-        _numbers(pool, len(locations.in_shard)),
+        _allocate_numbers(pool, len(locations.in_shard)),
+        _allocate_numbers(pool, len(locations.in_shard)),
     )
     total = kernels.locate(*locations, array.addresses, elements.items, starts, counts, offsets)
     if total < 0:
@@ -154,17 +156,17 @@ def _locate(
     return ElementRanges(starts, counts, offsets, total)
 
 
-def lengths(stored: StoredField, locations: RowLocations, pool: Pool) -> np.ndarray:
+def count_elements(stored: StoredField, locations: RowLocations, pool: Pool) -> np.ndarray:
     """Elements of rows of variable length: int64[n]. Raises DamagedArray."""
-    rows = spans(stored, locations, pool, pool)
+    rows = locate_elements(stored, locations, pool, pool)
     if stored.frames is None or stored.lengths is None:
         return rows.counts
-    counts = rows_of(stored.lengths, locations, pool, stored.field.name)
+    counts = gather_items(stored.lengths, locations, pool, stored.field.name)
     stored.frames.sizes(rows.offsets, counts, stored.field.item_bytes)  # which are checked there
     return counts.astype(np.int64)
 
 
-def points_of(
+def find_points(
     stored: StoredField, locations: RowLocations, pool: Pool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Where the index points of images lie, uint64[n], and how many: int64[n].
@@ -174,13 +176,15 @@ def points_of(
     array, ends = stored.points, stored.point_offsets
     assert array is not None
     assert ends is not None
-    rows = _locate(ends, array, locations, _numbers(pool, len(locations.in_shard) + 1), pool)
+    rows = _read_ranges(
+        ends, array, locations, _allocate_numbers(pool, len(locations.in_shard) + 1), pool
+    )
     _verify(array, RowLocations(locations.shards, rows.starts), rows.counts)
     starts = array.addresses[locations.shards] + rows.starts * array.item_bytes
     return starts.astype(np.uint64), rows.counts
 
 
-def rows_of(
+def gather_items(
     array: StoredArray, locations: RowLocations, memory: Allocator, name: str
 ) -> np.ndarray:
     """Items of one array that has one for each row. Raises DamagedArray."""
@@ -190,10 +194,10 @@ def rows_of(
     return out
 
 
-def _packed(
+def _gather_var_len(
     stored: StoredField, locations: RowLocations, memory: Allocator, pool: Pool
 ) -> Ragged | Text | Binary:
-    rows = spans(stored, locations, memory, pool)
+    rows = locate_elements(stored, locations, memory, pool)
     array, name = stored.values, stored.field.name
     shape = (rows.total, *array.shape)
     out = memory.empty((name, array.role), shape, array.dtype)
@@ -201,17 +205,17 @@ def _packed(
     return VAR_LEN_CLASSES[stored.field.kind](out, rows.offsets, name)
 
 
-def _decompressed(
+def _gather_compressed(
     stored: StoredField, frames: FrameReader, locations: RowLocations, memory: Allocator, pool: Pool
 ) -> Values:
     """Gather frames, then decompress them all at once."""
     field = stored.field
-    rows = spans(stored, locations, pool, pool)
+    rows = locate_elements(stored, locations, pool, pool)
     packed = pool.empty(None, (rows.total,), np.dtype(np.uint8))
     _copy(stored.values, RowLocations(locations.shards, rows.starts), rows.counts, packed)
     counts = None
     if stored.lengths is not None:
-        counts = rows_of(stored.lengths, locations, pool, field.name)
+        counts = gather_items(stored.lengths, locations, pool, field.name)
     sizes = frames.sizes(rows.offsets, counts, field.item_bytes)
     total = (
         int(sizes.sum()) // max(field.item_bytes, 1) if field.variable else len(locations.in_shard)
@@ -226,7 +230,7 @@ def _decompressed(
     return VAR_LEN_CLASSES[field.kind](out, offsets, field.name)
 
 
-def valid_of(
+def gather_valid(
     array: StoredArray, locations: RowLocations, memory: Allocator, name: str
 ) -> np.ndarray:
     """Validity of rows; a shard without nulls has no such array."""
@@ -248,7 +252,7 @@ def _copy(array: StoredArray, locations: RowLocations, counts: np.ndarray, out: 
         return
     item, addresses = array.item_bytes, array.addresses
     to = addressof(c_char.from_buffer(out.view(_BYTE).data))  # `out.ctypes` takes 1 us
-    blocks = _unmarked(array, locations, counts)
+    blocks = _find_unmarked(array, locations, counts)
     if len(blocks) <= _AT_A_TIME:
         if len(blocks):
             array.verify_blocks(blocks)
@@ -265,12 +269,12 @@ def _copy(array: StoredArray, locations: RowLocations, counts: np.ndarray, out: 
 
 
 def _verify(array: StoredArray, locations: RowLocations, counts: np.ndarray) -> None:
-    blocks = _unmarked(array, locations, counts)
+    blocks = _find_unmarked(array, locations, counts)
     if len(blocks):
         array.verify_blocks(blocks)
 
 
-def _unmarked(array: StoredArray, locations: RowLocations, counts: np.ndarray) -> np.ndarray:
+def _find_unmarked(array: StoredArray, locations: RowLocations, counts: np.ndarray) -> np.ndarray:
     """Blocks under rows that were not verified yet: int64[n], ascending, none twice."""
     marks = array.marks
     if marks is None or marks.complete:
@@ -286,5 +290,5 @@ def _unmarked(array: StoredArray, locations: RowLocations, counts: np.ndarray) -
     return np.unique(blocks[: min(count, len(blocks))])
 
 
-def _numbers(pool: Pool, count: int) -> np.ndarray:
+def _allocate_numbers(pool: Pool, count: int) -> np.ndarray:
     return pool.empty(None, (count,), _INT64)

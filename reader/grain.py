@@ -18,8 +18,8 @@ from typing import Any
 
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.images.steps import ImageSteps, as_images
-from fieldslab.reader.loading.chain import Chain, seed_of
-from fieldslab.reader.loading.epoch_plan import EpochPlan, world
+from fieldslab.reader.loading.chain import Chain, choose_seed
+from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
 from fieldslab.reader.loading.preparation import Preparation
 from fieldslab.reader.orders.order import Order, Shuffled
 from fieldslab.reader.rows import as_index, whole
@@ -86,7 +86,7 @@ def grain_batches(
     names = slab.names(fields)
     images = as_images(decode, slab.fields, names)
     if getattr(order, "seed", None) is not None:
-        seed = seed_of(None, order)
+        seed = choose_seed(None, order)
     return GrainBatches(slab, order, plan, names, images, transforms, epochs, seed)
 
 
@@ -164,7 +164,7 @@ def _tree(batch: Batch) -> dict[str, Any]:
 def _processes(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """This process and their number: as given, or JAX's where it runs on several."""
     if rank is not None or world_size is not None:
-        return world(rank, world_size)
+        return find_rank_and_size(rank, world_size)
     # Who runs several processes has imported JAX to say so; nobody else waits for it.
     jax = sys.modules.get("jax")
     if jax is None or not jax.distributed.is_initialized():

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fieldslab.reader.batch import VarLenValues
-from fieldslab.reader.buffers import capacity
+from fieldslab.reader.buffers import round_up_capacity
 from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.loading.stats import Stats
 from fieldslab.reader.orders.order import Subset
@@ -119,4 +119,4 @@ def _bytes(values: Any) -> int:
         values = [values.values, values.offsets]
     if isinstance(values, tuple | list):
         return sum(map(_bytes, values))
-    return capacity(values.nbytes) if values.nbytes else 0
+    return round_up_capacity(values.nbytes) if values.nbytes else 0

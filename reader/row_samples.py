@@ -7,7 +7,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from fieldslab.reader.batch import Batch
-from fieldslab.reader.draws.visits import as_visits, visits_of
+from fieldslab.reader.draws.visits import as_visits, get_visits
 from fieldslab.reader.rows import Rows, as_index, as_rows
 from fieldslab.schemas.errors import DamagedImage
 from fieldslab.schemas.fields import Field
@@ -62,7 +62,7 @@ class Samples(Sequence[dict[str, Any]]):
         self.chain = chain
         self.epoch = epoch
         self._rows = as_rows(rows, len(slab))
-        self._visits = as_visits(visits_of(rows) if visits is None else visits, self._rows)
+        self._visits = as_visits(get_visits(rows) if visits is None else visits, self._rows)
         self._fields = fields
 
     @cached_property

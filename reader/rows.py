@@ -63,7 +63,7 @@ def as_index(row: SupportsIndex, length: int) -> int:
     except TypeError:
         _refuse(f"rows are numbered by integers, not by {type(row).__name__}", found=repr(row))
     if not -length <= number < length:
-        raise out_of_range(number, length)
+        raise make_out_of_range(number, length)
     return number + length if number < 0 else number
 
 
@@ -91,7 +91,7 @@ def as_rows(rows: Rows, length: int) -> np.ndarray:
         if numbers.dtype.itemsize == 8 and numbers.dtype.kind == "u" and len(numbers):
             position = int(np.argmax(numbers > _LARGEST))
             if numbers[position] > _LARGEST:
-                raise out_of_range(int(numbers[position]), length, position)
+                raise make_out_of_range(int(numbers[position]), length, position)
         return np.array(numbers, np.int64, order="C")
     if isinstance(rows, np.ndarray) or numbers.dtype.kind not in "Of":
         _refuse_dtype(numbers)
@@ -109,7 +109,7 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
     return number
 
 
-def out_of_range(row: int, length: int, position: int | None = None) -> RowOutOfRange:
+def make_out_of_range(row: int, length: int, position: int | None = None) -> RowOutOfRange:
     """Error for a row outside -length..length-1, at `position` of the rows asked for."""
     where = "" if position is None else f" at position {position} of the rows asked for"
     expected = f"{-length}..{length - 1}" if length else "none, there are no rows"
@@ -121,7 +121,7 @@ def _from_range(rows: range, length: int) -> np.ndarray:
         return np.empty(0, np.int64)
     for row in (rows[0], rows[-1]):
         if not -length <= row < length:
-            raise out_of_range(row, length, rows.index(row))
+            raise make_out_of_range(row, length, rows.index(row))
     step = rows.step if len(rows) > 1 else 1
     return rows[0] + step * np.arange(len(rows), dtype=np.int64)
 
@@ -133,7 +133,7 @@ def _from_items(rows: Any, length: int) -> np.ndarray:
         try:
             numbers[position] = as_index(row, length)
         except RowOutOfRange:
-            raise out_of_range(operator.index(row), length, position) from None
+            raise make_out_of_range(operator.index(row), length, position) from None
     return numbers
 
 

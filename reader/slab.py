@@ -249,26 +249,26 @@ class Slab:
             uint64[n] and int64[n], in bytes. The memory is read-only, and stays as long as the
             slab or any view or column of it.
         """
-        from fieldslab.reader.gather import addresses
+        from fieldslab.reader.gather import find_addresses
 
         storage = self._storage
         (name,) = self.names([field])
         locations = storage.place(self._view, as_rows(rows, len(self)))
-        return addresses(storage.field(name), locations, storage.pool)
+        return find_addresses(storage.field(name), locations, storage.pool)
 
     def lengths(self, rows: Rows, field: str) -> np.ndarray:
         """Elements of rows of a ragged field; bytes of text, binary and images: int64[n].
 
         Only offsets are read. Raises UsageError for a field whose rows are all of one size.
         """
-        from fieldslab.reader.gather import lengths
+        from fieldslab.reader.gather import count_elements
 
         (name,) = self.names([field])
         if not self.fields[name].variable:
             shape = list(self.fields[name].shape)
             raise UsageError("rows of fixed size have no lengths", field=name, found=shape)
         locations = self._storage.place(self._view, as_rows(rows, len(self)))
-        return lengths(self._storage.field(name), locations, self._storage.pool)
+        return count_elements(self._storage.field(name), locations, self._storage.pool)
 
     def categories(self, field: str) -> Sequence[str] | Text:
         """Names that the codes of a categorical field stand for, by code."""

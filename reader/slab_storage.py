@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fieldslab.reader import forks
-from fieldslab.reader.batch import unknown_field
+from fieldslab.reader.batch import make_unknown_field
 from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.rows import Directory
 from fieldslab.reader.stored.field import StoredField
@@ -65,9 +65,9 @@ class Storage:
     @cached_property
     def place(self) -> Callable[[range, np.ndarray], "RowLocations"]:
         """place(view, rows): see `gather.place`."""
-        from fieldslab.reader.gather import place
+        from fieldslab.reader.gather import locate_rows
 
-        return partial(place, self.directory, self.pool)
+        return partial(locate_rows, self.directory, self.pool)
 
     @cached_property
     def gather(self) -> Callable[[list[StoredField], "RowLocations", Allocator], "Columns"]:
@@ -79,7 +79,7 @@ class Storage:
     def require(self, name: str) -> None:
         """Raise UnknownField if there is no field of this name."""
         if name not in self.fields:
-            raise unknown_field(name, self.fields)
+            raise make_unknown_field(name, self.fields)
 
     def after_fork(self) -> None:
         """Replace the lock in a forked child; the maps are as good there."""

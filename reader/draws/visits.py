@@ -12,7 +12,7 @@ import numpy as np
 from fieldslab.schemas.errors import UsageError
 
 
-def subjects(rows: np.ndarray, visits: np.ndarray | None) -> np.ndarray:
+def make_subjects(rows: np.ndarray, visits: np.ndarray | None) -> np.ndarray:
     """What draws are made from: the row at its visit 0, else a hash of row and visit.
 
     Parameters
@@ -87,7 +87,7 @@ class Visit(int):
         return Visit, (int(self), self.visit)
 
 
-def visits_of(rows: Any) -> np.ndarray | None:
+def get_visits(rows: Any) -> np.ndarray | None:
     """The visits that row numbers know, 0 for those that know none; None where none does."""
     if not isinstance(rows, list) or not any(isinstance(row, Visit) for row in rows):
         return None

@@ -21,7 +21,7 @@ TRIES = 10
 
 
 @singledispatch
-def boxes_of(
+def draw_boxes(
     crop: Crop, sizes: np.ndarray, rows: np.ndarray, seed: int, epoch: int, view: int
 ) -> np.ndarray:
     """Boxes of a view: int32[n, 4] of top, left, height and width.
@@ -40,7 +40,7 @@ def boxes_of(
     raise UsageError("not a crop that is known here", found=repr(crop))
 
 
-@boxes_of.register
+@draw_boxes.register
 def _(
     crop: RandomResizedCrop,
     sizes: np.ndarray,
@@ -56,7 +56,7 @@ def _(
     return out
 
 
-@boxes_of.register
+@draw_boxes.register
 def _(
     crop: CenterCrop, sizes: np.ndarray, rows: np.ndarray, seed: int, epoch: int, view: int
 ) -> np.ndarray:
@@ -69,14 +69,14 @@ def _(
     return np.concatenate([(sizes - box) // 2, box], axis=1).astype(np.int32)
 
 
-@boxes_of.register
+@draw_boxes.register
 def _(
     crop: Resize, sizes: np.ndarray, rows: np.ndarray, seed: int, epoch: int, view: int
 ) -> np.ndarray:
     return np.concatenate([np.zeros_like(sizes), sizes], axis=1).astype(np.int32)
 
 
-def flips_of(p: float, rows: np.ndarray, seed: int, epoch: int, view: int) -> np.ndarray:
+def draw_flips(p: float, rows: np.ndarray, seed: int, epoch: int, view: int) -> np.ndarray:
     """Whether left and right change places in a view, with probability `p`: bool[n]."""
     return uniform(rows, keys("flip", seed, epoch, view)) < p
 

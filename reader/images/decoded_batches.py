@@ -7,7 +7,7 @@ import numpy as np
 from fieldslab.reader.batch import Batch, Failure, Values
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.decoders.decoder import MEANINGS, Status
-from fieldslab.reader.draws.visits import subjects
+from fieldslab.reader.draws.visits import make_subjects
 from fieldslab.reader.gather import RowLocations
 from fieldslab.reader.images.decoding import Decoded, decode
 from fieldslab.reader.images.steps import ImageSteps
@@ -43,7 +43,7 @@ def gather_images(
     """
     rows = view.start + numbers * view.step
     pool = storage.pool
-    drawn = subjects(rows, visits)
+    drawn = make_subjects(rows, visits)
     decoded = {
         name: decode(storage.field(name), each, locations, rows, drawn, epoch, memory, pool)
         for name, each in images.items()

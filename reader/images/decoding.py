@@ -12,7 +12,7 @@ from fieldslab.reader.decoders.decoder import MEANINGS, Crops, Encoded, Status, 
 from fieldslab.reader.gather import RowLocations
 from fieldslab.reader.image_values import Pictures, Views
 from fieldslab.reader.images import upright
-from fieldslab.reader.images.boxes import boxes_of, flips_of
+from fieldslab.reader.images.boxes import draw_boxes, draw_flips
 from fieldslab.reader.images.encoded import find_images
 from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.stored.field import StoredField
@@ -111,8 +111,8 @@ def decode(
     _measure(encoded, stored_images.valid)
     turns = np.ones(len(rows), np.uint8)
     if images.apply_exif:
-        turns = upright.orientations(encoded)
-    shown_sizes = upright.shown(encoded.sizes, turns)
+        turns = upright.read_orientations(encoded)
+    shown_sizes = upright.orient_sizes(encoded.sizes, turns)
     statuses = np.full(len(rows), _PENDING, np.int32)
     unknown = shown_sizes[:, 0] == 0
     if unknown.any():  # what nobody can measure is no image, unless it is Pillow that is not here
@@ -209,7 +209,7 @@ class _Work:
         pixels = self.memory.empty((self.name, "decoded"), size, np.dtype(np.uint8))
         flips = np.zeros(count, np.bool_)
         if self.images.flip is not None:
-            flips = flips_of(self.images.flip.p, drawn, self.images.seed, epoch, 0)
+            flips = draw_flips(self.images.flip.p, drawn, self.images.seed, epoch, 0)
         for i in np.flatnonzero(self.statuses == _PENDING).tolist():
             height, width = sizes[i].tolist()
             out = pixels[offsets[i] : offsets[i + 1]].reshape(1, 1, height, width, 3)
@@ -277,7 +277,7 @@ class _Work:
             self._ask(pending, Crops(boxes, np.ascontiguousarray(flips)), target)
             return
         sizes = self.encoded.sizes.astype(np.int64)
-        turned = upright.turn(boxes, flips, sizes, self.turns)
+        turned = upright.orient_boxes(boxes, flips, sizes, self.turns)
         lying = turned.transpose[pending]
         self._ask(pending[~lying], turned.crops, target)
         if lying.any():
@@ -335,7 +335,7 @@ def _measure(encoded: Encoded, valid: np.ndarray | None) -> None:
     if valid is not None:
         unknown &= valid
     for i in np.flatnonzero(unknown).tolist():
-        encoded.sizes[i] = upright.measured(encoded, i)[:2]
+        encoded.sizes[i] = upright.measure_by_pillow(encoded, i)[:2]
 
 
 def _draw(
@@ -343,12 +343,12 @@ def _draw(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Boxes, int32[n, views, 4], and flips, bool[n, views]."""
     views = range(len(images.crops))
-    drawn = [boxes_of(images.crops[v], sizes, subjects, images.seed, epoch, v) for v in views]
+    drawn = [draw_boxes(images.crops[v], sizes, subjects, images.seed, epoch, v) for v in views]
     boxes = np.stack(drawn, axis=1)
     if images.flip is None:
         return boxes, np.zeros(boxes.shape[:2], np.bool_)
     p = images.flip.p
-    flips = [flips_of(p, subjects, images.seed, epoch, view) for view in views]
+    flips = [draw_flips(p, subjects, images.seed, epoch, view) for view in views]
     return boxes, np.stack(flips, axis=1)
 
 

@@ -6,7 +6,13 @@ import numpy as np
 
 from fieldslab.reader.buffers import Pool
 from fieldslab.reader.decoders.decoder import Encoded
-from fieldslab.reader.gather import RowLocations, addresses, points_of, rows_of, valid_of
+from fieldslab.reader.gather import (
+    RowLocations,
+    find_addresses,
+    find_points,
+    gather_items,
+    gather_valid,
+)
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel, load_u8
@@ -24,11 +30,11 @@ class Found(NamedTuple):
 def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> Found:
     """Find the images of rows, and all that is stored beside them. Raises DamagedArray."""
     field, count = stored.field, len(locations.in_shard)
-    starts, lengths = addresses(stored, locations, pool)
+    starts, lengths = find_addresses(stored, locations, pool)
     assert stored.size is not None
-    sizes = rows_of(stored.size, locations, pool, field.name)
+    sizes = gather_items(stored.size, locations, pool, field.name)
     if stored.codec is not None:
-        codes = rows_of(stored.codec, locations, pool, field.name)
+        codes = gather_items(stored.codec, locations, pool, field.name)
     elif field.codec in CODES:
         codes = np.full(count, CODES[field.codec], np.uint8)
     else:
@@ -37,8 +43,10 @@ def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> Fou
     if stored.points is None:
         points, counts = np.zeros(count, np.uint64), np.zeros(count, np.int64)
     else:
-        points, counts = points_of(stored, locations, pool)
-    valid = None if stored.valid is None else valid_of(stored.valid, locations, pool, field.name)
+        points, counts = find_points(stored, locations, pool)
+    valid = (
+        None if stored.valid is None else gather_valid(stored.valid, locations, pool, field.name)
+    )
     every = field.index or 0
     return Found(Encoded(starts, lengths, sizes, codes, points, counts, every), valid)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fieldslab.reader.batch import unknown_field
+from fieldslab.reader.batch import make_unknown_field
 from fieldslab.reader.decoders.decoder import Decoder
 from fieldslab.reader.images.normalize import Normalize
 from fieldslab.reader.images.step import Step
@@ -278,7 +278,7 @@ def as_images(
     images = {}
     for name, steps in (decode or {}).items():
         if name not in fields:
-            raise unknown_field(name, fields)
+            raise make_unknown_field(name, fields)
         if fields[name].kind != "image":
             raise UsageError("only images are decoded", field=name, found=fields[name].kind)
         if name not in names:

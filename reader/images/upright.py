@@ -28,7 +28,7 @@ class Turned(NamedTuple):
     transpose: np.ndarray
 
 
-def orientations(images: Encoded) -> np.ndarray:
+def read_orientations(images: Encoded) -> np.ndarray:
     """The orientation of each image, 1 to 8: uint8[n]. Pixels decoded at pack are upright."""
     from fieldslab.schemas.codecs import orientation  # compiled kernels take their time
 
@@ -38,11 +38,11 @@ def orientations(images: Encoded) -> np.ndarray:
     orientation.orientations(images.addresses[jpegs], images.lengths[jpegs], turns)
     sides[jpegs] = turns
     for i in np.flatnonzero(~np.isin(images.codes, (_JPEG, *_STORED))).tolist():
-        sides[i] = measured(images, i)[2]
+        sides[i] = measure_by_pillow(images, i)[2]
     return sides
 
 
-def measured(images: Encoded, index: int) -> tuple[int, int, int]:
+def measure_by_pillow(images: Encoded, index: int) -> tuple[int, int, int]:
     """Height, width and orientation of an image that only Pillow knows; 0, 0, 1 without it."""
     import ctypes
 
@@ -55,13 +55,15 @@ def measured(images: Encoded, index: int) -> tuple[int, int, int]:
     return measure(ctypes.string_at(int(images.addresses[index]), int(images.lengths[index])))
 
 
-def shown(sizes: np.ndarray, turns: np.ndarray) -> np.ndarray:
+def orient_sizes(sizes: np.ndarray, turns: np.ndarray) -> np.ndarray:
     """Sizes of the pictures as they are shown: int64[n, 2]."""
     swapped = _TRANSPOSED[turns]
     return np.where(swapped[:, None], sizes[:, ::-1], sizes).astype(np.int64)
 
 
-def turn(boxes: np.ndarray, flips: np.ndarray, sizes: np.ndarray, turns: np.ndarray) -> Turned:
+def orient_boxes(
+    boxes: np.ndarray, flips: np.ndarray, sizes: np.ndarray, turns: np.ndarray
+) -> Turned:
     """Bring boxes and flips of pictures as they are shown to pictures as they are stored.
 
     Parameters

@@ -8,7 +8,7 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.buffers import Allocator
-from fieldslab.reader.draws.visits import count_visits, subjects
+from fieldslab.reader.draws.visits import count_visits, make_subjects
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.rows import whole
 from fieldslab.reader.slab import Slab
@@ -101,7 +101,7 @@ class Chain:
         numbers = np.asarray(batch.rows)
         # A function may have made a batch of other rows, whose visits nobody knows.
         visits = count_visits(numbers) if batch.visits is None else np.asarray(batch.visits)
-        drawn = subjects(self._view.start + numbers * self._view.step, visits)
+        drawn = make_subjects(self._view.start + numbers * self._view.step, visits)
         key = self._seed, epoch, place
         if tensors:
             from fieldslab.reader.transforms.perrow import TensorGenerator
@@ -149,7 +149,7 @@ def takes_rng(transform: Callable[..., Any]) -> bool:
         return False
 
 
-def seed_of(seed: Any, order: Order) -> int:
+def choose_seed(seed: Any, order: Order) -> int:
     """The seed of `rng`: the one given, or the order's, or 0. Raises UsageError."""
     if seed is not None:
         return whole("seed", seed)

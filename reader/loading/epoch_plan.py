@@ -69,7 +69,7 @@ class EpochPlan:
         return min(self.start + (index + 1) * self.step, self.length)
 
 
-def world(rank: int | None, world_size: int | None) -> tuple[int, int]:
+def find_rank_and_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Rank and world size: those given, or those of torch.distributed if it runs, or 0 and 1.
 
     Raises UsageError.

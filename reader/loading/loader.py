@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 from fieldslab.reader.images.steps import ImageSteps, as_images
-from fieldslab.reader.loading.chain import Chain, check_transforms, seed_of
-from fieldslab.reader.loading.epoch_plan import EpochPlan, world
+from fieldslab.reader.loading.chain import Chain, check_transforms, choose_seed
+from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
 from fieldslab.reader.loading.identity import make_order_key, make_repr, upgrade_state
 from fieldslab.reader.loading.iteration import EpochIterator, OnDemand, Position
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
@@ -107,7 +107,7 @@ class Loader:
         self.batch_size = whole("batch_size", batch_size, least=1)
         self.order = Shuffled(0) if order is None else order
         self.prefetch = whole("prefetch", prefetch, least=0)
-        usual = min(usable_cores(), MOST_THREADS)
+        usual = min(count_usable_cores(), MOST_THREADS)
         self.threads = usual if threads is None else whole("threads", threads, least=1)
         self.drop_last = drop_last
         self.read_ahead = whole("read_ahead", read_ahead, least=0)
@@ -118,7 +118,7 @@ class Loader:
         self._seed = None if seed is None else whole("seed", seed)
         self._convert = _converter(slab, self._decode, output, pin_memory)
         self._given = rank, world_size
-        world(rank, world_size)
+        find_rank_and_size(rank, world_size)
         self._position = Position(0, 0)
         self._resumes = False
         self._recorder = Recorder()
@@ -133,12 +133,12 @@ class Loader:
     @property
     def rank(self) -> int:
         """This process's rank."""
-        return world(*self._given)[0]
+        return find_rank_and_size(*self._given)[0]
 
     @property
     def world_size(self) -> int:
         """How many ranks share each epoch."""
-        return world(*self._given)[1]
+        return find_rank_and_size(*self._given)[1]
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank, which is the same on every rank."""
@@ -276,7 +276,9 @@ class Loader:
 
     def _plan(self, start: int) -> EpochPlan:
         length = self._attached.length(len(self.slab))
-        return EpochPlan(length, self.batch_size, *world(*self._given), self.drop_last, start)
+        return EpochPlan(
+            length, self.batch_size, *find_rank_and_size(*self._given), self.drop_last, start
+        )
 
     def _start(self, plan: EpochPlan) -> "Workers[PreparedBatch] | OnDemand":
         # Kernels are compiled when these are imported: not before the first batch is wanted.
@@ -289,7 +291,7 @@ class Loader:
             read_ahead = ReadAhead(self.slab, self._fields)
             if not isinstance(self.order, Sequential):
                 read_ahead.expect_random()
-        seed, pool = seed_of(self._seed, self.order), self.slab.storage.pool
+        seed, pool = choose_seed(self._seed, self.order), self.slab.storage.pool
         chain = Chain(self._transforms, seed, self.slab.view, pool, self._convert)
         preparation = Preparation(
             self.slab,
@@ -317,7 +319,7 @@ def _attach(order: Any, slab: Slab) -> Order:
     return order.attach(slab)
 
 
-def usable_cores() -> int:
+def count_usable_cores() -> int:
     """Processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -61,7 +61,7 @@ def all_resident(
     return True
 
 
-def resident(starts: np.ndarray, ends: np.ndarray, page: int) -> bool:
+def are_resident(starts: np.ndarray, ends: np.ndarray, page: int) -> bool:
     """Whether ranges of addresses (int64[n] each) are all in memory, as far as `MOST_PAGES`."""
     answer = np.zeros(MOST_PAGES, np.uint8)
     told: bool = all_resident(starts, ends, page, answer, get_address(answer))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fieldslab.reader.buffers import Pool
-from fieldslab.reader.gather import RowLocations, spans
+from fieldslab.reader.gather import RowLocations, locate_elements
 from fieldslab.reader.loading import paging
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.stored.field import StoredField
@@ -90,7 +90,7 @@ class _Field:
         begins, ends = self._ranges(locations)
         if not self._told:  # asking for short rows costs more than reading them from memory
             return int((ends - begins).sum()) < _WORTH * len(begins)
-        return paging.resident(begins, ends, mmap.PAGESIZE)
+        return paging.are_resident(begins, ends, mmap.PAGESIZE)
 
     def will_need(self, locations: RowLocations) -> None:
         begins, ends = self._ranges(locations)
@@ -103,7 +103,7 @@ class _Field:
         if self._stored.offsets is None:
             begins, ends = locations.in_shard * item, (locations.in_shard + 1) * item
         else:
-            rows = spans(self._stored, locations, self._pool, self._pool)
+            rows = locate_elements(self._stored, locations, self._pool, self._pool)
             begins, ends = rows.starts * item, (rows.starts + rows.counts) * item
         if marks is not None and not marks.complete:  # blocks are read whole, to be verified
             begins = begins // BLOCK * BLOCK

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.orders.order import Order, shuffled
+from fieldslab.reader.orders.order import Order, shuffle_positions
 from fieldslab.reader.orders.spread import spread_rows
 from fieldslab.reader.rows import whole
 from fieldslab.reader.slab import Slab
@@ -98,7 +98,7 @@ class Blocked(Order):
         while start < stop:
             window, first, end = self._window(layout, start)
             upto = min(stop, end)
-            inside = shuffled(
+            inside = shuffle_positions(
                 "window", (self.seed, epoch, window), start - first, upto - first, end - first
             )
             parts.append(self._rows(layout, window, inside, epoch))
@@ -110,7 +110,7 @@ class Blocked(Order):
         blocks, rest = divmod(total, self.block_rows)
         if rest == 0:
             return _BlockLayout(total, blocks, blocks, 0)
-        place = int(shuffled("short block", (self.seed, epoch), 0, 1, blocks + 1)[0])
+        place = int(shuffle_positions("short block", (self.seed, epoch), 0, 1, blocks + 1)[0])
         return _BlockLayout(total, blocks, place, self.block_rows - rest)
 
     def _window(self, layout: "_BlockLayout", position: int) -> tuple[int, int, int]:

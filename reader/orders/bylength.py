@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.orders.order import Order, shuffled
+from fieldslab.reader.orders.order import Order, shuffle_positions
 from fieldslab.reader.rows import whole
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
@@ -86,16 +86,16 @@ class _Attached(Order):
         bucket, seed = self._order.bucket, self._order.seed
         start = group * bucket * BUCKETS
         stop = min(start + bucket * BUCKETS, total)
-        rows = shuffled("length", (seed, epoch), start, stop, total)
+        rows = shuffle_positions("length", (seed, epoch), start, stop, total)
         rows = rows[np.argsort(self._slab.lengths(rows, self._order.field), kind="stable")]
         full = len(rows) // bucket
         # What is left makes the last batch of the epoch. Of any length: else the longest rows
         # would come last in every epoch.
         rest = len(rows) - full * bucket
         if full and rest:
-            gap = int(shuffled("rest", (seed, epoch), 0, 1, full + 1)[0]) * bucket
+            gap = int(shuffle_positions("rest", (seed, epoch), 0, 1, full + 1)[0]) * bucket
             rows = np.concatenate([rows[:gap], rows[gap + rest :], rows[gap : gap + rest]])
-        turns = shuffled("buckets", (seed, epoch, group), 0, full, full)
+        turns = shuffle_positions("buckets", (seed, epoch, group), 0, full, full)
         rows[: full * bucket] = rows[: full * bucket].reshape(full, bucket)[turns].reshape(-1)
         return rows
 

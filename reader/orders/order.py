@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.draws.visits import count_visits
-from fieldslab.reader.rows import Rows, as_rows, out_of_range, whole
+from fieldslab.reader.rows import Rows, as_rows, make_out_of_range, whole
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
 
@@ -137,7 +137,7 @@ class Shuffled(Order):
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
-        return shuffled("shuffle", (self.seed, epoch), start, stop, total)
+        return shuffle_positions("shuffle", (self.seed, epoch), start, stop, total)
 
     def key(self) -> dict[str, Any]:
         """See `Order`."""
@@ -202,7 +202,7 @@ class Subset(Order):
         """Which of the members stand at some positions: int64[stop - start]."""
         if self.seed is None:
             return np.arange(start, stop, dtype=np.int64)
-        return shuffled("subset", (self.seed, epoch), start, stop, self.length(total))
+        return shuffle_positions("subset", (self.seed, epoch), start, stop, self.length(total))
 
     def length(self, total: int) -> int:
         """See `Order`. Raises RowOutOfRange."""
@@ -217,7 +217,7 @@ class Subset(Order):
             wrong = (self._numbers < -len(slab)) | (self._numbers >= len(slab))
             if wrong.any():
                 position = int(np.argmax(wrong))
-                raise out_of_range(int(self._numbers[position]), len(slab), position)
+                raise make_out_of_range(int(self._numbers[position]), len(slab), position)
         return self
 
     def key(self) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class Weighted(Order):
         return f"Weighted(<{len(self._ends)} weights>, seed={self.seed})"
 
 
-def shuffled(
+def shuffle_positions(
     purpose: str, numbers: tuple[int, ...], start: int, stop: int, total: int
 ) -> np.ndarray:
     """Positions `start` up to `stop` of the shuffle of 0..total-1 that `numbers` seed: int64."""

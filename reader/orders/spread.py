@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.orders.order import shuffled
+from fieldslab.reader.orders.order import shuffle_positions
 
 _KEPT = 8
 """Windows whose blocks are remembered."""
@@ -50,7 +50,7 @@ def spread_rows(
         end = min(end, total)
         upto = min(stop, end)
         key = seed, epoch, window
-        inside = shuffled("spread window", key, start - first, upto - first, end - first)
+        inside = shuffle_positions("spread window", key, start - first, upto - first, end - first)
         slots, places = np.divmod(inside, block_rows)
         blocks = _blocks(seed, epoch, window, layout)
         parts.append(blocks[slots] * block_rows + places)
@@ -64,7 +64,7 @@ def _lay_out(seed: int, epoch: int, block_rows: int, window: int, total: int) ->
     strata = -(-blocks // windows)
     turns, longer = divmod(blocks, strata)
     last = turns + (longer > 0)  # blocks in the last stratum, which is a longer one if any is
-    short = int(shuffled("spread short block", (seed, epoch), 0, 1, last)[0])
+    short = int(shuffle_positions("spread short block", (seed, epoch), 0, 1, last)[0])
     missing = blocks * block_rows - total
     return _StrataLayout(strata, turns, longer, short, missing, strata * block_rows)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.batch import Text, not_utf8
+from fieldslab.reader.batch import Text, make_utf8_error
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.schemas.access import Folder, load_categories, load_dictionary
 from fieldslab.schemas.arrays import HEADER
@@ -150,7 +150,7 @@ class StoredField:
             return str(values.data, "utf-8")
         except UnicodeDecodeError as error:
             where = {"file": self.values.path(shard), "row": self._row(shard, place)}
-            raise not_utf8(self.field.name, error, **where) from error
+            raise make_utf8_error(self.field.name, error, **where) from error
 
     def _category(self, code: int, shard: int, place: int) -> str:
         if 0 <= code < len(self.categories):

@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch, Ragged, Values, VarLenValues, no_room
+from fieldslab.reader.batch import Batch, Ragged, Values, VarLenValues, explain_no_fit
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.rows import whole
-from fieldslab.reader.transforms.transform import FRESH, Transform, as_dtype, no_numbers
+from fieldslab.reader.transforms.transform import FRESH, Transform, as_dtype, explain_no_numbers
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -70,7 +70,7 @@ class Pad(Transform):
         """See `Transform`."""
         if not field.variable:
             return "only rows of different lengths are padded"
-        return no_room(self.fill, field.view)
+        return explain_no_fit(self.fill, field.view)
 
     def makes(self) -> list[str]:
         """See `Transform`."""
@@ -163,7 +163,11 @@ class Shift(Transform):
         if field.kind == "ragged" and field.shape:
             return "tokens are single integers"
         dtype = self.dtype or field.view
-        return no_numbers(field) or no_room(self.pad, dtype) or no_room(self.ignore, dtype)
+        return (
+            explain_no_numbers(field)
+            or explain_no_fit(self.pad, dtype)
+            or explain_no_fit(self.ignore, dtype)
+        )
 
     def makes(self) -> list[str]:
         """See `Transform`."""

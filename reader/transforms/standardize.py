@@ -10,9 +10,9 @@ from fieldslab.reader.transforms.transform import (
     FRESH,
     Transform,
     as_dtype,
-    like,
-    no_numbers,
-    numbers,
+    explain_no_numbers,
+    get_numbers,
+    wrap_like,
 )
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
@@ -53,21 +53,21 @@ class Standardize(Transform):
 
     def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
         """See `Transform`."""
-        values = numbers(batch, self.field)
+        values = get_numbers(batch, self.field)
         scaled = memory.empty(self.field, values.shape, self._compute_dtype)
         np.subtract(values, self.mean, out=scaled, dtype=self._compute_dtype)
         np.divide(scaled, self.std, out=scaled)
         if self._compute_dtype == self.dtype:
-            return {self.field: like(batch[self.field], scaled)}
+            return {self.field: wrap_like(batch[self.field], scaled)}
         out = memory.empty(self.field, values.shape, self.dtype)
         np.copyto(out, scaled, casting="same_kind")
-        return {self.field: like(batch[self.field], out)}
+        return {self.field: wrap_like(batch[self.field], out)}
 
     def impossible(self, field: Field) -> str | None:
         """See `Transform`."""
         if field.view.kind not in "biuf":
             return f"cannot standardize {field.view}"
-        return no_numbers(field)
+        return explain_no_numbers(field)
 
     def __repr__(self) -> str:
         mean, std = self.mean.tolist(), self.std.tolist()

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch, Ragged, Values, unknown_field
+from fieldslab.reader.batch import Batch, Ragged, Values, make_unknown_field
 from fieldslab.reader.buffers import Allocator
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
@@ -62,7 +62,7 @@ class Transform(ABC):
         None stands for a field that an earlier transform made.
         """
         if self.field not in fields:
-            raise unknown_field(self.field, fields)
+            raise make_unknown_field(self.field, fields)
         field = fields[self.field]
         if field is not None and (reason := self.impossible(field)):
             raise UsageError(f"{type(self).__name__}: {reason}", field=self.field)
@@ -90,14 +90,14 @@ class Cast(Transform):
 
     def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
         """See `Transform`."""
-        values = numbers(batch, self.field)
+        values = get_numbers(batch, self.field)
         out = memory.empty(self.field, values.shape, self.dtype)
         np.copyto(out, values, casting="unsafe")
-        return {self.field: like(batch[self.field], out)}
+        return {self.field: wrap_like(batch[self.field], out)}
 
     def impossible(self, field: Field) -> str | None:
         """See `Transform`."""
-        return no_numbers(field)
+        return explain_no_numbers(field)
 
 
 class Lambda(Transform):
@@ -118,7 +118,7 @@ class Lambda(Transform):
         return {self.field: self.function(batch[self.field])}
 
 
-def numbers(batch: Batch, name: str) -> np.ndarray:
+def get_numbers(batch: Batch, name: str) -> np.ndarray:
     """Values of a fixed or ragged field, as one array."""
     values = batch[name]
     if isinstance(values, Ragged):
@@ -128,12 +128,12 @@ def numbers(batch: Batch, name: str) -> np.ndarray:
     return values
 
 
-def like(values: Values, out: np.ndarray) -> Values:
+def wrap_like(values: Values, out: np.ndarray) -> Values:
     """`out` in the form of `values`."""
     return Ragged(out, values.offsets, values.name) if isinstance(values, Ragged) else out
 
 
-def no_numbers(field: Field) -> str | None:
+def explain_no_numbers(field: Field) -> str | None:
     """Why a field cannot be computed with, or None."""
     if field.kind in ("text", "binary", "image"):
         return f"a field of kind {field.kind} has no numbers"

@@ -7,7 +7,7 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch, Ragged, Values
 from fieldslab.reader.buffers import Allocator
-from fieldslab.reader.transforms.transform import FRESH, Transform, no_numbers
+from fieldslab.reader.transforms.transform import FRESH, Transform, explain_no_numbers
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -78,7 +78,7 @@ class UpperTriangle(Transform):
             return f"{self.n} x {self.n} have {self._pairs} pairs, not {list(field.shape)}"
         if field.kind not in ("fixed", "ragged"):
             return "its rows are no pairs"
-        return no_numbers(field)
+        return explain_no_numbers(field)
 
     def _absent(self, pairs: np.ndarray) -> np.ndarray:
         """Which pairs hold nothing but padding: bool[pairs]."""

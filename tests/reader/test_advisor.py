@@ -11,7 +11,7 @@ from tests.slabs import ragged, write_slab
 
 from fieldslab.packer import pack
 from fieldslab.reader import Batch, Loader, Pad, Resize, Slab, open_slab
-from fieldslab.reader.advisor import advise, available_bytes
+from fieldslab.reader.advisor import advise, count_available_bytes
 from fieldslab.schemas.errors import UnknownField, UsageError
 
 PHOTOS = Path(__file__).parents[2] / "examples" / "photos.parquet"
@@ -120,4 +120,4 @@ def test_mistakes_are_named(slab: Slab, options: dict[str, Any], error: type[Exc
 
 def test_free_memory_is_known() -> None:
     """It is a part of the machine's."""
-    assert 2**20 < available_bytes() < 2**50
+    assert 2**20 < count_available_bytes() < 2**50

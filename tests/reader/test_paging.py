@@ -21,7 +21,7 @@ def test_a_range_is_there_when_all_of_its_pages_are() -> None:
 
     def resident(*ranges: tuple[int, int]) -> bool:
         begins, ends = np.array(ranges, np.int64).reshape(-1, 2).T
-        return paging.resident(
+        return paging.are_resident(
             np.ascontiguousarray(start + begins), np.ascontiguousarray(start + ends), PAGE
         )
 

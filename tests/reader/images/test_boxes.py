@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fieldslab.reader import CenterCrop, RandomResizedCrop, Resize
-from fieldslab.reader.images.boxes import boxes_of, flips_of
+from fieldslab.reader.images.boxes import draw_boxes, draw_flips
 
 N = 20_000
 ROWS = np.arange(N)
@@ -68,7 +68,7 @@ def test_boxes_are_distributed_as_torchvisions(
     shape: tuple[int, int], ranges: tuple[tuple[float, float], tuple[float, float]]
 ) -> None:
     """Every coordinate, area and shape come from the same distribution (Kolmogorov-Smirnov)."""
-    drawn = boxes_of(RandomResizedCrop(8, *ranges), sizes(*shape), ROWS, 0, 0, 0).astype(float)
+    drawn = draw_boxes(RandomResizedCrop(8, *ranges), sizes(*shape), ROWS, 0, 0, 0).astype(float)
     book = by_the_book(*shape, *ranges)
     wanted = np.array([next(book) for _ in range(N)], float)
     for of in (0, 1, 2, 3):
@@ -84,7 +84,7 @@ def test_boxes_are_distributed_as_torchvisions(
 def test_scale_and_ratio_have_their_moments() -> None:
     """In a large picture the share of area is uniform, and so is the logarithm of the ratio."""
     crop = RandomResizedCrop(8, (0.1, 0.3))
-    boxes = boxes_of(crop, sizes(8000, 8000), ROWS, 3, 1, 0).astype(float)
+    boxes = draw_boxes(crop, sizes(8000, 8000), ROWS, 3, 1, 0).astype(float)
     share = boxes[:, 2] * boxes[:, 3] / 8000**2
     ratio = np.log(boxes[:, 3] / boxes[:, 2])
     assert share.mean() == pytest.approx(0.2, abs=0.002)
@@ -98,13 +98,13 @@ def test_scale_and_ratio_have_their_moments() -> None:
 def test_draws_depend_on_seed_epoch_row_and_view_alone() -> None:
     """Rows in any company get the same box; another seed, epoch or view gives another."""
     crop = RandomResizedCrop(8)
-    whole = boxes_of(crop, sizes(300, 400), ROWS, 5, 2, 0)
+    whole = draw_boxes(crop, sizes(300, 400), ROWS, 5, 2, 0)
     chosen = np.array([17, 3, 17, 9999])
     np.testing.assert_array_equal(
-        boxes_of(crop, sizes(300, 400, 4), chosen, 5, 2, 0), whole[chosen]
+        draw_boxes(crop, sizes(300, 400, 4), chosen, 5, 2, 0), whole[chosen]
     )
     for other in ((6, 2, 0), (5, 3, 0), (5, 2, 1)):
-        boxes = boxes_of(crop, sizes(300, 400), ROWS, *other)
+        boxes = draw_boxes(crop, sizes(300, 400), ROWS, *other)
         assert (boxes == whole).all(axis=1).mean() < 0.01
         correlation = np.corrcoef(boxes[:, 2], whole[:, 2])[0, 1]
         assert abs(correlation) < 0.05
@@ -112,23 +112,23 @@ def test_draws_depend_on_seed_epoch_row_and_view_alone() -> None:
 
 def test_draws_are_frozen() -> None:
     """A run that resumes in another version draws what it would have drawn."""
-    boxes = boxes_of(
+    boxes = draw_boxes(
         RandomResizedCrop(224), sizes(375, 500, 4), np.array([0, 1, 2, 10**12]), 7, 3, 1
     )
     assert boxes.tolist() == GOLDEN
-    flips = flips_of(0.5, np.arange(16), 7, 3, 0)
+    flips = draw_flips(0.5, np.arange(16), 7, 3, 0)
     assert "".join(str(int(flip)) for flip in flips) == FLIPS
 
 
 def test_flips_come_as_often_as_asked() -> None:
     """A flip has its probability, independently of the box, and of other views."""
-    flips = flips_of(0.3, ROWS, 0, 0, 0)
+    flips = draw_flips(0.3, ROWS, 0, 0, 0)
     assert flips.mean() == pytest.approx(0.3, abs=0.015)
-    boxes = boxes_of(RandomResizedCrop(8), sizes(300, 400), ROWS, 0, 0, 0)
+    boxes = draw_boxes(RandomResizedCrop(8), sizes(300, 400), ROWS, 0, 0, 0)
     assert abs(np.corrcoef(flips, boxes[:, 2])[0, 1]) < 0.03
-    assert abs(np.corrcoef(flips, flips_of(0.3, ROWS, 0, 0, 1))[0, 1]) < 0.03
-    assert not flips_of(0.0, ROWS, 0, 0, 0).any()
-    assert flips_of(1.0, ROWS, 0, 0, 0).all()
+    assert abs(np.corrcoef(flips, draw_flips(0.3, ROWS, 0, 0, 1))[0, 1]) < 0.03
+    assert not draw_flips(0.0, ROWS, 0, 0, 0).any()
+    assert draw_flips(1.0, ROWS, 0, 0, 0).all()
 
 
 @pytest.mark.parametrize(
@@ -147,5 +147,5 @@ def test_flips_come_as_often_as_asked() -> None:
 )
 def test_boxes_that_are_not_drawn(crop: CenterCrop, size: tuple[int, int], box: list[int]) -> None:
     """The middle in proportion, the whole picture, and nothing of nothing."""
-    found = boxes_of(crop, np.array([size, (640, 480)]), np.array([4, 5]), 0, 0, 0)
+    found = draw_boxes(crop, np.array([size, (640, 480)]), np.array([4, 5]), 0, 0, 0)
     assert found[0].tolist() == box
