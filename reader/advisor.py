@@ -170,9 +170,9 @@ def advise(
         As `Loader` and `Slab.gather` raise them.
     """
     if not len(slab):
-        raise UsageError("no rows to measure", file=slab.path)
+        raise UsageError("the slab has no rows to measure", file=slab.path)
     if step_ms is not None and not 0 < step_ms < 1e6:
-        raise UsageError("`step_ms` is a positive number of milliseconds", found=step_ms)
+        raise UsageError("`step_ms` must be a positive number of milliseconds", found=step_ms)
     free, cores = count_available_bytes(), count_usable_cores()
     room = free // 4 if memory is None else whole("memory", memory, least=1)
     names = slab.names(fields)

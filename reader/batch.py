@@ -15,16 +15,16 @@ _Item = TypeVar("_Item")
 
 
 class VarLenValues(Generic[_Item]):
-    """Rows of different lengths, one behind the other.
+    """Values of rows that differ in length, concatenated: base of `Ragged`, `Text` and `Binary`.
 
     Attributes
     ----------
     values
         All elements of all rows: (elements, *shape).
     offsets
-        Where rows begin and end in `values`, from 0: int64[rows + 1].
+        Row i is `values[offsets[i]:offsets[i + 1]]`: int64[rows + 1], beginning with 0.
     name
-        The field they come from, for messages.
+        Name of the field, for messages.
     """
 
     __slots__ = ("name", "offsets", "values")
@@ -62,17 +62,18 @@ class VarLenValues(Generic[_Item]):
         return (self[row] for row in range(len(self)))
 
     def to_padded(self, length: int | None = None, fill: Any = 0) -> np.ndarray:
-        """Copy into (rows, length, *shape), with `fill` behind shorter rows.
+        """Copy into an array (rows, length, *shape), with `fill` at the end of shorter rows.
 
         Parameters
         ----------
         length
-            Elements of each padded row: the longest row's if not given. Longer rows are cut.
+            Elements in each padded row. Default: the length of the longest row. Longer rows are
+            cut.
 
-        Raises UsageError for a negative length, and where `fill` is no value of the dtype.
+        Raises UsageError if `length` is negative or `fill` does not fit the dtype.
         """
         if problem := explain_no_fit(fill, self.values.dtype):
-            raise UsageError("`fill` cannot stand in padded rows", field=self.name, found=problem)
+            raise UsageError("`fill` does not fit the dtype", field=self.name, found=problem)
         lengths = self.lengths
         if length is None:
             length = int(lengths.max(initial=0))
@@ -90,7 +91,7 @@ class VarLenValues(Generic[_Item]):
     def _slice(self, rows: slice) -> Self:
         start, stop, step = rows.indices(len(self))
         if step != 1:
-            raise UsageError("rows of different lengths are sliced with step 1", found=step)
+            raise UsageError("rows of different lengths can only be sliced with step 1", found=step)
         offsets = self.offsets[start : max(start, stop) + 1]
         values = self.values[offsets[0] : offsets[-1]]
         return type(self)(values, offsets - offsets[0], self.name)
@@ -130,7 +131,7 @@ class Text(VarLenValues[str]):
 
 
 class Binary(VarLenValues[bytes]):
-    """Byte strings; encoded images too."""
+    """Byte strings, such as encoded images."""
 
     __slots__ = ()
 
@@ -143,7 +144,7 @@ class Binary(VarLenValues[bytes]):
 
 
 def make_utf8_error(name: str, error: UnicodeDecodeError, **where: Any) -> DamagedArray:
-    """Error for text that is not UTF-8."""
+    """Make the error for text that is not UTF-8."""
     return DamagedArray(
         "text is not UTF-8",
         field=name,
@@ -187,22 +188,22 @@ class Batch(Mapping[str, Any]):
     """Values of chosen rows: a mapping from field name to array.
 
     Fixed and categorical fields are ndarrays (rows, *shape), the latter of codes (int32); ragged
-    fields are `Ragged`, text is `Text`, binary and image fields are `Binary`. What decoded images
-    are, their steps decide: see `ImageSteps`.
+    fields are `Ragged`, text is `Text`, binary and image fields are `Binary`. The steps of an image
+    field decide what its decoded images are: see `ImageSteps`.
 
     Attributes
     ----------
     rows
         The rows gathered, in order, counted from 0: int64[rows].
     valid
-        Of each field that may have nulls, by name: bool[rows], False where the row is null.
+        Validity of each field that may have nulls, by name: bool[rows], False for null.
     sizes
-        Of each image field, by name: uint32[rows, 2], height and width in pixels, as stored.
+        Height and width of stored images in pixels, by name of the field: uint32[rows, 2].
     failures
-        Images that could not be decoded, and were filled or left out with their rows.
+        Images that could not be decoded. They were filled, or left out with their rows.
     visits
-        Numbers that tell visits of a row in an epoch apart: int64[rows], 0 where it comes once;
-        None where nothing random was asked for. See `Order.visits`.
+        Numbers that tell visits of a row in an epoch apart: int64[rows], 0 for a row that comes
+        once. None where nothing is random. See `Order.visits`.
     """
 
     def __init__(
@@ -258,16 +259,16 @@ class Batch(Mapping[str, Any]):
 
 
 class Buffers(Batch):
-    """A batch that gathers write into again and again: what `Slab.buffers` makes for `out=`.
+    """A batch that `gather` overwrites: what `Slab.buffers` returns, for `out=`.
 
     Attributes
     ----------
     fields
-        What it was made for.
+        The fields that it can hold.
     room
-        How many rows it can hold.
+        Number of rows that it can hold.
     memory
-        Where its values lie.
+        The memory of its values.
     """
 
     def __init__(self, fields: tuple[Field, ...], room: int, memory: Kept) -> None:
@@ -280,7 +281,7 @@ class Buffers(Batch):
         """Raise UsageError unless a batch of `rows` rows of these fields fits."""
         if rows > self.room:
             raise UsageError(
-                "`out` has no room for so many rows", expected=f"up to {self.room}", found=rows
+                "`out` is too small for these rows", expected=f"up to {self.room}", found=rows
             )
         if fields == self.fields:
             return
@@ -294,14 +295,14 @@ class Buffers(Batch):
             )
 
     def fill(self, batch: Batch) -> None:
-        """Become what `batch` is."""
+        """Take over the content of `batch`."""
         self._columns = batch._columns
         self.rows, self.valid, self.sizes = batch.rows, batch.valid, batch.sizes
         self.failures, self.visits = batch.failures, batch.visits
 
 
 def make_unknown_field(name: object, names: Mapping[str, Any]) -> UnknownField:
-    """Error for a field that is not there; says which are."""
+    """Make the error for an unknown field; it lists the known ones."""
     known = ", ".join(map(repr, list(names)[:20])) + (", ..." if len(names) > 20 else "")
     return UnknownField(f"no field {name!r}", hint=f"There are: {known or 'none'}.")
 

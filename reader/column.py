@@ -18,8 +18,8 @@ class Column:
 
     `column[7]` is what `slab[7]` has under that name. `column[100:200]` and `column[[4, 2]]` are
     what a gather gives: an array, `Ragged`, `Text` or `Binary`. A slice within one shard shares the
-    mapped file and is read-only; any other is a copy. Where rows may be null, slices do not tell:
-    see `Batch.valid`.
+    mapped file and is read-only; any other is a copy. Slices do not tell which rows are null: see
+    `Batch.valid`.
     """
 
     def __init__(self, storage: Storage, stored: StoredField, view: range) -> None:
@@ -30,7 +30,7 @@ class Column:
 
     @property
     def field(self) -> Field:
-        """What the manifest says of the field."""
+        """The field as the manifest describes it."""
         return self._stored.field
 
     @property
@@ -40,12 +40,12 @@ class Column:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the values: of codes for categories, uint8 for text and bytes."""
+        """Dtype of the values: int32 codes for categories, uint8 for text and bytes."""
         return self._stored.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one row; of one element, where rows differ in length."""
+        """Shape of one row, or of one element where rows differ in length."""
         return self.field.shape
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class Column:
         return (stop - start) * (1 if self._stored.frames is not None else item)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """All rows as one array, (rows, *shape)."""
+        """All rows as one array (rows, *shape). Raises UsageError where lengths differ."""
         values = self[:]
         if not isinstance(values, np.ndarray):
             raise UsageError(

@@ -156,7 +156,9 @@ def _tree(batch: Batch) -> dict[str, Any]:
     for name, valid in batch.valid.items():
         if f"{name}.valid" in tree:
             hint = "Choose fields without it."
-            raise UsageError("a field has the name of a mask", field=f"{name}.valid", hint=hint)
+            raise UsageError(
+                "a field has the same name as the mask of another", field=f"{name}.valid", hint=hint
+            )
         tree[f"{name}.valid"] = valid
     return tree
 

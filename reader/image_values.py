@@ -20,8 +20,8 @@ class Pictures:
     offsets
         Where pictures begin and end in `values`, from 0: int64[pictures + 1].
     sizes
-        Height and width of each: int64[pictures, 2]; 0, 0 for one that is null or was not decoded
-        and whose size is unknown.
+        Height and width of each: int64[pictures, 2]; 0, 0 where the size is unknown because the
+        picture is null or was not decoded.
     """
 
     def __init__(self, values: np.ndarray, sizes: np.ndarray) -> None:

@@ -89,7 +89,7 @@ class SlabDataModule(LightningDataModule):
         if not self.sources:
             raise UsageError("no slab given", hint=_GIVE_ONE.format("train"))
         if unknown := sorted(options.keys() - _OPTIONS):
-            raise UsageError("no such option", expected=f"one of {sorted(_OPTIONS)}", found=unknown)
+            raise UsageError("unknown option", expected=f"one of {sorted(_OPTIONS)}", found=unknown)
         self.batch_size = batch_size
         self.order = Shuffled(0) if order is None else order
         self.options = options

@@ -61,7 +61,7 @@ def as_index(row: SupportsIndex, length: int) -> int:
     try:
         number = operator.index(row)
     except TypeError:
-        _refuse(f"rows are numbered by integers, not by {type(row).__name__}", found=repr(row))
+        _refuse(f"row numbers must be integers, not by {type(row).__name__}", found=repr(row))
     if not -length <= number < length:
         raise make_out_of_range(number, length)
     return number + length if number < 0 else number
@@ -103,7 +103,7 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise UsageError(f"`{name}` is an integer", found=repr(value)) from None
+        raise UsageError(f"`{name}` must be an integer", found=repr(value)) from None
     if least is not None and number < least:
         raise UsageError(f"`{name}` is too small", expected=f"at least {least}", found=number)
     return number
@@ -140,12 +140,12 @@ def _from_items(rows: Any, length: int) -> np.ndarray:
 def _refuse_dtype(numbers: np.ndarray) -> NoReturn:
     if numbers.dtype.kind == "b":
         _refuse(
-            "a mask does not number rows",
+            "a mask is not a list of row numbers",
             found=f"dtype {numbers.dtype}",
             hint="Write numpy.flatnonzero(mask).",
         )
     _refuse(
-        "rows are numbered by integers",
+        "row numbers must be integers",
         found=f"dtype {numbers.dtype}",
         hint="Convert them: rows.astype(numpy.int64).",
     )

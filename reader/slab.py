@@ -25,18 +25,18 @@ from fieldslab.schemas.manifest import Manifest
 def open_slab(
     path: str | os.PathLike[str], *, verify: bool = True, follow_links: bool = False
 ) -> "Slab":
-    """Open a slab. Only its manifest is read, so this takes as long for any number of rows.
+    """Open a slab. Only its manifest is read, so the time does not depend on the number of rows.
 
-    The slab's directory is held open: whatever is packed to `path` afterwards, this is the slab
-    that was there. Its files are found below that directory, never by the path again.
+    The slab's directory stays open, and files are found below it, never by `path` again. So the
+    slab stays the same, whatever is packed to `path` later.
 
     Parameters
     ----------
     path
         The directory that `fieldslab pack` wrote.
     verify
-        Compare each 64 KiB of data with its digest when this process first touches it. The first
-        pass over data in memory is then about 0.6 as fast, later ones are not slower.
+        Compare each 64 KiB block with its digest when this process first touches it. The first
+        pass over data in memory then runs at about 0.6 of the speed; later passes are not slower.
     follow_links
         Follow links in the slab, wherever they lead, as in the caches of Hugging Face and DVC.
         `path` itself may be a link in any case.
@@ -44,10 +44,9 @@ def open_slab(
     Raises
     ------
     NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest, Unreadable
-        As their names say; the message says what to do.
+        There is no slab, it is incomplete, too new or damaged, or the disk fails.
     UsageError
-        What is given is not a path; or this is a subinterpreter, from which numpy, numba and open
-        files cannot be cleared away: the process would not end.
+        `path` is not a path, or this is a subinterpreter, which numpy and numba do not support.
     """
     check_interpreter()
     folder = check_slab_path(path)
@@ -57,10 +56,10 @@ def open_slab(
 
 
 def check_slab(slab: Any) -> None:
-    """Raise UsageError for what is no slab, such as the path of one."""
+    """Raise UsageError for anything but an open slab, such as a path."""
     if not isinstance(slab, Slab):
         hint = "Give open_slab(path)."
-        raise UsageError("a slab that is open is expected here", found=repr(slab), hint=hint)
+        raise UsageError("not an open slab", found=repr(slab), hint=hint)
 
 
 class Slab:
@@ -68,8 +67,8 @@ class Slab:
 
     `slab[7]` is a row as a dict, `slab["label"]` a column, `slab[100:200]` a view that shares
     everything with the slab, and `slab.gather(rows)` a batch. Any number of threads may use one
-    slab at once. It pickles as its path and is opened again where it is unpickled; after a fork it
-    goes on working as it is.
+    slab at once. It pickles as its path and is opened again where it is unpickled. It can be used
+    after a fork.
     """
 
     def __init__(self, storage: Storage, view: range) -> None:
@@ -84,7 +83,7 @@ class Slab:
 
     @property
     def manifest(self) -> Manifest:
-        """What `manifest.json` says; of the whole slab, for a view too."""
+        """The content of `manifest.json`: of the whole slab, also for a view."""
         return self._storage.manifest
 
     @property
@@ -94,7 +93,7 @@ class Slab:
 
     @property
     def view(self) -> range:
-        """Which rows of the stored slab these are."""
+        """Rows of the stored slab that this view has."""
         return self._view
 
     @property
@@ -103,12 +102,12 @@ class Slab:
         return self._storage.fields
 
     def names(self, fields: Sequence[str] | None = None) -> list[str]:
-        """Names of the fields asked for, each once; all if not given. Raises UnknownField."""
+        """Names of the given fields, each once; of all fields by default. Raises UnknownField."""
         if fields is None:
             return list(self.fields)
         if isinstance(fields, str):
             raise UsageError(
-                "`fields` is a list of names", found=fields, hint=f"Give [{fields!r}]."
+                "`fields` must be a list of names", found=fields, hint=f"Give [{fields!r}]."
             )
         for name in fields:
             self._storage.require(name)
@@ -132,7 +131,7 @@ class Slab:
         Raises
         ------
         UnknownField, RowOutOfRange, UsageError
-            There is no such field or row, or `key` is something else.
+            There is no such field or row, or `key` has another type.
         DamagedArray
             The slab's files are not what pack wrote.
         SlabReplaced, Unreadable
@@ -143,7 +142,10 @@ class Slab:
         if isinstance(key, slice):
             return Slab(self._storage, self._view[key])
         if isinstance(key, list | tuple | np.ndarray) and np.ndim(key):
-            raise UsageError("one row at a time", hint="For many, write slab.gather(rows).")
+            raise UsageError(
+                "slab[...] takes one row, a slice or a field name",
+                hint="For many, write slab.gather(rows).",
+            )
         row = self._view[as_index(key, len(self))]
         shard, place = self._storage.directory.find(row)
         return {name: self._storage.field(name).row(shard, place) for name in self.fields}
@@ -173,30 +175,31 @@ class Slab:
             Row numbers of this slab or view: any array of integers, list or range. Negative ones
             count from the end; a row may come several times.
         fields
-            Names of the fields to gather: all if not given, or those of `out`.
+            Names of the fields to gather. Default: those of `out`, or all.
         out
-            What `buffers` made, for at least as many rows. It is overwritten and returned, along
-            with every array taken from it before; after an error its content is undefined.
-            Without it, the batch is the caller's own and never changes.
+            Result of `buffers` for at least as many rows. It is overwritten and returned, and so
+            is every array taken from it before. After an error its content is undefined.
+            Without `out`, each call returns a new batch that never changes.
         decode
             What image fields become, by name: a list of steps, or `ImageSteps`.
         epoch
-            Decides, with the seed in `ImageSteps`, the row and its visit, on what is drawn.
+            Number of the epoch. Random crops and flips depend on it, on the seed in `ImageSteps`,
+            on the row and on its visit.
         visits
-            Numbers from 0 that tell visits of one row apart, for what is drawn: n integers. If not
-            given, they count how often a row comes earlier in `rows`: one that is listed twice is
-            drawn twice.
+            One integer from 0 for each of `rows`, which tells visits of the same row apart, so
+            that each has crops and flips of its own. Default: how often the row comes earlier in
+            `rows`.
 
         Raises
         ------
         RowOutOfRange
-            A row is not there. Nothing was read or written.
+            There is no such row. Nothing was read or written.
         UnknownField, UsageError
-            The arguments contradict each other, or the slab.
+            The arguments contradict each other or the slab.
         MissingLibrary
-            The decoder that was asked for needs one.
+            The decoder needs a library that is not installed.
         DamagedImage
-            An image cannot be decoded, and `ImageSteps` does not say to go on.
+            An image cannot be decoded, and `on_error` is "raise".
         DamagedArray
             The slab's files are not what pack wrote.
         SlabReplaced, Unreadable
@@ -205,7 +208,7 @@ class Slab:
         if out is not None and not isinstance(out, Buffers):
             hint = "Make it with slab.buffers(batch_size, fields)."
             raise UsageError(
-                "`out` is no batch to gather into", found=type(out).__name__, hint=hint
+                "`out` was not made by slab.buffers()", found=type(out).__name__, hint=hint
             )
         if out is not None and fields is None:
             fields = [field.name for field in out.fields]
@@ -225,9 +228,9 @@ class Slab:
         return out
 
     def buffers(self, batch_size: int, fields: Sequence[str] | None = None) -> Batch:
-        """Memory for batches of up to `batch_size` rows, to be passed to `gather` as `out`.
+        """Allocate memory for batches of up to `batch_size` rows, to pass to `gather` as `out`.
 
-        Memory for rows of fixed size is there from the start; for others it grows as needed.
+        Memory for rows of fixed size is allocated at once; for other rows it grows as needed.
         """
         if as_index(batch_size, 2**63) != batch_size:
             raise UsageError("a batch size cannot be negative", found=batch_size)
@@ -241,13 +244,13 @@ class Slab:
         return self.gather([], out=out)
 
     def addresses(self, rows: Rows, field: str) -> tuple[np.ndarray, np.ndarray]:
-        """Where the values of rows lie in memory, for decoders that read them in place.
+        """Find where the values of rows lie in memory, for decoders that read them in place.
 
         Returns
         -------
         addresses, lengths
-            uint64[n] and int64[n], in bytes. The memory is read-only, and stays as long as the
-            slab or any view or column of it.
+            uint64[n] and int64[n], in bytes. The memory is read-only. It stays mapped as long as
+            the slab, or any view or column of it, exists.
         """
         from fieldslab.reader.gather import find_addresses
 
@@ -257,24 +260,24 @@ class Slab:
         return find_addresses(storage.field(name), locations, storage.pool)
 
     def lengths(self, rows: Rows, field: str) -> np.ndarray:
-        """Elements of rows of a ragged field; bytes of text, binary and images: int64[n].
+        """Lengths of rows, int64[n]: elements of a ragged field; bytes of text, binary and images.
 
-        Only offsets are read. Raises UsageError for a field whose rows are all of one size.
+        Only offsets are read. Raises UsageError for a field of fixed size.
         """
         from fieldslab.reader.gather import count_elements
 
         (name,) = self.names([field])
         if not self.fields[name].variable:
             shape = list(self.fields[name].shape)
-            raise UsageError("rows of fixed size have no lengths", field=name, found=shape)
+            raise UsageError("a field of fixed size has no lengths", field=name, found=shape)
         locations = self._storage.place(self._view, as_rows(rows, len(self)))
         return count_elements(self._storage.field(name), locations, self._storage.pool)
 
     def categories(self, field: str) -> Sequence[str] | Text:
-        """Names that the codes of a categorical field stand for, by code."""
+        """Names of the categories of a categorical field, by code. Raises UsageError for others."""
         stored = self._storage.field(field)
         if stored.field.kind != "categorical":
-            raise UsageError("only categorical fields have categories", field=field)
+            raise UsageError("the field is not categorical", field=field)
         return stored.categories
 
     def __repr__(self) -> str:

@@ -98,7 +98,7 @@ class ToTensors:
         self._bfloat16 |= {name for name, each in images if each.dtype == "bfloat16"}
         available = pin is not False and torch.cuda.is_available()
         if pin is True and not available:
-            raise UsageError("memory cannot be pinned: torch finds no accelerator")
+            raise UsageError("cannot pin memory: torch finds no accelerator")
         self._pin = available if pin == "auto" else bool(pin)
 
     def __call__(self, batch: Batch) -> TensorBatch:

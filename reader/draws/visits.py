@@ -60,9 +60,13 @@ def as_visits(visits: Any, rows: np.ndarray) -> np.ndarray:
         return count_visits(rows)
     numbers = np.asarray(visits)
     if numbers.shape != rows.shape or (len(numbers) and numbers.dtype.kind not in "iu"):
-        raise UsageError("one visit for each row", expected=f"{len(rows)} integers", found=visits)
+        raise UsageError(
+            "`visits` must have one number for each row",
+            expected=f"{len(rows)} integers",
+            found=visits,
+        )
     if len(numbers) and int(numbers.min()) < 0:
-        raise UsageError("visits count from 0", found=int(numbers.min()))
+        raise UsageError("`visits` must not be negative", found=int(numbers.min()))
     return numbers.astype(np.int64)
 
 

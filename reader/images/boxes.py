@@ -37,7 +37,7 @@ def draw_boxes(
     seed, epoch, view
         What decides, with the row and its visit, on what is drawn.
     """
-    raise UsageError("not a crop that is known here", found=repr(crop))
+    raise UsageError("unknown kind of crop", found=repr(crop))
 
 
 @draw_boxes.register

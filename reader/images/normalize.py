@@ -48,21 +48,23 @@ class Normalize(Step):
     def __init__(self, mean: Any = None, std: Any = None, dtype: Any = np.float32) -> None:
         if isinstance(mean, str):
             hint = "To scale a field of numbers, write Standardize(field, mean, std)."
-            raise UsageError("`mean` is a number, or three", found=repr(mean), hint=hint)
+            raise UsageError("`mean` must be one number, or three", found=repr(mean), hint=hint)
         bfloat16 = str(dtype).removeprefix("torch.") == "bfloat16"
         self.dtype: Any = "bfloat16" if bfloat16 else as_dtype(dtype)  # numpy has no bfloat16
         if str(self.dtype) not in _DTYPES:
-            raise UsageError("no dtype for images", expected=" or ".join(_DTYPES), found=self.dtype)
+            raise UsageError(
+                "images cannot have this dtype", expected=" or ".join(_DTYPES), found=self.dtype
+            )
         is_uint8 = self.dtype == "uint8"
         if is_uint8 and (mean is not None or std is not None):
-            raise UsageError("uint8 holds grey levels: it takes no `mean` and `std`")
+            raise UsageError("uint8 keeps grey levels and takes no `mean` and `std`")
         mean = (0.0 if is_uint8 else IMAGENET_MEAN) if mean is None else mean
         std = (1.0 if is_uint8 else IMAGENET_STD) if std is None else std
         self.mean, self.std = as_mean_and_std(mean, std, np.dtype(np.float32))
         if self.mean.shape not in ((), (3,)) or self.std.shape not in ((), (3,)):
-            raise UsageError("`mean` and `std` are one number, or three", found=self.mean.shape)
-        hint = "Multiply both by 255: they are of grey levels from 0 to 255."
+            raise UsageError("`mean` and `std` must be one number, or three", found=self.mean.shape)
+        hint = "Multiply both by 255: grey levels go from 0 to 255."
         if not is_uint8 and self.std.max() < 1:
-            raise UsageError("the deviation is below one grey level", found=self.std, hint=hint)
+            raise UsageError("`std` is below one grey level", found=self.std, hint=hint)
         if 0 < self.mean.max() < 1:
-            raise UsageError("the mean is below one grey level", found=self.mean, hint=hint)
+            raise UsageError("`mean` is below one grey level", found=self.mean, hint=hint)

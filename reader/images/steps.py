@@ -1,4 +1,4 @@
-"""What is done to the images of a field: steps, as the user writes them.
+"""Steps that a user writes for the images of a field.
 
     decode={"image": [RandomResizedCrop(224), RandomHorizontalFlip(), Normalize()]}
 
@@ -53,9 +53,9 @@ class RandomResizedCrop(Crop):
     size
         Height and width of the view, or one number for both.
     scale
-        Least and most share of the picture's area.
+        Smallest and largest fraction of the picture's area.
     ratio
-        Least and most width per height of the part; drawn uniformly in its logarithm.
+        Smallest and largest aspect ratio, width / height. Its logarithm is drawn uniformly.
     """
 
     parameters = ("size", "scale", "ratio")
@@ -79,8 +79,8 @@ class CenterCrop(Crop):
     size
         Height and width of the view, or one number for both.
     resize
-        How long the picture's shorter side would be made first; `size` if not given, for the
-        largest part of this shape. 224 of 256 is what ImageNet models are tested with.
+        Length to which the picture's shorter side is resized first. Default: `size`, for the
+        largest part of this shape. ImageNet models are tested with size 224 and resize 256.
     """
 
     parameters = ("size", "resize")
@@ -89,12 +89,12 @@ class CenterCrop(Crop):
         self.size = _size(size)
         self.resize = None if resize is None else whole("resize", resize, least=1)
         if self.resize is not None and self.resize < max(self.size):
-            hint = "A view cannot be cut out of a picture that is smaller."
+            hint = "A view cannot be larger than the picture it is cut from."
             raise UsageError("`resize` is less than `size`", found=self.resize, hint=hint)
 
 
 class Resize(Crop):
-    """The whole picture, brought to this size whatever its shape."""
+    """The whole picture, resized to this size without keeping its aspect ratio."""
 
     parameters = ("size",)
 
@@ -105,7 +105,7 @@ class Resize(Crop):
 class MultiCrop(Step):
     """Several views of each image, which is decoded once where they have one size.
 
-    The batch then has (rows, views, height, width, 3); for views of several sizes it has `Views`,
+    The batch has an array (rows, views, height, width, 3), or `Views` for views of several sizes:
     one such array for each size.
 
     Parameters
@@ -120,7 +120,7 @@ class MultiCrop(Step):
         self.views: tuple[Crop, ...] = tuple(views) if _is_list(views) else ()
         if not self.views or not all(isinstance(view, Crop) for view in self.views):
             raise UsageError(
-                "`views` is a list of crops",
+                "`views` must be a list of crops",
                 found=repr(views),
                 hint="Write MultiCrop([RandomResizedCrop(224)] * 2).",
             )
@@ -131,22 +131,22 @@ class Decode(Step):
 
 
 class RandomHorizontalFlip(Step):
-    """Swap left and right with a probability; for each view by itself."""
+    """Swap left and right with probability `p`, independently for each view."""
 
     parameters = ("p",)
 
     def __init__(self, p: float = 0.5) -> None:
         if not _is_number(p) or not 0 <= p <= 1:
-            raise UsageError("a probability is from 0 to 1", found=repr(p))
+            raise UsageError("a probability must be from 0 to 1", found=repr(p))
         self.p = float(p)
 
 
 class ImageSteps:
     """Steps for a field of images, with options; a plain list of steps means `ImageSteps(list)`.
 
-    What is drawn for an image depends on seed, epoch, row and visit alone: not on threads, batch
-    size, ranks, or where a run was resumed. The visit tells apart the times that an epoch has the
-    same row, as with `Weighted`: each time is drawn anew. See `Order.visits`.
+    Random crops and flips depend only on seed, epoch, row and visit: not on threads, batch size,
+    ranks, or the point where a run was resumed. The visit tells apart the times that an epoch has
+    the same row, as with `Weighted`: each time is drawn anew. See `Order.visits`.
 
     Parameters
     ----------
@@ -154,27 +154,27 @@ class ImageSteps:
         One of `RandomResizedCrop`, `CenterCrop`, `Resize`, `MultiCrop` or `Decode`; then, if
         wanted, `RandomHorizontalFlip` and `Normalize`.
     seed
-        Of what is drawn.
+        Seed of random crops and flips.
     decoder
-        "auto" asks, in turn, those that are there until one takes an image: stored pixels,
-        the pack-time index (`roi`), `turbojpeg`, `pillow`. Or the name of the only one to ask.
+        "auto" asks the available decoders in turn until one takes an image: stored pixels, the
+        pack-time index (`roi`), `turbojpeg`, `pillow`. A name, or a `Decoder`, asks only this one.
     on_error
-        What to do with an image that cannot be decoded: "raise" DamagedImage, "skip" its row in
-        all fields of the batch, which then is smaller (and on several ranks of different size), or
-        "fill" its place. `Batch.failures` tells.
+        What to do with an image that cannot be decoded. "raise" raises DamagedImage. "skip" leaves
+        its row out of all fields, so that the batch is smaller, and on several ranks of different
+        size. "fill" fills the image with `fill`. `Batch.failures` lists these images.
     fill
-        Grey level, 0 to 255 before it is normalized, of images that are null, or were not decoded.
-        Null is no failure: `Batch.valid` tells.
+        Grey level, 0 to 255 before normalization, of images that are null or were not decoded.
+        Null is no failure: see `Batch.valid`.
     apply_exif
-        Turn pictures upright as their EXIF orientation says.
+        Turn images upright according to their EXIF orientation.
     max_pixels
         Images with more pixels are not decoded.
     crop_boxes
-        Also put the boxes drawn into the batch, as "FIELD.boxes": int32 (rows, 4), or
-        (rows, views, 4) with `MultiCrop`; top, left, height and width in pixels of the picture.
+        Also return the boxes of the crops, as "FIELD.boxes": int32 (rows, 4), or (rows, views, 4)
+        with `MultiCrop`: top, left, height and width in pixels of the original image.
     channels_first
-        (3, height, width) if true, (height, width, 3) if false; if not given, first where the
-        steps normalize or `device` is given, as models want it.
+        True for (3, height, width), False for (height, width, 3). Default: True if the steps
+        normalize or `device` is given.
     device
         Give a tensor of torch on this device instead of an array: "cuda", "cuda:1" or "cpu", as
         torch names them. JPEG is decoded there and stays there, so this goes with
@@ -203,13 +203,13 @@ class ImageSteps:
             raise UsageError("unknown `on_error`", expected=expected, found=on_error)
         if not _is_list(steps):
             hint = "Write a list, as in [RandomResizedCrop(224), Normalize()]."
-            raise UsageError("steps for images are a list", found=repr(steps), hint=hint)
+            raise UsageError("steps for images must be a list", found=repr(steps), hint=hint)
         self.steps = list(steps)
         self.crops, self.flip, self.normalize = _sorted_out(self.steps)
         self.multiple = any(isinstance(step, MultiCrop) for step in self.steps)
         self.seed = whole("seed", seed)
         if not isinstance(decoder, str) and not hasattr(decoder, "decode"):
-            raise UsageError("`decoder` is the name of one", found=repr(decoder))
+            raise UsageError("`decoder` must be a decoder or its name", found=repr(decoder))
         self.decoder = decoder
         self.on_error = on_error
         self.fill = whole("fill", fill, least=0)
@@ -222,19 +222,21 @@ class ImageSteps:
         if device is not None:
             self._check_device()
         if self.fill > 255:
-            raise UsageError("`fill` is a grey level", expected="0..255", found=fill)
+            raise UsageError("`fill` must be a grey level", expected="0..255", found=fill)
         if not self.crops and (self.channels_first or self.crop_boxes):
             option = "crop_boxes" if self.crop_boxes else "channels_first"
-            raise UsageError(f"`{option}` goes with a crop or Resize, not with Decode()")
+            raise UsageError(f"`{option}` needs a crop or Resize, not Decode()")
 
     def _check_device(self) -> None:
         if not isinstance(self.device, str):
             hint = 'Write device="cuda", "cuda:1" or "cpu".'
-            raise UsageError("`device` is the name of one", found=repr(self.device), hint=hint)
+            raise UsageError(
+                "`device` must be the name of a device", found=repr(self.device), hint=hint
+            )
         if self.decoder != "nvimagecodec":
             hint = 'Add decoder="nvimagecodec", which decodes JPEG on a device.'
             raise UsageError(
-                "`device` needs a decoder that works there", found=self.decoder, hint=hint
+                "this decoder cannot decode on a device", found=self.decoder, hint=hint
             )
         if not self.crops or not self.channels_first:
             option = "channels_first=False" if self.crops else "Decode()"
@@ -268,24 +270,26 @@ class ImageSteps:
 def as_images(
     decode: Any, fields: Mapping[str, Field], names: Sequence[str]
 ) -> dict[str, ImageSteps]:
-    """What the user gave as `decode`, checked against a slab's fields and those that are gathered.
+    """Check the option `decode` against the fields of a slab and those that are gathered.
 
     Raises UnknownField, UsageError.
     """
     if decode is not None and not isinstance(decode, Mapping):
         hint = 'Write decode={"image": [RandomResizedCrop(224)]}.'
-        raise UsageError("`decode` gives steps by field name", found=repr(decode), hint=hint)
+        raise UsageError("`decode` must map field names to steps", found=repr(decode), hint=hint)
     images = {}
     for name, steps in (decode or {}).items():
         if name not in fields:
             raise make_unknown_field(name, fields)
         if fields[name].kind != "image":
-            raise UsageError("only images are decoded", field=name, found=fields[name].kind)
+            raise UsageError(
+                "only image fields can be decoded", field=name, found=fields[name].kind
+            )
         if name not in names:
-            raise UsageError("`decode` names a field that is not gathered", field=name)
+            raise UsageError("`decode` names a field that is not in `fields`", field=name)
         images[name] = steps if isinstance(steps, ImageSteps) else ImageSteps(steps)
         if images[name].crop_boxes and f"{name}.boxes" in fields:
-            raise UsageError("the name of the boxes is that of a field", found=f"{name}.boxes")
+            raise UsageError("a field already has the name of the boxes", found=f"{name}.boxes")
     return images
 
 
@@ -303,23 +307,25 @@ def _sorted_out(
             raise UsageError("not a step for images", found=repr(step), hint=hint)
         if turn <= last:
             hint = "Write a crop, then RandomHorizontalFlip, then Normalize; each once at most."
-            raise UsageError("a step is out of turn", found=repr(step), hint=hint)
+            raise UsageError("steps are in the wrong order", found=repr(step), hint=hint)
         step_by_kind[turn] = step
         last = turn
     crop, flip, normalize = step_by_kind
     if crop is None:
         hint = "Begin with RandomResizedCrop, CenterCrop, Resize, MultiCrop or Decode."
-        raise UsageError("no step says what part of the picture is wanted", hint=hint)
+        raise UsageError("no step chooses a part of the picture", hint=hint)
     if isinstance(crop, Decode):
         if normalize is not None:
-            raise UsageError("pictures of different sizes stay uint8", found=repr(normalize))
+            raise UsageError(
+                "pictures of different sizes cannot be normalized", found=repr(normalize)
+            )
         return (), flip, None
     return crop.views if isinstance(crop, MultiCrop) else (crop,), flip, normalize
 
 
 def _size(size: Any) -> tuple[int, int]:
     if np.ndim(size) > 0 and np.shape(size) != (2,):
-        raise UsageError("`size` is one number, or height and width", found=repr(size))
+        raise UsageError("`size` must be one number, or height and width", found=repr(size))
     height, width = (size, size) if np.ndim(size) == 0 else size
     sides = whole("size", height, least=1), whole("size", width, least=1)
     if max(sides) > MOST_SIDE:
@@ -332,7 +338,7 @@ def _range(name: str, bounds: Any) -> tuple[float, float]:
         low, high = float(bounds[0]), float(bounds[1])
         if 0 < low <= high < math.inf:
             return low, high
-    raise UsageError(f"`{name}` is two rising numbers above 0", found=repr(bounds))
+    raise UsageError(f"`{name}` must be two rising numbers above 0", found=repr(bounds))
 
 
 def _is_list(value: Any) -> bool:

@@ -88,7 +88,7 @@ class Chain:
             raise
         if not isinstance(changed, Mapping):
             raise UsageError(
-                "a transform returns a mapping from field name to array",
+                "a transform must return a mapping from field name to array",
                 found=f"{type(changed).__name__} from {transform!r}",
             )
         if convert is not None and not isinstance(batch, Batch):
@@ -124,14 +124,14 @@ def check_transforms(
     """
     if callable(transforms) or not isinstance(transforms, Iterable):
         hint = "Write transforms=[...]."
-        raise UsageError("`transforms` is a list", found=repr(transforms), hint=hint)
+        raise UsageError("`transforms` must be a list", found=repr(transforms), hint=hint)
     fields: dict[str, Field | None] = {name: slab.fields[name] for name in names}
     fields |= dict.fromkeys(decoded)
     known = True
     for transform in transforms:
         if not callable(transform):
             raise UsageError(
-                "a transform is a function of a batch",
+                "a transform must be a function of a batch",
                 found=repr(transform),
                 hint="Steps for images, such as Normalize(), belong in `decode`.",
             )

@@ -75,10 +75,10 @@ def find_rank_and_size(rank: int | None, world_size: int | None) -> tuple[int, i
     Raises UsageError.
     """
     if (rank is None) != (world_size is None):
-        raise UsageError("`rank` and `world_size` are given together, or neither")
+        raise UsageError("give both `rank` and `world_size`, or neither")
     if rank is not None and world_size is not None:
         if not 0 <= rank < world_size:
-            raise UsageError("no such rank", expected=f"0..{world_size - 1}", found=rank)
+            raise UsageError("`rank` is out of range", expected=f"0..{world_size - 1}", found=rank)
         return rank, world_size
     # Whoever uses it has imported it; nobody else waits for that.
     distributed = sys.modules.get("torch.distributed")

@@ -28,14 +28,14 @@ _STATE = 2
 class Loader:
     """Iterates over batches of a slab; each iteration is an epoch.
 
-    Threads prepare whole batches ahead of the training step and hand them over in order: for any
-    number of threads, the batches are the same. A batch never changes while you hold it or any
-    array taken from it; what you let go is used again, so that in the long run no memory is
-    allocated. At most `prefetch + threads` batches are alive, with the one in your hands.
+    Threads prepare whole batches ahead of the training step and return them in order: the batches
+    are the same for any number of threads. A batch never changes while you hold it or any array
+    taken from it. The memory of batches that you released is used again. At most
+    `prefetch + threads` batches exist at a time, including the one that you hold.
 
-    `for batch in loader` starts the current epoch from its beginning, or goes on where
-    `load_state_dict` says; at its end the next epoch is up. Leaving the loop early stops the
-    threads, and does not count as an epoch.
+    `for batch in loader` starts the current epoch at its beginning, or continues where
+    `load_state_dict` says. The next loop is the next epoch. Leaving the loop early stops the
+    threads and does not count as an epoch.
 
     Parameters
     ----------
@@ -44,43 +44,46 @@ class Loader:
     batch_size
         Rows in a batch, on each rank.
     order
-        Which rows an epoch has, in which sequence: `Shuffled(0)` if not given.
+        The rows of an epoch and their sequence. Default: `Shuffled(0)`.
     fields
-        Names of the fields to gather; all if not given.
+        Names of the fields to gather. Default: all.
     decode
-        What image fields become, by name: a list of steps, or `ImageSteps`. What is drawn depends
-        on the epoch and the row, so that a run that resumes goes on as it would have.
+        Steps for image fields, by name: a list of steps, or `ImageSteps`. Random crops and flips
+        depend on the epoch and the row, so that a resumed run draws the same as one that was
+        never stopped.
     transforms
-        What is done to each batch, in turn: see `fieldslab.reader.transforms.transform`. Any
-        function will do that takes a batch (of tensors, with output="torch") and returns the
-        fields that it makes or replaces, by name; threads call it at once. One that takes `rng`
-        too is given random numbers by row, the same for any number of threads and ranks, any
-        batch size, and after a resume.
+        Functions applied to each batch, in this order: see
+        `fieldslab.reader.transforms.transform`. A function takes a batch (of tensors, with
+        output="torch") and returns the fields that it makes or replaces, by name. Several threads
+        may call it at the same time. If it has a parameter `rng`, it gets random numbers by row:
+        the same for any number of threads and ranks, any batch size, and after a resume.
     seed
-        Of `rng`. The order's if not given, or 0 where that has none.
+        Seed of `rng`. Default: the order's seed, or 0 if it has none.
     prefetch
-        How many finished batches may wait. With 0, batches are made when asked for, without
+        Number of finished batches that may wait. With 0, batches are made on demand, without
         threads.
     threads
-        How many threads make batches: as many as there are processors, up to 4, if not given.
+        Number of threads that make batches. Default: the number of processors, up to 4.
     drop_last
-        Leave out the last batch where it is smaller. Without this, and on several ranks, that one
-        is filled up with the first rows of the epoch, so that every rank has as many. Where an
-        epoch is resumed on other ranks, it ends where less than a whole step of these is left.
+        Leave out the last batch if it is smaller. Otherwise, on several ranks, the last batch is
+        filled up with the first rows of the epoch, so that every rank has the same number of
+        rows. With `drop_last`, an epoch that is resumed on another number of ranks ends where
+        less than a whole step of these ranks is left.
     output
         "numpy" for `Batch`, "torch" for tensors over the same memory (`TensorBatch`).
     pin_memory
         Copy tensors into pinned memory; "auto" does where torch finds an accelerator.
     rank, world_size
-        Which share of each step is this process's. If not given, torch.distributed is asked where
-        the program uses it; else there is one rank.
+        This process's rank and the number of ranks that share each step. Default: those of
+        torch.distributed if the program uses it, else 0 and 1.
     read_ahead
-        How many batches ahead the system is asked to read what is not in memory; 0 turns that off.
+        For how many batches ahead the system is asked to read data that is not in memory; 0 turns
+        this off.
 
     Raises
     ------
     UnknownField, RowOutOfRange, UsageError
-        The arguments contradict each other, or the slab.
+        The arguments contradict each other or the slab.
     """
 
     def __init__(
@@ -164,9 +167,10 @@ class Loader:
             self._resumes = False
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands, ready for JSON: after the batch that was handed over last.
+        """The state of the run after the last batch that it returned: a dict, ready for JSON.
 
-        When all ranks have had the same number of batches, the state is the same on each of them.
+        The state is the same on all ranks that have had the same number of batches. Raises
+        UsageError if the order has neither a `key` nor a `repr` of its own.
         """
         return {
             "version": _STATE,
@@ -176,12 +180,11 @@ class Loader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Have the next iteration go on where a run stood, on any number of ranks.
+        """Let the next iteration continue where a run was saved, on any number of ranks.
 
-        Batch size, world size, threads, fields and transforms may be others than then; what is
-        done to images may not, since the epoch goes on with what it would have drawn.
-
-        States of earlier releases are read, too.
+        Batch size, world size, threads, fields and transforms may differ from the saved run. Slab,
+        order, seed and steps for images must be the same, so that the epoch continues with the
+        same draws. States of earlier releases can be loaded.
 
         Raises
         ------
@@ -192,7 +195,9 @@ class Loader:
         try:
             version = state["version"]
             if version not in (1, _STATE):
-                raise UsageError("unknown version of a state", expected=_STATE, found=version)
+                raise UsageError(
+                    "unknown version of a loader state", expected=_STATE, found=version
+                )
             saved = upgrade_state(state) if version == 1 else dict(state)
             position = Position(
                 whole("epoch", saved["epoch"], 0), whole("position", saved["position"], 0)
@@ -212,15 +217,17 @@ class Loader:
         except (AttributeError, KeyError, TypeError) as error:
             if isinstance(error, UsageError):
                 raise
-            raise UsageError("not the state of a loader", found=repr(state)[:80]) from None
+            raise UsageError("not a loader state", found=repr(state)[:80]) from None
         if position.position > attached.length(len(self.slab)):
-            raise UsageError("the state is behind the end of the epoch", found=position.position)
+            raise UsageError(
+                "the state's position is beyond the end of the epoch", found=position.position
+            )
         self.order, self._attached = order, attached
         self._position = position
         self._resumes = True
 
     def stats(self) -> Stats:
-        """What was measured in the epoch that runs, or in the last one."""
+        """Measurements of the current epoch, or of the last one."""
         return self._recorder.stats()
 
     def close(self) -> None:
@@ -333,7 +340,7 @@ def _converter(
     pin_memory: bool | Literal["auto"],
 ) -> "ToTensors | None":
     if output not in ("numpy", "torch"):
-        raise UsageError("no such output", expected='"numpy" or "torch"', found=output)
+        raise UsageError("unknown `output`", expected='"numpy" or "torch"', found=output)
     if output == "numpy":
         if pin_memory is True:
             raise UsageError('pinned memory needs output="torch"')

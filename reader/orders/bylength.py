@@ -18,16 +18,16 @@ _KEPT = 8
 class ByLength(Order):
     """Every row once an epoch, in buckets of similar length; the buckets come in random order.
 
-    Rows are shuffled; 64 buckets at a time are sorted by length, cut, and shuffled as wholes. Only
-    the offsets are read for it.
+    Rows are shuffled. Then 64 buckets at a time are sorted by length, cut into buckets, and the
+    buckets are shuffled. Only the offsets are read.
 
     Parameters
     ----------
     field
-        A ragged, text, binary or image field; its rows' lengths count.
+        A ragged, text, binary or image field: its lengths are used.
     bucket
-        Rows in a bucket: the batch size times the world size, or a multiple, so that no batch has
-        a share in two of them.
+        Rows in a bucket: the batch size times the world size, or a multiple of this, so that no
+        batch spans two buckets.
     """
 
     repeats = False
@@ -39,7 +39,10 @@ class ByLength(Order):
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`; only an attached one knows lengths."""
-        raise UsageError("lengths are not known", hint="Write order.attach(slab).rows(...).")
+        raise UsageError(
+            "the order is not attached to a slab, so lengths are unknown",
+            hint="Write order.attach(slab).rows(...).",
+        )
 
     def attach(self, slab: Slab) -> Order:
         """See `Order`. Raises UnknownField and, for rows of fixed size, UsageError."""

@@ -18,8 +18,8 @@ from fieldslab.schemas.errors import UsageError
 class Order(ABC):
     """Says which row stands at each position of an epoch.
 
-    An epoch has positions 0..length-1, and every order here reaches any of them at once: nothing
-    is drawn or counted up to there. The same order gives the same rows in every process and on
+    An epoch has positions 0..length-1. Every order here computes the row at any position directly,
+    without the positions before it. The same order gives the same rows in every process and on
     every machine; `key` tells two orders apart that do not. To make one of your own, write `rows`,
     `key` if loaders are to be resumed, and `length` if it is not the number of rows; set `repeats`
     to False if no epoch has a row twice.
@@ -27,8 +27,8 @@ class Order(ABC):
     Attributes
     ----------
     repeats
-        Whether an epoch may have a row more than once: True unless a class says otherwise. What is
-        drawn for a row then depends on its visit, too: see `visits`.
+        Whether an epoch may have a row more than once. Default: True. Random draws for a row then
+        also depend on its visit: see `visits`.
     """
 
     repeats: bool = True
@@ -37,19 +37,19 @@ class Order(ABC):
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """Rows at positions `start` up to `stop` of an epoch: int64[stop - start].
 
-        `total` is how many rows there are; 0 <= start <= stop <= length(total).
+        `total` is the number of rows of the slab; 0 <= start <= stop <= length(total).
         """
 
     def length(self, total: int) -> int:
-        """How many positions an epoch has."""
+        """Number of positions in an epoch over `total` rows."""
         return total
 
     def visits(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """Numbers that tell the visits of a row in an epoch apart: int64[stop - start].
 
-        Two positions that have the same row have different numbers, each in 0..length-1. Crops,
-        flips and `rng` are drawn by (seed, epoch, row, visit). Zeros where no row repeats; the
-        positions themselves otherwise, unless an order knows better.
+        Two positions with the same row have different numbers, each in 0..length-1. Crops, flips
+        and `rng` are drawn by (seed, epoch, row, visit). Default: zeros if no row repeats, else
+        the positions themselves.
         """
         if self.repeats:
             return np.arange(start, stop, dtype=np.int64)
@@ -67,7 +67,9 @@ class Order(ABC):
         if type(self).__repr__ is object.__repr__:
             hint = 'Define key(), such as {"name": "mine", "version": 1, "seed": self.seed}.'
             name = type(self).__name__
-            raise UsageError("an order without key() has no state", found=name, hint=hint)
+            raise UsageError(
+                "an order without key() cannot be saved in a state", found=name, hint=hint
+            )
         return {"name": type(self).__name__, "version": 1, "repr": repr(self)}
 
     def recall(self, key: Mapping[str, Any]) -> "Order | None":
@@ -78,7 +80,7 @@ class Order(ABC):
         return None
 
     def attach(self, slab: Slab) -> "Order":
-        """This order for a slab: checked against it, and with what it needs to know of it.
+        """Check this order against a slab, and return an order that has what it needs of the slab.
 
         A loader's state holds the `key` of what is returned, or of this order if that has none.
         """
@@ -128,7 +130,7 @@ class Strided(Order):
 
 
 class Shuffled(Order):
-    """Every row once an epoch, in an order that each epoch draws anew."""
+    """Every row once an epoch, in a new random order in each epoch."""
 
     repeats = False
 
@@ -148,30 +150,30 @@ class Shuffled(Order):
 
 
 class Subset(Order):
-    """Some of the rows, each once an epoch: those given, or a random part of all.
+    """Some of the rows, each once an epoch: a list of rows, or a random fraction of all.
 
-    A row that is given several times comes as often. What is drawn for it depends on which of
-    these times it is, counted in the list given.
+    A row that is listed several times comes as often. Each time it is drawn anew.
 
     Parameters
     ----------
     rows
         The rows: any array of integers, list or range. Negative ones count from the end.
     fraction
-        Or how many of all, above 0 and up to 1. The seed chooses them, for all epochs alike.
+        Instead of `rows`: the fraction of all rows, above 0 and up to 1. The seed chooses the
+        rows, which are the same in all epochs.
     seed
-        Shuffles them anew in each epoch. With None, `rows` come in the order given.
+        Seed of the shuffle, which is new in each epoch. With None, `rows` keep their sequence.
     """
 
     def __init__(
         self, rows: Rows | None = None, *, fraction: float | None = None, seed: int | None = 0
     ) -> None:
         if (rows is None) == (fraction is None):
-            raise UsageError("a subset needs either `rows` or `fraction`")
+            raise UsageError("give either `rows` or `fraction`")
         if fraction is not None and not 0 < fraction <= 1:
-            raise UsageError("a fraction is above 0 and up to 1", found=fraction)
+            raise UsageError("`fraction` must be above 0 and up to 1", found=fraction)
         if fraction is not None and seed is None:
-            raise UsageError("a random part of the rows needs a seed")
+            raise UsageError("`fraction` needs a seed")
         self.seed = None if seed is None else whole("seed", seed)
         self.fraction = fraction
         self._numbers = None if rows is None else as_rows(rows, 2**62)
@@ -237,15 +239,15 @@ class Subset(Order):
 
 
 class Weighted(Order):
-    """As many draws as there are rows, each from all rows by weight: some come twice, some never.
+    """Random rows by weight, with replacement: as many draws as there are rows.
 
-    A row that comes several times in an epoch has a crop, flip and `rng` of its own each time:
-    these depend on the row and on its position in the epoch.
+    Some rows come several times in an epoch, some never. Each time, a row has a crop, flip and
+    `rng` of its own, which depend on the row and on its position in the epoch.
 
     Parameters
     ----------
     weights
-        How likely each row is against the others: numbers from 0, one for each row.
+        Relative probability of each row: finite numbers, not negative, one for each row.
     """
 
     def __init__(self, weights: Any, seed: int = 0) -> None:
@@ -254,7 +256,7 @@ class Weighted(Order):
         if weights_array.ndim != 1 or not (
             np.isfinite(weights_array).all() and (weights_array >= 0).all()
         ):
-            raise UsageError("weights are finite numbers from 0, one for each row")
+            raise UsageError("weights must be finite, not negative, and one for each row")
         self._ends = np.cumsum(weights_array)
         if len(weights_array) and not 0 < self._ends[-1] < np.inf:
             raise UsageError("weights must have a positive, finite sum", found=self._ends[-1])

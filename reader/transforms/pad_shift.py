@@ -18,13 +18,15 @@ class Pad(Transform):
     Parameters
     ----------
     length
-        Elements of each row: those of the longest in the batch if not given. Longer rows are cut.
+        Elements in each padded row. Default: the length of the longest row in the batch. Longer
+        rows are cut.
     fill
-        What stands where a row has no elements.
+        Value of the padding. It must fit the field's dtype.
     side
-        "right" fills behind the elements, and cuts there; "left" does both in front.
+        "right" pads and cuts at the end of a row, "left" at its beginning.
     mask
-        Name of one more field, bool (rows, length): True where there are elements. None for none.
+        Name of an additional field, bool (rows, length): True where there are elements. None
+        for no mask.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class Pad(Transform):
         mask: str | None = None,
     ) -> None:
         if side not in ("right", "left"):
-            raise UsageError("no such side", expected='"right" or "left"', found=side)
+            raise UsageError("unknown `side`", expected='"right" or "left"', found=side)
         self.field = field
         self.length = _length(length)
         self.fill = fill
@@ -47,7 +49,7 @@ class Pad(Transform):
         """See `Transform`."""
         packed = batch[self.field]
         if not isinstance(packed, VarLenValues):
-            raise UsageError("only rows of different lengths are padded", field=self.field)
+            raise UsageError("Pad: the field has no rows of different lengths", field=self.field)
         lengths = packed.lengths
         length = int(lengths.max(initial=0)) if self.length is None else self.length
         counts = np.minimum(lengths, length)
@@ -69,7 +71,7 @@ class Pad(Transform):
     def impossible(self, field: Field) -> str | None:
         """See `Transform`."""
         if not field.variable:
-            return "only rows of different lengths are padded"
+            return "the field has no rows of different lengths"
         return explain_no_fit(self.fill, field.view)
 
     def makes(self) -> list[str]:
@@ -80,19 +82,19 @@ class Pad(Transform):
 class Shift(Transform):
     """Inputs and targets of a language model: each token is asked for the next one.
 
-    A row of n tokens, ragged or fixed (tokens,), has n - 1 such pairs. Made are, (rows, length)
-    each, or (length, rows) with layout "LB":
+    A row of n tokens, ragged or fixed (tokens,), has n - 1 such pairs. The results have shape
+    (rows, length), or (length, rows) with layout "LB":
 
-    - `inputs`: the tokens but the last, filled up with `pad`;
-    - `targets`: the tokens but the first, filled up with `ignore`;
+    - `inputs`: all tokens but the last, padded with `pad`;
+    - `targets`: all tokens but the first, padded with `ignore`;
     - `mask`: bool, True where there is a pair.
 
     Parameters
     ----------
     length
-        Pairs of each row: those of the longest in the batch if not given. Longer rows are cut.
+        Pairs in each row. Default: those of the longest row in the batch. Longer rows are cut.
     pad, ignore
-        What stands where there is no pair; `ignore` is as `pad` if not given.
+        Values where there is no pair. `ignore` defaults to `pad`.
     layout
         "BL" for (rows, length), "LB" for (length, rows), both in C order.
     dtype
@@ -115,7 +117,7 @@ class Shift(Transform):
         mask: str = "mask",
     ) -> None:
         if layout not in ("BL", "LB"):
-            raise UsageError("no such layout", expected='"BL" or "LB"', found=layout)
+            raise UsageError("unknown `layout`", expected='"BL" or "LB"', found=layout)
         self.field = field
         self.length = _length(length)
         self.pad = pad
@@ -132,7 +134,9 @@ class Shift(Transform):
         elif isinstance(tokens, np.ndarray) and tokens.ndim == 2:
             values, offsets = tokens.reshape(-1), np.arange(len(tokens) + 1) * tokens.shape[1]
         else:
-            raise UsageError("Shift: tokens are ragged, or fixed (tokens,)", field=self.field)
+            raise UsageError(
+                "Shift: tokens must be ragged, or fixed with shape (tokens,)", field=self.field
+            )
         if self.dtype is not None and self.dtype != values.dtype:
             wide = memory.empty(self.field, values.shape, self.dtype)
             np.copyto(wide, values, casting="same_kind")

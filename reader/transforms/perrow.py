@@ -134,7 +134,7 @@ class PerRow(Transform):
         shapes = {tuple(result.shape) for result in results}
         if len(shapes) > 1:
             raise UsageError(
-                "a function of rows returns tensors of one shape", field=self.field, found=shapes
+                "the function must return tensors of one shape", field=self.field, found=shapes
             )
         stacked = torch.stack(results) if results else torch.as_tensor(values)
         return {self.field: stacked.numpy() if arrays else stacked}

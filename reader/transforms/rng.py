@@ -95,7 +95,7 @@ class RowGenerator:
     ) -> Any:
         """Normal numbers of mean `loc` and deviation `scale`: see `random`."""
         if np.less(scale, 0).any():
-            raise UsageError("a deviation is not negative", found=scale)
+            raise UsageError("`scale` must not be negative", found=scale)
         return self._give(self._scaled(self._normal(size, self._float(dtype), lengths), loc, scale))
 
     def integers(
@@ -118,20 +118,20 @@ class RowGenerator:
         try:
             lows, highs = np.asarray(low), np.asarray(high)
             if lows.dtype.kind not in "iu" or highs.dtype.kind not in "iu":
-                raise UsageError("`low` and `high` are integers", found=(low, high))
+                raise UsageError("`low` and `high` must be integers", found=(low, high))
             lows, highs = lows.astype(np.int64), highs.astype(np.int64) - (0 if endpoint else 1)
             lows = np.array(np.broadcast_to(lows, drawn.shape))
             highs = np.array(np.broadcast_to(highs, drawn.shape))
         except ValueError:
             raise _no_broadcast((low, high), drawn.shape) from None
         if (lows > highs).any():
-            raise UsageError("`low` is below `high`", found=(low, high))
+            raise UsageError("`low` must be below `high`", found=(low, high))
         integers = drawn.reshape(-1)
         _bound(integers, lows.reshape(-1), highs.reshape(-1))
         wide = integers.view(np.int64).reshape(drawn.shape)
         out = wide.astype(self._dtype(dtype))
         if (out != wide).any():
-            raise UsageError("the dtype does not hold these integers", found=str(dtype))
+            raise UsageError("the dtype cannot hold these integers", found=str(dtype))
         return self._give(out)
 
     def choice(self, a: Any, size: _Size = None, *, p: Any = None, lengths: Any = None) -> Any:
@@ -141,7 +141,7 @@ class RowGenerator:
             raise UsageError("nothing to choose from", found=repr(a))
         shares = np.ones(len(options)) if p is None else np.asarray(p, np.float64)
         if shares.shape != (len(options),) or not (shares >= 0).all() or not shares.sum() > 0:
-            raise UsageError("`p` has a probability for each option", found=repr(p))
+            raise UsageError("`p` must have one probability for each option", found=repr(p))
         ends = np.cumsum(shares)
         drawn = self._random(size, _FLOATS[0], lengths) * ends[-1]
         chosen = np.searchsorted(ends, drawn, side="right")
@@ -187,7 +187,9 @@ class RowGenerator:
     def _float(self, dtype: Any) -> np.dtype[Any]:
         float_dtype = np.dtype(np.float64) if dtype is None else self._dtype(dtype)
         if float_dtype not in _FLOATS:
-            raise UsageError("no dtype to draw", expected="float64 or float32", found=str(dtype))
+            raise UsageError(
+                "cannot draw this dtype", expected="float64 or float32", found=str(dtype)
+            )
         return float_dtype
 
     def _dtype(self, dtype: Any) -> np.dtype[Any]:
@@ -203,7 +205,7 @@ class RowGenerator:
 def _shape(size: _Size) -> tuple[int, ...]:
     shape = () if size is None else (size,) if np.ndim(size) == 0 else tuple(size)  # type: ignore[arg-type]
     if not all(isinstance(side, int | np.integer) and side >= 0 for side in shape):
-        raise UsageError("`size` is a shape for each row", found=size)
+        raise UsageError("`size` must be the shape of one row's draws", found=size)
     return tuple(int(side) for side in shape)  # type: ignore[arg-type]
 
 
@@ -212,7 +214,7 @@ def _lengths(lengths: Any, size: _Size, rows: int) -> np.ndarray:
         raise UsageError("give `size` or `lengths`, not both")
     counts = np.asarray(lengths)
     if counts.shape != (rows,) or counts.dtype.kind not in "iu" or (counts < 0).any():
-        raise UsageError("`lengths` says how many numbers each row gets", found=repr(lengths))
+        raise UsageError("`lengths` must have one count for each row", found=repr(lengths))
     return np.ascontiguousarray(counts, np.int64)
 
 

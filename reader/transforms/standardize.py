@@ -47,7 +47,9 @@ class Standardize(Transform):
         self.field = field
         self.dtype = as_dtype(dtype)
         if self.dtype.kind != "f":
-            raise UsageError("Standardize makes floats", field=field, found=self.dtype)
+            raise UsageError(
+                "the dtype of Standardize must be a float", field=field, found=self.dtype
+            )
         self._compute_dtype = np.result_type(self.dtype, np.float32)
         self.mean, self.std = as_mean_and_std(mean, std, self._compute_dtype)
 
@@ -79,7 +81,7 @@ def as_mean_and_std(mean: Any, std: Any, dtype: np.dtype[Any]) -> tuple[np.ndarr
     try:
         means, deviations = np.asarray(mean, dtype), np.asarray(std, dtype)
     except (TypeError, ValueError):
-        raise UsageError("`mean` and `std` are numbers", found=(mean, std)) from None
+        raise UsageError("`mean` and `std` must be numbers", found=(mean, std)) from None
     if not (np.isfinite(means).all() and np.isfinite(deviations).all() and deviations.all()):
         raise UsageError(
             "`mean` and `std` must be finite, and `std` must not be 0", found=(mean, std)

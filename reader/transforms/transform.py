@@ -46,7 +46,8 @@ class Transform(ABC):
     Attributes
     ----------
     takes_tensors
-        Whether it wants a `TensorBatch` where the loader's output is torch; a `Batch` else.
+        Whether it takes a `TensorBatch` if the loader's output is torch. Otherwise it takes a
+        `Batch`.
     """
 
     field: str
@@ -54,7 +55,7 @@ class Transform(ABC):
 
     @abstractmethod
     def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
-        """The fields that are made or replaced, by name; large arrays come from `memory`."""
+        """Return the fields that are made or replaced, by name; allocate large arrays by `memory`."""
 
     def check(self, fields: dict[str, Field | None]) -> None:
         """Raise UsageError if the fields cannot be transformed; note in `fields` what changes.
@@ -101,9 +102,9 @@ class Cast(Transform):
 
 
 class Lambda(Transform):
-    """A function of one field's values, whose result takes their place.
+    """Replace one field's values by the result of a function.
 
-    With output="torch" it gets a tensor. Only functions that have a place in a module can be
+    With output="torch" the function gets a tensor. Only functions at the top of a module can be
     pickled, for loaders in other processes.
     """
 
@@ -143,7 +144,7 @@ def explain_no_numbers(field: Field) -> str | None:
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:
-    """A dtype of numpy's from whatever names one, as torch's do. Raises UsageError."""
+    """Convert anything that names a dtype, such as a dtype of torch. Raises UsageError."""
     try:
         return np.dtype(str(dtype).removeprefix("torch.") if "torch." in str(dtype) else dtype)
     except TypeError:

@@ -35,7 +35,7 @@ class UpperTriangle(Transform):
 
     def __init__(self, field: str, n: int = 100, fill: Any = 0, padding: Any = None) -> None:
         if n < 1:
-            raise UsageError("a matrix has at least one row", field=field, found=n)
+            raise UsageError("the matrix must have at least one row", field=field, found=n)
         self.field = field
         self.n = n
         self.fill = fill
@@ -51,7 +51,7 @@ class UpperTriangle(Transform):
         """See `Transform`."""
         rows = batch[self.field]
         if not isinstance(rows, np.ndarray | Ragged):
-            raise UsageError("UpperTriangle: no rows of pairs", field=self.field)
+            raise UsageError("UpperTriangle: the field has no rows of pairs", field=self.field)
         values = rows.values if isinstance(rows, Ragged) else rows
         shape = values.shape[1:] if isinstance(rows, Ragged) else values.shape[2:]
         out = memory.empty(self.field, (len(rows), self.n, self.n, *shape), values.dtype)

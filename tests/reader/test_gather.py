@@ -226,7 +226,7 @@ def test_out_keeps_its_memory(tmp_path: Path) -> None:
 def test_out_must_fit(slab: Slab, tmp_path: Path) -> None:
     """Too many rows, other fields, other dtypes, or a batch from a gather are refused."""
     out = slab.buffers(4, ["label", "tokens"])
-    with pytest.raises(UsageError, match="room"):
+    with pytest.raises(UsageError, match="too small"):
         slab.gather(range(5), out=out)
     with pytest.raises(UsageError, match="other fields"):
         slab.gather([0], ["label"], out=out)

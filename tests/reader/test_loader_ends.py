@@ -70,7 +70,7 @@ def test_an_error_in_a_transform_keeps_its_type(numbers: Slab, prefetch: int) ->
 def test_a_transform_must_return_fields(numbers: Slab) -> None:
     """A function that returns no mapping, or nothing callable at all, is named."""
     loader = Loader(numbers, 10, transforms=[lambda batch: None])  # type: ignore[list-item, return-value]
-    with pytest.raises(UsageError, match="returns a mapping"):
+    with pytest.raises(UsageError, match="must return a mapping"):
         next(iter(loader))
     with pytest.raises(UsageError, match="function of a batch"):
         Loader(numbers, 10, transforms=["x"])  # type: ignore[list-item]

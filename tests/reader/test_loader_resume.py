@@ -81,11 +81,11 @@ def test_the_state_at_the_end_of_an_epoch(numbers: Slab) -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (lambda loader: {"epoch": 0}, "not the state"),
-        (lambda loader: [], "not the state"),
+        (lambda loader: {"epoch": 0}, "not a loader state"),
+        (lambda loader: [], "not a loader state"),
         (lambda loader: loader.state_dict() | {"epoch": "x"}, "integer"),
         (lambda loader: loader.state_dict() | {"position": -1}, "too small"),
-        (lambda loader: loader.state_dict() | {"position": ROWS + 1}, "behind the end"),
+        (lambda loader: loader.state_dict() | {"position": ROWS + 1}, "beyond the end"),
         (lambda loader: loader.state_dict() | {"version": 3}, "version"),
         (lambda loader: loader.state_dict() | {"slab": "0" * 64}, "another slab"),
         (lambda loader: Loader(loader.slab, 10, Shuffled(1)).state_dict(), "another order"),

@@ -305,11 +305,11 @@ def test_a_decoder_by_name_gets_no_help(slab: Slab, decoder: str) -> None:
 
 def test_what_cannot_be_decoded(slab: Slab) -> None:
     """Fields that are no images, are not there, or are not gathered."""
-    with pytest.raises(UsageError, match="only images"):
+    with pytest.raises(UsageError, match="only image fields"):
         slab.gather([0], decode={"row": STEPS})
     with pytest.raises(UnknownField):
         slab.gather([0], decode={"picture": STEPS})
-    with pytest.raises(UsageError, match="not gathered"):
+    with pytest.raises(UsageError, match="not in `fields`"):
         slab.gather([0], ["row"], decode={"image": STEPS})
     with pytest.raises(UsageError, match="no such decoder"):
         slab.gather([0], decode={"image": ImageSteps(STEPS, decoder="magic")})
