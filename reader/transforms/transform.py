@@ -55,7 +55,7 @@ class Transform(ABC):
 
     @abstractmethod
     def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
-        """Return the fields that are made or replaced, by name; allocate large arrays by `memory`."""
+        """Return the fields that are made or replaced, by name; `memory` gives large arrays."""
 
     def check(self, fields: dict[str, Field | None]) -> None:
         """Raise UsageError if the fields cannot be transformed; note in `fields` what changes.
