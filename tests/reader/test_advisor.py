@@ -48,7 +48,7 @@ def test_what_is_advised_can_be_used(slab: Slab) -> None:
 
 def test_slow_preparation_gets_more_threads(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads suffice for the step, and one does where the step is far longer."""
-    monkeypatch.setattr("fieldslab.reader.advisor.usable_cores", lambda: 3)
+    monkeypatch.setattr("fieldslab.reader.advisor.count_usable_cores", lambda: 3)
 
     def slow(batch: Batch) -> dict[str, Any]:
         time.sleep(0.02)
@@ -93,7 +93,7 @@ def test_data_larger_than_memory_comes_in_blocks(
     slab: Slab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the slab exceeds the memory that is free, `Blocked` is the order for it."""
-    monkeypatch.setattr("fieldslab.reader.advisor.available_bytes", lambda: ROWS * WIDE - 1)
+    monkeypatch.setattr("fieldslab.reader.advisor.count_available_bytes", lambda: ROWS * WIDE - 1)
     found = advise(slab, seconds=0.01)
     assert found.blocked
     assert "Blocked()" in str(found)
