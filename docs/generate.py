@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import typer
+import click
 
-from fieldslab.packer.cli import app
+from fieldslab.packer.cli import EXIT_CODES, program
+from fieldslab.packer.commands.helptext import grouped_params, usage_of
 from fieldslab.schemas import errors
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
@@ -17,42 +18,26 @@ MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 
 def commands() -> str:
     """Every command with its arguments, options and examples."""
-    program: Any = typer.main.get_command(app)
-    with program.make_context("fieldslab", ["info"]) as context:
-        parts = [
-            "\n".join(_command(program.get_command(context, name)))
-            for name in program.list_commands(context)
-        ]
+    context = click.Context(program, info_name="fieldslab")
+    parts = [
+        "\n".join(_command(name, program.get_command(context, name), context))
+        for name in program.list_commands(context)
+    ]
     return "\n\n".join(parts)
 
 
-def _command(command: Any) -> Iterator[str]:
+def _command(name: str, command: Any, context: click.Context) -> Iterator[str]:
     """A command as Markdown: options as definition lists, which fit on a phone."""
-    arguments = [param for param in command.params if param.param_type_name == "argument"]
-    options = [param for param in command.params if param.param_type_name == "option"]
-    usage = [command.options_metavar, *(argument.metavar for argument in arguments)]
-    yield f"## fieldslab {command.name}"
-    yield f"\n```text\nfieldslab {command.name} {' '.join(usage)}\n```\n"
+    yield f"## fieldslab {name}"
+    yield f"\n```text\nfieldslab {name} {usage_of(command)}\n```\n"
     yield _escaped(command.help or "")
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for argument in arguments:
-        groups.setdefault("Arguments", []).append((argument.metavar, argument.help))
-    for option in options:
-        title = getattr(option, "rich_help_panel", None) or "Options"
-        groups.setdefault(title, []).append((_spelling(option), option.help))
-    for title, entries in groups.items():
-        yield f"\n### {command.name}: {title[:1].lower()}{title[1:]}\n"
-        for name, text in entries:
-            yield f"`{name}`\n: {_escaped(text)}\n"
+    for title, entries in grouped_params(command, context).items():
+        yield f"\n### {name}: {title[:1].lower()}{title[1:]}\n"
+        for spelling, text in entries:
+            yield f"`{spelling}`\n: {_escaped(text)}\n"
     if command.epilog:
         lines = [line.strip() for line in command.epilog.splitlines()[1:]]
         yield "\nExamples:\n\n```sh\n" + "\n".join(lines) + "\n```"
-
-
-def _spelling(option: Any) -> str:
-    """`-o, --output OUT`."""
-    names = ", ".join(sorted(option.opts, key=len))
-    return names if option.is_flag or option.metavar is None else f"{names} {option.metavar}"
 
 
 def _escaped(text: str) -> str:
@@ -67,8 +52,7 @@ def _escaped(text: str) -> str:
 
 def exit_codes() -> str:
     """The table of exit codes, as `fieldslab --help` ends with it."""
-    epilog = str(app.info.epilog)
-    rows = re.findall(r"^  (\d+) +(.+)$", epilog, re.MULTILINE)
+    rows = re.findall(r"^  (\d+) +(.+)$", EXIT_CODES, re.MULTILINE)
     return "\n".join(["| code | meaning |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)])
 
 

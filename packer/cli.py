@@ -3,23 +3,20 @@
 What a command needs is imported inside it: `fieldslab --help` loads neither pyarrow nor numba.
 """
 
+import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
 
-import typer
+import click
 
 from fieldslab.packer.commands import completion, events
+from fieldslab.packer.commands.params import Option
 from fieldslab.packer.commands.program import Program
 from fieldslab.packer.commands.terminal import guarded
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.version import installed_version
 
-# Typer's own usage errors: where they live has changed between its releases, that they are the
-# base of BadParameter has not.
-_TyperUsageError: type[Exception] = typer.BadParameter.__bases__[0]
-
-_EXIT_CODES = """\
+EXIT_CODES = """\
 Exit codes:
   0    all is well
   1    damage was found, or slab and source differ
@@ -31,13 +28,29 @@ Exit codes:
   130  interrupted; packing goes on where it was when it is run again
   141  whoever read the output closed it"""
 
-app = typer.Typer(
-    cls=Program,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    epilog=_EXIT_CODES,
-    options_metavar="[OPTIONS]",
+
+def _show_help(version: bool) -> int:
+    """Without a command, print the version or the help."""
+    context = click.get_current_context()
+    if version:
+        print(f"fieldslab {installed_version()}")
+    elif context.invoked_subcommand is None:
+        click.echo(context.get_help())
+        return UsageError.exit_code
+    return 0
+
+
+program = Program(
+    "fieldslab",
+    callback=_show_help,
+    params=[Option("--version", "Options", "Show the version.")],
+    help="""\
+Pack a dataset once, then gather any batch of rows, in any order, at the speed of memcpy.
+
+A packed dataset is a slab: a directory in which every field of every row lies in plain .npy
+files, indexed and checksummed.""",
+    epilog=EXIT_CODES,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -50,74 +63,65 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
 
-    group = typer.main.get_command(app)
-
-    def command() -> int:
-        if completion.asked_for():
-            return completion.complete(group)
-        _check_given_once(group, arguments)
+    def call() -> int:
+        if (instruction := completion.asked_for()) is not None:
+            return completion.complete(program, instruction)
+        _check_given_once(arguments)
+        color = False if os.environ.get("NO_COLOR") else None
         try:
-            with group.make_context("fieldslab", list(arguments)) as context:
-                group.invoke(context)
-        except typer.Exit as done:
-            return done.exit_code
-        except _TyperUsageError as error:
+            with program.make_context("fieldslab", list(arguments), color=color) as context:
+                code = program.invoke(context)
+        except click.exceptions.Exit as error:
+            return error.exit_code
+        except click.ClickException as error:
             raise _usage_error(error) from error
-        return 0
+        return code if isinstance(code, int) else 0
 
-    as_json = _wants_json(group, arguments)
-    return guarded(command, as_json=as_json, as_events=events.wanted(arguments))
+    return guarded(call, as_json=_wants_json(arguments), as_events=events.wanted(arguments))
 
 
-def _wants_json(group: Any, arguments: Sequence[str]) -> bool:
+def _params_of(arguments: Sequence[str]) -> Sequence[click.Parameter]:
+    """Arguments and options of the command that a command line names."""
+    command = program.get_command(None, arguments[0]) if arguments else None
+    return () if command is None else command.params
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
     """Whether `--json` is there and means that JSON is printed, not written to a file."""
     words = [*arguments, ""]
     if "--json=-" in words:
         return True
     if "--json" not in words:
         return False
-    command = group.get_command(None, arguments[0])
-    options = [option for option in getattr(command, "params", []) if "--json" in option.opts]
-    return all(option.is_flag for option in options) or words[words.index("--json") + 1] == "-"
+    options = [param for param in _params_of(arguments) if "--json" in param.opts]
+    flags = all(isinstance(option, click.Option) and option.is_flag for option in options)
+    return flags or words[words.index("--json") + 1] == "-"
 
 
-def _check_given_once(group: Any, arguments: Sequence[str]) -> None:
+def _check_given_once(arguments: Sequence[str]) -> None:
     """Raise UsageError where an option that takes one value has two: only the last would count."""
-    command = group.get_command(None, arguments[0]) if arguments else None
     words = [argument.partition("=")[0] for argument in arguments]
-    for one in getattr(command, "params", []):
-        if one.param_type_name != "option" or one.multiple or one.is_flag:
+    for param in _params_of(arguments):
+        if not isinstance(param, click.Option) or param.multiple or param.is_flag:
             continue
-        if sum(word in one.opts for word in words) > 1:
-            raise UsageError(f"{one.opts[0]}: given twice", hint="It takes one value.")
+        if sum(word in param.opts for word in words) > 1:
+            raise UsageError(f"{param.opts[0]}: given twice", hint="It takes one value.")
 
 
-def _usage_error(error: Exception) -> UsageError:
-    """Typer's complaint about a command line in our words."""
+def _usage_error(error: click.ClickException) -> UsageError:
+    """Click's complaint about a command line in our words."""
     context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "fieldslab"
-    text = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
-    return UsageError(text[:1].lower() + text[1:], hint=f"{path} --help lists what there is.")
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(f"fieldslab {installed_version()}")
-        raise typer.Exit
-
-
-@app.callback(invoke_without_command=True)
-def fieldslab(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    """Pack a dataset once, then gather any batch of rows, in any order, at the speed of memcpy.
-
-    A packed dataset is a slab: a directory in which every field of every row lies in plain .npy
-    files, indexed and checksummed.
-    """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(UsageError.exit_code)
+    path, params = "fieldslab", []
+    if context is not None:
+        path, params = context.command_path, context.command.params
+    hint = f"{path} --help lists the options."
+    text = error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        text = f"no such option: {error.option_name}"
+        if error.possibilities:
+            hint = f"Did you mean {sorted(error.possibilities)[0]}? {hint}"
+        for param in params:
+            former_name = getattr(param, "former_name", None)
+            if former_name and error.option_name == f"--{former_name.replace('_', '-')}":
+                hint = f"It is now {param.opts[0]} {param.metavar}."
+    return UsageError(text[:1].lower() + text[1:], hint=hint)

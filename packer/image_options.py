@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -19,12 +19,10 @@ FORMS = {
     "jpeg": ("short-side", "long-side", "quality"),
 }
 """In which forms images can be stored, and the settings that each takes."""
-Damaged = Literal["error", "leave-out"]
-"""What becomes of rows whose image cannot be decoded."""
+DamagedImages = Literal["error", "leave-out"]
+"""How manifests record `on_error`."""
 
-DEFAULT_INDEX = 8
-"""MCUs from one index point to the next."""
-
+_RECORDED: dict[str, DamagedImages] = {"raise": "error", "skip": "leave-out"}
 _ITEM = re.compile(r"(?P<columns>.+?):(?P<form>(?:baseline|yuv420|rgb|jpeg)(?:,.*)?)", re.DOTALL)
 _LOOKS_LIKE = re.compile(r"(?P<columns>.+):(?P<form>[\w-]+(?:,[\w-]+=[^,]*)*)")
 _MOST_PIXELS = 65_500
@@ -74,16 +72,16 @@ class ImageAs(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def parse_images(
-    given: str | Iterable[str] | Mapping[str, str | None],
+    images: str | Iterable[str] | Mapping[str, str | None],
 ) -> tuple[tuple[str, ...], dict[str, ImageAs]]:
     """The columns that are images, and the form that some of them get.
 
     `a`, `a,b`, `a:FORM` or `{"a": "FORM", "b": None}`. Raises UsageError.
     """
-    if isinstance(given, Mapping):
-        pairs = [(columns, str(form) if form else None) for columns, form in given.items()]
+    if isinstance(images, Mapping):
+        pairs = [(columns, str(form) if form else None) for columns, form in images.items()]
     else:
-        pairs = [_split(item) for item in ([given] if isinstance(given, str) else given)]
+        pairs = [_split(item) for item in ([images] if isinstance(images, str) else images)]
     column, times = next(iter(Counter(columns for columns, _ in pairs).most_common(1)), ("", 0))
     if times > 1:
         raise UsageError(
@@ -93,32 +91,33 @@ def parse_images(
     return tuple(columns for columns, _ in pairs), forms
 
 
-def parse_index(given: int | str | None) -> int | None:
+def parse_index(spacing: int | str | None) -> int | None:
     """`N` or `rows`: MCUs between points, 0 for one a row of MCUs; None for no index."""
-    if given is None:
+    if spacing is None:
         return None
-    text = str(given).strip()
+    text = str(spacing).strip()
     if text == "rows":
         return 0
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= MAX_EVERY:
         raise UsageError(
             f"{option('jpeg_index')}: not understood",
-            found=given,
+            found=spacing,
             expected=f"rows, or 1..{MAX_EVERY}",
         )
     return int(text)
 
 
-def parse_damaged(given: str) -> Damaged:
-    """What becomes of rows with damaged images. Raises UsageError."""
-    try:
-        return msgspec.convert(given, Damaged)
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            f"{option('damaged_images')}: not understood",
-            found=given,
-            expected=" or ".join(get_args(Damaged)),
-        ) from error
+def parse_on_error(action: str) -> DamagedImages:
+    """What to do with rows whose image cannot be decoded. Raises UsageError."""
+    if action in _RECORDED:
+        return _RECORDED[action]
+    renamed = [new for new, old in _RECORDED.items() if old == action]
+    raise UsageError(
+        f"{option('on_error')}: not understood",
+        found=action,
+        expected=" or ".join(_RECORDED),
+        hint=f"It is now {option('on_error', renamed[0])}." if renamed else None,
+    )
 
 
 def _split(item: str) -> tuple[str, str | None]:

@@ -3,7 +3,12 @@
 import operator
 import re
 from collections.abc import Iterable, Mapping
+from datetime import date, time
+from numbers import Number
 from typing import Any
+from uuid import UUID
+
+import numpy as np
 
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import option
@@ -21,45 +26,65 @@ _EXAMPLES = {
 """What may stand behind a name, for people."""
 
 
-def parse_names(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
+_FILLERS = (str, Number, np.generic, date, time, UUID)
+"""Types of what may take the place of nulls."""
+
+
+def parse_names(name: str, names: str | Iterable[str]) -> tuple[str, ...]:
     """Names of columns: one, or several."""
-    names = (given,) if isinstance(given, str) else tuple(given)
-    for column in names:
+    columns = (names,) if isinstance(names, str) else tuple(names)
+    for column in columns:
         if not isinstance(column, str):
             raise UsageError(f"{option(name)}: not the name of a column", found=repr(column))
-    return names
+    return columns
 
 
 def parse_pairs(
-    name: str, given: Mapping[str, Any] | Iterable[str], empty: bool = False
+    name: str,
+    pairs: Mapping[str, Any] | Iterable[str],
+    types: tuple[type, ...] = (str,),
+    empty: bool = False,
 ) -> dict[str, str]:
-    """What is given for each name: `{"a": "f4"}` or `["a=f4"]`; "" is a value if `empty`."""
-    if isinstance(given, str):
-        given = [given]
-    if isinstance(given, Mapping):
-        return {key: str(value) for key, value in given.items()}
-    pairs: dict[str, str] = {}
-    items: Any = given
-    for item in items if isinstance(items, Iterable) else [items]:
-        key, equals, value = str(item).partition("=")
-        if not equals or not key.strip() or not (value.strip() or empty):
+    """What is given for each name: `{"a": "f4"}` or `["a=f4"]`.
+
+    Values of a mapping are of these `types`. "" is a value of text if `empty`.
+    """
+    if isinstance(pairs, Mapping):
+        for key, value in pairs.items():
+            if not isinstance(key, str):
+                raise UsageError(f"{option(name)}: not the name of a column", found=repr(key))
+            if not isinstance(value, types):
+                raise UsageError(
+                    f"{option(name)}: not understood", field=key, found=repr(value), expected="text"
+                )
+        return {key: str(value) for key, value in pairs.items()}
+    parsed: dict[str, str] = {}
+    items: Any = [pairs] if isinstance(pairs, str) or not isinstance(pairs, Iterable) else pairs
+    for item in items:
+        key, equals, value = (part.strip() for part in str(item).partition("="))
+        if not equals or not key or not (value or empty):
             raise UsageError(
                 f"{option(name)}: not understood",
                 found=item,
                 hint=f"Write {option(name, _EXAMPLES[name], column='NAME')}.",
             )
-        if key.strip() in pairs:
-            raise UsageError(f"{option(name)}: given twice", field=key.strip(), found=item)
-        pairs[key.strip()] = value.strip()
-    return pairs
+        if key in parsed:
+            raise UsageError(f"{option(name)}: given twice", field=key, found=item)
+        parsed[key] = value
+    return parsed
 
 
-def parse_integer(name: str, given: Any) -> int:
+def parse_nulls(columns: Mapping[str, Any] | Iterable[str]) -> dict[str, str]:
+    """What to do with the nulls of each column: a word, or what to put in their place."""
+    return parse_pairs("nulls", columns, _FILLERS, empty=True)
+
+
+def parse_integer(name: str, value: Any) -> int:
     """An integer; raises UsageError for anything else, such as text."""
     try:
-        return operator.index(given)
+        return operator.index(value)
     except TypeError as error:
-        raise UsageError(f"{option(name)}: not an integer", found=repr(given)) from error
+        raise UsageError(f"{option(name)}: not an integer", found=repr(value)) from error
 
 
 def parse_size(name: str, text: str | int) -> int:

@@ -1,21 +1,34 @@
-"""What a user may ask of `pack`, parsed once from the spelling that CLI and Python share."""
+"""What a slab is to hold: the options of `pack`, parsed, as manifests record them.
+
+`fieldslab.packer.pack_options` says which options there are.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
+from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import msgspec
+import numpy as np
 
+from fieldslab.packer.definition import fill_defaults
 from fieldslab.packer.image_options import (
-    DEFAULT_INDEX,
-    Damaged,
+    DamagedImages,
     ImageAs,
-    parse_damaged,
     parse_images,
     parse_index,
+    parse_on_error,
 )
-from fieldslab.packer.option_values import parse_names, parse_pairs, parse_rows, parse_size
+from fieldslab.packer.option_values import (
+    parse_integer,
+    parse_names,
+    parse_nulls,
+    parse_pairs,
+    parse_rows,
+    parse_size,
+)
+from fieldslab.packer.pack_options import DEFAULT_INDEX, PackOptions
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import MAX_COUNT, Every
 from fieldslab.schemas.optiontext import option
@@ -113,6 +126,9 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     Keys and items are names, names of structs, or shell patterns; those of `fields`, `exclude`
     and `image` may also be lists with commas. `jpeg_index` is the MCUs between index points of
     JPEG images, 0 for one a row, None for no index. `settings` are those of the source.
+
+    Manifests record these members under these names, and plans of interrupted packs are told
+    apart by them: a name or value that was recorded never changes.
     """
 
     fields: tuple[str, ...] | None = None
@@ -123,7 +139,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     image: tuple[str, ...] = ()
     image_as: dict[str, ImageAs] = {}
     jpeg_index: Every | None = DEFAULT_INDEX
-    damaged_images: Damaged = "error"
+    damaged_images: DamagedImages = "error"
     stack: dict[str, str] = {}
     nulls: dict[str, str] = {}
     ragged: dict[str, Ragged] = {}
@@ -140,87 +156,63 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.damaged_images == "leave-out"
 
 
-def parse_options(
-    *,
-    fields: str | Iterable[str] | None = None,
-    exclude: str | Iterable[str] = (),
-    rename: Mapping[str, str] | Iterable[str] = (),
-    cast: Mapping[str, str] | Iterable[str] = (),
-    tensor: Mapping[str, str] | Iterable[str] = (),
-    image: str | Iterable[str] | Mapping[str, str | None] = (),
-    jpeg_index: int | str | None = DEFAULT_INDEX,
-    damaged_images: str = "error",
-    stack: Mapping[str, str] | Iterable[str] = (),
-    nulls: Mapping[str, Any] | Iterable[str] = (),
-    ragged: Mapping[str, str] | Iterable[str] = (),
-    tokenize: Mapping[str, Any] | Iterable[str] = (),
-    max_length: int | None = None,
-    pad: bool = False,
-    special_tokens: bool = True,
-    pack_sequences: int | None = None,
-    separator: str | None = None,
-    keep_boundaries: bool = False,
-    drop_last: bool = False,
-    compress: Mapping[str, Any] | Iterable[str] = (),
-    rows: str | tuple[int, int | None] | None = None,
-    limit: int | None = None,
-    shard_size: str | int = "1G",
-) -> Options:
-    """Parse options as a user writes them: `{"a": "f4"}` or `["a=f4"]`.
+def parse_options(**options: Unpack[PackOptions]) -> Options:
+    """Parse the options of `pack` that say what a slab holds; the others are passed over.
 
-    Raises UsageError for what cannot be understood.
+    Values of columns are given by name, `{"a": "f4"}`, or as text, `["a=f4"]`. Raises UsageError
+    for what cannot be understood, and for an option that there is not.
     """
-    casts = parse_pairs("cast", cast)
+    values: PackOptions = fill_defaults(PackOptions, {**options}, "pack")
+    casts = parse_pairs("cast", values["cast"], (str, np.dtype))
     for column, target in casts.items():
         if target not in CASTS:
             raise UsageError("unknown cast", field=column, found=target, expected=", ".join(CASTS))
-    images, image_as = parse_images(image)
-    size = parse_size("shard_size", shard_size)
+    images, image_as = parse_images(values["image"])
+    size = parse_size("shard_size", values["shard_size"])
     if size < 1:
-        raise UsageError(f"{option('shard_size')} must be positive", found=shard_size)
-    tokenizers = _tokenize(parse_pairs("tokenize", tokenize), max_length, pad, special_tokens)
+        raise UsageError(f"{option('shard_size')} must be positive", found=values["shard_size"])
+    tokenizers = _parse_tokenizers(values)
+    tensors = parse_pairs("tensor", values["tensor"])
     return Options(
-        fields=None if fields is None else parse_names("fields", fields),
-        exclude=parse_names("exclude", exclude),
-        rename=parse_pairs("rename", rename),
+        fields=None if values["fields"] is None else parse_names("fields", values["fields"]),
+        exclude=parse_names("exclude", values["exclude"]),
+        rename=parse_pairs("rename", values["rename"]),
         cast={column: CASTS[target] for column, target in casts.items()},
-        tensor={
-            key: parse_tensor(key, text) for key, text in parse_pairs("tensor", tensor).items()
-        },
+        tensor={column: parse_tensor(column, text) for column, text in tensors.items()},
         image=images,
         image_as=image_as,
-        jpeg_index=parse_index(jpeg_index),
-        damaged_images=parse_damaged(damaged_images),
-        stack=parse_pairs("stack", stack),
-        nulls=parse_pairs("nulls", nulls, empty=True),
-        ragged=_ragged(ragged),
+        jpeg_index=parse_index(values["jpeg_index"]),
+        damaged_images=parse_on_error(values["on_error"]),
+        stack=parse_pairs("stack", values["stack"]),
+        nulls=parse_nulls(values["nulls"]),
+        ragged=_parse_ragged(values["ragged"]),
         tokenize=tokenizers,
-        sequences=_sequences(tokenizers, pack_sequences, separator, keep_boundaries, drop_last),
-        compress=_levels(compress),
-        rows=parse_rows(rows, limit),
+        sequences=_parse_sequences(tokenizers, values),
+        compress=_parse_levels(values["compress"]),
+        rows=parse_rows(values["rows"], values["limit"]),
         shard_size=size,
     )
 
 
-def _ragged(given: Mapping[str, str] | Iterable[str]) -> dict[str, Ragged]:
+def _parse_ragged(columns: Mapping[str, str] | Iterable[str]) -> dict[str, Ragged]:
     """`col:pad=VALUE`, `col:len=COLUMN` or `col:len=COLUMN,pad=VALUE`."""
-    if not isinstance(given, Mapping):
+    if not isinstance(columns, Mapping):
         pairs = {}
-        for item in [given] if isinstance(given, str) else given:
+        for item in [columns] if isinstance(columns, str) else columns:
             match = re.fullmatch(r"(.+?):((?:pad|len)=.+)", item)
             if match is None:
                 raise _not_ragged(item)
             if match[1] in pairs:
                 raise UsageError(f"{option('ragged')}: given twice", field=match[1], found=item)
             pairs[match[1]] = match[2]
-        given = pairs
-    found = {}
-    for column, text in given.items():
+        columns = pairs
+    parsed = {}
+    for column, text in parse_pairs("ragged", columns).items():
         match = _RAGGED.fullmatch(text.strip())
         if match is None or not text.strip():
             raise _not_ragged(text)
-        found[column] = Ragged(match["fill"] or "0", match["lengths"])
-    return found
+        parsed[column] = Ragged(match["fill"] or "0", match["lengths"])
+    return parsed
 
 
 def _not_ragged(text: str) -> UsageError:
@@ -232,21 +224,19 @@ def _not_ragged(text: str) -> UsageError:
     )
 
 
-def _tokenize(
-    files: dict[str, str], max_length: int | None, pad: bool, special_tokens: bool
-) -> dict[str, Tokenize]:
-    given = {
+def _parse_tokenizers(values: PackOptions) -> dict[str, Tokenize]:
+    files = parse_pairs("tokenize", values["tokenize"], (str, PathLike))
+    max_length, pad, special_tokens = values["max_length"], values["pad"], values["special_tokens"]
+    dependent = {
         option("max_length"): max_length is not None,
         option("pad"): pad,
         option("special_tokens", False): not special_tokens,
     }
-    for needing, is_given in given.items():
+    for name, is_given in dependent.items():
         if is_given and not files:
-            raise UsageError(f"{needing} goes with {option('tokenize')}")
-    if max_length is not None and not 1 <= max_length <= MAX_LENGTH:
-        raise UsageError(
-            f"{option('max_length')}: no such length", found=max_length, expected=f"1..{MAX_LENGTH}"
-        )
+            raise UsageError(f"{name} goes with {option('tokenize')}")
+    if max_length is not None:
+        max_length = _parse_length("max_length", max_length)
     if pad and max_length is None:
         raise UsageError(f"{option('pad')} needs {option('max_length')}: all rows get that length")
     return {
@@ -255,57 +245,60 @@ def _tokenize(
     }
 
 
-def _sequences(
-    tokenizers: dict[str, Tokenize],
-    length: int | None,
-    separator: str | None,
-    boundaries: bool,
-    drop_last: bool,
-) -> Sequences | None:
-    given = {
-        "separator": separator is not None,
-        "keep_boundaries": boundaries,
-        "drop_last": drop_last,
-    }
-    if length is None:
-        for name, is_given in given.items():
+def _parse_sequences(tokenizers: dict[str, Tokenize], values: PackOptions) -> Sequences | None:
+    separator, boundaries = values["separator"], values["keep_boundaries"]
+    if values["pack_sequences"] is None:
+        dependent = {
+            "separator": separator is not None,
+            "keep_boundaries": boundaries,
+            "drop_last": values["drop_last"],
+        }
+        for name, is_given in dependent.items():
             if is_given:
                 raise UsageError(f"{option(name)} goes with {option('pack_sequences')}")
         return None
-    if not 1 <= length <= MAX_LENGTH:
-        raise UsageError(
-            f"{option('pack_sequences')}: no such length", found=length, expected=f"1..{MAX_LENGTH}"
-        )
+    length = _parse_length("pack_sequences", values["pack_sequences"])
     if len(tokenizers) != 1:
         raise UsageError(
             f"{option('pack_sequences')} joins the texts of one column",
             expected="one tokenized column",
             found=", ".join(sorted(tokenizers)) or None,
         )
-    for asked in tokenizers.values():
-        if asked.max_length is not None:
-            raise UsageError(
-                f"{option('pack_sequences')} and {option('max_length')} do not go together",
-                hint="Texts are joined whole, and rows are full but for the last one.",
-            )
-    return Sequences(length, separator, boundaries, drop_last)
+    if values["max_length"] is not None:
+        raise UsageError(
+            f"{option('pack_sequences')} and {option('max_length')} do not go together",
+            hint="Texts are joined whole, and rows are full but for the last one.",
+        )
+    return Sequences(length, separator, boundaries, values["drop_last"])
 
 
-def _levels(given: Mapping[str, Any] | Iterable[str]) -> dict[str, int]:
+def _parse_length(name: str, value: int) -> int:
+    """Tokens of a row."""
+    length = parse_integer(name, value)
+    if not 1 <= length <= MAX_LENGTH:
+        raise UsageError(
+            f"{option(name)}: no such length", found=length, expected=f"1..{MAX_LENGTH}"
+        )
+    return length
+
+
+def _parse_levels(columns: Mapping[str, int] | Iterable[str]) -> dict[str, int]:
     """`col` or `col=LEVEL` of zstd."""
-    if not isinstance(given, Mapping):
-        given = [given] if isinstance(given, str) else given
-        given = [item if "=" in item else f"{item}={DEFAULT_LEVEL}" for item in given]
+    if not isinstance(columns, Mapping):
+        names = [columns] if isinstance(columns, str) else columns
+        columns = parse_pairs(
+            "compress", [name if "=" in name else f"{name}={DEFAULT_LEVEL}" for name in names]
+        )
     levels = {}
-    for column, text in parse_pairs("compress", given).items():
-        if not re.fullmatch(r"[0-9]{1,2}", text) or not 1 <= int(text) <= MAX_LEVEL:
+    for column, level in columns.items():
+        if not re.fullmatch(r"[0-9]{1,2}", str(level)) or not 1 <= int(level) <= MAX_LEVEL:
             raise UsageError(
                 f"{option('compress')}: not a level of zstd",
                 field=column,
-                found=text,
+                found=level,
                 expected=f"1..{MAX_LEVEL}",
             )
-        levels[column] = int(text)
+        levels[column] = int(level)
     return levels
 
 

@@ -152,7 +152,7 @@ def make_plan(source: Source, options: Options) -> Plan:
         )
     if options.leave_out and not any(plan.sound for plan in plans):
         raise UsageError(
-            f"{option('damaged_images')}: no field is an image",
+            f"{option('on_error')}: no field is an image",
             hint=f"{option('image', ['COLUMN'])} says that a column is one.",
         )
     if options.sequences is not None:

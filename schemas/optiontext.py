@@ -62,6 +62,12 @@ def render_for_shell(text: str) -> str:
     return _render(text, _shell)
 
 
+def render_for_docs(text: str) -> str:
+    """The text for a docstring: in the words of Python, options and quoted words as code."""
+    text = _MARK.sub(lambda mark: f"`{render_for_python(mark[0])}`", text)
+    return re.sub(r"(?<!\w)'([^' ][^']*)'", r"`\1`", text)
+
+
 def find_first_option(text: str) -> str | None:
     """Name of the first option in a text that is not rendered yet; None without one."""
     match = _MARK.search(text)

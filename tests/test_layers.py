@@ -143,7 +143,7 @@ def test_heavy_libraries_stay_in_their_file(folder: str) -> None:
 
 def test_reader_imports_nothing_heavy() -> None:
     """Importing the reader loads no packing library and no optional one."""
-    unwanted = {"pyarrow", "h5py", "typer", "rich", *HEAVY}
+    unwanted = {"pyarrow", "h5py", "click", "rich", *HEAVY}
     code = "import sys, fieldslab.reader; print(*sys.modules)"
     # -P: the checkout itself is not importable, only .ns and what is installed.
     done = subprocess.run(

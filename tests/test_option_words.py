@@ -1,6 +1,7 @@
 """Python users are told about `jobs=1`, users of the command line about `--jobs 1`."""
 
 import ast
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import pytest
 
 from fieldslab.packer.check.verify import verify
 from fieldslab.packer.cli import run
+from fieldslab.packer.definition import read_definition
+from fieldslab.packer.pack_options import SourceSettings
 from fieldslab.packer.write.pack import pack
 from fieldslab.schemas.errors import FieldslabError, UsageError
 from fieldslab.schemas.optiontext import option, render_for_python, render_for_shell
@@ -131,15 +134,9 @@ def test_only_the_command_line_speaks_of_dashes() -> None:
 def test_every_marked_option_exists() -> None:
     """What messages call an option is one: of `pack`, of a source, or of `verify`."""
     known = {
-        *pack.__annotations__,
+        *inspect.signature(pack).parameters,
         *verify.__annotations__,
-        "rows_attr",
-        "raw",
-        "external",
-        "memory",
-        "block",
-        "key",
-        "key_password_file",
+        *read_definition(SourceSettings),
     }
     marked = {
         node.args[0].value

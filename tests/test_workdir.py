@@ -14,14 +14,14 @@ import pytest
 _ROOT = Path(__file__).parents[1]
 _PROGRAM = str(Path(sys.executable).with_name("fieldslab"))
 _MODULES = (
-    "numba yaml pyarrow sitecustomize usercustomize litdata msgspec numpy typer rich click h5py "
+    "numba yaml pyarrow sitecustomize usercustomize litdata msgspec numpy rich click h5py "
     "matplotlib llvmlite fieldslab multiprocessing pickle runpy json struct signal encodings "
     "concurrent zstandard xxhash evil"
 )
 # What a library would take for settings: none of it can be read as such.
 _SETTINGS = (
     ".numba_config.yaml matplotlibrc pyproject.toml setup.cfg .env pip.conf lightning.yaml "
-    ".litdata litdata.yaml litserve.yaml config.json tokenizer_config.json typer.toml"
+    ".litdata litdata.yaml litserve.yaml config.json tokenizer_config.json"
 )
 _ENTRY_POINTS = "\n".join(
     f"[{group}]\nevil = evil:evil"

@@ -1,14 +1,15 @@
 """`fieldslab advise`."""
 
 import sys
-from typing import Annotated
+from collections.abc import Sequence
 
-import typer
+import click
 
-from fieldslab.packer.commands.shared import FollowLinks, Json
+from fieldslab.packer.commands.params import Option, command
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, SLAB
 from fieldslab.packer.commands.terminal import emit
 
-GIVEN = "What is known"
+TRAINING = "Training"
 EXAMPLES = """\
 Examples:
   fieldslab advise train.slab
@@ -16,76 +17,75 @@ Examples:
   fieldslab advise train.slab --fields x,y --batch-size 256 --step-ms 35 --memory 4G"""
 
 
+@command(
+    SLAB,
+    Option(
+        "--batch-size",
+        TRAINING,
+        "Rows in a batch. The default is the smallest that is about as fast as any.",
+        "N",
+        type=int,
+    ),
+    Option(
+        "--fields",
+        TRAINING,
+        "Fields that are trained on. The default is all fields.",
+        "a,b",
+        multiple=True,
+    ),
+    Option(
+        "--step-ms",
+        TRAINING,
+        "Duration of a training step. The advice is then the fewest threads that keep up with it.",
+        "MS",
+        type=float,
+    ),
+    Option(
+        "--memory",
+        TRAINING,
+        "Memory limit for batches, e.g. 4G. The default is a quarter of the free memory.",
+        "SIZE",
+    ),
+    Option(
+        "--crop",
+        TRAINING,
+        "Also decode the images: take a random crop of each, resize it to N x N pixels, flip and "
+        "normalize it. By default, images are only read.",
+        "N",
+        type=click.IntRange(min=1),
+    ),
+    FOLLOW_LINKS,
+    JSON,
+    examples=EXAMPLES,
+)
 def advise(
-    slab: Annotated[str, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            "--batch-size",
-            metavar="N",
-            rich_help_panel=GIVEN,
-            help="Rows in a batch. Without it, as few as are nearly as fast as any number.",
-        ),
-    ] = None,
-    fields: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fields",
-            metavar="a,b",
-            rich_help_panel=GIVEN,
-            help="The fields that are trained on; all without it.",
-        ),
-    ] = None,
-    step_ms: Annotated[
-        float | None,
-        typer.Option(
-            "--step-ms",
-            metavar="MS",
-            rich_help_panel=GIVEN,
-            help="How long a training step takes; threads are then as few as keep up with it.",
-        ),
-    ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            "--memory",
-            metavar="SIZE",
-            rich_help_panel=GIVEN,
-            help="What batches may take, such as 4G; a quarter of the free memory without it.",
-        ),
-    ] = None,
-    crop: Annotated[
-        int | None,
-        typer.Option(
-            "--crop",
-            metavar="N",
-            min=1,
-            rich_help_panel=GIVEN,
-            help="Decode images: a random crop of each, resized to N x N pixels, flipped and "
-            "normalized. They are read only, without it.",
-        ),
-    ] = None,
-    follow_links: FollowLinks = False,
-    as_json: Json = False,
+    slab: str,
+    batch_size: int | None,
+    fields: Sequence[str],
+    step_ms: float | None,
+    memory: str | None,
+    crop: int | None,
+    follow_links: bool,
+    as_json: bool,
 ) -> None:
     """Recommend batch size, threads and prefetch for a slab on this machine.
 
-    Random rows of it are gathered and loaded for some seconds. Prints what suits, the memory that
-    it takes, and what was measured.
+    Gathers and loads random rows for some seconds. Prints the recommended settings, the memory
+    that they take, and what was measured.
     """
     from fieldslab.packer.option_values import parse_size
     from fieldslab.reader import Normalize, RandomHorizontalFlip, RandomResizedCrop, open_slab
     from fieldslab.reader.advisor import advise as measure
     from fieldslab.schemas.errors import UsageError
 
-    names = [name.strip() for item in fields or () for name in item.split(",")]
+    names = [name.strip() for item in fields for name in item.split(",")]
     opened = open_slab(slab, follow_links=follow_links)
     chosen = opened.names(names or None)
     images = [name for name in chosen if opened.fields[name].kind == "image"]
     if crop is not None and not images:
         raise UsageError("--crop decodes images, and there is no field of them", file=slab)
     steps = [] if crop is None else [RandomResizedCrop(crop), RandomHorizontalFlip(), Normalize()]
-    found = measure(
+    advice = measure(
         opened,
         batch_size,
         fields=names or None,
@@ -100,6 +100,6 @@ def advise(
             file=sys.stderr,
         )
     if as_json:
-        emit(found.as_dict())
+        emit(advice.as_dict())
     else:
-        print(found)
+        print(advice)

@@ -2,21 +2,22 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from fieldslab.packer.commands.shared import FollowLinks
+from fieldslab.packer.commands.params import Option, command
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, SLAB
 from fieldslab.packer.commands.terminal import emit, emit_lines, width_of
 from fieldslab.schemas.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from fieldslab.bench.slab.results import Results
 
-MEASURES, RESULTS = "What to measure", "Where results go"
+MEASUREMENT, RESULTS = "Measurement", "Results"
 
 EXAMPLES = """\
 Examples:
@@ -24,63 +25,58 @@ Examples:
   fieldslab bench train.slab --fields image,label --report bench/"""
 
 
+@command(
+    SLAB,
+    Option(
+        "--fields",
+        MEASUREMENT,
+        "Read only these fields, as training will. The default is all fields.",
+        "a,b",
+        multiple=True,
+    ),
+    Option(
+        "--seconds",
+        MEASUREMENT,
+        "Measure for about this long.",
+        "S",
+        type=float,
+        shown_default=30,
+    ),
+    Option("--quick", MEASUREMENT, "Measure for only 6 seconds, as a first look."),
+    Option(
+        "--seed",
+        MEASUREMENT,
+        "Seed of the random rows.",
+        "N",
+        type=click.IntRange(min=0),
+        default=0,
+    ),
+    Option(
+        "--json json_file",
+        RESULTS,
+        "Write all numbers to this file. '-' prints them as JSON instead of the tables.",
+        "FILE",
+        type=click.Path(readable=False, path_type=Path),
+    ),
+    Option(
+        "--report",
+        RESULTS,
+        "Write charts and a page, index.html, to this folder.",
+        "DIR",
+        type=click.Path(readable=False, path_type=Path),
+    ),
+    FOLLOW_LINKS,
+    examples=EXAMPLES,
+)
 def bench(
-    slab: Annotated[str, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
-    fields: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fields",
-            metavar="a,b",
-            rich_help_panel=MEASURES,
-            help="Read these fields only, as training will; all if not given.",
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--seconds",
-            metavar="S",
-            rich_help_panel=MEASURES,
-            help="Measure for about so long (30).",
-        ),
-    ] = None,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick",
-            rich_help_panel=MEASURES,
-            help="Measure for 6 seconds: a first look.",
-        ),
-    ] = False,
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            min=0,
-            rich_help_panel=MEASURES,
-            help="Draw other random rows (0).",
-        ),
-    ] = 0,
-    json_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--json",
-            metavar="FILE",
-            rich_help_panel=RESULTS,
-            help="Write every number there; '-' prints them as JSON instead of the tables.",
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report",
-            metavar="DIR",
-            rich_help_panel=RESULTS,
-            help="Write charts and a page, index.html, into this folder.",
-        ),
-    ] = None,
-    follow_links: FollowLinks = False,
+    slab: str,
+    fields: Sequence[str],
+    seconds: float | None,
+    quick: bool,
+    seed: int,
+    json_file: Path | None,
+    report: Path | None,
+    follow_links: bool,
 ) -> None:
     """Measure how fast a slab is read on this machine.
 
@@ -102,7 +98,7 @@ def bench(
     if json_file is not None and not printed:
         _check_writable(json_file)
     wanted = seconds or (QUICK_SECONDS if quick else SECONDS)
-    names = [name.strip() for names_text in fields or () for name in names_text.split(",")] or None
+    names = [name.strip() for item in fields for name in item.split(",")] or None
     with _steps() as tell:
         results = measure(
             check_slab_path(slab),

@@ -1,16 +1,14 @@
 """`fieldslab completion`, and what the script that it prints asks for at every Tab."""
 
 import os
-from typing import Annotated, Any
 
-import typer
-from typer import completion as typer_completion
+import click
+from click.shell_completion import shell_complete
 
-from fieldslab.schemas.errors import UsageError
+from fieldslab.packer.commands.params import Argument, command
 
 ASKED = "_FIELDSLAB_COMPLETE"
 """Environment variable by which a shell asks for completions instead of running a command."""
-SHELLS = ("bash", "zsh", "fish")
 
 EXAMPLES = """\
 Examples:
@@ -19,33 +17,21 @@ Examples:
   fieldslab completion fish > ~/.config/fish/completions/fieldslab.fish"""
 
 
-def completion(
-    context: typer.Context,
-    shell: Annotated[
-        str,
-        typer.Argument(
-            metavar="SHELL",
-            help="bash, zsh or fish.",
-            autocompletion=lambda: list(SHELLS),
-        ),
-    ],
-) -> None:
+@command(
+    Argument("shell", "SHELL", "bash, zsh or fish.", type=click.Choice(["bash", "zsh", "fish"])),
+    examples=EXAMPLES,
+)
+@click.pass_context
+def completion(context: click.Context, shell: str) -> int:
     """Print a script with which a shell completes commands and options."""
-    if shell not in SHELLS:
-        raise UsageError("no completion for this shell", found=shell, expected=", ".join(SHELLS))
-    _complete(context.find_root().command, f"source_{shell}")
+    return complete(context.find_root().command, f"{shell}_source")
 
 
-def asked_for() -> bool:
-    """Whether a shell asks for completions."""
-    return ASKED in os.environ
+def complete(program: click.Command, instruction: str) -> int:
+    """Print what a shell asks for: its script, or how a command line may go on."""
+    return shell_complete(program, {}, "fieldslab", ASKED, instruction)
 
 
-def complete(group: Any) -> int:
-    """Print what the command line that a shell is at may go on with; returns the exit code."""
-    return _complete(group, os.environ[ASKED])
-
-
-def _complete(group: Any, instruction: str) -> int:
-    typer_completion.completion_init()  # type: ignore[attr-defined]
-    return typer_completion.shell_complete(group, {}, "fieldslab", ASKED, instruction)
+def asked_for() -> str | None:
+    """What a shell asks for; None if it runs a command."""
+    return os.environ.get(ASKED)

@@ -5,14 +5,17 @@ import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from fieldslab.packer.commands.shared import ROWS, TALK, FollowLinks
+from fieldslab.packer.commands.params import MESSAGES, Option, command
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, SLAB
 from fieldslab.packer.commands.terminal import emit, emit_lines, width_of
 from fieldslab.packer.commands.words import counted
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
+
+ROWS, IMAGES = "Rows and fields", "Images"
+_COUNT = click.IntRange(min=0)
 
 PIPE_WIDTH = 120
 """Columns that are shown where there is no terminal."""
@@ -25,67 +28,43 @@ Examples:
   fieldslab head train.slab --images pictures/         its images as files, too"""
 
 
+@command(
+    SLAB,
+    Option("-n count", ROWS, "Number of rows from the start.", "N", type=_COUNT, shown_default=5),
+    Option(
+        "--rows",
+        ROWS,
+        "These rows, counted from 0, or A to B (B excluded); negative numbers count from the end.",
+        "I,A:B",
+    ),
+    Option("--fields", ROWS, "Show only these fields: names or patterns.", "a,b", multiple=True),
+    Option(
+        "--images",
+        IMAGES,
+        "Write the images of these rows to this folder: encoded ones unchanged, pixels as PNG.",
+        "DIR",
+        type=click.Path(readable=False, path_type=Path),
+    ),
+    Option(
+        "--size",
+        IMAGES,
+        "Shrink the images until the longer side has N pixels. Damaged ones stay as they are.",
+        "N",
+        type=click.IntRange(min=1),
+    ),
+    FOLLOW_LINKS,
+    Option("--json as_json", MESSAGES, "Print one JSON object per row, and errors as JSON."),
+    examples=EXAMPLES,
+)
 def head(
-    slab: Annotated[str, typer.Argument(metavar="SLAB", help="A directory that pack wrote.")],
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "-n",
-            metavar="N",
-            min=0,
-            rich_help_panel=ROWS,
-            help="The first N rows (5).",
-        ),
-    ] = None,
-    rows: Annotated[
-        str | None,
-        typer.Option(
-            "--rows",
-            metavar="I,A:B",
-            rich_help_panel=ROWS,
-            help="These rows, counted from 0, or A to B (B not included); negative ones from the "
-            "end.",
-        ),
-    ] = None,
-    fields: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fields",
-            metavar="a,b",
-            rich_help_panel=ROWS,
-            help="Show these fields only: names or patterns.",
-        ),
-    ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            "--images",
-            metavar="DIR",
-            rich_help_panel=TALK,
-            help="Write the images of these rows to this folder: encoded ones as they are, pixels "
-            "as PNG.",
-        ),
-    ] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            "--size",
-            metavar="N",
-            min=1,
-            rich_help_panel=TALK,
-            help="Make them smaller, until the longer side has N pixels; damaged ones stay as they "
-            "are.",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            rich_help_panel=TALK,
-            help="Print one JSON object a row, and errors as JSON, too.",
-        ),
-    ] = False,
-    follow_links: FollowLinks = False,
+    slab: str,
+    count: int | None,
+    rows: str | None,
+    fields: Sequence[str],
+    images: Path | None,
+    size: int | None,
+    follow_links: bool,
+    as_json: bool,
 ) -> None:
     """Show some rows of a slab.
 

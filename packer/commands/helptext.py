@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from typer.core import TyperCommand, TyperGroup
+import click
 
 from fieldslab.packer.commands.terminal import width_of
 
@@ -14,7 +14,7 @@ _OPTION_WIDTH = 24
 """An option that is longer has its help on the lines below."""
 
 
-class Command(TyperCommand):
+class Command(click.Command):
     """A command with our help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -22,7 +22,7 @@ class Command(TyperCommand):
         formatter.write("\n".join(_help_lines(self, ctx)) + "\n")
 
 
-class Group(TyperGroup):
+class Group(click.Group):
     """The program: the group of its commands, with our help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -30,51 +30,59 @@ class Group(TyperGroup):
         formatter.write("\n".join(_help_lines(self, ctx)) + "\n")
 
 
-def _help_lines(command: Any, ctx: Any) -> Iterator[str]:
+def grouped_params(command: click.Command, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+    """Arguments and options of a command as pairs of spelling and help, by title of the group."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for param in command.get_params(ctx):
+        title, spelling, described = "Arguments", param.metavar or param.human_readable_name, ""
+        if isinstance(param, click.Option):
+            names = ", ".join(sorted(param.opts, key=len))
+            title = getattr(param, "group", "Options")
+            spelling = names if param.is_flag else f"{names} {param.metavar or 'VALUE'}"
+        described = getattr(param, "help", None) or ""
+        groups.setdefault(title, []).append((spelling, described))
+    return groups
+
+
+def usage_of(command: click.Command) -> str:
+    """What stands behind the name of a command."""
+    arguments = [one.metavar for one in command.params if isinstance(one, click.Argument)]
+    return " ".join(filter(None, [command.options_metavar, *arguments]))
+
+
+def _help_lines(command: click.Command, ctx: click.Context) -> Iterator[str]:
     width = min(width_of(sys.stdout) or 80, _LONGEST)
-    arguments = [one for one in command.get_params(ctx) if one.param_type_name == "argument"]
-    options = [one for one in command.get_params(ctx) if one.param_type_name == "option"]
-    usage = [command.options_metavar, *(one.metavar for one in arguments)]
-    if isinstance(command, Group):
-        usage = ["COMMAND ...", *usage]
-    yield f"Usage: {ctx.command_path} {' '.join(usage)}"
+    subcommands = "COMMAND ... " if isinstance(command, click.Group) else ""
+    yield f"{_title('Usage')} {ctx.command_path} {subcommands}{usage_of(command)}"
     for paragraph in (command.help or "").split("\n\n"):
         yield ""
         yield from textwrap.wrap(paragraph, width)
-    if isinstance(command, Group):
+    if isinstance(command, click.Group):
         entries = []
         for name in command.list_commands(ctx):
-            one: Any = command.get_command(ctx, name)
-            entries.append((name, (one.help or "").split("\n\n")[0]))
+            subcommand: Any = command.get_command(ctx, name)
+            entries.append((name, (subcommand.help or "").split("\n\n")[0]))
         yield from _section("Commands", entries, width)
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for one in arguments:
-        groups.setdefault("Arguments", []).append((one.metavar, one.help))
-    for one in options:
-        name = getattr(one, "rich_help_panel", None) or "Options"
-        groups.setdefault(name, []).append((_spelling(one), one.help))
-    for title, entries in groups.items():
+    for title, entries in grouped_params(command, ctx).items():
         yield from _section(title, entries, width)
-    if command.epilog:
-        yield ""
-        yield from command.epilog.splitlines()
-
-
-def _spelling(option: Any) -> str:
-    """`-o, --output OUT`."""
-    names = ", ".join(sorted(option.opts, key=len))
-    return names if option.is_flag or option.metavar is None else f"{names} {option.metavar}"
+    for number, line in enumerate((command.epilog or "").splitlines()):
+        if number == 0:
+            yield ""
+        yield _title(line[:-1]) if line.endswith(":") else line
 
 
 def _section(title: str, entries: list[tuple[str, str]], width: int) -> Iterator[str]:
     yield ""
-    yield f"{title}:"
+    yield _title(title)
     column = min(max(len(name) for name, _ in entries), _OPTION_WIDTH)
     indent = " " * (column + 4)
     for name, text in entries:
         lines = textwrap.wrap(text, width - len(indent), break_on_hyphens=False)
-        if len(name) > column:
-            yield f"  {name}"
-        else:
-            yield f"  {name:<{column}}  {lines.pop(0)}"
+        beside = lines.pop(0) if lines and len(name) <= column else ""
+        spaces = " " * (column - len(name))
+        yield f"  {click.style(name, fg='cyan')}{spaces}  {beside}".rstrip()
         yield from (indent + line for line in lines)
+
+
+def _title(text: str) -> str:
+    return click.style(f"{text}:", bold=True)

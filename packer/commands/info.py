@@ -3,11 +3,10 @@
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from fieldslab.packer.commands.shared import FollowLinks, Json
+from fieldslab.packer.commands.params import PATH, Argument, Option, command
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON
 from fieldslab.packer.commands.terminal import emit, emit_lines, warn, width_of
 from fieldslab.schemas.errors import UsageError
 
@@ -20,32 +19,20 @@ Examples:
   fieldslab info --decoders"""
 
 
-def info(
-    slab: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="SLAB",
-            help="A directory that pack wrote.",
-        ),
-    ] = None,
-    decoders: Annotated[
-        bool,
-        typer.Option(
-            "--decoders",
-            help="Show what images can be decoded with on this machine instead.",
-        ),
-    ] = False,
-    follow_links: FollowLinks = False,
-    as_json: Json = False,
-) -> None:
+@command(
+    Argument("slab", "SLAB", "A directory that pack wrote.", type=PATH, required=False),
+    Option("--decoders", "Options", "Show the image decoders on this machine instead."),
+    FOLLOW_LINKS,
+    JSON,
+    examples=EXAMPLES,
+)
+def info(slab: str | None, decoders: bool, follow_links: bool, as_json: bool) -> None:
     """Show what is in a slab: rows, fields and their types, and where it came from."""
     if decoders:
-        _info_decoders(as_json)
+        _show_decoders(as_json)
         return
     if slab is None:
-        raise UsageError(
-            "missing argument 'SLAB'", hint="fieldslab info --help lists what there is."
-        )
+        raise UsageError("missing argument 'SLAB'", hint="fieldslab info --help lists the options.")
     from fieldslab.packer.commands import slabs
     from fieldslab.schemas.folder import open_files
 
@@ -58,25 +45,26 @@ def info(
         emit_lines(slabs.info_lines(files, width_of(sys.stdout)))
 
 
-def _info_decoders(as_json: bool) -> None:
+def _show_decoders(as_json: bool) -> None:
     from fieldslab.schemas.codecs.decoders import known_decoders
 
-    found = known_decoders()
+    decoders = known_decoders()
     if as_json:
-        emit([one._asdict() for one in found])
+        emit([decoder._asdict() for decoder in decoders])
         return
-    emit_lines(decoder_lines(found, width_of(sys.stdout)))
+    emit_lines(decoder_lines(decoders, width_of(sys.stdout)))
 
 
-def decoder_lines(found: Sequence["Known"], width: int | None) -> Iterator[str]:
+def decoder_lines(decoders: Sequence["Known"], width: int | None) -> Iterator[str]:
     """A line for each decoder, and below it its library, what is amiss, and what to do."""
-    names = max(len(one.name) for one in found) + 2
+    names = max(len(decoder.name) for decoder in decoders) + 2
     indent = " " * (names + 5)
-    for one in found:
-        yield f"{one.name:{names}}{'yes' if one.here else 'no':5}{one.takes}"
-        library = one.library and f"{one.library} {one.version or 'was not found'}"
-        if library or one.path:
-            yield indent + ": ".join(filter(None, [library, one.path]))
-        for text in filter(None, [one.note and f"{one.note}.", one.install]):
+    for decoder in decoders:
+        here = "yes" if decoder.here else "no"
+        yield f"{decoder.name:{names}}{here:5}{decoder.takes}"
+        library = decoder.library and f"{decoder.library} {decoder.version or 'was not found'}"
+        if library or decoder.path:
+            yield indent + ": ".join(filter(None, [library, decoder.path]))
+        for text in filter(None, [decoder.note and f"{decoder.note}.", decoder.install]):
             room = max((width or sys.maxsize) - len(indent), 30)
             yield from (indent + line for line in textwrap.wrap(text, room))

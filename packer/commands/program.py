@@ -1,17 +1,13 @@
 """Commands by name: those of this folder, and those of other packages.
 
-A command is a function with typer's annotations, whose docstring is its help. `EXAMPLES` of its
-module end the help, `USAGE` stands behind its name if it needs more than options. The module is
-imported for `fieldslab --help`, too: what takes long to load belongs into the function. A package
-offers commands under the entry point `fieldslab.commands`.
+A command is a `click.Command`; `fieldslab.packer.commands.params.command` makes one of a function.
+Its module is imported for `fieldslab --help`, too: what takes long to load belongs into the
+function. A package offers commands under the entry point `fieldslab.commands`.
 """
 
-import sys
-from collections.abc import Callable
 from typing import Any
 
-import typer
-from typer.core import TyperCommand
+import click
 
 from fieldslab.packer.commands.helptext import Command, Group
 from fieldslab.schemas.errors import UsageError
@@ -33,58 +29,45 @@ COMMANDS = Registry(
 class Program(Group):
     """The program: its commands are those of the registry, imported as they are asked for."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands: our own in their order, then others by name."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
         """The command of a name, or None."""
         if cmd_name not in self.commands and cmd_name in COMMANDS:
             self.commands[cmd_name] = _load(cmd_name)
         return self.commands.get(cmd_name)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click's, with the words of the registry for a name that is not there."""
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
             raise COMMANDS.unknown(args[0])
-        return super().resolve_command(ctx, args)
+        return args[0], self.get_command(ctx, args[0]), args[1:]
 
 
-def _load(name: str) -> TyperCommand:
+def _load(name: str) -> click.Command:
     try:
-        function = COMMANDS.load(name)
-        module = vars(sys.modules[function.__module__])
-        return _command(
-            name,
-            function,
-            cls=Command,
-            epilog=module.get("EXAMPLES"),
-            options_metavar=module.get("USAGE", "[OPTIONS]"),
-        )
+        command = COMMANDS.load(name)
+        if not isinstance(command, click.Command):
+            raise TypeError("it is no click.Command")
+        return command
     except Exception as error:
         if name in COMMANDS.built_in:
             raise
         return _broken(name, COMMANDS.broken(name, error))
 
 
-def _command(name: str, function: Callable[..., Any], **settings: Any) -> TyperCommand:
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name, **settings)(function)
-    found: Any = typer.main.get_command(app)
-    return found
-
-
-def _broken(name: str, error: UsageError) -> TyperCommand:
+def _broken(name: str, error: UsageError) -> click.Command:
     """A stand-in for a command that cannot be loaded: it raises the reason when it is called."""
 
     def fail() -> None:
         raise error
 
     why = error.problem.partition("cannot be loaded: ")[2]
-    return _command(
+    return Command(
         name,
-        fail,
-        cls=Command,
+        callback=fail,
         help=f"Cannot be loaded: {why}",
         add_help_option=False,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},

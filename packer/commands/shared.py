@@ -1,50 +1,30 @@
-"""What the commands share: groups of options, `--json`, and verifying behind a bar."""
+"""What the commands share: options of several of them, and verifying behind a bar."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from fieldslab.packer.check.findings import Problem, Report
 from fieldslab.packer.commands.events import MODES
-from fieldslab.schemas.errors import UsageError
+from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option
 
-SOURCE, FIELDS = "What to read", "What becomes of the columns"
-OUTPUT, TALK = "Where and how to write", "What to print"
-CHECKS, ROWS = "What to check", "Which rows"
-HDF5, LITDATA = "HDF5", "LitData"
-
-Json = Annotated[
-    bool,
-    typer.Option("--json", rich_help_panel=TALK, help="Print JSON, and errors as JSON, too."),
-]
-
-ProgressMode = Annotated[
-    str,
-    typer.Option(
-        "--progress",
-        metavar="MODE",
-        rich_help_panel=TALK,
-        autocompletion=lambda: list(MODES),
-        help="'auto' draws a bar on a terminal, 'json' writes events to stderr, one object a line, "
-        "warnings and errors among them, 'none' nothing.",
-    ),
-]
-
-FollowLinks = Annotated[
-    bool,
-    typer.Option(
-        "--follow-links",
-        help="Follow links in the slab, as in caches of Hugging Face and DVC.",
-    ),
-]
-
-
-def check_mode(mode: str) -> bool:
-    """Whether progress is hidden. Raises UsageError for a mode that there is not."""
-    if mode not in MODES:
-        raise UsageError("--progress: no such mode", found=mode, expected=", ".join(MODES))
-    return mode == "none"
+SLAB = Argument("slab", "SLAB", "A directory that pack wrote.", type=PATH)
+JSON = Option("--json as_json", MESSAGES, "Print results and errors as JSON.")
+PROGRESS = Option(
+    "--progress",
+    MESSAGES,
+    "'auto' draws a bar on a terminal, 'json' writes events to stderr, one JSON object per line, "
+    "with warnings and errors among them, 'none' writes nothing.",
+    "MODE",
+    type=click.Choice(MODES),
+    default="auto",
+)
+FOLLOW_LINKS = Option(
+    "--follow-links",
+    "Options",
+    "Follow links in the slab, as in the caches of Hugging Face and DVC.",
+)
 
 
 def verified(slab: str | Path, *, hidden: bool, silent: bool, **options: Any) -> Report:

@@ -1,23 +1,17 @@
 """`fieldslab verify`."""
 
-from typing import Annotated
+from collections.abc import Sequence
 
-import typer
+import click
 
-from fieldslab.packer.commands.shared import (
-    CHECKS,
-    TALK,
-    FollowLinks,
-    Json,
-    ProgressMode,
-    check_mode,
-    verified,
-)
+from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option, command
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, PROGRESS, verified
 from fieldslab.packer.commands.terminal import emit
 from fieldslab.packer.commands.words import printable
 from fieldslab.schemas.errors import Damaged, NotASlab, UsageError
 from fieldslab.schemas.optiontext import render_for_shell
 
+CHECKS = "Checks"
 EXAMPLES = """\
 Examples:
   fieldslab verify train.slab
@@ -25,92 +19,68 @@ Examples:
   fieldslab verify train.slab --against train.parquet"""
 
 
+@command(
+    Argument("slabs", "SLAB...", "Directories that pack wrote.", type=PATH),
+    Option(
+        "--quick",
+        CHECKS,
+        "Check files, headers, digest tables, offsets and codes, but do not read the values.",
+    ),
+    Option(
+        "--sample",
+        CHECKS,
+        "Read only a part: 5% at random, the third of thirty parts, or about 10 GiB at random.",
+        "5%|3/30|10G",
+    ),
+    Option(
+        "--against",
+        CHECKS,
+        "Compare every value with this source, packed with the same options. May be repeated.",
+        "SRC",
+        multiple=True,
+        type=PATH,
+    ),
+    Option(
+        "--from from_", CHECKS, "Kind of this source, if the slab was packed from another.", "KIND"
+    ),
+    Option(
+        "--tokenizer tokenizers",
+        CHECKS,
+        "The tokenizer.json that the slab was packed with, for --against. May be repeated. The "
+        "default is the file of the same name in the working directory.",
+        "FILE",
+        multiple=True,
+        type=PATH,
+    ),
+    Option("--fields", CHECKS, "Check only these fields: names or patterns.", "a,b", multiple=True),
+    FOLLOW_LINKS,
+    Option(
+        "--max-errors",
+        MESSAGES,
+        "Print the first N problems; all are counted.",
+        "N",
+        type=click.IntRange(min=0),
+        default=20,
+    ),
+    PROGRESS,
+    JSON,
+    Option("-q --quiet", MESSAGES, "Print nothing about a slab that is whole."),
+    examples=EXAMPLES,
+)
 def verify(
-    slabs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SLAB...",
-            help="Directories that pack wrote.",
-        ),
-    ],
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick",
-            rich_help_panel=CHECKS,
-            help="Check files, headers, digest tables, offsets and codes; do not read the values.",
-        ),
-    ] = False,
-    sample: Annotated[
-        str | None,
-        typer.Option(
-            "--sample",
-            metavar="5%|3/30|10G",
-            rich_help_panel=CHECKS,
-            help="Read a part only: 5% at random, the third of thirty parts, about 10 GiB at "
-            "random.",
-        ),
-    ] = None,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--against",
-            metavar="SRC",
-            rich_help_panel=CHECKS,
-            help="Compare every value with this source, packed as the slab was; may be repeated.",
-        ),
-    ] = None,
-    from_: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="KIND",
-            rich_help_panel=CHECKS,
-            help="Kind of the source to compare with, where it is another than was packed.",
-        ),
-    ] = None,
-    tokenizers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tokenizer",
-            metavar="FILE",
-            rich_help_panel=CHECKS,
-            help="The tokenizer.json that the slab was packed with, to compare with the source; "
-            "may be repeated. Without it, that of the same name in the working directory.",
-        ),
-    ] = None,
-    fields: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fields",
-            metavar="a,b",
-            rich_help_panel=CHECKS,
-            help="Check these fields only: names or patterns.",
-        ),
-    ] = None,
-    follow_links: FollowLinks = False,
-    max_errors: Annotated[
-        int,
-        typer.Option(
-            "--max-errors",
-            metavar="N",
-            min=0,
-            rich_help_panel=TALK,
-            help="Print the first N problems (20); all are counted.",
-        ),
-    ] = 20,
-    progress: ProgressMode = "auto",
-    as_json: Json = False,
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "-q",
-            "--quiet",
-            rich_help_panel=TALK,
-            help="Print nothing about a slab that is whole.",
-        ),
-    ] = False,
-) -> None:
+    slabs: Sequence[str],
+    quick: bool,
+    sample: str | None,
+    against: Sequence[str],
+    from_: str | None,
+    tokenizers: Sequence[str],
+    fields: Sequence[str],
+    follow_links: bool,
+    max_errors: int,
+    progress: str,
+    as_json: bool,
+    quiet: bool,
+) -> int:
     """Check that slabs are what pack wrote, byte for byte.
 
     Prints one line for every problem, with the rows that it affects, then OK or FAILED for each
@@ -119,7 +89,7 @@ def verify(
     """
     if against and len(slabs) > 1:
         raise UsageError("--against compares one slab with its source", found=f"{len(slabs)} slabs")
-    code, hidden = 0, check_mode(progress) or quiet or as_json
+    code, hidden = 0, progress == "none" or quiet or as_json
     for slab in slabs:
         try:
             checked = verified(
@@ -130,7 +100,7 @@ def verify(
                 sample=sample,
                 against=against or None,
                 from_=from_,
-                tokenizers=tokenizers or (),
+                tokenizers=tokenizers,
                 fields=fields or None,
                 max_errors=max_errors,
                 follow_links=follow_links,
@@ -148,4 +118,4 @@ def verify(
         elif not (quiet and checked.ok):
             print(checked)
         code = max(code, 0 if checked.ok else Damaged.exit_code)
-    raise typer.Exit(code)
+    return code

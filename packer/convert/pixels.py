@@ -287,7 +287,7 @@ def target_size(size: tuple[int, int], form: ImageAs) -> tuple[int, int]:
 
 def _hint() -> str:
     return (
-        f"{option('damaged_images', 'leave-out')} leaves such rows out. Without a form, images "
+        f"{option('on_error', 'skip')} leaves such rows out. Without a form, images "
         "stay as they are."
     )
 

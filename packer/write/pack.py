@@ -1,20 +1,20 @@
 """Pack a source into a slab: plan, write shards, publish."""
 
-import inspect
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec.structs import replace
 
 from fieldslab.packer.commands.words import counted, duration, size
 from fieldslab.packer.convert.soundness import LeftOut
-from fieldslab.packer.image_options import DEFAULT_INDEX
+from fieldslab.packer.definition import fill_defaults, takes_options
 from fieldslab.packer.option_values import parse_integer
 from fieldslab.packer.options import parse_options
+from fieldslab.packer.pack_options import PackOptions
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.commit import Staging, check_output, output_path
@@ -30,12 +30,11 @@ from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.notices import LOG, warn
 from fieldslab.schemas.optiontext import option
-from fieldslab.schemas.registry import make_unknown_name
 
 
 @dataclass(frozen=True)
 class PackResult:
-    """What a pack did. `left_out` are rows whose images are damaged: see `damaged_images`."""
+    """What a pack did. `left_out` are the rows that `on_error="skip"` left out."""
 
     path: Path
     manifest: Manifest
@@ -73,44 +72,12 @@ class PackResult:
         )
 
 
-def pack(
-    source: Any,
-    out: str | Path,
-    *,
-    from_: str | None = None,
-    fields: str | Iterable[str] | None = None,
-    exclude: str | Iterable[str] = (),
-    rename: Mapping[str, str] | Iterable[str] = (),
-    cast: Mapping[str, str] | Iterable[str] = (),
-    tensor: Mapping[str, str] | Iterable[str] = (),
-    image: str | Iterable[str] | Mapping[str, str | None] = (),
-    jpeg_index: int | str | None = DEFAULT_INDEX,
-    damaged_images: str = "error",
-    stack: Mapping[str, str] | Iterable[str] = (),
-    nulls: Mapping[str, Any] | Iterable[str] = (),
-    ragged: Mapping[str, str] | Iterable[str] = (),
-    tokenize: Mapping[str, Any] | Iterable[str] = (),
-    max_length: int | None = None,
-    pad: bool = False,
-    special_tokens: bool = True,
-    pack_sequences: int | None = None,
-    separator: str | None = None,
-    keep_boundaries: bool = False,
-    drop_last: bool = False,
-    compress: Mapping[str, Any] | Iterable[str] = (),
-    rows: str | tuple[int, int | None] | None = None,
-    limit: int | None = None,
-    shard_size: str | int = "1G",
-    force: bool = False,
-    jobs: int = 1,
-    settings: Mapping[str, Any] | None = None,
-    progress: Progress = quiet,
-    **unknown: Any,
-) -> PackResult:
+@takes_options(PackOptions)
+def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackResult:
     """Pack a source into a slab.
 
-    Columns are named as in the source, or by shell patterns. What belongs to a column is given as
-    a mapping, `{"weight": "f4"}`, or as on the command line, `["weight=f4"]`.
+    Columns are named as in the source, or by shell patterns. Options of columns are mappings,
+    `{"weight": "f4"}`, or text as on the command line, `["weight=f4"]`.
 
     Parameters
     ----------
@@ -119,56 +86,7 @@ def pack(
         iterable of `pyarrow.RecordBatch`.
     out
         The slab's directory. It appears there whole, or not at all.
-    from_
-        Name of the kind of source, where the path does not tell.
-    fields, exclude
-        Only these columns; not these.
-    rename
-        Other names in the slab.
-    cast
-        Other types: `f4`, `u1`, `bf16`, `bool`, `text`, `binary`, `json`, `categorical`, ...
-    tensor
-        Raw bytes, hexadecimal text or flat lists as arrays: `f4[402,500]`, `f4[*,3]`, or
-        `f4,shape_from=COLUMN`.
-    image
-        Columns of encoded images that were not recognised as such, and in which form to store
-        images: `baseline`, `yuv420`, `rgb` or `jpeg`, with `,short-side=256` made smaller.
-    jpeg_index
-        Note the state of decoding every so many blocks of a JPEG, or once a row of blocks
-        (`"rows"`), so that crops are decoded without the rest; None for not at all.
-    damaged_images
-        What becomes of a row whose image cannot be decoded, and should: `error`, or `leave-out`.
-        Then images that are stored as they are are decoded, too, to see whether they can be.
-    stack
-        Name of a field -> pattern of the numeric columns that it is made of.
-    nulls
-        `mask` keeps nulls with a validity array, `error` refuses them, any other value replaces
-        them.
-    ragged
-        Padded rows without their padding: `pad=0`, `len=COLUMN`, or both.
-    tokenize
-        Text as tokens: the path of a `tokenizer.json`.
-    max_length, pad, special_tokens
-        Cut tokenized rows to so many tokens; fill them up to as many; add special tokens.
-    pack_sequences, separator, keep_boundaries, drop_last
-        Join tokenized texts into rows of so many tokens: see `Sequences` in
-        `fieldslab.packer.options`.
-    compress
-        A zstd frame for each row: names, or name -> level.
-    rows, limit
-        Rows A to B, as `"A:B"` or `(A, B)`; at most so many.
-    shard_size
-        Bytes of a shard, about.
-    force
-        Replace a slab that is there.
-    jobs
-        Processes to pack shards in. The slab does not depend on it. As with every use of
-        `multiprocessing`, the calling script needs its `if __name__ == "__main__":`.
-    settings
-        Of the kind of source: for HDF5 `rows_attr`, `raw`, `external` and `memory`, for LitData
-        `block`, `key` and `key_password_file`.
-    progress
-        Called after every batch.
+    **options
 
     Warns
     -----
@@ -181,39 +99,15 @@ def pack(
     UsageError, SourceError, OutputError
         And their subclasses; nothing half-written is left where `out` is.
     """
-    for name in unknown:
-        raise _unknown_option(name)
-    out = output_path(out)
-    parsed = parse_options(
-        fields=fields,
-        exclude=exclude,
-        rename=rename,
-        cast=cast,
-        tensor=tensor,
-        image=image,
-        jpeg_index=jpeg_index,
-        damaged_images=damaged_images,
-        stack=stack,
-        nulls=nulls,
-        ragged=ragged,
-        tokenize=tokenize,
-        max_length=max_length,
-        pad=pad,
-        special_tokens=special_tokens,
-        pack_sequences=pack_sequences,
-        separator=separator,
-        keep_boundaries=keep_boundaries,
-        drop_last=drop_last,
-        compress=compress,
-        rows=rows,
-        limit=limit,
-        shard_size=shard_size,
-    )
+    values: PackOptions = fill_defaults(PackOptions, {**options}, "pack")
+    out, force, jobs = output_path(out), values["force"], values["jobs"]
+    parsed = parse_options(**values)
     check_jobs(jobs)
     check_output(out, force=force)
-    plan = make_plan(find_source(source, from_, settings, tolerant=parsed.leave_out), parsed)
+    source = find_source(source, values["from_"], values["settings"], tolerant=parsed.leave_out)
+    plan = make_plan(source, parsed)
     LOG.info("packing %s", out)
-    packed = pack_plan(plan, out, force=force, jobs=jobs, progress=progress)
+    packed = pack_plan(plan, out, force=force, jobs=jobs, progress=values["progress"] or quiet)
     LOG.info("packed %r", packed)
     for text in packed.warnings:
         warn(text)
@@ -224,12 +118,6 @@ def check_jobs(jobs: Any) -> None:
     """Raise UsageError for what is no number of processes."""
     if parse_integer("jobs", jobs) < 1:
         raise UsageError(f"{option('jobs')} must be at least 1", found=jobs)
-
-
-def _unknown_option(name: str) -> UsageError:
-    parameters = inspect.signature(pack).parameters.values()
-    names = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-    return make_unknown_name(f"pack has no option {name!r}", name, names)
 
 
 def pack_plan(

@@ -6,17 +6,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 from tests.docs.pages import DOCS, ROOT, Mismatch, blocks, commands, run_in, run_page
 from tests.naming import case
 
 import fieldslab.packer
 import fieldslab.reader
 from fieldslab.packer import pack
-from fieldslab.packer.cli import app
+from fieldslab.packer.cli import program
 
 PAGES = sorted(DOCS.rglob("*.md"))
 ALONE = ["tutorials/ddp.md", "howto/augmentation.md", "howto/jax.md"]
@@ -78,7 +76,6 @@ def test_a_page_that_shows_something_else_fails(
 
 def test_commands_that_are_only_shown_can_be_parsed() -> None:
     """In blocks of sh, every option of fieldslab is one that there is."""
-    program: Any = typer.main.get_command(app)
     for page, block in ((path, block) for path in PAGES for block in blocks(path)):
         if block.language != "sh":
             continue

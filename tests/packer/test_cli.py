@@ -50,6 +50,7 @@ def test_help_of_a_command_fits_and_explains(
 ) -> None:
     """Each command says what it does, explains every option, and gives an example."""
     monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     done = cli(command, "--help")
     lines = done.out.splitlines()
@@ -61,6 +62,18 @@ def test_help_of_a_command_fits_and_explains(
         spelled = re.compile(rf"  (-\w, )?{option}( \S+)?(  +\S.*)?")
         (at,) = (number for number, line in enumerate(prose) if spelled.fullmatch(line))
         assert spelled.fullmatch(prose[at])[3] or prose[at + 1].startswith(" " * 8)  # type: ignore[index]
+
+
+def test_help_has_colours_on_a_terminal_alone(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Titles and options stand out on a terminal; NO_COLOR, pipes and files get plain text."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = on_terminal("pack", "--help", stream="stdout")
+    assert "\x1b[1mUsage:\x1b[0m fieldslab pack" in coloured
+    assert "\x1b[36m-o, --output OUT\x1b[0m " in coloured
+    plain = cli("pack", "--help").out
+    assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
+    monkeypatch.setitem(ENVIRONMENT, "NO_COLOR", "1")
+    assert on_terminal("pack", "--help", stream="stdout") == plain
 
 
 def test_version_and_bare_call(cli: Any) -> None:
@@ -198,6 +211,8 @@ def test_dry_run_writes_nothing(cli: Any, parquet: Path, tmp_path: Path) -> None
         (["pack", "{parquet}"], 2, "no output given"),
         (["pack", "{parquet}", "-o", "{new}", "--nope"], 2, "no such option: --nope"),
         (["pack", "{parquet}", "-o", "{new}", "--limit", "many"], 2, "--limit"),
+        (["pack", "{parquet}", "-o", "{new}", "--limit", "-1"], 2, "must not be negative"),
+        (["pack", "{parquet}", "-o", "{new}", "--limit", "0", "--rows", "x"], 2, "--rows"),
         (["pack", "{parquet}", "-o", "{new}", "--rows", "x"], 2, "--rows: not A:B"),
         (["pack", "{parquet}", "-o", "{new}", "--fields", "z"], 2, "no such column"),
         (["pack", "{parquet}", "-o", "{new}", "--from", "nope"], 2, "no such source"),

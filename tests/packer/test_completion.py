@@ -11,6 +11,7 @@ from tests.packer.commandline import ENVIRONMENT
 
 ASK = """
 eval "$(fieldslab completion bash)"
+compopt() {{ echo "$@"; }}
 COMP_WORDS=({words})
 COMP_CWORD={at}
 $(complete -p fieldslab | sed 's/.*-F \\([^ ]*\\) .*/\\1/') fieldslab
@@ -35,7 +36,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["fieldslab", "b"], {"bench"}),
         (["fieldslab", "head", "--fi"], {"--fields"}),
         (["fieldslab", "completion", ""], {"bash", "zsh", "fish"}),
-        (["fieldslab", "info", "./some"], {""}),
+        (["fieldslab", "pack", "x", "--on-error", "s"], {"skip"}),
+        (["fieldslab", "verify", "x", "--progress", "j"], {"json"}),
+        (["fieldslab", "info", "./some"], {"-o default", ""}),
+        (["fieldslab", "pack", "x", "-o", "./some"], {"-o default", ""}),
     ],
 )
 def test_bash_completes(folder: Path, words: list[str], expected: set[str]) -> None:
@@ -58,7 +62,7 @@ def test_each_shell_has_a_script(cli: Any, shell: str) -> None:
     """The script names the program and how it is asked; other shells are refused by name."""
     script = cli("completion", shell)
     assert (script.code, script.err) == (0, "")
-    assert f"_FIELDSLAB_COMPLETE=complete_{shell}" in script.out
+    assert f"_FIELDSLAB_COMPLETE={shell}_complete" in script.out
     done = cli("completion", "tcsh")
     assert done.code == 2
-    assert "expected bash, zsh, fish" in done.err.replace("\n", " ").replace("'", "")
+    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in done.err.replace("\n", " ")

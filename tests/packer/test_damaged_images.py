@@ -79,7 +79,7 @@ def packed(source: Any, out: Path, spec: str | None = None, **options: Any) -> P
         out,
         image={"i": spec},
         nulls="i=mask",
-        damaged_images="leave-out",
+        on_error="skip",
         force=True,
         **options,
     )
@@ -185,9 +185,9 @@ def test_files_are_named(tmp_path: Path) -> None:
     (folder / "a").mkdir(parents=True)
     for row, image in enumerate(images()):
         (folder / "a" / f"{row:02}.jpg").write_bytes(GOOD[0] if image is None else image)
-    with pytest.raises(SourceUnsupported, match='damaged_images="leave-out"'):
+    with pytest.raises(SourceUnsupported, match='on_error="skip"'):
         pack(folder, tmp_path / "x.slab")
-    done = pack(folder, tmp_path / "x.slab", damaged_images="leave-out")
+    done = pack(folder, tmp_path / "x.slab", on_error="skip")
     assert [one.file for one in done.left_out] == [f"{folder}/a/{row:02}.jpg" for row in BAD]
     assert verify(tmp_path / "x.slab", against=folder).ok
     for row in (6, 7):
@@ -199,11 +199,11 @@ def test_files_are_named(tmp_path: Path) -> None:
 
 def test_nothing_else_is_left_out(source: Path, tmp_path: Path) -> None:
     """Without the option a damaged image is an error, with it a null still is one."""
-    with pytest.raises(SourceInconsistent, match='damaged_images="leave-out"') as caught:
+    with pytest.raises(SourceInconsistent, match='on_error="skip"') as caught:
         pack(source, tmp_path / "x.slab", image="i:rgb", nulls="i=mask")
     assert caught.value.context["row"] == 0
     with pytest.raises(Exception, match="1 null"):
-        pack(source, tmp_path / "x.slab", image="i", damaged_images="leave-out")
+        pack(source, tmp_path / "x.slab", image="i", on_error="skip")
 
 
 def test_nothing_left(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The first twenty rows are named by warnings, all of them by `--json`."""
     rows = [GOOD[0], *[b"x"] * 23]
     pq.write_table(pa.table({"i": pa.array(rows, pa.binary())}), tmp_path / "i.parquet")
-    options = ["--image", "i", "--damaged-images", "leave-out", "--json"]
+    options = ["--image", "i", "--on-error", "skip", "--json"]
     assert run(["pack", str(tmp_path / "i.parquet"), "-o", str(tmp_path / "x.slab"), *options]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [one["row"] for one in told["left_out"]] == list(range(1, 24))
@@ -234,12 +234,12 @@ def test_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows are counted in the summary, and named on stderr; wrong words are refused."""
     out = tmp_path / "x.slab"
-    options = ["--image", "i", "--nulls", "i=mask", "--damaged-images", "leave-out"]
+    options = ["--image", "i", "--nulls", "i=mask", "--on-error", "skip"]
     assert run(["pack", str(source), "-o", str(out), *options]) == 0
     told = capsys.readouterr()
     assert "33 rows (7 left out)" in told.out
     assert told.err.count("warning: left out row ") == 7
-    assert run(["pack", str(source), "-o", str(out), "--damaged-images", "skip"]) == 2
-    assert "error or leave-out" in capsys.readouterr().err
+    assert run(["pack", str(source), "-o", str(out), "--on-error", "fill"]) == 2
+    assert "raise or skip" in capsys.readouterr().err
     with pytest.raises(UsageError, match="no field is an image"):
-        pack(source, tmp_path / "y.slab", exclude="i", damaged_images="leave-out")
+        pack(source, tmp_path / "y.slab", exclude="i", on_error="skip")

@@ -1,16 +1,24 @@
 """Options as users spell them."""
 
 import inspect
+from datetime import date
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
+from tests.naming import case
 
 from fieldslab.packer import pack
+from fieldslab.packer.cli import program, run
+from fieldslab.packer.definition import read_definition
 from fieldslab.packer.option_values import parse_size
-from fieldslab.packer.options import Tensor, parse_options, parse_shape, parse_tensor
+from fieldslab.packer.options import Options, Tensor, parse_options, parse_shape, parse_tensor
+from fieldslab.packer.pack_options import PackOptions, SourceSettings
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.optiontext import option, render_for_python
 
 
 @pytest.mark.parametrize(
@@ -122,7 +130,7 @@ def test_shapes(text: str, shape: tuple[int, ...] | None) -> None:
 
 def test_spellings_are_equal() -> None:
     """A dict, a list of NAME=VALUE and one such text mean the same."""
-    for option, name, value in (
+    for keyword, name, value in (
         ("rename", "a", "b"),
         ("cast", "a", "f4"),
         ("stack", "x", "f*"),
@@ -130,7 +138,7 @@ def test_spellings_are_equal() -> None:
         ("tensor", "a", "f4[2]"),
     ):
         spellings: list[Any] = [{name: value}, [f"{name}={value}"], f"{name}={value}"]
-        parsed = [parse_options(**{option: given}) for given in spellings]
+        parsed = [parse_options(**{keyword: given}) for given in spellings]
         assert parsed[0] == parsed[1] == parsed[2]
     assert parse_options(cast="a=f4").cast == parse_options(cast="a=float32").cast
     assert parse_options(nulls={"a": 0, "b": float("nan")}).nulls == {"a": "0", "b": "nan"}
@@ -197,12 +205,84 @@ def test_rows(rows: Any, limit: int | None, expected: Any) -> None:
     assert parse_options(rows=rows, limit=limit).rows == expected
 
 
-def test_pack_takes_what_parse_options_takes() -> None:
-    """`pack` names every option in its signature, with the same default."""
-    packs = inspect.signature(pack).parameters
-    for name, parameter in inspect.signature(parse_options).parameters.items():
-        assert packs[name].default == parameter.default
-        assert name in (pack.__doc__ or "")
+def test_an_option_is_said_once() -> None:
+    """Signature, docstring and command line of `pack` have every option of the definition."""
+    parameters = inspect.signature(pack).parameters
+    command = program.get_command(None, "pack")
+    assert command is not None
+    flags = {flag for param in command.params for flag in param.opts}
+    for name, (kind, described) in read_definition(PackOptions).items():
+        with case(name):
+            assert parameters[name].default == described.default
+            assert parameters[name].annotation == kind
+            assert f"\n{name}\n    {described.help.split(' ')[0]}" in (pack.__doc__ or "")
+            flag = f"--{name.strip('_').replace('_', '-')}"
+            off = f"--no-{flag[2:]}"
+            assert {flag, off} & flags or not described.in_shell
+    assert set(parameters) == {"source", "out", *read_definition(PackOptions)}
+    assert parse_options() == Options()
+
+
+def test_settings_are_known_to_messages() -> None:
+    """A setting of a source is `settings={...}` in Python, and an option on the command line."""
+    for name in read_definition(SourceSettings):
+        assert render_for_python(option(name)) == f'settings["{name}"]'
+
+
+def test_switches_are_true_or_false() -> None:
+    """A switch takes no other value: `pad="no"` would be true."""
+    for name in ("pad", "special_tokens", "keep_boundaries", "drop_last", "force"):
+        options: Any = {name: "no"}
+        with pytest.raises(UsageError, match=f"{name}: neither True nor False"):
+            parse_options(**options)
+
+
+def test_values_of_python_are_checked() -> None:
+    """A value that no text stands for is refused, not packed as its `repr`."""
+    for options in (
+        {"nulls": {"a": None}},
+        {"nulls": {"a": b"x"}},
+        {"nulls": {"a": [1]}},
+        {"nulls": {1: "mask"}},
+        {"rename": {"a": 3}},
+        {"ragged": {"a": 0}},
+        {"tokenize": {"a": True}},
+        {"max_length": 1.5, "tokenize": {"a": "t.json"}},
+    ):
+        with case(options), pytest.raises(UsageError):
+            parse_options(**options)
+    values = {"a": 0.1, "b": True, "c": date(2026, 1, 2), "d": np.float32(0.1)}
+    texts = {"a": "0.1", "b": "True", "c": "2026-01-02", "d": "0.1"}
+    assert parse_options(nulls=values).nulls == texts
+    assert parse_options(compress={"a": 9}).compress == {"a": 9}
+    file = Path("t.json")
+    assert parse_options(tokenize={"t": file}).tokenize["t"].file == str(file.absolute())
+
+
+def test_what_manifests_record_stays() -> None:
+    """`on_error` is recorded as ever, so that fingerprints of plans are those of earlier packs."""
+    recorded = {"shard_size": 2**30}
+    assert msgspec.to_builtins(parse_options()) == recorded
+    assert msgspec.to_builtins(parse_options(on_error="raise")) == recorded
+    skipping = msgspec.to_builtins(parse_options(on_error="skip"))
+    assert skipping == {"damaged_images": "leave-out"} | recorded
+
+
+def test_former_names_are_refused_with_the_new_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`damaged_images` and its values say what they are called now."""
+    former: dict[str, Any] = {"damaged_images": "leave-out"}
+    with pytest.raises(UsageError, match=r"damaged_images is now on_error: raise\|skip"):
+        pack("a.parquet", tmp_path / "x.slab", **former)
+    for old, new in (("leave-out", "skip"), ("error", "raise")):
+        value: Any = old
+        with pytest.raises(UsageError, match=f'It is now on_error="{new}"'):
+            parse_options(on_error=value)
+        assert run(["pack", "a.parquet", "-o", str(tmp_path / "x.slab"), "--on-error", old]) == 2
+        assert f"It is now --on-error {new}." in capsys.readouterr().err
+    assert run(["pack", "a.parquet", "--damaged-images", "leave-out"]) == 2
+    assert "It is now --on-error raise|skip." in capsys.readouterr().err
 
 
 def test_jobs_are_a_number(tmp_path: Path) -> None:
@@ -214,5 +294,6 @@ def test_jobs_are_a_number(tmp_path: Path) -> None:
 
 def test_misspelt_option_of_pack_is_named(tmp_path: Path) -> None:
     """A typo is a usage error that says which options there are."""
+    misspelt: dict[str, Any] = {"nuls": {"a": "mask"}}
     with pytest.raises(UsageError, match=r"no option 'nuls'.*tensor.*Did you mean 'nulls'"):
-        pack("a.parquet", tmp_path / "x.slab", nuls={"a": "mask"})
+        pack("a.parquet", tmp_path / "x.slab", **misspelt)

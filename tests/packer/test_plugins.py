@@ -11,23 +11,35 @@ from tests.installed import install
 PROGRAM = [sys.executable, "-c", "from fieldslab.packer.cli import main; main()"]
 NAMESPACE = str(Path(__file__).parents[2] / ".ns")
 GREET = '''
-from typing import Annotated
-import typer
-EXAMPLES = "Example:\\n  fieldslab greet you"
-def greet(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whom.")],
-    loud: Annotated[bool, typer.Option("--loud", help="In capitals.")] = False,
-) -> None:
+import click
+from fieldslab.packer.commands.params import Argument, Option, command
+@command(
+    Argument("name", "NAME", "Whom."),
+    Option("--loud", "Manners", "In capitals."),
+    examples="Example:\\n  fieldslab greet you",
+)
+def greet(name: str, loud: bool) -> None:
     """Greet somebody.
 
     More than once."""
     print(name.upper() if loud else name)
+@click.command()
+@click.argument("name")
+def plain(name: str) -> None:
+    """Greet with click alone."""
+    print(name)
+    click.get_current_context().exit(3)
+@click.command()
 def verify() -> None:
     """Pretend that all is well."""
+def function() -> None:
+    """No command of click."""
 '''
 ENTRIES = """
 [fieldslab.commands]
 greet = greetings:greet
+plain = greetings:plain
+function = greetings:function
 verify = greetings:verify
 absent = greetings_of_nobody:greet
 torn = greetings_torn:greet
@@ -36,7 +48,7 @@ torn = greetings_torn:greet
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder where a package with four entry points is installed, two of them broken."""
+    """A folder where a package with entry points is installed, some of them broken."""
     folder = tmp_path_factory.mktemp("site")
     modules = {"greetings": GREET, "greetings_torn": "1 / 0"}
     return install(folder, "greetings", modules, ENTRIES)
@@ -72,6 +84,9 @@ def test_they_are_commands_like_ours(site: Path) -> None:
     told = run(site, "greet", "--help").stdout
     assert told.startswith("Usage: fieldslab greet [OPTIONS] NAME\n\nGreet somebody.\n")
     assert told.endswith("Example:\n  fieldslab greet you\n")
+    assert "\nManners:\n  --loud  In capitals.\n" in told
+    plain = run(site, "plain", "you")
+    assert (plain.returncode, plain.stdout) == (3, "you\n")
     unknown = run(site, "gret")
     assert unknown.returncode == 2
     assert unknown.stderr.startswith("error: no such command 'gret' (expected 'pack, verify, ")
@@ -83,7 +98,11 @@ def test_they_are_commands_like_ours(site: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("absent", "No module named 'greetings_of_nobody'"), ("torn", "division by zero")],
+    [
+        ("absent", "No module named 'greetings_of_nobody'"),
+        ("torn", "division by zero"),
+        ("function", "it is no click.Command"),
+    ],
 )
 @pytest.mark.parametrize("argument", ["--help", "x.slab"])
 def test_a_broken_one_fails_when_it_is_called(

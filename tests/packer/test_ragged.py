@@ -239,8 +239,7 @@ def test_compressed_with_lengths_of_another_column(tmp_path: Path) -> None:
     """Rows that are cut to the lengths of a column can be compressed as well."""
     lengths = np.arange(200) % 5
     source = write(tmp_path, x=padded("i4", 0, lengths.tolist(), 4), n=lengths.clip(max=4))
-    options = {"ragged": ["x:len=n"], "compress": "x"}
-    pack(source, tmp_path / "slab", **options)
+    pack(source, tmp_path / "slab", ragged=["x:len=n"], compress="x")
     assert verify(tmp_path / "slab", against=source).ok
     rows = open_slab(tmp_path / "slab").gather(range(200))["x"]
     assert isinstance(rows, Ragged)

@@ -192,8 +192,7 @@ class ImageSource(Source):
                 file=path,
                 expected="the beginning of a JPEG, PNG, WebP or other image file",
                 found=bytes(into[:HEAD]).hex(" ") if len(into) else None,
-                hint="Move it elsewhere, or leave such files out: "
-                f"{option('damaged_images', 'leave-out')}.",
+                hint=f"Move it elsewhere, or leave such files out: {option('on_error', 'skip')}.",
             )
 
     def _check_unchanged(self, row: int, path: str, file: int) -> None:

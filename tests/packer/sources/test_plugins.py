@@ -89,7 +89,7 @@ def test_settings_are_keywords_of_the_constructor(tmp_path: Path, files: list[Pa
     pack(files, tmp_path / "slab", from_="lines", settings={"skip": 2})
     assert Readback(tmp_path / "slab").column("line") == ["three"]
     assert verify(tmp_path / "slab", against=files).ok
-    for setting in ("skp", "tolerant"):  # the latter is told by `damaged_images`
+    for setting in ("skp", "tolerant"):  # the latter is told by `on_error`
         with pytest.raises(UsageError, match="lines sources have no such setting") as caught:
             find_source(files, settings={setting: True})
         assert caught.value.context["expected"] == "skip"
