@@ -6,9 +6,8 @@ their help and reference. `fieldslab.packer.options` parses them.
 
 from collections.abc import Iterable, Mapping
 from os import PathLike
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, Protocol, TypedDict
 
-from fieldslab.packer.check.findings import Progress
 from fieldslab.packer.definition import Option
 from fieldslab.schemas.optiontext import option
 
@@ -21,6 +20,13 @@ DEFAULT_INDEX = 8
 Names = str | Iterable[str]
 Pairs = Mapping[str, str] | Iterable[str]
 OnError = Literal["raise", "skip"]
+
+
+class Progress(Protocol):
+    """Told of every batch; the CLI draws a bar with it."""
+
+    def __call__(self, rows: int, bytes: int) -> None:
+        """So many more rows, of so many bytes, are packed."""
 
 
 class PackOptions(TypedDict, total=False):

@@ -16,8 +16,9 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.plan import ShardTask
-from fieldslab.packer.write.stream import Progress, ShardWork
+from fieldslab.packer.write.stream import ShardWork
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.errors import SourceUnreadable
 from fieldslab.schemas.optiontext import option

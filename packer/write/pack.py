@@ -14,7 +14,7 @@ from fieldslab.packer.convert.soundness import LeftOut
 from fieldslab.packer.definition import fill_defaults, takes_options
 from fieldslab.packer.option_values import parse_integer
 from fieldslab.packer.options import parse_options
-from fieldslab.packer.pack_options import PackOptions
+from fieldslab.packer.pack_options import PackOptions, Progress
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.commit import Staging, check_output, output_path
@@ -23,7 +23,7 @@ from fieldslab.packer.write.engines import run_jobs
 from fieldslab.packer.write.finish import finish
 from fieldslab.packer.write.prepare import Prepared, prepare
 from fieldslab.packer.write.space import check_space
-from fieldslab.packer.write.stream import Progress, RowStream, ShardWork, check_any_left, quiet
+from fieldslab.packer.write.stream import RowStream, ShardWork, check_any_left, quiet
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import UsageError

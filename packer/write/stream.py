@@ -5,7 +5,6 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from fieldslab.packer.convert.soundness import (
     name_file,
     runs_between,
 )
+from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.plan import Plan, ShardTask
 from fieldslab.packer.write.ahead import read_ahead
 from fieldslab.packer.write.batches import read_batches
@@ -28,13 +28,6 @@ from fieldslab.packer.write.prepare import Prepared
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
 from fieldslab.schemas.optiontext import option
-
-
-class Progress(Protocol):
-    """Told of every batch; the CLI draws a bar with it."""
-
-    def __call__(self, rows: int, bytes: int) -> None:
-        """So many more rows, of so many bytes, are packed."""
 
 
 def quiet(rows: int, bytes: int) -> None:
