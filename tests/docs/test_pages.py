@@ -127,3 +127,13 @@ def test_commands_below_each_other_are_told_apart(tmp_path: Path) -> None:
         (3, "a b", "shown\n"),
         (6, "c", ""),
     ]
+
+
+def test_files_that_contributors_are_sent_to_exist() -> None:
+    """Each path in CONTRIBUTING.md and on the pages is there; `NAME` stands for any."""
+    for page in (ROOT / "CONTRIBUTING.md", *PAGES):
+        text = page.read_text(encoding="utf-8")
+        named = r"`((?:packer|reader|schemas|bench|tests|docs|examples)/[\w./-]+)`"
+        for path in re.findall(named, text):
+            with case(page.name, path):
+                assert "NAME" in path or "FOLDER" in path or (ROOT / path).exists()
