@@ -1,6 +1,8 @@
 """Read random batches from a slab, and from the Parquet file that it was packed from.
 
-python examples/demo.py examples/photos.parquet build
+python examples/demo.py examples/photos.parquet build [SECONDS]
+
+Each way of reading is timed for so many seconds, or for two.
 """
 
 import sys
@@ -21,7 +23,6 @@ from fieldslab.reader import Loader, Shuffled, Slab, open_slab
 REPEATS = 32
 ROW_GROUP = 128
 BATCH = 64
-SECONDS = 2.0
 EPOCHS = 5
 
 
@@ -36,12 +37,12 @@ def make(source: Path, folder: Path) -> tuple[Path, Slab]:
     return parquet, open_slab(slab)
 
 
-def rows_a_second(read: Callable[[np.ndarray], object], total: int) -> float:
-    """Rows a second in random batches, the median of what there is time for."""
+def rows_a_second(read: Callable[[np.ndarray], object], total: int, wanted: float) -> float:
+    """Rows a second in random batches, the median of what `wanted` seconds are enough for."""
     rng = np.random.default_rng(0)
     read(rng.permutation(total)[:BATCH])
     seconds: list[float] = []
-    while sum(seconds) < SECONDS:
+    while sum(seconds) < wanted:
         rows = rng.permutation(total)[:BATCH]
         started = time.perf_counter()
         read(rows)
@@ -49,7 +50,7 @@ def rows_a_second(read: Callable[[np.ndarray], object], total: int) -> float:
     return BATCH / median(seconds)
 
 
-def main(source: Path, folder: Path) -> None:
+def main(source: Path, folder: Path, wanted: float = 2.0) -> None:
     """Show a row and a batch, then measure."""
     parquet, slab = make(source, folder)
     row = slab[7]
@@ -80,7 +81,7 @@ def main(source: Path, folder: Path) -> None:
     )
     slowest = 0.0
     for name, read in ways.items():
-        rate = rows_a_second(read, len(slab))
+        rate = rows_a_second(read, len(slab), wanted)
         slowest = slowest or rate
         print(f"  {name:<34}{rate:>11,.0f} rows/s {rate / slowest:>7,.0f}x", flush=True)
 
@@ -95,4 +96,4 @@ def main(source: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *map(float, sys.argv[3:]))
