@@ -119,7 +119,7 @@ def _usage_error(error: click.ClickException) -> UsageError:
     if isinstance(error, click.NoSuchOption):
         text = f"no such option: {error.option_name}"
         if error.possibilities:
-            hint = f"Did you mean {sorted(error.possibilities)[0]}? {hint}"
+            hint = f"Did you mean {error.possibilities[0]}? {hint}"
         for param in params:
             former_name = getattr(param, "former_name", None)
             if former_name and error.option_name == f"--{former_name.replace('_', '-')}":
