@@ -291,21 +291,21 @@ def _with_kept_nulls(
 
 def _check_nulls(plans: list[FieldPlan], source: Source) -> None:
     """Raise NullsFound for nulls that the metadata counts and no option speaks of."""
-    found = [
+    columns = [
         (column, count, plan.form == "stack")
         for plan in plans
         if plan.options.nulls == "error"
         for column, path in zip(plan.columns, plan.paths, strict=True)
         if (count := source.null_count(path))
     ]
-    if len(found) == 1:
-        column, count, stacked = found[0]
+    if len(columns) == 1:
+        column, count, stacked = columns[0]
         raise nulls_error(column, count, stacked=stacked)
-    if found:
-        shown = [f"{column}: {count}" for column, count, _ in found[:MOST_SHOWN]]
-        shown += ["..."] if len(found) > MOST_SHOWN else []
+    if columns:
+        shown = [f"{column}: {count}" for column, count, _ in columns[:MOST_SHOWN]]
+        shown += ["..."] if len(columns) > MOST_SHOWN else []
         raise NullsFound(
-            f"nulls in {len(found)} columns",
+            f"nulls in {len(columns)} columns",
             found=", ".join(shown),
             hint="Say for each what to do with them: "
             f"{option('nulls', 'mask', column='COLUMN')} keeps them with a validity array "

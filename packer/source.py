@@ -102,6 +102,9 @@ class Source(ABC):
     """Settings that decide what is read, ready for JSON; kept in the manifest."""
     hints: Mapping[int, Hint] = {}
     """What the Arrow type of a column does not say, by the index of the column."""
+    libraries: Sequence[str] = ()
+    """Packages that decide which values `read` gives, beside numpy and pyarrow. A shard is not
+    taken over by a later run that has other versions of them."""
     warnings: Sequence[str] = ()
     """What to warn the user about before anything is read. `pack` asks after `check`."""
     endings: Sequence[str] = ()

@@ -42,12 +42,12 @@ def read_span(
         if end is not None and rows_read >= end and end != promised:
             return  # the rest of the unit is not asked for
     if promised is not None and rows_read != promised:
-        actual = f"{rows_read:,} rows" if rows_read <= promised else f"more than {promised:,} rows"
+        count = f"{rows_read:,} rows" if rows_read <= promised else f"more than {promised:,} rows"
         raise SourceInconsistent(
             "other rows were read than the metadata promises",
             file=unit.name,
             expected=f"{promised:,} rows",
-            found=actual,
+            found=count,
             hint="Write or download the source again; columns that are damaged can be left out "
             f"with {option('exclude')}.",
         )

@@ -79,7 +79,7 @@ def pack(
     from fieldslab.packer.options import parse_options
     from fieldslab.packer.plan import make_plan
     from fieldslab.packer.source import find_source
-    from fieldslab.packer.write.commit import check_output, output_path
+    from fieldslab.packer.write.output import check_output, output_path
     from fieldslab.packer.write.pack import check_jobs, pack_plan
 
     hidden = progress == "none" or quiet or as_json

@@ -123,8 +123,8 @@ def _converted(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     elif values.dtype.kind != "b" and len(values):
         low, high = int(values.min()), int(values.max())
         if low < limits.min or high > limits.max:
-            found = low if low < limits.min else high
-            raise Misfit(f"a value outside of {dtype}", found=found)
+            outside = low if low < limits.min else high
+            raise Misfit(f"a value outside of {dtype}", found=outside)
     return values.astype(dtype)
 
 

@@ -140,7 +140,7 @@ def decoded_bytes(array: pa.Array) -> int:
     if isinstance(kind, pa.BaseExtensionType):
         return decoded_bytes(array.storage)
     if pa.types.is_struct(kind):
-        return sum(decoded_bytes(array.field(at)) for at in range(kind.num_fields))
+        return sum(decoded_bytes(array.field(index)) for index in range(kind.num_fields))
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return int(array.cast(pa.large_binary()).nbytes)
     if pa.types.is_dictionary(kind):

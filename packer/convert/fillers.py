@@ -51,16 +51,16 @@ def _number(field: Field, text: str) -> np.ndarray | np.generic:
         return data
     if field.dtype.startswith("complex"):
         return np.dtype(field.dtype).type(complex(text))
-    given = pa.array([text])
+    value = pa.array([text])
     if logical.type == "bfloat16":
-        return cast_elements(given, "bfloat16")[0]
+        return cast_elements(value, "bfloat16")[0]
     if not text.lstrip("-").isdigit():
         if logical.type in ("timestamp", "date"):
-            given = given.cast(_temporal(logical))
+            value = value.cast(_temporal(logical))
         elif logical.type == "time":
             kind = pa.time32 if field.dtype == "int32" else pa.time64
-            given = pa.array([time.fromisoformat(text)], kind(logical.unit))
-    return cast_elements(given, field.dtype)[0]
+            value = pa.array([time.fromisoformat(text)], kind(logical.unit))
+    return cast_elements(value, field.dtype)[0]
 
 
 def _temporal(logical: Logical) -> Any:

@@ -134,8 +134,8 @@ def _from_hex(data: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.nda
         raise Misfit("an odd number of hexadecimal digits", found=f"{lengths[odd[0]]} digits")
     nibbles = _NIBBLES[data]
     if nibbles.size and nibbles.max() > 15:
-        found = bytes(data[[int(nibbles.argmax())]])
-        raise Misfit("not hexadecimal digits", found=found)
+        digit = bytes(data[[int(nibbles.argmax())]])
+        raise Misfit("not hexadecimal digits", found=digit)
     return nibbles[::2] << 4 | nibbles[1::2], lengths // 2
 
 

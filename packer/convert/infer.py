@@ -218,14 +218,14 @@ def _bytes(leaf: Leaf, sample: Sample) -> Inferred:
         )
     values = [memoryview(value.as_buffer()) for array in sample(leaf.name) for value in array]
     formats = [detect_format(value) for value in values if len(value)]
-    found = [name for name in formats if name is not None]
+    images = [name for name in formats if name is not None]
     plain_bytes: dict[str, Any] = {"kind": "binary"}
     if leaf.hint.dtype == "uint8":
         plain_bytes = {"kind": "ragged", "dtype": "uint8"}
-    if not found:
+    if not images:
         return Inferred(leaf.shown, "bytes", plain_bytes)
-    why = f"{len(found)} of {len(formats)} sampled values are {'/'.join(sorted(set(found)))}"
-    if len(found) == len(formats):
+    why = f"{len(images)} of {len(formats)} sampled values are {'/'.join(sorted(set(images)))}"
+    if len(images) == len(formats):
         return Inferred(why, "bytes", picture)
     why += ": not all, so they stay bytes; the option `image` makes them images"
     return Inferred(why, "bytes", plain_bytes)

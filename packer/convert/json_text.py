@@ -107,7 +107,9 @@ def _structs(array: pa.Array) -> list[Any]:
 
 
 def _union(array: pa.Array) -> list[Any]:
-    children = {code: _values(array.field(at)) for at, code in enumerate(array.type.type_codes)}
+    children = {
+        code: _values(array.field(index)) for index, code in enumerate(array.type.type_codes)
+    }
     # From the buffers: the properties of the array leave its offset out.
     codes = np.frombuffer(array.buffers()[1], np.int8, len(array), array.offset)
     rows = np.arange(len(array))

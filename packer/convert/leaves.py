@@ -63,7 +63,7 @@ def find_leaves(source: Source, options: Options) -> list[Leaf]:
     Raises SourceUnsupported where the source has no columns.
     """
     if not len(source.schema):
-        files = [found["path"] for found in source.fingerprint() if "path" in found]
+        files = [file["path"] for file in source.fingerprint() if "path" in file]
         raise SourceUnsupported(
             "there are no columns in here, and so nothing to pack", file=next(iter(files), None)
         )
@@ -147,15 +147,15 @@ def unknown_field(asked_by: str, name: str, names: Iterable[str]) -> UnknownFiel
 
 def _expand(asked_by: str, items: Iterable[str], names: list[str]) -> set[str]:
     """The names that items stand for: names, structs, patterns, or lists of these with commas."""
-    found: set[str] = set()
+    expanded: set[str] = set()
     for item in items:
         if item in names:
-            found |= _hits(asked_by, item, names)
+            expanded |= _hits(asked_by, item, names)
             continue
         for pattern in item.split(","):
             if pattern.strip():
-                found |= _hits(asked_by, pattern.strip(), names)
-    return found
+                expanded |= _hits(asked_by, pattern.strip(), names)
+    return expanded
 
 
 def _hits(asked_by: str, pattern: str, names: list[str]) -> set[str]:

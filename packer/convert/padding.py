@@ -93,14 +93,14 @@ def cut(
 
     Raises Misfit where padding would not come back as it was.
     """
-    found = _lengths(values, padding.fill)
+    real_lengths = _lengths(values, padding.fill)
     if stated is None:
-        _check_nan(padding, values, found)
-        lengths = found
+        _check_nan(padding, values, real_lengths)
+        lengths = real_lengths
     else:
         lengths = _stated(padding, stated)
-        if (found > lengths).any():
-            row = int(np.argmax(found > lengths))
+        if (real_lengths > lengths).any():
+            row = int(np.argmax(real_lengths > lengths))
             rest = values[row, lengths[row] :].reshape(-1)
             wrong = _bits(rest, padding.fill) != _bits_of(padding.fill, len(rest))
             first = wrong.reshape(len(rest), -1).any(axis=1).argmax()
@@ -164,11 +164,11 @@ def _check_nan(padding: Padding, values: np.ndarray, lengths: np.ndarray) -> Non
     last = values[np.arange(len(values)), np.maximum(lengths - 1, 0)].reshape(len(values), -1)
     other = np.isnan(last).all(axis=1) & (lengths > 0)
     if other.any():
-        found = last[other.argmax(), :1].tobytes()[::-1].hex()
+        bits = last[other.argmax(), :1].tobytes()[::-1].hex()
         raise Misfit(
             "it is padded with a NaN of other bits",
             expected=np.array([padding.fill]).tobytes()[::-1].hex(),
-            found=found,
+            found=bits,
             hint=f"{option('ragged', 'len=LENGTHS', column='COLUMN')} cannot give it back either: "
             "leave the column fixed.",
         )

@@ -46,6 +46,17 @@ def library_version() -> str:
     return PIL.__version__
 
 
+def find_versions() -> dict[str, str]:
+    """Versions of what decodes and encodes images here. Raises MissingLibrary without Pillow."""
+    pillow = library_version()
+    from PIL import features
+
+    return {
+        "pillow": pillow,
+        "pillow's libjpeg": str(features.version("libjpeg_turbo") or features.version("jpg")),
+    }
+
+
 def decode(image: memoryview, form: ImageAs, tally: Counter[str]) -> tuple[np.ndarray, int, int]:
     """An image as pixels: uint8[bytes] as FORMAT.md has `rgb` and `yuv420`, height and width.
 
@@ -297,10 +308,10 @@ def _undecodable(text: str) -> Undecodable:
     return Undecodable("an image cannot be decoded", found=found, hint=_hint())
 
 
-def _too_large(found: str) -> Undecodable:
+def _too_large(size: str) -> Undecodable:
     return Undecodable(
         "an image has too many pixels to be decoded",
         expected=f"up to {MAX_PIXELS}",
-        found=found[:200],
+        found=size[:200],
         hint=_hint(),
     )

@@ -69,14 +69,14 @@ def sampled_sizes(sizes: Sizes, samples: Iterable[pa.Array]) -> tuple[Sizes | No
             array = elements(array)
     if any(len(known) > 1 for known in lengths[1:]):
         return None, ""
-    found = [
+    filled = [
         next(iter(known), None) if size is None and len(known) < 2 else size
         for size, known in zip(sizes, lengths, strict=True)
     ]
-    inner = tuple(length or 0 for length in found[1:])
-    if None in found[1:]:
+    inner = tuple(length or 0 for length in filled[1:])
+    if None in filled[1:]:
         return (sizes[0], *inner), "no rows to tell the shape from"
-    if found[0] is None:
+    if filled[0] is None:
         text = ", ".join(map(str, ("*", *inner)))
         return (None, *inner), f"{rows} sampled rows have the shape [{text}]"
-    return (found[0], *inner), f"{rows} sampled rows have the shape {[found[0], *inner]}"
+    return (filled[0], *inner), f"{rows} sampled rows have the shape {[filled[0], *inner]}"

@@ -26,7 +26,7 @@ def find_stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
     UsageError
         A column is in two stacks, or is renamed.
     """
-    found: dict[str, list[Leaf]] = {}
+    stacks: dict[str, list[Leaf]] = {}
     taken: set[str] = set()
     for name, pattern in options.stack.items():
         hits = set(match_names(pattern, [leaf.name for leaf in leaves]))
@@ -37,8 +37,8 @@ def find_stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
         if renamed := sorted(hits & options.rename.keys()):
             raise UsageError(f"{option('rename')}: the column goes into a stack", field=renamed[0])
         taken |= hits
-        found[name] = [leaf for leaf in leaves if leaf.name in hits]
-    return found
+        stacks[name] = [leaf for leaf in leaves if leaf.name in hits]
+    return stacks
 
 
 def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:

@@ -45,8 +45,8 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
     if raw:
         return Inferred(why, "raw", members)
     sizes, element = list_sizes(kind)
-    found = element_type(leaf, element) if sizes else {"dtype": str(leaf.type), "shape": ()}
-    fits = found["dtype"] == dtype and not found["shape"] and len(sizes) in (1, len(shape))
+    scalar = element_type(leaf, element) if sizes else {"dtype": str(leaf.type), "shape": ()}
+    fits = scalar["dtype"] == dtype and not scalar["shape"] and len(sizes) in (1, len(shape))
     if not sizes or not fits or tensor.big_endian:
         raise UsageError(
             f"{option('tensor')}: the column does not hold that",
@@ -62,11 +62,11 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
 
 def _first_shape(column: str, sample: Sample) -> tuple[int, ...]:
     for array in sample(column):
-        for given in decoded(array).to_pylist():
-            shape = tuple(given) if isinstance(given, list) else parse_shape(str(given))
+        for value in decoded(array).to_pylist():
+            shape = tuple(value) if isinstance(value, list) else parse_shape(str(value))
             if shape is None or None in shape or not possible_shape(shape):
                 raise SourceInconsistent(
-                    "not a shape", field=column, found=given, expected="text like '(402, 500)'"
+                    "not a shape", field=column, found=value, expected="text like '(402, 500)'"
                 )
             return shape
     raise SourceInconsistent("no row to take the shape from", field=column)

@@ -57,27 +57,27 @@ def located(options: Options, files: Sequence[str | Path] = ()) -> Options:
     name in the working directory. Raises SourceUnreadable where there is none.
     """
     by_content = {hashlib.sha256(_content(str(file))).hexdigest(): str(file) for file in files}
-    found = {}
-    for column, asked in options.tokenize.items():
-        name = Path(asked.file).name
-        file = by_content.get(asked.sha256 or "", str(files[0]) if files else name)
+    tokenizers = {}
+    for column, tokenize in options.tokenize.items():
+        name = Path(tokenize.file).name
+        file = by_content.get(tokenize.sha256 or "", str(files[0]) if files else name)
         if not files and not Path(name).is_file():
             raise SourceUnreadable(
                 "the tokenizer that the slab was packed with is not here",
                 file=name,
                 field=column,
-                expected=f"SHA-256 {asked.sha256}",
+                expected=f"SHA-256 {tokenize.sha256}",
                 hint=f"Name it: {option('tokenizers', ['FILE'])}.",
             )
-        found[column] = msgspec.structs.replace(asked, file=str(Path(file).absolute()))
-    return msgspec.structs.replace(options, tokenize=found)
+        tokenizers[column] = msgspec.structs.replace(tokenize, file=str(Path(file).absolute()))
+    return msgspec.structs.replace(options, tokenize=tokenizers)
 
 
 def portable(options: Options) -> Options:
     """The options without the places of tokenizers: name and SHA-256 say which they are."""
     named = {
-        column: msgspec.structs.replace(asked, file=Path(asked.file).name)
-        for column, asked in options.tokenize.items()
+        column: msgspec.structs.replace(tokenize, file=Path(tokenize.file).name)
+        for column, tokenize in options.tokenize.items()
     }
     return msgspec.structs.replace(options, tokenize=named)
 
@@ -88,22 +88,22 @@ def identified(options: Options) -> Options:
     Raises SourceUnreadable where a file cannot be read, SourceInconsistent where it is another
     than the options already name.
     """
-    found = {}
-    for column, asked in options.tokenize.items():
-        digest = hashlib.sha256(_content(asked.file)).hexdigest()
-        if asked.sha256 not in (None, digest):
+    tokenizers = {}
+    for column, tokenize in options.tokenize.items():
+        digest = hashlib.sha256(_content(tokenize.file)).hexdigest()
+        if tokenize.sha256 not in (None, digest):
             raise SourceInconsistent(
                 f"{option('tokenize')}: this is another tokenizer than the slab was packed with",
-                file=asked.file,
+                file=tokenize.file,
                 field=column,
-                expected=asked.sha256,
+                expected=tokenize.sha256,
                 found=digest,
             )
-        found[column] = msgspec.structs.replace(asked, sha256=digest)
-    return msgspec.structs.replace(options, tokenize=found)
+        tokenizers[column] = msgspec.structs.replace(tokenize, sha256=digest)
+    return msgspec.structs.replace(options, tokenize=tokenizers)
 
 
-def infer_tokens(leaf: Leaf, asked: Tokenize) -> Inferred:
+def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> Inferred:
     """What a column of text becomes.
 
     Raises
@@ -120,8 +120,8 @@ def infer_tokens(leaf: Leaf, asked: Tokenize) -> Inferred:
         "image": leaf.options.image,
         "ragged": leaf.options.ragged,
     }
-    for other, given in others.items():
-        if given:
+    for other, value in others.items():
+        if value:
             problem = f"{option('tokenize')} and {option(other)} do not go together"
             raise UsageError(problem, field=leaf.name)
     kind = strip(leaf.type)
@@ -132,31 +132,31 @@ def infer_tokens(leaf: Leaf, asked: Tokenize) -> Inferred:
             expected="string",
             found=str(leaf.type),
         )
-    tokenizer = _load(asked)
-    added = tokenizer.num_special_tokens_to_add(False) if asked.special_tokens else 0
-    if asked.max_length is not None and asked.max_length <= added:
+    tokenizer = _load(tokenize)
+    added = tokenizer.num_special_tokens_to_add(False) if tokenize.special_tokens else 0
+    if tokenize.max_length is not None and tokenize.max_length <= added:
         raise UsageError(
             f"{option('max_length')}: the tokenizer adds {added} special tokens to each row",
             field=leaf.name,
             expected=f"at least {added + 1}",
-            found=asked.max_length,
+            found=tokenize.max_length,
         )
     special = _special(tokenizer)
     attribute: dict[str, Any] = {
-        "sha256": asked.sha256,
+        "sha256": tokenize.sha256,
         "vocabulary": tokenizer.get_vocab_size(),
         "special_tokens": dict(list(special.items())[:_MAX_NAMED]),
-        "special_tokens_added": asked.special_tokens,
+        "special_tokens_added": tokenize.special_tokens,
     }
-    if asked.max_length is not None:
-        attribute["max_length"] = asked.max_length
+    if tokenize.max_length is not None:
+        attribute["max_length"] = tokenize.max_length
     pad = _pad_id(tokenizer, special)
     if pad is not None:
         attribute["pad"] = pad
-    elif asked.pad:
+    elif tokenize.pad:
         raise UsageError(
             f"{option('pad')}: the tokenizer has no token for padding",
-            file=asked.file,
+            file=tokenize.file,
             field=leaf.name,
             expected=" or ".join(PAD_TOKENS),
             hint=f"Leave {option('pad')} out: rows are ragged then, and Loader's Pad fills "
@@ -164,12 +164,12 @@ def infer_tokens(leaf: Leaf, asked: Tokenize) -> Inferred:
         )
     members: dict[str, Any] = {
         "kind": "ragged",
-        "dtype": _dtype(tokenizer, asked),
+        "dtype": _dtype(tokenizer, tokenize),
         "attributes": {ATTRIBUTE: attribute},
     }
-    if asked.pad and asked.max_length is not None:
-        members |= {"kind": "fixed", "shape": (asked.max_length,)}
-    why = f"tokenized by {Path(asked.file).name}, {attribute['vocabulary']:,} tokens"
+    if tokenize.pad and tokenize.max_length is not None:
+        members |= {"kind": "fixed", "shape": (tokenize.max_length,)}
+    why = f"tokenized by {Path(tokenize.file).name}, {attribute['vocabulary']:,} tokens"
     return Inferred(f"{why}, of {leaf.shown}", "tokens", members)
 
 
@@ -200,34 +200,34 @@ def encode(plan: FieldPlan, array: pa.Array) -> Converted:
     return Converted(padded, tally=tally)
 
 
-def separator(asked: Tokenize, given: str | None) -> int | None:
+def separator(tokenize: Tokenize, name: str | None) -> int | None:
     """The id of the token that goes behind each text that is joined with others; None for none.
 
-    If not `given`, texts are told apart by the special tokens that the tokenizer adds to each, or
+    Without a `name`, texts are told apart by the special tokens that the tokenizer adds to each, or
     else by its token for the end of a text. Raises UsageError where there is none.
     """
-    tokenizer = _load(asked)
-    if given == "":
+    tokenizer = _load(tokenize)
+    if name == "":
         return None
-    if given is not None:
-        found = tokenizer.token_to_id(given)
-        if found is None:
+    if name is not None:
+        token = tokenizer.token_to_id(name)
+        if token is None:
             raise UsageError(
                 f"{option('separator')}: the tokenizer has no such token",
-                file=asked.file,
-                found=given,
+                file=tokenize.file,
+                found=name,
                 expected=", ".join(list(_special(tokenizer))[:_MAX_NAMED]) or None,
             )
-        return found
-    if asked.special_tokens and tokenizer.num_special_tokens_to_add(False):
+        return token
+    if tokenize.special_tokens and tokenizer.num_special_tokens_to_add(False):
         return None
     special = _special(tokenizer)
-    for name in END_TOKENS:
-        if name in special:
-            return special[name]
+    for end in END_TOKENS:
+        if end in special:
+            return special[end]
     raise UsageError(
         f"{option('pack_sequences')}: nothing would tell the texts apart",
-        file=asked.file,
+        file=tokenize.file,
         expected=" or ".join(END_TOKENS),
         hint=f"Name the token that goes between them, {option('separator', 'TOKEN')}; or none, "
         f"{option('separator', '')}.",
@@ -283,8 +283,8 @@ def _content(file: str) -> bytes:
 _NAME_IT = "Name the tokenizer.json that `Tokenizer.save` or `save_pretrained` wrote."
 
 
-def _load(asked: Tokenize) -> "Tokenizer":
-    return _loaded(asked.file, asked.sha256, asked.max_length)
+def _load(tokenize: Tokenize) -> "Tokenizer":
+    return _loaded(tokenize.file, tokenize.sha256, tokenize.max_length)
 
 
 @lru_cache(maxsize=8)
@@ -342,9 +342,9 @@ def _pad_id(tokenizer: "Tokenizer", special: dict[str, int]) -> int | None:
     return next((special[name] for name in PAD_TOKENS if name in special), None)
 
 
-def _dtype(tokenizer: "Tokenizer", asked: Tokenize) -> str:
+def _dtype(tokenizer: "Tokenizer", tokenize: Tokenize) -> str:
     """uint16 where all ids fit, int32 otherwise."""
     last = max(tokenizer.get_vocab().values(), default=0)
     if last > np.iinfo(np.int32).max:
-        raise SourceUnsupported("a token's id does not fit int32", file=asked.file, found=last)
+        raise SourceUnsupported("a token's id does not fit int32", file=tokenize.file, found=last)
     return "uint16" if last <= np.iinfo(np.uint16).max else "int32"

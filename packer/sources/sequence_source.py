@@ -37,6 +37,7 @@ class SequenceSource(Source):
         """
         self.name = source.name
         self.attributes = source.attributes
+        self.libraries = source.libraries
         self.units = [Unit("the texts", None, None, None)]
         self._source = source
         self._spans = spans

@@ -23,6 +23,7 @@ class SlabSource(Source):
 
     name = "slab"
     rereadable = True
+    libraries = ("zstandard",)
 
     def __init__(self, data: Any) -> None:
         """Take an open slab or a list with the path of one.

@@ -3,21 +3,20 @@
 While `NAME` is packed there is `NAME.partial`, and in it
 
     journal.jsonl   which shards are finished
+    attempts/RUN/   a folder for each attempt at a shard of this run, such as shard-00003-1f0c92aa
     slab/           what will be `NAME`
     old/            the slab that is being replaced, where two directories cannot be swapped at once
 
-A shard is written under a staging name, fsynced, renamed, then entered in the journal. The
+A shard is written as an attempt, fsynced, moved into `slab/`, then entered in the journal. The
 manifest comes last, then one rename puts `slab/` in its place. A kill at any moment leaves the
 old slab, or the new one, or a partial that a rerun goes on with.
 """
 
 import contextlib
-import errno
 import hashlib
 import os
-import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -29,48 +28,43 @@ from fieldslab.packer.write.directories import (
     sync_directory,
 )
 from fieldslab.packer.write.journal import Journal
+from fieldslab.packer.write.output import check_output, is_empty, was_cut_off, writing
 from fieldslab.packer.write.replaced import is_held, retire, sweep
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import (
-    FieldslabError,
     NoSpace,
-    OutputDenied,
     OutputError,
     OutputExists,
-    UsageError,
 )
 from fieldslab.schemas.folder import (
     JOURNAL,
     REPLACED,
-    check_slab_path,
     get_partial_path,
-    is_url,
     load_manifest,
-    restore_url,
 )
-from fieldslab.schemas.manifest import FORMAT, MANIFEST, Manifest, encode
-from fieldslab.schemas.optiontext import option
-from fieldslab.schemas.version import package_version
+from fieldslab.schemas.manifest import MANIFEST, Manifest, encode
 
-_FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
-_WRITERS = ("fieldslab", "zstandard")
-_OUR_NAMES = re.compile(rf"{re.escape(MANIFEST)}|{layout.TABLES}|shard-[0-9]{{5,}}")
-_LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
-"""What file managers leave everywhere, and nobody misses."""
+_ATTEMPTS = "attempts"
 
 
 class Staging:
     """The directory in which one slab is built; a context manager that holds its lock."""
 
     def __init__(
-        self, out: Path, plan: str, *, force: bool = False, resumable: bool = True
+        self,
+        out: Path,
+        plan: str,
+        versions: Mapping[str, str],
+        *,
+        force: bool = False,
+        resumable: bool = True,
     ) -> None:
-        """Build `out` by the plan of this fingerprint.
+        """Build `out` by the plan of this fingerprint, with these versions of libraries.
 
         `finished` are the shards taken over from an earlier run, `dropped` counts those that were
-        not, because source, options or version are others now.
+        not, because source, options or versions are others now.
 
         `completed` is the manifest of the slab where an earlier run of the same plan had put it in
         its place and was cut off before it had cleaned up: there is nothing left to pack.
@@ -83,6 +77,8 @@ class Staging:
         self.out = out
         self.folder = get_partial_path(out)
         self.slab = self.folder / "slab"
+        # A worker may outlive a killed packer for a while, and must not write to a later run.
+        self.attempts = self.folder / _ATTEMPTS / secrets.token_hex(4)
         self.finished: dict[int, ShardRecord] = {}
         self.dropped = 0
         self.published = False
@@ -90,16 +86,12 @@ class Staging:
         self.set_aside: Path | None = None
         self._force = force
         self._resumable = resumable
-        # Other versions may write other bytes by the same plan: one slab, one set of versions.
-        plan = " ".join([plan, *(f"{name} {package_version(name)}" for name in _WRITERS)])
         self._plan = plan
+        self._versions = versions
         self._journal = Journal(self.folder / JOURNAL, plan)
         self._old = self.folder / REPLACED
         self._lock = -1
         self._removed = False
-        # A worker process may outlive a killed packer for a while: it must never meet the names
-        # that this run writes to.
-        self._suffix = f".{secrets.token_hex(4)}.staging"
 
     def __enter__(self) -> "Staging":
         """Lock the staging directory and take over what an earlier run finished in it.
@@ -136,25 +128,22 @@ class Staging:
                     error.advise(f"It goes on from {count} in {self.folder.name}.")
         os.close(self._lock)
 
-    def begin(self, name: str) -> Path:
-        """An empty folder to write a shard (or the tables) in."""
-        folder = self.slab / (name + self._suffix)
-        with writing(folder):
-            remove(folder)
-            folder.mkdir()
-        return folder
+    def accept(self, record: ShardRecord) -> None:
+        """Make a finished attempt part of the slab, then enter it in the journal."""
+        name = layout.name_shard(record.index)
+        self.move_in(self.attempts / record.attempt, name)
+        with writing(self._journal.path):
+            self._journal.append(record)
+        self.finished[record.index] = record
 
-    def finish(self, name: str, record: ShardRecord | None = None) -> None:
-        """Make a folder durable under its name, then enter it in the journal."""
-        staged, final = self.slab / (name + self._suffix), self.slab / name
+    def move_in(self, folder: Path, name: str) -> None:
+        """Move a folder from `attempts` into the slab, durably."""
+        final = self.slab / name
         with writing(final):
-            sync_directory(staged)
+            sync_directory(folder)
             remove(final)
-            staged.rename(final)
+            folder.rename(final)
             sync_directory(self.slab)
-            if record is not None:
-                self._journal.append(record)
-                self.finished[record.index] = record
 
     def publish(self, manifest: Manifest) -> None:
         """Write the manifest and put the slab in its place, in the place of an old one if forced.
@@ -208,7 +197,7 @@ class Staging:
         self._restore_old()
         if not self._force and was_cut_off(self.out):
             manifest = load_manifest(self.out)
-            if self._resumable and manifest.made.plan == self._plan.partition(" ")[0]:
+            if self._resumable and manifest.made.plan == self._plan:
                 self.completed = manifest
                 return
             self._clean_up()
@@ -218,7 +207,8 @@ class Staging:
             retire(self.slab, self.out)
         if self._resumable:
             for record in self._journal.read():
-                if is_whole(self.slab / layout.name_shard(record.index), record):
+                same = record.versions == self._versions  # others may write other bytes
+                if same and is_whole(self.slab / layout.name_shard(record.index), record):
                     self.finished[record.index] = record
         self._journal.start(self.finished.values())  # first of all: it tells that the rest is ours
         self.slab.mkdir(exist_ok=True)
@@ -226,6 +216,7 @@ class Staging:
         shards = len(list(self.slab.glob("shard-?????")))
         self.dropped = shards - len(self.finished)
         self._drop_unfinished()
+        self.attempts.mkdir(parents=True)
 
     def _clean_up(self) -> None:
         """Remove what a run left that was killed when its slab was in its place."""
@@ -248,7 +239,7 @@ class Staging:
     def _check_ours(self) -> None:
         """Raise OutputExists for a directory that only happens to have this name."""
         names = {entry.name for entry in self.folder.iterdir()}
-        ours = {self._journal.path.name, self._journal.fresh.name, self.slab.name, self._old.name}
+        ours = {JOURNAL, self._journal.fresh.name, self.slab.name, self._old.name, _ATTEMPTS}
         started = JOURNAL in names or names <= {self._journal.fresh.name}
         if names - ours or not started:
             raise OutputExists(
@@ -262,16 +253,33 @@ class Staging:
         for entry in self.slab.iterdir():
             if entry.name not in keep:
                 remove(entry)
+        self._remove_attempts()
         retire(self._old, self.out)
 
     def _remove(self) -> None:
         """Remove everything; the journal last, since it tells that the rest is ours."""
         for folder in (self.slab, self._old):
             self.set_aside = retire(folder, self.out) or self.set_aside
+        self._remove_attempts()
         for path in (self._journal.fresh, self._journal.path):
             remove(path)
         self.folder.rmdir()
         self._removed = True
+
+    def _remove_attempts(self) -> None:
+        """Remove every attempt, also where a worker that outlived its packer still writes."""
+        folder = self.attempts.parent
+        for run in folder.iterdir() if folder.is_dir() else ():
+            run.rename(run.with_suffix(".gone"))  # now nothing new can come to be in it
+        remove(folder)
+
+
+def begin_attempt(attempts: Path, name: str) -> Path:
+    """A new empty folder to write a shard (or the tables) in."""
+    folder = attempts / f"{name}-{secrets.token_hex(4)}"
+    with writing(folder):
+        folder.mkdir()
+    return folder
 
 
 def is_whole(folder: Path, record: ShardRecord) -> bool:
@@ -291,101 +299,3 @@ def is_whole(folder: Path, record: ShardRecord) -> bool:
     except OSError:
         return False
     return hashlib.sha256(digests[HEADER:]).hexdigest() == record.root
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError while writing into an OutputError that names the path."""
-    try:
-        yield
-    except FieldslabError:
-        raise
-    except OSError as error:
-        file = error.filename or path
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpace(
-                "no space left on the device",
-                file=file,
-                hint="Free some space and run the same command again.",
-            ) from error
-        if error.errno == errno.EFBIG:
-            raise NoSpace(
-                "a file would be larger than the file system or `ulimit -f` allows",
-                file=file,
-                hint=f"A smaller {option('shard_size')} makes smaller files.",
-            ) from error
-        denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-        kind = OutputDenied if denied else OutputError
-        raise kind(f"cannot be written: {error.strerror or error}", file=file) from error
-
-
-def output_path(given: object) -> Path:
-    """The path of a slab to write. Raises UsageError where that is no path, or a URL."""
-    if isinstance(given, str | os.PathLike) and is_url(os.fspath(given)):
-        raise UsageError(
-            "remote slabs are not supported yet: slabs are written to directories, not to URLs",
-            file=restore_url(given),
-            hint="Pack to a directory of this machine, and copy the slab from there.",
-        )
-    return check_slab_path(given)
-
-
-def check_output(out: Path, *, force: bool) -> None:
-    """Raise OutputExists where a pack to `out` would destroy something.
-
-    `force` allows to replace a slab, and nothing else.
-    """
-    with writing(out):
-        if not (out.exists() or out.is_symlink()) or is_empty(out):
-            return
-        if not force and was_cut_off(out):
-            return
-        if not force:
-            raise OutputExists(
-                "exists already", file=out, hint=f"{option('force', True)} replaces a slab."
-            )
-        if out.is_symlink() or not _is_slab(out):
-            raise OutputExists(
-                f"exists and is not a slab, so that {option('force', True)} leaves it alone",
-                file=out,
-                hint="Remove it yourself, or choose another output.",
-            )
-        names = sorted(entry.name for entry in out.iterdir())
-        strangers = [n for n in names if not _OUR_NAMES.fullmatch(n) and n not in _LITTER]
-        if strangers:
-            raise OutputExists(
-                f"holds more than a slab, so that {option('force', True)} leaves it alone",
-                file=out,
-                found=", ".join(strangers[:5]),
-                hint="Move that elsewhere.",
-            )
-
-
-def is_empty(out: Path) -> bool:
-    """Whether there is a directory with nothing in it: it is as good as none."""
-    return out.is_dir() and not out.is_symlink() and not any(out.iterdir())
-
-
-def was_cut_off(out: Path) -> bool:
-    """Whether a packer put the slab in its place, and was killed before it had cleaned up.
-
-    Then the plan of its journal is that of the slab, and running it again cleans up.
-    """
-    partial = get_partial_path(out)
-    if out.is_symlink() or not partial.is_dir() or not _is_slab(out):
-        return False
-    try:
-        plan = load_manifest(out).made.plan
-    except FieldslabError:
-        return False
-    journal = Journal(partial / JOURNAL, "").plan()
-    return is_empty(partial) or (journal is not None and journal.partition(" ")[0] == plan)
-
-
-def _is_slab(out: Path) -> bool:
-    """Whether there is a manifest that begins as ours do; it may be damaged further on."""
-    path = out / MANIFEST
-    if not path.is_file():
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(_FIRST_LINES)) == _FIRST_LINES

@@ -61,10 +61,10 @@ def sync_directory(folder: Path) -> None:
         os.close(fd)
 
 
-def swap_directories(one: Path, other: Path) -> bool:
+def swap_directories(first: Path, second: Path) -> bool:
     """Exchange two directories at once; False where the system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
-    paths = os.fsencode(one), os.fsencode(other)
+    paths = os.fsencode(first), os.fsencode(second)
     if hasattr(libc, "renameat2"):  # Linux
         failed = libc.renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE)
     elif hasattr(libc, "renamex_np"):  # macOS
@@ -76,7 +76,7 @@ def swap_directories(one: Path, other: Path) -> bool:
     number = ctypes.get_errno()
     if number in _NO_EXCHANGE:
         return False
-    raise OSError(number, os.strerror(number), str(other))
+    raise OSError(number, os.strerror(number), str(second))
 
 
 def remove(path: Path) -> None:

@@ -11,8 +11,9 @@ from fieldslab.packer.convert.dense import bytes_of, lengths_of
 from fieldslab.packer.convert.pictureplan import outside_error
 from fieldslab.packer.convert.pictures import CODEC_COUNT
 from fieldslab.packer.plan import Plan
-from fieldslab.packer.write.commit import Staging, writing
+from fieldslab.packer.write.commit import Staging, begin_attempt
 from fieldslab.packer.write.origins import list_sources
+from fieldslab.packer.write.output import writing
 from fieldslab.packer.write.prepare import Prepared
 from fieldslab.packer.write.warnings import find_warnings
 from fieldslab.packer.write.writers import ShardRecord, merge_tallies, write_digests
@@ -149,7 +150,7 @@ def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> 
     stored = [field for field in fields if field.tables()]
     if not stored:
         return None
-    folder = staging.begin(layout.TABLES)
+    folder = begin_attempt(staging.attempts, layout.TABLES)
     digests = []
     with writing(folder):
         for field in stored:
@@ -167,5 +168,5 @@ def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> 
                 writer.append(items[spec.role])
                 digests.append(writer.close()[1])
         total = write_digests(folder, digests)
-    staging.finish(layout.TABLES)
+    staging.move_in(folder, layout.TABLES)
     return total

@@ -15,7 +15,7 @@ def list_sources(plan: Plan, left_out: Sequence[LeftOut]) -> list[dict[str, Any]
     A file that comes several times has an entry for each time. Streams have no such rows.
     """
     sources = plan.source.fingerprint()
-    ranges = _ranges(plan, sorted(one.row for one in left_out))
+    ranges = _ranges(plan, sorted(row.row for row in left_out))
     listed = []
     for source in sources:
         rows = ranges.get(source.get("path", ""))

@@ -17,14 +17,14 @@ from fieldslab.packer.options import parse_options
 from fieldslab.packer.pack_options import PackOptions, Progress
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
-from fieldslab.packer.write.commit import Staging, check_output, output_path
-from fieldslab.packer.write.directories import remove
-from fieldslab.packer.write.engines import run_jobs
+from fieldslab.packer.write.commit import Staging, begin_attempt
+from fieldslab.packer.write.engines.engine import find_engine
 from fieldslab.packer.write.finish import finish
-from fieldslab.packer.write.prepare import Prepared, prepare
+from fieldslab.packer.write.output import check_output, output_path
+from fieldslab.packer.write.prepare import prepare
 from fieldslab.packer.write.space import check_space
 from fieldslab.packer.write.stream import RowStream, ShardWork, check_any_left, quiet
-from fieldslab.packer.write.writers import ShardRecord
+from fieldslab.packer.write.versions import check_versions, find_versions
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import Manifest
@@ -128,12 +128,19 @@ def pack_plan(
     jobs: int = 1,
     progress: Progress = quiet,
     tell: Callable[[str], None] = warn,
+    engine: str | None = None,
 ) -> PackResult:
-    """Carry out a plan; as `pack`. `tell` gets the warnings that cannot wait for the end."""
+    """Carry out a plan, as `pack` does.
+
+    `tell` gets the warnings that cannot wait for the end. `engine` names what writes the shards
+    (`fieldslab.packer.write.engines.engine.ENGINES`); without it, `jobs` chooses. A stream is
+    always written in this process.
+    """
     check_jobs(jobs)
     started = time.monotonic()
-    resumable = plan.source.rereadable
-    with Staging(out, plan.fingerprint(), force=force, resumable=resumable) as staging:
+    resumable = plan.source.rereadable and plan.rows is not None  # a stream starts over
+    versions = find_versions(plan)
+    with Staging(out, plan.fingerprint(), versions, force=force, resumable=resumable) as staging:
         if staging.completed is not None:
             return _completed(out, staging.completed, started)
         reused, dropped = len(staging.finished), staging.dropped
@@ -141,7 +148,12 @@ def pack_plan(
         if (warning := check_space(plan, out, done)) is not None:
             tell(warning)
         prepared = prepare(plan)
-        records = _pack_shards(plan, staging, prepared, progress, jobs)
+        work = ShardWork(plan, prepared, staging.attempts)
+        if plan.rows is None:
+            _pack_stream(work, staging, progress)
+        else:
+            _pack_shards(work, staging, progress, jobs, engine)
+        records = [staging.finished[number] for number in sorted(staging.finished)]
         if plan.rows is None:
             _check_rows(plan, sum(record.rows for record in records))
         manifest = finish(plan, records, prepared, staging)
@@ -151,9 +163,9 @@ def pack_plan(
             f"{out}: somebody reads the slab that was here before, so it was moved to "
             f"{staging.set_aside}. The next pack to {out.name} removes it once nobody reads it."
         )
-    missing = tuple(one for record in records for one in record.left_out)
+    left_out = tuple(row for record in records for row in record.left_out)
     return PackResult(
-        out, manifest, _size(out), time.monotonic() - started, reused, dropped, missing
+        out, manifest, _size(out), time.monotonic() - started, reused, dropped, left_out
     )
 
 
@@ -180,22 +192,18 @@ def _check_rows(plan: Plan, packed: int) -> None:
 
 
 def _pack_shards(
-    plan: Plan, staging: Staging, prepared: Prepared, progress: Progress, jobs: int
-) -> list[ShardRecord]:
-    """Write every shard that an earlier run has not finished; records in order."""
-    work = ShardWork(plan, prepared)
+    work: ShardWork, staging: Staging, progress: Progress, jobs: int, engine: str | None
+) -> None:
+    """Write every shard that an earlier run has not finished."""
     for record in staging.finished.values():
         progress(record.rows, record.bytes)
-    if plan.rows is None:
-        _pack_stream(work, staging, progress)
-    else:
-        todo = [task for task in plan.tasks if task.number not in staging.finished]
-        places = [(task, staging.begin(layout.name_shard(task.number))) for task in todo]
-        count = min(jobs, len(todo))
-        with closing(run_jobs(work, places, progress, count)) as records:
-            for record in records:
-                staging.finish(layout.name_shard(record.index), record)
-    return [staging.finished[number] for number in sorted(staging.finished)]
+    tasks = [task for task in work.plan.tasks if task.number not in staging.finished]
+    versions = find_versions(work.plan)
+    runner = find_engine(engine, min(jobs, len(tasks)))
+    with closing(runner.run(work, tasks, progress)) as records:
+        for record in records:
+            check_versions(record.versions, versions)
+            staging.accept(record)
 
 
 def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:
@@ -208,15 +216,13 @@ def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:
     with closing(RowStream(work.plan, work.prepared, task)) as stream:
         while not stream.exhausted():
             number = len(staging.finished)
-            name = layout.name_shard(number)
-            folder = staging.begin(name)
+            folder = begin_attempt(work.attempts, layout.name_shard(number))
             target = max(size, number * size // 64)
             record = stream.write_shard(number, folder, progress, target)
             if not record.rows and number:  # nothing but damaged images is left
-                remove(folder)
                 last = staging.finished[number - 1]
                 left_out = [*last.left_out, *record.left_out]
                 staging.finished[number - 1] = replace(last, left_out=left_out)
                 return
             check_any_left(record)
-            staging.finish(name, record)
+            staging.accept(record)

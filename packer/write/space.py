@@ -45,7 +45,7 @@ def check_space(plan: Plan, out: Path, done: int) -> str | None:
             hint=f"Free some space, choose another output, or pack fewer rows with "
             f"{option('rows')} or fewer columns with {option('fields')}.",
         )
-    estimates = [one.bytes for one in plan.fields]
+    estimates = [field_plan.bytes for field_plan in plan.fields]
     if None in estimates:
         return None
     about = max(sum(count or 0 for count in estimates) - done, certain)
@@ -61,7 +61,7 @@ def _certain_bytes(plan: Plan) -> int:
     """Bytes of the fixed fields: each row takes as many, whatever is in it."""
     if plan.options.leave_out:
         return 0
-    fixed = [one.field for one in plan.fields if one.field.kind == "fixed"]
+    fixed = [field_plan.field for field_plan in plan.fields if field_plan.field.kind == "fixed"]
     row = sum(
         field.storage.itemsize * math.prod(field.shape)
         for field in fixed

@@ -23,9 +23,12 @@ from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.plan import Plan, ShardTask
 from fieldslab.packer.write.ahead import read_ahead
 from fieldslab.packer.write.batches import read_batches
-from fieldslab.packer.write.commit import writing
+from fieldslab.packer.write.commit import begin_attempt
+from fieldslab.packer.write.output import writing
 from fieldslab.packer.write.prepare import Prepared
+from fieldslab.packer.write.versions import find_versions
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
+from fieldslab.schemas import layout
 from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
 from fieldslab.schemas.optiontext import option
 
@@ -36,16 +39,21 @@ def quiet(rows: int, bytes: int) -> None:
 
 @dataclass(frozen=True)
 class ShardWork:
-    """What it takes to write any shard of a plan, in this process or another."""
+    """What it takes to write any shard of a plan, in this process or another.
+
+    `attempts` is the folder below which each attempt at a shard has a folder of its own.
+    """
 
     plan: Plan
     prepared: Prepared
+    attempts: Path
 
-    def write(self, task: ShardTask, folder: Path, progress: Progress = quiet) -> ShardRecord:
-        """Write one shard into an empty folder.
+    def write(self, task: ShardTask, progress: Progress = quiet) -> ShardRecord:
+        """Write one shard into a new folder below `attempts`, which the record names.
 
         Raises SourceError and OutputError, and their subclasses.
         """
+        folder = begin_attempt(self.attempts, layout.name_shard(task.number))
         with closing(RowStream(self.plan, self.prepared, task)) as stream:
             record = stream.write_shard(task.number, folder, progress)
         check_any_left(record)
@@ -102,7 +110,7 @@ class RowStream:
                         columns = self._convert(batch)
                 shard.append(columns)
                 progress(len(batch), batch.rows.nbytes)
-            return shard.close(number, left_out)
+            return shard.close(number, find_versions(self._plan), left_out)
 
     def exhausted(self) -> bool:
         """Whether nothing is left; may read ahead for it."""

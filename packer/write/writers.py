@@ -23,7 +23,8 @@ class ShardRecord(msgspec.Struct, frozen=True):
     `nulls` has a count for every field, `elements` and `points` for each field that has such
     arrays. `tallies` has what else was counted, by field: see `Converted`; of a compressed field,
     the bytes of its rows before compression, too. `left_out` are the rows that are not in it, since
-    their images are damaged.
+    their images are damaged. `attempt` is the name of the folder that the shard was written in, and
+    `versions` are those of the libraries that wrote it.
     """
 
     index: int
@@ -33,6 +34,8 @@ class ShardRecord(msgspec.Struct, frozen=True):
     root: str
     tallies: dict[str, dict[str, int]]
     bytes: int
+    attempt: str
+    versions: dict[str, str]
     points: list[int] = []
     left_out: list[LeftOut] = []
 
@@ -132,7 +135,9 @@ class ShardWriter:
         for converted, writer in zip(columns, self.writers, strict=True):
             writer.append(converted)
 
-    def close(self, index: int, left_out: Sequence[LeftOut] = ()) -> ShardRecord:
+    def close(
+        self, index: int, versions: dict[str, str], left_out: Sequence[LeftOut] = ()
+    ) -> ShardRecord:
         """Finish every array, write the digest table, and say what the shard holds, and lacks."""
         digests = [digest for writer in self.writers for digest in writer.close()]
         total = write_digests(self._folder, digests)
@@ -147,6 +152,8 @@ class ShardWriter:
             tallies={w.field.name: dict(w.tally) for w in self.writers if w.tally},
             **{member: self._count_items(per) for per, member in COUNTS.items()},
             left_out=list(left_out),
+            attempt=self._folder.name,
+            versions=versions,
             bytes=sum(file.stat().st_size for file in self._folder.iterdir()),
         )
 

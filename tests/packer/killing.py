@@ -115,7 +115,7 @@ class Scene:
     def pack(self) -> dict[str, Any]:
         """Pack the source, and say how that went."""
         if not self.swaps:
-            commit.swap_directories = lambda one, other: False  # type: ignore[attr-defined]
+            commit.swap_directories = lambda first, second: False  # type: ignore[attr-defined]
         packed = pack(self.source, self.out, force=self.force, **OPTIONS)
         return {"id": packed.manifest.id, "reused": packed.reused_shards}
 

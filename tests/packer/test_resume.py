@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 from tests.packer.packing import (
     ROWS,
     SHARDS,
@@ -19,11 +20,16 @@ from tests.packer.packing import (
     interrupt,
     listing,
     pack_shards,
+    stop_after,
     table,
 )
 
+from fieldslab.packer.options import parse_options
+from fieldslab.packer.plan import make_plan
+from fieldslab.packer.source import Source, Unit
 from fieldslab.packer.write.commit import Staging, is_whole
 from fieldslab.packer.write.journal import Journal
+from fieldslab.packer.write.pack import pack_plan
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.errors import (
     SourceUnreadable,
@@ -46,6 +52,23 @@ def test_nothing_is_reused_for_other_options(source: Path, out: Path) -> None:
     packed = pack_shards(source, out, fields="x")
     assert packed.reused_shards == 0
     assert [field.name for field in packed.manifest.fields] == ["x"]
+
+
+def test_nothing_is_reused_of_other_versions(source: Path, out: Path, tmp_path: Path) -> None:
+    """Shards that other versions of a library wrote are dropped, and the pack says so."""
+    interrupt(source, out, 3)
+    path = get_partial_path(out) / "journal.jsonl"
+    plan = Journal(path, "").plan()
+    assert plan is not None
+    journal = Journal(path, plan)
+    records = journal.read()
+    assert all({"fieldslab", "numpy", "pyarrow"} <= record.versions.keys() for record in records)
+    older = {**records[1].versions, "pyarrow": "17.0"}
+    journal.start([records[0], replace(records[1], versions=older), records[2]])
+    packed = pack_shards(source, out)
+    assert (packed.reused_shards, packed.dropped_shards) == (2, 1)
+    assert "1 finished shards of an earlier run were dropped" in packed.warnings[0]
+    assert content(out) == content(pack_shards(source, tmp_path / "whole.slab").path)
 
 
 @pytest.mark.parametrize("same_size", [True, False])
@@ -133,7 +156,7 @@ def test_a_foreign_line_in_the_journal(line: bytes, source: Path, out: Path) -> 
 
 def test_a_record_of_another_form(tmp_path: Path) -> None:
     """A line with a right digest, but of another version of the record, is not believed."""
-    record = ShardRecord(0, 1, [], [], "0" * 64, {}, 10)
+    record = ShardRecord(0, 1, [], [], "0" * 64, {}, 10, "shard-00000-0", {})
     journal = Journal(tmp_path / "journal", "plan")
     journal.start([record])
     good = journal.path.read_bytes()
@@ -147,13 +170,43 @@ def test_a_record_of_another_form(tmp_path: Path) -> None:
 
 def test_is_whole_never_follows_links(tmp_path: Path) -> None:
     """A link in the place of a shard, or nothing, is not whole."""
-    record = ShardRecord(0, 0, [], [], "0" * 64, {}, 0)
+    record = ShardRecord(0, 0, [], [], "0" * 64, {}, 0, "shard-00000-0", {})
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to("empty")
     assert not any(is_whole(tmp_path / name, record) for name in ("link", "empty", "nothing"))
 
 
 # Streams
+
+
+class Unbounded(Source):
+    """A source that can be read again, and does not say how many rows it has."""
+
+    name = "unbounded"
+    rereadable = True
+
+    def __init__(self) -> None:
+        self.schema = table().schema
+        self.units = [Unit("rows", None, None, None)]
+
+    def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Batches of a shard each."""
+        yield from batches(table())
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """Always the same."""
+        return [{"path": "rows"}]
+
+
+def test_an_interrupted_stream_that_can_be_read_again(out: Path, tmp_path: Path) -> None:
+    """It starts over: no row is in the slab twice."""
+    plan = make_plan(Unbounded(), parse_options(shard_size=1000))
+    stop = stop_after(2)
+    with pytest.raises(KeyboardInterrupt):
+        pack_plan(plan, out, progress=lambda rows, bytes: stop(rows, bytes))
+    assert pack_plan(plan, out).manifest.rows == ROWS
+    pack_plan(plan, tmp_path / "whole.slab")
+    assert content(out) == content(tmp_path / "whole.slab")
 
 
 def test_an_interrupted_stream_leaves_nothing(out: Path) -> None:
@@ -165,7 +218,7 @@ def test_an_interrupted_stream_leaves_nothing(out: Path) -> None:
 def test_a_killed_stream_is_never_mistaken_for_another(out: Path, tmp_path: Path) -> None:
     """Shards of a killed stream do not find their way into the slab of the next one."""
     interrupt(batches(table(1)), out, 2)
-    with Staging(out, "p", resumable=True):
+    with Staging(out, "p", {}, resumable=True):
         pass
     source = tmp_path / "first.parquet"
     pq.write_table(table(1), source, row_group_size=100)

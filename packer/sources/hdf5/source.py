@@ -42,6 +42,7 @@ class HDF5Source(Source):
 
     name = "hdf5"
     rereadable = True
+    libraries = ("h5py", "hdf5plugin")
 
     def __init__(
         self,

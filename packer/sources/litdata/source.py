@@ -94,6 +94,7 @@ class LitDataSource(Source):
 
     name = "litdata"
     rereadable = True
+    libraries = ("litdata", "zstandard")
 
     def __init__(self, stream: LitDataStream, settings: dict[str, Any]) -> None:
         """Look at a few rows of a stream; nothing is unpickled, here or later."""

@@ -1,4 +1,4 @@
-"""Where shard tasks run: in this process, or in a pool of processes.
+"""Shards in several processes of this machine.
 
 Processes and not threads: HDF5 holds one lock for all, and a file that crashes its library takes
 one worker along, not the packer.
@@ -8,72 +8,61 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.plan import ShardTask
+from fieldslab.packer.write.engines.engine import Engine
 from fieldslab.packer.write.stream import ShardWork
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.errors import SourceUnreadable
 from fieldslab.schemas.optiontext import option
 
-Job = tuple[ShardTask, Path]
-"""A shard task and the empty folder that it is written to."""
-
 _work: ShardWork
-_progress: Any
+_steps: Any
 
 
-def run_jobs(
-    work: ShardWork, jobs: list[Job], progress: Progress, count: int
-) -> Generator[ShardRecord, None, None]:
-    """Write shards in `count` processes, or in this one; records come as they are finished.
+class Processes(Engine):
+    """Runs tasks in `jobs` processes of this machine."""
 
-    Raises what a shard raises, and SourceUnreadable where a worker dies.
-    """
-    if count > 1:
-        yield from _in_processes(work, jobs, progress, count)
-    else:
-        for task, folder in jobs:
-            yield work.write(task, folder, progress)
+    name = "processes"
 
-
-def _in_processes(
-    work: ShardWork, jobs: list[Job], progress: Progress, count: int
-) -> Generator[ShardRecord, None, None]:
-    context = multiprocessing.get_context("spawn")
-    with _safe_path():  # the first lock starts a process, too
-        told = context.SimpleQueue()
-    listener = threading.Thread(target=_listen, args=(told, progress), daemon=True)
-    listener.start()
-    pool = ProcessPoolExecutor(count, context, _start, (work, told))
-    running: dict[Future[ShardRecord], ShardTask] = {}
-    try:
-        with _interrupts_held(), _safe_path():
-            running = {pool.submit(_run, task, folder): task for task, folder in jobs}
-        for future in as_completed(list(running)):
-            record = future.result()
-            del running[future]
-            yield record
-    except BrokenProcessPool as error:
-        numbers = sorted(task.number for task in running.values())[:count]
-        first = running[next(iter(running))].spans[0].unit.name
-        raise SourceUnreadable(
-            f"a worker process died while it packed shard {' or '.join(map(str, numbers))}",
-            file=first,
-            hint="The file may crash the library that reads it, or memory ran out: try "
-            f"{option('jobs', 1)}.",
-        ) from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        told.put(None)
-        listener.join()
+    def run(
+        self, work: ShardWork, tasks: Sequence[ShardTask], progress: Progress
+    ) -> Generator[ShardRecord, None, None]:
+        """Run every task. Closing waits for the tasks that have begun."""
+        context = multiprocessing.get_context("spawn")
+        with _safe_path():  # the first lock starts a process, too
+            steps = context.SimpleQueue()
+        listener = threading.Thread(target=_listen, args=(steps, progress), daemon=True)
+        listener.start()
+        pool = ProcessPoolExecutor(self.jobs, context, _start, (work, steps))
+        running: dict[Future[ShardRecord], ShardTask] = {}
+        try:
+            with _interrupts_held(), _safe_path():
+                running = {pool.submit(_run, task): task for task in tasks}
+            for future in as_completed(list(running)):
+                record = future.result()
+                del running[future]
+                yield record
+        except BrokenProcessPool as error:
+            numbers = sorted(task.number for task in running.values())[: self.jobs]
+            first = running[next(iter(running))].spans[0].unit.name
+            raise SourceUnreadable(
+                f"a worker process died while it packed shard {' or '.join(map(str, numbers))}",
+                file=first,
+                hint="The file may crash the library that reads it, or memory ran out: try "
+                f"{option('jobs', 1)}.",
+            ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+            steps.put(None)
+            listener.join()
 
 
 @contextmanager
@@ -119,17 +108,17 @@ def _safe_path() -> Iterator[None]:
             os.environ["PYTHONSAFEPATH"] = before
 
 
-def _listen(told: Any, progress: Progress) -> None:
-    while (step := told.get()) is not None:
+def _listen(steps: Any, progress: Progress) -> None:
+    while (step := steps.get()) is not None:
         progress(*step)
 
 
-def _start(work: ShardWork, told: Any) -> None:
+def _start(work: ShardWork, steps: Any) -> None:
     """Set up a worker. Ctrl-C is for the parent, which stops the workers; they end with it."""
-    global _work, _progress
+    global _work, _steps
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _work, _progress = work, told
+    _work, _steps = work, steps
 
 
 def _end_with_parent() -> None:
@@ -139,5 +128,5 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _run(task: ShardTask, folder: Path) -> ShardRecord:
-    return _work.write(task, folder, lambda rows, bytes: _progress.put((rows, bytes)))
+def _run(task: ShardTask) -> ShardRecord:
+    return _work.write(task, lambda rows, bytes: _steps.put((rows, bytes)))

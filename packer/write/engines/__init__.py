@@ -1,0 +1,1 @@
+"""Where shards are written: each engine a file, chosen by name."""

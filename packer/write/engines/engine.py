@@ -1,0 +1,65 @@
+"""The abstract class `Engine`, and the lookup by name."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+
+from fieldslab.packer.pack_options import Progress
+from fieldslab.packer.plan import ShardTask
+from fieldslab.packer.write.stream import ShardWork
+from fieldslab.packer.write.writers import ShardRecord
+from fieldslab.schemas.registry import Registry
+
+
+class Engine(ABC):
+    """Runs shard tasks: in this process, in several, or on several machines.
+
+    A class needs a `name` and defines `run`. Other packages register theirs under the entry point
+    `fieldslab.engines`.
+
+    `work.write(task, progress)` runs a task wherever `work` can be pickled to and the folder of the
+    output is mounted. Each call writes into a new folder beside the slab and returns a record that
+    names this folder. A task may run several times, at once or one after the other; only the
+    attempt whose record is yielded becomes part of the slab, and the pack removes all others.
+    """
+
+    name: str
+    """What `pack_plan(..., engine=)` calls it."""
+
+    def __init__(self, jobs: int) -> None:
+        """Run up to `jobs` tasks at a time."""
+        self.jobs = jobs
+
+    @abstractmethod
+    def run(
+        self, work: ShardWork, tasks: Sequence[ShardTask], progress: Progress
+    ) -> Generator[ShardRecord, None, None]:
+        """Run every task and yield one record for each as soon as it is finished, in any order.
+
+        `progress` is called in this process, from any thread. Closing the generator cancels the
+        tasks that have not begun; when that returns, nothing of the run is at work any longer.
+
+        Raises what a task raises, and SourceUnreadable where a worker dies.
+        """
+
+
+ENGINES = Registry(
+    "engine",
+    "fieldslab.engines",
+    {
+        "here": "fieldslab.packer.write.engines.here:Here",
+        "processes": "fieldslab.packer.write.engines.processes:Processes",
+    },
+    base=Engine,
+)
+"""Every engine. None is asked for by the command line: `jobs` chooses between the first two."""
+
+
+def find_engine(name: str | None, jobs: int) -> Engine:
+    """The engine of this name; without one, processes for several jobs.
+
+    Raises UsageError where there is none of this name.
+    """
+    if name is None:
+        name = "processes" if jobs > 1 else "here"
+    engine: Engine = ENGINES.load(name)(jobs)
+    return engine

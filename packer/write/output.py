@@ -1,0 +1,131 @@
+"""Where a slab may be written, and what is told of an output that cannot be."""
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from fieldslab.packer.write.journal import Journal
+from fieldslab.schemas import layout
+from fieldslab.schemas.errors import (
+    FieldslabError,
+    NoSpace,
+    OutputDenied,
+    OutputError,
+    OutputExists,
+    UsageError,
+)
+from fieldslab.schemas.folder import (
+    JOURNAL,
+    check_slab_path,
+    get_partial_path,
+    is_url,
+    load_manifest,
+    restore_url,
+)
+from fieldslab.schemas.manifest import FORMAT, MANIFEST
+from fieldslab.schemas.optiontext import option
+
+_FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
+_OUR_NAMES = re.compile(rf"{re.escape(MANIFEST)}|{layout.TABLES}|shard-[0-9]{{5,}}")
+_LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
+"""What file managers leave everywhere, and nobody misses."""
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError while writing into an OutputError that names the path."""
+    try:
+        yield
+    except FieldslabError:
+        raise
+    except OSError as error:
+        file = error.filename or path
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoSpace(
+                "no space left on the device",
+                file=file,
+                hint="Free some space and run the same command again.",
+            ) from error
+        if error.errno == errno.EFBIG:
+            raise NoSpace(
+                "a file would be larger than the file system or `ulimit -f` allows",
+                file=file,
+                hint=f"A smaller {option('shard_size')} makes smaller files.",
+            ) from error
+        denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        kind = OutputDenied if denied else OutputError
+        raise kind(f"cannot be written: {error.strerror or error}", file=file) from error
+
+
+def output_path(path: object) -> Path:
+    """The path of a slab to write. Raises UsageError where that is no path, or a URL."""
+    if isinstance(path, str | os.PathLike) and is_url(os.fspath(path)):
+        raise UsageError(
+            "remote slabs are not supported yet: slabs are written to directories, not to URLs",
+            file=restore_url(path),
+            hint="Pack to a directory of this machine, and copy the slab from there.",
+        )
+    return check_slab_path(path)
+
+
+def check_output(out: Path, *, force: bool) -> None:
+    """Raise OutputExists where a pack to `out` would destroy something.
+
+    `force` allows to replace a slab, and nothing else.
+    """
+    with writing(out):
+        if not (out.exists() or out.is_symlink()) or is_empty(out):
+            return
+        if not force and was_cut_off(out):
+            return
+        if not force:
+            raise OutputExists(
+                "exists already", file=out, hint=f"{option('force', True)} replaces a slab."
+            )
+        if out.is_symlink() or not _is_slab(out):
+            raise OutputExists(
+                f"exists and is not a slab, so that {option('force', True)} leaves it alone",
+                file=out,
+                hint="Remove it yourself, or choose another output.",
+            )
+        names = sorted(entry.name for entry in out.iterdir())
+        strangers = [n for n in names if not _OUR_NAMES.fullmatch(n) and n not in _LITTER]
+        if strangers:
+            raise OutputExists(
+                f"holds more than a slab, so that {option('force', True)} leaves it alone",
+                file=out,
+                found=", ".join(strangers[:5]),
+                hint="Move that elsewhere.",
+            )
+
+
+def is_empty(out: Path) -> bool:
+    """Whether there is a directory with nothing in it: it is as good as none."""
+    return out.is_dir() and not out.is_symlink() and not any(out.iterdir())
+
+
+def was_cut_off(out: Path) -> bool:
+    """Whether a packer put the slab in its place, and was killed before it had cleaned up.
+
+    Then the plan of its journal is that of the slab, and running it again cleans up.
+    """
+    partial = get_partial_path(out)
+    if out.is_symlink() or not partial.is_dir() or not _is_slab(out):
+        return False
+    try:
+        plan = load_manifest(out).made.plan
+    except FieldslabError:
+        return False
+    return is_empty(partial) or Journal(partial / JOURNAL, "").plan() == plan
+
+
+def _is_slab(out: Path) -> bool:
+    """Whether there is a manifest that begins as ours do; it may be damaged further on."""
+    path = out / MANIFEST
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(_FIRST_LINES)) == _FIRST_LINES

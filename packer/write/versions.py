@@ -1,0 +1,48 @@
+"""Which versions of which libraries wrote a shard: one slab, one set of versions."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError
+
+from fieldslab.packer.convert import pixels
+from fieldslab.packer.plan import Plan
+from fieldslab.schemas.codecs import turbolibrary
+from fieldslab.schemas.errors import OutputError
+from fieldslab.schemas.version import package_version
+
+
+def find_versions(plan: Plan) -> dict[str, str]:
+    """Name -> version of everything that decides which bytes this process writes by a plan."""
+    names = {"fieldslab", "numpy", "pyarrow", *plan.source.libraries}
+    versions: dict[str, str] = {}
+    for field_plan in plan.fields:
+        options = field_plan.options
+        if options.compress is not None:
+            names.add("zstandard")
+        if options.tokenize is not None:
+            names.add("tokenizers")
+        if options.image_as is not None and options.image_as.store == "baseline":
+            versions["libjpeg-turbo"] = turbolibrary.newest(turbolibrary.find_all()).version
+        elif options.image_as is not None or field_plan.sound:
+            versions |= pixels.find_versions()
+    for name in sorted(names):
+        with suppress(PackageNotFoundError):  # a source may do without one of its libraries
+            versions[name] = package_version(name)
+    return versions
+
+
+def check_versions(versions: Mapping[str, str], expected: Mapping[str, str]) -> None:
+    """Raise OutputError where a worker has other versions than the process that drives it."""
+    names = versions.keys() | expected.keys()
+    other = sorted(name for name in names if versions.get(name) != expected.get(name))
+    if other:
+        raise OutputError(
+            "a worker has other versions of libraries, which may write other bytes",
+            expected=_describe(other, expected),
+            found=_describe(other, versions),
+            hint="Install the same versions everywhere, and run the same command again.",
+        )
+
+
+def _describe(names: list[str], versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {versions.get(name, 'not used')}" for name in names)

@@ -1,0 +1,52 @@
+"""Packs rows that can only be read once a file is there. A program, run by test_engines.py.
+
+    python waiting.py FOLDER OUT ENGINE
+
+The first two shards can be read at once. Each other one waits for FOLDER/go, after it has made
+FOLDER/waiting to tell that it does.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fieldslab.packer.options import parse_options
+from fieldslab.packer.plan import make_plan
+from fieldslab.packer.source import Source, Unit
+from fieldslab.packer.write.pack import pack_plan
+
+SHARDS = 6
+
+
+class Waiting(Source):
+    """Units of ten rows."""
+
+    name = "waiting"
+    rereadable = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.schema = pa.schema([("x", pa.int64())])
+        self.units = [Unit(f"unit {number}", 10, 80, number) for number in range(SHARDS)]
+
+    def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Ten rows, as soon as they can be read."""
+        if unit.key >= 2:
+            (self.folder / "waiting").touch()
+            while not (self.folder / "go").exists():
+                time.sleep(0.01)
+        yield pa.record_batch([pa.array(np.arange(10) + unit.key)], schema=self.schema)
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """Always the same."""
+        return [{"path": "waiting"}]
+
+
+if __name__ == "__main__":
+    plan = make_plan(Waiting(Path(sys.argv[1])), parse_options(shard_size=1))
+    pack_plan(plan, Path(sys.argv[2]), jobs=2, engine=sys.argv[3])
