@@ -113,7 +113,7 @@ class Column:
     def _gather(self, view: range, rows: Rows) -> Values:
         storage = self._storage
         locations = storage.place(view, as_rows(rows, len(view)))
-        return storage.gather([self._stored], locations, storage.pool).values[self.field.name]
+        return storage.gather([self._stored], locations, storage.pool, 1).values[self.field.name]
 
     def __repr__(self) -> str:
         shape = list(self.shape) or ""

@@ -9,6 +9,7 @@ import numpy as np
 from fieldslab.reader import kernels
 from fieldslab.reader.batch import VAR_LEN_CLASSES, Binary, Ragged, Text, Values
 from fieldslab.reader.buffers import Allocator, Pool
+from fieldslab.reader.caches import count_kept_bytes
 from fieldslab.reader.rows import Directory, make_out_of_range
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
@@ -75,11 +76,16 @@ def locate_rows(directory: Directory, pool: Pool, view: range, rows: np.ndarray)
 
 
 def gather(
-    pool: Pool, fields: list[StoredField], locations: RowLocations, memory: Allocator
+    pool: Pool,
+    fields: list[StoredField],
+    locations: RowLocations,
+    memory: Allocator,
+    live: int = 1,
 ) -> Columns:
     """Gather rows of some fields; results go to `memory`, what is needed on the way to `pool`.
 
-    Raises DamagedArray.
+    `live` is how many batches are written in turn before this one is read: if caches cannot hold
+    as many, it is written past them. Raises DamagedArray.
     """
     columns = Columns({}, {}, {})
     for stored in fields:
@@ -89,9 +95,9 @@ def gather(
                 stored, stored.frames, locations, memory, pool
             )
         elif stored.offsets is None:
-            columns.values[name] = gather_items(stored.values, locations, memory, name)
+            columns.values[name] = gather_items(stored.values, locations, memory, name, live)
         else:
-            columns.values[name] = _gather_var_len(stored, locations, memory, pool)
+            columns.values[name] = _gather_var_len(stored, locations, memory, pool, live)
         if stored.size is not None:
             columns.sizes[name] = gather_items(stored.size, locations, memory, name)
         if stored.valid is not None:
@@ -185,23 +191,23 @@ def find_points(
 
 
 def gather_items(
-    array: StoredArray, locations: RowLocations, memory: Allocator, name: str
+    array: StoredArray, locations: RowLocations, memory: Allocator, name: str, live: int = 1
 ) -> np.ndarray:
-    """Items of one array that has one for each row. Raises DamagedArray."""
+    """Items of one array that has one for each row; `live` as in `gather`. Raises DamagedArray."""
     shape = (len(locations.in_shard), *array.shape)
     out = memory.empty((name, array.role), shape, array.dtype)
-    _copy(array, locations, _ONE, out)
+    _copy(array, locations, _ONE, out, live)
     return out
 
 
 def _gather_var_len(
-    stored: StoredField, locations: RowLocations, memory: Allocator, pool: Pool
+    stored: StoredField, locations: RowLocations, memory: Allocator, pool: Pool, live: int
 ) -> Ragged | Text | Binary:
     rows = locate_elements(stored, locations, memory, pool)
     array, name = stored.values, stored.field.name
     shape = (rows.total, *array.shape)
     out = memory.empty((name, array.role), shape, array.dtype)
-    _copy(array, RowLocations(locations.shards, rows.starts), rows.counts, out)
+    _copy(array, RowLocations(locations.shards, rows.starts), rows.counts, out, live)
     return VAR_LEN_CLASSES[stored.field.kind](out, rows.offsets, name)
 
 
@@ -212,7 +218,8 @@ def _gather_compressed(
     field = stored.field
     rows = locate_elements(stored, locations, pool, pool)
     packed = pool.empty(None, (rows.total,), np.dtype(np.uint8))
-    _copy(stored.values, RowLocations(locations.shards, rows.starts), rows.counts, packed)
+    frame_locations = RowLocations(locations.shards, rows.starts)
+    _copy(stored.values, frame_locations, rows.counts, packed, live=0)
     counts = None
     if stored.lengths is not None:
         counts = gather_items(stored.lengths, locations, pool, field.name)
@@ -246,17 +253,24 @@ def gather_valid(
     return out
 
 
-def _copy(array: StoredArray, locations: RowLocations, counts: np.ndarray, out: np.ndarray) -> None:
+def _copy(
+    array: StoredArray,
+    locations: RowLocations,
+    counts: np.ndarray,
+    out: np.ndarray,
+    live: int = 1,
+) -> None:
     """Verify rows and copy them; many new blocks by turns, so that they are copied from a cache."""
     if not out.nbytes:
         return
     item, addresses = array.item_bytes, array.addresses
+    stream = live * out.nbytes > count_kept_bytes()
     to = addressof(c_char.from_buffer(out.view(_BYTE).data))  # `out.ctypes` takes 1 us
     blocks = _find_unmarked(array, locations, counts)
     if len(blocks) <= _AT_A_TIME:
         if len(blocks):
             array.verify_blocks(blocks)
-        kernels.copy(*locations, counts, item, addresses, to)
+        kernels.copy(*locations, counts, item, addresses, to, stream)
         return
     step = max(len(locations.in_shard) * _AT_A_TIME // len(blocks), 1)
     for start in range(0, len(locations.in_shard), step):
@@ -265,7 +279,7 @@ def _copy(array: StoredArray, locations: RowLocations, counts: np.ndarray, out: 
         if len(counts) > 1:
             items = counts[some]
         _verify(array, part, items)
-        to = kernels.copy(*part, items, item, addresses, to)
+        to = kernels.copy(*part, items, item, addresses, to, stream)
 
 
 def _verify(array: StoredArray, locations: RowLocations, counts: np.ndarray) -> None:

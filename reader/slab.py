@@ -313,11 +313,13 @@ def read_batch(
     epoch: int = 0,
     visits: Any = None,
     lap: Callable[[str], None] = lambda stage: None,
+    live: int = 1,
 ) -> Batch:
     """Read a batch: the one way of `Slab.gather` and of loaders, which have checked `names`.
 
     `rows` (int64[n]) become the batch's own: negative ones are made positive. `lap` is called after
-    each stage with its name. Raises what `Slab.gather` raises.
+    each stage with its name. `live` is the number of batches that are made before one is read.
+    Raises what `Slab.gather` raises.
     """
     storage = slab.storage
     places = storage.place(slab.view, rows)
@@ -329,7 +331,7 @@ def read_batch(
             storage, slab.view, rows, places, names, images, epoch, memory, counted, lap
         )
     stored = [storage.field(name) for name in names]
-    batch = Batch(rows, *storage.gather(stored, places, memory), visits=visits)
+    batch = Batch(rows, *storage.gather(stored, places, memory, live), visits=visits)
     lap("gather")
     return batch
 

@@ -70,8 +70,8 @@ class Storage:
         return partial(locate_rows, self.directory, self.pool)
 
     @cached_property
-    def gather(self) -> Callable[[list[StoredField], "RowLocations", Allocator], "Columns"]:
-        """gather(fields, at, memory): see `gather.gather`."""
+    def gather(self) -> Callable[[list[StoredField], "RowLocations", Allocator, int], "Columns"]:
+        """gather(fields, locations, memory, live): see `gather.gather`."""
         from fieldslab.reader.gather import gather
 
         return partial(gather, self.pool)

@@ -99,7 +99,7 @@ class ToTensors:
         available = pin is not False and torch.cuda.is_available()
         if pin is True and not available:
             raise UsageError("cannot pin memory: torch finds no accelerator")
-        self._pin = available if pin == "auto" else bool(pin)
+        self.pins = available if pin == "auto" else bool(pin)
 
     def __call__(self, batch: Batch) -> TensorBatch:
         """The batch as tensors, pinned if they should be."""
@@ -119,7 +119,7 @@ class ToTensors:
 
     def pin(self, tensors: TensorBatch) -> TensorBatch:
         """The batch in pinned memory, if it should be."""
-        return tensors.pin_memory() if self._pin else tensors
+        return tensors.pin_memory() if self.pins else tensors
 
     def arrays(self, tensors: TensorBatch) -> Batch:
         """The batch as arrays, over the same memory; bfloat16 is uint16 there."""

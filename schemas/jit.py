@@ -34,6 +34,7 @@ _OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy", "no_cfu
 _HOUR = 3600
 _POINTER = ir.PointerType(ir.IntType(8))
 _I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+_LINE = ir.VectorType(_I64, 8)
 
 
 def kernel(signature: Any) -> Callable[[_Function], _Function]:
@@ -158,6 +159,24 @@ def _memcpy(_: Any, target: Any, source: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), build
 
 
+def _stream_line(_: Any, target: Any, source: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, start = (builder.inttoptr(each, ir.PointerType(_LINE)) for each in arguments)
+        store = builder.store(builder.load(start, align=1), to, align=64)
+        store.set_metadata("nontemporal", builder.module.add_metadata([_I32(1)]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), build
+
+
+def _fence(_: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), build
+
+
 def _prefetch(_: Any, address: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         shape = ir.FunctionType(ir.VoidType(), [_POINTER, _I32, _I32, _I32])
@@ -250,6 +269,13 @@ clear: Callable[[Any], None] = intrinsic(_clear)
 """clear(record): set every field to 0."""
 memcpy: Callable[[int, int, int], None] = intrinsic(_memcpy)
 """memcpy(target, source, size): addresses and bytes, as int64; a constant size is inlined."""
+stream_line: Callable[[int, int], None] = intrinsic(_stream_line)
+"""stream_line(target, source): copy 64 bytes past the caches; `target` is a multiple of 64.
+
+`fence` must follow before another thread may read them.
+"""
+fence: Callable[[], None] = intrinsic(_fence)
+"""fence(): other threads see what was stored before, if they see anything stored after."""
 prefetch: Callable[[int], None] = intrinsic(_prefetch)
 """prefetch(address): ask for the cache line there; any address is safe."""
 load_u64: Callable[[int], Any] = intrinsic(_load_u64)

@@ -20,7 +20,7 @@ FORBIDDEN = {
 }
 # Files and folders of the reader, the lowest first: each imports only from those in front of it.
 ROOMS = (
-    ("forks", "interpreters", "kernels", "png_thumbnails", "rows"),
+    ("caches", "forks", "interpreters", "kernels", "png_thumbnails", "rows"),
     ("buffers", "image_values", "notebook"),
     ("batch",),
     ("stored",),

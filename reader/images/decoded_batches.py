@@ -66,7 +66,7 @@ def gather_images(
         decoded = {name: each.only(keep) for name, each in decoded.items()}
     lap("decode")
     others = [storage.field(name) for name in names if name not in images]
-    columns = storage.gather(others, locations, memory)
+    columns = storage.gather(others, locations, memory, 1)
     values: dict[str, Values] = {}
     for name in names:
         values[name] = decoded[name].values if name in decoded else columns.values[name]

@@ -48,6 +48,10 @@ class Chain:
         self.draws = any(draws for _, draws in self._transforms)
         """Whether a transform takes `rng`, so that batches must know their visits."""
 
+    def __bool__(self) -> bool:
+        """Whether anything reads the values of batches."""
+        return bool(self._transforms) or (self._convert is not None and self._convert.pins)
+
     def __call__(
         self, batch: Batch, epoch: int, lap: Callable[[str], None] = lambda stage: None
     ) -> "Batch | TensorBatch":

@@ -310,6 +310,7 @@ class Loader:
             read_ahead,
             self.read_ahead,
             self._decode,
+            live=self.prefetch + self.threads if self.prefetch else 1,
         )
         if self.prefetch == 0 or plan.batches == 0:
             return OnDemand(preparation, plan.batches)

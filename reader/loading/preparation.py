@@ -34,8 +34,12 @@ class Preparation:
         read_ahead: ReadAhead | None,
         ahead: int,
         decode: Mapping[str, ImageSteps] | None = None,
+        live: int = 1,
     ) -> None:
-        """See `Loader` for what these are; `read_ahead` goes `ahead` batches before."""
+        """See `Loader` for what these are; `read_ahead` goes `ahead` batches before.
+
+        `live` batches may be made before the consumer reads one.
+        """
         self._slab = slab
         self._order = order
         self._epoch = epoch
@@ -45,6 +49,7 @@ class Preparation:
         self._chain = chain
         self._read_ahead = read_ahead
         self._ahead = ahead
+        self._live = 1 if chain else live  # what a transform reads next stays in the caches
         self._asked = 0
         self._stretch = 0, np.empty(0, np.int64)  # a first position, and the rows from there on
         self._lock = threading.Lock()
@@ -78,7 +83,9 @@ class Preparation:
         slab, pool = self._slab, self._slab.storage.pool
         visits = self._visits(index) if self._decode or self._chain.draws else None
         numbers, names = as_rows(rows, len(slab)), self._fields
-        return read_batch(slab, numbers, names, pool, self._decode, self._epoch, visits, watch.lap)
+        return read_batch(
+            slab, numbers, names, pool, self._decode, self._epoch, visits, watch.lap, self._live
+        )
 
     def _rows(self, index: int) -> np.ndarray:
         parts = [self._part(part.start, part.stop) for part in self._plan.share(index)]

@@ -14,6 +14,7 @@ from tests.reader.conftest import ROWS, Example
 from tests.slabs import Column, ragged, write_slab
 
 from fieldslab.reader import Batch, Slab, open_slab
+from fieldslab.reader.caches import count_kept_bytes
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
 
@@ -187,6 +188,18 @@ def test_large_rows_span_blocks(tmp_path: Path) -> None:
         batch = slab.gather(chosen)
         assert batch["b"].tolist() == [rows[row] for row in chosen]
         assert np.array_equal(batch["f"], fixed[chosen])
+
+
+def test_batches_larger_than_the_caches(tmp_path: Path) -> None:
+    """A batch that is written past the caches has the same bytes, fixed and ragged."""
+    fixed = np.random.default_rng(0).integers(0, 256, (9, 2**16 + 9), np.uint8)
+    rows = [row[: 2**15 + 1000 * i] for i, row in enumerate(fixed)]
+    slab = open_slab(write_slab(tmp_path / "x.slab", {"f": fixed, "r": ragged(rows, "uint8")}))
+    picks = np.random.default_rng(1).integers(0, 9, 600)
+    batch = slab.gather(picks)
+    assert min(batch["f"].nbytes, batch["r"].nbytes) > count_kept_bytes()
+    assert np.array_equal(batch["f"], fixed[picks])
+    assert np.array_equal(batch["r"].values, np.concatenate([rows[pick] for pick in picks]))
 
 
 def test_many_shards_of_one_row(tmp_path: Path) -> None:

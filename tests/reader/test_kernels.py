@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.guarded import Guarded
 from tests.reader.test_rows import SHARDS
 
 from fieldslab.reader import kernels
@@ -40,20 +41,43 @@ def test_place_returns_the_first_row_out_of_range(bad: int) -> None:
     assert rows.tolist() == [0, 9, bad, 10]
 
 
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("counts", [ONE, np.ones(5, np.int64)], ids=["equal", "each"])
-def test_copy_copies_every_byte_and_no_other(counts: np.ndarray) -> None:
+def test_copy_copies_every_byte_and_no_other(counts: np.ndarray, stream: bool) -> None:
     """Rows of every size arrive whole, and the bytes around them are left alone."""
     rows = np.array([8, 0, 3, 3, 7])
-    for size in [*range(1, 140), 255, 256, 4096, 65_537]:
+    for size in [*range(1, 140), 255, 256, *range(4090, 4230), 65_537]:
         source = np.random.default_rng(size).integers(0, 255, (9, size), np.uint8)
         out = np.full(5 * size + 128, 255, np.uint8)
         begin = get_address(out) + 64
         addresses = np.array([get_address(source)])
-        end = kernels.copy(np.zeros(5, np.int64), rows, counts, size, addresses, begin)
+        end = kernels.copy(np.zeros(5, np.int64), rows, counts, size, addresses, begin, stream)
         assert end - begin == 5 * size, size
         assert np.array_equal(out[64:-64].reshape(5, size), source[rows]), size
         assert (out[:64] == 255).all(), size
         assert (out[-64:] == 255).all(), size
+
+
+def test_copy_stays_between_guards_at_every_alignment() -> None:
+    """Streamed rows are read and written exactly, from and to any place within a cache line."""
+    sources, outs = Guarded(16_384), Guarded(16_384)
+    shards, places = np.zeros(2, np.int64), np.arange(2)
+    for length in [*range(4096, 4161), 6144, 8000]:
+        content = np.random.default_rng(length).bytes(2 * length)
+        for at_end in (True, False):
+            addresses = np.array([sources.put(content, at_end)])
+            out = outs.take(2 * length, at_end, 0)
+            end = kernels.copy(shards, places, ONE, length, addresses, get_address(out), True)
+            assert end == get_address(out) + 2 * length
+            assert out.tobytes() == content, (length, at_end)
+    rows = np.array([5000, 4096, 100, 0, 4097])
+    content = np.random.default_rng(0).bytes(int(rows.sum()))
+    starts = np.cumsum(rows) - rows
+    for shift in range(64):
+        addresses = np.array([sources.put(content + bytes(shift), True)])
+        out = outs.take(len(content) + shift, True, 7)
+        kernels.copy(np.zeros(5, np.int64), starts, rows, 1, addresses, get_address(out), True)
+        assert out.tobytes() == content + bytes([7]) * shift, shift
 
 
 def test_copy_takes_rows_of_any_length() -> None:
@@ -62,7 +86,7 @@ def test_copy_takes_rows_of_any_length() -> None:
     starts, counts = np.array([5, 900, 0, 7, 300]), np.array([0, 100, 1, 3, 64])
     out = np.empty(168, np.uint16)
     addresses = np.array([get_address(source)])
-    kernels.copy(np.zeros(5, np.int64), starts, counts, 2, addresses, get_address(out))
+    kernels.copy(np.zeros(5, np.int64), starts, counts, 2, addresses, get_address(out), False)
     wanted = [source[a : a + n] for a, n in zip(starts, counts, strict=True)]
     assert np.array_equal(out, np.concatenate(wanted))
 
