@@ -21,6 +21,7 @@ from fieldslab.schemas.files import RESTORE, OpenFolder, read_exactly
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.holes import has_hole
 from fieldslab.schemas.layout import ArrayFile
+from fieldslab.schemas.mapping import allocate_aligned
 
 
 class Folder:
@@ -343,6 +344,6 @@ def load_dictionary(field: Field, tables: Folder | None) -> bytes | None:
 
 def _load(fd: int, start: int, stop: int, path: Path, field: str | None = None) -> np.ndarray:
     """Bytes `start` to `stop` of the data of an array: uint8[size]. Raises Unreadable."""
-    data = np.empty(stop - start, np.uint8)
+    data = allocate_aligned(stop - start)
     read_exactly(fd, memoryview(data.data), HEADER + start, path, field)
     return data

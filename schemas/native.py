@@ -1,6 +1,6 @@
 """Digests of blocks without the interpreter lock, by machine code that is made when it is needed.
 
-The xxhash library holds the lock over a block of 64 KiB. This is made by LLVM alone, in 0.05 s:
+The xxhash library is called block by block, with the lock. This is made by LLVM alone, in 0.05 s:
 to import numba, and load a kernel of it, takes ten times as long.
 """
 
@@ -13,10 +13,11 @@ import numpy as np
 from llvmlite import binding, ir
 
 from fieldslab.schemas.digest import BLOCK, count_blocks, digest
+from fieldslab.schemas.mapping import get_pread
 from fieldslab.schemas.xxh3 import write_digest, write_loop
 
 _binding: Any = binding
-_I64 = ir.IntType(64)
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 
 def digest_blocks(data: np.ndarray) -> np.ndarray:
@@ -29,16 +30,27 @@ def digest_blocks(data: np.ndarray) -> np.ndarray:
     return digests
 
 
+def read_digests(fd: int, offset: int, buffer: np.ndarray, out: np.ndarray) -> int:
+    """Read whole blocks of a file from `offset` on and digest them into `out`, uint64[blocks].
+
+    `buffer`, uint8 of whole blocks, is read into again and again: small enough, it stays in the
+    processor's cache. Returns how many blocks were digested: fewer where a read fails or is short.
+    """
+    step = len(buffer) // BLOCK
+    _, read, _ = _compiled()
+    return read(get_pread(), fd, offset, buffer.ctypes.data, step, out.ctypes.data, len(out))
+
+
 def digest_each(data: np.ndarray, size: int, out: np.ndarray) -> None:
     """Digest uint8 data in pieces of `size` bytes, xxh3.SHORTEST or more, into uint64[pieces]."""
     assert len(data) >= size * len(out)
-    call, _ = _compiled()
+    call, _, _ = _compiled()
     call(data.ctypes.data, size, out.ctypes.data, len(out))
 
 
 @cache
-def _compiled() -> tuple[Callable[[int, int, int, int], None], Any]:
-    """The function (address, size, out, count), and the owner of its code."""
+def _compiled() -> tuple[Callable[..., None], Callable[..., int], Any]:
+    """The functions of `_write_digest_each` and `_write_read_digests`, and their code's owner."""
     _binding.initialize_native_target()
     _binding.initialize_native_asmprinter()
     machine = _binding.Target.from_default_triple().create_target_machine(
@@ -50,8 +62,14 @@ def _compiled() -> tuple[Callable[[int, int, int, int], None], Any]:
     )
     owner = _binding.create_mcjit_compiler(_binding.parse_assembly(str(_module())), machine)
     owner.finalize_object()
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)  # which frees the lock
-    return function(owner.get_function_address("digest_each")), owner
+    # Functions of CFUNCTYPE free the lock.
+    digest_type = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+    read_type = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 7)
+    return (
+        digest_type(owner.get_function_address("digest_each")),
+        read_type(owner.get_function_address("read_digests")),
+        owner,
+    )
 
 
 def _features() -> str:
@@ -64,6 +82,13 @@ def _features() -> str:
 
 def _module() -> Any:
     module = ir.Module()
+    digest_each = _write_digest_each(module)
+    _write_read_digests(module, digest_each)
+    return module
+
+
+def _write_digest_each(module: Any) -> Any:
+    """Write `digest_each(address, size, out, count)`."""
     kind = ir.FunctionType(ir.VoidType(), [_I64] * 4)
     function = ir.Function(module, kind, "digest_each")
     address, size, out, count = function.args
@@ -76,4 +101,36 @@ def _module() -> Any:
 
     write_loop(b, count, out, step)
     b.ret_void()
-    return module
+    return function
+
+
+def _write_read_digests(module: Any, digest_each: Any) -> None:
+    """Write `read_digests(pread, fd, offset, buffer, step, out, blocks)`: it gives the blocks done.
+
+    Reads `step` blocks at a time; stops at the first read that is not whole.
+    """
+    function = ir.Function(module, ir.FunctionType(_I64, [_I64] * 7), "read_digests")
+    pread, fd, offset, buffer, most, out, blocks = function.args
+    entry, head, read, digests, end = (
+        function.append_basic_block(name) for name in ("entry", "head", "read", "digests", "end")
+    )
+    b = ir.IRBuilder(entry)
+    call = b.inttoptr(pread, ir.PointerType(ir.FunctionType(_I64, [_I32, _I64, _I64, _I64])))
+    b.branch(head)
+    b.position_at_end(head)
+    done = b.phi(_I64)
+    done.add_incoming(_I64(0), entry)
+    left = b.sub(blocks, done)
+    b.cbranch(b.icmp_signed(">", left, _I64(0)), read, end)
+    b.position_at_end(read)
+    count = b.select(b.icmp_signed("<", left, most), left, most)
+    size = b.mul(count, _I64(BLOCK))
+    start = b.add(offset, b.mul(done, _I64(BLOCK)))
+    got = b.call(call, [b.trunc(fd, _I32), buffer, size, start])
+    b.cbranch(b.icmp_signed("==", got, size), digests, end)
+    b.position_at_end(digests)
+    b.call(digest_each, [buffer, _I64(BLOCK), b.add(out, b.mul(done, _I64(8))), count])
+    done.add_incoming(b.add(done, count), digests)
+    b.branch(head)
+    b.position_at_end(end)
+    b.ret(done)

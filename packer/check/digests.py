@@ -19,6 +19,19 @@ def compute_digests(data: np.ndarray) -> np.ndarray:
     return _digests(data)
 
 
+def digest_file(fd: int, offset: int, blocks: int, buffer: np.ndarray) -> np.ndarray:
+    """Digest blocks of a file from `offset` on, by way of `buffer`: uint64[up to `blocks`].
+
+    They are fewer where one cannot be read, and none before `release_lock`.
+    """
+    if _digests is _by_library:
+        return np.empty(0, np.uint64)
+    from fieldslab.schemas import native
+
+    digests = np.empty(blocks, np.uint64)
+    return digests[: native.read_digests(fd, offset, buffer, digests)]
+
+
 def release_lock() -> None:
     """Digest without the interpreter lock from now on, in every thread; calls after do nothing."""
     global _digests

@@ -11,6 +11,7 @@ from fieldslab.packer.check.block_check import BlockRuns, Checked, get_row_range
 from fieldslab.packer.check.findings import Findings, Problem, make_problem
 from fieldslab.packer.check.picture_check import check_pictures
 from fieldslab.packer.check.sampling import Run, Selection
+from fieldslab.packer.check.threads import MapInThreads
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.arrays import HEADER
@@ -21,7 +22,7 @@ from fieldslab.schemas.files import OpenFolder, make_unreadable
 from fieldslab.schemas.holes import find_holes
 from fieldslab.schemas.layout import ArrayFile
 
-PIECE_BLOCKS = 128 * 1024 * 1024 // BLOCK
+PIECE_BLOCKS = 32 * 1024 * 1024 // BLOCK
 """Blocks that one thread checks at a time."""
 
 _MOST_JUDGED = 2**26
@@ -34,11 +35,14 @@ _HARMLESS = ("Thumbs.db", "desktop.ini")
 class FolderCheck:
     """One folder, from the listing to the verdict."""
 
-    def __init__(self, folder: Folder, nulls: dict[str, int], findings: Findings) -> None:
+    def __init__(
+        self, folder: Folder, nulls: dict[str, int], findings: Findings, run: MapInThreads
+    ) -> None:
         """`nulls` are those that the manifest counts in this folder, by field."""
         self.folder = folder
         self._nulls = nulls
         self._findings = findings
+        self._run = run
         self._table: np.ndarray | None = None
         self._table_problem: Problem | None = None
         self._held: list[Problem] = []
@@ -199,7 +203,7 @@ class FolderCheck:
 
     def _judge_pictures(self, field: Field) -> None:
         try:
-            for problem in check_pictures(self.folder, field):
+            for problem in check_pictures(self.folder, field, self._run):
                 self._findings.add(problem)
         except (DamagedArray, Unreadable) as error:
             self._findings.add(make_problem(error, get_row_range(self.folder)))

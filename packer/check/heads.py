@@ -1,4 +1,4 @@
-"""How many index points JPEG images have, by their headers; a kernel."""
+"""How many index points JPEG images have, and whether the points rise; kernels."""
 
 from typing import Any
 
@@ -7,26 +7,67 @@ import numpy as np
 from fieldslab.schemas.codecs.baseline import read_header
 from fieldslab.schemas.codecs.jpeg import OK, TRUNCATED, new_frame
 from fieldslab.schemas.codecs.mcus import mcu_columns, mcu_rows, points_per_row
-from fieldslab.schemas.jit import kernel
+from fieldslab.schemas.jit import foreign, kernel
+from fieldslab.schemas.mapping import get_pread
+
+_call = foreign("int64(int32, int64, int64, int64)")
 
 
-@kernel("void(int64, int64[::1], int64, int64[::1])")
-def _count(address: int, lengths: Any, every: int, counts: Any) -> None:
+@kernel("int64(int64, int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
+def _count(
+    pread: int,
+    fd: int,
+    starts: Any,
+    lengths: Any,
+    every: int,
+    buffer: int,
+    position: int,
+    counts: Any,
+) -> int:
+    """Count from image `position` on; return where a read failed, or len(starts)."""
     frame = new_frame()
-    for i in range(len(lengths)):
-        status = read_header(address, lengths[i], frame)
+    for i in range(position, len(starts)):
+        done = 0
+        while done < lengths[i]:
+            got = _call(pread, (fd, buffer + done, lengths[i] - done, starts[i] + done))
+            if got <= 0:
+                return i
+            done += got
+        status = read_header(buffer, lengths[i], frame)
         counts[i] = 0
         if status == OK:
             counts[i] = mcu_rows(frame) * points_per_row(mcu_columns(frame), every)
         elif status == TRUNCATED:
             counts[i] = -1
-        address += lengths[i]
+    return len(starts)
 
 
-def count_points(heads: list[bytes], every: int) -> np.ndarray:
-    """Points of the images that begin so: int64[n], 0 for other kinds, -1 for headers cut off."""
-    lengths = np.array([len(head) for head in heads], np.int64)
-    counts = np.zeros(len(heads), np.int64)
-    data = np.frombuffer(b"".join(heads) or b"\0", np.uint8)
-    _count(data.ctypes.data, lengths, every, counts)
-    return counts
+def count_points(
+    fd: int, starts: np.ndarray, lengths: np.ndarray, every: int, counts: np.ndarray
+) -> int:
+    """How many points the images have whose first bytes lie at `starts` of a file; int64[n] each.
+
+    Of each image `lengths` bytes are read. `counts` becomes 0 for other kinds and -1 for headers
+    that are cut off. Returns n, or the position of an image that cannot be read.
+    """
+    buffer = np.empty(lengths.max(initial=1), np.uint8)
+    stopped: int = _count(get_pread(), fd, starts, lengths, every, buffer.ctypes.data, 0, counts)
+    return stopped
+
+
+@kernel("int64(uint16[:,::1], int64[::1], int64[::1])")
+def find_misplaced(points: Any, counts: Any, lengths: Any) -> int:
+    """The first point whose bit lies outside its image or not behind the point before; -1 if none.
+
+    `counts` tells how many of the points, uint16[points, 5], each image has, `lengths` its bytes.
+    """
+    k = 0
+    for i in range(len(counts)):
+        before: Any = -1
+        for _ in range(counts[i]):
+            bit: Any = np.int64(points[k, 0]) | np.int64(points[k, 1]) << 16
+            if bit >= 8 * lengths[i] or bit <= before:
+                return k
+            before = bit
+            k += 1
+    return -1

@@ -1,31 +1,37 @@
 """Checks that the sizes, codes and index points of images match their bytes."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from fieldslab.packer.check.findings import Problem
+from fieldslab.packer.check.threads import MapInThreads
 from fieldslab.schemas.access import Folder
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.files import read_bytes
 from fieldslab.schemas.images import CODES, PIXELS
 
-ROWS = 1024
+ROWS = 2048
 """Rows that are checked at a time."""
 
 _HEADS = (1024, 64 * 1024, 2**62)
 """Bytes of an image that are read to find its header: mostly the first will do."""
 
 
-def check_pictures(folder: Folder, field: Field) -> Iterator[Problem]:
-    """The problems of an image field of a shard whose arrays are intact.
+def check_pictures(folder: Folder, field: Field, run: MapInThreads) -> Iterator[Problem]:
+    """The problems of an image field of a shard whose arrays are intact; rows spread over threads.
 
     Pixels must be as many as height and width say; index points as many as the JPEG's header
     says, or none, their bits rising inside the image.
     """
-    for start in range(0, folder.rows, ROWS):
-        yield from _Window(folder, field, start, min(start + ROWS, folder.rows)).problems()
+    for problems in run(partial(_check_window, folder, field), range(0, folder.rows, ROWS)):
+        yield from problems
+
+
+def _check_window(folder: Folder, field: Field, start: int) -> list[Problem]:
+    return list(_Window(folder, field, start, min(start + ROWS, folder.rows)).problems())
 
 
 class _Window:
@@ -72,24 +78,21 @@ class _Window:
         text = "not the number of index points that its header requires"
         yield from self._first(wrong, "points.offsets", 8, text, expected, counts)
 
+        from fieldslab.packer.check.heads import find_misplaced
+
         points = self.folder.require(self.field, "points.values").read(*ends[[0, -1]].tolist())
-        bits = points[:, 0].astype(np.int64) | points[:, 1].astype(np.int64) << 16
-        rows = np.repeat(np.arange(len(counts)), counts)
-        limits = 8 * self.lengths[rows]
-        before = np.concatenate([np.full(1, -1), bits[:-1]])
-        before[np.concatenate([np.ones(1, bool), rows[1:] != rows[:-1]])[: len(rows)]] = -1
-        before = before[: len(rows)]
-        flags = (bits >= limits) | (bits <= before)
-        if flags.any():
-            index = int(np.argmax(flags))
-            item = int(ends[0]) + index
+        index = find_misplaced(points, counts, self.lengths)
+        if index >= 0:
+            row = int(np.searchsorted(ends - ends[0], index, side="right")) - 1
+            bits = [int(low) | int(high) << 16 for low, high in points[: index + 1, :2][-2:]]
+            before = -1 if index == ends[row] - ends[0] else bits[0]
             yield self._problem(
-                int(rows[index]),
+                row,
                 "points.values",
-                HEADER + 10 * item,
+                HEADER + 10 * (int(ends[0]) + index),
                 "an index point lies outside its image, or before the previous point",
-                f"{before[index] + 1}..{limits[index] - 1}",
-                str(bits[index]),
+                f"{before + 1}..{8 * self.lengths[row] - 1}",
+                str(bits[-1]),
             )
 
     def _counts_by_header(self, rows: np.ndarray, every: int) -> np.ndarray:
@@ -100,12 +103,11 @@ class _Window:
         values = self.folder.require(self.field, "values")
         with values.opened() as fd:
             for most in _HEADS:
-                spans = [(min(int(self.lengths[row]), most), int(self.ends[row])) for row in rows]
-                heads = [
-                    bytes(read_bytes(fd, size, HEADER + start, values.path, self.field.name))
-                    for size, start in spans
-                ]
-                counts = count_points(heads, every)
+                starts, sizes = HEADER + self.ends[rows], np.minimum(self.lengths[rows], most)
+                counts = np.zeros(len(rows), np.int64)
+                while (failed := count_points(fd, starts, sizes, every, counts)) < len(rows):
+                    start, size = int(starts[failed]), int(sizes[failed])
+                    read_bytes(fd, size, start, values.path, self.field.name)  # raises why
                 expected[rows] = np.maximum(counts, 0)
                 rows = rows[counts < 0]  # their headers are longer
         if self.field.coded:

@@ -4,18 +4,18 @@ import fnmatch
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from fieldslab.packer.check import digests
-from fieldslab.packer.check.block_check import BlockRuns, Checked, check_piece
+from fieldslab.packer.check.block_check import check_piece
 from fieldslab.packer.check.findings import Findings, Problem, Report, VerifyProgress, make_problem
 from fieldslab.packer.check.foldercheck import FolderCheck, find_unexpected
 from fieldslab.packer.check.rules import find_rule
 from fieldslab.packer.check.sampling import Selection, everything, select
+from fieldslab.packer.check.threads import start_threads
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import Folder, iterate_folders
 from fieldslab.schemas.arrays import HEADER
@@ -32,8 +32,6 @@ from fieldslab.schemas.folder import SlabFiles, check_slab_path, open_files
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.manifest import MANIFEST, Manifest
 from fieldslab.schemas.optiontext import option
-
-THREADS = min(4, os.cpu_count() or 1)
 
 
 def verify(
@@ -203,19 +201,19 @@ def _check_arrays(
     )
     selection = select(sample, total)
     number = 0
-    with _threads() as run:
+    with start_threads() as run:
         for folder, counted in zip(iterate_folders(slab), nulls + counts, strict=True):
             files = [file for file in folder.files if file.field.name in chosen]
             numbers = list(accumulate(_blocks_there(folder, files), initial=number))
             number = numbers.pop()
-            check = FolderCheck(folder, counted, findings)
+            check = FolderCheck(folder, counted, findings, run)
             if not check.start():
                 continue
             work = [
                 (file, _without_values(folder, file) if quick else selection, first)
                 for file, first in zip(files, numbers, strict=True)
             ]
-            for checked in run(check.pieces(work)):
+            for checked in run(check_piece, check.pieces(work)):
                 check.take(checked)
                 findings.report.bytes += checked.bytes
                 if findings.report.bytes >= digests.WORTH:
@@ -246,13 +244,3 @@ def _without_values(folder: Folder, file: ArrayFile) -> Selection:
 
 def _nothing(start: int, stop: int) -> Iterator[tuple[int, int]]:
     return iter(())
-
-
-@contextmanager
-def _threads() -> Iterator[Callable[[Iterator[BlockRuns]], Iterator[Checked]]]:
-    """A function that checks pieces in a few threads and gives the results in order."""
-    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="fieldslab-verify")
-    try:
-        yield lambda pieces: pool.map(check_piece, pieces)
-    finally:
-        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,31 @@
+"""The threads that check a slab."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+THREADS = min(4, os.cpu_count() or 1)
+
+_Work = TypeVar("_Work")
+_Result = TypeVar("_Result")
+
+
+class MapInThreads(Protocol):
+    """What `start_threads` gives."""
+
+    def __call__(
+        self, function: Callable[[_Work], _Result], work: Iterable[_Work], /
+    ) -> Iterator[_Result]:
+        """Call a function on each item in a few threads; give the results in order."""
+
+
+@contextmanager
+def start_threads() -> Iterator[MapInThreads]:
+    """Threads for a `with` block; calls that have not begun at its end are dropped."""
+    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="fieldslab-verify")
+    try:
+        yield pool.map
+    finally:
+        pool.shutdown(cancel_futures=True)
