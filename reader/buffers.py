@@ -38,7 +38,10 @@ class Allocator(Protocol):
         """An uninitialised array in C order; `key` names it within the batch."""
 
 
-class _Owner(np.ndarray):
+Block = mmap.mmap | memoryview
+
+
+class Owner(np.ndarray):
     """What lies in a block for as long as one lease lasts.
 
     Numpy makes an array's base that of the array it is a view of, while types are the same: of
@@ -58,10 +61,10 @@ class Pool:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._idle: list[mmap.mmap] = []  # that used last comes last
-        self._leases: dict[int, tuple[ref[_Owner], mmap.mmap]] = {}
+        self._idle: list[Block] = []  # that used last comes last
+        self._leases: dict[int, tuple[ref[Owner], Block]] = {}
         # An owner may die at any point of any thread, so its death is only noted.
-        self._dead: deque[ref[_Owner]] = deque()
+        self._dead: deque[ref[Owner]] = deque()
         self._turns = self._peak = self._earlier_peak = 0
         forks.register(self)
 
@@ -72,8 +75,8 @@ class Pool:
             return np.empty(shape, dtype)
         with self._lock:
             self._take_back()
-            block = self._take(size) or _fresh(size)
-            owner = _Owner(shape, dtype, block)
+            block = self._take(size) or self._make_block(size)
+            owner = Owner(shape, dtype, block)
             lease = ref(owner, self._dead.append)
             self._leases[id(lease)] = lease, block
             self._turns += 1
@@ -97,6 +100,9 @@ class Pool:
         self._leases = {}
         self._dead = deque()
 
+    def _make_block(self, size: int) -> Block:
+        return _fresh(size)
+
     def _take_back(self) -> None:
         """Collect the blocks of leases that are over; keep what may be needed again."""
         while self._dead:
@@ -106,7 +112,7 @@ class Pool:
         if len(self._idle) > keep:
             del self._idle[: len(self._idle) - keep]
 
-    def _take(self, size: int) -> mmap.mmap | None:
+    def _take(self, size: int) -> Block | None:
         """The block that fits and was used last, and so is likeliest in the caches."""
         for index in range(len(self._idle) - 1, -1, -1):
             if size <= len(self._idle[index]) <= WASTE * size:

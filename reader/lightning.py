@@ -43,6 +43,7 @@ _OPTIONS = {
     "drop_last",
     "pin_memory",
     "read_ahead",
+    "isolate",
 }
 
 
@@ -64,7 +65,8 @@ class SlabDataModule(LightningDataModule):
         Order of training, `Shuffled(0)` if not given.
     options
         Whatever else `Loader` takes: `fields`, `decode`, `transforms`, `seed`, `prefetch`,
-        `threads`, `drop_last`, `pin_memory`, `read_ahead`. Functions in `transforms` get tensors.
+        `threads`, `drop_last`, `pin_memory`, `read_ahead`, `isolate`. Functions in `transforms` get
+        tensors.
 
     Raises
     ------

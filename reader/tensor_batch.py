@@ -1,5 +1,6 @@
 """Batches as torch tensors, over the same memory."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +12,9 @@ from fieldslab.reader.image_values import Pictures, Views
 from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
+
+_ARRAYS = {torch.from_numpy(np.empty(0, code)).dtype for code in "?bhilBefdFD"}
+"""Dtypes of tensors that arrays have, too, in all releases of torch."""
 
 
 class Jagged(NamedTuple):
@@ -101,9 +105,15 @@ class ToTensors:
             raise UsageError("cannot pin memory: torch finds no accelerator")
         self.pins = available if pin == "auto" else bool(pin)
 
-    def __call__(self, batch: Batch) -> TensorBatch:
+    def __call__(self, batch: Batch | TensorBatch) -> TensorBatch:
         """The batch as tensors, pinned if they should be."""
-        return self.pin(self.tensors(batch))
+        return self.pin(self.tensors(batch) if isinstance(batch, Batch) else batch)
+
+    def without_pin(self) -> "ToTensors":
+        """The same, but it pins nothing."""
+        other = copy.copy(self)
+        other.pins = False
+        return other
 
     def tensors(self, batch: Batch) -> TensorBatch:
         """The batch as tensors, over the same memory."""
@@ -159,6 +169,23 @@ class ToTensors:
         if name in self._bfloat16 and tensor.dtype == torch.uint16:
             return tensor.view(torch.bfloat16)
         return tensor
+
+
+def reduce_tensor(value: Any) -> Any:
+    """How a tensor is pickled as an array, for `reducer_override`; other values as they are."""
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return NotImplemented
+    if not value.is_cpu:
+        raise UsageError("only tensors in CPU memory go between processes", found=value.device)
+    value = value.detach()
+    if value.dtype in _ARRAYS:
+        return torch.from_numpy, (value.numpy(),)
+    stored = value.contiguous().reshape(-1).view(torch.uint8).numpy()  # such as bfloat16
+    return _restore_tensor, (stored, value.dtype, tuple(value.shape))
+
+
+def _restore_tensor(stored: np.ndarray, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.from_numpy(stored).view(dtype).reshape(shape)
 
 
 def _values(name: str, value: Any) -> Any:

@@ -26,6 +26,7 @@
     │   │   └── UndecodableImage   an image that cannot become pixels, and should
     │   ├── SourceChanged          the source changed while it was read
     │   └── NullsFound             nulls, and no option says what to do with them
+    ├── WorkerDied              1  a process that fieldslab started ended before its work was done
     └── OutputError             5  the slab cannot be written there (OSError)
         ├── OutputExists           something is there already (FileExistsError)
         ├── OutputDenied           no permission to write there (PermissionError)
@@ -236,6 +237,12 @@ class Unreadable(FieldslabError, OSError):
 
 class Damaged(FieldslabError):
     """Bytes are not what pack wrote."""
+
+    exit_code = 1
+
+
+class WorkerDied(FieldslabError):
+    """A process that fieldslab started ended, or was killed, before its work was done."""
 
     exit_code = 1
 

@@ -77,7 +77,7 @@ class Chain:
         """Apply one; `place` is its number if it draws."""
         ours = isinstance(transform, Transform)
         convert = self._convert
-        tensors = convert is not None and getattr(transform, "takes_tensors", not ours)
+        tensors = convert is not None and takes_tensors(transform)
         if convert is not None and tensors and isinstance(batch, Batch):
             batch = convert.tensors(batch)
         argument = batch
@@ -143,6 +143,12 @@ def check_transforms(
         if known and isinstance(transform, Transform):
             transform.check(fields)
     return list(transforms)
+
+
+def takes_tensors(transform: Callable[..., Any]) -> bool:
+    """Whether a transform gets a `TensorBatch` where the loader's output is torch."""
+    takes: bool = getattr(transform, "takes_tensors", not isinstance(transform, Transform))
+    return takes
 
 
 def takes_rng(transform: Callable[..., Any]) -> bool:

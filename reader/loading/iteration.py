@@ -8,6 +8,7 @@ from fieldslab.reader.loading.epoch_plan import EpochPlan
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder
 
 if TYPE_CHECKING:
+    from fieldslab.reader.loading.isolated import IsolatedWorkers
     from fieldslab.reader.loading.preparation import Preparation
     from fieldslab.reader.loading.workers import Workers
 
@@ -45,7 +46,7 @@ class EpochIterator(Iterator[Any]):
 
     def __init__(
         self,
-        source: "Workers[PreparedBatch] | OnDemand",
+        source: "Workers[PreparedBatch] | OnDemand | IsolatedWorkers",
         plan: EpochPlan,
         where: Position,
         recorder: Recorder,

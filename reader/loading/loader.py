@@ -1,12 +1,13 @@
 """Batches of a slab, in an order, made ahead of time."""
 
+import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 from fieldslab.reader.images.steps import ImageSteps, as_images
-from fieldslab.reader.loading.chain import Chain, check_transforms, choose_seed
+from fieldslab.reader.loading.chain import Chain, check_transforms, choose_seed, takes_tensors
 from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
 from fieldslab.reader.loading.identity import make_order_key, make_repr, upgrade_state
 from fieldslab.reader.loading.iteration import EpochIterator, OnDemand, Position
@@ -17,6 +18,8 @@ from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.schemas.errors import MissingLibrary, UsageError
 
 if TYPE_CHECKING:
+    from fieldslab.reader.loading.isolated import IsolatedWorkers, LoaderProcess
+    from fieldslab.reader.loading.preparation import Preparation
     from fieldslab.reader.loading.workers import Desk, Workers
     from fieldslab.reader.tensor_batch import ToTensors
 
@@ -79,6 +82,13 @@ class Loader:
     read_ahead
         For how many batches ahead the system is asked to read data that is not in memory; 0 turns
         this off.
+    isolate
+        Run the threads in another process, so that their Python does not delay the training step.
+        Batches are the same, in memory that both processes share. The slab, `order`, `decode` and
+        `transforms` are pickled: define functions at the top of a module, and start the program
+        below `if __name__ == "__main__":`. The process starts with the first batch, goes on from
+        one epoch to the next, and ends when an iteration is left early, when the loader is closed
+        or collected, and with the program. Only on Linux.
 
     Raises
     ------
@@ -104,6 +114,7 @@ class Loader:
         rank: int | None = None,
         world_size: int | None = None,
         read_ahead: int = 4,
+        isolate: bool = False,
     ) -> None:
         check_slab(slab)
         self.slab = slab
@@ -127,6 +138,12 @@ class Loader:
         self._recorder = Recorder()
         self._running: WeakSet[EpochIterator] = WeakSet()
         self._desks: WeakSet[Desk[Any]] = WeakSet()
+        self._idle: list[LoaderProcess] = []
+        self.isolate = isolate
+        if isolate:
+            from fieldslab.reader.loading.isolated import check_isolation
+
+            check_isolation(self.order, self._transforms, self.prefetch)
 
     @property
     def epoch(self) -> int:
@@ -236,6 +253,8 @@ class Loader:
             batches.close()
         for desk in list(self._desks):
             desk.close()
+        while self._idle:
+            self._idle.pop().end()
 
     def __enter__(self) -> "Loader":
         return self
@@ -252,13 +271,14 @@ class Loader:
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: everything but the iterations that run."""
         state = self.__dict__ | {"_recorder": Recorder(), "_position": self._position.copy()}
-        del state["_running"], state["_desks"]
+        del state["_running"], state["_desks"], state["_idle"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._running = WeakSet()
         self._desks = WeakSet()
+        self._idle = []
 
     def _recall(self, key: Any) -> tuple[Order, Order]:
         """The order that goes on where a state has this key, and the same attached to the slab."""
@@ -287,11 +307,37 @@ class Loader:
             length, self.batch_size, *find_rank_and_size(*self._given), self.drop_last, start
         )
 
-    def _start(self, plan: EpochPlan) -> "Workers[PreparedBatch] | OnDemand":
+    def _start(self, plan: EpochPlan) -> "Workers[PreparedBatch] | OnDemand | IsolatedWorkers":
+        ahead = self.prefetch + self.threads - 1
+        if self.isolate and plan.batches:
+            from fieldslab.reader.loading.isolated import IsolatedWorkers
+
+            sent = self._copy_for_process()
+            return IsolatedWorkers(
+                self.slab, sent, plan, self.threads, ahead, self._convert, self._idle
+            )
+        preparation = self._prepare(plan)
+        if self.prefetch == 0 or plan.batches == 0:
+            return OnDemand(preparation, plan.batches)
+        from fieldslab.reader.loading.workers import Workers
+
+        workers = Workers(preparation, plan.batches, self.threads, ahead)
+        self._desks.add(workers.desk)
+        return workers
+
+    def _copy_for_process(self) -> "Loader":
+        """A loader to be pickled; without torch if no transform takes tensors."""
+        sent = copy.copy(self)
+        sent.isolate = False
+        if self._convert is not None:
+            tensors = any(map(takes_tensors, self._transforms))
+            sent._convert = self._convert.without_pin() if tensors else None
+        return sent
+
+    def _prepare(self, plan: EpochPlan) -> "Preparation":
         # Kernels are compiled when these are imported: not before the first batch is wanted.
         from fieldslab.reader.loading.preparation import Preparation
         from fieldslab.reader.loading.readahead import ReadAhead
-        from fieldslab.reader.loading.workers import Workers
 
         read_ahead = None
         if self.read_ahead and plan.batches:
@@ -300,7 +346,7 @@ class Loader:
                 read_ahead.expect_random()
         seed, pool = choose_seed(self._seed, self.order), self.slab.storage.pool
         chain = Chain(self._transforms, seed, self.slab.view, pool, self._convert)
-        preparation = Preparation(
+        return Preparation(
             self.slab,
             self._attached,
             self._position.epoch,
@@ -312,12 +358,6 @@ class Loader:
             self._decode,
             live=self.prefetch + self.threads if self.prefetch else 1,
         )
-        if self.prefetch == 0 or plan.batches == 0:
-            return OnDemand(preparation, plan.batches)
-        ahead = self.prefetch + self.threads - 1
-        workers = Workers(preparation, plan.batches, self.threads, ahead)
-        self._desks.add(workers.desk)
-        return workers
 
 
 def _attach(order: Any, slab: Slab) -> Order:

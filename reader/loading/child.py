@@ -1,0 +1,166 @@
+"""What runs in a loader's process: see `isolated`."""
+
+import os
+import pickle
+import signal
+import threading
+import traceback
+from contextlib import suppress
+from io import BytesIO
+from itertools import count
+from multiprocessing import process, spawn
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+from fieldslab.reader.loading.arena import Arena, SharedPool, dump
+from fieldslab.reader.loading.isolated import Epoch, Failure
+from fieldslab.reader.loading.loader import Loader
+from fieldslab.reader.slab import Slab
+from fieldslab.schemas.errors import UsageError
+
+
+class Server:
+    """Makes batches as the program asks for them."""
+
+    def __init__(self, connection: "Connection[Any, Any]", pool: SharedPool) -> None:
+        self._connection = connection
+        self._pool = pool
+        self._slab: Slab | None = None
+        self._kept: dict[int, pickle.PickleBuffer] = {}
+        self._tokens = count()
+        self._running: _Running | None = None
+
+    def run(self) -> None:
+        """Do what the program says. Raises EOFError when it is gone."""
+        while True:
+            kind, content = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - our parent
+            try:
+                getattr(self, f"_{kind}")(content)
+            except Exception as error:  # noqa: BLE001 - the program has to hear of it
+                self.send(make_failure(error))
+
+    def send(self, message: Any) -> None:
+        """Send the program a message; one thread at a time."""
+        self._connection.send_bytes(pickle.dumps(message, 5))
+
+    def pack(self, result: Any) -> Any:
+        """A batch as a message; its memory is kept until the program has let it go."""
+        message = dump(result, self._pool)
+        tokens = [next(self._tokens) for _ in message.kept]
+        self._kept.update(zip(tokens, message.kept, strict=True))
+        return message.payload, message.references, tokens
+
+    def _prepare(self, about: dict[str, Any]) -> None:
+        """Have the paths and the main module of the program."""
+        current: Any = process.current_process()
+        current._inheriting = True
+        try:
+            spawn.prepare(about)
+        finally:
+            del current._inheriting
+
+    def _epoch(self, epoch: Epoch) -> None:
+        if self._slab is None:
+            self._slab = pickle.loads(epoch.slab)  # noqa: S301 - our parent
+            self._slab.storage.pool = self._pool
+        loader = _LoaderUnpickler(epoch.loader, self._slab).load()
+        self._running = _Running(self, loader._prepare(epoch.plan), epoch)
+
+    def _more(self, tokens: list[int]) -> None:
+        for token in tokens:
+            del self._kept[token]
+        if self._running is not None:
+            self._running.ask()
+
+
+class _Running:
+    """The threads of an epoch. Whichever has the batch that comes next sends it."""
+
+    def __init__(self, server: Server, preparation: Any, epoch: Epoch) -> None:
+        self._server = server
+        self._preparation = preparation
+        self._todo: SimpleQueue[int | None] = SimpleQueue()
+        self._count = epoch.plan.batches
+        self._asked = self._sent = 0
+        self._ready: dict[int, Any] = {}
+        self._lock = threading.Lock()
+        for _ in range(epoch.window):
+            self.ask()
+        for number in range(min(epoch.threads, self._count)):
+            name = f"fieldslab-loader-{number}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def ask(self) -> None:
+        """Have one more batch made, or behind the last one a thread end."""
+        self._todo.put(self._asked if self._asked < self._count else None)
+        self._asked += 1
+
+    def _work(self) -> None:
+        while (index := self._todo.get()) is not None:
+            message = self._make(index)
+            with self._lock:
+                self._ready[index] = message
+                while self._sent in self._ready:
+                    try:
+                        self._server.send(self._ready.pop(self._sent))
+                    except OSError:
+                        return  # the program is gone, and `main` ends this process
+                    self._sent += 1
+
+    def _make(self, index: int) -> Any:
+        try:
+            prepared = self._preparation(index)
+        except BaseException as error:  # noqa: BLE001 - the program has to hear of it
+            return make_failure(error)
+        try:
+            return self._server.pack(prepared)
+        except Exception as error:  # noqa: BLE001 - whatever the user's classes raise
+            problem = UsageError(
+                "what the transforms made of a batch cannot be pickled, and `isolate` sends it to "
+                "another process",
+                found=str(error),
+            )
+            problem.add_note(f"in batch {index}")
+            return make_failure(problem)
+
+
+class _LoaderUnpickler(pickle.Unpickler):
+    """Puts the slab that is open here where the program's was."""
+
+    def __init__(self, payload: bytes, slab: Slab) -> None:
+        super().__init__(BytesIO(payload))
+        self._slab = slab
+
+    def persistent_load(self, view: range) -> Slab:
+        return Slab(self._slab.storage, view)
+
+    def load(self) -> Loader:
+        loader: Loader = super().load()
+        return loader
+
+
+def make_failure(error: BaseException) -> Failure:
+    """An error as a message; in words alone if it would not arrive as what it is."""
+    pickled: bytes | None
+    try:
+        pickled = pickle.dumps(error)
+        if type(pickle.loads(pickled)) is not type(error):  # noqa: S301 - just pickled
+            pickled = None
+    except Exception:  # noqa: BLE001 - whatever the user's classes raise
+        pickled = None
+    notes = list(getattr(error, "__notes__", ()))
+    trace = "".join(traceback.format_exception(error))
+    return Failure(pickled, type(error).__qualname__, str(error), notes, trace)
+
+
+def main(connection: int, arena: int) -> None:
+    """Serve the program at the other end of a connection until it is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for file in (connection, arena):
+        os.set_inheritable(file, False)
+    shared = Arena(arena)
+    os.close(arena)
+    with suppress(EOFError, OSError):
+        Server(Connection(connection), SharedPool(shared)).run()
+    os._exit(0)  # whatever the threads are at

@@ -1,0 +1,312 @@
+"""A loader's process, and the program's side of it.
+
+Threads that prepare batches share the interpreter with the training step, which waits for its lock
+whenever one of them runs Python. With `isolate=True` they run in one other process, which writes
+batches into memory that both map: see `arena`. The program says how many batches may be made and
+which memory it has let go; the process answers with batches, in order.
+"""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from io import BytesIO
+from multiprocessing import process, spawn
+from multiprocessing.connection import Connection, Pipe
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import finalize, ref
+
+import numpy as np
+
+from fieldslab.reader import forks
+from fieldslab.reader.buffers import Owner
+from fieldslab.reader.loading.arena import Arena, Reference, create_file, load
+from fieldslab.reader.loading.epoch_plan import EpochPlan
+from fieldslab.reader.loading.stats import PreparedBatch, Stopwatch
+from fieldslab.reader.orders.order import Order
+from fieldslab.reader.slab import Slab
+from fieldslab.schemas.errors import FieldslabError, UsageError, WorkerDied
+
+if TYPE_CHECKING:
+    from fieldslab.reader.tensor_batch import ToTensors
+
+_CODE = "import sys; sys.path[:] = {path!r}; from fieldslab.reader.loading.child import main; "
+_CODE += "main({connection}, {arena})"
+_GUARD = 'Put what the program does below `if __name__ == "__main__":`.'
+_MODULE = "Define functions at the top of a module, not in another function or a notebook."
+
+
+class Epoch(NamedTuple):
+    """What the process needs for an iteration."""
+
+    slab: bytes
+    loader: bytes
+    plan: EpochPlan
+    threads: int
+    window: int
+    """Batches that may be made before the first one is taken."""
+
+
+class Failure(NamedTuple):
+    """An error of the process: pickled if it can be, and in words."""
+
+    error: bytes | None
+    name: str
+    text: str
+    notes: list[str]
+    traceback: str
+
+
+class ChildTraceback(Exception):
+    """Where the loader's process raised the error whose cause this is."""
+
+    def __str__(self) -> str:
+        return f"in the loader's process:\n\n{self.args[0]}"
+
+
+class LoaderProcess:
+    """The process. It ends when nobody holds this object, and with the program."""
+
+    def __init__(self) -> None:
+        connection, theirs = Pipe()
+        file = create_file()
+        try:
+            numbers = {"connection": theirs.fileno(), "arena": file}
+            code = _CODE.format(path=sys.path, **numbers)
+            child = subprocess.Popen(
+                [os.fsdecode(spawn.get_executable()), "-u", "-c", code],
+                stdin=subprocess.DEVNULL,
+                pass_fds=list(numbers.values()),
+                process_group=0,  # Ctrl-C is for the program
+            )
+            self._finalizer = finalize(self, _end, child, connection)
+            self._arena = Arena(file)
+        finally:
+            theirs.close()
+            os.close(file)
+        self.pid = child.pid
+        self._child = child
+        self._connection: Connection[Any, Any] = connection
+        self._leases: dict[int, tuple[ref[Owner], int]] = {}
+        self._dead: deque[ref[Owner]] = deque()
+        self.forked = False
+        forks.register(self)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it waits for work."""
+        return not self.forked and self._finalizer.alive and self._child.poll() is None
+
+    def begin(self, epoch: Epoch) -> None:
+        """Start an epoch."""
+        about = spawn.get_preparation_data("fieldslab-loader")
+        unwanted = {"authkey"}  # refuses to be pickled
+        if b"__main__" not in epoch.loader:  # the program is not run again for nothing
+            unwanted |= {"init_main_from_name", "init_main_from_path"}
+        about = {name: value for name, value in about.items() if name not in unwanted}
+        self._send(("prepare", about))
+        self._send(("epoch", epoch))
+
+    def ask(self) -> None:
+        """Have one more batch made; tell which memory was let go."""
+        self._send(("more", self._take_back()))
+
+    def receive(self) -> PreparedBatch:
+        """The next batch. Raises the error that was raised instead of it, or WorkerDied."""
+        try:
+            message = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - of our own child
+        except (EOFError, OSError):
+            raise self._explain_death() from None
+        if isinstance(message, Failure):
+            raise _restore(message)
+        payload, references, tokens = message
+        prepared: PreparedBatch = load(payload, map(self._lease, references, tokens))
+        return prepared
+
+    def end(self) -> None:
+        """Kill the process, and wait for its end."""
+        self._finalizer()
+
+    def after_fork(self) -> None:
+        """The process belongs to the parent alone."""
+        self.forked = True
+        self._finalizer.detach()
+        self._child.returncode = 0  # nobody waits for it here
+        self._connection.close()
+
+    def _send(self, message: Any) -> None:
+        with suppress(OSError):  # `receive` says why
+            self._connection.send_bytes(pickle.dumps(message))
+
+    def _lease(self, reference: Reference, token: int) -> Owner:
+        shape = (reference.nbytes,)
+        owner = Owner(shape, np.dtype(np.uint8), self._arena.map, reference.offset)
+        lease = ref(owner, self._dead.append)
+        self._leases[id(lease)] = lease, token
+        return owner
+
+    def _take_back(self) -> list[int]:
+        tokens = []
+        while self._dead:
+            tokens.append(self._leases.pop(id(self._dead.popleft()))[1])
+        return tokens
+
+    def _explain_death(self) -> FieldslabError:
+        if not self._finalizer.alive:
+            return UsageError("this iteration was closed", hint="Begin a new one.")
+        try:
+            status = self._child.wait(5)
+        except subprocess.TimeoutExpired:
+            return WorkerDied("the loader's process closed its connection")
+        if status >= 0:
+            hint = "Its last words are on standard error."
+            return WorkerDied(
+                "the loader's process ended", found=f"exit status {status}", hint=hint
+            )
+        number = signal.Signals(-status)
+        hint = "Its last words are on standard error."
+        if number == signal.SIGKILL:
+            hint = "If memory was short, lower `batch_size`, `prefetch` or `threads`."
+        return WorkerDied("the loader's process was killed", found=number.name, hint=hint)
+
+
+class IsolatedWorkers:
+    """The batches of an epoch, made by a process; see `Workers`."""
+
+    def __init__(
+        self,
+        slab: Slab,
+        loader: Any,
+        plan: EpochPlan,
+        threads: int,
+        window: int,
+        convert: "ToTensors | None",
+        idle: list[LoaderProcess],
+    ) -> None:
+        """Use the process that waits in `idle`, or start one; put it there after the epoch.
+
+        `loader` makes the batches there: it is pickled. `convert` is for this side.
+        """
+        _check_process()
+        epoch = Epoch(pickle.dumps(slab), _dump_loader(loader, slab), plan, threads, window)
+        while idle and not idle[-1].usable:
+            idle.pop()
+        self._process: LoaderProcess | None = idle.pop() if idle else LoaderProcess()
+        self._idle = idle
+        self._convert = convert
+        self._left = plan.batches
+        self._process.begin(epoch)
+
+    def take(self) -> PreparedBatch:
+        """The next batch. Raises StopIteration when all were taken."""
+        child = self._process
+        if self._left == 0:
+            if child is not None and not self._idle:
+                self._idle.append(child)
+            self._process = None
+            raise StopIteration
+        if child is None:
+            raise UsageError("this iteration was closed", hint="Begin a new one.")
+        if child.forked:
+            raise UsageError(
+                "the process was forked while this iteration ran",
+                hint="Begin a new one in the child: iter(loader).",
+            )
+        prepared = child.receive()
+        self._left -= 1
+        child.ask()
+        if self._convert is None:
+            return prepared
+        watch = Stopwatch()
+        batch = self._convert(prepared.batch)
+        watch.lap("convert")
+        stages = prepared.stages
+        stages["convert"] = stages.get("convert", 0.0) + watch.stages["convert"]
+        return prepared._replace(batch=batch)
+
+    def close(self) -> None:
+        """End the process, unless it finished the epoch."""
+        child, self._process = self._process, None
+        if child is not None and not child.forked:
+            child.end()
+
+
+def check_isolation(order: Order, transforms: Sequence[Any], prefetch: int) -> None:
+    """Raise UsageError if a loader of these cannot make its batches in another process."""
+    if prefetch == 0:
+        hint = "Give prefetch=1 or more."
+        raise UsageError("`isolate` makes batches ahead of time", found="prefetch=0", hint=hint)
+    parts = {"order": order} | {
+        f"transforms[{number}]": transform for number, transform in enumerate(transforms)
+    }
+    for name, part in parts.items():
+        try:
+            pickle.dumps(part)
+        except Exception as error:
+            raise UsageError(
+                f"`{name}` cannot be pickled, and `isolate` sends it to another process",
+                found=f"{part!r}: {error}",
+                hint=_MODULE,
+            ) from error
+
+
+class _LoaderPickler(pickle.Pickler):
+    """Leaves out the slab, which stays open in the process from one epoch to the next."""
+
+    def __init__(self, file: BytesIO, slab: Slab) -> None:
+        super().__init__(file, 5)
+        self._storage = slab.storage
+
+    def persistent_id(self, value: Any) -> Any:
+        return value.view if isinstance(value, Slab) and value.storage is self._storage else None
+
+
+def _dump_loader(loader: Any, slab: Slab) -> bytes:
+    file = BytesIO()
+    try:
+        _LoaderPickler(file, slab).dump(loader)
+    except Exception as error:
+        raise UsageError(
+            "the loader cannot be pickled, and `isolate` sends it to another process",
+            found=str(error),
+            hint=_MODULE,
+        ) from error
+    return file.getvalue()
+
+
+def _check_process() -> None:
+    """Raise UsageError where no process should be started."""
+    if getattr(process.current_process(), "_inheriting", False):
+        problem = (
+            "the program began anew in the loader's process, which imports it for `transforms`"
+        )
+        raise UsageError(problem, hint=_GUARD)
+    if process.current_process().daemon:
+        raise UsageError(
+            "`isolate` in a process that is a worker itself, such as one of a DataLoader",
+            hint="Leave `isolate` out: a worker does not share its interpreter with training.",
+        )
+
+
+def _restore(failure: Failure) -> BaseException:
+    """The error as it was raised, with its notes; RuntimeError for one that cannot be pickled."""
+    error: BaseException
+    try:
+        if failure.error is None:
+            raise pickle.UnpicklingError
+        error = pickle.loads(failure.error)  # noqa: S301 - of our own child
+    except Exception:  # noqa: BLE001 - whatever the user's classes raise
+        error = RuntimeError(f"{failure.name}: {failure.text}")
+    error.__notes__ = failure.notes
+    error.__cause__ = ChildTraceback(failure.traceback)
+    return error
+
+
+def _end(child: "subprocess.Popen[bytes]", connection: "Connection[Any, Any]") -> None:
+    child.kill()
+    child.wait()
+    connection.close()  # only now: a thread may wait for it, and hears of the end
