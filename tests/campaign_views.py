@@ -132,7 +132,8 @@ class Finish:
         """Planes of the box, and of chroma around it at times, in guarded memory."""
         picture = zero_record(finish.PICTURE)
         picture.kind = kind = rng.choice([finish.GREY, finish.YCC, finish.RGB])
-        picture.shrink = shrink = rng.choice([0, 0, 0, 1])
+        picture.shrink = rng.choice([0, 0, 0, 1, 2, 3])
+        picture.chroma_shrink = rng.choice([0, 0, 1, 2, 3])
         top, left, high, wide = view.box
         if kind == finish.YCC:
             above, before = rng.randint(0, min(top, 3)), rng.randint(0, min(left, 3))
@@ -144,9 +145,10 @@ class Finish:
             picture.across, picture.down = rng.randrange(2), rng.randrange(2)
         picture.top, picture.left = top, left
         for plane in range(3 if kind == finish.YCC else 1):
-            down, across = shrink, shrink
+            down = across = picture.shrink
             if plane > 0:
-                down, across = shrink + picture.down, shrink + picture.across
+                down = picture.chroma_shrink + picture.down
+                across = picture.chroma_shrink + picture.across
             rows = slice(top >> down, -(-(top + high) >> down))
             columns = slice(left >> across, -(-(left + wide) >> across))
             samples = pixels[rows, columns]

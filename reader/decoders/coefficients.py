@@ -16,17 +16,22 @@ from fieldslab.schemas.jit import inlined, store_u16
 DONE = 64
 """What `k`, the place of the next coefficient, has reached when a block is whole."""
 _DAMAGED = 127
-_OFFSETS = np.full(_DAMAGED, 2 * LANES * 63, np.int64)
-_OFFSETS[:64] = 2 * LANES * ZIGZAG
-"""Where in a tile a coefficient goes, in bytes; those behind the block's last are damage, but are
-written to a place that is there."""
+PLACES = 128
+_OFFSETS = np.full(4 * PLACES, 2 * LANES * 63, np.int64)
+for _shrink in range(4):
+    for _k, _natural in enumerate(ZIGZAG.tolist()):
+        if max(_natural // 8, _natural % 8) < 8 >> _shrink:
+            _OFFSETS[_shrink * PLACES + _k] = 2 * LANES * _natural
+"""By `shrink`: where in a tile a coefficient goes, in bytes. Those that are not needed, and those
+behind the block's last, which are damage, are written to the place of the last."""
 
 
 class BlockTables(NamedTuple):
-    """Addresses of the Huffman tables of a block."""
+    """Addresses of the Huffman tables of a block, and PLACES times its `shrink`."""
 
     dc: Any
     ac: Any
+    places: Any
 
 
 @inlined
@@ -52,18 +57,18 @@ def _decode_dc(stream: Any, end: int, table: int, predictor: int) -> Any:
 
 
 @inlined
-def _decode_ac(stream: Any, end: int, table: int, k: Any, block: int) -> Any:
+def _decode_ac(stream: Any, end: int, tables: BlockTables, k: Any, block: int) -> Any:
     """Decode a code and its coefficient; returns the stream and the next `k`."""
     if stream.count < 32:
         stream = refill(stream, end)
-    entry: Any = fast_entry(table, stream.bits)
+    entry: Any = fast_entry(tables.ac, stream.bits)
     if entry < VALUE:
         if entry == LONG:
-            entry = long_code(table, stream.bits)
+            entry = long_code(tables.ac, stream.bits)
         if entry < VALUE:
             return skip(stream, entry & 63), k + 16 if entry >= SKIP else DONE
     k += (entry >> 6) & 63
-    store_u16(block + _OFFSETS[np.uint64(k)], _value(stream.bits, entry))
+    store_u16(block + _OFFSETS[np.uint64(tables.places + k)], _value(stream.bits, entry))
     return skip(stream, entry & 63), k + 1
 
 
@@ -95,10 +100,10 @@ def decode_blocks(
         b, dc_b, k_b = _decode_dc(b, end, tables.dc, predictors[1])
         store_u16(blocks[1], dc_b)
     while k_a < DONE and k_b < DONE:
-        a, k_a = _decode_ac(a, end, tables.ac, k_a, blocks[0])
-        b, k_b = _decode_ac(b, end, tables.ac, k_b, blocks[1])
+        a, k_a = _decode_ac(a, end, tables, k_a, blocks[0])
+        b, k_b = _decode_ac(b, end, tables, k_b, blocks[1])
     while k_a < DONE:
-        a, k_a = _decode_ac(a, end, tables.ac, k_a, blocks[0])
+        a, k_a = _decode_ac(a, end, tables, k_a, blocks[0])
     while k_b < DONE:
-        b, k_b = _decode_ac(b, end, tables.ac, k_b, blocks[1])
+        b, k_b = _decode_ac(b, end, tables, k_b, blocks[1])
     return a, b, dc_a, dc_b, k_a > DONE or k_b > DONE

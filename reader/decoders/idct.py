@@ -4,6 +4,10 @@ A tile has the coefficients of 16 blocks: int16[64 * 16], all of the first frequ
 order, not zigzag), then all of the second, and so on. Loops over 16 neighbours become vector
 instructions. The transform is that of Arai, Agui and Nakajima (1988) in float32, with its scale
 factors in the quantisers; it is as accurate as libjpeg's slow integer one.
+
+A block may be shrunk: with `shrink` s, the lowest n = 8 >> s frequencies of either direction are
+transformed to n x n samples, each of which stands for 2**s x 2**s pixels. The inverse transform of
+size n has the same cosines, at the centres of its samples; n / 8 makes up for its other norm.
 """
 
 import math
@@ -22,7 +26,19 @@ ZIGZAG = np.array([8 * row + column for _, row, column in _DIAGONALS])
 """Natural position of each coefficient, in the order in which they are stored."""
 
 _AAN = [1.0] + [math.cos(k * math.pi / 16) * math.sqrt(2) for k in range(1, 8)]
-_SCALES = np.array([_AAN[i // 8] * _AAN[i % 8] / 8 for i in range(64)], np.float32)
+_HALF = [1 / 2, math.sqrt(1 / 2), 1 / 2, math.sqrt(1 / 2)]
+_FACTORS = [_AAN, [*_HALF, *[0.0] * 4], [1.0] * 2 + [0.0] * 6, [1.0] + [0.0] * 7]
+_NORMS = 8, 2, 8, 8
+_SCALES = np.array(
+    [
+        factors[i // 8] * factors[i % 8] / norm
+        for factors, norm in zip(_FACTORS, _NORMS, strict=True)
+        for i in range(64)
+    ],
+    np.float32,
+)
+"""By `shrink` and natural position: what a coefficient is multiplied by before the transform."""
+_COS1, _COS3 = np.float32(math.cos(math.pi / 8)), np.float32(math.cos(3 * math.pi / 8))
 _A = np.float32(math.sqrt(2))
 _B = np.float32(2 * math.cos(math.pi / 8))
 _C = np.float32(2 * (math.cos(math.pi / 8) - math.cos(3 * math.pi / 8)))
@@ -31,15 +47,23 @@ _MIDDLE = np.float32(128.5)
 _LOW, _HIGH = np.float32(0), np.float32(255)
 
 
-@kernel(types.void(types.int64, Frame, types.float32[::1]))
-def scale_quantisers(address: int, frame: Any, out: Any) -> None:
+@inlined
+def find_chroma_shrink(frame: Any, shrink: int) -> int:
+    """How far chroma is shrunk if luma is: less where it is subsampled, so that both look alike."""
+    subsampled = frame.across > 1 or frame.down > 1
+    return max(shrink - 1, 0) if subsampled else shrink
+
+
+@kernel(types.void(types.int64, Frame, types.int64, types.float32[::1]))
+def scale_quantisers(address: int, frame: Any, shrink: int, out: Any) -> None:
     """Write the quantisers of each component of the image at `address`, for `transform`."""
     for component in range(frame.components):
+        scales = 64 * (find_chroma_shrink(frame, shrink) if component > 0 else shrink)
         table, wide = address + (frame.quantisers[component] >> 1), frame.quantisers[component] & 1
         for i in range(64):
             number = load_big_u16(table + 2 * i) if wide else load_u8(table + i)
             natural = ZIGZAG[i]
-            out[64 * component + natural] = np.float32(number) * _SCALES[natural]
+            out[64 * component + natural] = np.float32(number) * _SCALES[scales + natural]
 
 
 @inlined
@@ -115,21 +139,92 @@ def _rows(work: Any, out: Any, stride: int) -> None:
             o[2 * i + 1] = high
 
 
+@inlined
+def _butterfly4(r0: Any, r1: Any, r2: Any, r3: Any) -> tuple[Any, Any, Any, Any]:
+    """Four scaled coefficients -> four samples."""
+    e0, e1 = r0 + r2, r0 - r2
+    o0, o1 = r1 * _COS1 + r3 * _COS3, r1 * _COS3 - r3 * _COS1
+    return e0 + o0, e1 + o1, e1 - o1, e0 - o0
+
+
 @kernel("void(int16[::1], float32[::1], float32[::1], int32[::1], int64)")
-def transform(tile: Any, quantisers: Any, work: Any, out: Any, stride: int) -> None:
-    """Make samples of a tile: 8 rows of 16 blocks side by side, and leave the tile empty.
+def _transform4(tile: Any, quantisers: Any, work: Any, out: Any, stride: int) -> None:
+    """Transform the lowest 4 x 4 coefficients."""
+    for column in range(4):
+        q0, q1 = quantisers[column], quantisers[column + 8]
+        q2, q3 = quantisers[column + 16], quantisers[column + 24]
+        c = tile[16 * column : 16 * column + 400]
+        w = work[16 * column : 16 * column + 208]
+        for i in range(16):
+            s0, s1, s2, s3 = _butterfly4(
+                np.float32(c[i]) * q0,
+                np.float32(c[i + 128]) * q1,
+                np.float32(c[i + 256]) * q2,
+                np.float32(c[i + 384]) * q3,
+            )
+            w[i], w[i + 64], w[i + 128], w[i + 192] = s0, s1, s2, s3
+    for row in range(4):
+        w = work[64 * row : 64 * row + 64]
+        o = out[row * stride : row * stride + 16]
+        for i in range(16):
+            s0, s1, s2, s3 = _butterfly4(w[i] + _MIDDLE, w[i + 16], w[i + 32], w[i + 48])
+            o[i] = _level(s0) | (_level(s1) << 8) | (_level(s2) << 16) | (_level(s3) << 24)
+
+
+@kernel("void(int16[::1], float32[::1], int32[::1], int64)")
+def _transform2(tile: Any, quantisers: Any, out: Any, stride: int) -> None:
+    """Transform the lowest 2 x 2 coefficients."""
+    q0, q1, q2, q3 = quantisers[0], quantisers[1], quantisers[8], quantisers[9]
+    pairs = np.empty((2, 16), np.int32)
+    for i in range(16):
+        c0, c1 = np.float32(tile[i]) * q0 + _MIDDLE, np.float32(tile[i + 16]) * q1
+        c2, c3 = np.float32(tile[i + 128]) * q2, np.float32(tile[i + 144]) * q3
+        pairs[0, i] = _level(c0 + c1 + c2 + c3) | (_level(c0 - c1 + c2 - c3) << 8)
+        pairs[1, i] = _level(c0 + c1 - c2 - c3) | (_level(c0 - c1 - c2 + c3) << 8)
+    for row in range(2):
+        for i in range(8):
+            out[row * stride + i] = pairs[row, 2 * i] | (pairs[row, 2 * i + 1] << 16)
+
+
+@kernel("void(int16[::1], float32[::1], int32[::1])")
+def _transform1(tile: Any, quantisers: Any, out: Any) -> None:
+    """Turn the first coefficients into samples."""
+    for i in range(4):
+        sample = np.int32(0)
+        for j in range(4):
+            level = _level(np.float32(tile[4 * i + j]) * quantisers[0] + _MIDDLE)
+            sample |= level << (8 * j)
+        out[i] = sample
+
+
+@kernel("void(int16[::1], float32[::1], float32[::1], int32[::1], int64, int64)")
+def transform(tile: Any, quantisers: Any, work: Any, out: Any, stride: int, shrink: int) -> None:
+    """Make samples of a tile: rows of 16 blocks side by side, and leave the tile empty.
 
     Parameters
     ----------
     tile
-        int16[TILE].
+        int16[TILE]. With `shrink`, coefficients other than the lowest and the last are 0.
     quantisers
         float32[64], from `scale_quantisers`.
     work
         float32[TILE], scratch.
     out, stride
         Where samples go: bytes, four to an int32; `stride` is from row to row, in int32.
+    shrink
+        0 to 3: a block has 8 >> shrink rows and columns of samples.
     """
-    _columns(tile, quantisers, work)
-    tile[:] = 0
-    _rows(work, out, stride)
+    if shrink == 0:
+        _columns(tile, quantisers, work)
+        tile[:] = 0
+        _rows(work, out, stride)
+        return
+    if shrink == 1:
+        _transform4(tile, quantisers, work, out, stride)
+    elif shrink == 2:
+        _transform2(tile, quantisers, out, stride)
+    else:
+        _transform1(tile, quantisers, out)
+    for row in range(8 >> shrink):
+        tile[128 * row : 128 * row + (128 >> shrink)] = 0
+    tile[TILE - LANES :] = 0

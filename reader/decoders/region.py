@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.decoders.coefficients import BlockTables, decode_blocks
-from fieldslab.reader.decoders.idct import LANES, TILE, transform
+from fieldslab.reader.decoders.coefficients import PLACES, BlockTables, decode_blocks
+from fieldslab.reader.decoders.idct import LANES, TILE, find_chroma_shrink, transform
 from fieldslab.schemas.codecs.bits import STREAM, Stream, find_marker, overrun, position, start
 from fieldslab.schemas.codecs.huffman import (
     HUFFMAN_TABLES,
@@ -30,7 +30,7 @@ TILES = 9
 """Tiles of a workspace."""
 _SECOND, _UNSEEN = 4, 8
 _TILE_SAMPLES = 32
-"""Samples in a row of a tile, in int32."""
+"""Samples in a row of a tile, in int32, if it is not shrunk."""
 _POINT_BYTES = 10
 
 
@@ -44,12 +44,16 @@ class IndexedImage(NamedTuple):
 
 
 class Mcus(NamedTuple):
-    """A rectangle of MCUs: rows `top`..`bottom - 1` and columns `left`..`right - 1`."""
+    """A rectangle of MCUs: rows `top`..`bottom - 1` and columns `left`..`right - 1`.
+
+    A sample of luma stands for 2**shrink x 2**shrink of the picture; see `find_chroma_shrink`.
+    """
 
     top: Any
     left: Any
     bottom: Any
     right: Any
+    shrink: Any
 
 
 class Workspace(NamedTuple):
@@ -77,7 +81,7 @@ class Workspace(NamedTuple):
 
 
 INDEXED_IMAGE = tuple_type(IndexedImage, types.int64, types.int64, types.int64, types.int64)
-MCUS = tuple_type(Mcus, types.int64, types.int64, types.int64, types.int64)
+MCUS = tuple_type(Mcus, *[types.int64] * 5)
 PLANE_STARTS = types.UniTuple(types.int64, 3)
 WORKSPACE = tuple_type(
     Workspace,
@@ -157,18 +161,18 @@ def _is_at(address: int, point: int, stream: Any, predictors: Any) -> bool:
 
 
 @inlined
-def plane_stride(blocks: int) -> int:
+def plane_stride(blocks: int, shrink: int) -> int:
     """Int32 from row to row of a plane of so many blocks, with room for whole tiles.
 
     Sixteen more, so that rows do not lie at multiples of 4 KiB, which share cache lines.
     """
-    return (blocks + LANES - 1) // LANES * _TILE_SAMPLES + 16
+    return (blocks + LANES - 1) // LANES * (_TILE_SAMPLES >> shrink) + 16
 
 
 @inlined
-def plane_room(rows: int, blocks: int) -> int:
+def plane_room(rows: int, blocks: int, shrink: int) -> int:
     """Int32 that a plane takes, of so many rows of blocks."""
-    return 8 * rows * plane_stride(blocks)
+    return (8 >> shrink) * rows * plane_stride(blocks, shrink)
 
 
 @kernel(
@@ -207,9 +211,19 @@ def _plan_blocks(
         ac_tables[block] = table + 2 * SIZE * frame.ac_tables[component]
 
 
-@kernel(types.void(types.int64, types.int64, types.boolean, WORKSPACE, types.int64, types.int64))
+@kernel(
+    types.void(
+        types.int64, types.int64, types.boolean, WORKSPACE, types.int64, types.int64, types.int64
+    )
+)
 def _flush(
-    component: int, rows: int, both: bool, workspace: Workspace, first: int, stride: int
+    component: int,
+    rows: int,
+    both: bool,
+    workspace: Workspace,
+    first: int,
+    stride: int,
+    shrink: int,
 ) -> None:
     """Turn the tiles of a component, `rows` of each stream, into samples from `first` on."""
     quantisers = workspace.quantisers[64 * component : 64 * component + 64]
@@ -217,8 +231,8 @@ def _flush(
         tile = component + 1 if component > 0 else i % rows
         tile += _SECOND * (i // rows)
         coefficients = workspace.tiles[tile * TILE : (tile + 1) * TILE]
-        samples = workspace.planes[first + 8 * i * stride :]
-        transform(coefficients, quantisers, workspace.columns, samples, stride)
+        samples = workspace.planes[first + (8 >> shrink) * i * stride :]
+        transform(coefficients, quantisers, workspace.columns, samples, stride, shrink)
 
 
 @kernel(types.int64(INDEXED_IMAGE, Frame, MCUS, PLANE_STARTS, WORKSPACE))
@@ -265,8 +279,11 @@ def decode_region(
     widths, heights = np.ones(3, np.int64), np.ones(3, np.int64)
     widths[0], heights[0] = frame.across, frame.down
     strides = np.empty(3, np.int64)
+    shrinks = np.empty(3, np.int64)
     for component in range(components):
-        strides[component] = plane_stride((mcus.right - mcus.left) * widths[component])
+        shrink = find_chroma_shrink(frame, mcus.shrink) if component > 0 else mcus.shrink
+        strides[component] = plane_stride((mcus.right - mcus.left) * widths[component], shrink)
+        shrinks[component] = shrink
 
     predictors_a, predictors_b = np.zeros(3, np.int64), np.zeros(3, np.int64)
     lanes, samples = np.empty(3, np.int64), np.empty(3, np.int64)
@@ -282,7 +299,7 @@ def decode_region(
             return DAMAGED
         for component in range(components):
             lanes[component] = 0
-            lines = 8 * heights[component] * (row - mcus.top)
+            lines = (8 >> shrinks[component]) * heights[component] * (row - mcus.top)
             samples[component] = plane_starts[component] + lines * strides[component]
         to_point = spacing
         for column in range(first_column, mcus.right):
@@ -315,7 +332,7 @@ def decode_region(
                     b,
                     both,
                     end,
-                    BlockTables(dc_tables[block], ac_tables[block]),
+                    BlockTables(dc_tables[block], ac_tables[block], PLACES * shrinks[component]),
                     (predictors_a[component], predictors_b[component]),
                     (block_a, block_a + second if seen else block_a),
                 )
@@ -340,7 +357,8 @@ def decode_region(
                     workspace,
                     samples[component],
                     strides[component],
+                    shrinks[component],
                 )
-                samples[component] += _TILE_SAMPLES
+                samples[component] += _TILE_SAMPLES >> shrinks[component]
                 lanes[component] = 0
     return OK

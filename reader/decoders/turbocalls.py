@@ -224,7 +224,7 @@ def _to_planes(
     picture.down = down
     picture.top = 0
     picture.left = 0
-    picture.shrink = region.shrink
+    picture.shrink = picture.chroma_shrink = region.shrink
     picture.height = rows
     picture.width = frame.width
     for i in range(3):

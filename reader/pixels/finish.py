@@ -38,6 +38,7 @@ PICTURE = np.dtype(
         ("top", np.int64),
         ("left", np.int64),
         ("shrink", np.int64),
+        ("chroma_shrink", np.int64),
         ("height", np.int64),
         ("width", np.int64),
     ],
@@ -51,9 +52,11 @@ PICTURE = np.dtype(
     chroma_stride  bytes from row to row of Cb and of Cr
     across, down   log2 of how often chroma is subsampled along a row and along a column: 0 or 1
     top, left      where in the picture the planes begin, in pixels of the picture: their first
-                   sample is (top >> shrink, left >> shrink), that of chroma (top >> shrink + down,
-                   left >> shrink + across)
-    shrink         log2 of how many pixels of the picture one sample of luma stands for; usually 0
+                   sample is (top >> shrink, left >> shrink), that of chroma (top >> chroma_shrink
+                   + down, left >> chroma_shrink + across)
+    shrink, chroma_shrink
+                   log2 of how many samples, of a row or column of the picture at its full size,
+                   one stored sample stands for; usually 0
     height, width  how far the planes reach from there, in pixels of the picture; 0 if no further
                    than the box. Subsampled chroma beside the box has a part in its outermost
                    pixels: what lies within these is read.
@@ -131,7 +134,7 @@ def _convert_colours(
 @kernel(types.void(Picture, types.int64, BOX, Plane))
 def _locate_samples(picture: Any, number: int, box: Box, plane: Any) -> None:
     """Find which samples of a plane have a part in a box."""
-    shrink = picture.shrink
+    shrink = picture.chroma_shrink if number else picture.shrink
     across = picture.across if number else 0
     below = picture.down if number else 0
     row, rows = reach(box.top, box.height, shrink, below, picture.top, picture.height)
@@ -184,12 +187,12 @@ def finish(picture: Any, box: Box, flip: int, output: Output, view: int, work: i
     spare = values + 12 * count
     scratch = spare + 12 * count
 
-    unit = 1.0 / (1 << picture.shrink)
     planes = np.empty(3, PLANE)
     for number in range(planes_count):
         plane = planes[number]
         _locate_samples(picture, number, box, plane)
         chroma = min(number, 1)
+        shrink = picture.chroma_shrink if chroma else picture.shrink
         plane.x_table = tables + chroma * x_bytes
         plane.y_table = tables + 2 * x_bytes + chroma * y_bytes
         if number == 2:
@@ -197,21 +200,23 @@ def finish(picture: Any, box: Box, flip: int, output: Output, view: int, work: i
             plane.y_taps = planes[1].y_taps
             continue
         plane.x_taps = find_taps(
-            box.left * unit,
-            (box.left + box.width) * unit,
+            np.float64(box.left),
+            np.float64(box.left + box.width),
             out_width,
             flip,
             chroma * picture.across,
+            shrink,
             plane.first_column,
             plane.columns,
             plane.x_table,
         )
         plane.y_taps = find_taps(
-            box.top * unit,
-            (box.top + box.height) * unit,
+            np.float64(box.top),
+            np.float64(box.top + box.height),
             out_height,
             0,
             chroma * picture.down,
+            shrink,
             plane.first_row,
             plane.rows,
             plane.y_table,

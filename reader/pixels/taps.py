@@ -60,29 +60,28 @@ def reach(
     """Find which samples of an axis have a part in a box: the first, and how many there are.
 
     `begin` and `length` are the box, `origin` and `size` what the plane covers, in pixels of the
-    picture; `size` is 0 if that is no more than the box. A sample of full size stands for
-    2**shrink pixels; with `halved`, one of the plane stands for two of those, and one more to
-    each side may have a part.
+    picture; `size` is 0 if that is no more than the box. With `halved`, a sample stands for two
+    pixels, and one more to each side may have a part. 2**shrink samples are one of the plane.
     """
-    first = begin >> shrink
-    end = begin + length + (1 << shrink) - 1 >> shrink
-    low = first
+    low = begin
+    end = begin + length
     high = end
     if size:
-        low = min(first, origin >> shrink)
-        high = max(end, origin + size + (1 << shrink) - 1 >> shrink)
-    first = max(first - halved >> halved, low >> halved)
+        low = min(low, origin)
+        high = max(high, origin + size)
+    first = max(begin - halved >> halved, low >> halved) >> shrink
     end = min((end >> halved) + halved, high + halved >> halved)
-    return first, end - first
+    return first, (end + (1 << shrink) - 1 >> shrink) - first
 
 
-@kernel("int64(float64, float64, int64, int64, int64, int64, int64, int64)")
+@kernel("int64(float64, float64, int64, int64, int64, int64, int64, int64, int64)")
 def find_taps(
     low: float,
     high: float,
     size: int,
     mirror: int,
     halved: int,
+    shrink: int,
     first: int,
     count: int,
     table: int,
@@ -93,7 +92,8 @@ def find_taps(
     `precompute_coeffs`; samples outside the box, fractions counted as whole ones, have no part.
     With `halved` the weights are those of samples that stand for two each, centred between them,
     and that would have been blown up first with weights 3/4 and 1/4, as libjpeg's
-    `h2v1_fancy_upsample` does. `low` and `high` still count the samples of full size; `first`
+    `h2v1_fancy_upsample` does. With `shrink`, 2**shrink of these samples are one that is stored and
+    has the sum of their weights. `low` and `high` still count the samples of full size; `first`
     and `count` are the samples there are, as `reach` found them.
 
     The table has int32[size] first samples, counted from `first`, then uint16[size, taps] weights
@@ -115,26 +115,27 @@ def find_taps(
         centre = low + (x + 0.5) * scale
         start: Any = max(np.int64(max(centre - support + 0.5, 0.0)), begin)
         window = max(window, min(np.int64(centre + support + 0.5), end) - start)
-    needed = min(window // 2 + 2, count) if halved else window
+    needed = window // 2 + 2 if halved else window
+    needed = min((needed + (1 << shrink) - 2 >> shrink) + 1, count)
     taps = rounded(needed)
     sums = np.empty(needed, np.float64)
     for x in range(size):
         centre = low + (x + 0.5) * scale
         start = max(np.int64(max(centre - support + 0.5, 0.0)), begin)
         start = max(min(start, end - window), begin)
-        place = start - first
-        if halved:
-            place = max(min((start - 1 >> 1) - first, count - needed), 0)
+        nearest = start - 1 >> 1 if halved else start
+        place = max(min((nearest >> shrink) - first, count - needed), 0)
         sums[:] = 0.0
         for k in range(start, start + window):
             weight = max(1.0 - abs(k + 0.5 - centre) * slope, 0.0)
             if halved:
-                near = (k >> 1) - first
-                far = min(max(near + 2 * (k & 1) - 1, 0), count - 1)
-                sums[near - place] += 0.75 * weight
-                sums[far - place] += 0.25 * weight
+                near = k >> 1
+                far = near + 2 * (k & 1) - 1
+                other = min(max((far >> shrink) - first, 0), count - 1)
+                sums[(near >> shrink) - first - place] += 0.75 * weight
+                sums[other - place] += 0.25 * weight
             else:
-                sums[k - start] = weight
+                sums[(k >> shrink) - first - place] += weight
         output = size - 1 - x if mirror else x
         store_i32(table + 4 * output, place)
         _write_weights(sums, taps, table + 4 * size + 2 * taps * output)

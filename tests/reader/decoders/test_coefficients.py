@@ -46,7 +46,7 @@ def _decode(a: int, b: int, size_a: int, size_b: int, both: bool, table: int, ti
         start(b, end, 0),
         both,
         end,
-        BlockTables(table, table + 2 * SIZE),
+        BlockTables(table, table + 2 * SIZE, 0),
         PREDICTORS,
         (tile, tile + 2),
     )[4]

@@ -32,36 +32,46 @@ def read_frame(data: bytes) -> tuple[np.ndarray, Any]:
     return values, frame
 
 
-def scales() -> np.ndarray:
+def scales(shrink: int = 0) -> np.ndarray:
     """Quantisers of 1, as `transform` wants them."""
     values, frame = read_frame(encode(photograph(8, 8), "grey", quality=100))
     out = np.empty(64, np.float32)
-    idct.scale_quantisers(values.ctypes.data, frame, out)
+    idct.scale_quantisers(values.ctypes.data, frame, shrink, out)
     return out
 
 
-def samples(tile: np.ndarray, quantisers: np.ndarray) -> np.ndarray:
-    """uint8[16 blocks, 8, 8] of a tile, int16[64, 16]."""
+def samples(tile: np.ndarray, quantisers: np.ndarray, shrink: int = 0) -> np.ndarray:
+    """uint8[16 blocks, side, side] of a tile, int16[64, 16]."""
+    side = 8 >> shrink
     out = np.full(8 * STRIDE, -1, np.int32)
     flat = tile.reshape(-1).copy()
-    idct.transform(flat, quantisers, np.empty(idct.TILE, np.float32), out, STRIDE)
+    idct.transform(flat, quantisers, np.empty(idct.TILE, np.float32), out, STRIDE, shrink)
     assert not flat.any()
     rows = out.view(np.uint8).reshape(8, 4 * STRIDE)
-    assert (rows[:, 128:] == 255).all()
-    return rows[:, :128].reshape(8, 16, 8).transpose(1, 0, 2)
+    assert (rows[:, 16 * side :] == 255).all()
+    assert (rows[side:] == 255).all()
+    return rows[:side, : 16 * side].reshape(side, 16, side).transpose(1, 0, 2)
 
 
+@pytest.mark.parametrize("shrink", range(4))
 @pytest.mark.parametrize("size", [1, 30, 300, 2000])
-def test_samples_are_those_of_the_definition(size: int) -> None:
-    """Rounded and cut to 0..255, for blocks with few and many coefficients of any size."""
+def test_samples_are_those_of_the_definition(size: int, shrink: int) -> None:
+    """Rounded and cut to 0..255, for blocks with few and many coefficients of any size.
+
+    Shrunk, they are the cosines of the lowest frequencies at the centres of larger samples.
+    """
     random = np.random.default_rng(size)
-    tile = np.zeros((64, 16), np.int16)
+    side = 8 >> shrink
+    tile = np.zeros((8, 8, 16), np.int16)
     for block in range(16):
-        some = random.permutation(64)[: 4 * block + 1]
-        tile[some, block] = random.integers(-size, size + 1, len(some))
-    found = samples(tile, scales())
+        rows, columns = divmod(random.permutation(side * side)[: 4 * block + 1], side)
+        tile[rows, columns, block] = random.integers(-size, size + 1, len(rows))
+    found = samples(tile, scales(shrink), shrink)
+    centres = (2 * np.arange(side) + 1) * 2**shrink
+    basis = np.cos(np.arange(8)[:, None] * centres * math.pi / 16) / 2
+    basis[0] = 1 / math.sqrt(8)
     for block in range(16):
-        exact = BASIS.T @ tile[:, block].reshape(8, 8).astype(float) @ BASIS + 128
+        exact = basis.T @ tile[..., block].astype(float) @ basis + 128
         assert np.abs(found[block] - exact.clip(0, 255)).max() < 0.501
 
 
@@ -82,7 +92,7 @@ def test_quantisers_stand_in_natural_order(wide: bool) -> None:
     segment = b"\xff\xdb" + (len(table) + 3).to_bytes(2, "big") + bytes([16 * wide]) + table
     values, frame = read_frame(data[:at] + segment + data[at + 69 :])
     found = np.empty(64, np.float32)
-    idct.scale_quantisers(values.ctypes.data, frame, found)
+    idct.scale_quantisers(values.ctypes.data, frame, 0, found)
     natural = np.empty(64)
     natural[idct.ZIGZAG] = numbers
     np.testing.assert_allclose(found / scales(), natural, rtol=1e-6)

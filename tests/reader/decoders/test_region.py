@@ -32,7 +32,7 @@ WAYS: list[dict[str, Any]] = [{}, {"restart_marker_blocks": 5}, {"optimize": Tru
 def _measure(frame: Any, blocks: Any, out: Any) -> None:
     """Rows and columns of MCUs; for blocks (rows, columns) the stride and room of a plane."""
     out[0], out[1] = mcu_rows(frame), mcu_columns(frame)
-    out[2], out[3] = plane_stride(blocks[1]), plane_room(blocks[0], blocks[1])
+    out[2], out[3] = plane_stride(blocks[1], 0), plane_room(blocks[0], blocks[1], 0)
 
 
 def measure(frame: Any, rows: int = 1, columns: int = 1) -> list[int]:
@@ -54,7 +54,7 @@ class Region:
         self._frame, self._workspace = zero_record(jpeg.FRAME), new_workspace()
         assert read_header(address, len(data), self._frame) == jpeg.OK
         assert make_tables(address, self._frame, self._workspace.huffman) == jpeg.OK
-        scale_quantisers(address, self._frame, self._workspace.quantisers)
+        scale_quantisers(address, self._frame, 0, self._workspace.quantisers)
         self.rows, self.columns = measure(self._frame)[:2]
 
     def planes(self, top: int, left: int, bottom: int, right: int) -> list[np.ndarray]:
@@ -71,7 +71,7 @@ class Region:
         status = decode_region(
             self._image,
             self._frame,
-            Mcus(top, left, bottom, right),
+            Mcus(top, left, bottom, right, 0),
             (luma, cb, cr),
             self._workspace._replace(planes=memory),
         )

@@ -1,5 +1,6 @@
 """The decoder by index points: what it takes, what it leaves, and how it tells damage."""
 
+import math
 import pickle
 from functools import partial
 from itertools import product
@@ -10,8 +11,10 @@ import pytest
 from tests.guarded import Guarded
 from tests.jpegs import SAMPLINGS, UNUSUAL, encode, photograph
 from tests.reader.decoders.battery import Battery
-from tests.reader.decoders.decoding import crops_of, decode, encoded
+from tests.reader.decoders.decoding import crops_of, decode, encoded, reference
+from tests.reader.pixels.pictures import psnr
 
+from fieldslab.bench import photographs
 from fieldslab.reader.decoders.decoder import Encoded, Status
 from fieldslab.reader.decoders.roi import Roi
 from fieldslab.schemas.codecs.indexpoints import index_images
@@ -37,6 +40,57 @@ class TestRoi(Battery):
     }
     code = JPEG
     mutations = 2000
+
+
+SHRUNK_FROM = 3.5, 9, 28
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_views_made_much_smaller_look_as_pillow_decodes_them(sampling: str) -> None:
+    """At 1/2, 1/4 and 1/8 of their size, blocks give 45 dB in each view; at full size 50 in all."""
+    pictures = [np.asarray(each) for each in photographs.pictures()[::2]]
+    for scale in (3.4, *SHRUNK_FROM, 4.7, 8.9, 12, 27, 32):
+        found = []
+        for pixels in pictures:
+            data, shape = encode(pixels, sampling), pixels.shape[:2]
+            side = int((min(shape) - 20) / scale)
+            length = math.ceil(side * scale)
+            box, size = (7, 13, length, length), (side, side)
+            batch, _kept = encoded([data], [shape], JPEG)
+            out, statuses = decode(ROI, batch, crops_of([box]), size)
+            assert statuses.tolist() == [Status.OK]
+            found.append(psnr(out[0, 0], reference(data, box, size)))
+        assert min(found) >= 45, scale
+        assert scale >= SHRUNK_FROM[0] or np.mean(found) >= 50
+
+
+@pytest.mark.parametrize("every", [0, 3, 8])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_shrunken_views_do_not_depend_on_the_points(sampling: str, every: int) -> None:
+    """A box anywhere in the picture, from any index point on, is cut from the same samples."""
+    data = encode(photograph(333, 401), sampling, restart_marker_blocks=7)
+    points, _ = index_images(np.frombuffer(data, np.uint8), np.array([len(data)]), every)
+    batch, _kept = with_points(data, points, every, (333, 401))
+    other, _also = encoded([data], [(333, 401)], JPEG)
+    for box in ((0, 0, 333, 401), (100, 131, 233, 270), (17, 255, 146, 146)):
+        for size in (40, 15, 4):
+            out, statuses = decode(ROI, batch, crops_of([box]), (size, size))
+            assert statuses.tolist() == [Status.OK]
+            np.testing.assert_array_equal(out, decode(ROI, other, crops_of([box]), (size, size))[0])
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_an_image_after_a_shrunken_one_is_decoded_alike(sampling: str) -> None:
+    """Nothing is left behind: whole, shrunk and whole again gives the same as each alone."""
+    data = encode(photograph(200, 240), sampling, quality=97)
+    batch, _kept = encoded([data] * 3, [(200, 240)] * 3, JPEG)
+    boxes = [(0, 0, 40, 48), (0, 0, 200, 240), (0, 0, 40, 48)]
+    for size in (40, 20, 10, 5, 3):
+        out, _ = decode(Roi(), batch, crops_of(boxes), (size, size))
+        for number, box in enumerate(boxes):
+            single, _kept_too = encoded([data], [(200, 240)], JPEG)
+            alone, _ = decode(Roi(), single, crops_of([box]), (size, size))
+            np.testing.assert_array_equal(out[number], alone[0])
 
 
 def with_points(data: bytes, points: np.ndarray, every: int, size: Any) -> tuple[Encoded, Any]:
