@@ -5,8 +5,8 @@ slab, which stays in the page cache: from a disk, both wait for the disk. The ma
 plain reads divided by that of `verify`; plain reads go over the same files, in pieces as large,
 by as many threads, into a buffer as large, which begins a page. They bound `verify`, which has to
 read and then to digest: XXH3 takes a tenth to a fifth of the time of a read. Where other programs
-use the machine, the ratio in processor time is the steadier one. It is measured as large slabs are verified: without the
-interpreter lock, by code that `verify` makes once it has digested a GiB.
+use the machine, the ratio in processor time is the steadier one. It is measured as large slabs are
+verified: without the interpreter lock, by code that `verify` makes once it has digested a GiB.
 """
 
 import os

@@ -8,17 +8,16 @@ Every recommendation is measured, on random rows of the slab itself:
 - all of that within a quarter of the memory that is free, or what is allowed.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
-from pathlib import Path
 from typing import Any, Literal
 
 from fieldslab.reader.loading.loader import MOST_THREADS, count_usable_cores
 from fieldslab.reader.probe import SAMPLE_ROWS, Probe
 from fieldslab.reader.rows import whole
 from fieldslab.reader.slab import Slab
+from fieldslab.reader.stored.memory import count_available_bytes
 from fieldslab.reader.stored.sizes import count_stored_bytes
 from fieldslab.schemas.errors import UsageError
 
@@ -230,30 +229,6 @@ def advise(
         blocked=total > free,
         measured=measured,
     )
-
-
-def count_available_bytes() -> int:
-    """Bytes of memory that are free, or would be without the page cache."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        lines = meminfo.read_text().splitlines()
-        available = [
-            int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")
-        ]
-        return min([*available, *_group_bytes()])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _group_bytes() -> list[int]:
-    """What the control group that this process is in, such as a container, has left."""
-    try:
-        most = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-        statistics = Path("/sys/fs/cgroup/memory.stat").read_text().split()
-        cached = int(statistics[statistics.index("file") + 1])
-    except (OSError, ValueError):
-        return []
-    return [] if most == "max" else [int(most) - used + cached]
 
 
 def _batch_size(probe: Probe, most: int, room: int) -> tuple[int, dict[int, float]]:

@@ -47,6 +47,16 @@ class Directory:
         shard = bisect_right(self._starts, row) - 1
         return shard, row - self._starts[shard]
 
+    def split(self, first: int, last: int) -> list[tuple[int, int, int]]:
+        """Rows `first` up to `last` by shard: its number, and first and last row in there."""
+        spans = []
+        while first < last:
+            shard, place = self.find(first)
+            end = min(last, self._starts[shard + 1])
+            spans.append((shard, place, place + end - first))
+            first = end
+        return spans
+
 
 def as_index(row: SupportsIndex, length: int) -> int:
     """One row number in 0..length-1; negative ones count from the end.

@@ -243,6 +243,48 @@ class Slab:
         out = Buffers(chosen, batch_size, memory)
         return self.gather([], out=out)
 
+    def preload(
+        self,
+        fields: Sequence[str] | None = None,
+        *,
+        lock: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Bring the data of these rows into the page cache, so that no batch waits for the disk.
+
+        All processes of the machine share it. The system may drop it again when it needs memory.
+        Blocks are compared with their digests later, when they are first touched.
+
+        Parameters
+        ----------
+        fields
+            Names of the fields to read. Default: all.
+        lock
+            Keep the data in memory until the slab is closed, which the limit `ulimit -l` must
+            allow. A process that is forked later does not hold it.
+        progress
+            Called with the bytes that were read since the last call.
+
+        Returns
+        -------
+        Bytes of the data. Of a view with a step, they include the rows in between.
+
+        Raises
+        ------
+        UsageError
+            The data is larger than the memory that is available, or cannot be locked.
+        UnknownField, DamagedArray, SlabReplaced, Unreadable
+            As `gather` raises them.
+        """
+        from fieldslab.reader.stored.preloading import preload
+
+        stored = [self._storage.field(name) for name in self.names(fields)]
+        if not self._view:
+            return 0
+        first, last = sorted((self._view[0], self._view[-1]))
+        spans = self._storage.directory.split(first, last + 1)
+        return preload(stored, spans, lock, progress)
+
     def addresses(self, rows: Rows, field: str) -> tuple[np.ndarray, np.ndarray]:
         """Find where the values of rows lie in memory, for decoders that read them in place.
 

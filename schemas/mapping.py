@@ -28,10 +28,13 @@ _libc.mmap.argtypes = (
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_libc.mlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 _FAILED = ctypes.c_void_p(-1).value
 POPULATE_READ = 22
 """MADVPOPULATE_READ of Linux 5.14 and later."""
+_WILL_NEED = 3
+"""The same number on Linux and macOS."""
 _LINUX = sys.platform.startswith("linux")
 _UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 
@@ -85,6 +88,20 @@ def populate(address: int, size: int) -> bool:
     if number == errno.EFAULT:
         raise OSError(number, "the file has become shorter, or the disk fails")
     raise OSError(number, os.strerror(number))
+
+
+def will_need(address: int, size: int) -> None:
+    """Ask the system to start reading a part of a map; nothing depends on whether it does."""
+    before = address % mmap.PAGESIZE
+    _libc.madvise(address - before, size + before, _WILL_NEED)
+
+
+def lock(address: int, size: int) -> None:
+    """Keep a part of a map in memory until it is unmapped. Raises OSError where that is refused."""
+    before = address % mmap.PAGESIZE
+    if _libc.mlock(address - before, size + before) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 @cache
