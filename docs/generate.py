@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from fieldslab.packer.cli import EXIT_CODES, program
-from fieldslab.packer.commands.helptext import grouped_params, usage_of
+from fieldslab.packer.commands.helptext import format_usage, group_params
 from fieldslab.schemas import errors
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
@@ -29,9 +29,9 @@ def commands() -> str:
 def _command(name: str, command: Any, context: click.Context) -> Iterator[str]:
     """A command as Markdown: options as definition lists, which fit on a phone."""
     yield f"## fieldslab {name}"
-    yield f"\n```text\nfieldslab {name} {usage_of(command)}\n```\n"
+    yield f"\n```text\nfieldslab {name} {format_usage(command)}\n```\n"
     yield _escaped(command.help or "")
-    for title, entries in grouped_params(command, context).items():
+    for title, entries in group_params(command, context).items():
         yield f"\n### {name}: {title[:1].lower()}{title[1:]}\n"
         for spelling, text in entries:
             yield f"`{spelling}`\n: {_escaped(text)}\n"

@@ -12,7 +12,7 @@ import click
 from fieldslab.packer.commands import completion, events
 from fieldslab.packer.commands.params import Option
 from fieldslab.packer.commands.program import Program
-from fieldslab.packer.commands.terminal import guarded
+from fieldslab.packer.commands.terminal import run_guarded
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.version import installed_version
 
@@ -63,10 +63,10 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
 
-    def call() -> int:
-        if (instruction := completion.asked_for()) is not None:
-            return completion.complete(program, instruction)
-        _check_given_once(arguments)
+    def run_program() -> int:
+        if (instruction := completion.read_request()) is not None:
+            return completion.print_completion(program, instruction)
+        _refuse_repeated_options(arguments)
         color = False if os.environ.get("NO_COLOR") else None
         try:
             with program.make_context("fieldslab", list(arguments), color=color) as context:
@@ -74,41 +74,43 @@ def run(arguments: Sequence[str]) -> int:
         except click.exceptions.Exit as error:
             return error.exit_code
         except click.ClickException as error:
-            raise _usage_error(error) from error
+            raise _convert_click_error(error) from error
         return code if isinstance(code, int) else 0
 
-    return guarded(call, as_json=_wants_json(arguments), as_events=events.wanted(arguments))
+    return run_guarded(
+        run_program, as_json=_has_json_option(arguments), as_events=events.are_requested(arguments)
+    )
 
 
-def _params_of(arguments: Sequence[str]) -> Sequence[click.Parameter]:
+def _find_params(arguments: Sequence[str]) -> Sequence[click.Parameter]:
     """Arguments and options of the command that a command line names."""
     command = program.get_command(None, arguments[0]) if arguments else None
     return () if command is None else command.params
 
 
-def _wants_json(arguments: Sequence[str]) -> bool:
+def _has_json_option(arguments: Sequence[str]) -> bool:
     """Whether `--json` is there and means that JSON is printed, not written to a file."""
     words = [*arguments, ""]
     if "--json=-" in words:
         return True
     if "--json" not in words:
         return False
-    options = [param for param in _params_of(arguments) if "--json" in param.opts]
+    options = [param for param in _find_params(arguments) if "--json" in param.opts]
     flags = all(isinstance(option, click.Option) and option.is_flag for option in options)
     return flags or words[words.index("--json") + 1] == "-"
 
 
-def _check_given_once(arguments: Sequence[str]) -> None:
+def _refuse_repeated_options(arguments: Sequence[str]) -> None:
     """Raise UsageError where an option that takes one value has two: only the last would count."""
     words = [argument.partition("=")[0] for argument in arguments]
-    for param in _params_of(arguments):
+    for param in _find_params(arguments):
         if not isinstance(param, click.Option) or param.multiple or param.is_flag:
             continue
         if sum(word in param.opts for word in words) > 1:
             raise UsageError(f"{param.opts[0]}: given twice", hint="It takes one value.")
 
 
-def _usage_error(error: click.ClickException) -> UsageError:
+def _convert_click_error(error: click.ClickException) -> UsageError:
     """Click's complaint about a command line in our words."""
     context = getattr(error, "ctx", None)
     path, params = "fieldslab", []

@@ -43,7 +43,7 @@ class Option:
     former_name: str | None = None
 
 
-class Defined(NamedTuple):
+class DefinedOption(NamedTuple):
     """An option of a definition: its type without the annotation, and what it says."""
 
     type: Any
@@ -56,11 +56,11 @@ class Defined(NamedTuple):
 
 
 @functools.cache
-def read_definition(definition: type) -> dict[str, Defined]:
+def read_definition(definition: type) -> dict[str, DefinedOption]:
     """The options of a TypedDict by name, in their order."""
     hints = get_type_hints(definition, include_extras=True)
     pairs = {name: get_args(hint) for name, hint in hints.items()}
-    return {name: Defined(kind, described) for name, (kind, described) in pairs.items()}
+    return {name: DefinedOption(kind, described) for name, (kind, described) in pairs.items()}
 
 
 def fill_defaults(definition: type, options: dict[str, Any], function: str) -> Any:
@@ -81,7 +81,7 @@ def fill_defaults(definition: type, options: dict[str, Any], function: str) -> A
     return {name: described.default for name, (_, described) in defined.items()} | options
 
 
-def takes_options(definition: type) -> Callable[[_Function], _Function]:
+def add_options(definition: type) -> Callable[[_Function], _Function]:
     """Put the options of a definition into the signature and docstring of a function.
 
     They take the place of `**options` in both.
@@ -99,14 +99,16 @@ def takes_options(definition: type) -> Callable[[_Function], _Function]:
         ]
         attributes: Any = function
         attributes.__signature__ = signature.replace(parameters=[*own, *keywords])
-        text = "".join(_document(name, described) for name, (_, described) in defined.items())
+        text = "".join(
+            _document_option(name, described) for name, (_, described) in defined.items()
+        )
         attributes.__doc__ = inspect.cleandoc(function.__doc__ or "").replace(_PLACEHOLDER, text)
         return function
 
     return decorate
 
 
-def _document(name: str, described: Option) -> str:
+def _document_option(name: str, described: Option) -> str:
     """The entry of an option in a docstring of numpy's style."""
     text = render_for_docs(" ".join(filter(None, [described.help, described.python])))
     lines = textwrap.wrap(text, 92, break_on_hyphens=False, break_long_words=False)

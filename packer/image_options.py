@@ -81,17 +81,17 @@ def parse_images(
     if isinstance(images, Mapping):
         pairs = [(columns, str(form) if form else None) for columns, form in images.items()]
     else:
-        pairs = [_split(item) for item in ([images] if isinstance(images, str) else images)]
+        pairs = [_split_item(item) for item in ([images] if isinstance(images, str) else images)]
     column, times = next(iter(Counter(columns for columns, _ in pairs).most_common(1)), ("", 0))
     if times > 1:
         raise UsageError(
             f"{option('image')}: given twice", field=column, hint="A column has one form."
         )
-    forms = {columns: _parse(columns, form) for columns, form in pairs if form is not None}
+    forms = {columns: _parse_form(columns, form) for columns, form in pairs if form is not None}
     return tuple(columns for columns, _ in pairs), forms
 
 
-def parse_index(spacing: int | str | None) -> int | None:
+def parse_index_spacing(spacing: int | str | None) -> int | None:
     """`N` or `rows`: MCUs between points, 0 for one a row of MCUs; None for no index."""
     if spacing is None:
         return None
@@ -120,21 +120,21 @@ def parse_on_error(action: str) -> DamagedImages:
     )
 
 
-def _split(item: str) -> tuple[str, str | None]:
+def _split_item(item: str) -> tuple[str, str | None]:
     match = _ITEM.fullmatch(item.strip())
     if match is not None:
         return match["columns"], match["form"]
     wrong = _LOOKS_LIKE.fullmatch(item)
     if wrong is not None:
-        raise _no_form(wrong["columns"], wrong["form"])
+        raise _make_unknown_form_error(wrong["columns"], wrong["form"])
     return item, None
 
 
-def _parse(columns: str, form: str) -> ImageAs:
+def _parse_form(columns: str, form: str) -> ImageAs:
     """The form `STORE` or `STORE,SETTING=VALUE,...`."""
     store, *settings = (part.strip() for part in form.split(","))
     if store not in FORMS:
-        raise _no_form(columns, form)
+        raise _make_unknown_form_error(columns, form)
     members: dict[str, Any] = {"store": store}
     for setting in settings:
         key, _, text = (part.strip() for part in setting.partition("="))
@@ -144,7 +144,7 @@ def _parse(columns: str, form: str) -> ImageAs:
         name = key.replace("-", "_")
         if name in members:
             raise UsageError(f"{option('image')}: {key} given twice", field=columns, found=form)
-        members[name] = _number(text)
+        members[name] = _parse_number(text)
         try:
             msgspec.convert({"store": store, name: members[name]}, ImageAs)
         except msgspec.ValidationError as error:
@@ -163,7 +163,7 @@ def _parse(columns: str, form: str) -> ImageAs:
     return msgspec.convert(members, ImageAs)
 
 
-def _no_form(columns: str, form: str) -> UsageError:
+def _make_unknown_form_error(columns: str, form: str) -> UsageError:
     return UsageError(
         f"{option('image')}: no such form",
         field=columns,
@@ -173,7 +173,7 @@ def _no_form(columns: str, form: str) -> UsageError:
     )
 
 
-def _number(text: str) -> Any:
+def _parse_number(text: str) -> Any:
     try:
         return int(text)
     except ValueError:

@@ -17,7 +17,7 @@ from fieldslab.packer.image_options import (
     DamagedImages,
     ImageAs,
     parse_images,
-    parse_index,
+    parse_index_spacing,
     parse_on_error,
 )
 from fieldslab.packer.option_values import (
@@ -181,7 +181,7 @@ def parse_options(**options: Unpack[PackOptions]) -> Options:
         tensor={column: parse_tensor(column, text) for column, text in tensors.items()},
         image=images,
         image_as=image_as,
-        jpeg_index=parse_index(values["jpeg_index"]),
+        jpeg_index=parse_index_spacing(values["jpeg_index"]),
         damaged_images=parse_on_error(values["on_error"]),
         stack=parse_pairs("stack", values["stack"]),
         nulls=parse_nulls(values["nulls"]),
@@ -201,7 +201,7 @@ def _parse_ragged(columns: Mapping[str, str] | Iterable[str]) -> dict[str, Ragge
         for item in [columns] if isinstance(columns, str) else columns:
             match = re.fullmatch(r"(.+?):((?:pad|len)=.+)", item)
             if match is None:
-                raise _not_ragged(item)
+                raise _make_ragged_error(item)
             if match[1] in pairs:
                 raise UsageError(f"{option('ragged')}: given twice", field=match[1], found=item)
             pairs[match[1]] = match[2]
@@ -210,12 +210,12 @@ def _parse_ragged(columns: Mapping[str, str] | Iterable[str]) -> dict[str, Ragge
     for column, text in parse_pairs("ragged", columns).items():
         match = _RAGGED.fullmatch(text.strip())
         if match is None or not text.strip():
-            raise _not_ragged(text)
+            raise _make_ragged_error(text)
         parsed[column] = Ragged(match["fill"] or "0", match["lengths"])
     return parsed
 
 
-def _not_ragged(text: str) -> UsageError:
+def _make_ragged_error(text: str) -> UsageError:
     return UsageError(
         f"{option('ragged')}: not understood",
         found=text,
@@ -310,7 +310,7 @@ def parse_tensor(column: str, text: str) -> Tensor:
     text = text.strip()
     if match := _SHAPE_FROM.fullmatch(text):
         return Tensor(
-            _dtype(column, match["dtype"]),
+            _parse_dtype(column, match["dtype"]),
             shape_from=match["column"].strip(),
             big_endian=match["order"] == ">",
         )
@@ -327,11 +327,13 @@ def parse_tensor(column: str, text: str) -> Tensor:
             expected="f4[402,500], f4[*,3] or f4,shape_from=COLUMN",
         )
     shape = tuple(int(part) for part in parts[ragged:])
-    if not possible_shape(shape) or (ragged and 0 in shape):
+    if not is_possible_shape(shape) or (ragged and 0 in shape):
         raise UsageError(f"{option('tensor')}: no array has this shape", field=column, found=text)
     if ragged:
         shape = (-1, *shape)
-    return Tensor(_dtype(column, match["dtype"]), shape=shape, big_endian=match["order"] == ">")
+    return Tensor(
+        _parse_dtype(column, match["dtype"]), shape=shape, big_endian=match["order"] == ">"
+    )
 
 
 def parse_shape(text: str) -> tuple[int, ...] | None:
@@ -343,12 +345,12 @@ def parse_shape(text: str) -> tuple[int, ...] | None:
     return tuple(map(int, numbers)) if all(len(number) < 19 for number in numbers) else None
 
 
-def possible_shape(shape: tuple[int, ...]) -> bool:
+def is_possible_shape(shape: tuple[int, ...]) -> bool:
     """Whether a manifest can hold this shape."""
     return len(shape) <= _MAX_DIMENSIONS and all(0 <= length <= MAX_COUNT for length in shape)
 
 
-def _dtype(column: str, text: str) -> str:
+def _parse_dtype(column: str, text: str) -> str:
     if text not in DTYPES:
         raise UsageError("unknown dtype", field=column, found=text, expected=", ".join(DTYPES))
     return DTYPES[text]

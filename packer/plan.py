@@ -87,7 +87,7 @@ class Plan:
         """Row of the source that is packed first."""
         return self.options.rows[0] if self.options.rows else 0
 
-    def fingerprint(self) -> str:
+    def compute_fingerprint(self) -> str:
         """SHA-256 over source, options and fields: equal plans write equal shards."""
         content = [
             VERSION,
@@ -123,8 +123,8 @@ def make_plan(source: Source, options: Options) -> Plan:
     notes: list[str] = []
     leaves = find_leaves(source, options)
     by_name = {leaf.name: leaf for leaf in leaves}
-    chosen = _without_empty_paths(choose(leaves, options), source, notes)
-    options, chosen = _with_kept_nulls(options, chosen, source)
+    chosen = _drop_empty_paths(choose(leaves, options), source, notes)
+    options, chosen = _keep_nulls(options, chosen, source)
     stacks = find_stacks(chosen, options)
     stacked = {leaf.name: name for name, members in stacks.items() for leaf in members}
     sample = sampler(source, by_name, [leaf for leaf in chosen if leaf.name not in stacked])
@@ -142,8 +142,8 @@ def make_plan(source: Source, options: Options) -> Plan:
             refused.append(error)
     if refused:
         raise combine_errors(refused)
-    plans = _compressed(plans, options)
-    plans = [_numbered(index, plan, options) for index, plan in enumerate(plans)]
+    plans = _plan_compression(plans, options)
+    plans = [_set_index(index, plan, options) for index, plan in enumerate(plans)]
     names = [plan.field.name for plan in plans]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -156,23 +156,23 @@ def make_plan(source: Source, options: Options) -> Plan:
             hint=f"{option('image', ['COLUMN'])} says that a column is one.",
         )
     if options.sequences is not None:
-        _check_alone(plans, *options.tokenize)
+        _check_only_column(plans, *options.tokenize)
     plan = Plan(source, options, tuple(plans), (), tuple(notes))
     if options.fields is None:
-        source.check_unchosen(plan.columns)
+        source.check_default_columns(plan.columns)
     source.check(plan.columns)
     plan = replace(plan, notes=(*notes, *source.warnings))
     if options.rows is None:  # the metadata counts the nulls of all rows
         _check_nulls(plans, source)
-    plan = replace(plan, tasks=_cut(plan))
-    return plan if options.sequences is None else _in_sequences(plan, options.sequences)
+    plan = replace(plan, tasks=_cut_shards(plan))
+    return plan if options.sequences is None else _plan_sequences(plan, options.sequences)
 
 
 def _plan_leaf(
     leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Leaf], options: Options
 ) -> FieldPlan:
     check_admitted(leaf)
-    inferred = _inferred(leaf, sample)
+    inferred = _infer_leaf(leaf, sample)
     attributes = leaf.attributes | inferred.members.pop("attributes", {})
     field = Field(name=leaf.name, stem="00-x", attributes=attributes, **inferred.members)
     padding = _plan_padding(leaf, field, leaves)
@@ -200,7 +200,7 @@ def _plan_leaf(
     )
 
 
-def _inferred(leaf: Leaf, sample: Sample) -> Inferred:
+def _infer_leaf(leaf: Leaf, sample: Sample) -> Inferred:
     if leaf.options.tokenize is not None:
         return infer_tokens(leaf, leaf.options.tokenize)
     return infer_tensor(leaf, sample) if leaf.options.tensor else infer(leaf, sample)
@@ -224,7 +224,7 @@ def _plan_padding(leaf: Leaf, field: Field, leaves: dict[str, Leaf]) -> Padding 
     return make_padding(field, ragged, leaf.name, None if lengths is None else lengths.path)
 
 
-def _compressed(plans: list[FieldPlan], options: Options) -> list[FieldPlan]:
+def _plan_compression(plans: list[FieldPlan], options: Options) -> list[FieldPlan]:
     """The plans with `--compress` entered; its keys are columns, stacks, or patterns of both."""
     names = [plan.field.name for plan in plans]
     levels: dict[str, int] = {}
@@ -233,10 +233,10 @@ def _compressed(plans: list[FieldPlan], options: Options) -> list[FieldPlan]:
         if not hits:
             raise unknown_field("compress", pattern, names)
         levels |= dict.fromkeys(hits, level)
-    return [_compress(plan, levels.get(plan.field.name)) for plan in plans]
+    return [_set_compression(plan, levels.get(plan.field.name)) for plan in plans]
 
 
-def _compress(plan: FieldPlan, level: int | None) -> FieldPlan:
+def _set_compression(plan: FieldPlan, level: int | None) -> FieldPlan:
     if level is None:
         return plan
     if plan.field.kind in ("image", "categorical"):
@@ -250,13 +250,13 @@ def _compress(plan: FieldPlan, level: int | None) -> FieldPlan:
     return replace(plan, field=field, options=replace(plan.options, compress=level))
 
 
-def _numbered(index: int, plan: FieldPlan, options: Options) -> FieldPlan:
+def _set_index(index: int, plan: FieldPlan, options: Options) -> FieldPlan:
     name = options.rename.get(plan.field.name, plan.field.name)
     field = msgspec.structs.replace(plan.field, name=name, stem=make_stem(index, name))
     return replace(plan, field=field)
 
 
-def _without_empty_paths(leaves: list[Leaf], source: Source, notes: list[str]) -> list[Leaf]:
+def _drop_empty_paths(leaves: list[Leaf], source: Source, notes: list[str]) -> list[Leaf]:
     """HuggingFace's Image and Audio have a path that mostly is null throughout: leave it out."""
     kept = []
     for leaf in leaves:
@@ -269,9 +269,7 @@ def _without_empty_paths(leaves: list[Leaf], source: Source, notes: list[str]) -
     return kept
 
 
-def _with_kept_nulls(
-    options: Options, chosen: list[Leaf], source: Source
-) -> tuple[Options, list[Leaf]]:
+def _keep_nulls(options: Options, chosen: list[Leaf], source: Source) -> tuple[Options, list[Leaf]]:
     """Nulls of a slab stay masked where no option speaks of them; the options say so, too."""
     if source.name != "slab":
         return options, chosen
@@ -315,7 +313,7 @@ def _check_nulls(plans: list[FieldPlan], source: Source) -> None:
         )
 
 
-def _cut(plan: Plan) -> tuple[ShardTask, ...]:
+def _cut_shards(plan: Plan) -> tuple[ShardTask, ...]:
     """Cut the rows into shards near the target size, between units of the source.
 
     The cut depends on source and options only. The target grows with the data, so that there
@@ -324,7 +322,7 @@ def _cut(plan: Plan) -> tuple[ShardTask, ...]:
     spans = cut_rows(plan.source.units, plan.options.rows)
     if any(span.unit.rows is None for span in spans):
         return (ShardTask(0, 0, None, tuple(spans)),)
-    sizes = [_span_bytes(span) for span in spans]
+    sizes = [_estimate_span_bytes(span) for span in spans]
     arrays = sum(len(field_plan.field.arrays()) + 1 for field_plan in plan.fields)
     most = max(1, min(MAX_SHARDS, MAX_MAPS // arrays))
     target = max(plan.options.shard_size, -(-sum(sizes) // most))
@@ -341,7 +339,7 @@ def _cut(plan: Plan) -> tuple[ShardTask, ...]:
     return tuple(tasks)
 
 
-def _check_alone(plans: list[FieldPlan], column: str) -> None:
+def _check_only_column(plans: list[FieldPlan], column: str) -> None:
     """Raise UsageError where the column whose texts are joined is not the only one."""
     others = [plan.field.name for plan in plans if plan.options.tokenize is None]
     if len(others) == len(plans):
@@ -358,7 +356,7 @@ def _check_alone(plans: list[FieldPlan], column: str) -> None:
         )
 
 
-def _in_sequences(plan: Plan, sequences: Sequences) -> Plan:
+def _plan_sequences(plan: Plan, sequences: Sequences) -> Plan:
     """The plan that joins the texts of one column, and cuts them into rows of one length."""
     (text,) = plan.fields
     if text.options.nulls == "mask":
@@ -373,6 +371,6 @@ def _in_sequences(plan: Plan, sequences: Sequences) -> Plan:
     return replace(plan, source=source, fields=source.fields, tasks=(task,))
 
 
-def _span_bytes(span: Span) -> int:
+def _estimate_span_bytes(span: Span) -> int:
     unit_rows, unit_bytes = span.unit.rows or 0, span.unit.bytes or 0
     return unit_bytes * (span.rows or 0) // max(unit_rows, 1)

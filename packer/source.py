@@ -22,6 +22,7 @@ from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.optiontext import option
 from fieldslab.schemas.registry import Registry, make_unknown_name
+from fieldslab.schemas.renamed import refuse_renamed_methods
 
 
 class Unit(NamedTuple):
@@ -110,6 +111,10 @@ class Source(ABC):
     endings: Sequence[str] = ()
     """What to warn the user about after everything was read."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        refuse_renamed_methods(Source, cls)
+
     @staticmethod
     def accepts(paths: list[str]) -> bool:
         """Whether these paths are such a source; asked unless the user names one."""
@@ -144,8 +149,8 @@ class Source(ABC):
     def check(self, columns: list[int]) -> None:  # noqa: B027  # most have nothing to check
         """Raise SourceInconsistent where the parts of the source differ in these columns."""
 
-    def check_unchosen(self, columns: list[int]) -> None:  # noqa: B027
-        """Raise for columns that are probably not wanted, if the user did not choose columns."""
+    def check_default_columns(self, columns: list[int]) -> None:  # noqa: B027
+        """Raise for columns that are packed by default and that probably nobody needs."""
 
     def file_of(self, row: int) -> str | None:
         """The file that a row comes from, if each row is a file."""
@@ -161,7 +166,7 @@ SOURCES = Registry(
         "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
         "hdf5": "fieldslab.packer.sources.hdf5.source:HDF5Source",
         "images": "fieldslab.packer.sources.images.source:ImageSource",
-        "slab": "fieldslab.packer.sources.slab:SlabSource",
+        "slab": "fieldslab.packer.sources.slab_source:SlabSource",
     },
     option="from_",
     base=Source,
@@ -193,9 +198,9 @@ def find_source(
         isinstance(item, str) or hasattr(item, "__fspath__") for item in items
     )
     if type(data).__module__ == "fieldslab.reader.slab":  # which this layer may not import
-        return _make(SOURCES.load("slab"), data, settings, tolerant)
+        return _make_source(SOURCES.load("slab"), data, settings, tolerant)
     if not paths:
-        return _make(SOURCES.load("arrow"), data, settings, tolerant)
+        return _make_source(SOURCES.load("arrow"), data, settings, tolerant)
     if not items:
         raise UsageError(
             "no source given",
@@ -206,13 +211,13 @@ def find_source(
     if "" in items:
         raise UsageError("an empty path", hint="Name files, globs or directories.")
     if name is not None:
-        return _make(SOURCES.load(name), items, settings, tolerant)
-    kind = _kind(items)
+        return _make_source(SOURCES.load(name), items, settings, tolerant)
+    kind = _find_kind(items)
     if kind is None:
-        raise _not_a_source(items[0])
-    _check_unmixed(kind, items)
+        raise _make_no_source_error(items[0])
+    _refuse_mixed_folder(kind, items)
     for item in items[1:]:
-        other = kind if kind.accepts([item]) else _kind([item])
+        other = kind if kind.accepts([item]) else _find_kind([item])
         if other is not None and other is not kind:
             raise UsageError(
                 "sources of one slab must be of one kind",
@@ -221,10 +226,10 @@ def find_source(
                 found=other.name,
                 hint="Pack each kind into a slab of its own.",
             )
-    return _make(kind, items, settings, tolerant)
+    return _make_source(kind, items, settings, tolerant)
 
 
-def _kind(items: list[str]) -> type[Source] | None:
+def _find_kind(items: list[str]) -> type[Source] | None:
     """The class of the sources that accept these paths; None where none does."""
     for name in SOURCES:
         try:
@@ -232,13 +237,13 @@ def _kind(items: list[str]) -> type[Source] | None:
         except UsageError:
             if name in SOURCES.built_in:
                 raise
-            continue  # it may have nothing to do with these paths; `_not_a_source` tells
+            continue  # it may have nothing to do with these paths; `_make_no_source_error` tells
         if kind.accepts(items):
             return kind
     return None
 
 
-def _check_unmixed(kind: type[Source], items: list[str]) -> None:
+def _refuse_mixed_folder(kind: type[Source], items: list[str]) -> None:
     """Raise UsageError for a folder of Parquet or HDF5 that holds images, too."""
     if kind.name not in ("parquet", "hdf5"):
         return
@@ -253,9 +258,9 @@ def _check_unmixed(kind: type[Source], items: list[str]) -> None:
             )
 
 
-def _not_a_source(path: str) -> SourceUnreadable:
+def _make_no_source_error(path: str) -> SourceUnreadable:
     """Why nothing can be packed from a path, and which sources cannot be loaded."""
-    error = _reason(path)
+    error = _make_path_error(path)
     for name in SOURCES.plugins():
         try:
             SOURCES.load(name)
@@ -264,7 +269,7 @@ def _not_a_source(path: str) -> SourceUnreadable:
     return error
 
 
-def _reason(path: str) -> SourceUnreadable:
+def _make_path_error(path: str) -> SourceUnreadable:
     check_readable(path)
     if os.path.isfile(os.path.join(path, MANIFEST)):
         return SourceUnreadable(
@@ -286,7 +291,7 @@ def _reason(path: str) -> SourceUnreadable:
     )
 
 
-def _make(cls: Any, data: Any, settings: Mapping[str, Any] | None, tolerant: bool) -> Source:
+def _make_source(cls: Any, data: Any, settings: Mapping[str, Any] | None, tolerant: bool) -> Source:
     parameters = inspect.signature(cls).parameters.values()
     keywords = [
         parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
@@ -309,10 +314,10 @@ def sample_units(source: Source, units: Sequence[Unit], columns: list[int]) -> l
     """`Source.sample` for a source that can be read again, from some of its units."""
     count = len(units)
     starts = sorted({0, count // 2, count - 1}) if count else []
-    return [batch for start in starts for batch in _first_rows(source, units[start:], columns)]
+    return [batch for start in starts for batch in _read_first_rows(source, units[start:], columns)]
 
 
-def _first_rows(
+def _read_first_rows(
     source: Source, units: Sequence[Unit], columns: list[int]
 ) -> Iterator[pa.RecordBatch]:
     rows = size = 0
@@ -342,23 +347,23 @@ def make_unique(names: Iterable[str]) -> list[str]:
     return result
 
 
-def check_names(schema: pa.Schema) -> None:
+def check_utf8_names(schema: pa.Schema) -> None:
     """Raise UnicodeDecodeError where a name or a time zone in a schema is not UTF-8."""
     for column in schema:
-        _check_name(column)
+        _check_utf8_name(column)
 
 
-def _check_name(column: pa.Field) -> None:
+def _check_utf8_name(column: pa.Field) -> None:
     kind, texts = column.type, [column.name]  # pyarrow decodes each when it is asked for
     if isinstance(kind, pa.BaseExtensionType):
         texts.append(kind.extension_name)
-        _check_name(pa.field("", kind.storage_type))
+        _check_utf8_name(pa.field("", kind.storage_type))
     elif pa.types.is_dictionary(kind):
-        _check_name(pa.field("", kind.value_type))
+        _check_utf8_name(pa.field("", kind.value_type))
     elif pa.types.is_timestamp(kind):
         texts.append(kind.tz)
     for index in range(kind.num_fields):
-        _check_name(kind.field(index))
+        _check_utf8_name(kind.field(index))
 
 
 def match_names(pattern: str, names: Iterable[str]) -> list[str]:

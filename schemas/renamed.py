@@ -28,6 +28,9 @@ PARAMETERS = {
 }
 """Parameters of a function: old name, and what to write now."""
 
+METHODS = {"fieldslab.packer.source.Source": {"check_unchosen": "check_default_columns"}}
+"""Methods that a subclass may override: old name and new name."""
+
 
 def refuse_renamed_name(module: str, name: str) -> None:
     """Raise UsageError if a module had a class or function of this name; for its `__getattr__`."""
@@ -46,3 +49,10 @@ def refuse_renamed_parameters(function: Callable[_P, _R]) -> Callable[_P, _R]:
         return function(*args, **kwargs)
 
     return checked
+
+
+def refuse_renamed_methods(base: type, cls: type) -> None:
+    """Raise UsageError if `cls` overrides a method of `base` by an old name."""
+    for old, new in METHODS[f"{base.__module__}.{base.__qualname__}"].items():
+        if old in vars(cls):
+            raise UsageError(f"{cls.__name__}: `{old}` is now `{new}`")

@@ -8,7 +8,7 @@ import pytest
 
 from fieldslab.reader import ImageSteps, Normalize, Resize
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.renamed import NAMES, PARAMETERS
+from fieldslab.schemas.renamed import METHODS, NAMES, PARAMETERS
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ImageSteps.__init__": lambda **old: ImageSteps([Resize(4)], **old),
@@ -49,3 +49,15 @@ def test_unknown_names_stay_attribute_errors() -> None:
     """A name that never was is missing as from any module."""
     for module in NAMES:
         assert not hasattr(import_module(module), "Pakced")
+
+
+@pytest.mark.parametrize(
+    ("base", "old"), [(base, old) for base, names in METHODS.items() for old in names]
+)
+def test_old_methods_are_refused_with_the_new_one(base: str, old: str) -> None:
+    """A subclass that overrides a method by its old name is told the new one, which exists."""
+    module, _, name = base.rpartition(".")
+    cls, new = getattr(import_module(module), name), METHODS[base][old]
+    with pytest.raises(UsageError, match=f"Plugin: `{old}` is now `{new}`"):
+        type("Plugin", (cls,), {old: lambda self: None})
+    assert callable(getattr(cls, new))

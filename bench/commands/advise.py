@@ -7,7 +7,7 @@ import click
 
 from fieldslab.packer.commands.params import Option, command
 from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, SLAB
-from fieldslab.packer.commands.terminal import emit
+from fieldslab.packer.commands.terminal import print_json
 
 TRAINING = "Training"
 EXAMPLES = """\
@@ -100,6 +100,6 @@ def advise(
             file=sys.stderr,
         )
     if as_json:
-        emit(advice.as_dict())
+        print_json(advice.as_dict())
     else:
         print(advice)

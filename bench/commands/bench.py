@@ -11,7 +11,7 @@ import click
 
 from fieldslab.packer.commands.params import Option, command
 from fieldslab.packer.commands.shared import FOLLOW_LINKS, SLAB
-from fieldslab.packer.commands.terminal import emit, emit_lines, width_of
+from fieldslab.packer.commands.terminal import get_terminal_width, print_json, print_lines
 from fieldslab.schemas.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -110,12 +110,12 @@ def bench(
         )
     results.advice = advise(results)
     if printed:
-        emit(results.as_dict())
+        print_json(results.as_dict())
     elif json_file is not None:
         text = json.dumps(results.as_dict(), ensure_ascii=False, indent=2, allow_nan=False)
         json_file.write_text(text + "\n", encoding="utf-8")
     if not printed:
-        emit_lines(lines(results, width_of(sys.stdout)))
+        print_lines(lines(results, get_terminal_width(sys.stdout)))
     if report is not None and write_report is not None:
         page = write_report(results, report)
         if printed:

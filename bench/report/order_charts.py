@@ -8,7 +8,7 @@ import numpy as np
 from fieldslab.bench.report import words
 from fieldslab.bench.report.style import Theme, axis_titles, chart
 from fieldslab.bench.slab.results import Results
-from fieldslab.packer.commands.words import counted
+from fieldslab.packer.commands.words import format_count
 
 _NEAR = 0.4
 """From this share of memcpy on, a radar shows its ring."""
@@ -94,7 +94,7 @@ def radar(results: Results, theme: Theme) -> Any:
     ring_text = "the dashed ring" if near else "far outside"
     figure, axes = chart(
         finding,
-        f"Rows a second of {counted(results.subsets.rows, 'row')} in batches of "
+        f"Rows a second of {format_count(results.subsets.rows, 'row')} in batches of "
         f"{results.subsets.batch}, by strategy, as a share of a memcpy of random rows "
         f"({ring_text}); one thread, warm; median",
         theme,

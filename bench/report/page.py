@@ -11,7 +11,7 @@ from fieldslab.bench.report.style import DARK, LIGHT, png
 from fieldslab.bench.report.table import found_text, lines
 from fieldslab.bench.slab.results import Results
 from fieldslab.bench.slab.targets import POINTS
-from fieldslab.packer.commands.words import counted, size
+from fieldslab.packer.commands.words import format_count, format_size
 from fieldslab.schemas.errors import MissingLibrary
 
 try:
@@ -57,14 +57,14 @@ def render(results: Results, charts: list[dict[str, str]]) -> str:
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         name=Path(slab["path"]).name,
         summary=(
-            f"{counted(slab['rows'], 'row')} of {size(slab['row_bytes'])} in "
-            f"{counted(len(slab['fields']), 'field')} ({fields}"
-            f"{f' and {more} more' if more > 0 else ''}), {size(slab['stored_bytes'])} stored in "
-            f"{counted(slab['shards'], 'shard')}"
+            f"{format_count(slab['rows'], 'row')} of {format_size(slab['row_bytes'])} in "
+            f"{format_count(len(slab['fields']), 'field')} ({fields}"
+            f"{f' and {more} more' if more > 0 else ''}), {format_size(slab['stored_bytes'])} "
+            f"stored in {format_count(slab['shards'], 'shard')}"
         ),
         machine=(
-            f"{machine['processor']}, {counted(machine['cores'], 'core')}, "
-            f"{size(machine['memory_bytes'])} of memory"
+            f"{machine['processor']}, {format_count(machine['cores'], 'core')}, "
+            f"{format_size(machine['memory_bytes'])} of memory"
         ),
         results=results,
         targets=[

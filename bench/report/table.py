@@ -5,12 +5,19 @@ from collections.abc import Iterator
 from fieldslab.bench.machine import load_in_words
 from fieldslab.bench.report import words
 from fieldslab.bench.slab.results import Results, Speed, Spread, Target
-from fieldslab.packer.commands.words import counted, fitted, printable, size, stacked, table
+from fieldslab.packer.commands.words import (
+    escape_controls,
+    format_count,
+    format_size,
+    format_stacked,
+    format_table,
+    wrap_lines,
+)
 
 
 def lines(results: Results, width: int | None) -> Iterator[str]:
     """Every number, then the targets, notes and advice."""
-    yield from fitted(_head(results), width)
+    yield from wrap_lines(_head(results), width)
     for title, head, rows in (
         _latency(results),
         _batches(results),
@@ -27,9 +34,10 @@ def lines(results: Results, width: int | None) -> Iterator[str]:
         yield ""
         text = (
             f"memory of {memory.batches[-1]:,} random batches of {memory.batch}: "
-            f"{size(max(memory.growth, 0))} more of its own, {size(max(memory.mapped))} mapped"
+            f"{format_size(max(memory.growth, 0))} more of its own, "
+            f"{format_size(max(memory.mapped))} mapped"
         )
-        yield from fitted([text], width)
+        yield from wrap_lines([text], width)
     yield ""
     verdicts: _Rows = [
         (
@@ -43,19 +51,21 @@ def lines(results: Results, width: int | None) -> Iterator[str]:
     score = (f"score {results.score}", "target", "found", "asked")
     yield from _table(score, verdicts, width, right="found")
     yield ""
-    yield from fitted((f"note: {note}" for note in results.notes), width)
-    yield from fitted((f"{advice.kind}: {advice.text}" for advice in results.advice), width)
+    yield from wrap_lines((f"note: {note}" for note in results.notes), width)
+    yield from wrap_lines((f"{advice.kind}: {advice.text}" for advice in results.advice), width)
 
 
 def _table(
     head: tuple[str, ...], rows: "_Rows", width: int | None, right: str | None = None
 ) -> Iterator[str]:
     """A table with nothing cut; where that is too wide, its rows as blocks."""
-    plain = list(table(head, rows, None, right=" ".join(head[1:]) if right is None else right))
+    plain = list(
+        format_table(head, rows, None, right=" ".join(head[1:]) if right is None else right)
+    )
     if width is None or max(map(len, plain)) <= width:
         yield from plain
     else:
-        yield from stacked(head, rows, width)
+        yield from format_stacked(head, rows, width)
 
 
 def found_text(target: Target) -> str:
@@ -72,12 +82,12 @@ def found_text(target: Target) -> str:
 def _head(results: Results) -> Iterator[str]:
     slab, machine = results.slab, results.machine
     yield (
-        f"{printable(slab['path'])}: {counted(slab['rows'], 'row')}, "
-        f"{counted(len(slab['fields']), 'field')}, {size(slab['row_bytes'])} a row"
+        f"{escape_controls(slab['path'])}: {format_count(slab['rows'], 'row')}, "
+        f"{format_count(len(slab['fields']), 'field')}, {format_size(slab['row_bytes'])} a row"
     )
     versions = ", ".join(f"{name} {version}" for name, version in machine["libraries"].items())
     yield f"id      {slab['id']}"
-    cores = counted(machine["cores"], "core")
+    cores = format_count(machine["cores"], "core")
     yield f"on      {machine['processor']}, {cores}, {machine['system']}"
     yield f"beside  {load_in_words(machine)}"
     yield f"with    {versions}, Python {machine['python']}"

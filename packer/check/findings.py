@@ -5,7 +5,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from fieldslab.packer.commands.words import counted, duration, printable, rate, size
+from fieldslab.packer.commands.words import (
+    escape_controls,
+    format_count,
+    format_duration,
+    format_rate,
+    format_size,
+)
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.optiontext import render_for_shell
 
@@ -47,7 +53,7 @@ class Problem:
         text = ": ".join([*parts, self.problem])
         pairs = [("expected", self.expected), ("found", self.found)]
         details = [f"{key} {value}" for key, value in pairs if value is not None]
-        return printable(f"{text} ({', '.join(details)})" if details else text)
+        return escape_controls(f"{text} ({', '.join(details)})" if details else text)
 
     def as_dict(self) -> dict[str, Any]:
         """The problem as JSON-ready values; members that are not known are left out."""
@@ -107,18 +113,21 @@ class Report:
         return "Restore the files named above from a copy, or pack the slab again."
 
     def __repr__(self) -> str:
-        return f"Report({printable(str(self))})"
+        return f"Report({escape_controls(str(self))})"
 
     def __str__(self) -> str:
-        done = f"{size(self.bytes)} checked in {duration(self.seconds)}"
+        done = f"{format_size(self.bytes)} checked in {format_duration(self.seconds)}"
         if self.bytes and self.seconds:
-            done += f", {rate(self.bytes, self.seconds)}"
+            done += f", {format_rate(self.bytes, self.seconds)}"
         scope = "" if self.scope == "all" else f" ({self.scope})"
-        text = f"{counted(self.rows, 'row')}, {counted(self.fields, 'field')}, {done}{scope}"
+        text = (
+            f"{format_count(self.rows, 'row')}, {format_count(self.fields, 'field')}, {done}{scope}"
+        )
         if self.ok:
             return f"OK: {self.path}: {text}"
         more = f", the first {len(self.problems)} shown" if self.count > len(self.problems) else ""
-        return f"FAILED: {counted(self.count, 'problem')} in {self.path}{more}; {text}. {self.hint}"
+        problems = format_count(self.count, "problem")
+        return f"FAILED: {problems} in {self.path}{more}; {text}. {self.hint}"
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON-ready values."""

@@ -24,14 +24,14 @@ Examples:
 @click.pass_context
 def completion(context: click.Context, shell: str) -> int:
     """Print a script with which a shell completes commands and options."""
-    return complete(context.find_root().command, f"{shell}_source")
+    return print_completion(context.find_root().command, f"{shell}_source")
 
 
-def complete(program: click.Command, instruction: str) -> int:
+def print_completion(program: click.Command, instruction: str) -> int:
     """Print what a shell asks for: its script, or how a command line may go on."""
     return shell_complete(program, {}, "fieldslab", ASKED, instruction)
 
 
-def asked_for() -> str | None:
+def read_request() -> str | None:
     """What a shell asks for; None if it runs a command."""
     return os.environ.get(ASKED)

@@ -30,13 +30,13 @@ SECONDS = 0.5
 _on = False
 
 
-def wanted(arguments: Sequence[str]) -> bool:
+def are_requested(arguments: Sequence[str]) -> bool:
     """Whether a command line asks for events."""
     pairs = pairwise(arguments)
     return "--progress=json" in arguments or ("--progress", "json") in pairs
 
 
-def switch(on: bool) -> None:
+def switch_events(on: bool) -> None:
     """Write events from now on, or no longer."""
     global _on
     _on = on
@@ -47,7 +47,7 @@ def are_on() -> bool:
     return _on
 
 
-def tell(event: str, **members: Any) -> None:
+def write_event(event: str, **members: Any) -> None:
     """Write one event, if they are wanted."""
     if _on:
         line = json.dumps({"event": event} | members, ensure_ascii=False, allow_nan=False)
@@ -56,23 +56,23 @@ def tell(event: str, **members: Any) -> None:
 
 
 @contextmanager
-def progress_of(task: str, path: str, total: int | None, unit: str) -> Iterator[VerifyProgress]:
+def track_progress(task: str, path: str, total: int | None, unit: str) -> Iterator[VerifyProgress]:
     """Tell of a task's start, of what was done now and then, and of its end if there is one."""
     done = {"rows": 0, "bytes": 0}
     started = last = time.monotonic()
 
-    def tell_done(event: str) -> None:
+    def write_done(event: str) -> None:
         seconds = round(time.monotonic() - started, 3)
-        tell(event, task=task, path=path, **done, seconds=seconds)
+        write_event(event, task=task, path=path, **done, seconds=seconds)
 
-    def move(rows: int, bytes: int) -> None:
+    def add_done(rows: int, bytes: int) -> None:
         nonlocal last
         done["rows"] += rows
         done["bytes"] += bytes
         if time.monotonic() - last >= SECONDS:
             last = time.monotonic()
-            tell_done("progress")
+            write_done("progress")
 
-    tell("start", task=task, path=path, total=total, unit=unit)
-    yield move
-    tell_done("finish")
+    write_event("start", task=task, path=path, total=total, unit=unit)
+    yield add_done
+    write_done("finish")

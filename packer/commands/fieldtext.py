@@ -4,17 +4,17 @@ from typing import Any
 
 import msgspec
 
-from fieldslab.packer.commands.words import counted, size
+from fieldslab.packer.commands.words import format_count, format_size
 from fieldslab.schemas.fields import Field
 
 
-def type_text(field: Field) -> str:
+def format_type(field: Field) -> str:
     """What a row of a field is: `float32[16]`, `int32[*]`, `jpeg`, `timestamp[us, UTC]`."""
     compressed = [] if field.compression is None else [field.compression.codec]
-    return ", ".join([text for text in (_plain_type(field), *compressed) if text])
+    return ", ".join([text for text in (_format_plain_type(field), *compressed) if text])
 
 
-def _plain_type(field: Field) -> str:
+def _format_plain_type(field: Field) -> str:
     logical = field.logical
     if field.kind == "image":
         every = "row" if field.index == 0 else f"{field.index} MCUs"
@@ -33,21 +33,21 @@ def _plain_type(field: Field) -> str:
     elif logical is not None and logical.type in ("date", "bfloat16"):
         name = logical.type
     elif logical is not None and logical.names is not None:
-        name = f"{field.dtype}, {counted(len(logical.names), 'name')}"
+        name = f"{field.dtype}, {format_count(len(logical.names), 'name')}"
     elif logical is not None and logical.type == "uuid":
         return "uuid" if field.kind == "fixed" else "uuid[*]"
     dims = [*(["*"] if field.kind == "ragged" else []), *map(str, field.shape)]
     return f"{name}[{','.join(dims)}]" if dims else name
 
 
-def bytes_text(field: Field, stored: int) -> str:
+def format_field_bytes(field: Field, stored: int) -> str:
     """Bytes of a field; of a compressed one, how many times more it held before."""
     if field.compression is None or not stored:
-        return size(stored)
-    return f"{size(stored)} ({field.compression.decoded / stored:.1f}x)"
+        return format_size(stored)
+    return f"{format_size(stored)} ({field.compression.decoded / stored:.1f}x)"
 
 
-def field_json(field: Field) -> dict[str, Any]:
+def field_to_json(field: Field) -> dict[str, Any]:
     """The members of a field that say what it is; a category table only by its size."""
     members = msgspec.to_builtins(field)
     names = (

@@ -10,8 +10,8 @@ import click
 
 from fieldslab.packer.commands.params import MESSAGES, Option, command
 from fieldslab.packer.commands.shared import FOLLOW_LINKS, SLAB
-from fieldslab.packer.commands.terminal import emit, emit_lines, width_of
-from fieldslab.packer.commands.words import counted
+from fieldslab.packer.commands.terminal import get_terminal_width, print_json, print_lines
+from fieldslab.packer.commands.words import format_count
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
 
 ROWS, IMAGES = "Rows and fields", "Images"
@@ -88,16 +88,16 @@ def head(
         chosen = parse_rows(rows, total)
     shown = choose_fields(stored.manifest, fields or None)
     if as_json:
-        for row in slabs.head_json(stored, chosen, shown):
-            emit(row, indent=None)
+        for row in slabs.rows_to_json(stored, chosen, shown):
+            print_json(row, indent=None)
     else:
-        width = width_of(sys.stdout) or PIPE_WIDTH
-        emit_lines(slabs.head_lines(stored, chosen, width, shown))
+        width = get_terminal_width(sys.stdout) or PIPE_WIDTH
+        print_lines(slabs.format_rows(stored, chosen, width, shown))
     if images is not None:
         from fieldslab.packer.commands.thumbnails import write_images
 
         count = len(write_images(stored, chosen, shown, images, size))
-        print(f"{counted(count, 'image')} in {images}", file=sys.stderr)
+        print(f"{format_count(count, 'image')} in {images}", file=sys.stderr)
 
 
 def parse_rows(text: str, total: int) -> Sequence[int]:

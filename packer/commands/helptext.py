@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fieldslab.packer.commands.terminal import width_of
+from fieldslab.packer.commands.terminal import get_terminal_width
 
 _LONGEST = 100
 _OPTION_WIDTH = 24
@@ -19,7 +19,7 @@ class Command(click.Command):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help of this command."""
-        formatter.write("\n".join(_help_lines(self, ctx)) + "\n")
+        formatter.write("\n".join(_format_help_lines(self, ctx)) + "\n")
 
 
 class Group(click.Group):
@@ -27,10 +27,10 @@ class Group(click.Group):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help of the program."""
-        formatter.write("\n".join(_help_lines(self, ctx)) + "\n")
+        formatter.write("\n".join(_format_help_lines(self, ctx)) + "\n")
 
 
-def grouped_params(command: click.Command, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+def group_params(command: click.Command, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
     """Arguments and options of a command as pairs of spelling and help, by title of the group."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for param in command.get_params(ctx):
@@ -44,16 +44,16 @@ def grouped_params(command: click.Command, ctx: click.Context) -> dict[str, list
     return groups
 
 
-def usage_of(command: click.Command) -> str:
+def format_usage(command: click.Command) -> str:
     """What stands behind the name of a command."""
     arguments = [one.metavar for one in command.params if isinstance(one, click.Argument)]
     return " ".join(filter(None, [command.options_metavar, *arguments]))
 
 
-def _help_lines(command: click.Command, ctx: click.Context) -> Iterator[str]:
-    width = min(width_of(sys.stdout) or 80, _LONGEST)
+def _format_help_lines(command: click.Command, ctx: click.Context) -> Iterator[str]:
+    width = min(get_terminal_width(sys.stdout) or 80, _LONGEST)
     subcommands = "COMMAND ... " if isinstance(command, click.Group) else ""
-    yield f"{_title('Usage')} {ctx.command_path} {subcommands}{usage_of(command)}"
+    yield f"{_style_title('Usage')} {ctx.command_path} {subcommands}{format_usage(command)}"
     for paragraph in (command.help or "").split("\n\n"):
         yield ""
         yield from textwrap.wrap(paragraph, width)
@@ -62,18 +62,18 @@ def _help_lines(command: click.Command, ctx: click.Context) -> Iterator[str]:
         for name in command.list_commands(ctx):
             subcommand: Any = command.get_command(ctx, name)
             entries.append((name, (subcommand.help or "").split("\n\n")[0]))
-        yield from _section("Commands", entries, width)
-    for title, entries in grouped_params(command, ctx).items():
-        yield from _section(title, entries, width)
+        yield from _format_section("Commands", entries, width)
+    for title, entries in group_params(command, ctx).items():
+        yield from _format_section(title, entries, width)
     for number, line in enumerate((command.epilog or "").splitlines()):
         if number == 0:
             yield ""
-        yield _title(line[:-1]) if line.endswith(":") else line
+        yield _style_title(line[:-1]) if line.endswith(":") else line
 
 
-def _section(title: str, entries: list[tuple[str, str]], width: int) -> Iterator[str]:
+def _format_section(title: str, entries: list[tuple[str, str]], width: int) -> Iterator[str]:
     yield ""
-    yield _title(title)
+    yield _style_title(title)
     column = min(max(len(name) for name, _ in entries), _OPTION_WIDTH)
     indent = " " * (column + 4)
     for name, text in entries:
@@ -84,5 +84,5 @@ def _section(title: str, entries: list[tuple[str, str]], width: int) -> Iterator
         yield from (indent + line for line in lines)
 
 
-def _title(text: str) -> str:
+def _style_title(text: str) -> str:
     return click.style(f"{text}:", bold=True)

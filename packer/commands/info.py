@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 from fieldslab.packer.commands.params import PATH, Argument, Option, command
 from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON
-from fieldslab.packer.commands.terminal import emit, emit_lines, warn, width_of
+from fieldslab.packer.commands.terminal import (
+    get_terminal_width,
+    print_json,
+    print_lines,
+    print_warning,
+)
 from fieldslab.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,11 +43,11 @@ def info(slab: str | None, decoders: bool, follow_links: bool, as_json: bool) ->
 
     with open_files(slab, follow_links=follow_links) as files:
         if as_json:
-            emit(slabs.info_json(files))
+            print_json(slabs.info_to_json(files))
             return
         for warning in files.manifest.made.warnings:
-            warn(warning)
-        emit_lines(slabs.info_lines(files, width_of(sys.stdout)))
+            print_warning(warning)
+        print_lines(slabs.format_info(files, get_terminal_width(sys.stdout)))
 
 
 def _show_decoders(as_json: bool) -> None:
@@ -50,12 +55,12 @@ def _show_decoders(as_json: bool) -> None:
 
     decoders = known_decoders()
     if as_json:
-        emit([decoder._asdict() for decoder in decoders])
+        print_json([decoder._asdict() for decoder in decoders])
         return
-    emit_lines(decoder_lines(decoders, width_of(sys.stdout)))
+    print_lines(format_decoders(decoders, get_terminal_width(sys.stdout)))
 
 
-def decoder_lines(decoders: Sequence["Known"], width: int | None) -> Iterator[str]:
+def format_decoders(decoders: Sequence["Known"], width: int | None) -> Iterator[str]:
     """A line for each decoder, and below it its library, what is amiss, and what to do."""
     names = max(len(decoder.name) for decoder in decoders) + 2
     indent = " " * (names + 5)

@@ -12,11 +12,17 @@ from fieldslab.packer.commands.params import (
     Option,
     command,
     make_options,
-    take_options,
+    pop_options,
 )
-from fieldslab.packer.commands.shared import JSON, PROGRESS, verified
-from fieldslab.packer.commands.terminal import emit, emit_lines, interruptible, warn, width_of
-from fieldslab.packer.commands.words import counted
+from fieldslab.packer.commands.shared import JSON, PROGRESS, verify_with_bar
+from fieldslab.packer.commands.terminal import (
+    convert_interrupts,
+    get_terminal_width,
+    print_json,
+    print_lines,
+    print_warning,
+)
+from fieldslab.packer.commands.words import format_count
 from fieldslab.packer.definition import fill_defaults
 from fieldslab.packer.pack_options import OUTPUT, PackOptions, SourceSettings
 from fieldslab.schemas.errors import Damaged, UsageError
@@ -75,7 +81,7 @@ def pack(
     To continue an interrupted pack, run the same command again.
     """
     from fieldslab.packer.commands import plans
-    from fieldslab.packer.commands.progress import bar
+    from fieldslab.packer.commands.progress import show_bar
     from fieldslab.packer.options import parse_options
     from fieldslab.packer.plan import make_plan
     from fieldslab.packer.source import find_source
@@ -83,8 +89,8 @@ def pack(
     from fieldslab.packer.write.pack import check_jobs, pack_plan
 
     hidden = progress == "none" or quiet or as_json
-    settings = take_options(SourceSettings, given)
-    options = fill_defaults(PackOptions, take_options(PackOptions, given), "pack")
+    settings = pop_options(SourceSettings, given)
+    options = fill_defaults(PackOptions, pop_options(PackOptions, given), "pack")
     parsed = parse_options(**options)
     force, jobs = options["force"], options["jobs"]
     check_jobs(jobs)
@@ -98,39 +104,39 @@ def pack(
     plan = make_plan(source, parsed)
     if dry_run or out is None:
         for note in [] if as_json else plan.notes:
-            warn(note)
+            print_warning(note)
         if as_json:
-            emit(plans.plan_json(plan))
+            print_json(plans.plan_to_json(plan))
         else:
-            emit_lines(plans.plan_lines(plan, width_of(sys.stdout)))
+            print_lines(plans.format_plan(plan, get_terminal_width(sys.stdout)))
         return 0
     early_warnings: list[str] = []
     with (
-        interruptible(lambda: _left_behind(out, existed)),
-        bar("packing", str(out), plan.rows, "rows", hidden=hidden) as move,
+        convert_interrupts(lambda: _describe_leftovers(out, existed)),
+        show_bar("packing", str(out), plan.rows, "rows", hidden=hidden) as move,
     ):
-        tell = early_warnings.append if as_json else warn
+        tell = early_warnings.append if as_json else print_warning
         packed = pack_plan(plan, out, force=force, jobs=jobs, progress=move, tell=tell)
-    result = plans.packed_json(packed)
+    result = plans.pack_result_to_json(packed)
     result["warnings"] = [*early_warnings, *result["warnings"]]
     if not as_json:
         for warning in packed.warnings:
-            warn(warning)
+            print_warning(warning)
         if not quiet:
-            emit_lines(plans.packed_lines(packed, width_of(sys.stdout)))
+            print_lines(plans.format_pack_result(packed, get_terminal_width(sys.stdout)))
     code = 0
     if verify:
-        report = verified(out, hidden=hidden, silent=as_json)
+        report = verify_with_bar(out, hidden=hidden, silent=as_json)
         result["verify"] = report.as_dict()
         code = 0 if report.ok else Damaged.exit_code
         if not as_json and not (quiet and report.ok):
             print(report)
     if as_json:
-        emit(result)
+        print_json(result)
     return code
 
 
-def _left_behind(output: Path, existed: bool) -> str:
+def _describe_leftovers(output: Path, existed: bool) -> str:
     """What an interrupted pack leaves, and what a rerun does."""
     from fieldslab.schemas.folder import get_partial_path
 
@@ -139,7 +145,7 @@ def _left_behind(output: Path, existed: bool) -> str:
         kept = len(list(partial.glob("slab/shard-?????")))
         if kept:
             return (
-                f"{counted(kept, 'finished shard')} kept in {partial}; "
+                f"{format_count(kept, 'finished shard')} kept in {partial}; "
                 "run the same command again to go on from there"
             )
     if not existed and output.exists():

@@ -102,7 +102,7 @@ def make_options(definition: type) -> list[click.Parameter]:
     return params
 
 
-def take_options(definition: type, values: dict[str, Any]) -> dict[str, Any]:
+def pop_options(definition: type, values: dict[str, Any]) -> dict[str, Any]:
     """The options of a definition that were given, taken out of the values of a command line.
 
     Raises UsageError where an option is both given and switched off.

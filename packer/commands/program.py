@@ -36,7 +36,7 @@ class Program(Group):
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
         """The command of a name, or None."""
         if cmd_name not in self.commands and cmd_name in COMMANDS:
-            self.commands[cmd_name] = _load(cmd_name)
+            self.commands[cmd_name] = _load_command(cmd_name)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -46,7 +46,7 @@ class Program(Group):
         return args[0], self.get_command(ctx, args[0]), args[1:]
 
 
-def _load(name: str) -> click.Command:
+def _load_command(name: str) -> click.Command:
     try:
         command = COMMANDS.load(name)
         if not isinstance(command, click.Command):
@@ -55,10 +55,10 @@ def _load(name: str) -> click.Command:
     except Exception as error:
         if name in COMMANDS.built_in:
             raise
-        return _broken(name, COMMANDS.broken(name, error))
+        return _make_failing_command(name, COMMANDS.broken(name, error))
 
 
-def _broken(name: str, error: UsageError) -> click.Command:
+def _make_failing_command(name: str, error: UsageError) -> click.Command:
     """A stand-in for a command that cannot be loaded: it raises the reason when it is called."""
 
     def fail() -> None:

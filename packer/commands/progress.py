@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 from fieldslab.packer.check.findings import VerifyProgress
 from fieldslab.packer.commands import events
-from fieldslab.packer.commands.words import rate
+from fieldslab.packer.commands.words import format_rate
 
 
 @contextmanager
-def bar(
+def show_bar(
     label: str, path: str, total: int | None, unit: str, *, hidden: bool
 ) -> Iterator[VerifyProgress]:
     """Draw a bar on stderr, and give the function that moves it.
@@ -20,11 +20,11 @@ def bar(
     are wanted, they take its place.
     """
     if events.are_on():
-        with events.progress_of(label, path, total, unit) as progress_events:
+        with events.track_progress(label, path, total, unit) as progress_events:
             yield progress_events
         return
     if hidden or not sys.stderr.isatty():
-        yield _ignore
+        yield _ignore_progress
         return
     from rich import progress  # takes a while to load, and only terminals need it
     from rich.console import Console
@@ -38,16 +38,16 @@ def bar(
         task = bars.add_task(label, total=total, rate="")
         done = {"rows": 0, "bytes": 0}
 
-        def move(rows: int, bytes: int) -> None:
+        def advance(rows: int, bytes: int) -> None:
             done["rows"] += rows
             done["bytes"] += bytes
             elapsed = bars.tasks[0].elapsed or 0
             speed = f"{done['rows']:,} rows  " if done["rows"] else ""
-            speed += rate(done["bytes"], elapsed) if elapsed > 0.2 else ""
+            speed += format_rate(done["bytes"], elapsed) if elapsed > 0.2 else ""
             bars.update(task, completed=done[unit], rate=speed)
 
-        yield move
+        yield advance
 
 
-def _ignore(rows: int, bytes: int) -> None:
+def _ignore_progress(rows: int, bytes: int) -> None:
     pass

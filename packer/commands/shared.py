@@ -27,17 +27,17 @@ FOLLOW_LINKS = Option(
 )
 
 
-def verified(slab: str | Path, *, hidden: bool, silent: bool, **options: Any) -> Report:
+def verify_with_bar(slab: str | Path, *, hidden: bool, silent: bool, **options: Any) -> Report:
     """Verify one slab behind a progress bar; problems are printed as they come."""
     from fieldslab.packer.check.verify import compute_expected_bytes, verify
-    from fieldslab.packer.commands.progress import bar
+    from fieldslab.packer.commands.progress import show_bar
 
-    def tell(problem: Problem) -> None:
+    def print_problem(problem: Problem) -> None:
         if not silent:
             print(problem.in_shell(), flush=True)
 
     total = compute_expected_bytes(slab, **options)
-    with bar("verifying", str(slab), total, "bytes", hidden=hidden) as progress:
-        report = verify(slab, progress=progress, tell=tell, **options)
+    with show_bar("verifying", str(slab), total, "bytes", hidden=hidden) as progress:
+        report = verify(slab, progress=progress, tell=print_problem, **options)
     report.problems = [problem.in_shell() for problem in report.problems]
     return report

@@ -7,9 +7,16 @@ from typing import Any
 from rich.cells import cell_len
 
 from fieldslab.packer.check.stored import StoredSlab
-from fieldslab.packer.commands.fieldtext import bytes_text, field_json, type_text
-from fieldslab.packer.commands.values import json_value, row_of, short_text
-from fieldslab.packer.commands.words import counted, cut, fitted, printable, size, table
+from fieldslab.packer.commands.fieldtext import field_to_json, format_field_bytes, format_type
+from fieldslab.packer.commands.values import format_value, select_row, value_to_json
+from fieldslab.packer.commands.words import (
+    escape_controls,
+    format_count,
+    format_size,
+    format_table,
+    truncate_text,
+    wrap_lines,
+)
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import iterate_folders
 from fieldslab.schemas.arrays import HEADER
@@ -21,55 +28,55 @@ MOST_ORIGINS = 5
 """Files that `info` shows with their rows."""
 
 
-def info_lines(slab: SlabFiles, width: int | None) -> Iterator[str]:
+def format_info(slab: SlabFiles, width: int | None) -> Iterator[str]:
     """What a slab is: size, origin, fields."""
-    yield from fitted(_summary(slab), width)
+    yield from wrap_lines(_format_summary(slab), width)
     yield ""
     manifest = slab.manifest
-    made, sizes, nulls = manifest.made, _field_bytes(slab), _nulls(manifest)
+    made, sizes, nulls = manifest.made, _count_field_bytes(slab), _count_nulls(manifest)
     lines = [
         (
             field.name,
             field.kind,
-            type_text(field),
+            format_type(field),
             f"{nulls[field.name]:,}",
-            bytes_text(field, sizes[field.name]),
+            format_field_bytes(field, sizes[field.name]),
             made.reasons.get(field.name, ""),
         )
         for field in manifest.fields
     ]
     head = ("field", "kind", "type", "nulls", "bytes", "why")
-    yield from table(head, lines, width, right="nulls bytes")
+    yield from format_table(head, lines, width, right="nulls bytes")
 
 
-def _summary(slab: SlabFiles) -> Iterator[str]:
+def _format_summary(slab: SlabFiles) -> Iterator[str]:
     """What the whole of a slab is, line by line."""
     manifest, made = slab.manifest, slab.manifest.made
-    total = size(_total(slab))
-    yield f"{printable(str(slab.path))}: {counted(manifest.rows, 'row')}, {total}"
+    total = format_size(_count_total_bytes(slab))
+    yield f"{escape_controls(str(slab.path))}: {format_count(manifest.rows, 'row')}, {total}"
     yield f"id      {manifest.id}"
-    yield f"packed  {printable(made.time)} by {printable(made.tool)}"
-    yield f"from    {printable(_origin(manifest))}"
-    yield from _origins(manifest)
+    yield f"packed  {escape_controls(made.time)} by {escape_controls(made.tool)}"
+    yield f"from    {escape_controls(_format_origin(manifest))}"
+    yield from _format_origins(manifest)
     options = {key: value for key, value in made.options.items() if key != "from"}
     if options:
-        yield f"options {printable(json.dumps(options, ensure_ascii=False))}"
+        yield f"options {escape_controls(json.dumps(options, ensure_ascii=False))}"
     rows = [shard.rows for shard in manifest.shards]
     if rows:
         span = f"{min(rows):,}" if min(rows) == max(rows) else f"{min(rows):,} to {max(rows):,}"
         yield f"shards  {len(rows):,}, of {span} rows"
 
 
-def info_json(slab: SlabFiles) -> dict[str, Any]:
+def info_to_json(slab: SlabFiles) -> dict[str, Any]:
     """What a slab is, as JSON-ready values."""
     manifest = slab.manifest
-    made, sizes, nulls = manifest.made, _field_bytes(slab), _nulls(manifest)
+    made, sizes, nulls = manifest.made, _count_field_bytes(slab), _count_nulls(manifest)
     return {
         "path": str(slab.path),
         "id": manifest.id,
         "version": manifest.version,
         "rows": manifest.rows,
-        "bytes": _total(slab),
+        "bytes": _count_total_bytes(slab),
         "made": {
             "tool": made.tool,
             "time": made.time,
@@ -78,7 +85,7 @@ def info_json(slab: SlabFiles) -> dict[str, Any]:
             "warnings": list(made.warnings),
         },
         "fields": [
-            field_json(field)
+            field_to_json(field)
             | {
                 "nulls": nulls[field.name],
                 "bytes": sizes[field.name],
@@ -91,51 +98,54 @@ def info_json(slab: SlabFiles) -> dict[str, Any]:
     }
 
 
-def head_lines(
+def format_rows(
     slab: StoredSlab, rows: Sequence[int], width: int | None, fields: Sequence[Field] | None = None
 ) -> Iterator[str]:
     """Rows, one value a line: the row's number, the field's name, the value."""
     fields = slab.manifest.fields if fields is None else fields
-    categories = _categories(slab, fields)
-    labels = [cut(printable(field.name), 30 if width is None else width // 3) for field in fields]
+    categories = _load_categories(slab, fields)
+    labels = [
+        truncate_text(escape_controls(field.name), 30 if width is None else width // 3)
+        for field in fields
+    ]
     digits = max(len("row"), len(str(max(rows, default=0))))
     column = max([len("field"), *map(cell_len, labels)])
     room = None if width is None else max(width - digits - column - 4, 10)
     yield f"{'row':>{digits}}  {'field':<{column}}  value"
-    for row, values in _values(slab, rows, fields):
+    for row, values in _read_values(slab, rows, fields):
         number = str(row)
         for field, label, value in zip(fields, labels, values, strict=True):
-            text = short_text(field, value, room, categories.get(field.name, []))
+            text = format_value(field, value, room, categories.get(field.name, []))
             yield f"{number:>{digits}}  {label}{' ' * (column - cell_len(label))}  {text}"
             number = ""
 
 
-def head_json(
+def rows_to_json(
     slab: StoredSlab, rows: Sequence[int], fields: Sequence[Field] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Rows as JSON-ready dicts: `{"row": 7, "values": {...}}`."""
     fields = slab.manifest.fields if fields is None else fields
-    categories = _categories(slab, fields)
-    for row, values in _values(slab, rows, fields):
+    categories = _load_categories(slab, fields)
+    for row, values in _read_values(slab, rows, fields):
         content = {
-            field.name: json_value(field, value, categories.get(field.name, []))
+            field.name: value_to_json(field, value, categories.get(field.name, []))
             for field, value in zip(fields, values, strict=True)
         }
         yield {"row": row, "values": content}
 
 
-def _values(
+def _read_values(
     slab: StoredSlab, rows: Sequence[int], fields: Sequence[Field]
 ) -> Iterator[tuple[int, list[Any]]]:
     for row in rows:
-        yield row, [row_of(slab.read(field, row, row + 1), 0) for field in fields]
+        yield row, [select_row(slab.read(field, row, row + 1), 0) for field in fields]
 
 
-def _categories(slab: StoredSlab, fields: Sequence[Field]) -> dict[str, list[str]]:
+def _load_categories(slab: StoredSlab, fields: Sequence[Field]) -> dict[str, list[str]]:
     return {field.name: slab.categories(field) for field in fields if field.kind == "categorical"}
 
 
-def _nulls(manifest: Manifest) -> dict[str, int]:
+def _count_nulls(manifest: Manifest) -> dict[str, int]:
     """Null rows of each field."""
     counts = {field.name: 0 for field in manifest.fields}
     nullable = [field.name for field in manifest.fields if field.nullable]
@@ -145,7 +155,7 @@ def _nulls(manifest: Manifest) -> dict[str, int]:
     return counts
 
 
-def _field_bytes(slab: SlabFiles) -> dict[str, int]:
+def _count_field_bytes(slab: SlabFiles) -> dict[str, int]:
     """Bytes of data of each field, in all its arrays."""
     sizes = {field.name: 0 for field in slab.manifest.fields}
     for folder in iterate_folders(slab):
@@ -154,7 +164,7 @@ def _field_bytes(slab: SlabFiles) -> dict[str, int]:
     return sizes
 
 
-def _total(slab: SlabFiles) -> int:
+def _count_total_bytes(slab: SlabFiles) -> int:
     """Bytes of all files of a slab, by its manifest."""
     total = slab.manifest_bytes
     for folder in iterate_folders(slab):
@@ -163,13 +173,13 @@ def _total(slab: SlabFiles) -> int:
     return total
 
 
-def _origins(manifest: Manifest) -> Iterator[str]:
+def _format_origins(manifest: Manifest) -> Iterator[str]:
     """Which rows came from which of several files, of the first few."""
     sources = [source for source in manifest.made.sources if _is_range(source.get("rows"))]
     for at, source in enumerate(sources[:MOST_ORIGINS] if len(sources) > 1 else []):
         start, stop = source["rows"]
         rows = f"{start:,}..{stop - 1:,}" if stop > start else "none"
-        yield f"{'rows' if not at else '':<7} {rows} from {printable(str(source['path']))}"
+        yield f"{'rows' if not at else '':<7} {rows} from {escape_controls(str(source['path']))}"
     if len(sources) > MOST_ORIGINS:
         yield f"{'':<7} and {len(sources) - MOST_ORIGINS:,} more: --json lists them"
 
@@ -179,7 +189,7 @@ def _is_range(rows: Any) -> bool:
     return isinstance(rows, list) and len(rows) == 2 and all(isinstance(row, int) for row in rows)
 
 
-def _origin(manifest: Manifest) -> str:
+def _format_origin(manifest: Manifest) -> str:
     """What a slab was packed from, in a line."""
     made = manifest.made
     kind = made.options.get("from", "unknown source")
@@ -190,4 +200,4 @@ def _origin(manifest: Manifest) -> str:
     total = sum(one for one in sizes if isinstance(one, int))
     noun = "folders" if "files" in made.sources[0] else "files"
     files = paths[0] if len(paths) == 1 else f"{len(paths):,} {noun}, {paths[0]} and on"
-    return f"{kind}: {files}, {size(total)}"
+    return f"{kind}: {files}, {format_size(total)}"

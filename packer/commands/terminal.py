@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from fieldslab.packer.commands import events
-from fieldslab.packer.commands.words import printable
+from fieldslab.packer.commands.words import escape_controls
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.optiontext import render_for_shell
 
@@ -28,18 +28,18 @@ class Interrupted(Exception):
     """Ctrl-C or SIGTERM; the message says what is left behind, and what a rerun does."""
 
 
-def guarded(command: Callable[[], int], *, as_json: bool, as_events: bool = False) -> int:
+def run_guarded(command: Callable[[], int], *, as_json: bool, as_events: bool = False) -> int:
     """Run a command and return its exit code; whatever it raises is said in a line or two."""
-    events.switch(as_events)
+    events.switch_events(as_events)
     try:
-        code = _guarded(command, as_json)
-        events.tell("end", code=code)
+        code = _run_and_report(command, as_json)
+        events.write_event("end", code=code)
         return code
     finally:
-        events.switch(False)
+        events.switch_events(False)
 
 
-def _guarded(command: Callable[[], int], as_json: bool) -> int:
+def _run_and_report(command: Callable[[], int], as_json: bool) -> int:
     # Where the shell has closed a stream, Python has none.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
@@ -47,16 +47,16 @@ def _guarded(command: Callable[[], int], as_json: bool) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        with _signals(), interruptible(lambda: ""):
+        with _handle_signals(), convert_interrupts(lambda: ""):
             code = command()
             sys.stdout.flush()
         return code
     except FieldslabError as error:
-        report(error, as_json=as_json)
+        report_error(error, as_json=as_json)
         return error.exit_code
     except (KeyboardInterrupt, Interrupted) as error:
         text = f"interrupted: {error}" if str(error) else "interrupted"
-        _fail(text, "Interrupted", text, as_json)
+        _report_failure(text, "Interrupted", text, as_json)
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has seen enough. Python must not flush into the pipe at exit.
@@ -65,12 +65,12 @@ def _guarded(command: Callable[[], int], as_json: bool) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         text = f"{where}{error.strerror or error}"
-        _fail(f"error: {text}", type(error).__name__, text, as_json)
+        _report_failure(f"error: {text}", type(error).__name__, text, as_json)
         return 3
     except Exception as error:  # noqa: BLE001  # a bug: its traceback is what a report needs
         traceback.print_exc()
         text = "this is a bug in fieldslab; please report it"
-        _fail(f"error: {text}", type(error).__name__, text, as_json)
+        _report_failure(f"error: {text}", type(error).__name__, text, as_json)
         return BUG
 
 
@@ -79,7 +79,7 @@ _received: list[int] = []
 
 
 @contextmanager
-def interruptible(describe: Callable[[], str]) -> Iterator[None]:
+def convert_interrupts(describe: Callable[[], str]) -> Iterator[None]:
     """Raise Interrupted, with what `describe` says, whatever became of the signal in between.
 
     Libraries that are being imported turn a KeyboardInterrupt into errors of their own.
@@ -96,42 +96,42 @@ def interruptible(describe: Callable[[], str]) -> Iterator[None]:
         raise Interrupted(describe()) from error
 
 
-def report(error: FieldslabError, *, as_json: bool) -> None:
+def report_error(error: FieldslabError, *, as_json: bool) -> None:
     """Say what is wrong: on stderr for people, or as one line of JSON on stdout."""
     if as_json:
-        emit(error.as_dict(render_for_shell), indent=None)
+        print_json(error.as_dict(render_for_shell), indent=None)
         return
     if events.are_on():
-        events.tell("error", **error.as_dict(render_for_shell))
+        events.write_event("error", **error.as_dict(render_for_shell))
         return
     errors = (error, *error.others)
     for one in errors[:MOST_ERRORS]:
         statement, hint = one.in_shell()
-        _say(f"error: {statement}", hint)
+        _print_message(f"error: {statement}", hint)
     if len(errors) > MOST_ERRORS:
-        _say(f"error: ... and {len(errors) - MOST_ERRORS} more like these")
+        _print_message(f"error: ... and {len(errors) - MOST_ERRORS} more like these")
 
 
-def warn(text: str) -> None:
+def print_warning(text: str) -> None:
     """A warning on stderr."""
     if events.are_on():
-        events.tell("warning", text=text)
+        events.write_event("warning", text=text)
     else:
-        _say(f"warning: {text}")
+        _print_message(f"warning: {text}")
 
 
-def emit(value: Any, *, indent: int | None = 2) -> None:
+def print_json(value: Any, *, indent: int | None = 2) -> None:
     """One JSON value on stdout; without `indent`, in one line."""
-    _write(json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False))
+    _write_line(json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False))
 
 
-def emit_lines(lines: Iterator[str]) -> None:
+def print_lines(lines: Iterator[str]) -> None:
     """Lines on stdout."""
     for line in lines:
-        _write(line)
+        _write_line(line)
 
 
-def width_of(stream: TextIO) -> int | None:
+def get_terminal_width(stream: TextIO) -> int | None:
     """Columns of a terminal; None for a pipe or a file."""
     if not stream.isatty():
         return None
@@ -143,42 +143,42 @@ def width_of(stream: TextIO) -> int | None:
         return 80
 
 
-def _fail(text: str, name: str, problem: str, as_json: bool) -> None:
+def _report_failure(text: str, name: str, problem: str, as_json: bool) -> None:
     """What ended a command and is no error of ours."""
     if as_json:
-        emit({"error": name, "problem": problem, "hint": None}, indent=None)
+        print_json({"error": name, "problem": problem, "hint": None}, indent=None)
     elif events.are_on():
-        events.tell("error", error=name, problem=problem, hint=None)
+        events.write_event("error", error=name, problem=problem, hint=None)
     else:
-        _say(text)
+        _print_message(text)
 
 
-def _say(text: str, hint: str | None = None) -> None:
+def _print_message(text: str, hint: str | None = None) -> None:
     """Text on stderr, its hint in a paragraph below."""
-    width = width_of(sys.stderr)
+    width = get_terminal_width(sys.stderr)
     for part, indent in ((text, ""), (hint, "  ")):
         if not part:
             continue
         if width is None:
-            _write(indent + printable(part), sys.stderr)
+            _write_line(indent + escape_controls(part), sys.stderr)
             continue
         filled = textwrap.fill(
-            printable(part),
+            escape_controls(part),
             max(width, 40),
             initial_indent=indent,
             subsequent_indent="  ",
             break_long_words=False,
             break_on_hyphens=False,
         )
-        _write(filled, sys.stderr)
+        _write_line(filled, sys.stderr)
 
 
-def _write(text: str, stream: TextIO | None = None) -> None:
+def _write_line(text: str, stream: TextIO | None = None) -> None:
     (stream or sys.stdout).write(text + "\n")
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
+def _handle_signals() -> Iterator[None]:
     """Let SIGTERM interrupt as Ctrl-C does. The second signal ends the process at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -189,14 +189,14 @@ def _signals() -> Iterator[None]:
 
     _received.clear()
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         _received.append(number)
         for one in caught:
             signal.signal(one, signal.SIG_DFL)
         raise KeyboardInterrupt
 
     for number in caught:
-        signal.signal(number, stop)
+        signal.signal(number, interrupt)
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fieldslab.packer.check.stored import StoredRows, StoredSlab
-from fieldslab.packer.commands.values import codec_of, row_of
+from fieldslab.packer.commands.values import find_codec, select_row
 from fieldslab.packer.convert import pixels
 from fieldslab.packer.convert.misfit import Misfit
 from fieldslab.packer.image_options import ImageAs
@@ -41,11 +41,11 @@ def write_images(
     digits, written = len(str(max(slab.manifest.rows - 1, 0))), []
     for row in rows:
         for field in images:
-            stored = row_of(slab.read(field, row, row + 1), 0)
+            stored = select_row(slab.read(field, row, row + 1), 0)
             if not len(stored.values):
                 continue
             try:
-                data, suffix = _picture(field, stored, side)
+                data, suffix = _encode_image(field, stored, side)
             except Misfit as error:
                 raise DamagedImage(
                     error.problem,
@@ -64,9 +64,11 @@ def write_images(
     return written
 
 
-def _picture(field: Field, row: StoredRows, side: int | None) -> tuple[bytes | memoryview, str]:
+def _encode_image(
+    field: Field, row: StoredRows, side: int | None
+) -> tuple[bytes | memoryview, str]:
     """Bytes of an image file, and how its name ends."""
-    codec = codec_of(field, row)
+    codec = find_codec(field, row)
     if codec in PIXELS or side is not None:
         pixels.library_version()
     if codec in PIXELS:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.packer.check.stored import StoredRows
-from fieldslab.packer.commands.words import cut, printable, size
+from fieldslab.packer.commands.words import escape_controls, format_size, truncate_text
 from fieldslab.schemas.fields import Field, Logical, Role
 from fieldslab.schemas.images import CODECS, PIXELS, detect_format
 
@@ -18,7 +18,7 @@ _TIMES = ("timestamp", "date", "time", "duration")
 _NOT_A_TIME = np.iinfo(np.int64).min
 
 
-def row_of(rows: StoredRows, index: int) -> StoredRows:
+def select_row(rows: StoredRows, index: int) -> StoredRows:
     """One row out of several: `values` is (*shape) or (elements, *shape), the rest has one item."""
     valid = None if rows.valid is None else rows.valid[index : index + 1]
     if rows.lengths is None:
@@ -30,7 +30,7 @@ def row_of(rows: StoredRows, index: int) -> StoredRows:
     return StoredRows(values, rows.lengths[index : index + 1], valid, beside)
 
 
-def codec_of(field: Field, row: StoredRows) -> str | None:
+def find_codec(field: Field, row: StoredRows) -> str | None:
     """The codec of one image, by its code, its field, or its first bytes; None if not known."""
     if "codec" in row.beside:
         code = int(row.beside["codec"][0])
@@ -40,7 +40,7 @@ def codec_of(field: Field, row: StoredRows) -> str | None:
     return detect_format(memoryview(row.values.data))
 
 
-def json_value(field: Field, row: StoredRows, categories: Sequence[str] = ()) -> Any:
+def value_to_json(field: Field, row: StoredRows, categories: Sequence[str] = ()) -> Any:
     """One value as JSON: complete, but of images and bytes only what they are.
 
     An image is `{"codec", "height", "width", "bytes"}`, other bytes are `{"bytes"}`; NaN and
@@ -50,20 +50,20 @@ def json_value(field: Field, row: StoredRows, categories: Sequence[str] = ()) ->
         return None
     if field.kind == "image":
         height, width = row.beside["size"][0].tolist()
-        codec = codec_of(field, row)
+        codec = find_codec(field, row)
         return {"codec": codec, "height": height, "width": width, "bytes": len(row.values)}
     if field.kind == "binary":
         return {"bytes": len(row.values)}
     if field.kind == "text":
-        return _text(row.values)
+        return _decode_text(row.values)
     if field.kind == "categorical":
-        return _category(int(row.values), categories)
+        return _find_category(int(row.values), categories)
     if _is_hexadecimal(field):
-        return _hexadecimal(field, row.values)
-    return _nested(_items(field, row.values), row.values.shape)
+        return _format_hexadecimal(field, row.values)
+    return _nest_items(_numbers_to_json(field, row.values), row.values.shape)
 
 
-def short_text(
+def format_value(
     field: Field, row: StoredRows, width: int | None, categories: Sequence[str] = ()
 ) -> str:
     """One value in at most `width` columns of a terminal, `…` where something was left out.
@@ -74,71 +74,75 @@ def short_text(
         return "null"
     if field.kind == "image":
         height, width_ = row.beside["size"][0].tolist()
-        codec = codec_of(field, row)
+        codec = find_codec(field, row)
         if codec is None:
-            return f"no JPEG, PNG or WebP, {size(len(row.values))}"
-        return f"image/{codec} {height}x{width_}, {size(len(row.values))}"
+            return f"no JPEG, PNG or WebP, {format_size(len(row.values))}"
+        return f"image/{codec} {height}x{width_}, {format_size(len(row.values))}"
     if field.kind == "binary":
         start = row.values[:16].tobytes().hex(" ")
-        return cut(f"{size(len(row.values))}: {start}" + "…" * (len(row.values) > 16), width)
+        return truncate_text(
+            f"{format_size(len(row.values))}: {start}" + "…" * (len(row.values) > 16), width
+        )
     most = 10**9 if width is None else width + 1
     if field.kind == "text":
-        text = json.dumps(_text(row.values[: 4 * most]), ensure_ascii=False)
-        return cut(printable(text), width)
+        text = json.dumps(_decode_text(row.values[: 4 * most]), ensure_ascii=False)
+        return truncate_text(escape_controls(text), width)
     if field.kind == "categorical":
-        return cut(printable(_category(int(row.values), categories)), width)
+        return truncate_text(escape_controls(_find_category(int(row.values), categories)), width)
     if _is_hexadecimal(field) and row.values.ndim == 1:
-        return cut(str(_hexadecimal(field, row.values)), width)
+        return truncate_text(str(_format_hexadecimal(field, row.values)), width)
     if not row.values.shape:
-        return cut(printable(_plain(_items(field, row.values)[0])), width)
-    return cut(_array_text(field, row.values, most), width)
+        return truncate_text(
+            escape_controls(_format_item(_numbers_to_json(field, row.values)[0])), width
+        )
+    return truncate_text(_format_array(field, row.values, most), width)
 
 
-def _array_text(field: Field, values: np.ndarray, most: int) -> str:
+def _format_array(field: Field, values: np.ndarray, most: int) -> str:
     """`16 values: 0.5, 0.25, ...`, `3x2 values: ...` with the first of them."""
     if not values.size:
         return "no values"
-    shown = _items(field, values.reshape(-1)[: most // 2 + 1])
+    shown = _numbers_to_json(field, values.reshape(-1)[: most // 2 + 1])
     dims = "x".join(map(str, values.shape))
     noun = "value" if values.size == 1 else "values"
-    return f"{dims} {noun}: {printable(', '.join(map(_plain, shown)))}"
+    return f"{dims} {noun}: {escape_controls(', '.join(map(_format_item, shown)))}"
 
 
-def _items(field: Field, values: np.ndarray) -> list[Any]:
+def _numbers_to_json(field: Field, values: np.ndarray) -> list[Any]:
     """The numbers of an array, flat, as what they stand for: JSON-ready."""
     flat, logical = values.reshape(-1), field.logical
     # A manifest may claim anything: what does not go with the dtype is shown as plain numbers.
     if logical is not None and flat.dtype.kind in "iu":
         if logical.type == "bfloat16" and field.dtype == "uint16":
-            return _floats((flat.astype("<u4") << 16).view("<f4"))
+            return _shorten_floats((flat.astype("<u4") << 16).view("<f4"))
         if logical.type in ("class_label", "enum"):
-            return [_label(logical, number) for number in flat.tolist()]
+            return [_find_label(logical, number) for number in flat.tolist()]
         if logical.type in _TIMES and flat.dtype.kind == "i":
-            return [_iso(logical, number) for number in flat.tolist()]
+            return [_format_time(logical, number) for number in flat.tolist()]
     if flat.dtype.kind == "f":
-        return _floats(flat)
+        return _shorten_floats(flat)
     if flat.dtype.kind == "c":
         return [str(number) for number in flat]
     items: list[Any] = flat.tolist()
     return items
 
 
-def _floats(numbers: np.ndarray) -> list[Any]:
+def _shorten_floats(numbers: np.ndarray) -> list[Any]:
     """The shortest decimals that give the same float of that width."""
     if numbers.dtype.itemsize < 8:
         found = [float(str(number)) for number in numbers]
     else:
         found = numbers.tolist()
-    return [one if math.isfinite(one) else _infinite(one) for one in found]
+    return [one if math.isfinite(one) else _name_non_finite(one) for one in found]
 
 
-def _infinite(number: float) -> str:
+def _name_non_finite(number: float) -> str:
     if math.isnan(number):
         return "NaN"
     return "Infinity" if number > 0 else "-Infinity"
 
 
-def _label(logical: Logical, number: int) -> Any:
+def _find_label(logical: Logical, number: int) -> Any:
     """The name of a class; the number itself where it has none."""
     names = logical.names or ()
     if logical.codes is not None:
@@ -146,7 +150,7 @@ def _label(logical: Logical, number: int) -> Any:
     return names[number] if 0 <= number < len(names) else number
 
 
-def _iso(logical: Logical, number: int) -> str:
+def _format_time(logical: Logical, number: int) -> str:
     unit = logical.unit or "ns"
     if number == _NOT_A_TIME:
         return "NaT"
@@ -173,9 +177,9 @@ def _is_hexadecimal(field: Field) -> bool:
     return logical is not None and logical.type in ("uuid", "bytes") and bool(field.shape)
 
 
-def _hexadecimal(field: Field, values: np.ndarray) -> Any:
+def _format_hexadecimal(field: Field, values: np.ndarray) -> Any:
     if values.ndim > 1:
-        return [_hexadecimal(field, value) for value in values]
+        return [_format_hexadecimal(field, value) for value in values]
     data = values.tobytes()
     assert field.logical is not None
     if field.logical.type == "uuid" and len(data) == 16:
@@ -183,19 +187,19 @@ def _hexadecimal(field: Field, values: np.ndarray) -> Any:
     return data.hex()
 
 
-def _category(code: int, categories: Sequence[str]) -> str:
+def _find_category(code: int, categories: Sequence[str]) -> str:
     return categories[code] if 0 <= code < len(categories) else f"code {code}"
 
 
-def _text(values: np.ndarray) -> str:
+def _decode_text(values: np.ndarray) -> str:
     return values.tobytes().decode(errors="replace")
 
 
-def _plain(item: Any) -> str:
+def _format_item(item: Any) -> str:
     return item if isinstance(item, str) else json.dumps(item)
 
 
-def _nested(items: list[Any], shape: tuple[int, ...]) -> Any:
+def _nest_items(items: list[Any], shape: tuple[int, ...]) -> Any:
     """A flat list as lists of lists of a shape; the item itself for shape ()."""
     nested = np.empty(shape, object)
     nested.reshape(-1)[:] = items

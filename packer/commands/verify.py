@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import click
 
 from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, PROGRESS, verified
-from fieldslab.packer.commands.terminal import emit
-from fieldslab.packer.commands.words import printable
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, PROGRESS, verify_with_bar
+from fieldslab.packer.commands.terminal import print_json
+from fieldslab.packer.commands.words import escape_controls
 from fieldslab.schemas.errors import Damaged, NotASlab, UsageError
 from fieldslab.schemas.optiontext import render_for_shell
 
@@ -92,7 +92,7 @@ def verify(
     code, hidden = 0, progress == "none" or quiet or as_json
     for slab in slabs:
         try:
-            checked = verified(
+            checked = verify_with_bar(
                 slab,
                 hidden=hidden,
                 silent=as_json,
@@ -107,14 +107,16 @@ def verify(
             )
         except NotASlab as error:
             if as_json:
-                emit({"path": slab, "ok": False} | error.as_dict(render_for_shell), indent=None)
+                print_json(
+                    {"path": slab, "ok": False} | error.as_dict(render_for_shell), indent=None
+                )
             else:
                 statement, hint = error.in_shell()
-                print(f"FAILED: {printable(f'{statement}. {hint}' if hint else statement)}")
+                print(f"FAILED: {escape_controls(f'{statement}. {hint}' if hint else statement)}")
             code = max(code, error.exit_code)
             continue
         if as_json:
-            emit(checked.as_dict(), indent=None)
+            print_json(checked.as_dict(), indent=None)
         elif not (quiet and checked.ok):
             print(checked)
         code = max(code, 0 if checked.ok else Damaged.exit_code)

@@ -12,7 +12,7 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-def size(count: int | float) -> str:
+def format_size(count: int | float) -> str:
     """Bytes in decimal units: `61.2 kB`."""
     value, unit = float(count), 0
     while value >= 999.95 and unit < len(_UNITS) - 1:
@@ -20,36 +20,36 @@ def size(count: int | float) -> str:
     return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
 
 
-def rate(count: int, seconds: float) -> str:
+def format_rate(count: int, seconds: float) -> str:
     """Bytes a second: `1.2 GB/s`."""
-    return f"{size(count / max(seconds, 1e-9))}/s"
+    return f"{format_size(count / max(seconds, 1e-9))}/s"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Time taken: `12.3 s`, with one more digit below ten seconds."""
     return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.2f} s"
 
 
-def counted(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """A number with its noun: `1 row`, `12,000 rows`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """The text with everything escaped that a terminal would act upon, or not show."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def cut(text: str, width: int | None) -> str:
+def truncate_text(text: str, width: int | None) -> str:
     """The text in at most `width` terminal columns, `…` at its end where it was longer."""
     if width is None or cell_len(text) <= width:
         return text
     return set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
 
 
-def table(
+def format_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None, right: str = ""
 ) -> Iterator[str]:
     """Lines of a table.
@@ -58,41 +58,41 @@ def table(
     sets no limit. `right` names the columns that are aligned to the right. Where the columns do
     not fit beside each other, each row becomes a block: see `stacked`.
     """
-    cells = [list(head), *([printable(cell) for cell in row] for row in rows)]
+    cells = [list(head), *([escape_controls(cell) for cell in row] for row in rows)]
     widths = [max(cell_len(row[at]) for row in cells) for at in range(len(head) - 1)]
     if width is not None:
         widths = [min(one, max(width // 3, 12)) for one in widths]
     indent = sum(widths) + 2 * len(widths)
     longest = max(cell_len(row[-1]) for row in cells)
     if width is not None and indent + min(longest, _NARROWEST) > width:
-        yield from stacked(cells[0], cells[1:], width)
+        yield from format_stacked(cells[0], cells[1:], width)
         return
     rest = None if width is None else max(width - indent, 1)
     for row in cells:
         front = ""
         for name, cell, room in zip(head[:-1], row[:-1], widths, strict=True):
-            text = cut(cell, room)
+            text = truncate_text(cell, room)
             spaces = " " * (room - cell_len(text))
             front += (spaces + text if name in right else text + spaces) + "  "
-        for line in _wrapped(row[-1], rest):
+        for line in _wrap_line(row[-1], rest):
             yield (front + line).rstrip()
             front = " " * indent
 
 
-def stacked(head: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Iterator[str]:
+def format_stacked(head: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Iterator[str]:
     """Lines of a table that is too wide: the first cell of a row, and the others below it."""
     column = max(map(cell_len, head[1:]), default=0)
     indent = " " * (column + 4)
     for row in rows:
-        yield from _wrapped(printable(row[0]), width)
+        yield from _wrap_line(escape_controls(row[0]), width)
         for name, cell in zip(head[1:], row[1:], strict=True):
             if cell:
-                first, *others = _wrapped(printable(cell), max(width - len(indent), 8))
+                first, *others = _wrap_line(escape_controls(cell), max(width - len(indent), 8))
                 yield f"  {name}{' ' * (column - cell_len(name))}  {first}"
                 yield from (indent + line for line in others)
 
 
-def fitted(lines: Iterable[str], width: int | None) -> Iterator[str]:
+def wrap_lines(lines: Iterable[str], width: int | None) -> Iterator[str]:
     """Lines of prose, wrapped between words where they are wider than `width`."""
     for line in lines:
         if width is None or cell_len(line) <= width:
@@ -109,7 +109,7 @@ def fitted(lines: Iterable[str], width: int | None) -> Iterator[str]:
                 yield part.replace(_NO_BREAK, " ")
 
 
-def _wrapped(text: str, width: int | None) -> list[str]:
+def _wrap_line(text: str, width: int | None) -> list[str]:
     if width is None or cell_len(text) <= width:
         return [text]
     return textwrap.wrap(text, width) or [""]

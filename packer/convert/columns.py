@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.commands.words import counted
+from fieldslab.packer.commands.words import format_count
 from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.casts import LAYOUTS, cast_layout, count_rounded
 from fieldslab.packer.convert.categories import CategoryIndex
@@ -195,7 +195,7 @@ def nulls_error(
         else (f"{option('nulls', 'mask', column=column)} keeps them with a validity array, ")
     )
     return NullsFound(
-        ("" if row is None else "at least ") + counted(count, "null"),
+        ("" if row is None else "at least ") + format_count(count, "null"),
         field=column,
         row=row,
         hint=f"Say what to do with them: {mask}{option('nulls', 'VALUE', column=column)} replaces "

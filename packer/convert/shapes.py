@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.convert.dense import decoded, elements, is_list, lengths_of
-from fieldslab.packer.options import possible_shape
+from fieldslab.packer.options import is_possible_shape
 
 Sizes = tuple[int | None, ...]
 """Lengths of nested lists from the outside in; None where any length is possible."""
@@ -49,7 +49,7 @@ def described_sizes(feature: dict[str, Any], sizes: Sizes) -> Sizes | None:
         return None
     if not all(length is None or type(length) is int for length in shape):
         return None
-    if not possible_shape(tuple(length or 0 for length in shape)):
+    if not is_possible_shape(tuple(length or 0 for length in shape)):
         return None
     return tuple(known if size is None else size for size, known in zip(sizes, shape, strict=True))
 

@@ -6,7 +6,7 @@ from fieldslab.packer.convert.dense import decoded, is_bytes, is_text
 from fieldslab.packer.convert.infer import Inferred, Sample, element_type
 from fieldslab.packer.convert.leaves import Leaf
 from fieldslab.packer.convert.shapes import list_sizes, strip
-from fieldslab.packer.options import parse_shape, possible_shape
+from fieldslab.packer.options import is_possible_shape, parse_shape
 from fieldslab.schemas.errors import SourceInconsistent, UsageError
 from fieldslab.schemas.fields import Logical
 from fieldslab.schemas.optiontext import option
@@ -64,7 +64,7 @@ def _first_shape(column: str, sample: Sample) -> tuple[int, ...]:
     for array in sample(column):
         for value in decoded(array).to_pylist():
             shape = tuple(value) if isinstance(value, list) else parse_shape(str(value))
-            if shape is None or None in shape or not possible_shape(shape):
+            if shape is None or None in shape or not is_possible_shape(shape):
                 raise SourceInconsistent(
                     "not a shape", field=column, found=value, expected="text like '(402, 500)'"
                 )

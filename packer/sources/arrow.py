@@ -13,7 +13,7 @@ from fieldslab.packer.source import (
     SAMPLE_ROWS,
     Source,
     Unit,
-    check_names,
+    check_utf8_names,
     make_unique,
 )
 from fieldslab.packer.sources.objects import ROWS_AT_ONCE, BatchStream, open_object
@@ -39,10 +39,10 @@ class ArrowSource(Source):
 
         Raises UsageError for anything else, and SourceUnreadable for a stream that was read.
         """
-        with _reading():
-            stream = _start(data)
+        with _name_stream_errors():
+            stream = _open_stream(data)
             self._batches, self._schema = stream.batches, stream.schema
-            check_names(self._schema)
+            check_utf8_names(self._schema)
         names = make_unique(self._schema.names)
         fields = [f.with_name(name) for f, name in zip(self._schema, names, strict=True)]
         self.schema = pa.schema(fields, self._schema.metadata)
@@ -53,7 +53,7 @@ class ArrowSource(Source):
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """What is left of the stream, cut into batches near `batch_bytes`."""
-        while (batch := self._head.pop(0) if self._head else self._next()) is not None:
+        while (batch := self._head.pop(0) if self._head else self._read_next()) is not None:
             chosen = batch.select(columns)
             size = sum(decoded_bytes(array) for array in chosen.columns)
             rows = min(MOST_ROWS, max(1, batch_bytes * chosen.num_rows // max(size, 1)))
@@ -68,7 +68,7 @@ class ArrowSource(Source):
         rows = sum(batch.num_rows for batch in self._head)
         size = sum(batch.nbytes for batch in self._head)
         while columns and rows < 3 * SAMPLE_ROWS and size < SAMPLE_BYTES:
-            batch = self._next()
+            batch = self._read_next()
             if batch is None:
                 break
             self._head.append(batch)
@@ -80,22 +80,22 @@ class ArrowSource(Source):
         """A stream has none: it cannot be read again."""
         return []
 
-    def _next(self) -> pa.RecordBatch | None:
-        with _reading():
+    def _read_next(self) -> pa.RecordBatch | None:
+        with _name_stream_errors():
             batch = next(self._batches, None)
             if isinstance(batch, pa.RecordBatch) and batch.num_rows:
                 batch.validate(full=True)
-        if batch is None or _columns(batch) == _columns(self._schema):
+        if batch is None or _describe_columns(batch) == _describe_columns(self._schema):
             return batch
         raise SourceInconsistent(
             "a batch differs from the first one",
-            expected=_columns(self._schema),
-            found=_columns(batch),
+            expected=_describe_columns(self._schema),
+            found=_describe_columns(batch),
         )
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
+def _name_stream_errors() -> Iterator[None]:
     """Turn what pyarrow raises on bad data, and others on a spent stream, into a named error."""
     try:
         yield
@@ -104,27 +104,27 @@ def _reading() -> Iterator[None]:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         text = " ".join(str(error).split()).rstrip(".")
         if "released" in text:
-            raise _spent() from error
+            raise _make_spent_error() from error
         raise make_source_unreadable(
             error, f"the stream is damaged or broke off: {text}"
         ) from error
 
 
-def _spent() -> SourceUnreadable:
+def _make_spent_error() -> SourceUnreadable:
     return SourceUnreadable(
         "the stream was read already",
         hint="A stream can be read only once: make a new one for each use, or pass a table.",
     )
 
 
-def _start(data: Any) -> BatchStream:
+def _open_stream(data: Any) -> BatchStream:
     if hasattr(data, "__arrow_c_stream__"):
         try:
             reader = pa.RecordBatchReader.from_stream(data)
         except RuntimeError as error:  # what nanoarrow raises
             if "released" not in str(error):
                 raise
-            raise _spent() from error
+            raise _make_spent_error() from error
         rows = getattr(data, "num_rows", None)
         return BatchStream(iter(reader), reader.schema, rows if isinstance(rows, int) else None)
     if (stream := open_object(data)) is not None:
@@ -142,7 +142,7 @@ def _start(data: Any) -> BatchStream:
             found=type(data).__name__,
             expected="paths, an object with __arrow_c_stream__, record batches, columns or rows",
         )
-    batches: Iterator[Any] = _batches_of(data)
+    batches: Iterator[Any] = _split_into_batches(data)
     first = next(batches, None)
     if not isinstance(first, pa.RecordBatch):
         hint = "Pass a table: pyarrow.table(columns), or pyarrow.Table.from_pylist(rows)."
@@ -154,7 +154,7 @@ def _start(data: Any) -> BatchStream:
     return BatchStream(chain([first], batches), first.schema, rows)
 
 
-def _batches_of(items: Iterable[Any]) -> Iterator[Any]:
+def _split_into_batches(items: Iterable[Any]) -> Iterator[Any]:
     """Record batches one by one; tables are taken apart."""
     for item in items:
         if isinstance(item, pa.Table):
@@ -163,7 +163,7 @@ def _batches_of(items: Iterable[Any]) -> Iterator[Any]:
             yield item
 
 
-def _columns(batch: Any) -> str:
+def _describe_columns(batch: Any) -> str:
     """Names and types of a schema or batch; of anything else, what it is."""
     schema = batch.schema if isinstance(batch, pa.RecordBatch) else batch
     if not isinstance(schema, pa.Schema):

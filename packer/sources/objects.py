@@ -38,23 +38,23 @@ def open_object(data: Any) -> BatchStream | None:
         Several datasets in one, a row that is not a dict, or values that cannot become a column.
     """
     if isinstance(data, Mapping):
-        return _columns(data)
+        return _open_columns(data)
     if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
-        return _rows(data)
+        return _open_rows(data)
     datasets = sys.modules.get("pyarrow.dataset")
     if datasets is not None and isinstance(data, datasets.Dataset):
         scanner = data.scanner(batch_size=ROWS_AT_ONCE, batch_readahead=4, fragment_readahead=1)
         reader = scanner.to_reader()
-        return BatchStream(iter(reader), reader.schema, _dataset_rows(data))
+        return BatchStream(iter(reader), reader.schema, _count_dataset_rows(data))
     if datasets is not None and isinstance(data, datasets.Scanner):
         reader = data.to_reader()
         return BatchStream(iter(reader), reader.schema)
     if type(data).__module__.partition(".")[0] == "polars" and hasattr(data, "collect_schema"):
-        return _lazy_frame(data)
+        return _open_lazy_frame(data)
     return None
 
 
-def _dataset_rows(dataset: Any) -> int | None:
+def _count_dataset_rows(dataset: Any) -> int | None:
     """The rows that the metadata of a dataset promises, where they need not be read for it."""
     if getattr(dataset, "_scan_options", None):  # it has a filter
         return None
@@ -63,21 +63,21 @@ def _dataset_rows(dataset: Any) -> int | None:
     return int(dataset.count_rows()) if lance or kind == "parquet" else None
 
 
-def _lazy_frame(frame: Any) -> BatchStream:
+def _open_lazy_frame(frame: Any) -> BatchStream:
     """A lazy frame of Polars, computed piece by piece."""
     schema = pa.RecordBatchReader.from_stream(frame.head(0).collect()).schema
     if hasattr(frame, "collect_batches"):
         pieces = frame.collect_batches(maintain_order=True)
     else:
         pieces = iter([frame.collect()])
-    return BatchStream((batch for piece in pieces for batch in _batches(piece)), schema)
+    return BatchStream((batch for piece in pieces for batch in _read_batches(piece)), schema)
 
 
-def _batches(piece: Any) -> Iterator[pa.RecordBatch]:
+def _read_batches(piece: Any) -> Iterator[pa.RecordBatch]:
     yield from pa.RecordBatchReader.from_stream(piece)
 
 
-def _rows(rows: Sequence[Mapping[Any, Any]]) -> BatchStream:
+def _open_rows(rows: Sequence[Mapping[Any, Any]]) -> BatchStream:
     """Rows, each a dict; a name that a row lacks is null in that row."""
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
@@ -89,10 +89,10 @@ def _rows(rows: Sequence[Mapping[Any, Any]]) -> BatchStream:
                 hint="Pass one dict for each row, with the values by column name.",
             )
     names = dict.fromkeys(name for row in rows for name in row)
-    return _columns({name: [row.get(name) for row in rows] for name in names})
+    return _open_columns({name: [row.get(name) for row in rows] for name in names})
 
 
-def _columns(columns: Mapping[Any, Any]) -> BatchStream:
+def _open_columns(columns: Mapping[Any, Any]) -> BatchStream:
     """Columns by name: arrays of numpy, of any shape behind the rows, and whatever Arrow takes."""
     splits = [name for name, value in columns.items() if _is_table(value)]
     if splits:
@@ -107,7 +107,7 @@ def _columns(columns: Mapping[Any, Any]) -> BatchStream:
     for index, (name, value) in enumerate(columns.items()):
         if not isinstance(name, str):
             raise UsageError("the name of a column is no text", found=repr(name))
-        arrays[name], dtype = _column(name, value)
+        arrays[name], dtype = _convert_column(name, value)
         if dtype is not None:
             hints[index] = Hint(dtype=dtype, why=dtype)
     lengths = {name: len(array) for name, array in arrays.items()}
@@ -126,16 +126,16 @@ def _is_table(value: Any) -> bool:
     return frame or (hasattr(value, "with_format") and hasattr(value, "iter"))
 
 
-def _column(name: str, value: Any) -> tuple[Any, DtypeName | None]:
+def _convert_column(name: str, value: Any) -> tuple[Any, DtypeName | None]:
     """An Arrow array of the values, and the name of their dtype where Arrow has no such type."""
     if isinstance(value, list | tuple) and value and isinstance(value[0], np.ndarray):
-        value = _stacked(value)
+        value = _stack_arrays(value)
     elif hasattr(value, "__array__") and not _is_arrow(value) and not _is_numpy(value):
         value = np.asarray(value)
     if isinstance(value, str | bytes) or not hasattr(value, "__len__"):
         raise UsageError("not a column of values", field=name, found=type(value).__name__)
     try:
-        return _array(value) if _is_numpy(value) else (_any_array(value), None)
+        return _convert_numpy(value) if _is_numpy(value) else (_convert_to_arrow(value), None)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         text = " ".join(str(error).split()).rstrip(".")
         raise UsageError(
@@ -154,7 +154,7 @@ def _is_arrow(value: Any) -> bool:
     return isinstance(value, pa.Array) or hasattr(value, "__arrow_c_stream__")
 
 
-def _any_array(value: Any) -> Any:
+def _convert_to_arrow(value: Any) -> Any:
     if isinstance(value, pa.Array | pa.ChunkedArray):
         return value
     if hasattr(value, "__arrow_c_stream__"):
@@ -162,7 +162,7 @@ def _any_array(value: Any) -> Any:
     return pa.array(value)
 
 
-def _stacked(values: Sequence[Any]) -> Any:
+def _stack_arrays(values: Sequence[Any]) -> Any:
     """Arrays of one dtype and shape as one array; any others as they are."""
     first = values[0]
     same = all(
@@ -172,7 +172,7 @@ def _stacked(values: Sequence[Any]) -> Any:
     return np.stack(values) if same else values
 
 
-def _array(values: np.ndarray) -> tuple[pa.Array, DtypeName | None]:
+def _convert_numpy(values: np.ndarray) -> tuple[pa.Array, DtypeName | None]:
     """An array of numpy: its first axis are the rows, the others a shape."""
     if values.ndim == 0:
         raise ValueError("a single value has no rows")

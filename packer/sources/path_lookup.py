@@ -19,7 +19,7 @@ class NoFiles(SourceNotFound):
     """No file of the kind that was looked for."""
 
 
-def look_up(path: str, suffixes: Sequence[str], kind: str) -> list[str]:
+def list_files(path: str, suffixes: Sequence[str], kind: str) -> list[str]:
     """The files that a path names, sorted; of a directory those with one of the suffixes.
 
     Hidden files, and those whose name begins with an underscore, are left out of directories.
@@ -34,7 +34,7 @@ def look_up(path: str, suffixes: Sequence[str], kind: str) -> list[str]:
     """
     check_readable(path)
     if os.path.isdir(path):
-        files = _below(path, suffixes)
+        files = _collect_files(path, suffixes)
         problem, hint = f"no {kind} files ({', '.join(suffixes)}) in here", None
     else:
         paths = [path] if os.path.lexists(path) else list(find_matches(path))
@@ -74,25 +74,27 @@ def find_matches(pattern: str) -> Iterator[str]:
     bases = glob.glob(head) if head else ["/" if pattern.startswith("/") else ""]
     seen: set[str] = set()
     for base in bases:
-        for folder in _folders(base, Folders(base or ".")) if os.path.isdir(base or ".") else ():
+        for folder in (
+            _walk_folders(base, Folders(base or ".")) if os.path.isdir(base or ".") else ()
+        ):
             for path in find_matches(os.path.join(glob.escape(folder), *(tail or ["*"]))):
                 if path not in seen:
                     seen.add(path)
                     yield path
 
 
-def _folders(folder: str, way: "Folders") -> Iterator[str]:
+def _walk_folders(folder: str, way: "Folders") -> Iterator[str]:
     """A folder and those in it, without hidden ones."""
     yield folder
     for entry in list_folder(folder or "."):
         if not entry.name.startswith(".") and entry.is_dir():
             path = os.path.join(folder, entry.name)
-            with way.enter(path) as new:
+            with way.descend(path) as new:
                 if new:
-                    yield from _folders(path, way)
+                    yield from _walk_folders(path, way)
 
 
-def get_fixed_part(pattern: str) -> str:
+def get_glob_root(pattern: str) -> str:
     """The directory in front of the first wildcard."""
     while glob.has_magic(pattern):
         pattern = os.path.dirname(pattern)
@@ -101,16 +103,16 @@ def get_fixed_part(pattern: str) -> str:
 
 def check_readable(path: str) -> None:
     """Raise SourceUnreadable for what is there and may not be read, or cannot be looked at."""
-    fixed = path if os.path.lexists(path) else get_fixed_part(path) or "."
+    fixed = path if os.path.lexists(path) else get_glob_root(path) or "."
     try:
         os.stat(fixed)
     except PermissionError as error:
-        raise _forbidden(fixed) from error
+        raise _make_denied_error(fixed) from error
     except OSError:
         return
     needed = os.R_OK | os.X_OK if os.path.isdir(fixed) else os.R_OK
     if not os.access(fixed, needed, effective_ids=os.access in os.supports_effective_ids):
-        raise _forbidden(fixed)
+        raise _make_denied_error(fixed)
 
 
 def list_folder(path: str) -> list[os.DirEntry[str]]:
@@ -119,7 +121,7 @@ def list_folder(path: str) -> list[os.DirEntry[str]]:
         with os.scandir(path) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        raise _unlisted(error) from error
+        raise _make_unlisted_error(error) from error
 
 
 class Folders:
@@ -130,12 +132,12 @@ class Folders:
 
     def __init__(self, root: str) -> None:
         """Begin at `root`. Raises SourceUnreadable where it cannot be looked at."""
-        self._way = [_identity(root)]
+        self._way = [_get_identity(root)]
 
     @contextmanager
-    def enter(self, path: str) -> Iterator[bool]:
+    def descend(self, path: str) -> Iterator[bool]:
         """Go down into a folder and back up; False where it is on the way already."""
-        folder = _identity(path)
+        folder = _get_identity(path)
         if folder in self._way:
             yield False
             return
@@ -146,11 +148,11 @@ class Folders:
             self._way.pop()
 
 
-def _identity(path: str) -> tuple[int, int]:
+def _get_identity(path: str) -> tuple[int, int]:
     try:
         info = os.stat(path)
     except OSError as error:
-        raise _unlisted(error) from error
+        raise _make_unlisted_error(error) from error
     return info.st_dev, info.st_ino
 
 
@@ -167,20 +169,20 @@ def name_disk_errors() -> Iterator[None]:
         ) from error
 
 
-def _below(directory: str, suffixes: Sequence[str]) -> list[str]:
+def _collect_files(directory: str, suffixes: Sequence[str]) -> list[str]:
     """Files of a directory and those in it. Raises SourceUnreadable: none is passed over."""
-    return list(_files(directory, tuple(suffixes), Folders(directory)))
+    return list(_walk_files(directory, tuple(suffixes), Folders(directory)))
 
 
-def _files(directory: str, suffixes: tuple[str, ...], way: Folders) -> Iterator[str]:
+def _walk_files(directory: str, suffixes: tuple[str, ...], way: Folders) -> Iterator[str]:
     for entry in list_folder(directory):
         path = os.path.join(directory, entry.name)
         if entry.name.startswith((".", "_")):
             continue
         if entry.is_dir():
-            with way.enter(path) as new:
+            with way.descend(path) as new:
                 if new:
-                    yield from _files(path, suffixes, way)
+                    yield from _walk_files(path, suffixes, way)
         elif entry.name.lower().endswith(suffixes):
             if entry.is_file():
                 yield path
@@ -193,14 +195,14 @@ def _files(directory: str, suffixes: tuple[str, ...], way: Folders) -> Iterator[
                 )
 
 
-def _unlisted(error: OSError) -> SourceUnreadable:
+def _make_unlisted_error(error: OSError) -> SourceUnreadable:
     """Why a folder cannot be listed."""
     if isinstance(error, PermissionError):
-        return _forbidden(str(error.filename))
+        return _make_denied_error(str(error.filename))
     return make_source_unreadable(error, f"cannot be listed: {error.strerror}", file=error.filename)
 
 
-def _forbidden(path: str) -> SourceUnreadable:
+def _make_denied_error(path: str) -> SourceUnreadable:
     return SourceDenied(
         "no permission to read it",
         file=path,

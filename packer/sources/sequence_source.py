@@ -55,7 +55,7 @@ class SequenceSource(Source):
                 hint=f"{option('drop_last', True)} leaves that row out.",
             )
         self._dtype = text.field.storage
-        self.fields = self._plans(tokens)
+        self.fields = self._make_plans(tokens)
         arrow = pa.from_numpy_dtype(self._dtype)
         columns = [pa.list_(arrow, asked.length), pa.large_list(pa.int32())]
         self.schema = pa.schema(
@@ -67,14 +67,14 @@ class SequenceSource(Source):
         """All rows, the last of them filled up or left out; `endings` then says what of it."""
         length, joined, starts = self._asked.length, np.empty(0, self._dtype), np.empty(0, np.int64)
         total = 0
-        for tokens, begins in self._texts(batch_bytes):
+        for tokens, begins in self._read_texts(batch_bytes):
             starts = np.concatenate([starts, begins + len(joined)])
             joined = np.concatenate([joined, tokens])
             total += len(tokens)
             whole = len(joined) // length * length
             text_count = int(np.searchsorted(starts, whole))
             if whole:
-                yield self._batch(joined[:whole], starts[:text_count]).select(columns)
+                yield self._make_batch(joined[:whole], starts[:text_count]).select(columns)
                 joined, starts = joined[whole:], starts[text_count:] - whole
         name, missing = self._text.field.name, length - len(joined)
         if not len(joined):
@@ -90,7 +90,7 @@ class SequenceSource(Source):
             f"it up, {missing:,} times",
         )
         joined = np.concatenate([joined, np.full(missing, self._fill, self._dtype)])
-        yield self._batch(joined, starts).select(columns)
+        yield self._make_batch(joined, starts).select(columns)
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
         """There are none."""
@@ -100,7 +100,7 @@ class SequenceSource(Source):
         """That of the texts."""
         return self._source.fingerprint()
 
-    def _texts(self, batch_bytes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _read_texts(self, batch_bytes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Tokens of some texts, joined, and where each text begins that has any."""
         (path,) = self._text.paths
         row = 0
@@ -116,7 +116,7 @@ class SequenceSource(Source):
                 begins = np.cumsum(lengths) - lengths
                 yield values, begins[lengths > 0]
 
-    def _batch(self, tokens: np.ndarray, starts: np.ndarray) -> pa.RecordBatch:
+    def _make_batch(self, tokens: np.ndarray, starts: np.ndarray) -> pa.RecordBatch:
         length = self._asked.length
         columns = [pa.FixedSizeListArray.from_arrays(pa.array(tokens), length)]
         if self._asked.boundaries:
@@ -125,7 +125,7 @@ class SequenceSource(Source):
             columns.append(pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), begins))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _plans(self, tokens: dict[str, Any]) -> tuple[FieldPlan, ...]:
+    def _make_plans(self, tokens: dict[str, Any]) -> tuple[FieldPlan, ...]:
         """The field of tokens and, if asked for, that of where texts begin."""
         text, length = self._text, self._asked.length
         kept = {**tokens, "sequences": length}

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from fieldslab.packer.commands.words import counted
+from fieldslab.packer.commands.words import format_count
 from fieldslab.packer.write.directories import (
     lock_directory,
     remove,
@@ -124,7 +124,7 @@ class Staging:
             if not self._removed:  # else another packer may be at work there by now
                 self._leave()
                 if isinstance(error, NoSpace) and not self._removed:
-                    count = counted(len(self.finished), "finished shard")
+                    count = format_count(len(self.finished), "finished shard")
                     error.advise(f"It goes on from {count} in {self.folder.name}.")
         os.close(self._lock)
 

@@ -75,7 +75,7 @@ def finish(
     made = Made(
         tool=f"fieldslab {package_version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
-        plan=plan.fingerprint(),
+        plan=plan.compute_fingerprint(),
         sources=_few(list_sources(plan, [row for record in records for row in record.left_out])),
         options=plan.recorded | {"from": plan.source.name},
         reasons={field_plan.field.name: field_plan.why for field_plan in plan.fields},

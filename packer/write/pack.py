@@ -9,9 +9,9 @@ from typing import Any, Unpack
 
 from msgspec.structs import replace
 
-from fieldslab.packer.commands.words import counted, duration, size
+from fieldslab.packer.commands.words import format_count, format_duration, format_size
 from fieldslab.packer.convert.soundness import LeftOut
-from fieldslab.packer.definition import fill_defaults, takes_options
+from fieldslab.packer.definition import add_options, fill_defaults
 from fieldslab.packer.option_values import parse_integer
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.pack_options import PackOptions, Progress
@@ -48,16 +48,16 @@ class PackResult:
         manifest = self.manifest
         parts = [
             repr(str(self.path)),
-            counted(manifest.rows, "row"),
-            counted(len(manifest.fields), "field"),
-            size(self.bytes),
-            counted(len(manifest.shards), "shard"),
-            duration(self.seconds),
+            format_count(manifest.rows, "row"),
+            format_count(len(manifest.fields), "field"),
+            format_size(self.bytes),
+            format_count(len(manifest.shards), "shard"),
+            format_duration(self.seconds),
         ]
         if self.left_out:
             parts.append(f"{len(self.left_out):,} left out")
         if self.warnings:
-            parts.append(counted(len(self.warnings), "warning"))
+            parts.append(format_count(len(self.warnings), "warning"))
         return f"PackResult({', '.join(parts)})"
 
     @property
@@ -72,7 +72,7 @@ class PackResult:
         )
 
 
-@takes_options(PackOptions)
+@add_options(PackOptions)
 def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackResult:
     """Pack a source into a slab.
 
@@ -140,7 +140,9 @@ def pack_plan(
     started = time.monotonic()
     resumable = plan.source.rereadable and plan.rows is not None  # a stream starts over
     versions = find_versions(plan)
-    with Staging(out, plan.fingerprint(), versions, force=force, resumable=resumable) as staging:
+    with Staging(
+        out, plan.compute_fingerprint(), versions, force=force, resumable=resumable
+    ) as staging:
         if staging.completed is not None:
             return _completed(out, staging.completed, started)
         reused, dropped = len(staging.finished), staging.dropped

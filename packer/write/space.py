@@ -5,7 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
-from fieldslab.packer.commands.words import size
+from fieldslab.packer.commands.words import format_size
 from fieldslab.packer.plan import Plan
 from fieldslab.schemas.errors import NoSpace
 from fieldslab.schemas.optiontext import option
@@ -40,8 +40,8 @@ def check_space(plan: Plan, out: Path, done: int) -> str | None:
         raise NoSpace(
             "not enough space left on the device: nothing was written",
             file=out,
-            expected=f"at least {size(certain)}",
-            found=f"{size(free)} free",
+            expected=f"at least {format_size(certain)}",
+            found=f"{format_size(free)} free",
             hint=f"Free some space, choose another output, or pack fewer rows with "
             f"{option('rows')} or fewer columns with {option('fields')}.",
         )
@@ -52,8 +52,8 @@ def check_space(plan: Plan, out: Path, done: int) -> str | None:
     if about <= free * _MARGIN:
         return None
     return (
-        f"about {size(about)} are to be written by the source's metadata, and {size(free)} are "
-        "free: the device may become full"
+        f"about {format_size(about)} are to be written by the source's metadata, and "
+        f"{format_size(free)} are free: the device may become full"
     )
 
 

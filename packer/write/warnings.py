@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from fieldslab.packer.commands.words import counted
+from fieldslab.packer.commands.words import format_count
 from fieldslab.packer.convert.pictures import CODEC_COUNT
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.writers import ShardRecord, Tallies
@@ -48,8 +48,8 @@ def _left_out_warnings(records: list[ShardRecord], rows: int) -> Iterator[str]:
     left_out = [row for record in records for row in record.left_out]
     if left_out:
         yield (
-            f"{len(left_out):,} of {counted(rows + len(left_out), 'row')} left out, since their "
-            "images cannot be decoded"
+            f"{len(left_out):,} of {format_count(rows + len(left_out), 'row')} left out, since "
+            "their images cannot be decoded"
         )
     yield from map(str, left_out[:MOST_LEFT_OUT])
     if len(left_out) > MOST_LEFT_OUT:
@@ -104,6 +104,6 @@ def _rounding_warnings(plan: Plan, tallies: Tallies) -> Iterator[str]:
         rounded = tallies[name]["rounded"]
         if rounded:
             yield (
-                f"{name}: {counted(rounded, 'integer')} that {field_plan.options.cast} cannot hold "
-                "exactly became the nearest that it can"
+                f"{name}: {format_count(rounded, 'integer')} that {field_plan.options.cast} cannot "
+                "hold exactly became the nearest that it can"
             )

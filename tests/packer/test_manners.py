@@ -18,7 +18,7 @@ import fieldslab.packer
 import fieldslab.reader
 import fieldslab.schemas
 from fieldslab.packer import pack, verify
-from fieldslab.packer.commands.words import fitted, table
+from fieldslab.packer.commands.words import format_table, wrap_lines
 
 URL = "s3://bucket/deep//x"
 
@@ -107,9 +107,9 @@ def test_no_line_is_wider_than_the_terminal(slab: Path, parquet: Path, width: in
 def test_tables_become_blocks() -> None:
     """A table that does not fit has a block for each row, without its empty cells."""
     head, rows = ("field", "bytes", "why"), [("x" * 30, "1.0 kB", "a reason"), ("y", "", "b")]
-    lines = list(table(head, rows, 25))
+    lines = list(format_table(head, rows, 25))
     assert lines == ["x" * 25, "x" * 5, "  bytes  1.0 kB", "  why    a reason", "y", "  why    b"]
-    assert list(fitted(["about 12 kB of 1,234 rows"], 20)) == ["about 12 kB of", "  1,234 rows"]
+    assert list(wrap_lines(["about 12 kB of 1,234 rows"], 20)) == ["about 12 kB of", "  1,234 rows"]
 
 
 def test_python_knows_the_version() -> None:

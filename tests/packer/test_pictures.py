@@ -17,7 +17,7 @@ from tests.slabs import array_path, poke, redigest
 from tests.yuv import yuv_planes
 
 from fieldslab.packer import Problem, pack, verify
-from fieldslab.packer.commands.fieldtext import field_json, type_text
+from fieldslab.packer.commands.fieldtext import field_to_json, format_type
 from fieldslab.packer.convert import pixels
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import make_plan
@@ -361,8 +361,8 @@ def test_types_are_shown(tmp_path: Path) -> None:
     }
     for text, options in shown.items():
         done = pack(pa.table({"i": JPEGS[:1]}), tmp_path / "i.slab", force=True, **options)
-        assert type_text(done.manifest.fields[0]) == text
-        assert ("index" in field_json(done.manifest.fields[0])) == ("index" in text)
+        assert format_type(done.manifest.fields[0]) == text
+        assert ("index" in field_to_json(done.manifest.fields[0])) == ("index" in text)
 
 
 def test_forms_of_structs(tmp_path: Path) -> None:

@@ -11,9 +11,17 @@ from tests.slabs import Column, categorical, flip, images, ragged, write_slab
 from tests.slabs import array_path as path_of
 
 from fieldslab.packer.check.stored import StoredSlab
-from fieldslab.packer.commands.fieldtext import type_text
-from fieldslab.packer.commands.slabs import head_json, head_lines, info_json, info_lines
-from fieldslab.packer.commands.words import counted, cut, duration, printable, rate, size, table
+from fieldslab.packer.commands.fieldtext import format_type
+from fieldslab.packer.commands.slabs import format_info, format_rows, info_to_json, rows_to_json
+from fieldslab.packer.commands.words import (
+    escape_controls,
+    format_count,
+    format_duration,
+    format_rate,
+    format_size,
+    format_table,
+    truncate_text,
+)
 from fieldslab.schemas.errors import DamagedArray, RowOutOfRange
 from fieldslab.schemas.fields import Logical
 from fieldslab.schemas.folder import load_manifest, open_files
@@ -134,8 +142,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> StoredSlab:
 
 def test_values_are_shown_as_what_they_stand_for(shown: StoredSlab) -> None:
     """Each kind and logical type has its text and its JSON, which is strict JSON."""
-    lines = {line[5:16].strip(): line[18:] for line in head_lines(shown, [0], None)}
-    (row,) = head_json(shown, [0])
+    lines = {line[5:16].strip(): line[18:] for line in format_rows(shown, [0], None)}
+    (row,) = rows_to_json(shown, [0])
     values = json.loads(json.dumps(row, allow_nan=False))["values"]
     assert len(values) == len(SHOWN)
     for name, (_, text, value) in SHOWN.items():
@@ -154,7 +162,7 @@ def test_rows_fit_the_terminal(tmp_path: Path, width: int) -> None:
         "big": np.zeros((2, 300, 300), np.float32),
     }
     slab = StoredSlab(open_files(write_slab(tmp_path / "a.slab", columns)))
-    lines = list(head_lines(slab, [0, 1], width))
+    lines = list(format_rows(slab, [0, 1], width))
     assert max(cell_len(line) for line in lines) <= width
     long = [line for line in lines if "word" in line or "漢" in line or "100000 values" in line]
     assert len(long) == 3
@@ -166,8 +174,8 @@ def test_head_reads_rows_of_any_shard_and_order(tmp_path: Path) -> None:
     path = write_slab(tmp_path / "a.slab", {"x": np.arange(9) * 10}, (2, 3, 4))
     slab = StoredSlab(open_files(path))
     rows = [8, 0, 2, 2, 4]
-    assert [row["values"]["x"] for row in head_json(slab, rows)] == [80, 0, 20, 20, 40]
-    assert [line.split()[0] for line in head_lines(slab, rows, 80)] == ["row", *map(str, rows)]
+    assert [row["values"]["x"] for row in rows_to_json(slab, rows)] == [80, 0, 20, 20, 40]
+    assert [line.split()[0] for line in format_rows(slab, rows, 80)] == ["row", *map(str, rows)]
     with pytest.raises(RowOutOfRange):
         slab.read(slab.manifest.fields[0], 8, 10)
 
@@ -177,15 +185,15 @@ def test_head_never_shows_a_wrong_byte(tmp_path: Path) -> None:
     path = write_slab(tmp_path / "a.slab", {"x": np.arange(30_000)})
     flip(path_of(path, "x"), 8 * 20_000)
     slab = StoredSlab(open_files(path))
-    assert next(iter(head_json(slab, [5])))["values"]["x"] == 5
+    assert next(iter(rows_to_json(slab, [5])))["values"]["x"] == 5
     with pytest.raises(DamagedArray, match="does not match its digest"):
-        list(head_json(slab, [20_000]))
+        list(rows_to_json(slab, [20_000]))
 
 
 def test_info_says_what_is_there(shown: StoredSlab) -> None:
     """Text and JSON name every field, with its bytes and nulls, and the total is that on disk."""
-    text = "\n".join(info_lines(shown.files, None))
-    found = info_json(shown.files)
+    text = "\n".join(format_info(shown.files, None))
+    found = info_to_json(shown.files)
     on_disk = sum(file.stat().st_size for file in shown.path.rglob("*") if file.is_file())
     assert found["bytes"] == on_disk
     assert found["id"] == shown.manifest.id
@@ -200,10 +208,10 @@ def test_info_says_what_is_there(shown: StoredSlab) -> None:
 
 def test_info_wraps_reasons_below_themselves(shown: StoredSlab) -> None:
     """On a narrow terminal no line of the table is longer than the terminal is wide."""
-    lines = list(table(["field", "why"], [["a", "because " * 30]], 50))
+    lines = list(format_table(["field", "why"], [["a", "because " * 30]], 50))
     assert max(map(len, lines)) <= 50
     assert all(line.startswith(" " * 7) for line in lines[2:])
-    assert list(table(["a", "n"], [["x", "y"], ["long", "z"]], None, right="a")) == [
+    assert list(format_table(["a", "n"], [["x", "y"], ["long", "z"]], None, right="a")) == [
         "   a  n",
         "   x  y",
         "long  z",
@@ -233,13 +241,13 @@ def test_info_wraps_reasons_below_themselves(shown: StoredSlab) -> None:
 def test_types_are_spelled_in_short(shown: StoredSlab, name: str, text: str) -> None:
     """A type is a dtype with a shape, `*` where rows differ, or what the numbers stand for."""
     (field,) = (field for field in load_manifest(shown.path).fields if field.name == name)
-    assert type_text(field) == text
+    assert format_type(field) == text
 
 
 def test_numbers_are_for_people() -> None:
     """Sizes in decimal units, counts with their noun, times with their unit."""
     sizes = [0, 999, 1000, 61_170, 999_949, 999_950, 1.3e9, 10**18]
-    assert [size(number) for number in sizes] == [
+    assert [format_size(number) for number in sizes] == [
         "0 B",
         "999 B",
         "1.0 kB",
@@ -249,11 +257,11 @@ def test_numbers_are_for_people() -> None:
         "1.3 GB",
         "1000.0 PB",
     ]
-    assert (counted(1, "row"), counted(12_000, "row")) == ("1 row", "12,000 rows")
-    assert (duration(0.123), duration(12.3)) == ("0.12 s", "12.3 s")
-    assert rate(10**9, 2) == "500.0 MB/s"
-    assert printable("a\tb\x9b\ud800") == r"a\tb\x9b\ud800"
-    assert [cut("漢字漢字", width) for width in (8, 7, 6, 3)] == [
+    assert (format_count(1, "row"), format_count(12_000, "row")) == ("1 row", "12,000 rows")
+    assert (format_duration(0.123), format_duration(12.3)) == ("0.12 s", "12.3 s")
+    assert format_rate(10**9, 2) == "500.0 MB/s"
+    assert escape_controls("a\tb\x9b\ud800") == r"a\tb\x9b\ud800"
+    assert [truncate_text("漢字漢字", width) for width in (8, 7, 6, 3)] == [
         "漢字漢字",
         "漢字漢…",
         "漢字…",

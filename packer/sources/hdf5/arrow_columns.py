@@ -38,7 +38,7 @@ def make_array(column: HDF5Column, read: np.ndarray, row_shape: tuple[int, ...])
         values = values[encode_member(name)]
     rows = len(read)
     flat = np.ascontiguousarray(values).reshape(-1)
-    kind = column.arrow_type(row_shape)
+    kind = column.make_arrow_type(row_shape)
     per_row = len(flat) // max(rows, 1)
     array = _MAKE[column.element.form](column.element, flat, per_row)
     return nest_lists(array, kind, rows)
@@ -58,24 +58,24 @@ def nest_lists(flat: pa.Array, kind: pa.DataType, rows: int) -> pa.Array:
     return flat
 
 
-def _number(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
+def _make_numbers(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
     if element.dtype.str[0] == ">":
         flat = flat.astype(element.dtype.newbyteorder("<"))
     return pa.Array.from_buffers(element.type, len(flat), [None, pa.py_buffer(flat.view(np.uint8))])
 
 
-def _flag(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
+def _make_bools(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
     if len(flat) and flat.max() > 1:
         first = int(np.argmax(flat > 1))
         raise BadValue("a bool is neither 0 nor 1", first // per_row, int(flat[first]))
     return pa.array(flat)
 
 
-def _raw(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
+def _make_bytes(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
     return pa.Array.from_buffers(element.type, len(flat), [None, pa.py_buffer(flat.view(np.uint8))])
 
 
-def _text(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
+def _make_fixed_text(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
     """Text of fixed length without its padding."""
     width = element.dtype.itemsize
     letters = flat.view(np.uint8).reshape(len(flat), width)
@@ -86,25 +86,25 @@ def _text(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
         kept = letters[:, ::-1] != (0 if element.padding == "null" else ord(" "))
         lengths = np.where(kept.any(axis=1), width - kept.argmax(axis=1), 0)
     if (lengths == width).all():
-        return _variable(element.type, letters.reshape(-1), lengths)
+        return _make_from_lengths(element.type, letters.reshape(-1), lengths)
     inside = np.arange(width) < lengths[:, None]
-    return _variable(element.type, letters[inside], lengths)
+    return _make_from_lengths(element.type, letters[inside], lengths)
 
 
-def _texts(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
+def _make_variable_text(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
     """Text of any length; whether it is UTF-8 is looked at later."""
     data = pa.array(flat, pa.large_binary())
     return pa.Array.from_buffers(element.type, len(data), data.buffers())
 
 
-def _lists(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
+def _make_variable_lists(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
     """Arrays of any length, one Python object each: h5py reads them no other way."""
     base = element.base
     assert base is not None
     lengths = np.fromiter(map(len, flat), np.int64, len(flat))
     stored = base.newbyteorder("<")
     # h5py hands out big-endian numbers as if they were little-endian (seen in 3.16).
-    read_as = base if _swapped() else stored
+    read_as = base if _is_byte_order_swapped() else stored
     parts = [
         np.concatenate([np.empty(0, stored), *flat[first : first + _ROWS_AT_ONCE]])
         for first in range(0, len(flat), _ROWS_AT_ONCE)
@@ -112,10 +112,10 @@ def _lists(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
     values = np.concatenate([np.empty(0, stored), *parts])
     if read_as.str[0] == ">":
         values = values.view(read_as).astype(stored)
-    return _variable(element.type, values, lengths)
+    return _make_from_lengths(element.type, values, lengths)
 
 
-def _variable(kind: pa.DataType, values: np.ndarray, lengths: np.ndarray) -> pa.Array:
+def _make_from_lengths(kind: pa.DataType, values: np.ndarray, lengths: np.ndarray) -> pa.Array:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     data = pa.py_buffer(np.ascontiguousarray(values).view(np.uint8))
@@ -127,7 +127,7 @@ def _variable(kind: pa.DataType, values: np.ndarray, lengths: np.ndarray) -> pa.
 
 
 @cache
-def _swapped() -> bool:
+def _is_byte_order_swapped() -> bool:
     """Whether this h5py hands out big-endian arrays of variable length in the file's order."""
     with h5py.File("byte order", "w", driver="core", backing_store=False) as file:
         dataset = file.create_dataset("x", 1, h5py.vlen_dtype(np.dtype(">i2")))
@@ -136,10 +136,10 @@ def _swapped() -> bool:
 
 
 _MAKE = {
-    "number": _number,
-    "flag": _flag,
-    "raw": _raw,
-    "text": _text,
-    "texts": _texts,
-    "lists": _lists,
+    "number": _make_numbers,
+    "flag": _make_bools,
+    "raw": _make_bytes,
+    "text": _make_fixed_text,
+    "texts": _make_variable_text,
+    "lists": _make_variable_lists,
 }

@@ -26,7 +26,7 @@ def read_attributes(thing: Any) -> dict[str, Any]:
             kind = thing.attrs.get_id(name).dtype
             if h5py.check_ref_dtype(kind) is not None:
                 continue
-            value = make_plain(thing.attrs[name])
+            value = make_json_ready(thing.attrs[name])
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
             value = {"left_out": f"cannot be read: {error}"}
         if len(json.dumps(value)) > MOST_BYTES:
@@ -41,26 +41,30 @@ def clean_text(text: str) -> str:
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def make_plain(value: Any) -> Any:
+def make_json_ready(value: Any) -> Any:
     """A value as h5py gives it, JSON-ready."""
     if isinstance(value, h5py.Empty):
         return None
     if isinstance(value, np.ndarray):
-        return [make_plain(item) for item in value]
+        return [make_json_ready(item) for item in value]
     if isinstance(value, np.void):
         if value.dtype.names is not None:
-            return {clean_text(name): make_plain(value[name]) for name in value.dtype.names}
+            return {clean_text(name): make_json_ready(value[name]) for name in value.dtype.names}
         return {"base64": base64.b64encode(value.tobytes()).decode()}
     if isinstance(value, bytes):
-        return _text(value)
+        return _decode_text(value)
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, np.datetime64 | np.timedelta64):
         return str(value)
     if isinstance(value, np.generic):
-        return make_plain(value.item()) if not isinstance(value.item(), np.generic) else str(value)
+        return (
+            make_json_ready(value.item())
+            if not isinstance(value.item(), np.generic)
+            else str(value)
+        )
     if isinstance(value, complex):
-        return [make_plain(value.real), make_plain(value.imag)]
+        return [make_json_ready(value.real), make_json_ready(value.imag)]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value is None or isinstance(value, bool | int | float):
@@ -68,7 +72,7 @@ def make_plain(value: Any) -> Any:
     return str(type(value).__name__)
 
 
-def _text(value: bytes) -> Any:
+def _decode_text(value: bytes) -> Any:
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -37,14 +37,14 @@ def count_chunk_bytes(dataset: Dataset) -> int:
 
 def count_band_bytes(dataset: Dataset) -> int:
     """Bytes of all chunks that hold one row, decompressed; 0 where there are none."""
-    return count_chunk_bytes(dataset) * _chunks_across(dataset)
+    return count_chunk_bytes(dataset) * _count_chunks_per_row(dataset)
 
 
 def open_dataset(file: h5py.File, dataset: Dataset) -> h5d.DatasetID:
     """Open a dataset with a cache that holds the chunks of a row, so that none is read twice."""
     access = h5p.create(h5p.DATASET_ACCESS)
     if dataset.chunks:
-        slots = min(_next_prime(100 * _chunks_across(dataset)), _MOST_SLOTS)
+        slots = min(_find_next_prime(100 * _count_chunks_per_row(dataset)), _MOST_SLOTS)
         access.set_chunk_cache(slots, max(count_band_bytes(dataset), 1 << 20), 1.0)
     if dataset.outside:  # a relative path starts at the file, not where the program runs
         access.set_efile_prefix(b"${ORIGIN}")
@@ -57,7 +57,7 @@ def check_filters(opened: h5d.DatasetID, dataset: Dataset) -> None:
     properties = opened.get_create_plist()
     for number in range(properties.get_nfilters()):
         code, _, _, text = properties.get_filter(number)
-        if h5z.filter_avail(code) or (_load_plugins() and h5z.filter_avail(code)):
+        if h5z.filter_avail(code) or (_register_filters() and h5z.filter_avail(code)):
             continue
         name = _PLUGINS.get(code) or text.decode(errors="replace").strip("\0") or "unknown"
         hint = "Install it: pip install 'hdf5plugin>=5.0'"
@@ -73,14 +73,14 @@ def check_filters(opened: h5d.DatasetID, dataset: Dataset) -> None:
 
 def describe_unwritten(opened: h5d.DatasetID, dataset: Dataset, rows: int) -> str | None:
     """What to warn of where the first `rows` rows were not all written; None if they were."""
-    if not rows or not prod(dataset.row_shape) or _elsewhere(opened):
+    if not rows or not prod(dataset.row_shape) or _is_stored_elsewhere(opened):
         return None
-    fill = _fill_value(opened)
+    fill = _describe_fill_value(opened)
     if not dataset.chunks:
         if opened.get_storage_size():
             return None
         return f"{dataset.name} in {dataset.file}: no data was ever written; it reads as {fill}"
-    expected = ceil(rows / dataset.chunks[0]) * _chunks_across(dataset)
+    expected = ceil(rows / dataset.chunks[0]) * _count_chunks_per_row(dataset)
     written = opened.get_num_chunks()
     if written >= expected:
         return None
@@ -88,40 +88,40 @@ def describe_unwritten(opened: h5d.DatasetID, dataset: Dataset, rows: int) -> st
         f"{dataset.name} in {dataset.file}: {expected - written:,} of {expected:,} chunks were "
         f"never written and read as {fill}"
     )
-    if (end := _written_rows(opened, dataset, written)) is not None and end < rows:
+    if (end := _find_written_end(opened, dataset, written)) is not None and end < rows:
         text += f"; nothing was written from row {end:,} on"
     return f"{text}. The options `rows_attr` and `rows` leave such rows out"
 
 
-def _elsewhere(opened: h5d.DatasetID) -> bool:
+def _is_stored_elsewhere(opened: h5d.DatasetID) -> bool:
     properties = opened.get_create_plist()
     return bool(properties.get_layout() == h5d.VIRTUAL or properties.get_external_count())
 
 
-def _chunks_across(dataset: Dataset) -> int:
+def _count_chunks_per_row(dataset: Dataset) -> int:
     """How many chunks hold one row."""
     pairs = zip(dataset.row_shape, (dataset.chunks or ())[1:], strict=False)
     return prod(ceil(length / chunk) for length, chunk in pairs)
 
 
-def _written_rows(opened: h5d.DatasetID, dataset: Dataset, written: int) -> int | None:
+def _find_written_end(opened: h5d.DatasetID, dataset: Dataset, written: int) -> int | None:
     """The end of the last chunk that was written; None where it would take long to tell."""
     if written > _MOST_LISTED or not hasattr(opened, "chunk_iter"):
         return None
     end = 0
 
-    def look(chunk: h5d.StoreInfo) -> None:
+    def update_end(chunk: h5d.StoreInfo) -> None:
         nonlocal end
         end = max(end, chunk.chunk_offset[0])
 
     if not written:
         return 0
-    opened.chunk_iter(look)
+    opened.chunk_iter(update_end)
     assert dataset.chunks is not None
     return end + dataset.chunks[0]
 
 
-def _fill_value(opened: h5d.DatasetID) -> str:
+def _describe_fill_value(opened: h5d.DatasetID) -> str:
     try:
         value = h5py.Dataset(opened).fillvalue
     except (OSError, RuntimeError, TypeError, ValueError, KeyError):
@@ -130,7 +130,7 @@ def _fill_value(opened: h5d.DatasetID) -> str:
 
 
 @cache
-def _load_plugins() -> bool:
+def _register_filters() -> bool:
     """Register the filters of hdf5plugin; False where it is not installed."""
     try:
         importlib.import_module("hdf5plugin")
@@ -139,7 +139,7 @@ def _load_plugins() -> bool:
     return True
 
 
-def _next_prime(number: int) -> int:
+def _find_next_prime(number: int) -> int:
     while number < _MOST_SLOTS and any(number % d == 0 for d in range(2, int(number**0.5) + 1)):
         number += 1
     return number

@@ -60,7 +60,7 @@ NOTHING = Element("raw", np.dtype("V1"), pa.null(), "")
 """Stands for what cannot be read."""
 
 
-class Refused(Exception):
+class UnsupportedType(Exception):
     """A type that cannot be packed."""
 
     def __init__(self, problem: str, hint: str = TypeRefusal.hint, why: str = "") -> None:
@@ -70,49 +70,52 @@ class Refused(Exception):
 
 
 def describe_element(kind: h5t.TypeID, rules: Rules) -> Element:
-    """The element of a type that is neither compound nor an array. Raises Refused."""
+    """The element of a type that is neither compound nor an array. Raises UnsupportedType."""
     if isinstance(kind, h5t.TypeEnumID):
-        return _enum(kind)
+        return _describe_enum(kind)
     if isinstance(kind, h5t.TypeIntegerID):
-        return _number(_integer(kind))
+        return _describe_number(_find_integer_dtype(kind))
     if isinstance(kind, h5t.TypeFloatID):
-        return _float(kind)
+        return _describe_float(kind)
     if isinstance(kind, h5t.TypeBitfieldID):
-        return _bits(kind, rules)
+        return _describe_bits(kind, rules)
     if isinstance(kind, h5t.TypeStringID):
-        return _text(kind)
+        return _describe_text(kind)
     if isinstance(kind, h5t.TypeVlenID):
-        return _lists(kind)
+        return _describe_lists(kind)
     if isinstance(kind, h5t.TypeOpaqueID):
-        return _opaque(kind, rules)
+        return _describe_opaque(kind, rules)
     pair = find_complex_dtype(kind)
     if pair is not None:
         name = cast(DtypeName, f"complex{8 * pair.itemsize}")
-        why = name + _order(pair)
+        why = name + _describe_byte_order(pair)
         return Element("number", pair, pa.binary(pair.itemsize), why, hint=name)
     if isinstance(kind, h5t.TypeReferenceID):
-        raise Refused("object and region references point into the file", why="reference")
+        raise UnsupportedType("object and region references point into the file", why="reference")
     what = {h5t.TIME: "a time type, which HDF5 never finished"}.get(
         kind.get_class(), f"a type of HDF5 class {kind.get_class()}"
     )
-    raise Refused(f"{what}, cannot be packed", why=what)
+    raise UnsupportedType(f"{what}, cannot be packed", why=what)
 
 
-def _number(dtype: np.dtype[Any]) -> Element:
+def _describe_number(dtype: np.dtype[Any]) -> Element:
     return Element(
-        "number", dtype, pa.from_numpy_dtype(_native(dtype)), f"{dtype.name}{_order(dtype)}"
+        "number",
+        dtype,
+        pa.from_numpy_dtype(_to_little_endian(dtype)),
+        f"{dtype.name}{_describe_byte_order(dtype)}",
     )
 
 
-def _integer(kind: h5t.TypeIntegerID) -> np.dtype[Any]:
+def _find_integer_dtype(kind: h5t.TypeIntegerID) -> np.dtype[Any]:
     size = kind.get_size()
     if size not in (1, 2, 4, 8):
-        raise Refused(f"integers of {8 * size} bits cannot be packed", why=f"int{8 * size}")
+        raise UnsupportedType(f"integers of {8 * size} bits cannot be packed", why=f"int{8 * size}")
     sign = "u" if kind.get_sign() == h5t.SGN_NONE else "i"
-    return np.dtype(f"{_order_of(kind) if fills_its_bytes(kind) else '<'}{sign}{size}")
+    return np.dtype(f"{_find_byte_order(kind) if is_full_width(kind) else '<'}{sign}{size}")
 
 
-def fills_its_bytes(kind: h5t.TypeIntegerID) -> bool:
+def is_full_width(kind: h5t.TypeIntegerID) -> bool:
     """Whether a number fills its bytes; one of 12 bits in 2 bytes is spread out by HDF5."""
     return bool(kind.get_precision() == 8 * kind.get_size() and kind.get_offset() == 0)
 
@@ -125,24 +128,24 @@ _FLOATS = {
 _BFLOAT16 = ((15, 7, 8, 0, 7), 127)
 
 
-def _float(kind: h5t.TypeFloatID) -> Element:
+def _describe_float(kind: h5t.TypeFloatID) -> Element:
     size, layout = kind.get_size(), (tuple(kind.get_fields()), kind.get_ebias())
     if layout == _BFLOAT16 and size == 2:
-        dtype = np.dtype(f"{_order_of(kind)}u2")
-        why = f"bfloat16{_order(dtype)}"
+        dtype = np.dtype(f"{_find_byte_order(kind)}u2")
+        why = f"bfloat16{_describe_byte_order(dtype)}"
         return Element("number", dtype, pa.uint16(), why, logical=Logical("bfloat16"))
     code = _FLOATS.get(layout)
     if code is None or int(code[1]) != size:
-        raise Refused(
+        raise UnsupportedType(
             f"floating point numbers of {kind.get_precision()} bits cannot be packed",
             f"Write them as float64, or leave them out: {option('exclude', ['{}'])}.",
             why=f"float of {size} bytes",
         )
-    return _number(np.dtype(_order_of(kind) + code))
+    return _describe_number(np.dtype(_find_byte_order(kind) + code))
 
 
-def _enum(kind: h5t.TypeEnumID) -> Element:
-    dtype = _integer(kind.get_super())
+def _describe_enum(kind: h5t.TypeEnumID) -> Element:
+    dtype = _find_integer_dtype(kind.get_super())
     count = range(kind.get_nmembers())
     members = {
         decode_name(kind.get_member_name(index)): kind.get_member_value(index) for index in count
@@ -151,21 +154,26 @@ def _enum(kind: h5t.TypeEnumID) -> Element:
         return Element("flag", np.dtype("u1"), pa.uint8(), "bool", hint="bool")
     names = tuple(sorted(members, key=lambda name: int(members[name])))
     logical = Logical("enum", names=names, codes=tuple(int(members[name]) for name in names))
-    return replace(_number(dtype), logical=logical, why=f"enum of {dtype.name}{_order(dtype)}")
-
-
-def _bits(kind: h5t.TypeBitfieldID, rules: Rules) -> Element:
-    size = kind.get_size()
-    if size not in (1, 2, 4, 8):
-        raise Refused(f"bit fields of {8 * size} bits cannot be packed", why="bit field")
-    if size == 1 and rules.pytables:
-        return Element("flag", np.dtype("u1"), pa.uint8(), "bool of PyTables", hint="bool")
     return replace(
-        _number(np.dtype(f"{_order_of(kind)}u{size}")), why=f"bit field of {8 * size} bits"
+        _describe_number(dtype),
+        logical=logical,
+        why=f"enum of {dtype.name}{_describe_byte_order(dtype)}",
     )
 
 
-def _text(kind: h5t.TypeStringID) -> Element:
+def _describe_bits(kind: h5t.TypeBitfieldID, rules: Rules) -> Element:
+    size = kind.get_size()
+    if size not in (1, 2, 4, 8):
+        raise UnsupportedType(f"bit fields of {8 * size} bits cannot be packed", why="bit field")
+    if size == 1 and rules.pytables:
+        return Element("flag", np.dtype("u1"), pa.uint8(), "bool of PyTables", hint="bool")
+    return replace(
+        _describe_number(np.dtype(f"{_find_byte_order(kind)}u{size}")),
+        why=f"bit field of {8 * size} bits",
+    )
+
+
+def _describe_text(kind: h5t.TypeStringID) -> Element:
     if kind.is_variable_str():
         return Element("texts", kind.dtype, pa.large_string(), "text of any length")
     size = kind.get_size()
@@ -175,14 +183,14 @@ def _text(kind: h5t.TypeStringID) -> Element:
         h5t.STR_NULLTERM: "first",
     }
     if kind.get_strpad() not in padding:
-        raise Refused("text that is padded in an unknown way cannot be packed", why="text")
+        raise UnsupportedType("text that is padded in an unknown way cannot be packed", why="text")
     why = f"text of {size} bytes"
     return Element(
         "text", np.dtype(f"V{size}"), pa.large_string(), why, padding=padding[kind.get_strpad()]
     )
 
 
-def _lists(kind: h5t.TypeVlenID) -> Element:
+def _describe_lists(kind: h5t.TypeVlenID) -> Element:
     inner = kind.get_super()
     element = None
     if isinstance(inner, h5t.TypeIntegerID | h5t.TypeFloatID):
@@ -190,9 +198,9 @@ def _lists(kind: h5t.TypeVlenID) -> Element:
     if (
         element is None
         or element.logical is not None
-        or (isinstance(inner, h5t.TypeIntegerID) and not fills_its_bytes(inner))
+        or (isinstance(inner, h5t.TypeIntegerID) and not is_full_width(inner))
     ):
-        raise Refused(
+        raise UnsupportedType(
             "variable-length arrays of anything but plain numbers cannot be packed",
             why="variable-length arrays",
         )
@@ -206,7 +214,7 @@ def _lists(kind: h5t.TypeVlenID) -> Element:
 _NUMPY_TIME = re.compile(rb"NUMPY:([<>=|]?)([mM])8\[(s|ms|us|ns)\]\x00*")
 
 
-def _opaque(kind: h5t.TypeOpaqueID, rules: Rules) -> Element:
+def _describe_opaque(kind: h5t.TypeOpaqueID, rules: Rules) -> Element:
     """Bytes without a meaning, or numpy's times, which h5py writes so."""
     size, tag = kind.get_size(), bytes(kind.get_tag())
     if (match := _NUMPY_TIME.fullmatch(tag)) and size == 8:
@@ -214,10 +222,12 @@ def _opaque(kind: h5t.TypeOpaqueID, rules: Rules) -> Element:
         make = pa.timestamp if letter == "M" else pa.duration
         dtype = np.dtype(f"{'>' if order == '>' else '<'}i8")
         name = "datetime64" if letter == "M" else "timedelta64"
-        return Element("number", dtype, make(cast(Unit, unit)), f"{name}[{unit}]{_order(dtype)}")
+        return Element(
+            "number", dtype, make(cast(Unit, unit)), f"{name}[{unit}]{_describe_byte_order(dtype)}"
+        )
     why = f"opaque bytes {decode_name(tag)!r}" if tag else "opaque bytes"
     if not rules.raw:
-        raise Refused(
+        raise UnsupportedType(
             "opaque bytes are packed only on request",
             f"{option('raw', True)} packs them as uint8[{size}], {option('exclude', ['{}'])} "
             "leaves "
@@ -235,7 +245,7 @@ def find_complex_dtype(kind: h5t.TypeID) -> np.dtype[Any] | None:
     if _COMPLEX_CLASS and isinstance(kind, _COMPLEX_CLASS):
         parts = [kind.get_super()]
     elif isinstance(kind, h5t.TypeCompoundID) and kind.get_nmembers() == 2:
-        if tuple(map(decode_name, map(kind.get_member_name, range(2)))) != _complex_names():
+        if tuple(map(decode_name, map(kind.get_member_name, range(2)))) != _get_complex_names():
             return None
         parts = [kind.get_member_type(0), kind.get_member_type(1)]
         if (kind.get_member_offset(0), kind.get_member_offset(1)) != (0, parts[0].get_size()):
@@ -245,20 +255,20 @@ def find_complex_dtype(kind: h5t.TypeID) -> np.dtype[Any] | None:
     if not all(isinstance(part, h5t.TypeFloatID) for part in parts) or parts[0] != parts[-1]:
         return None
     try:
-        dtype = _float(parts[0]).dtype
-    except Refused:
+        dtype = _describe_float(parts[0]).dtype
+    except UnsupportedType:
         return None
     if dtype.kind != "f" or dtype.itemsize < 4 or kind.get_size() != 2 * dtype.itemsize:
         return None
     return np.dtype(f"{dtype.str[0]}c{2 * dtype.itemsize}")
 
 
-def _complex_names() -> tuple[str, str]:
+def _get_complex_names() -> tuple[str, str]:
     real, imaginary = h5py.get_config().complex_names
     return real, imaginary
 
 
-def _order_of(kind: Any) -> str:
+def _find_byte_order(kind: Any) -> str:
     if kind.get_size() == 1:
         return "|"
     order = kind.get_order()
@@ -266,14 +276,14 @@ def _order_of(kind: Any) -> str:
         return "<"
     if order == h5t.ORDER_BE:
         return ">"
-    raise Refused("the byte order is neither little nor big endian", why="number")
+    raise UnsupportedType("the byte order is neither little nor big endian", why="number")
 
 
-def _order(dtype: np.dtype[Any]) -> str:
+def _describe_byte_order(dtype: np.dtype[Any]) -> str:
     return ", big-endian" if dtype.str[0] == ">" else ""
 
 
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _to_little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype.newbyteorder("<")
 
 

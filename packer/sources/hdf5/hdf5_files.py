@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import h5py
 
-from fieldslab.packer.sources.path_lookup import look_up
+from fieldslab.packer.sources.path_lookup import list_files
 from fieldslab.schemas.errors import (
     FieldslabError,
     SourceChanged,
@@ -30,7 +30,7 @@ class SourceFile(NamedTuple):
     inode: int
 
     @staticmethod
-    def of(path: str) -> "SourceFile":
+    def from_path(path: str) -> "SourceFile":
         """Raises SourceUnreadable where there is no such file."""
         try:
             info = os.stat(path)
@@ -43,7 +43,7 @@ class SourceFile(NamedTuple):
     def check_unchanged(self) -> None:
         """Raise SourceChanged where the file is another one now."""
         try:
-            same = SourceFile.of(self.path) == self
+            same = SourceFile.from_path(self.path) == self
         except SourceUnreadable as error:
             raise SourceChanged("the file went away while it was read", file=self.path) from error
         if not same:
@@ -54,12 +54,12 @@ class SourceFile(NamedTuple):
             )
 
 
-def discover(paths: Sequence[str]) -> list[str]:
+def find_files(paths: Sequence[str]) -> list[str]:
     """Files in the order given, globs and directories sorted.
 
     Raises NoFiles where there is none, SourceUnreadable where a directory may not be read.
     """
-    return [file for path in paths for file in look_up(path, SUFFIXES, "HDF5")]
+    return [file for path in paths for file in list_files(path, SUFFIXES, "HDF5")]
 
 
 def looks_like_hdf5(path: str) -> bool:

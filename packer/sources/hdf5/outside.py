@@ -25,7 +25,7 @@ NOT_ADMITTED = (
 )
 
 
-class NotThere(Exception):
+class OutsideDataMissing(Exception):
     """Something outside is missing, or not as large as it should be."""
 
 
@@ -43,8 +43,8 @@ def find_outside_files(
         return TypeRefusal(what, NOT_ADMITTED)
     files: set[str] = set()
     try:
-        _look(dataset, path, files, _MOST_DEPTH)
-    except NotThere as error:
+        _collect_files(dataset, path, files, _MOST_DEPTH)
+    except OutsideDataMissing as error:
         hint = f"Restore the file; {option('exclude', ['{}'])} leaves the column out."
         return TypeRefusal(str(error), hint)
     return tuple(sorted(files - {path}))
@@ -55,59 +55,63 @@ def resolve_path(path: str, name: str) -> str:
     return os.path.join(os.path.dirname(path), name)
 
 
-def _look(dataset: h5py.Dataset, path: str, files: set[str], depth: int) -> None:
-    """Collect the files below a dataset. Raises NotThere."""
+def _collect_files(dataset: h5py.Dataset, path: str, files: set[str], depth: int) -> None:
+    """Collect the files below a dataset. Raises OutsideDataMissing."""
     for variable in _PREFIXES:
         if os.environ.get(variable):
-            raise NotThere(f"{variable} is set, and would have other files read than are checked")
+            raise OutsideDataMissing(
+                f"{variable} is set, and would have other files read than are checked"
+            )
     if not depth:
-        raise NotThere("virtual datasets are nested too deeply")
+        raise OutsideDataMissing("virtual datasets are nested too deeply")
     properties = dataset.id.get_create_plist()
     if properties.get_layout() == h5d.VIRTUAL:
-        _look_at_virtual(dataset, path, files, depth)
+        _collect_virtual_files(dataset, path, files, depth)
     total = 0
     for number in range(properties.get_external_count()):
         name, offset, size = properties.get_external(number)
         file = resolve_path(path, os.fsdecode(name))
         needed = dataset.nbytes - total if size == h5s.UNLIMITED else size
         if not os.path.isfile(file):
-            raise NotThere(f"its raw file {file} is missing")
+            raise OutsideDataMissing(f"its raw file {file} is missing")
         if os.path.getsize(file) < offset + needed:
-            raise NotThere(f"its raw file {file} is shorter than {offset + needed} bytes")
+            raise OutsideDataMissing(f"its raw file {file} is shorter than {offset + needed} bytes")
         total += needed
         files.add(file)
     if properties.get_external_count() and total < dataset.nbytes:
-        raise NotThere(f"its raw files hold {total} bytes, not {dataset.nbytes}")
+        raise OutsideDataMissing(f"its raw files hold {total} bytes, not {dataset.nbytes}")
 
 
-def _look_at_virtual(dataset: h5py.Dataset, path: str, files: set[str], depth: int) -> None:
+def _collect_virtual_files(dataset: h5py.Dataset, path: str, files: set[str], depth: int) -> None:
     covered = 0
     for part in dataset.virtual_sources():
         if "%" in (part.file_name + part.dset_name).replace("%%", ""):
-            raise NotThere("its source files are numbered by a pattern, which cannot be checked")
+            raise OutsideDataMissing(
+                "its source files are numbered by a pattern, which cannot be checked"
+            )
         points = part.vspace.get_select_npoints()
         if not 0 <= points <= prod(dataset.shape):
-            raise NotThere("its parts have no fixed size")
+            raise OutsideDataMissing("its parts have no fixed size")
         file = (
             path if part.file_name == "." else resolve_path(path, part.file_name.replace("%%", "%"))
         )
-        _look_at_part(part, points, file, files, depth)
+        _collect_part_files(part, points, file, files, depth)
         covered += points
     if covered < prod(dataset.shape):
-        raise NotThere(f"its parts cover {covered} of {prod(dataset.shape)} elements")
+        raise OutsideDataMissing(f"its parts cover {covered} of {prod(dataset.shape)} elements")
 
 
-def _look_at_part(part: Any, points: int, file: str, files: set[str], depth: int) -> None:
+def _collect_part_files(part: Any, points: int, file: str, files: set[str], depth: int) -> None:
     """Look for the dataset behind a part of a virtual one, and at its extent."""
     if not os.path.isfile(file):
-        raise NotThere(f"its source file {file} is missing")
+        raise OutsideDataMissing(f"its source file {file} is missing")
     files.add(file)
     name = part.dset_name.replace("%%", "%")
     try:
         with open_file(file) as opened:
             source = opened.get(name)
             if not isinstance(source, h5py.Dataset):
-                raise NotThere(f"its source file {file} has no dataset {name}")
+                raise OutsideDataMissing(f"its source file {file} has no dataset {name}")
             if part.src_space.get_select_type() == h5s.SEL_ALL:
                 fits = prod(source.shape) >= points
             else:
@@ -116,7 +120,11 @@ def _look_at_part(part: Any, points: int, file: str, files: set[str], depth: int
                     bound < length for bound, length in zip(last, source.shape, strict=True)
                 )
             if not fits:
-                raise NotThere(f"{name} in {file} is too small: its shape is {source.shape}")
-            _look(source, file, files, depth - 1)
+                raise OutsideDataMissing(
+                    f"{name} in {file} is too small: its shape is {source.shape}"
+                )
+            _collect_files(source, file, files, depth - 1)
     except SourceUnreadable as error:
-        raise NotThere(f"its source file {file} cannot be read: {error.problem}") from error
+        raise OutsideDataMissing(
+            f"its source file {file} cannot be read: {error.problem}"
+        ) from error

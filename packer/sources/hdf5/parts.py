@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.source import Hint, make_unique
-from fieldslab.packer.sources.hdf5.read import Wanted
+from fieldslab.packer.sources.hdf5.read import DatasetColumns
 from fieldslab.packer.sources.hdf5.scan import Dataset, Scan
 from fieldslab.packer.sources.hdf5.types import HDF5Column, Member
 from fieldslab.schemas.errors import SourceInconsistent
@@ -28,7 +28,7 @@ class ScannedFile:
     columns: dict[Key, tuple[Dataset, HDF5Column]]
 
     @staticmethod
-    def of(scan: Scan) -> "ScannedFile":
+    def from_scan(scan: Scan) -> "ScannedFile":
         """The part that a scanned file is."""
         columns = {
             (dataset.name, column.member): (dataset, column)
@@ -42,15 +42,15 @@ class ScannedFile:
         """The file."""
         return self.scan.file.path
 
-    def wanted(self, keys: Iterable[Key]) -> list[Wanted]:
+    def group_columns(self, keys: Iterable[Key]) -> list[DatasetColumns]:
         """The datasets of these columns, each with those of its columns that are meant."""
         datasets: dict[str, tuple[Dataset, list[HDF5Column]]] = {}
         for key in keys:
             dataset, column = self.columns[key]
             datasets.setdefault(dataset.name, (dataset, []))[1].append(column)
-        return [Wanted(dataset, tuple(columns)) for dataset, columns in datasets.values()]
+        return [DatasetColumns(dataset, tuple(columns)) for dataset, columns in datasets.values()]
 
-    def rows(self, keys: Sequence[Key], attribute: str | None) -> int:
+    def count_rows(self, keys: Sequence[Key], attribute: str | None) -> int:
         """Rows of these columns: as many as there are, or as an attribute of the file says.
 
         Raises SourceInconsistent where that attribute is no number of rows.
@@ -79,7 +79,7 @@ class ScannedFile:
         others = [key for key, rows in lengths.items() if rows is None or rows != length]
         if not others:
             return
-        lines = [_shown(key, *self.columns[key]) for key in others[:_MOST_LISTED]]
+        lines = [_format_column(key, *self.columns[key]) for key in others[:_MOST_LISTED]]
         more = f"; and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
         names = list(dict.fromkeys(name for name, _ in others[:_MOST_LISTED]))
         raise SourceInconsistent(
@@ -89,16 +89,18 @@ class ScannedFile:
             "names.",
         )
 
-    def check_same(self, columns: "Columns", keys: Sequence[Key]) -> None:
+    def check_same_columns(self, columns: "Columns", keys: Sequence[Key]) -> None:
         """Raise SourceInconsistent where these columns are not those of the other files."""
         lines = []
         for key in keys:
             part = columns[key]
-            expected = f"{_shown(key, *part.columns[key], rows=False)} in {part.path}"
+            expected = f"{_format_column(key, *part.columns[key], rows=False)} in {part.path}"
             if key not in self.columns:
                 lines.append(f"{expected} is missing here")
-            elif _meaning(*part.columns[key]) != _meaning(*self.columns[key]):
-                actual = _shown(key, *self.columns[key], rows=False)
+            elif _make_comparison_key(*part.columns[key]) != _make_comparison_key(
+                *self.columns[key]
+            ):
+                actual = _format_column(key, *self.columns[key], rows=False)
                 lines.append(f"{expected}, {actual.partition(': ')[2]} here")
         if lines:
             raise SourceInconsistent(
@@ -122,14 +124,14 @@ def collect_columns(parts: Sequence[ScannedFile]) -> Columns:
     return columns
 
 
-def describe(columns: Columns) -> tuple[pa.Schema, dict[int, Hint]]:
+def describe_columns(columns: Columns) -> tuple[pa.Schema, dict[int, Hint]]:
     """Name, type and hint of each column."""
     described = [(key, *part.columns[key]) for key, part in columns.items()]
     names = make_unique(key[0] + column.suffix for key, _, column in described)
     fields, hints = [], {}
     for index, (name, (_, dataset, column)) in enumerate(zip(names, described, strict=True)):
-        fields.append(pa.field(name, column.arrow_type(dataset.row_shape)))
-        hints[index] = column.hint(dataset.attributes)
+        fields.append(pa.field(name, column.make_arrow_type(dataset.row_shape)))
+        hints[index] = column.make_hint(dataset.attributes)
     return pa.schema(fields), hints
 
 
@@ -141,7 +143,9 @@ def collect_warnings(scans: Sequence[Scan]) -> list[str]:
     for scan in scans[1:]:
         names = first.keys() | scan.attributes.keys()
         both = (
-            name for name in sorted(names) if _value(first, name) != _value(scan.attributes, name)
+            name
+            for name in sorted(names)
+            if _get_attribute(first, name) != _get_attribute(scan.attributes, name)
         )
         differing |= dict.fromkeys(both)
     if differing:
@@ -158,18 +162,18 @@ def find_most_common(lengths: Iterable[int | None]) -> int | None:
     return max(counts, key=lambda length: (counts[length], length), default=None)
 
 
-def _value(attributes: dict[str, Any], name: str) -> tuple[bool, Any]:
+def _get_attribute(attributes: dict[str, Any], name: str) -> tuple[bool, Any]:
     return name in attributes, attributes.get(name)
 
 
-def _meaning(dataset: Dataset, column: HDF5Column) -> tuple[Any, ...]:
+def _make_comparison_key(dataset: Dataset, column: HDF5Column) -> tuple[Any, ...]:
     """What must be equal in all files: byte order, filters and chunks may differ."""
     element = column.element
-    kind = column.arrow_type(dataset.row_shape)
+    kind = column.make_arrow_type(dataset.row_shape)
     return kind, element.hint, element.logical, column.refusal is None
 
 
-def _shown(key: Key, dataset: Dataset, column: HDF5Column, rows: bool = True) -> str:
+def _format_column(key: Key, dataset: Dataset, column: HDF5Column, rows: bool = True) -> str:
     """A column with its type and shape, with or without the number of rows."""
     shape = dataset.shape if rows else dataset.row_shape
     text = "no rows" if shape is None else str([*shape, *column.shape])

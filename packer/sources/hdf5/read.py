@@ -13,13 +13,13 @@ from fieldslab.packer.sources.hdf5.arrow_columns import BadValue, make_array
 from fieldslab.packer.sources.hdf5.dataset_storage import open_dataset
 from fieldslab.packer.sources.hdf5.hdf5_files import name_hdf5_errors, open_file
 from fieldslab.packer.sources.hdf5.scan import Dataset
-from fieldslab.packer.sources.hdf5.types import HDF5Column, Member, read_layout
+from fieldslab.packer.sources.hdf5.types import HDF5Column, Member, make_layout
 from fieldslab.schemas.errors import SourceInconsistent
 
 _Layout = tuple[h5t.TypeID, np.dtype]
 
 
-class Wanted(NamedTuple):
+class DatasetColumns(NamedTuple):
     """A dataset, and which of its columns are read."""
 
     dataset: Dataset
@@ -42,7 +42,7 @@ class OpenFiles:
         """Whether these were opened in this process: the library does not survive a fork."""
         return self._process == os.getpid()
 
-    def dataset(self, dataset: Dataset) -> h5d.DatasetID:
+    def get_dataset(self, dataset: Dataset) -> h5d.DatasetID:
         """The open dataset. Raises SourceUnreadable."""
         key = dataset.file, dataset.place
         if key not in self._datasets:
@@ -52,13 +52,13 @@ class OpenFiles:
                 self._datasets[key] = open_dataset(self._files[dataset.file], dataset)
         return self._datasets[key]
 
-    def layout(self, wanted: Wanted) -> _Layout:
+    def find_layout(self, wanted: DatasetColumns) -> _Layout:
         """The type to read these columns in, and the dtype that it fills."""
         members = tuple(column.member for column in wanted.columns)
         key = wanted.dataset.file, wanted.dataset.place, members
         if key not in self._layouts:
-            kind = self.dataset(wanted.dataset).get_type()
-            self._layouts[key] = read_layout(kind, members)
+            kind = self.get_dataset(wanted.dataset).get_type()
+            self._layouts[key] = make_layout(kind, members)
         return self._layouts[key]
 
     def close(self) -> None:
@@ -69,7 +69,9 @@ class OpenFiles:
         self._stack.close()
 
 
-def read_columns(opened: OpenFiles, wanted: Wanted, start: int, stop: int) -> list[pa.Array]:
+def read_columns(
+    opened: OpenFiles, wanted: DatasetColumns, start: int, stop: int
+) -> list[pa.Array]:
     """Rows `start` to `stop` of columns of one dataset.
 
     Raises
@@ -82,7 +84,7 @@ def read_columns(opened: OpenFiles, wanted: Wanted, start: int, stop: int) -> li
     dataset = wanted.dataset
     rows = f"{start}..{stop - 1}"
     with name_hdf5_errors(dataset.file, dataset.name, rows):
-        read = _read(opened, wanted, start, stop)
+        read = _read_values(opened, wanted, start, stop)
         try:
             return [make_array(column, read, dataset.row_shape) for column in wanted.columns]
         except BadValue as error:
@@ -96,9 +98,9 @@ def read_columns(opened: OpenFiles, wanted: Wanted, start: int, stop: int) -> li
             ) from error
 
 
-def _read(opened: OpenFiles, wanted: Wanted, start: int, stop: int) -> np.ndarray:
-    dataset, source = wanted.dataset, opened.dataset(wanted.dataset)
-    kind, dtype = opened.layout(wanted)
+def _read_values(opened: OpenFiles, wanted: DatasetColumns, start: int, stop: int) -> np.ndarray:
+    dataset, source = wanted.dataset, opened.get_dataset(wanted.dataset)
+    kind, dtype = opened.find_layout(wanted)
     shape = (stop - start, *dataset.row_shape)
     values = np.empty(shape, dtype)
     if values.size:

@@ -22,7 +22,7 @@ def check_not_repeated(part: ScannedFile, keys: Iterable[Key]) -> None:
 
     Fewer than eight must have names that differ in their numbers alone, as `demo_0` and `demo_1`.
     """
-    layouts = _layouts(part, keys)
+    layouts = _find_layouts(part, keys)
     series: dict[tuple[str, str, _Layout], list[str]] = defaultdict(list)
     for (parent, name), layout in layouts.items():
         for stem in (re.sub("[0-9]+", "#", name), ""):
@@ -42,7 +42,7 @@ def check_not_repeated(part: ScannedFile, keys: Iterable[Key]) -> None:
             )
 
 
-def _layouts(part: ScannedFile, keys: Iterable[Key]) -> dict[tuple[str, str], _Layout]:
+def _find_layouts(part: ScannedFile, keys: Iterable[Key]) -> dict[tuple[str, str], _Layout]:
     """What is in each group, by the path of its parent and its name: names, types, row shapes."""
     layouts: dict[tuple[str, str], set[tuple[object, ...]]] = defaultdict(set)
     for key in keys:

@@ -78,7 +78,7 @@ class Scan:
     others: list[SourceFile] = field(default_factory=list)
 
 
-def scan(path: str, *, raw: bool = False, external: bool = False) -> Scan:
+def scan_file(path: str, *, raw: bool = False, external: bool = False) -> Scan:
     """Walk through a file.
 
     Soft links, and further names of the same object, are left out with a warning: what they lead
@@ -86,14 +86,14 @@ def scan(path: str, *, raw: bool = False, external: bool = False) -> Scan:
 
     Raises SourceUnreadable where the file is missing or damaged.
     """
-    walk = _Walk(Scan(SourceFile.of(path)), raw, external)
+    walk = _Walker(Scan(SourceFile.from_path(path)), raw, external)
     with open_file(path) as file:
-        walk.enter(file, path, "", 0)
-    walk.scan.others = [SourceFile.of(other) for other in sorted(walk.others)]
+        walk.walk_from(file, path, "", 0)
+    walk.scan.others = [SourceFile.from_path(other) for other in sorted(walk.others)]
     return walk.scan
 
 
-class _Walk:
+class _Walker:
     def __init__(self, scan: Scan, raw: bool, external: bool) -> None:
         self.scan = scan
         self.others: set[str] = set()
@@ -101,32 +101,36 @@ class _Walk:
         self._external = external
         self._seen: dict[tuple[str, int], str] = {}
 
-    def enter(self, file: h5py.File, path: str, name: str, depth: int, place: str = "/") -> None:
+    def walk_from(
+        self, file: h5py.File, path: str, name: str, depth: int, place: str = "/"
+    ) -> None:
         """Everything below a place of a file, under `name`."""
         with name_hdf5_errors(path):
             rules = Rules(self._raw, "PYTABLES_FORMAT_VERSION" in file.attrs)
             object_id = h5o.open(file.id, place.encode(errors="surrogateescape"))
-            self._object(object_id, path, name, rules, depth)
+            self._visit_object(object_id, path, name, rules, depth)
 
-    def _object(self, object_id: Any, path: str, name: str, rules: Rules, depth: int) -> None:
+    def _visit_object(self, object_id: Any, path: str, name: str, rules: Rules, depth: int) -> None:
         if isinstance(object_id, h5d.DatasetID | h5g.GroupID):
             key = (os.path.realpath(path), h5o.get_info(object_id).addr)
             if key in self._seen:
-                self._warn(f"{name} is another name of {self._seen[key]}: left out")
+                self._add_warning(f"{name} is another name of {self._seen[key]}: left out")
                 return
             self._seen[key] = name or "/"
         if isinstance(object_id, h5d.DatasetID):
-            self._dataset(h5py.Dataset(object_id), path, name, rules)
+            self._visit_dataset(h5py.Dataset(object_id), path, name, rules)
         elif isinstance(object_id, h5g.GroupID):
-            self._group(h5py.Group(object_id), path, name, rules, depth)
+            self._visit_group(h5py.Group(object_id), path, name, rules, depth)
 
-    def _group(self, group: h5py.Group, path: str, name: str, rules: Rules, depth: int) -> None:
+    def _visit_group(
+        self, group: h5py.Group, path: str, name: str, rules: Rules, depth: int
+    ) -> None:
         if depth > _MOST_DEPTH:
             raise SourceUnreadable("groups are nested too deeply", file=path, field=name)
-        if _text(group, "CLASS") in _PYTABLES_INDEX:
+        if _read_text_attribute(group, "CLASS") in _PYTABLES_INDEX:
             return
-        if _text(group, "pandas_type") in _PANDAS_FIXED:
-            self._refuse(
+        if _read_text_attribute(group, "pandas_type") in _PANDAS_FIXED:
+            self._add_refused(
                 name,
                 path,
                 "pandas, fixed layout",
@@ -146,50 +150,50 @@ class _Walk:
             raw = child if isinstance(child, bytes) else child.encode(errors="surrogateescape")
             full = f"{name}/{decode_name(raw)}" if name else decode_name(raw)
             with name_hdf5_errors(path, full):
-                self._link(group, raw, path, full, rules, depth)
+                self._visit_link(group, raw, path, full, rules, depth)
 
-    def _link(
+    def _visit_link(
         self, group: h5py.Group, raw: bytes, path: str, name: str, rules: Rules, depth: int
     ) -> None:
         kind = group.id.links.get_info(raw).type
         if kind == h5l.TYPE_HARD:
-            self._object(h5o.open(group.id, raw), path, name, rules, depth + 1)
+            self._visit_object(h5o.open(group.id, raw), path, name, rules, depth + 1)
         elif kind == h5l.TYPE_SOFT:
             target = decode_name(group.id.links.get_val(raw))
-            self._warn(f"{name} is a link to {target}: left out")
+            self._add_warning(f"{name} is a link to {target}: left out")
         elif kind == h5l.TYPE_EXTERNAL:
             file, place = map(os.fsdecode, group.id.links.get_val(raw))
-            self._external_link(path, file, place, name, depth)
+            self._visit_external_link(path, file, place, name, depth)
         else:
-            self._refuse(name, path, "user-defined link", TypeRefusal("a user-defined link"))
+            self._add_refused(name, path, "user-defined link", TypeRefusal("a user-defined link"))
 
-    def _external_link(self, path: str, file: str, place: str, name: str, depth: int) -> None:
+    def _visit_external_link(self, path: str, file: str, place: str, name: str, depth: int) -> None:
         what, target = f"link to {place} in {file}", resolve_path(path, file)
         if not self._external:
             refusal = TypeRefusal("an external link reads another file", NOT_ADMITTED)
-            self._refuse(name, path, what, refusal)
+            self._add_refused(name, path, what, refusal)
             return
         if not os.path.isfile(target):
             refusal = TypeRefusal(f"the file {target} of an external link is missing")
-            self._refuse(name, path, what, refusal)
+            self._add_refused(name, path, what, refusal)
             return
         self.others.add(target)
         with open_file(target) as opened:
-            self.enter(opened, target, name, depth + 1, place)
+            self.walk_from(opened, target, name, depth + 1, place)
 
-    def _dataset(self, dataset: h5py.Dataset, path: str, name: str, rules: Rules) -> None:
+    def _visit_dataset(self, dataset: h5py.Dataset, path: str, name: str, rules: Rules) -> None:
         outside = find_outside_files(dataset, path, self._external)
         if isinstance(outside, TypeRefusal):
-            self._refuse(name, path, "dataset with data outside", outside, dataset.shape)
+            self._add_refused(name, path, "dataset with data outside", outside, dataset.shape)
             return
         self.others.update(outside)
         kind = dataset.id.get_type()
         columns = tuple(list_columns(kind, rules))
         if not columns:
-            self._refuse(name, path, "compound without members", TypeRefusal("holds nothing"))
+            self._add_refused(name, path, "compound without members", TypeRefusal("holds nothing"))
             return
-        if _text(dataset, "PSEUDOATOM") == "object":
-            self._refuse(
+        if _read_text_attribute(dataset, "PSEUDOATOM") == "object":
+            self._add_refused(
                 name,
                 path,
                 "pickled objects",
@@ -217,7 +221,7 @@ class _Walk:
             )
         )
 
-    def _refuse(
+    def _add_refused(
         self,
         name: str,
         path: str,
@@ -225,18 +229,18 @@ class _Walk:
         refusal: TypeRefusal,
         shape: tuple[int, ...] | None = None,
     ) -> None:
-        nothing = HDF5Column((), _nothing(what), (), refusal)
+        nothing = HDF5Column((), _make_empty_element(what), (), refusal)
         self.scan.datasets.append(Dataset(name, path, b"", shape, None, 0, (nothing,), {}))
 
-    def _warn(self, text: str) -> None:
+    def _add_warning(self, text: str) -> None:
         self.scan.warnings.append(text)
 
 
-def _nothing(what: str) -> Element:
+def _make_empty_element(what: str) -> Element:
     return replace(NOTHING, why=what)
 
 
-def _text(thing: Any, name: str) -> str | None:
+def _read_text_attribute(thing: Any, name: str) -> str | None:
     """A text attribute; None where there is none."""
     try:
         value = thing.attrs.get(name)

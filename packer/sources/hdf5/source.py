@@ -5,22 +5,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.commands.words import size
+from fieldslab.packer.commands.words import format_size
 from fieldslab.packer.option_values import parse_size
 from fieldslab.packer.source import SAMPLE_ROWS, Source, Unit
 from fieldslab.packer.sources.hdf5.dataset_storage import check_filters, describe_unwritten
-from fieldslab.packer.sources.hdf5.hdf5_files import discover, looks_like_hdf5, name_hdf5_errors
+from fieldslab.packer.sources.hdf5.hdf5_files import find_files, looks_like_hdf5, name_hdf5_errors
 from fieldslab.packer.sources.hdf5.parts import (
     Key,
     ScannedFile,
     collect_columns,
     collect_warnings,
-    describe,
+    describe_columns,
     find_most_common,
 )
-from fieldslab.packer.sources.hdf5.read import OpenFiles, Wanted, read_columns
+from fieldslab.packer.sources.hdf5.read import DatasetColumns, OpenFiles, read_columns
 from fieldslab.packer.sources.hdf5.repeated import check_not_repeated
-from fieldslab.packer.sources.hdf5.scan import scan
+from fieldslab.packer.sources.hdf5.scan import scan_file
 from fieldslab.packer.sources.hdf5.windows import (
     WORTH_SAYING,
     ReadMemory,
@@ -78,25 +78,25 @@ class HDF5Source(Source):
         self._memory = (
             get_physical_memory() // 2 if memory is None else parse_size("memory", memory)
         )
-        scans = [scan(path, raw=raw, external=external) for path in discover(paths)]
-        self._parts = [ScannedFile.of(scanned) for scanned in scans]
+        scans = [scan_file(path, raw=raw, external=external) for path in find_files(paths)]
+        self._parts = [ScannedFile.from_scan(scanned) for scanned in scans]
         self._columns = collect_columns(self._parts)
         if not self._columns:
             raise SourceUnreadable("no dataset in here", file=self._parts[0].path)
         self._keys = list(self._columns)
-        self.schema, self.hints = describe(self._columns)
+        self.schema, self.hints = describe_columns(self._columns)
         self.attributes = scans[0].attributes
         self._scan_warnings = collect_warnings(scans)
         self.warnings = self._scan_warnings
         self._sampled: dict[Key, float] = {}
         self._spare: OpenFiles | None = None
-        self.units = self._cut(self._usual())
+        self.units = self._cut_units(self._choose_default_columns())
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
         """Whether the first file looks like HDF5, by its name or its first bytes."""
         try:
-            return looks_like_hdf5(discover(paths[:1])[0])
+            return looks_like_hdf5(find_files(paths[:1])[0])
         except NoFiles:
             return False
 
@@ -116,17 +116,17 @@ class HDF5Source(Source):
         """
         keys = [self._keys[column] for column in columns]
         for part in self._parts:
-            part.check_same(self._columns, keys)
+            part.check_same_columns(self._columns, keys)
             part.check_lengths(keys)
         warnings = self._check_storage(keys)
         self._sample_lengths(columns)
         needed = max(self._check_memory(part, keys) for part in self._parts)
-        self.units = self._cut(keys)
+        self.units = self._cut_units(keys)
         if needed > WORTH_SAYING:
-            warnings.append(f"reading takes about {size(needed)} of memory")
+            warnings.append(f"reading takes about {format_size(needed)} of memory")
         self.warnings = self._scan_warnings + warnings
 
-    def check_unchosen(self, columns: list[int]) -> None:
+    def check_default_columns(self, columns: list[int]) -> None:
         """Raise SourceInconsistent where these columns are groups of a series, such as episodes."""
         keys = [self._keys[column] for column in columns]
         for part in self._parts:
@@ -143,9 +143,9 @@ class HDF5Source(Source):
             It is not the file that was looked at first.
         """
         number, start, stop, last = unit.key
-        part, opened = self._parts[number], self._take_open_files(number)
+        part, opened = self._parts[number], self._reuse_open_files(number)
         try:
-            yield from self._batches(part, opened, columns, start, stop, batch_bytes)
+            yield from self._read_batches(part, opened, columns, start, stop, batch_bytes)
         finally:
             if last:
                 opened.close()
@@ -166,7 +166,7 @@ class HDF5Source(Source):
         starts = sorted({0, max(rows // 2 - count, 0), rows - count})
         try:
             return [
-                next(self._batches(part, opened, columns, start, start + count, 1 << 40))
+                next(self._read_batches(part, opened, columns, start, start + count, 1 << 40))
                 for start in starts
                 if count
             ]
@@ -182,7 +182,10 @@ class HDF5Source(Source):
         key = self._keys[path[0]]
         parts = (part for part in self._parts if key in part.columns)
         return int(
-            sum((part.columns[key][0].rows or 0) * self._row_bytes(part, [key]) for part in parts)
+            sum(
+                (part.columns[key][0].rows or 0) * self._estimate_row_bytes(part, [key])
+                for part in parts
+            )
         )
 
     def fingerprint(self) -> list[dict[str, Any]]:
@@ -193,7 +196,7 @@ class HDF5Source(Source):
             for file in dict.fromkeys(files)
         ]
 
-    def _usual(self) -> list[Key]:
+    def _choose_default_columns(self) -> list[Key]:
         """The columns of the most common length that all files have and that can be packed."""
         first = self._parts[0].columns
         common = [
@@ -206,15 +209,18 @@ class HDF5Source(Source):
         length = find_most_common(first[key][0].rows for key in common)
         return [key for key in common if length is not None and first[key][0].rows == length]
 
-    def _cut(self, keys: list[Key]) -> list[Unit]:
+    def _cut_units(self, keys: list[Key]) -> list[Unit]:
         units: list[Unit] = []
         for number, part in enumerate(self._parts if keys else []):
-            rows, row_bytes = part.rows(keys, self._rows_attr), self._row_bytes(part, keys)
-            datasets = [wanted.dataset for wanted in part.wanted(keys)]
+            rows, row_bytes = (
+                part.count_rows(keys, self._rows_attr),
+                self._estimate_row_bytes(part, keys),
+            )
+            datasets = [wanted.dataset for wanted in part.group_columns(keys)]
             starts = compute_window_starts(datasets, rows, row_bytes)
             if len(starts) > _MOST_WINDOWS:
                 raise SourceInconsistent(
-                    f"its rows take {size(rows * row_bytes)}, more than a file can hold",
+                    f"its rows take {format_size(rows * row_bytes)}, more than a file can hold",
                     file=part.path,
                     hint=f"{option('rows_attr')} leaves out rows that were never written.",
                 )
@@ -226,9 +232,11 @@ class HDF5Source(Source):
                 units.append(Unit(name, stop - start, taken, key, file=part.path))
         return units
 
-    def _row_bytes(self, part: ScannedFile, keys: Sequence[Key]) -> float:
+    def _estimate_row_bytes(self, part: ScannedFile, keys: Sequence[Key]) -> float:
         return sum(
-            self._sampled.get(key, part.columns[key][1].bytes_in(part.columns[key][0].row_shape))
+            self._sampled.get(
+                key, part.columns[key][1].count_row_bytes(part.columns[key][0].row_shape)
+            )
             for key in keys
         )
 
@@ -243,11 +251,14 @@ class HDF5Source(Source):
 
     def _check_memory(self, part: ScannedFile, keys: Sequence[Key]) -> int:
         """Bytes that reading takes. Raises SourceUnsupported where that is too much."""
-        memory, row_bytes = self._memory_of(part.wanted(keys)), self._row_bytes(part, keys)
-        memory.check(self._memory, int(row_bytes), part.path)
-        return memory.taken(self._memory, int(row_bytes))
+        memory, row_bytes = (
+            self._compute_memory(part.group_columns(keys)),
+            self._estimate_row_bytes(part, keys),
+        )
+        memory.check_limit(self._memory, int(row_bytes), part.path)
+        return memory.compute_usual(self._memory, int(row_bytes))
 
-    def _memory_of(self, wanted: Sequence[Wanted]) -> ReadMemory:
+    def _compute_memory(self, wanted: Sequence[DatasetColumns]) -> ReadMemory:
         return compute_memory([each.dataset for each in wanted])
 
     def _check_storage(self, keys: Sequence[Key]) -> list[str]:
@@ -255,10 +266,10 @@ class HDF5Source(Source):
         warnings: list[str] = []
         for number, part in enumerate(self._parts):
             opened = OpenFiles(number)
-            rows = part.rows(keys, self._rows_attr)
-            for wanted in part.wanted(keys):
+            rows = part.count_rows(keys, self._rows_attr)
+            for wanted in part.group_columns(keys):
                 with name_hdf5_errors(wanted.dataset.file, wanted.dataset.name):
-                    dataset = opened.dataset(wanted.dataset)
+                    dataset = opened.get_dataset(wanted.dataset)
                     check_filters(dataset, wanted.dataset)
                     if (text := describe_unwritten(dataset, wanted.dataset, rows)) is not None:
                         warnings.append(text)
@@ -268,7 +279,7 @@ class HDF5Source(Source):
             warnings = [*warnings[:_MOST_WARNINGS], more]
         return warnings
 
-    def _batches(
+    def _read_batches(
         self,
         part: ScannedFile,
         opened: OpenFiles,
@@ -278,11 +289,11 @@ class HDF5Source(Source):
         batch_bytes: int,
     ) -> Iterator[pa.RecordBatch]:
         keys = [self._keys[column] for column in columns]
-        wanted = part.wanted(keys)
+        wanted = part.group_columns(keys)
         datasets = [each.dataset for each in wanted]
         schema = pa.schema([self.schema.field(column) for column in columns])
-        batch_bytes = self._memory_of(wanted).batch_bytes(self._memory, batch_bytes)
-        row_bytes = self._row_bytes(part, keys)
+        batch_bytes = self._compute_memory(wanted).limit_batch_bytes(self._memory, batch_bytes)
+        row_bytes = self._estimate_row_bytes(part, keys)
         while start < stop:
             end = min(start + compute_batch_rows(datasets, row_bytes, batch_bytes), stop)
             arrays = {
@@ -297,7 +308,7 @@ class HDF5Source(Source):
             yield batch
             start = end
 
-    def _take_open_files(self, number: int) -> OpenFiles:
+    def _reuse_open_files(self, number: int) -> OpenFiles:
         """The files that the last window left open, where they are those of the same part."""
         spare, self._spare = self._spare, None
         if spare is not None and spare.usable and spare.part == number:

@@ -17,13 +17,13 @@ from fieldslab.packer.source import Hint
 from fieldslab.packer.sources.hdf5.elements import (
     NOTHING,
     Element,
-    Refused,
     Rules,
     TypeRefusal,
+    UnsupportedType,
     decode_name,
     describe_element,
-    fills_its_bytes,
     find_complex_dtype,
+    is_full_width,
 )
 
 Member = tuple[bytes, ...]
@@ -44,7 +44,7 @@ class HDF5Column:
         """What follows the dataset's name: '.a.b' for a member."""
         return "".join(f".{decode_name(name)}" for name in self.member)
 
-    def arrow_type(self, row_shape: tuple[int, ...]) -> pa.DataType:
+    def make_arrow_type(self, row_shape: tuple[int, ...]) -> pa.DataType:
         """Arrow type of a row that is an array of this shape of elements."""
         kind = self.element.type
         for length in reversed((*row_shape, *self.shape)):
@@ -56,11 +56,11 @@ class HDF5Column:
         """Whether rows differ in length."""
         return self.element.form in ("texts", "lists")
 
-    def bytes_in(self, row_shape: tuple[int, ...]) -> int:
+    def count_row_bytes(self, row_shape: tuple[int, ...]) -> int:
         """Bytes of a row of this column once read; of variable lengths what stands in for them."""
         return prod((*row_shape, *self.shape)) * self.element.dtype.itemsize
 
-    def hint(self, attributes: dict[str, Any]) -> Hint:
+    def make_hint(self, attributes: dict[str, Any]) -> Hint:
         """What Arrow's type does not say."""
         element, refusal = self.element, self.refusal
         return Hint(
@@ -74,7 +74,7 @@ class HDF5Column:
 
 def list_columns(kind: h5t.TypeID, rules: Rules) -> Iterator[HDF5Column]:
     """The columns of a type: one, or those of the members of a compound type."""
-    members = _members(kind)
+    members = _list_members(kind)
     if members is not None:
         for name, inner in members:
             for column in list_columns(inner, rules):
@@ -87,34 +87,34 @@ def list_columns(kind: h5t.TypeID, rules: Rules) -> Iterator[HDF5Column]:
         return
     try:
         yield HDF5Column((), describe_element(kind, rules))
-    except Refused as refused:
+    except UnsupportedType as refused:
         yield HDF5Column((), replace(NOTHING, why=refused.why), (), refused.refusal)
 
 
-def read_layout(kind: h5t.TypeID, wanted: Iterable[Member]) -> tuple[h5t.TypeID, np.dtype[Any]]:
+def make_layout(kind: h5t.TypeID, wanted: Iterable[Member]) -> tuple[h5t.TypeID, np.dtype[Any]]:
     """The type to read a dataset in, with these members alone, and the dtype that it fills."""
     wanted = list(wanted)
-    members = _members(kind)
+    members = _list_members(kind)
     if members is not None:
-        return _read_members(members, wanted)
+        return _make_members_layout(members, wanted)
     if isinstance(kind, h5t.TypeArrayID):
         dims = tuple(int(length) for length in kind.get_array_dims())
-        inner, dtype = read_layout(kind.get_super(), wanted)
+        inner, dtype = make_layout(kind.get_super(), wanted)
         return h5t.array_create(inner, dims), np.dtype((dtype, dims))
     element = describe_element(kind, Rules(raw=True))
     if element.form in ("texts", "lists"):
         return h5t.py_create(element.dtype), element.dtype
-    if isinstance(kind, h5t.TypeIntegerID) and not fills_its_bytes(kind):
+    if isinstance(kind, h5t.TypeIntegerID) and not is_full_width(kind):
         return h5t.py_create(element.dtype), element.dtype
     return kind, element.dtype
 
 
-def _read_members(
+def _make_members_layout(
     members: list[tuple[bytes, h5t.TypeID]], wanted: list[Member]
 ) -> tuple[h5t.TypeID, np.dtype[Any]]:
     heads = [name for name, _ in members if any(member[0] == name for member in wanted)]
     inner = {
-        name: read_layout(kind, [member[1:] for member in wanted if member[0] == name])
+        name: make_layout(kind, [member[1:] for member in wanted if member[0] == name])
         for name, kind in members
         if name in heads
     }
@@ -125,7 +125,7 @@ def _read_members(
     return compound, dtype
 
 
-def _members(kind: h5t.TypeID) -> list[tuple[bytes, h5t.TypeID]] | None:
+def _list_members(kind: h5t.TypeID) -> list[tuple[bytes, h5t.TypeID]] | None:
     """The members of a compound type; None for any other, and for complex numbers."""
     if not isinstance(kind, h5t.TypeCompoundID) or find_complex_dtype(kind) is not None:
         return None

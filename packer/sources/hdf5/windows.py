@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-from fieldslab.packer.commands.words import size
+from fieldslab.packer.commands.words import format_size
 from fieldslab.packer.sources.hdf5.dataset_storage import count_band_bytes, count_chunk_bytes
 from fieldslab.packer.sources.hdf5.scan import Dataset
 from fieldslab.schemas.errors import SourceUnsupported
@@ -26,29 +26,29 @@ class ReadMemory(NamedTuple):
     most: int
     name: str
 
-    def needed(self, row_bytes: int) -> int:
+    def compute_least(self, row_bytes: int) -> int:
         """Bytes needed at least."""
         return self.chunks + IN_FLIGHT * max(row_bytes, _LEAST_BATCH)
 
-    def taken(self, limit: int, row_bytes: int) -> int:
+    def compute_usual(self, limit: int, row_bytes: int) -> int:
         """Bytes taken where batches are as large as usual, or as the limit allows."""
-        batch = self.batch_bytes(limit, _USUAL_BATCH)
-        return max(self.needed(row_bytes), self.chunks + IN_FLIGHT * batch)
+        batch = self.limit_batch_bytes(limit, _USUAL_BATCH)
+        return max(self.compute_least(row_bytes), self.chunks + IN_FLIGHT * batch)
 
-    def batch_bytes(self, limit: int, wanted: int) -> int:
+    def limit_batch_bytes(self, limit: int, wanted: int) -> int:
         """How large batches may be so that all stays within the limit."""
         return max(min(wanted, (limit - self.chunks) // IN_FLIGHT), 1)
 
-    def check(self, limit: int, row_bytes: int, file: str) -> None:
+    def check_limit(self, limit: int, row_bytes: int, file: str) -> None:
         """Raise SourceUnsupported where the limit is too low."""
-        needed = self.needed(row_bytes)
+        needed = self.compute_least(row_bytes)
         if needed > limit:
             raise SourceUnsupported(
-                f"reading takes {size(needed)} of memory: the chunks that hold a row of "
-                f"{self.name or 'it'} take {size(self.most)}",
+                f"reading takes {format_size(needed)} of memory: the chunks that hold a row of "
+                f"{self.name or 'it'} take {format_size(self.most)}",
                 file=file,
                 field=self.name or None,
-                expected=f"at most {size(limit)}",
+                expected=f"at most {format_size(limit)}",
                 hint=f"{option('memory', f'{ceil(needed / 2**20)}M')} allows it; smaller "
                 "chunks need less: "
                 "h5repack -l CHUNK=... writes them.",

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.commands.words import counted
+from fieldslab.packer.commands.words import format_count
 from fieldslab.packer.sources.path_lookup import (
     Folders,
     NoFiles,
     check_readable,
     find_matches,
-    get_fixed_part,
+    get_glob_root,
     list_folder,
     make_remote_error,
 )
@@ -66,7 +66,7 @@ HEAD = 12
 _MOST_NAMED = 3
 
 
-class Names:
+class ImageNames:
     """Image files below one folder, as the user named them: a folder, a glob, or files.
 
     `others` counts what was left out, and `shown` has the first files of it.
@@ -86,20 +86,20 @@ class Names:
         parts = []
         if count := self.others["file"]:
             named = ", ".join(self.shown) + (", ..." if count > len(self.shown) else "")
-            parts.append(f"{counted(count, 'file')} without the name of an image ({named})")
+            parts.append(f"{format_count(count, 'file')} without the name of an image ({named})")
         if count := self.others["hidden"]:
             parts.append(f"{count:,} hidden")
         if count := self.others["loop"]:
-            parts.append(f"{counted(count, 'link')} to folders that they are in")
+            parts.append(f"{format_count(count, 'link')} to folders that they are in")
         if parts:
             yield f"{self.root}: left out {', '.join(parts)}"
         classes = {first for name in self.names if (first := find_class(name)) is not None}
         empty = [folder for folder in self.folders if folder not in classes]
         if classes and empty:
             named = ", ".join(empty[:_MOST_NAMED]) + (", ..." if len(empty) > _MOST_NAMED else "")
-            yield f"{self.root}: no images in {counted(len(empty), 'folder')}: {named}"
+            yield f"{self.root}: no images in {format_count(len(empty), 'folder')}: {named}"
 
-    def leave_out(self, name: str) -> None:
+    def count_left_out(self, name: str) -> None:
         """Count a file that is no image by its name."""
         self.others["file"] += 1
         if len(self.shown) < _MOST_NAMED:
@@ -124,7 +124,7 @@ class ImageFiles:
     parts: tuple[tuple[str, int], ...]
     warnings: tuple[str, ...]
 
-    def place(self, row: int) -> str:
+    def get_path(self, row: int) -> str:
         """The path of a file, to open it."""
         return os.path.join(self.base, self.paths[row].as_py())
 
@@ -149,7 +149,7 @@ def find_class(name: str) -> str | None:
 def holds_images(path: str) -> bool:
     """Whether a folder, a glob or a file's name means images."""
     if os.path.isdir(path):
-        return next(_below(path, "", Names(path), Folders(path)), None) is not None
+        return next(_walk_folder(path, "", ImageNames(path), Folders(path)), None) is not None
     if not os.path.lexists(path) and glob.has_magic(path):
         return any(map(is_image, find_matches(path)))
     return is_image(path)
@@ -165,7 +165,7 @@ def find_images(paths: Sequence[str]) -> ImageFiles:
     SourceUnreadable
         One cannot be looked at, or has a name that is not UTF-8.
     """
-    parts = list(_parts(paths))
+    parts = list(_find_parts(paths))
     base = parts[0].root
     if len(parts) > 1:
         base = os.path.commonpath([os.path.abspath(part.root) for part in parts])
@@ -180,7 +180,7 @@ def find_images(paths: Sequence[str]) -> ImageFiles:
     codes: dict[str | None, int] = {name: index for index, name in enumerate(labels)}
     facts = np.empty((3, len(names)), np.int64)
     for index, name in enumerate(names):
-        facts[:, index] = _look_at(os.path.join(base, name))
+        facts[:, index] = _read_file_info(os.path.join(base, name))
     sizes, modified, inodes = facts
     return ImageFiles(
         base=base,
@@ -195,7 +195,7 @@ def find_images(paths: Sequence[str]) -> ImageFiles:
     )
 
 
-def _parts(paths: Sequence[str]) -> Iterator[Names]:
+def _find_parts(paths: Sequence[str]) -> Iterator[ImageNames]:
     """What folders and globs hold, one by one; files that stand side by side are one part."""
     files: list[str] = []
     for path in paths:
@@ -204,9 +204,9 @@ def _parts(paths: Sequence[str]) -> Iterator[Names]:
             files.append(path)
             continue
         if files:
-            yield _of_files(files)
+            yield _group_named_files(files)
             files = []
-        part = _of_folder(path) if os.path.isdir(path) else _of_glob(path)
+        part = _list_folder_images(path) if os.path.isdir(path) else _list_glob_images(path)
         if not part.names and is_url(path):
             raise make_remote_error(path)
         if not part.names:
@@ -221,56 +221,58 @@ def _parts(paths: Sequence[str]) -> Iterator[Names]:
             )
         yield part
     if files:
-        yield _of_files(files)
+        yield _group_named_files(files)
 
 
-def _of_folder(path: str) -> Names:
-    part = Names(path)
-    part.names.extend(_below(path, "", part, Folders(path)))
+def _list_folder_images(path: str) -> ImageNames:
+    part = ImageNames(path)
+    part.names.extend(_walk_folder(path, "", part, Folders(path)))
     return part
 
 
-def _of_glob(pattern: str) -> Names:
+def _list_glob_images(pattern: str) -> ImageNames:
     """What a glob matches that is an image by its name."""
-    part = Names(get_fixed_part(pattern) or ".")
+    part = ImageNames(get_glob_root(pattern) or ".")
     paths = [path for path in find_matches(pattern) if not os.path.isdir(path)]
     names = [os.path.relpath(path, part.root) for path in paths]
     for name in sorted(names, key=lambda name: name.split("/")):
         if is_image(name):
             part.names.append(name)
         else:
-            part.leave_out(name)
+            part.count_left_out(name)
     return part
 
 
-def _of_files(paths: list[str]) -> Names:
+def _group_named_files(paths: list[str]) -> ImageNames:
     """Files that were named one by one, below the folder that all of them are in."""
-    part = Names(os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths]))
+    part = ImageNames(
+        os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
+    )
     part.names += [os.path.relpath(os.path.abspath(path), part.root) for path in paths]
     return part
 
 
-def _below(root: str, inside: str, part: Names, way: Folders) -> Iterator[str]:
+def _walk_folder(root: str, inside: str, part: ImageNames, way: Folders) -> Iterator[str]:
     """Image files of a folder and those in it, sorted name by name; counts what is left out."""
     for entry in list_folder(os.path.join(root, inside) if inside else root):
         name = inside + entry.name
         if entry.name.startswith("."):
             part.others["hidden"] += 1
         elif entry.is_dir():
-            with way.enter(os.path.join(root, name)) as new:
+            with way.descend(os.path.join(root, name)) as new:
                 if not new:
                     part.others["loop"] += 1
                     continue
                 if not inside:
                     part.folders.append(entry.name)
-                yield from _below(root, name + "/", part, way)
+                yield from _walk_folder(root, name + "/", part, way)
         elif is_image(name):
             yield name
         else:
-            part.leave_out(name)
+            part.count_left_out(name)
 
 
-def _look_at(path: str) -> tuple[int, int, int]:
+def _read_file_info(path: str) -> tuple[int, int, int]:
     """Size, time and inode of a file. Raises SourceUnreadable."""
     try:
         path.encode()

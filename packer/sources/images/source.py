@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.commands.words import counted
+from fieldslab.packer.commands.words import format_count
 from fieldslab.packer.source import Hint, Source, Unit
 from fieldslab.packer.sources.images.image_files import (
     HEAD,
@@ -62,13 +62,13 @@ class ImageSource(Source):
         self.hints = hints = {0: Hint(why="image files", image=True)}
         if labels:
             columns.append(pa.field("label", pa.int64()))
-            names = counted(len(labels), "folder")
+            names = format_count(len(labels), "folder")
             hints[1] = Hint(logical=Logical("class_label", names=labels), why=names)
         columns.append(pa.field("path", pa.string()))
         self.schema = pa.schema(columns)
         self._tolerant = tolerant
-        self.warnings = (*self._files.warnings, *_about_classes(self._files))
-        self.units = list(self._cut())
+        self.warnings = (*self._files.warnings, *_find_class_warnings(self._files))
+        self.units = list(self._cut_units())
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
@@ -82,7 +82,7 @@ class ImageSource(Source):
         while start < stop:
             ends = np.cumsum(self._files.sizes[start:stop])
             end = start + max(1, int(np.searchsorted(ends, batch_bytes, "right")))
-            arrays = [self._column(name, start, end) for name in chosen.names]
+            arrays = [self._make_column(name, start, end) for name in chosen.names]
             yield pa.RecordBatch.from_arrays(arrays, schema=chosen)
             start = end
 
@@ -104,7 +104,7 @@ class ImageSource(Source):
         without = np.flatnonzero(self._files.classes < 0)
         if len(without):
             raise SourceInconsistent(
-                f"{counted(len(without), 'image')} not in the folder of a class, this one first",
+                f"{len(without):,} images are not in a class folder; this is the first",
                 file=self.file_of(int(without[0])),
                 hint="Move them into folders, or leave the classes out: "
                 f"{option('exclude', ['label'])}.",
@@ -126,9 +126,9 @@ class ImageSource(Source):
 
     def file_of(self, row: int) -> str:
         """The path of the file that is a row."""
-        return self._files.place(row)
+        return self._files.get_path(row)
 
-    def _cut(self) -> Iterator[Unit]:
+    def _cut_units(self) -> Iterator[Unit]:
         ends = np.cumsum(self._files.sizes)
         start, before = 0, 0
         while start < len(ends):
@@ -138,24 +138,24 @@ class ImageSource(Source):
             yield Unit(name, stop - start, int(ends[stop - 1]) - before, (start, stop))
             start, before = stop, int(ends[stop - 1])
 
-    def _column(self, name: str, start: int, end: int) -> pa.Array:
+    def _make_column(self, name: str, start: int, end: int) -> pa.Array:
         if name == "image":
-            return self._images(start, end)
+            return self._read_images(start, end)
         if name == "label":
             return pa.array(self._files.classes[start:end])
         return self._files.paths[start:end]
 
-    def _images(self, start: int, end: int) -> pa.LargeBinaryArray:
+    def _read_images(self, start: int, end: int) -> pa.LargeBinaryArray:
         """The content of files, one behind the other in one buffer."""
         offsets = np.zeros(end - start + 1, np.int64)
         np.cumsum(self._files.sizes[start:end], out=offsets[1:])
         values = np.empty(int(offsets[-1]), np.uint8)
         for row, (first, last) in enumerate(pairwise(offsets.tolist()), start):
-            self._read(row, values.data[first:last])
+            self._read_file(row, values.data[first:last])
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
         return pa.Array.from_buffers(pa.large_binary(), end - start, buffers)
 
-    def _read(self, row: int, into: memoryview) -> None:
+    def _read_file(self, row: int, into: memoryview) -> None:
         """Fill `into` with a file that must be what it was and, unless `tolerant`, an image."""
         path = self.file_of(row)
         if len(into) > MOST_BYTES:
@@ -180,7 +180,7 @@ class ImageSource(Source):
             while done < len(into):
                 count = os.readv(file, [into[done:]])
                 if not count:
-                    raise _changed(path)
+                    raise _make_changed_error(path)
                 done += count
         except OSError as error:
             raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
@@ -199,10 +199,10 @@ class ImageSource(Source):
         info, files = os.fstat(file), self._files
         known = (files.sizes[row], files.modified[row], files.inodes[row])
         if (info.st_size, info.st_mtime_ns, info.st_ino) != known:
-            raise _changed(path)
+            raise _make_changed_error(path)
 
 
-def _changed(path: str) -> SourceChanged:
+def _make_changed_error(path: str) -> SourceChanged:
     return SourceChanged(
         "the file changed while it was read",
         file=path,
@@ -210,7 +210,7 @@ def _changed(path: str) -> SourceChanged:
     )
 
 
-def _about_classes(files: ImageFiles) -> Iterator[str]:
+def _find_class_warnings(files: ImageFiles) -> Iterator[str]:
     """Warnings where folders are taken for classes that may be none, or the other way round."""
     labels = files.labels
     if labels and {label.lower() for label in labels} <= _SPLITS:

@@ -49,7 +49,7 @@ Parse = Callable[[RowBytes], Arrays]
 _NOTHING = RowBytes(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def look(leaf: LeafFormat, piece: RowBytes) -> Arrays:
+def inspect_rows(leaf: LeafFormat, piece: RowBytes) -> Arrays:
     """What some rows of an array leaf are.
 
     Raises
@@ -59,7 +59,7 @@ def look(leaf: LeafFormat, piece: RowBytes) -> Arrays:
     SourceUnsupported
         The dtype has no place in a slab.
     """
-    return _parse_of(leaf)(piece)
+    return _make_parser(leaf)(piece)
 
 
 def make_array_decoder(leaf: LeafFormat, samples: list[Arrays]) -> LeafDecoder:
@@ -90,8 +90,8 @@ def make_array_decoder(leaf: LeafFormat, samples: list[Arrays]) -> LeafDecoder:
             found=", ".join(sorted(types)),
             hint=make_exclude_hint(leaf.name),
         )
-    sizes = _common(np.concatenate([arrays.shapes for arrays in samples]))
-    return _decoder(_parse_of(leaf), samples[0].dtype, sizes)
+    sizes = _find_common_lengths(np.concatenate([arrays.shapes for arrays in samples]))
+    return _make_decoder(_make_parser(leaf), samples[0].dtype, sizes)
 
 
 def make_tokens_decoder(leaf: LeafFormat, block: int | None) -> LeafDecoder:
@@ -105,12 +105,12 @@ def make_tokens_decoder(leaf: LeafFormat, block: int | None) -> LeafDecoder:
             field=leaf.name,
             found=leaf.format,
         )
-    parse = _parse_of(leaf)
+    parse = _make_parser(leaf)
     dtype = parse(_NOTHING).dtype
-    return _decoder(parse, dtype, (block,))
+    return _make_decoder(parse, dtype, (block,))
 
 
-def _decoder(parse: Parse, dtype: np.dtype[Any], sizes: Sizes) -> LeafDecoder:
+def _make_decoder(parse: Parse, dtype: np.dtype[Any], sizes: Sizes) -> LeafDecoder:
     complex_ = dtype.kind == "c"
     kind = pa.binary(dtype.itemsize) if complex_ else pa.from_numpy_dtype(dtype)
     for size in reversed(sizes):
@@ -126,8 +126,8 @@ def _read_arrays(parse: Parse, dtype: np.dtype[Any], sizes: Sizes, piece: RowByt
         expected = f"{dtype} of {len(sizes)} axes"
         actual = f"{arrays.dtype} of {shapes.shape[1]} axes"
         raise BadRow(0, "an array of another type than the sampled ones", expected, actual)
-    array = _elements(get_values(arrays.values.gather()), dtype)
-    pairs = list(zip(sizes, _common(shapes), strict=True))
+    array = _make_elements(get_values(arrays.values.gather()), dtype)
+    pairs = list(zip(sizes, _find_common_lengths(shapes), strict=True))
     for axis, (planned, common) in reversed(list(enumerate(pairs))):
         if planned is not None and planned == common:
             array = pa.FixedSizeListArray.from_arrays(array, planned)
@@ -138,21 +138,21 @@ def _read_arrays(parse: Parse, dtype: np.dtype[Any], sizes: Sizes, piece: RowByt
     return array
 
 
-def _elements(values: np.ndarray, dtype: np.dtype[Any]) -> pa.Array:
+def _make_elements(values: np.ndarray, dtype: np.dtype[Any]) -> pa.Array:
     if dtype.kind != "c":
         return pa.array(values.view(dtype))
     kind = pa.binary(dtype.itemsize)
     return pa.Array.from_buffers(kind, len(values) // dtype.itemsize, [None, pa.py_buffer(values)])
 
 
-def _common(shapes: np.ndarray) -> Sizes:
+def _find_common_lengths(shapes: np.ndarray) -> Sizes:
     """The lengths that all rows share; None for an axis where they differ, or are zero."""
     first = shapes[:1]
     same = (shapes == first).all(axis=0) & (first > 0).any(axis=0)
     return tuple(int(shapes[0, axis]) if same[axis] else None for axis in range(len(same)))
 
 
-def _behind(piece: RowBytes, head: int, dtype: np.dtype[Any], shapes: np.ndarray) -> Arrays:
+def _slice_values(piece: RowBytes, head: int, dtype: np.dtype[Any], shapes: np.ndarray) -> Arrays:
     """The values behind `head` bytes; the shapes must account for every byte."""
     values = piece.skip(head)
     sizes = shapes.astype(np.float64).prod(axis=1) * dtype.itemsize
@@ -166,11 +166,11 @@ def _behind(piece: RowBytes, head: int, dtype: np.dtype[Any], shapes: np.ndarray
     return Arrays(dtype, shapes, values)
 
 
-def _headed(
+def _parse_with_header(
     dtypes: Callable[[], Dtypes], orders: Sequence[str], name: str, parameter: str, piece: RowBytes
 ) -> Arrays:
     """Number of the dtype, rank, lengths: 32 bits each, in one of these byte orders."""
-    head_bytes = piece.head(8, "the array's header")
+    head_bytes = piece.gather_heads(8, "the array's header")
     # Versions of litdata differ in the order; in the wrong one a rank is at least 2**24.
     order = next((o for o in orders if (head_bytes.view(o)[:1, 1] <= _MOST_AXES).all()), orders[0])
     start = head_bytes.view(order)
@@ -183,24 +183,26 @@ def _headed(
     if rank > _MOST_AXES:
         raise BadRow(0, "the array's rank is out of range", f"at most {_MOST_AXES}", rank)
     head = 8 + 4 * rank
-    shapes = piece.head(head, "the array's header").view(order)[:, 2:].astype(np.int64)
-    return _behind(piece, head, _dtype(dtypes(), code, name), shapes)
+    shapes = piece.gather_heads(head, "the array's header").view(order)[:, 2:].astype(np.int64)
+    return _slice_values(piece, head, _look_up_dtype(dtypes(), code, name), shapes)
 
 
-def _headless(dtypes: Callable[[], Dtypes], name: str, parameter: str, piece: RowBytes) -> Arrays:
+def _parse_without_header(
+    dtypes: Callable[[], Dtypes], name: str, parameter: str, piece: RowBytes
+) -> Arrays:
     """One axis; the format names the dtype."""
-    dtype = _dtype(dtypes(), int(parameter) if parameter.isdecimal() else -1, name)
-    return _behind(piece, 0, dtype, (piece.lengths // dtype.itemsize)[:, None])
+    dtype = _look_up_dtype(dtypes(), int(parameter) if parameter.isdecimal() else -1, name)
+    return _slice_values(piece, 0, dtype, (piece.lengths // dtype.itemsize)[:, None])
 
 
-def _pixels(name: str, parameter: str, piece: RowBytes) -> Arrays:
+def _parse_pixels(name: str, parameter: str, piece: RowBytes) -> Arrays:
     """Width, height, length of the mode's name, the name, and the raw pixels."""
-    start = piece.head(12, "the picture's header").view("<u4").astype(np.int64)
+    start = piece.gather_heads(12, "the picture's header").view("<u4").astype(np.int64)
     size = int(start[0, 2])
     if size > _LONGEST_MODE or (start[:, 2] != size).any():
         row = int(np.argmax(start[:, 2] != size))
         raise BadRow(row, "the picture's mode is not one name for all", found=f"{size} bytes")
-    modes = piece.head(12 + size, "the picture's header")[:, 12:]
+    modes = piece.gather_heads(12 + size, "the picture's header")[:, 12:]
     other = np.flatnonzero((modes != modes[0]).any(axis=1))
     mode = modes[0].tobytes().decode(errors="replace")
     if len(other):
@@ -217,7 +219,7 @@ def _pixels(name: str, parameter: str, piece: RowBytes) -> Arrays:
     dtype, channels = _MODES[mode]
     inner = np.tile(np.array(channels, np.int64), (len(start), 1))
     shapes = np.concatenate([start[:, 1::-1], inner], axis=1)
-    return _behind(piece, 12 + size, np.dtype(dtype), shapes)
+    return _slice_values(piece, 12 + size, np.dtype(dtype), shapes)
 
 
 def make_exclude_hint(name: str) -> str:
@@ -225,7 +227,7 @@ def make_exclude_hint(name: str) -> str:
     return f"{option('exclude', [name])} leaves it out."
 
 
-def _dtype(dtypes: Dtypes, code: int, name: str) -> np.dtype[Any]:
+def _look_up_dtype(dtypes: Dtypes, code: int, name: str) -> np.dtype[Any]:
     dtype = dtypes.get(code)
     if dtype is None or dtype.kind not in "biufc":
         raise SourceUnsupported(
@@ -239,15 +241,15 @@ def _dtype(dtypes: Dtypes, code: int, name: str) -> np.dtype[Any]:
 
 ARRAYS: dict[str, Callable[..., Arrays]] = {
     "tensor": partial(
-        _headed, load_torch_dtypes, (">u4", "<u4")
+        _parse_with_header, load_torch_dtypes, (">u4", "<u4")
     ),  # "<u4": older litdata, 0.2.40 too
-    "numpy": partial(_headed, load_numpy_dtypes, ("<u4",)),
-    "no_header_tensor": partial(_headless, load_torch_dtypes),
-    "no_header_numpy": partial(_headless, load_numpy_dtypes),
-    "pil": _pixels,
+    "numpy": partial(_parse_with_header, load_numpy_dtypes, ("<u4",)),
+    "no_header_tensor": partial(_parse_without_header, load_torch_dtypes),
+    "no_header_numpy": partial(_parse_without_header, load_numpy_dtypes),
+    "pil": _parse_pixels,
 }
 """What reads each format: a function of name, parameter and piece."""
 
 
-def _parse_of(leaf: LeafFormat) -> Parse:
+def _make_parser(leaf: LeafFormat) -> Parse:
     return partial(ARRAYS[leaf.kind], leaf.name, leaf.format.partition(":")[2])

@@ -29,13 +29,13 @@ def merge_schemas(schemas: Iterable[tuple[str, pa.Schema]], types: Mapping[str, 
             raise SourceInconsistent("two columns of a chunk share a name", file=file)
         for field in schema:
             kind, known = widen_type(field.type), common.get(field.name, pa.null())
-            merged = _merged(known, kind)
+            merged = _merge_types(known, kind)
             if merged is None:
-                raise _differ(file, field.name, known, kind)
+                raise _make_type_error(file, field.name, known, kind)
             common[field.name] = merged
     for name, told in types.items():
         known = common.get(name, pa.null())
-        common[name] = _merged(known, parse_type(told)) or known
+        common[name] = _merge_types(known, parse_type(told)) or known
     return pa.schema(common)
 
 
@@ -79,7 +79,7 @@ def read_widened(
     Raises SourceInconsistent where the chunk's columns do not fit the schema.
     """
     chosen = pa.schema([schema.field(column) for column in columns])
-    chunk_schema, batches = file.arrow_batches(chosen.names)
+    chunk_schema, batches = file.read_arrow_batches(chosen.names)
     if len(set(chunk_schema.names)) < len(chunk_schema.names):
         raise SourceInconsistent("two columns of a chunk share a name", file=file.label)
     more = [name for name in chunk_schema.names if name not in schema.names]
@@ -93,16 +93,16 @@ def read_widened(
     for field in chunk_schema:
         if field.name in chosen.names:
             planned = chosen.field(field.name).type
-            if _merged(planned, widen_type(field.type)) != planned:
-                raise _differ(file.label, field.name, planned, widen_type(field.type))
-    for table in _tables(batches, batch_bytes):
-        columns_of = [_column(table, field) for field in chosen]
+            if _merge_types(planned, widen_type(field.type)) != planned:
+                raise _make_type_error(file.label, field.name, planned, widen_type(field.type))
+    for table in _combine_batches(batches, batch_bytes):
+        columns_of = [_cast_column(table, field) for field in chosen]
         whole = pa.table(columns_of, schema=chosen).combine_chunks()
         rows = max(1, batch_bytes * whole.num_rows // max(whole.nbytes, 1))
         yield from whole.to_batches(max_chunksize=rows)
 
 
-def _tables(batches: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.Table]:
+def _combine_batches(batches: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.Table]:
     """Batches put together until they are near `batch_bytes`: litdata's are of 256 rows."""
     held: list[pa.RecordBatch] = []
     size = 0
@@ -116,29 +116,31 @@ def _tables(batches: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.
         yield pa.Table.from_batches(held)
 
 
-def _column(table: pa.Table, field: pa.Field) -> Any:
+def _cast_column(table: pa.Table, field: pa.Field) -> Any:
     if field.name not in table.schema.names:
         return pa.nulls(table.num_rows, field.type)
     return table.column(field.name).cast(field.type)
 
 
-def _merged(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+def _merge_types(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     """The type that holds both, where they differ only in what is null throughout."""
     if a == b or pa.types.is_null(b):
         return a
     if pa.types.is_null(a):
         return b
     if pa.types.is_large_list(a) and pa.types.is_large_list(b):
-        inner = _merged(a.value_type, b.value_type)
+        inner = _merge_types(a.value_type, b.value_type)
         return None if inner is None else pa.large_list(inner)
     if pa.types.is_struct(a) and pa.types.is_struct(b) and len(a) == len(b):
-        members = [(f.name, _merged(f.type, g.type)) for f, g in zip(a, b, strict=True)]
+        members = [(f.name, _merge_types(f.type, g.type)) for f, g in zip(a, b, strict=True)]
         same = [f.name for f in a] == [g.name for g in b]
         return pa.struct(members) if same and None not in dict(members).values() else None
     return None
 
 
-def _differ(file: str, name: str, known: pa.DataType, kind: pa.DataType) -> SourceInconsistent:
+def _make_type_error(
+    file: str, name: str, known: pa.DataType, kind: pa.DataType
+) -> SourceInconsistent:
     return SourceInconsistent(
         "a chunk's column is of another type than before",
         file=file,

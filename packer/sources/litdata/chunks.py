@@ -54,7 +54,7 @@ class ChunkFile:
     def read(self, offset: int, size: int) -> np.ndarray:
         """Exactly these bytes: uint8[size]. Raises SourceUnreadable where they are not there."""
         if offset + size > self.size:
-            self.damaged(
+            self.refuse_damaged(
                 "cut off",
                 offset=offset,
                 expected=f"{offset + size} bytes",
@@ -70,11 +70,11 @@ class ChunkFile:
                     f"cannot be read: {error.strerror}", file=self.label, offset=position
                 ) from error
             if not got:
-                self.damaged("cut off while it was read", offset=position)
+                self.refuse_damaged("cut off while it was read", offset=position)
             view, position = view[got:], position + got
         return data
 
-    def damaged(self, problem: str, row: int | None = None, **context: Any) -> NoReturn:
+    def refuse_damaged(self, problem: str, row: int | None = None, **context: Any) -> NoReturn:
         """Raise SourceUnreadable for this chunk; `row` counts from its first."""
         if row is not None:
             context["row"] = self.first_row + row
@@ -92,10 +92,12 @@ class ChunkFile:
         rows = self.chunk.rows
         (count,) = self.read(0, 4).view("<u4").tolist()
         if count != rows:
-            self.damaged("not the number of items that the index says", expected=rows, found=count)
+            self.refuse_damaged(
+                "not the number of items that the index says", expected=rows, found=count
+            )
         table = self.read(4, 4 * (rows + 1)).view("<u4").astype(np.int64)
         if table[0] != 4 * (rows + 2):
-            self.damaged(
+            self.refuse_damaged(
                 "items do not start behind the table",
                 offset=4,
                 expected=4 * (rows + 2),
@@ -104,13 +106,15 @@ class ChunkFile:
         falling = np.flatnonzero(np.diff(table) < 0)
         if len(falling):
             row = int(falling[0])
-            self.damaged("offsets decrease", row, offset=4 * (row + 2))
+            self.refuse_damaged("offsets decrease", row, offset=4 * (row + 2))
         if table[-1] > self.size:
             row = int(np.searchsorted(table, self.size, side="right")) - 1
-            self.damaged("cut off", row, expected=f"{table[-1]} bytes", found=f"{self.size} bytes")
+            self.refuse_damaged(
+                "cut off", row, expected=f"{table[-1]} bytes", found=f"{self.size} bytes"
+            )
         return table
 
-    def items(self, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
+    def read_items(self, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
         """The items, about so many bytes at a time, each piece with the number of its first row."""
         table = self.table()
         rows, row = self.chunk.rows, 0
@@ -125,7 +129,7 @@ class ChunkFile:
             )
             row = stop
 
-    def blocks(self, size: int, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
+    def read_blocks(self, size: int, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
         """All items run together and cut into blocks of `size` bytes; the rest is left out."""
         table = self.table()
         first, rows = int(table[0]), int(table[-1] - table[0]) // size
@@ -135,7 +139,7 @@ class ChunkFile:
             data = self.read(first + row * size, count * size)
             yield row, RowBytes(data, np.arange(count) * size, np.full(count, size))
 
-    def arrow_part(self) -> tuple[int, int] | None:
+    def find_arrow_part(self) -> tuple[int, int] | None:
         """Where the Arrow part stands, start and length; None where the items hold the rows."""
         table = self.table()
         if table[0] != table[-1] or not self.chunk.rows:
@@ -148,14 +152,14 @@ class ChunkFile:
         if tail[4:].tobytes() != _FOOTER:
             return None
         if not 0 < length <= end - table[-1]:
-            self.damaged("the Arrow part is longer than the file", offset=end, found=length)
+            self.refuse_damaged("the Arrow part is longer than the file", offset=end, found=length)
         return end - length, length
 
-    def arrow_batches(
+    def read_arrow_batches(
         self, columns: list[str] | None
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Schema and batches of the Arrow part: the columns of these names, all for None."""
-        part = self.arrow_part()
+        part = self.find_arrow_part()
         assert part is not None
         try:
             schema, reader = self._open_arrow(part, None)
@@ -163,17 +167,17 @@ class ChunkFile:
                 chosen = [index for index, name in enumerate(schema.names) if name in columns]
                 _, reader = self._open_arrow(part, chosen)
         except (pa.ArrowException, OSError) as error:
-            self.damaged(f"its Arrow part: {_line(error)}", offset=part[0])
-        return schema, self._checked_batches(reader)
+            self.refuse_damaged(f"its Arrow part: {_join_error_lines(error)}", offset=part[0])
+        return schema, self._read_checked_batches(reader)
 
     def _open_arrow(self, part: tuple[int, int], fields: list[int] | None) -> tuple[pa.Schema, Any]:
-        source = pa.PythonFile(_Part(self, *part), mode="r")
+        source = pa.PythonFile(_PartFile(self, *part), mode="r")
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
         is_file = self.read(part[0], min(part[1], 6)).tobytes() == _ARROW_FILE
         reader = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source, options=options)
         return reader.schema, reader
 
-    def _checked_batches(self, reader: Any) -> Iterator[pa.RecordBatch]:
+    def _read_checked_batches(self, reader: Any) -> Iterator[pa.RecordBatch]:
         row = number = 0
         while True:
             try:
@@ -187,16 +191,16 @@ class ChunkFile:
             except StopIteration:
                 break
             except (pa.ArrowException, OSError) as error:
-                self.damaged(f"its Arrow part: {_line(error)}", row)
+                self.refuse_damaged(f"its Arrow part: {_join_error_lines(error)}", row)
             yield batch
             row, number = row + batch.num_rows, number + 1
         if row != self.chunk.rows:
-            self.damaged(
+            self.refuse_damaged(
                 "not the number of rows that the index says", expected=self.chunk.rows, found=row
             )
 
 
-class _Part(io.RawIOBase):
+class _PartFile(io.RawIOBase):
     """A part of a chunk as a file of its own."""
 
     def __init__(self, file: ChunkFile, start: int, size: int) -> None:
@@ -230,7 +234,7 @@ def is_zstd(path: str) -> bool:
         return file.read(4) == ZSTD_MAGIC
 
 
-def inflate(path: str, chunk: Chunk, label: str, folder: str) -> str:
+def inflate_chunk(path: str, chunk: Chunk, label: str, folder: str) -> str:
     """Inflate a chunk that is one zstd frame into a file in `folder`; returns its path.
 
     Raises SourceUnreadable where the frame is damaged, or states a size that is not the chunk's.
@@ -258,7 +262,7 @@ def inflate(path: str, chunk: Chunk, label: str, folder: str) -> str:
                 out.write(piece)
     except (zstandard.ZstdError, OSError) as error:
         raise SourceUnreadable(
-            f"cannot be inflated: {_line(error)}",
+            f"cannot be inflated: {_join_error_lines(error)}",
             file=label,
             hint=f"{_RESTORE} Inflated chunks need room in {tempfile.gettempdir()} (TMPDIR).",
         ) from error
@@ -273,5 +277,5 @@ def inflate(path: str, chunk: Chunk, label: str, folder: str) -> str:
     return str(target)
 
 
-def _line(error: BaseException) -> str:
+def _join_error_lines(error: BaseException) -> str:
     return " ".join(str(error).split()).rstrip(".")

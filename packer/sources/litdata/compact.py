@@ -26,15 +26,15 @@ def decode_nested(data: bytes) -> Any:
     if not data:
         raise NotNested("no bytes at all")
     if data[0] >= _TEXT_FROM:
-        return _json(data)
+        return _parse_json(data)
     reader = _Reader(data)
-    value = reader.value(0)
+    value = reader.read_value(0)
     if reader.position != len(data):
         raise NotNested(f"{len(data) - reader.position} bytes too many")
     return value
 
 
-def _json(data: bytes) -> Any:
+def _parse_json(data: bytes) -> Any:
     try:
         return json.loads(data.decode())
     except (ValueError, RecursionError) as error:
@@ -47,107 +47,109 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data, self.position = data, 0
 
-    def value(self, depth: int) -> Any:
-        tag = self._byte()
+    def read_value(self, depth: int) -> Any:
+        tag = self._read_byte()
         if tag in _SCALARS:
             return _SCALARS[tag](self)
         if tag in _LISTS:
             read, least = _LISTS[tag]
-            return read(self, self._count(least))
+            return read(self, self._read_count(least))
         if tag == _DICT:
             if depth >= _DEEPEST:
                 raise NotNested("nested too deeply")
-            return {self.text(): self.value(depth + 1) for _ in range(self._count(5))}
+            return {
+                self.read_text(): self.read_value(depth + 1) for _ in range(self._read_count(5))
+            }
         if tag == _RECORDS:
-            return self._records()
+            return self._read_records()
         raise NotNested(f"unknown tag {tag}")
 
-    def _records(self) -> list[dict[str, Any]]:
+    def _read_records(self) -> list[dict[str, Any]]:
         """Many dicts with the same keys, which are stored once."""
-        (rows,) = self._unpack("<I")
-        names = [self.text() for _ in range(self._count(4))]
+        (rows,) = self._unpack_values("<I")
+        names = [self.read_text() for _ in range(self._read_count(4))]
         if not names or rows * len(names) > len(self.data) - self.position:
             raise NotNested("more values than bytes")
-        return [{name: self._member() for name in names} for _ in range(rows)]
+        return [{name: self._read_member() for name in names} for _ in range(rows)]
 
-    def _member(self) -> Any:
-        tag = self._byte()
+    def _read_member(self) -> Any:
+        tag = self._read_byte()
         if tag not in _MEMBERS:
             raise NotNested(f"unknown tag {tag}")
         return _MEMBERS[tag](self)
 
-    def text(self) -> str:
+    def read_text(self) -> str:
         try:
-            return self.take(self._count(1)).decode()
+            return self.read_bytes(self._read_count(1)).decode()
         except UnicodeDecodeError as error:
             raise NotNested("text is not UTF-8") from error
 
-    def number(self, form: str) -> Any:
-        return self._unpack(form)[0]
+    def read_number(self, form: str) -> Any:
+        return self._unpack_values(form)[0]
 
-    def numbers(self, form: str, count: int) -> list[Any]:
-        return list(self._unpack(f"<{count}{form}"))
+    def read_numbers(self, form: str, count: int) -> list[Any]:
+        return list(self._unpack_values(f"<{count}{form}"))
 
-    def document(self) -> Any:
-        return _json(self.take(self._count(1)))
+    def read_json_text(self) -> Any:
+        return _parse_json(self.read_bytes(self._read_count(1)))
 
-    def take(self, size: int) -> bytes:
+    def read_bytes(self, size: int) -> bytes:
         end = self.position + size
         if end > len(self.data):
             raise NotNested("cut off")
         taken, self.position = self.data[self.position : end], end
         return taken
 
-    def _byte(self) -> int:
-        return self.take(1)[0]
+    def _read_byte(self) -> int:
+        return self.read_bytes(1)[0]
 
-    def _count(self, least: int) -> int:
+    def _read_count(self, least: int) -> int:
         """A count of things of at least so many bytes each, which must all be there."""
-        (count,) = self._unpack("<I")
+        (count,) = self._unpack_values("<I")
         if count * least > len(self.data) - self.position:
             raise NotNested("cut off")
         return int(count)
 
-    def _unpack(self, form: str) -> tuple[Any, ...]:
-        return struct.unpack(form, self.take(struct.calcsize(form)))
+    def _unpack_values(self, form: str) -> tuple[Any, ...]:
+        return struct.unpack(form, self.read_bytes(struct.calcsize(form)))
 
 
-def _none(reader: _Reader) -> None:
+def _read_none(reader: _Reader) -> None:
     return None
 
 
-def _bool(reader: _Reader) -> bool:
-    return reader.take(1) != b"\0"
+def _read_bool(reader: _Reader) -> bool:
+    return reader.read_bytes(1) != b"\0"
 
 
-def _int(reader: _Reader) -> Any:
-    return reader.number("<q")
+def _read_int(reader: _Reader) -> Any:
+    return reader.read_number("<q")
 
 
-def _float(reader: _Reader) -> Any:
-    return reader.number("<d")
+def _read_float(reader: _Reader) -> Any:
+    return reader.read_number("<d")
 
 
 _DICT = 5
 _SCALARS: dict[int, Callable[[_Reader], Any]] = {
-    0: _Reader.document,
-    7: _Reader.text,
-    8: _int,
-    9: _float,
-    10: _bool,
-    11: _none,
+    0: _Reader.read_json_text,
+    7: _Reader.read_text,
+    8: _read_int,
+    9: _read_float,
+    10: _read_bool,
+    11: _read_none,
 }
 _MEMBERS: dict[int, Callable[[_Reader], Any]] = {
-    0x10: _none,
-    0x11: _Reader.text,
-    0x12: _int,
-    0x13: _float,
-    0x14: _bool,
+    0x10: _read_none,
+    0x11: _Reader.read_text,
+    0x12: _read_int,
+    0x13: _read_float,
+    0x14: _read_bool,
 }
 _LISTS: dict[int, tuple[Callable[[_Reader, int], list[Any]], int]] = {
-    1: (lambda reader, count: [reader.text() for _ in range(count)], 4),
-    2: (lambda reader, count: reader.numbers("q", count), 8),
-    3: (lambda reader, count: reader.numbers("d", count), 8),
-    4: (lambda reader, count: [byte != 0 for byte in reader.take(count)], 1),
+    1: (lambda reader, count: [reader.read_text() for _ in range(count)], 4),
+    2: (lambda reader, count: reader.read_numbers("q", count), 8),
+    3: (lambda reader, count: reader.read_numbers("d", count), 8),
+    4: (lambda reader, count: [byte != 0 for byte in reader.read_bytes(count)], 1),
 }
 """How a list is read, and the least bytes of one of its items."""

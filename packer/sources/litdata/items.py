@@ -30,7 +30,7 @@ class RowBytes(NamedTuple):
         """The same without the first bytes of each row, which must be there."""
         return RowBytes(self.data, self.starts + size, self.lengths - size)
 
-    def head(self, size: int, what: str) -> np.ndarray:
+    def gather_heads(self, size: int, what: str) -> np.ndarray:
         """The first bytes of every row: uint8[rows, size]. Raises BadRow where there are fewer."""
         short = np.flatnonzero(self.lengths < size)
         if len(short):
@@ -46,12 +46,12 @@ class RowBytes(NamedTuple):
             start = int(self.starts[0])
             return make_large_binary(data[start : start + int(lengths[0])], lengths)
         if rows and (lengths == lengths[0]).all():
-            return make_large_binary(_windows(data, self.starts, int(lengths[0])), lengths)
+            return make_large_binary(_gather_windows(data, self.starts, int(lengths[0])), lengths)
         # As views into `data`: Arrow copies them together. Short values stand in the views.
         views = np.zeros((rows, 4), np.int32)
         views[:, 0], views[:, 3] = lengths, self.starts
         short = np.flatnonzero(lengths <= _INLINE)
-        inline = _windows(data, self.starts[short], _INLINE).reshape(-1, _INLINE)
+        inline = _gather_windows(data, self.starts[short], _INLINE).reshape(-1, _INLINE)
         inline[np.arange(_INLINE) >= lengths[short, None]] = 0
         views[short, 1:] = inline.view(np.int32)
         buffers = [None, pa.py_buffer(views), pa.py_buffer(data)]
@@ -74,7 +74,7 @@ def split_leaves(items: RowBytes, count: int) -> list[RowBytes]:
 
     Raises BadRow where the sizes do not add up to the item.
     """
-    sizes = items.head(4 * count, "the table of leaf sizes").view("<u4").astype(np.int64)
+    sizes = items.gather_heads(4 * count, "the table of leaf sizes").view("<u4").astype(np.int64)
     total = 4 * count + sizes.sum(axis=1)
     wrong = np.flatnonzero(total != items.lengths)
     if len(wrong):
@@ -100,22 +100,22 @@ def get_values(array: pa.LargeBinaryArray) -> np.ndarray:
     return np.empty(0, np.uint8) if not size else np.frombuffer(data, np.uint8, size)
 
 
-def _windows(data: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
+def _gather_windows(data: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
     """`size` bytes from each start on, one behind the other; zeros behind the end of `data`."""
     if not size:
         return np.empty(0, np.uint8)
     last = len(data) - size
     inside = starts <= last
     if inside.all():
-        return _every(data, size)[starts].view(np.uint8)
+        return _view_windows(data, size)[starts].view(np.uint8)
     tail = np.concatenate([data[max(last, 0) :], np.zeros(size, np.uint8)])
     windows = np.empty(len(starts), f"V{size}")
     if inside.any():
-        windows[inside] = _every(data, size)[starts[inside]]
-    windows[~inside] = _every(tail, size)[starts[~inside] - max(last, 0)]
+        windows[inside] = _view_windows(data, size)[starts[inside]]
+    windows[~inside] = _view_windows(tail, size)[starts[~inside] - max(last, 0)]
     return windows.view(np.uint8)
 
 
-def _every(data: np.ndarray, size: int) -> np.ndarray:
+def _view_windows(data: np.ndarray, size: int) -> np.ndarray:
     """The `size` bytes from every place on: an array of overlapping items, without a copy."""
     return np.ndarray(len(data) - size + 1, f"V{size}", data, strides=(1,))

@@ -45,15 +45,15 @@ def make_decoder(leaf: LeafFormat, samples: list[Arrays]) -> LeafDecoder:
     if kind in _FILES:
         return LeafDecoder(pa.large_binary(), RowBytes.gather)
     if kind in _TEXT:
-        return LeafDecoder(pa.large_string(), _text)
+        return LeafDecoder(pa.large_string(), _decode_text)
     if kind in _NUMBERS:
         arrow, dtype = _NUMBERS[kind]
-        return LeafDecoder(arrow, partial(_numbers, np.dtype(dtype)))
+        return LeafDecoder(arrow, partial(_decode_numbers, np.dtype(dtype)))
     if kind == "bool":
-        return LeafDecoder(pa.bool_(), _bools)
+        return LeafDecoder(pa.bool_(), _decode_bools)
     if kind == "json":
         numbers = find_number_list(leaf.type)
-        read = _json_text if numbers is None else partial(_json_numbers, numbers)
+        read = _decode_to_json_text if numbers is None else partial(_decode_number_lists, numbers)
         return LeafDecoder(numbers or JSON, read)
     if kind in ARRAYS:
         return make_array_decoder(leaf, samples)
@@ -81,12 +81,12 @@ def describe_refusal(leaf: LeafFormat) -> tuple[str, str]:
     return f"a leaf of a format that is not known: {leaf.format!r}", hint
 
 
-def _text(piece: RowBytes) -> pa.Array:
+def _decode_text(piece: RowBytes) -> pa.Array:
     data = piece.gather()
     return pa.Array.from_buffers(pa.large_string(), len(data), data.buffers())
 
 
-def _numbers(dtype: np.dtype[Any], piece: RowBytes) -> pa.Array:
+def _decode_numbers(dtype: np.dtype[Any], piece: RowBytes) -> pa.Array:
     wrong = np.flatnonzero(piece.lengths != dtype.itemsize)
     if len(wrong):
         row = int(wrong[0])
@@ -94,8 +94,8 @@ def _numbers(dtype: np.dtype[Any], piece: RowBytes) -> pa.Array:
     return pa.array(get_values(piece.gather()).view(dtype))
 
 
-def _bools(piece: RowBytes) -> pa.Array:
-    flags = _numbers(np.dtype("u1"), piece).to_numpy()
+def _decode_bools(piece: RowBytes) -> pa.Array:
+    flags = _decode_numbers(np.dtype("u1"), piece).to_numpy()
     wrong = np.flatnonzero(flags > 1)
     if len(wrong):
         raise BadRow(int(wrong[0]), "not a flag", "0 or 1", int(flags[wrong[0]]))
@@ -118,16 +118,16 @@ def find_number_list(type_: Any) -> pa.DataType | None:
     return None if inner is None else pa.large_list(inner)
 
 
-def _json_numbers(kind: pa.DataType, piece: RowBytes) -> pa.Array:
-    values = _nested_values(piece)
+def _decode_number_lists(kind: pa.DataType, piece: RowBytes) -> pa.Array:
+    values = _decode_nested_values(piece)
     try:
         return pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        row = next(row for row, value in enumerate(values) if not _fits(value, kind))
+        row = next(row for row, value in enumerate(values) if not _can_convert(value, kind))
         raise BadRow(row, f"not a list of numbers: {error}", str(kind)) from error
 
 
-def _fits(value: Any, kind: pa.DataType) -> bool:
+def _can_convert(value: Any, kind: pa.DataType) -> bool:
     try:
         pa.array([value], kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
@@ -135,26 +135,26 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     return True
 
 
-def _json_text(piece: RowBytes) -> pa.Array:
+def _decode_to_json_text(piece: RowBytes) -> pa.Array:
     texts = [
-        json.dumps(_named(value), ensure_ascii=False, allow_nan=False)
-        for value in _nested_values(piece)
+        json.dumps(_name_non_finite(value), ensure_ascii=False, allow_nan=False)
+        for value in _decode_nested_values(piece)
     ]
     return pa.ExtensionArray.from_storage(JSON, pa.array(texts, pa.large_string()))
 
 
-def _named(value: Any) -> Any:
+def _name_non_finite(value: Any) -> Any:
     """The value with NaN and infinities, for which JSON has no word, by their names."""
     if isinstance(value, list):
-        return [_named(item) for item in value]
+        return [_name_non_finite(item) for item in value]
     if isinstance(value, dict):
-        return {key: _named(item) for key, item in value.items()}
+        return {key: _name_non_finite(item) for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     return value
 
 
-def _nested_values(piece: RowBytes) -> list[Any]:
+def _decode_nested_values(piece: RowBytes) -> list[Any]:
     values = []
     for row, data in enumerate(piece.gather()):
         try:

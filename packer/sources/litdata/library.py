@@ -46,7 +46,7 @@ class NotInstalled(SourceNeedsLibrary):
 
 
 @contextmanager
-def _installed() -> Iterator[None]:
+def _require_litdata() -> Iterator[None]:
     """Raise NotInstalled where an import says that the library is not there."""
     try:
         yield
@@ -60,7 +60,7 @@ def _installed() -> Iterator[None]:
 @cache
 def load_torch_dtypes() -> Dtypes:
     """Dtypes of tensor leaves; those that numpy does not know are left out."""
-    with _installed():
+    with _require_litdata():
         from litdata.constants import _TORCH_DTYPES_MAPPING
     dtypes: Dtypes = {}
     for number, dtype in _TORCH_DTYPES_MAPPING.items():
@@ -73,21 +73,21 @@ def load_torch_dtypes() -> Dtypes:
 @cache
 def load_numpy_dtypes() -> Dtypes:
     """Dtypes of numpy leaves."""
-    with _installed():
+    with _require_litdata():
         from litdata.constants import _NUMPY_DTYPES_MAPPING
     return dict(_NUMPY_DTYPES_MAPPING)
 
 
-def download(url: str, name: str, folder: str) -> str:
+def download_file(url: str, name: str, folder: str) -> str:
     """Fetch a file of a remote stream into a local folder; returns its path there.
 
     Raises SourceUnreadable where that fails.
     """
     local = os.path.join(folder, os.path.basename(name))
     remote = os.path.join(url, name)
-    with _installed():
+    with _require_litdata():
         from litdata.streaming.downloader import get_downloader
-    with _reading(remote, "cannot be downloaded"):
+    with _name_library_errors(remote, "cannot be downloaded"):
         chunks = [] if name == INDEX else [{"filename": name, "chunk_bytes": 0}]
         get_downloader(url, folder, chunks).download_file(remote, local)
     if not os.path.isfile(local):
@@ -109,21 +109,21 @@ def read_library_items(
     SourceUnreadable
         The chunk is damaged, or a zstd frame does not state a size that fits.
     """
-    encryption = _encryption(index, key)
+    encryption = _load_encryption(index, key)
     what = "damaged chunk" if encryption is None else "wrong key or password, or a damaged chunk"
-    with _reading(label, what):
+    with _name_library_errors(label, what):
         if encryption is None:
             _check_frames(path, index, chunk)
         with closing(_RawChunk(path, index, chunk)) as raw:
             for row in range(chunk.rows):
-                yield raw.item(row, encryption)
+                yield raw.read_item(row, encryption)
 
 
 class _RawChunk:
     """One chunk in the hands of litdata's own loader, which is told that a leaf is its bytes."""
 
     def __init__(self, path: str, index: Index, chunk: Chunk) -> None:
-        with _installed():
+        with _require_litdata():
             from litdata.streaming.item_loader import PyTreeLoader
             from litdata.streaming.serializers import BytesSerializer
 
@@ -144,7 +144,7 @@ class _RawChunk:
         self._loader.setup(config, [entry], {"bytes": BytesSerializer()})
         self._loader.set_mmap_allowed_chunks({0})
 
-    def item(self, row: int, encryption: Any) -> bytes:
+    def read_item(self, row: int, encryption: Any) -> bytes:
         return bytes(self._loader.load_item_from_chunk(row, 0, self._path, 0, 1, encryption))
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ def _check_frames(path: str, index: Index, chunk: Chunk) -> None:
     with open(path, "rb") as file:
         data = np.memmap(file, np.uint8, "r")
     if index.level == "batch":
-        with _installed():
+        with _require_litdata():
             from litdata.streaming.framed_zstd import parse_framed_header
         header = parse_framed_header(memoryview(data.data))
         if header.num_items != chunk.rows:
@@ -167,24 +167,24 @@ def _check_frames(path: str, index: Index, chunk: Chunk) -> None:
         for frame in header.frames:
             last = frame.first_item + frame.n_items
             size = header.offsets[last] - header.offsets[frame.first_item]
-            stated = _stated_size(data, frame.compressed_off, frame.compressed_len)
+            stated = _read_frame_size(data, frame.compressed_off, frame.compressed_len)
             if not stated == size == frame.uncompressed_len:
                 raise ValueError(f"a zstd frame of {stated} bytes for items of {size}")
     elif index.level == "sample":
         offsets = np.frombuffer(data, "<u4", chunk.rows + 1, 4).tolist()
         for start, end in pairwise(offsets):
-            stated = _stated_size(data, start, end - start)
+            stated = _read_frame_size(data, start, end - start)
             if not 0 <= stated < _LARGEST_ITEM:
                 raise ValueError("a zstd frame does not state its size")
 
 
-def _stated_size(data: np.ndarray, start: int, length: int) -> int:
+def _read_frame_size(data: np.ndarray, start: int, length: int) -> int:
     if not 0 <= start <= start + length <= len(data):
         raise ValueError("a zstd frame lies outside the file")
     return zstandard.frame_content_size(data[start : start + min(length, 18)].tobytes())
 
 
-def _encryption(index: Index, key: Key | None) -> Any:
+def _load_encryption(index: Index, key: Key | None) -> Any:
     """litdata's object that decrypts the stream; None where it is not encrypted."""
     if index.encryption is None:
         return None
@@ -196,14 +196,14 @@ def _encryption(index: Index, key: Key | None) -> Any:
             hint=f"{option('key', 'FILE')} names the file that litdata's Encryption.save wrote, "
             f"{option('key_password_file', 'FILE')} the file with its password.",
         )
-    return _unlocked(key)
+    return _load_key(key)
 
 
 @cache
-def _unlocked(key: Key) -> Any:
+def _load_key(key: Key) -> Any:
     """litdata's object for a key; making one takes it a good part of a second."""
     password = ""
-    with _installed():
+    with _require_litdata():
         from litdata.utilities import encryption
     try:
         if key.password_file is not None:
@@ -223,7 +223,7 @@ def _unlocked(key: Key) -> Any:
 
 
 @contextmanager
-def _reading(path: str, what: str) -> Iterator[None]:
+def _name_library_errors(path: str, what: str) -> Iterator[None]:
     """Turn what litdata raises on a bad file into a named error."""
     try:
         yield

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from fieldslab.packer.source import Hint, Unit
-from fieldslab.packer.sources.litdata.array_leaves import Arrays, look, make_tokens_decoder
+from fieldslab.packer.sources.litdata.array_leaves import Arrays, inspect_rows, make_tokens_decoder
 from fieldslab.packer.sources.litdata.arrow_chunks import merge_schemas
 from fieldslab.packer.sources.litdata.chunks import ChunkFile
 from fieldslab.packer.sources.litdata.items import BadRow, LeafDecoder, RowBytes, split_leaves
@@ -19,7 +19,7 @@ from fieldslab.packer.sources.litdata.leaf_decoders import (
     needs_sample,
 )
 from fieldslab.packer.sources.litdata.library import NotInstalled
-from fieldslab.packer.sources.litdata.stream import LitDataStream
+from fieldslab.packer.sources.litdata.litdata_stream import LitDataStream
 from fieldslab.packer.sources.litdata.stream_index import TOKENS, Index, LeafFormat
 from fieldslab.schemas.errors import SourceError
 from fieldslab.schemas.optiontext import option
@@ -40,10 +40,10 @@ def read_arrow_schema(stream: LitDataStream, units: Sequence[Unit]) -> pa.Schema
     if stream.index.loader == TOKENS:
         return None
     schemas = []
-    for unit in _spread(units):
-        with stream.open(unit.key) as file:
+    for unit in _choose_units(units):
+        with stream.open_chunk(unit.key) as file:
             if is_arrow(stream, file):
-                schemas.append((file.label, file.arrow_batches(None)[0]))
+                schemas.append((file.label, file.read_arrow_batches(None)[0]))
     return merge_schemas(schemas, stream.index.types) if schemas else None
 
 
@@ -54,7 +54,7 @@ def read_leaf_columns(
 
     Raises NotInstalled where litdata is needed to tell.
     """
-    samples = _samples(stream, units)
+    samples = _sample_leaves(stream, units)
     columns = LeafColumns(pa.schema([]), {}, [])
     fields = []
     for number, leaf in enumerate(stream.index.leaves):
@@ -62,12 +62,12 @@ def read_leaf_columns(
         hint = Hint(attributes=attributes, why=leaf.format)
         leaf_decoder = None
         try:
-            leaf_decoder = _decoder(stream.index, leaf, samples[number], block)
+            leaf_decoder = _make_leaf_decoder(stream.index, leaf, samples[number], block)
         except NotInstalled:
             raise
         except SourceError as error:
             hint = replace(
-                hint, refusal=(_told(error), f"{option('exclude', ['{}'])} leaves it out.")
+                hint, refusal=(_get_problem(error), f"{option('exclude', ['{}'])} leaves it out.")
             )
         else:
             if leaf_decoder is None:
@@ -83,10 +83,10 @@ def read_leaf_columns(
 
 def is_arrow(stream: LitDataStream, file: ChunkFile) -> bool:
     """Whether the rows of a chunk stand in an Arrow file."""
-    return not stream.by_litdata(file) and file.arrow_part() is not None
+    return not stream.is_read_by_litdata(file) and file.find_arrow_part() is not None
 
 
-def split(index: Index, file: ChunkFile, row: int, items: RowBytes) -> list[RowBytes]:
+def split_items(index: Index, file: ChunkFile, row: int, items: RowBytes) -> list[RowBytes]:
     """The leaves of some items, the first of which is row `row` of the chunk."""
     if index.loader == TOKENS:
         return [items]
@@ -100,12 +100,12 @@ def name_row(file: ChunkFile, field: str | None, row: int) -> Iterator[None]:
     try:
         yield
     except BadRow as error:
-        file.damaged(
+        file.refuse_damaged(
             error.problem, row + error.row, field=field, expected=error.expected, found=error.found
         )
 
 
-def _decoder(
+def _make_leaf_decoder(
     index: Index, leaf: LeafFormat, samples: list[Arrays | SourceError], block: int | None
 ) -> LeafDecoder | None:
     if index.loader == TOKENS:
@@ -117,22 +117,24 @@ def _decoder(
     return None if is_refused(leaf) else make_decoder(leaf, arrays_seen)
 
 
-def _samples(stream: LitDataStream, units: Sequence[Unit]) -> list[list[Arrays | SourceError]]:
+def _sample_leaves(
+    stream: LitDataStream, units: Sequence[Unit]
+) -> list[list[Arrays | SourceError]]:
     """Some rows of each leaf whose format leaves open what is in it, or why there are none."""
     index = stream.index
     samples: list[list[Arrays | SourceError]] = [[] for _ in index.leaves]
     if index.loader == TOKENS or not any(map(needs_sample, index.leaves)):
         return samples
-    for unit in _spread(units):
-        with stream.open(unit.key) as file:
-            row, items = next(stream.items(file, _SAMPLE_BYTES))
-            pieces = split(index, file, row, items)
+    for unit in _choose_units(units):
+        with stream.open_chunk(unit.key) as file:
+            row, items = next(stream.read_items(file, _SAMPLE_BYTES))
+            pieces = split_items(index, file, row, items)
             for leaf, piece, looked in zip(index.leaves, pieces, samples, strict=True):
                 if not needs_sample(leaf):
                     continue
                 try:
                     with name_row(file, leaf.name, row):
-                        looked.append(look(leaf, piece))
+                        looked.append(inspect_rows(leaf, piece))
                 except NotInstalled:
                     raise
                 except SourceError as error:
@@ -140,12 +142,12 @@ def _samples(stream: LitDataStream, units: Sequence[Unit]) -> list[list[Arrays |
     return samples
 
 
-def _spread(units: Sequence[Unit]) -> list[Unit]:
+def _choose_units(units: Sequence[Unit]) -> list[Unit]:
     """The first, the middle and the last unit."""
     count = len(units)
     return [units[index] for index in sorted({0, count // 2, count - 1})] if count else []
 
 
-def _told(error: SourceError) -> str:
+def _get_problem(error: SourceError) -> str:
     """What an error says, without what to do."""
     return str(type(error)(error.problem, **error.context))

@@ -11,15 +11,15 @@ from fieldslab.packer.sources.litdata.arrow_chunks import read_widened
 from fieldslab.packer.sources.litdata.chunks import ChunkFile
 from fieldslab.packer.sources.litdata.items import RowBytes
 from fieldslab.packer.sources.litdata.library import SCHEMES, Key
+from fieldslab.packer.sources.litdata.litdata_stream import LitDataStream, count_tokens
 from fieldslab.packer.sources.litdata.schema import (
     LeafColumns,
     is_arrow,
     name_row,
     read_arrow_schema,
     read_leaf_columns,
-    split,
+    split_items,
 )
-from fieldslab.packer.sources.litdata.stream import LitDataStream, check_tokens
 from fieldslab.packer.sources.litdata.stream_index import (
     INDEX,
     PARQUET,
@@ -80,7 +80,7 @@ class LitData:
             raise UsageError(f"{option('key_password_file')} needs {option('key')}")
         stream = LitDataStream(paths[0], None if key is None else Key(key, key_password_file))
         if stream.index.loader == PARQUET:
-            return _parquet(stream)
+            return _open_parquet(stream)
         if block is not None:
             _check_block(stream, block)
         if key is not None and stream.index.encryption is None:
@@ -103,9 +103,9 @@ class LitDataSource(Source):
         self.settings = settings
         self._block: int | None = settings.get("block")
         self.units = [
-            Unit(place, self._rows(chunk), chunk.bytes, number, file=place)
+            Unit(place, self._count_rows(chunk), chunk.bytes, number, file=place)
             for number, chunk in enumerate(self._index.chunks)
-            if self._rows(chunk) and (place := stream.place(chunk.name))
+            if self._count_rows(chunk) and (place := stream.get_location(chunk.name))
         ]
         self._arrow = read_arrow_schema(stream, self.units)
         if self._arrow is None:
@@ -113,20 +113,20 @@ class LitDataSource(Source):
         else:
             columns = LeafColumns(self._arrow, {}, [])
         self.schema, self.hints, self._decoders = columns
-        self.warnings = self._left_out()
+        self.warnings = self._describe_left_out()
         self._sizes: list[int | None] = []
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows of one chunk."""
         self.check(columns)
-        with self._stream.open(unit.key) as file:
-            self._require_layout(file)
+        with self._stream.open_chunk(unit.key) as file:
+            self._check_layout(file)
             if self._arrow is not None:
                 yield from read_widened(file, self._arrow, columns, batch_bytes)
                 return
             fields = [self.schema.field(column) for column in columns]
-            for row, items in self._items(file, batch_bytes):
-                arrays = self._decode(file, row, items, columns)
+            for row, items in self._read_items(file, batch_bytes):
+                arrays = self._decode_columns(file, row, items, columns)
                 kinds = [array.type for array in arrays]
                 typed = [field.with_type(kind) for field, kind in zip(fields, kinds, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(typed))
@@ -145,7 +145,7 @@ class LitDataSource(Source):
         if not self._sizes:
             self._sizes = [None] * len(self.schema)
             everything = range(len(self.schema))
-            chosen = [index for index in everything if self._refusal(index) is None]
+            chosen = [index for index in everything if self._get_refusal(index) is None]
             batches = self.sample(chosen)
             total = sum(unit.rows or 0 for unit in self.units)
             rows = sum(batch.num_rows for batch in batches)
@@ -157,24 +157,24 @@ class LitDataSource(Source):
     def check(self, columns: list[int]) -> None:
         """Raise SourceUnsupported where one of the columns cannot be packed."""
         for column in columns:
-            if (refusal := self._refusal(column)) is not None:
+            if (refusal := self._get_refusal(column)) is not None:
                 name = self.schema.field(column).name
                 raise SourceUnsupported(refusal[0], field=name, hint=refusal[1].format(name))
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """The digest of the index; path, size and time of each chunk that is a local file."""
-        files = self._stream.fingerprint()
+        files = self._stream.compute_fingerprint()
         if self._block is not None:
             files[0]["block"] = self._block
         return files
 
-    def _refusal(self, column: int) -> tuple[str, str] | None:
+    def _get_refusal(self, column: int) -> tuple[str, str] | None:
         return self.hints.get(column, Hint()).refusal
 
-    def _rows(self, chunk: Chunk) -> int:
+    def _count_rows(self, chunk: Chunk) -> int:
         return chunk.rows if self._block is None else (chunk.tokens or 0) // self._block
 
-    def _left_out(self) -> list[str]:
+    def _describe_left_out(self) -> list[str]:
         """What the user should know of lists without items, and tokens that fill no block."""
         empty = [
             f"{name}: left out, a list or dict that is empty in every row"
@@ -186,19 +186,19 @@ class LitDataSource(Source):
         left = tokens - self._block * sum(unit.rows or 0 for unit in self.units)
         return [f"{left} of {tokens} tokens left out: blocks end with their chunk"] if left else []
 
-    def _items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
+    def _read_items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
         if self._block is None:
-            return self._stream.items(file, batch_bytes)
+            return self._stream.read_items(file, batch_bytes)
         decoder = self._decoders[0]
         assert decoder is not None
         itemsize = decoder.type.value_type.bit_width // 8
-        check_tokens(file, itemsize)
-        return file.blocks(self._block * itemsize, batch_bytes)
+        count_tokens(file, itemsize)
+        return file.read_blocks(self._block * itemsize, batch_bytes)
 
-    def _decode(
+    def _decode_columns(
         self, file: ChunkFile, row: int, items: RowBytes, columns: list[int]
     ) -> list[pa.Array]:
-        pieces = split(self._index, file, row, items)
+        pieces = split_items(self._index, file, row, items)
         arrays = []
         for column in columns:
             decoder = self._decoders[column]
@@ -207,7 +207,7 @@ class LitDataSource(Source):
                 arrays.append(decoder.read(pieces[column]))
         return arrays
 
-    def _require_layout(self, file: ChunkFile) -> None:
+    def _check_layout(self, file: ChunkFile) -> None:
         layouts = ("serialised leaves", "an Arrow file")
         expected, is_arrow_file = self._arrow is not None, is_arrow(self._stream, file)
         if expected != is_arrow_file:
@@ -220,10 +220,10 @@ class LitDataSource(Source):
             )
 
 
-def _parquet(stream: LitDataStream) -> ParquetSource:
+def _open_parquet(stream: LitDataStream) -> ParquetSource:
     """The Parquet files that an index names. Raises SourceInconsistent where rows are missing."""
     chunks = stream.index.chunks
-    source = ParquetSource([stream.place(chunk.name) for chunk in chunks])
+    source = ParquetSource([stream.get_location(chunk.name) for chunk in chunks])
     rows = [0] * len(chunks)
     for unit in source.units:
         number, _ = unit.key
@@ -232,7 +232,7 @@ def _parquet(stream: LitDataStream) -> ParquetSource:
         if row_count != chunk.rows:
             raise SourceInconsistent(
                 "not the number of rows that the index says",
-                file=stream.place(chunk.name),
+                file=stream.get_location(chunk.name),
                 expected=f"{chunk.rows:,} rows",
                 found=f"{row_count:,} rows",
                 hint="Index the Parquet files again: litdata.index_parquet_dataset.",
@@ -244,7 +244,7 @@ def _check_block(stream: LitDataStream, block: Any) -> None:
     if stream.index.loader != TOKENS:
         raise UsageError(
             f"{option('block')} is for streams that were written for TokensLoader",
-            file=stream.place(INDEX),
+            file=stream.get_location(INDEX),
             found=stream.index.loader,
         )
     if not isinstance(block, int) or block < 1:
@@ -257,7 +257,7 @@ def _check_block(stream: LitDataStream, block: Any) -> None:
         if chunk.tokens is None:
             raise SourceUnreadable(
                 "the index does not say how many tokens the chunk holds",
-                file=stream.place(chunk.name),
+                file=stream.get_location(chunk.name),
                 hint="litdata does not write it where the first document is empty. Without "
                 f"{option('block')}, each row is a document, and the number is not needed.",
             )

@@ -98,20 +98,20 @@ def parse_index(data: bytes, path: str) -> Index:
                 file=path,
                 hint="Write it again with litdata.optimize, or export it to Parquet.",
             )
-        return _parse(content, path)
+        return _parse_content(content, path)
     except (ValueError, RecursionError) as error:
         text = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        _damaged(path, f"not JSON: {text}")
+        _refuse_damaged(path, f"not JSON: {text}")
 
 
-def _parse(content: Any, path: str) -> Index:
+def _parse_content(content: Any, path: str) -> Index:
     config = content.get("config") if isinstance(content, dict) else None
     if not isinstance(config, dict):
-        _damaged(path, "no `config` in it")
+        _refuse_damaged(path, "no `config` in it")
     formats = config.get("data_format")
     if not isinstance(formats, list) or not all(isinstance(text, str) for text in formats):
-        _damaged(path, "`data_format` is not a list of names")
-    loader = config.get("item_loader") or _old_loader(formats)
+        _refuse_damaged(path, "`data_format` is not a list of names")
+    loader = config.get("item_loader") or _infer_loader(formats)
     if loader not in _LOADERS:
         raise SourceUnsupported(
             "written for a loader whose layout fieldslab does not read",
@@ -121,18 +121,18 @@ def _parse(content: Any, path: str) -> Index:
         )
     level, encryption = config.get("compression_level"), config.get("encryption")
     if level not in _COMPRESSIONS:
-        _damaged(path, "unknown `compression_level`", level)
+        _refuse_damaged(path, "unknown `compression_level`", level)
     if encryption is not None and not isinstance(encryption, dict):
-        _damaged(path, "`encryption` is not an object")
+        _refuse_damaged(path, "`encryption` is not an object")
     compression = config.get("compression")
     if compression is not None and not isinstance(compression, str):
-        _damaged(path, "`compression` is not a name")
+        _refuse_damaged(path, "`compression` is not a name")
     types = config.get("types")
-    leaves, empty = ((), ()) if loader == PARQUET else _leaves(config, formats, loader, path)
+    leaves, empty = ((), ()) if loader == PARQUET else _parse_leaves(config, formats, loader, path)
     return Index(
         path,
         loader,
-        _chunks(content.get("chunks"), path),
+        _parse_chunks(content.get("chunks"), path),
         leaves,
         compression or None,
         level or "chunk",
@@ -142,46 +142,46 @@ def _parse(content: Any, path: str) -> Index:
     )
 
 
-def _old_loader(formats: list[str]) -> str:
+def _infer_loader(formats: list[str]) -> str:
     """The loader of an index that does not name it, as litdata itself tells it."""
     tokens = len(formats) == 1 and formats[0].startswith("no_header_tensor")
     return TOKENS if tokens else "PyTreeLoader"
 
 
-def _chunks(entries: Any, path: str) -> tuple[Chunk, ...]:
+def _parse_chunks(entries: Any, path: str) -> tuple[Chunk, ...]:
     if not isinstance(entries, list):
-        _damaged(path, "`chunks` is not a list")
+        _refuse_damaged(path, "`chunks` is not a list")
     chunks = []
     for number, entry in enumerate(entries):
         where = f"chunk {number}"
         if not isinstance(entry, dict):
-            _damaged(path, f"{where} is not an object")
+            _refuse_damaged(path, f"{where} is not an object")
         name, tokens = entry.get("filename"), entry.get("dim")
-        if not isinstance(name, str) or not _inside(name):
-            _damaged(path, f"{where}: `filename` is not a path inside the directory", name)
-        rows = _count(entry.get("chunk_size"), _MAX_COUNT, path, f"{where}: `chunk_size`")
-        size = _count(entry.get("chunk_bytes"), _MAX_BYTES, path, f"{where}: `chunk_bytes`")
+        if not isinstance(name, str) or not _is_plain_name(name):
+            _refuse_damaged(path, f"{where}: `filename` is not a path inside the directory", name)
+        rows = _parse_count(entry.get("chunk_size"), _MAX_COUNT, path, f"{where}: `chunk_size`")
+        size = _parse_count(entry.get("chunk_bytes"), _MAX_BYTES, path, f"{where}: `chunk_bytes`")
         if tokens is not None:
-            tokens = _count(tokens, _MAX_BYTES, path, f"{where}: `dim`")
+            tokens = _parse_count(tokens, _MAX_BYTES, path, f"{where}: `dim`")
         chunks.append(Chunk(name, rows, size, tokens))
     return tuple(chunks)
 
 
-def _inside(name: str) -> bool:
+def _is_plain_name(name: str) -> bool:
     """Whether a file name stays in the directory of the index, and is no more than a name."""
     parts = PurePosixPath(name).parts
     return bool(parts) and ".." not in parts and not os.path.isabs(name) and name.isprintable()
 
 
-def _count(value: Any, most: int, path: str, what: str) -> int:
+def _parse_count(value: Any, most: int, path: str, what: str) -> int:
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        _damaged(path, f"{what} is not a count", value)
+        _refuse_damaged(path, f"{what} is not a count", value)
     return value
 
 
-def _leaves(
+def _parse_leaves(
     config: dict[str, Any], formats: list[str], loader: str, path: str
 ) -> tuple[tuple[LeafFormat, ...], tuple[str, ...]]:
     """The leaves of every item, and the names of its lists and dicts without any."""
@@ -189,13 +189,13 @@ def _leaves(
     try:
         protocol, tree = json.loads(spec) if isinstance(spec, str) else (None, None)
         if protocol != 1:
-            _damaged(path, "`data_spec` is not of a known form", spec)
-        nodes = list(_walk(tree, (), config.get("types")))
+            _refuse_damaged(path, "`data_spec` is not of a known form", spec)
+        nodes = list(_walk_leaves(tree, (), config.get("types")))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        _damaged(path, f"`data_spec` cannot be understood: {error!r}")
+        _refuse_damaged(path, f"`data_spec` cannot be understood: {error!r}")
     leaf_nodes = [(keys, kind) for keys, kind, is_leaf in nodes if is_leaf]
     if len(leaf_nodes) != len(formats):
-        _damaged(path, f"{len(formats)} formats for {len(leaf_nodes)} leaves")
+        _refuse_damaged(path, f"{len(formats)} formats for {len(leaf_nodes)} leaves")
     alone = "tokens" if loader == TOKENS else "value"
     names = make_unique([".".join(keys) or alone for keys, _ in leaf_nodes])
     leaves = tuple(
@@ -205,7 +205,7 @@ def _leaves(
     return leaves, tuple(".".join(keys) or alone for keys, _, is_leaf in nodes if not is_leaf)
 
 
-def _walk(node: Any, keys: tuple[str, ...], kind: Any) -> Any:
+def _walk_leaves(node: Any, keys: tuple[str, ...], kind: Any) -> Any:
     """Keys and entry in `types` of what is below a node, in the order of the formats.
 
     The third of each is True for a leaf, False for a list or dict without any.
@@ -226,10 +226,10 @@ def _walk(node: Any, keys: tuple[str, ...], kind: Any) -> Any:
         kind = kind.get("fields")
     for name, child in zip(names, children, strict=True):
         inner = kind.get(name) if isinstance(kind, dict) else None
-        yield from _walk(child, (*keys, name), inner)
+        yield from _walk_leaves(child, (*keys, name), inner)
 
 
-def _damaged(path: str, problem: str, value: Any = None) -> NoReturn:
+def _refuse_damaged(path: str, problem: str, value: Any = None) -> NoReturn:
     raise SourceUnreadable(
         f"damaged LitData index: {problem}",
         file=path,

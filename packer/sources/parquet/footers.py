@@ -13,8 +13,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fieldslab.packer.source import check_names, make_unique
-from fieldslab.packer.sources.path_lookup import get_fixed_part, look_up
+from fieldslab.packer.source import check_utf8_names, make_unique
+from fieldslab.packer.sources.path_lookup import get_glob_root, list_files
 from fieldslab.schemas.errors import FieldslabError, SourceChanged, SourceDenied, SourceUnreadable
 
 SUFFIXES = (".parquet", ".pq", ".parq")
@@ -66,7 +66,7 @@ class ParquetPart:
         """Names of the columns, partition columns last."""
         return [*self.columns, *self.partition]
 
-    def type_of(self, name: str) -> pa.DataType | None:
+    def get_type(self, name: str) -> pa.DataType | None:
         """Type of a column; None where the file has no such column."""
         if name in self.columns:
             return self.schema.field(self.columns[name]).type
@@ -75,9 +75,9 @@ class ParquetPart:
     @property
     def int96_unit(self) -> str:
         """The unit that INT96 timestamps are read in: Spark's have microseconds."""
-        return _int96_unit(self.metadata)
+        return _find_int96_unit(self.metadata)
 
-    def int96_leaf(self, position: int) -> int | None:
+    def find_int96_leaf(self, position: int) -> int | None:
         """The leaf of a column of INT96 timestamps; None for any other column."""
         leaf = self.leaves[position].start
         single = pa.types.is_timestamp(self.schema.field(position).type)
@@ -102,7 +102,7 @@ class ParquetPart:
             arrow_extensions_enabled=True,
         )
 
-    def chunk(self, group: int, leaf: int) -> pq.ColumnChunkMetaData:
+    def get_chunk(self, group: int, leaf: int) -> pq.ColumnChunkMetaData:
         """What the footer says of a leaf column in a row group.
 
         Raises SourceUnreadable where it is encrypted or contradicts itself: pyarrow would end
@@ -110,15 +110,15 @@ class ParquetPart:
         """
         name = f"{self.path} row group {group}"
         if leaf in self.encrypted:
-            raise _encrypted(name, f"column {self.metadata.schema.column(leaf).path}")
+            raise _make_encrypted_error(name, f"column {self.metadata.schema.column(leaf).path}")
         chunk = self.metadata.row_group(group).column(leaf)
         if chunk.physical_type != self.metadata.schema.column(leaf).physical_type:
-            raise _damaged(name, "the footer contradicts itself")
+            raise _make_damaged_error(name, "the footer contradicts itself")
         return chunk
 
-    def leaf_bytes(self, group: int, leaf: int) -> int:
+    def estimate_leaf_bytes(self, group: int, leaf: int) -> int:
         """Bytes of a leaf column of a row group once decoded: an estimate for byte strings."""
-        chunk = self.chunk(group, leaf)
+        chunk = self.get_chunk(group, leaf)
         width = _WIDTHS.get(chunk.physical_type)
         if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
             width = self.metadata.schema.column(leaf).length
@@ -126,7 +126,7 @@ class ParquetPart:
             return int(max(chunk.total_uncompressed_size, 4 * chunk.num_values))
         return int(chunk.num_values * width)
 
-    def fixed_width(self, leaf: int) -> bool:
+    def is_fixed_width(self, leaf: int) -> bool:
         """Whether each row of a leaf column takes the same number of bytes."""
         column = self.metadata.schema.column(leaf)
         return column.max_repetition_level == 0 and column.physical_type != "BYTE_ARRAY"
@@ -146,7 +146,7 @@ class ParquetPart:
             )
 
     @contextmanager
-    def or_changed(self) -> Iterator[None]:
+    def refuse_changed(self) -> Iterator[None]:
         """Raise SourceChanged for what cannot be read because the file is another one now."""
         try:
             yield
@@ -161,7 +161,7 @@ def open_parts(paths: list[str]) -> list[ParquetPart]:
     Raises SourceUnreadable where one is missing, damaged or encrypted.
     """
     parts = []
-    for path, directory in discover(paths):
+    for path, directory in find_files(paths):
         partition = directory.get(path, {})
         with name_parquet_errors(path):
             info = os.stat(path)
@@ -171,13 +171,13 @@ def open_parts(paths: list[str]) -> list[ParquetPart]:
                 metadata=metadata,
                 pre_buffer=False,
                 buffer_size=_LEAST_BUFFER,
-                coerce_int96_timestamp_unit=_int96_unit(metadata),
+                coerce_int96_timestamp_unit=_find_int96_unit(metadata),
                 arrow_extensions_enabled=True,
             ) as file:
                 schema = file.schema_arrow
-                check_names(schema)
+                check_utf8_names(schema)
                 _check_groups(file.metadata, path)
-                encrypted = _encrypted_leaves(file)
+                encrypted = _find_encrypted_leaves(file)
                 own = {key: value for key, value in partition.items() if key not in schema.names}
                 facts = (info.st_size, info.st_mtime_ns, info.st_ino)
                 parts.append(ParquetPart(path, file.metadata, schema, own, encrypted, *facts))
@@ -198,11 +198,11 @@ def _check_groups(metadata: pq.FileMetaData, path: str) -> None:
             )
 
 
-def _int96_unit(metadata: pq.FileMetaData) -> str:
+def _find_int96_unit(metadata: pq.FileMetaData) -> str:
     return "us" if (metadata.created_by or "").startswith("parquet-mr") else "ns"
 
 
-def _encrypted_leaves(file: pq.ParquetFile) -> frozenset[int]:
+def _find_encrypted_leaves(file: pq.ParquetFile) -> frozenset[int]:
     """The leaf columns that are encrypted, of which a footer in the clear does not tell.
 
     Reads no rows of each row group, which looks at what the footer says of every column. What
@@ -218,14 +218,14 @@ def _encrypted_leaves(file: pq.ParquetFile) -> frozenset[int]:
     groups = [
         group for group in range(file.num_row_groups) if file.metadata.row_group(group).num_rows
     ]
-    if all(_readable(file, group, leaves) for group in groups):
+    if all(_is_readable(file, group, leaves) for group in groups):
         return frozenset()
     return frozenset(
-        leaf for leaf in leaves for group in groups if not _readable(file, group, [leaf])
+        leaf for leaf in leaves for group in groups if not _is_readable(file, group, [leaf])
     )
 
 
-def _readable(file: pq.ParquetFile, group: int, leaves: list[int]) -> bool:
+def _is_readable(file: pq.ParquetFile, group: int, leaves: list[int]) -> bool:
     try:
         next(file.reader.iter_batches(0, row_groups=[group], column_indices=leaves), None)
     except OSError as error:
@@ -247,15 +247,15 @@ def name_parquet_errors(what: str) -> Iterator[None]:
         if isinstance(error, PermissionError):
             raise SourceDenied("no permission to read it", file=what) from error
         if "crypt" in text.lower():
-            raise _encrypted(what, text) from error
-        raise _damaged(what, text) from error
+            raise _make_encrypted_error(what, text) from error
+        raise _make_damaged_error(what, text) from error
 
 
-def _encrypted(what: str, reason: str) -> SourceUnreadable:
+def _make_encrypted_error(what: str, reason: str) -> SourceUnreadable:
     return SourceUnreadable(f"encrypted Parquet: {reason}", file=what, hint="Decrypt it first.")
 
 
-def _damaged(what: str, reason: str) -> SourceUnreadable:
+def _make_damaged_error(what: str, reason: str) -> SourceUnreadable:
     return SourceUnreadable(
         f"damaged or unreadable Parquet: {reason}",
         file=what,
@@ -263,30 +263,30 @@ def _damaged(what: str, reason: str) -> SourceUnreadable:
     )
 
 
-def discover(paths: Sequence[str]) -> list[tuple[str, dict[str, dict[str, pa.Scalar]]]]:
+def find_files(paths: Sequence[str]) -> list[tuple[str, dict[str, dict[str, pa.Scalar]]]]:
     """Files in the order given, globs and directories sorted, each with its partitions.
 
     Raises NoFiles where there is none, SourceUnreadable where a directory may not be read.
     """
     files_and_partitions: list[tuple[str, dict[str, dict[str, pa.Scalar]]]] = []
     for path in paths:
-        files = look_up(path, SUFFIXES, "Parquet")
+        files = list_files(path, SUFFIXES, "Parquet")
         partitions = {}
         if os.path.isdir(path):
-            partitions = _partitions(path, files)
+            partitions = _parse_partitions(path, files)
         elif glob.has_magic(path):
-            partitions = _partitions(get_fixed_part(path), files)
+            partitions = _parse_partitions(get_glob_root(path), files)
         files_and_partitions += [(file, partitions) for file in files]
     return files_and_partitions
 
 
-def _partitions(directory: str, files: list[str]) -> dict[str, dict[str, pa.Scalar]]:
+def _parse_partitions(directory: str, files: list[str]) -> dict[str, dict[str, pa.Scalar]]:
     """Values of the hive partitions (`year=2024/`) below a directory, by file and column.
 
     A column whose values all are integers has type int64, any other is text.
     """
     texts = {
-        file: _hive_keys(os.path.relpath(os.path.dirname(file) or ".", directory or "."))
+        file: _parse_hive_values(os.path.relpath(os.path.dirname(file) or ".", directory or "."))
         for file in files
     }
     types: dict[str, pa.DataType] = {}
@@ -300,7 +300,7 @@ def _partitions(directory: str, files: list[str]) -> dict[str, dict[str, pa.Scal
     }
 
 
-def _hive_keys(folder: str) -> dict[str, str | None]:
+def _parse_hive_values(folder: str) -> dict[str, str | None]:
     pairs = [part.partition("=") for part in Path(folder).parts]
     return {
         unquote(name): None if value == _NO_VALUE else unquote(value)

@@ -26,7 +26,9 @@ def check_int96(
 
     Raises SourceUnsupported for one that has.
     """
-    int96_leaves = [(index, part.int96_leaf(position)) for index, position in enumerate(positions)]
+    int96_leaves = [
+        (index, part.find_int96_leaf(position)) for index, position in enumerate(positions)
+    ]
     columns = {index: leaf for index, leaf in int96_leaves if leaf is not None}
     if not columns:
         yield from pieces
@@ -40,12 +42,14 @@ def check_int96(
             reader.set_batch_size(piece.num_rows)
             again = next(batches)
             for index, array in zip(columns, again.columns, strict=True):
-                _compare(part, piece.column(index), array, piece.schema.names[index], row)
+                _check_timestamps(part, piece.column(index), array, piece.schema.names[index], row)
             yield piece
             row += piece.num_rows
 
 
-def _compare(part: ParquetPart, array: pa.Array, again: pa.Array, name: str, row: int) -> None:
+def _check_timestamps(
+    part: ParquetPart, array: pa.Array, again: pa.Array, name: str, row: int
+) -> None:
     int64 = np.dtype("<i8")
     valid = valid_rows(array)
     is_valid = np.ones(len(array), bool) if valid is None else valid

@@ -40,21 +40,21 @@ def read_batches(
     Raises SourceUnreadable or SourceChanged, which name the row group by `name`.
     """
     if not positions:
-        yield from _without_columns(part.metadata.row_group(group).num_rows)
+        yield from _make_batches_without_columns(part.metadata.row_group(group).num_rows)
         return
-    parts = _that_fit(part, group, positions)
+    parts = _split_columns(part, group, positions)
     streams = [
-        _stream(part, group, some, max(1, batch_bytes // len(parts)), name) for some in parts
+        _read_columns(part, group, some, max(1, batch_bytes // len(parts)), name) for some in parts
     ]
     yield from streams[0] if len(streams) == 1 else join_streams(streams)
 
 
-def _that_fit(part: ParquetPart, group: int, positions: list[int]) -> list[list[int]]:
+def _split_columns(part: ParquetPart, group: int, positions: list[int]) -> list[list[int]]:
     """Runs of columns of which one page each fits in memory, as the decoder needs."""
     runs: list[list[int]] = [[]]
     filled = 0
     for position in positions:
-        chunks = [part.chunk(group, leaf) for leaf in part.leaves[position]]
+        chunks = [part.get_chunk(group, leaf) for leaf in part.leaves[position]]
         pages = sum(min(chunk.total_uncompressed_size, PAGES_OF_A_COLUMN) for chunk in chunks)
         if runs[-1] and filled + pages > MOST_PAGES:
             runs.append([])
@@ -64,53 +64,53 @@ def _that_fit(part: ParquetPart, group: int, positions: list[int]) -> list[list[
     return runs
 
 
-def _stream(
+def _read_columns(
     part: ParquetPart, group: int, positions: list[int], batch_bytes: int, name: str
 ) -> Iterator[pa.RecordBatch]:
     leaves = [leaf for position in positions for leaf in part.leaves[position]]
-    with part.or_changed(), name_parquet_errors(name), part.open(len(leaves)) as parquet:
-        pieces = _pieces(parquet, part, group, leaves, batch_bytes)
-        yield from _joined(check_int96(pieces, part, group, positions), batch_bytes)
+    with part.refuse_changed(), name_parquet_errors(name), part.open(len(leaves)) as parquet:
+        pieces = _read_pieces(parquet, part, group, leaves, batch_bytes)
+        yield from _join_pieces(check_int96(pieces, part, group, positions), batch_bytes)
 
 
-def _pieces(
+def _read_pieces(
     parquet: pq.ParquetFile, part: ParquetPart, group: int, leaves: list[int], batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    fixed = all(part.fixed_width(leaf) for leaf in leaves)
+    fixed = all(part.is_fixed_width(leaf) for leaf in leaves)
     piece_bytes = max(PIECE_BYTES, PIECE_BYTES_OF_A_COLUMN * len(leaves))
     target = batch_bytes if fixed else min(batch_bytes, piece_bytes)
-    most = _most_rows(part, group, leaves, target)
+    most = _compute_most_rows(part, group, leaves, target)
     rows = most if fixed else 1
     # The public `iter_batches` knows neither positions nor a size that changes on the way.
     reader = parquet.reader
     for piece in reader.iter_batches(rows, row_groups=[group], column_indices=leaves):
         part.check_unchanged()
         yield piece
-        seen = max(1, _bytes(piece) // max(piece.num_rows, 1))
+        seen = max(1, _estimate_bytes(piece) // max(piece.num_rows, 1))
         rows = max(1, min(most, GROWTH * rows, target // seen))
         reader.set_batch_size(rows)
 
 
-def _most_rows(part: ParquetPart, group: int, leaves: list[int], target: int) -> int:
+def _compute_most_rows(part: ParquetPart, group: int, leaves: list[int], target: int) -> int:
     """Rows of a piece at most, by what the footer and the dictionaries say."""
-    size = sum(part.leaf_bytes(group, leaf) for leaf in leaves)
+    size = sum(part.estimate_leaf_bytes(group, leaf) for leaf in leaves)
     total = part.metadata.row_group(group).num_rows
     most = min(MOST_ROWS, target * total // max(size, 1))
-    encodings = {name for leaf in leaves for name in part.chunk(group, leaf).encodings}
+    encodings = {name for leaf in leaves for name in part.get_chunk(group, leaf).encodings}
     if "DELTA_BYTE_ARRAY" in encodings:
         most = min(most, FRONT_CODED_ROWS)
-    if longest := _longest_in_dictionaries(part, group, leaves):
+    if longest := _find_longest_in_dictionaries(part, group, leaves):
         most = min(most, SPIKE_BYTES // longest)
     return max(most, 1)
 
 
-def _longest_in_dictionaries(part: ParquetPart, group: int, leaves: list[int]) -> int:
+def _find_longest_in_dictionaries(part: ParquetPart, group: int, leaves: list[int]) -> int:
     """The longest byte string in the dictionaries of a row group; one row tells them all."""
     schema = part.metadata.schema
     chosen = [
         leaf
         for leaf in leaves
-        if part.chunk(group, leaf).has_dictionary_page
+        if part.get_chunk(group, leaf).has_dictionary_page
         and schema.column(leaf).physical_type == "BYTE_ARRAY"
         and schema.column(leaf).max_repetition_level == 0
     ]
@@ -120,13 +120,15 @@ def _longest_in_dictionaries(part: ParquetPart, group: int, leaves: list[int]) -
     with part.open(len(chosen), read_dictionary=paths) as parquet:
         first = parquet.reader.iter_batches(1, row_groups=[group], column_indices=chosen)
         row = next(first, None)  # None where pages lack the rows that the footer promises
-    return 0 if row is None else max(map(_longest, row.columns))
+    return 0 if row is None else max(map(_find_longest, row.columns))
 
 
-def _longest(array: pa.Array) -> int:
+def _find_longest(array: pa.Array) -> int:
     kind = array.type
     if pa.types.is_struct(kind):
-        return max((_longest(array.field(index)) for index in range(kind.num_fields)), default=0)
+        return max(
+            (_find_longest(array.field(index)) for index in range(kind.num_fields)), default=0
+        )
     if not pa.types.is_dictionary(kind):
         return 0
     values = decoded(array.dictionary)
@@ -135,33 +137,33 @@ def _longest(array: pa.Array) -> int:
     return int(pc.max(pc.binary_length(values)).as_py() or 0)
 
 
-def _bytes(piece: pa.RecordBatch) -> int:
+def _estimate_bytes(piece: pa.RecordBatch) -> int:
     return sum(decoded_bytes(array) for array in piece.columns)
 
 
-def _joined(pieces: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+def _join_pieces(pieces: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
     """Batches of consecutive pieces: near `batch_bytes`, at most MOST_ROWS."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for piece in pieces:
         if waiting and rows + piece.num_rows > MOST_ROWS:
-            yield _join(waiting)
+            yield _concatenate(waiting)
             waiting, rows, size = [], 0, 0
         waiting.append(piece)
         rows += piece.num_rows
-        size += _bytes(piece)
+        size += _estimate_bytes(piece)
         if size >= batch_bytes:
-            yield _join(waiting)
+            yield _concatenate(waiting)
             waiting, rows, size = [], 0, 0
     if waiting:
-        yield _join(waiting)
+        yield _concatenate(waiting)
 
 
-def _join(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _concatenate(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
 
 
-def _without_columns(total: int) -> Iterator[pa.RecordBatch]:
+def _make_batches_without_columns(total: int) -> Iterator[pa.RecordBatch]:
     """Rows alone, as where only partition columns are packed."""
     for start in range(0, total, MOST_ROWS):
         rows = pa.nulls(min(MOST_ROWS, total - start))

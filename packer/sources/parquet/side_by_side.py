@@ -22,11 +22,11 @@ def join_streams(streams: list[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordB
         files = []
         for stream in streams:
             files.append(open_files.enter_context(tempfile.TemporaryFile()))
-            _write(stream, files[-1])
-        yield from _aligned([_read(file) for file in files])
+            _write_stream(stream, files[-1])
+        yield from _align_batches([_read_stream(file) for file in files])
 
 
-def _write(stream: Iterator[pa.RecordBatch], file: IO[bytes]) -> None:
+def _write_stream(stream: Iterator[pa.RecordBatch], file: IO[bytes]) -> None:
     writer = None
     for batch in stream:
         try:
@@ -46,14 +46,14 @@ def _write(stream: Iterator[pa.RecordBatch], file: IO[bytes]) -> None:
     file.flush()
 
 
-def _read(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
+def _read_stream(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
     if not file.tell():
         return iter(())  # a stream without rows
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return iter(pa.ipc.open_stream(pa.py_buffer(mapped)))
 
 
-def _aligned(streams: list[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+def _align_batches(streams: list[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """Cut the batches of all streams at the same rows, up to the end of the shortest."""
     heads = [head for stream in streams if (head := next(stream, None)) is not None]
     if len(heads) < len(streams):

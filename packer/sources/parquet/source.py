@@ -13,7 +13,7 @@ from fieldslab.packer.sources.parquet.footers import (
     SUFFIXES,
     ParquetPart,
     count_leaves,
-    discover,
+    find_files,
     open_parts,
 )
 from fieldslab.packer.sources.parquet.row_groups import read_batches
@@ -51,14 +51,14 @@ class ParquetSource(Source):
         fields += [pa.field(key, value.type) for key, value in first.partition.items()]
         self.schema = pa.schema(fields, first.schema.metadata)
         self.hints = dict.fromkeys(first.hollow, _HOLLOW)
-        self.attributes = _attributes(first.schema)
-        self.units = list(_units(self._parts))
+        self.attributes = _read_attributes(first.schema)
+        self.units = list(_list_units(self._parts))
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
         """Whether the first path looks like Parquet, by its name or its first four bytes."""
         try:
-            first = discover(paths[:1])[0][0]
+            first = find_files(paths[:1])[0][0]
             if not os.path.isfile(first):  # a pipe would wait for ever
                 return False
             if first.endswith(SUFFIXES):
@@ -93,19 +93,19 @@ class ParquetSource(Source):
 
         Files that have other columns are passed over: `check` refuses them all, and says why.
         """
-        alike = [not self._differences(part, columns) for part in self._parts]
+        alike = [not self._find_differences(part, columns) for part in self._parts]
         units = [unit for unit in self.units if alike[unit.key[0]]]
         return sample_units(self, units, columns) if columns else []
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
         """From the row groups' statistics; None inside lists and where a group has none."""
-        if pa.types.is_nested(self._type_at(path)):
+        if pa.types.is_nested(self._find_type(path)):
             return None
         total = 0
-        for part, leaves in self._leaves(path):
+        for part, leaves in self._find_leaves(path):
             for leaf in leaves:
                 for group in range(part.metadata.num_row_groups):
-                    statistics = part.chunk(group, leaf).statistics
+                    statistics = part.get_chunk(group, leaf).statistics
                     if statistics is None or not statistics.has_null_count:
                         return None
                     total += int(statistics.null_count)
@@ -114,8 +114,8 @@ class ParquetSource(Source):
     def column_bytes(self, path: tuple[int, ...]) -> int:
         """Bytes of the values once decoded, from the footers."""
         return sum(
-            part.leaf_bytes(group, leaf)
-            for part, leaves in self._leaves(path)
+            part.estimate_leaf_bytes(group, leaf)
+            for part, leaves in self._find_leaves(path)
             for group in range(part.metadata.num_row_groups)
             for leaf in leaves
         )
@@ -123,7 +123,7 @@ class ParquetSource(Source):
     def check(self, columns: list[int]) -> None:
         """Raise SourceInconsistent where a file's columns are not those of the first file."""
         for part in self._parts[1:]:
-            lines = self._differences(part, columns)
+            lines = self._find_differences(part, columns)
             if len(columns) == len(self.schema):
                 known = set(self.schema.names)
                 lines += [f"{name}: only here" for name in part.names if name not in known]
@@ -139,38 +139,38 @@ class ParquetSource(Source):
         """Path, size and time of each file."""
         return [{"path": p.path, "bytes": p.size, "modified": p.modified} for p in self._parts]
 
-    def _differences(self, part: ParquetPart, columns: list[int]) -> list[str]:
+    def _find_differences(self, part: ParquetPart, columns: list[int]) -> list[str]:
         """Which of these columns a file lacks, or has with another type than the first file."""
         lines = []
         for column in columns:
             name = self.schema.field(column).name
-            expected, actual = self.schema.field(column).type, part.type_of(name)
-            if actual is None or _loose(actual) != _loose(expected):
+            expected, actual = self.schema.field(column).type, part.get_type(name)
+            if actual is None or _relax_type(actual) != _relax_type(expected):
                 lines.append(f"{name}: {expected} there, {actual or 'missing'} here")
         return lines
 
-    def _type_at(self, path: tuple[int, ...]) -> pa.DataType:
+    def _find_type(self, path: tuple[int, ...]) -> pa.DataType:
         kind = self.schema.field(path[0]).type
         for child in path[1:]:
-            kind = _storage(kind).field(child).type
-        return _storage(kind)
+            kind = _unwrap_extension(kind).field(child).type
+        return _unwrap_extension(kind)
 
-    def _leaves(self, path: tuple[int, ...]) -> Iterator[tuple[ParquetPart, range]]:
+    def _find_leaves(self, path: tuple[int, ...]) -> Iterator[tuple[ParquetPart, range]]:
         """The leaf columns of what a path leads to, in each file that is like the first."""
         field = self.schema.field(path[0])
         kind, skipped = field.type, 0
         for child in path[1:]:
-            kind = _storage(kind)
+            kind = _unwrap_extension(kind)
             skipped += sum(count_leaves(kind.field(index).type) for index in range(child))
             kind = kind.field(child).type
         count = count_leaves(kind)
         for part in self._parts:
-            if field.name in part.columns and not self._differences(part, [path[0]]):
+            if field.name in part.columns and not self._find_differences(part, [path[0]]):
                 start = part.leaves[part.columns[field.name]].start + skipped
                 yield part, range(start, start + count)
 
 
-def _units(parts: list[ParquetPart]) -> Iterator[Unit]:
+def _list_units(parts: list[ParquetPart]) -> Iterator[Unit]:
     for number, part in enumerate(parts):
         for group in range(part.metadata.num_row_groups):
             info = part.metadata.row_group(group)
@@ -181,13 +181,13 @@ def _units(parts: list[ParquetPart]) -> Iterator[Unit]:
                 )
 
 
-def _storage(kind: pa.DataType) -> pa.DataType:
+def _unwrap_extension(kind: pa.DataType) -> pa.DataType:
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return kind
 
 
-def _loose(kind: pa.DataType) -> pa.DataType:
+def _relax_type(kind: pa.DataType) -> pa.DataType:
     """A type without what may differ between files: widths of offsets, nullability inside."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
@@ -197,19 +197,19 @@ def _loose(kind: pa.DataType) -> pa.DataType:
     if types.is_large_binary(kind) or types.is_binary_view(kind):
         return pa.binary()
     if types.is_fixed_size_list(kind):
-        return pa.list_(_loose(kind.value_type), kind.list_size)
+        return pa.list_(_relax_type(kind.value_type), kind.list_size)
     if types.is_dictionary(kind):
-        return pa.dictionary(pa.int32(), _loose(kind.value_type), kind.ordered)
+        return pa.dictionary(pa.int32(), _relax_type(kind.value_type), kind.ordered)
     if types.is_struct(kind):
-        return pa.struct([(field.name, _loose(field.type)) for field in kind])
+        return pa.struct([(field.name, _relax_type(field.type)) for field in kind])
     if types.is_map(kind):
-        return pa.map_(_loose(kind.key_type), _loose(kind.item_type))
+        return pa.map_(_relax_type(kind.key_type), _relax_type(kind.item_type))
     if is_list(kind):
-        return pa.list_(_loose(kind.value_type))
+        return pa.list_(_relax_type(kind.value_type))
     return kind
 
 
-def _attributes(schema: pa.Schema) -> dict[str, Any]:
+def _read_attributes(schema: pa.Schema) -> dict[str, Any]:
     attributes = {}
     for key, value in (schema.metadata or {}).items():
         if key not in _NOT_OURS:

@@ -109,7 +109,7 @@ def test_classes_begin_below_what_is_named(
 ) -> None:
     """Paths and classes are relative to the folder, or to what stands before the first wildcard."""
     if given == "photos/b":
-        with pytest.raises(SourceInconsistent, match="3 images not in the folder of a class"):
+        with pytest.raises(SourceInconsistent, match="3 images are not in a class folder"):
             pack(tmp_path / given, tmp_path / "x.slab")
         packed(tmp_path / given, tmp_path / "x.slab", exclude="label")
     else:

@@ -16,7 +16,7 @@ from tests.packer.readback import Readback
 from fieldslab.packer import pack
 from fieldslab.packer.source import find_source
 from fieldslab.packer.sources.images.image_files import find_images
-from fieldslab.packer.sources.path_lookup import look_up
+from fieldslab.packer.sources.path_lookup import list_files
 from fieldslab.schemas.errors import SourceUnreadable, UsageError
 
 NOBODY = 65534
@@ -95,7 +95,7 @@ def test_hidden_files_are_left_out(shared: Path) -> None:
         path = shared / "data" / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"")
-    found = look_up(str(shared / "data"), (".parquet",), "Parquet")
+    found = list_files(str(shared / "data"), (".parquet",), "Parquet")
     names = [str(Path(path).relative_to(shared / "data")) for path in found]
     assert names == ["a.parquet", "below/b.parquet", "f/g.PARQUET"]
 

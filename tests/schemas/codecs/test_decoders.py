@@ -10,7 +10,7 @@ import pytest
 from tests.turbojpegs import library_of
 
 from fieldslab.packer.cli import run
-from fieldslab.packer.commands.info import decoder_lines
+from fieldslab.packer.commands.info import format_decoders
 from fieldslab.schemas.codecs.decoders import DECODERS, GPU_INSTALL, Known, known_decoders
 from fieldslab.schemas.codecs.turbolibrary import INSTALL
 
@@ -34,7 +34,7 @@ def test_all_that_can_be_asked_for_are_known() -> None:
 def test_what_is_missing_is_said() -> None:
     """As text: a line for each, and below it what it costs and what to install."""
     missing = Known("x", "pictures", False, "libx", None, None, "it costs", "Install it: get x.")
-    assert list(decoder_lines([missing], None)) == [
+    assert list(format_decoders([missing], None)) == [
         "x  no   pictures",
         "        libx was not found",
         "        it costs.",
@@ -49,7 +49,7 @@ def test_each_has_a_line_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
     for one in known_decoders():
         assert any(line.startswith(f"{one.name} ") for line in lines)
         assert one.here or one.install
-    assert all(len(line) <= 70 for line in decoder_lines(known_decoders(), 70) if "/" not in line)
+    assert all(len(line) <= 70 for line in format_decoders(known_decoders(), 70) if "/" not in line)
 
 
 def test_info_needs_a_slab_or_decoders(capsys: pytest.CaptureFixture[str]) -> None:

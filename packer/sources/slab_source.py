@@ -34,7 +34,7 @@ class SlabSource(Source):
             raise UsageError("a slab is one directory", found=", ".join(map(str, data)))
         self._path = str(data[0] if isinstance(data, list) else data.path)
         self._slab: StoredSlab | None = None
-        manifest = self._manifest = self._open().manifest
+        manifest = self._manifest = self._open_slab().manifest
         self._rows = range(manifest.rows)
         if not isinstance(data, list):
             self._rows = data.view
@@ -50,11 +50,11 @@ class SlabSource(Source):
             )
         fields = manifest.fields
         self.schema = pa.schema(
-            [(field.name, self._type(field), field.nullable) for field in fields]
+            [(field.name, self._make_type(field), field.nullable) for field in fields]
         )
-        self.hints = {index: _hint(field) for index, field in enumerate(manifest.fields)}
+        self.hints = {index: _make_hint(field) for index, field in enumerate(manifest.fields)}
         self.attributes = manifest.attributes
-        self.units = list(self._cut())
+        self.units = list(self._cut_units())
 
     def __getstate__(self) -> dict[str, Any]:
         """Open files stay behind: another process opens the slab anew."""
@@ -66,7 +66,7 @@ class SlabSource(Source):
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows of a shard; every block is digested. Raises DamagedArray, SourceChanged."""
-        slab, (start, stop) = self._open(), unit.key
+        slab, (start, stop) = self._open_slab(), unit.key
         if slab.manifest.id != self._manifest.id:
             raise SourceChanged("the slab was packed again while it was read", file=self._path)
         fields = [slab.manifest.fields[column] for column in columns]
@@ -74,7 +74,7 @@ class SlabSource(Source):
         step = max(1, batch_bytes * (stop - start) // max(unit.bytes or 0, 1))
         for first in range(start, stop, step):
             last = min(first + step, stop)
-            arrays = [self._array(field, slab.read(field, first, last)) for field in fields]
+            arrays = [self._make_array(field, slab.read(field, first, last)) for field in fields]
             yield pa.RecordBatch.from_arrays(arrays, schema=chosen)
 
     def fingerprint(self) -> list[dict[str, Any]]:
@@ -82,12 +82,12 @@ class SlabSource(Source):
         rows = [self._rows.start, self._rows.stop]
         return [{"path": self._path, "id": self._manifest.id, "of": rows}]
 
-    def _open(self) -> StoredSlab:
+    def _open_slab(self) -> StoredSlab:
         if self._slab is None:
             self._slab = StoredSlab(open_files(self._path))
         return self._slab
 
-    def _cut(self) -> Iterator[Unit]:
+    def _cut_units(self) -> Iterator[Unit]:
         first = 0
         fixed = sum(field.item_bytes for field in self._manifest.fields if not field.variable)
         for number, shard in enumerate(self._manifest.shards):
@@ -99,7 +99,7 @@ class SlabSource(Source):
                 yield Unit(name, stop - start, total, (start, stop), file=self._path)
             first += shard.rows
 
-    def _type(self, field: Field) -> pa.DataType:
+    def _make_type(self, field: Field) -> pa.DataType:
         if field.kind == "categorical":
             return pa.dictionary(
                 pa.int32(), pa.large_string(), bool(field.attributes.get("ordered"))
@@ -108,23 +108,25 @@ class SlabSource(Source):
             return _JSON
         if field.kind in _BYTES:
             return _BYTES[field.kind]
-        kind = _element_type(field)
+        kind = _find_element_type(field)
         for size in reversed(field.shape):
             kind = pa.list_(kind, size)
         return pa.large_list(kind) if field.kind == "ragged" else kind
 
-    def _array(self, field: Field, rows: StoredRows) -> pa.Array:
+    def _make_array(self, field: Field, rows: StoredRows) -> pa.Array:
         """Stored rows as an Arrow array of the field's type."""
         hidden = None if rows.valid is None else ~rows.valid
         if field.kind == "categorical":
             codes = pa.array(rows.values.astype(np.int32), mask=hidden)
-            texts = pa.array(self._open().categories(field), pa.large_string())
-            return pa.DictionaryArray.from_arrays(codes, texts, ordered=self._type(field).ordered)
+            texts = pa.array(self._open_slab().categories(field), pa.large_string())
+            return pa.DictionaryArray.from_arrays(
+                codes, texts, ordered=self._make_type(field).ordered
+            )
         if field.variable:
             assert rows.lengths is not None
             offsets = pa.array(np.concatenate([[0], np.cumsum(rows.lengths)]), pa.int64())
             if field.kind == "ragged":
-                values = _elements(field, rows.values)
+                values = _make_elements(field, rows.values)
                 mask = None if hidden is None else pa.array(hidden)
                 return pa.LargeListArray.from_arrays(offsets, values, mask=mask)
             mask = None if hidden is None else pa.array(rows.valid).buffers()[1]
@@ -132,10 +134,10 @@ class SlabSource(Source):
             kind = _BYTES[field.kind]
             buffers = [mask, offsets.buffers()[1], content]
             array = pa.Array.from_buffers(kind, len(rows.lengths), buffers)
-            if self._type(field) == _JSON:
+            if self._make_type(field) == _JSON:
                 return pa.ExtensionArray.from_storage(_JSON, array)
             return array
-        array = _elements(field, rows.values)
+        array = _make_elements(field, rows.values)
         if hidden is None:
             return array
         mask = pa.array(rows.valid).buffers()[1]
@@ -144,24 +146,24 @@ class SlabSource(Source):
         return pa.Array.from_buffers(array.type, len(array), buffers, children=children)
 
 
-def _element_type(field: Field) -> pa.DataType:
+def _find_element_type(field: Field) -> pa.DataType:
     storage = field.storage
     if storage.kind == "c":
         return pa.binary(storage.itemsize)
     return pa.uint8() if storage.kind == "b" else pa.from_numpy_dtype(storage)
 
 
-def _elements(field: Field, values: np.ndarray) -> pa.Array:
+def _make_elements(field: Field, values: np.ndarray) -> pa.Array:
     """Values with the axes of a row as lists of fixed size."""
     flat = np.ascontiguousarray(values).reshape(-1)
-    kind = _element_type(field)
+    kind = _find_element_type(field)
     array = pa.Array.from_buffers(kind, len(flat), [None, pa.py_buffer(flat)])
     for size in reversed(field.shape):
         array = pa.FixedSizeListArray.from_arrays(array, size)
     return array
 
 
-def _hint(field: Field) -> Hint:
+def _make_hint(field: Field) -> Hint:
     why = f"{field.kind} of a slab"
     if field.kind in ("fixed", "ragged"):
         return Hint(field.dtype, field.logical, field.attributes, why)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.packer.sources.litdata.chunks import ChunkFile, inflate, is_zstd
+from fieldslab.packer.sources.litdata.chunks import ChunkFile, inflate_chunk, is_zstd
 from fieldslab.packer.sources.litdata.items import RowBytes
-from fieldslab.packer.sources.litdata.library import SCHEMES, Key, download, read_library_items
+from fieldslab.packer.sources.litdata.library import SCHEMES, Key, download_file, read_library_items
 from fieldslab.packer.sources.litdata.stream_index import INDEX, parse_index
 from fieldslab.packer.sources.path_lookup import name_disk_errors
 from fieldslab.schemas.errors import SourceChanged, SourceUnreadable, make_source_unreadable
@@ -38,96 +38,98 @@ class LitDataStream:
             self.where = "."
         self.remote = self.where.startswith(SCHEMES)
         self.key = key
-        self._index_file = None if self.remote else self._stat(INDEX)
+        self._index_file = None if self.remote else self._stat_file(INDEX)
         data = self._read_index()
         self._digest = hashlib.sha256(data).hexdigest()
-        self.index = parse_index(data, self.place(INDEX))
+        self.index = parse_index(data, self.get_location(INDEX))
         rows = (chunk.rows for chunk in self.index.chunks)
         self._first_rows = list(accumulate(rows, initial=0))
         names = [] if self.remote else [chunk.name for chunk in self.index.chunks]
-        self._check_inside(names)
-        self._files = [self._stat(name) for name in names]
+        self._refuse_outside_links(names)
+        self._files = [self._stat_file(name) for name in names]
         self._check_lengths()
 
     @property
-    def _plain(self) -> bool:
+    def _is_plain(self) -> bool:
         return self.index.encryption is None and self.index.level == "chunk"
 
-    def by_litdata(self, file: ChunkFile) -> bool:
+    def is_read_by_litdata(self, file: ChunkFile) -> bool:
         """Whether a chunk's items are read by litdata: encrypted ones, and zstd frames inside."""
         index = self.index
         return index.encryption is not None or index.level == "sample" or file.framed
 
-    def place(self, name: str) -> str:
+    def get_location(self, name: str) -> str:
         """Path or URL of a file of the stream."""
         return os.path.join(self.where, name)
 
     @contextmanager
-    def open(self, number: int) -> Iterator[ChunkFile]:
+    def open_chunk(self, number: int) -> Iterator[ChunkFile]:
         """A chunk, fetched and inflated where that is needed.
 
         Raises SourceUnreadable where it is damaged, SourceChanged where it is not what it was
         when the stream was opened.
         """
         chunk = self.index.chunks[number]
-        path = label = self.place(chunk.name)
+        path = label = self.get_location(chunk.name)
         self._check_unchanged(number)
         with tempfile.TemporaryDirectory(prefix="fieldslab-") as folder:
             if self.remote:
-                path = download(self.where, chunk.name, folder)
+                path = download_file(self.where, chunk.name, folder)
             if self.index.compression and self.index.level == "chunk" and is_zstd(path):
-                path = inflate(path, chunk, label, folder)
-            if not self._plain and Path(path).parent != Path(folder):
+                path = inflate_chunk(path, chunk, label, folder)
+            if not self._is_plain and Path(path).parent != Path(folder):
                 # litdata maps the file: a copy of ours cannot be cut off meanwhile.
                 path = shutil.copy(path, os.path.join(folder, "copy"))
             with ChunkFile(str(path), chunk, label, self._first_rows[number]) as file:
                 yield file
         self._check_unchanged(number)
 
-    def items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
+    def read_items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
         """Serialised items, about so many bytes at a time, each piece with its first row."""
-        if self.by_litdata(file):
-            return self._library_items(file, batch_bytes)
-        return file.items(batch_bytes)
+        if self.is_read_by_litdata(file):
+            return self._group_library_items(file, batch_bytes)
+        return file.read_items(batch_bytes)
 
-    def fingerprint(self) -> list[dict[str, Any]]:
+    def compute_fingerprint(self) -> list[dict[str, Any]]:
         """Path and digest of the index, then path, size and time of each chunk that is local."""
-        return [{"path": self.place(INDEX), "sha256": self._digest}] + [
-            {"path": self.place(chunk.name), "bytes": size, "modified": modified}
+        return [{"path": self.get_location(INDEX), "sha256": self._digest}] + [
+            {"path": self.get_location(chunk.name), "bytes": size, "modified": modified}
             for chunk, (size, modified) in zip(self.index.chunks, self._files, strict=False)
         ]
 
-    def _library_items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
+    def _group_library_items(
+        self, file: ChunkFile, batch_bytes: int
+    ) -> Iterator[tuple[int, RowBytes]]:
         first, size, held = 0, 0, list[bytes]()
         for item in read_library_items(file.path, file.label, self.index, file.chunk, self.key):
             if held and size + len(item) > batch_bytes:
-                yield first, _joined(held)
+                yield first, _join_items(held)
                 first, size, held = first + len(held), 0, []
             held.append(item)
             size += len(item)
         if held:
-            yield first, _joined(held)
+            yield first, _join_items(held)
 
     def _read_index(self) -> bytes:
         if self.remote:
             with tempfile.TemporaryDirectory(prefix="fieldslab-") as folder:
-                return Path(download(self.where, INDEX, folder)).read_bytes()
-        with name_disk_errors(), open(self.place(INDEX), "rb") as file:
+                return Path(download_file(self.where, INDEX, folder)).read_bytes()
+        with name_disk_errors(), open(self.get_location(INDEX), "rb") as file:
             return file.read()
 
-    def _stat(self, name: str) -> tuple[int, int]:
+    def _stat_file(self, name: str) -> tuple[int, int]:
         try:
-            info = os.stat(self.place(name))
+            info = os.stat(self.get_location(name))
         except OSError as error:
             raise make_source_unreadable(
                 error,
                 f"a file of the stream cannot be read: {error.strerror}",
-                file=self.place(name),
+                file=self.get_location(name),
                 hint="litdata.optimize writes the index last, when it is done.",
             ) from error
         return info.st_size, info.st_mtime_ns
 
-    def _check_inside(self, names: list[str]) -> None:
+    def _refuse_outside_links(self, names: list[str]) -> None:
         """Raise SourceUnreadable for a chunk that is a link to somewhere else.
 
         The index names the chunks, and may come from anywhere: it must not choose among the files
@@ -135,11 +137,11 @@ class LitDataStream:
         """
         folder = os.path.realpath(self.where)
         for name in names:
-            target = os.path.realpath(self.place(name))
+            target = os.path.realpath(self.get_location(name))
             if os.path.commonpath([folder, target]) != folder:
                 raise SourceUnreadable(
                     "a chunk is a link out of the directory of the stream",
-                    file=self.place(name),
+                    file=self.get_location(name),
                     expected=f"a file in {folder}",
                     found=target,
                     hint="Where you trust the link, copy the stream with what its links lead to: "
@@ -152,15 +154,15 @@ class LitDataStream:
         name = self.index.chunks[number].name
         for part, known in ((INDEX, self._index_file), (name, self._files[number])):
             try:
-                changed = self._stat(part) != known
+                changed = self._stat_file(part) != known
             except SourceUnreadable as error:
                 raise SourceChanged(
-                    "the file went away while the stream was read", file=self.place(part)
+                    "the file went away while the stream was read", file=self.get_location(part)
                 ) from error
             if changed:
                 raise SourceChanged(
                     "the file changed while the stream was read",
-                    file=self.place(part),
+                    file=self.get_location(part),
                     hint="Pack again when nothing writes to it.",
                 )
 
@@ -168,22 +170,24 @@ class LitDataStream:
         """Find chunks that are cut off before the work begins."""
         for number, (size, _) in enumerate(self._files):
             chunk = self.index.chunks[number]
-            if size >= chunk.bytes or is_zstd(self.place(chunk.name)):
+            if size >= chunk.bytes or is_zstd(self.get_location(chunk.name)):
                 continue
-            label = self.place(chunk.name)
+            label = self.get_location(chunk.name)
             with ChunkFile(label, chunk, label, self._first_rows[number]) as file:
-                if self._plain:
+                if self._is_plain:
                     file.table()  # tells the row
-                file.damaged("cut off", expected=f"{chunk.bytes} bytes", found=f"{size} bytes")
+                file.refuse_damaged(
+                    "cut off", expected=f"{chunk.bytes} bytes", found=f"{size} bytes"
+                )
 
 
-def check_tokens(file: ChunkFile, itemsize: int) -> int:
+def count_tokens(file: ChunkFile, itemsize: int) -> int:
     """Tokens in a chunk of a stream for TokensLoader, which must be as many as the index says."""
     table = file.table()
     tokens, rest = divmod(int(table[-1] - table[0]), itemsize)
     if rest or tokens != file.chunk.tokens:
         actual = f"{table[-1] - table[0]} bytes"
-        file.damaged(
+        file.refuse_damaged(
             "not the number of tokens that the index says",
             expected=f"{file.chunk.tokens} of {itemsize} bytes",
             found=actual,
@@ -191,7 +195,7 @@ def check_tokens(file: ChunkFile, itemsize: int) -> int:
     return tokens
 
 
-def _joined(items: list[bytes]) -> RowBytes:
+def _join_items(items: list[bytes]) -> RowBytes:
     lengths = np.array([len(item) for item in items], np.int64)
     data = np.frombuffer(b"".join(items), np.uint8)
     return RowBytes(data, np.cumsum(lengths) - lengths, lengths)
