@@ -230,14 +230,14 @@ def measure_adapters(quick: bool) -> dict[str, Any]:
     return results
 
 
-def show(results: dict[str, Any]) -> None:
+def show(results: dict[str, Any], marks: dict[str, str] = MARKS) -> None:
     """Print results, each beside its mark."""
     for label, value in results.items():
         if isinstance(value, Ratio):
             text = str(value)
         else:
             text = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-        print(f"{label:<56} {text:<20} {MARKS.get(label, '')}".rstrip(), flush=True)
+        print(f"{label:<56} {text:<20} {marks.get(label, '')}".rstrip(), flush=True)
 
 
 if __name__ == "__main__":
