@@ -7,6 +7,7 @@ fails; `map` shares memory between processes, and who touches it calls `have_rea
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ import numpy as np
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, map_array, open_array, populate_array
 from fieldslab.schemas.digest import BLOCK, compute_root, digest, split_blocks
-from fieldslab.schemas.errors import DamagedArray, DamagedManifest, FieldslabError, Unreadable
+from fieldslab.schemas.errors import DamagedArray, DamagedManifest, FieldslabError
 from fieldslab.schemas.fields import Field, Role
-from fieldslab.schemas.files import RESTORE, OpenFolder, read_exactly
+from fieldslab.schemas.files import RESTORE, OpenFolder, make_unreadable, read_exactly
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.holes import has_hole
 from fieldslab.schemas.layout import ArrayFile
-from fieldslab.schemas.mapping import allocate_aligned
+from fieldslab.schemas.mapping import allocate_aligned, populate
 
 
 class Folder:
@@ -56,7 +57,7 @@ class Folder:
         self._by_role = {(file.field.name, file.role): file for file in files}
         self._tables: list[np.ndarray] = []
 
-    @property
+    @cached_property
     def path(self) -> Path:
         """Where it was when the slab was opened, for messages."""
         return self._slab.path / self._name
@@ -240,11 +241,13 @@ class ArrayReader:
         Raises DamagedArray where the file was cut off, Unreadable where the disk fails.
         """
         try:
-            populate_array(data, self.path, self.file.field.name, block * BLOCK)
-        except Unreadable:
+            if data.nbytes:
+                populate(data.__array_interface__["data"][0], data.nbytes)
+        except OSError as error:
             with self.opened():  # tells if the file was cut off
                 pass
-            raise
+            field, offset = self.file.field.name, HEADER + block * BLOCK
+            raise make_unreadable(error, self.path, field=field, offset=offset) from error
 
     def digests(self) -> np.ndarray:
         """What its blocks must digest to, uint64[blocks]; raises what `load_digests` raises."""

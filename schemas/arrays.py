@@ -185,18 +185,16 @@ def map_array(
     return np.ndarray(shape, dtype, buffer=mapped, offset=HEADER)
 
 
-def populate_array(
-    array: np.ndarray, path: Path, field: str | None = None, offset: int = 0
-) -> None:
-    """Have all of a part of a map read in: a touch that fails would end the process.
+def populate_array(array: np.ndarray, path: Path) -> None:
+    """Have all of a mapped array read in: a touch that fails would end the process.
 
-    Raises Unreadable where the disk fails. `offset` is that of the part in the array's data.
+    Raises Unreadable where the disk fails.
     """
     try:
         if array.nbytes:
             populate(array.__array_interface__["data"][0], array.nbytes)
     except OSError as error:
-        raise make_unreadable(error, path, field=field, offset=HEADER + offset) from error
+        raise make_unreadable(error, path, offset=HEADER) from error
 
 
 def count_array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:

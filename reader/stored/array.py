@@ -8,7 +8,7 @@ import numpy as np
 
 from fieldslab.reader.stored.marks import Marks
 from fieldslab.schemas.access import ArrayReader, Folder
-from fieldslab.schemas.digest import BLOCK, count_blocks
+from fieldslab.schemas.digest import BLOCK, count_blocks, digest
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.fields import ArraySpec, Field
 from fieldslab.schemas.mapping import get_populate_call
@@ -62,7 +62,8 @@ class StoredArray:
         self.items = np.array(items, np.uint64)
         sizes = [0 if array is None else array.nbytes for array in self.arrays]
         self._sizes = np.array(sizes, np.int64)
-        self._tables = np.zeros(len(folders), np.int64)  # where they are, 0 until they are needed
+        self._digests: list[np.ndarray | None] = [None] * len(folders)  # until they are needed
+        self._tables = np.zeros(len(folders), np.int64)  # where they are, 0 until then
         self.item_bytes = spec.item_bytes
         self.marks = None
         if verify:
@@ -137,9 +138,12 @@ class StoredArray:
         reader = self.reader(shard)
         data = self[shard].reshape(-1).view(np.uint8)[block * BLOCK : (block + 1) * BLOCK]
         reader.have_read(data, block)
-        if not self._tables[shard]:
-            self._tables[shard] = get_address(reader.digests())  # the folder keeps them
-        reader.check(block, data)
+        digests = self._digests[shard]
+        if digests is None:
+            digests = self._digests[shard] = reader.digests()
+            self._tables[shard] = get_address(digests)
+        if digest(data.data) != digests[block]:
+            reader.check(block, data)
         self.marks.set(shard, block)
 
 
