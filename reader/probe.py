@@ -8,11 +8,13 @@ import numpy as np
 
 from fieldslab.reader.batch import VarLenValues
 from fieldslab.reader.buffers import round_up_capacity
+from fieldslab.reader.images.encoded import find_images
 from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.loading.stats import Stats
 from fieldslab.reader.orders.order import Subset
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.stored.sizes import count_stored_bytes
+from fieldslab.schemas.images import CODES
 
 SAMPLE_ROWS = 2**14
 SAMPLE_BYTES = 2**27
@@ -59,6 +61,13 @@ class Probe:
         for start in range(0, count, _PIECE):
             self.bytes += slab.gather(self._numbers[start : start + _PIECE], names).nbytes
         self.first_touch = time.perf_counter() - started
+
+    def count_unindexed(self, name: str) -> int:
+        """Count the JPEG images of a field that have no index, among the rows."""
+        storage = self._slab.storage
+        locations = storage.place(self._slab.view, self._numbers)
+        images = find_images(storage.field(name), locations, storage.pool).images
+        return int(((images.codes == CODES["jpeg"]) & (images.counts == 0)).sum())
 
     def memory(self, size: int) -> int:
         """Bytes that one batch takes as it is gathered."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.jpegs import encode, photograph
 from tests.slabs import ragged, write_slab
 
 from fieldslab.packer import pack
@@ -122,3 +123,17 @@ def test_mistakes_are_named(slab: Slab, options: dict[str, Any], error: type[Exc
 def test_free_memory_is_known() -> None:
     """It is a part of the machine's."""
     assert 2**20 < count_available_bytes() < 2**50
+
+
+def test_progressive_images_are_counted(tmp_path: Path) -> None:
+    """JPEG without an index is counted, and told with what to do; `baseline` images are not."""
+    files = [encode(photograph(60, 80, n), progressive=n % 3 == 0) for n in range(9)]
+    pack([{"photo": file} for file in files], tmp_path / "a.slab")
+    found = advise(open_slab(tmp_path / "a.slab"), 2, seconds=0.01)
+    assert found.unindexed == {"photo": 3}
+    assert "photo: 3 of 9 are JPEG without an index" in str(found)
+    assert "--image photo:baseline" in str(found)
+    pack([{"photo": file} for file in files], tmp_path / "b.slab", image={"photo": "baseline"})
+    found = advise(open_slab(tmp_path / "b.slab"), 2, seconds=0.01)
+    assert found.unindexed == {}
+    assert "without an index" not in str(found)
