@@ -28,7 +28,8 @@ class SdistLinks(BuildHookInterface):  # type: ignore[type-arg]
             ):
                 for entry, data in entries:
                     out.addfile(entry, data)
-                for link in sorted((Path(self.root) / LINKS).iterdir()):
+                links = [path for path in (Path(self.root) / LINKS).iterdir() if path.is_symlink()]
+                for link in sorted(links):  # Python may have left its __pycache__ beside them
                     entry = tarfile.TarInfo(f"{top}/{(LINKS / link.name).as_posix()}")
                     entry.type, entry.linkname = tarfile.SYMTYPE, link.readlink().as_posix()
                     entry.mtime = first.mtime

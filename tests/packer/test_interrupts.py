@@ -13,6 +13,8 @@ from tests.packer.commandline import ENVIRONMENT, PROGRAM, start
 
 SLOW = '''
 import signal
+import click
+@click.command
 def slow() -> None:
     """Import a library that does not let an interrupt through."""
     try:

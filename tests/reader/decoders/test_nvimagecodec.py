@@ -162,8 +162,8 @@ def test_a_loader_gives_tensors_of_a_device(slab: Slab) -> None:
     [
         ({"device": "cuda:99", "decoder": "nvimagecodec"}, "on this device"),
         ({"device": "moon", "decoder": "nvimagecodec"}, "no such device"),
-        ({"device": 0, "decoder": "nvimagecodec"}, "name of one"),
-        ({"device": "cpu"}, "needs a decoder that works there"),
+        ({"device": 0, "decoder": "nvimagecodec"}, "must be the name of a device"),
+        ({"device": "cpu"}, "cannot decode on a device"),
         ({"device": "cpu", "decoder": "nvimagecodec", "channels_first": False}, "channels_first"),
     ],
 )
