@@ -1,6 +1,6 @@
 """A batch: the values of chosen rows, field by field."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, Self, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -256,6 +256,22 @@ class Batch(Mapping[str, Any]):
         from fieldslab.reader.notebook import batch_html
 
         return batch_html(self, self.rows, self.valid, self.sizes)
+
+
+def split_batch(batch: Batch, sizes: Iterable[int]) -> Iterator[Batch]:
+    """Cut a batch into batches of so many rows each, over the same memory."""
+    columns: list[tuple[str, Any]] = list(batch.items())
+    valid, pixels = list(batch.valid.items()), list(batch.sizes.items())
+    start = 0
+    for size in sizes:
+        part = slice(start, start + size)
+        yield Batch(
+            batch.rows[part],
+            {name: values[part] for name, values in columns},
+            {name: each[part] for name, each in valid},
+            {name: each[part] for name, each in pixels},
+        )
+        start += size
 
 
 class Buffers(Batch):

@@ -47,6 +47,8 @@ class Chain:
         self._transforms = [(transform, takes_rng(transform)) for transform in transforms]
         self.draws = any(draws for _, draws in self._transforms)
         """Whether a transform takes `rng`, so that batches must know their visits."""
+        self.calls_functions = self.draws or not all(map(_is_ours, transforms))
+        """Whether a transform is not one of ours, or draws."""
 
     def __bool__(self) -> bool:
         """Whether anything reads the values of batches."""
@@ -149,6 +151,10 @@ def takes_tensors(transform: Callable[..., Any]) -> bool:
     """Whether a transform gets a `TensorBatch` where the loader's output is torch."""
     takes: bool = getattr(transform, "takes_tensors", not isinstance(transform, Transform))
     return takes
+
+
+def _is_ours(transform: Callable[..., Any]) -> bool:
+    return isinstance(transform, Transform) and not takes_tensors(transform)
 
 
 def takes_rng(transform: Callable[..., Any]) -> bool:

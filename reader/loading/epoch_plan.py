@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from fieldslab.schemas.errors import UsageError
@@ -38,7 +39,7 @@ class EpochPlan:
     drop_last: bool = False
     start: int = 0
 
-    @property
+    @cached_property
     def step(self) -> int:
         """Positions that all ranks take together."""
         return self.batch_size * self.world_size

@@ -2,15 +2,13 @@
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fieldslab.reader.loading.epoch_plan import EpochPlan
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder
 
 if TYPE_CHECKING:
-    from fieldslab.reader.loading.isolated import IsolatedWorkers
     from fieldslab.reader.loading.preparation import Preparation
-    from fieldslab.reader.loading.workers import Workers
 
 
 class Position:
@@ -23,6 +21,16 @@ class Position:
     def copy(self) -> "Position":
         """Another one that says the same."""
         return Position(self.epoch, self.position)
+
+
+class Source(Protocol):
+    """Where batches come from, in order."""
+
+    def take(self) -> PreparedBatch:
+        """The next batch. Raises StopIteration when there is none, or what making it raised."""
+
+    def close(self) -> None:
+        """Make no more."""
 
 
 class OnDemand:
@@ -46,7 +54,7 @@ class EpochIterator(Iterator[Any]):
 
     def __init__(
         self,
-        source: "Workers[PreparedBatch] | OnDemand | IsolatedWorkers",
+        source: Source,
         plan: EpochPlan,
         where: Position,
         recorder: Recorder,

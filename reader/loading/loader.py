@@ -10,7 +10,7 @@ from fieldslab.reader.images.steps import ImageSteps, as_images
 from fieldslab.reader.loading.chain import Chain, check_transforms, choose_seed, takes_tensors
 from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
 from fieldslab.reader.loading.identity import make_order_key, make_repr, upgrade_state
-from fieldslab.reader.loading.iteration import EpochIterator, OnDemand, Position
+from fieldslab.reader.loading.iteration import EpochIterator, OnDemand, Position, Source
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled
 from fieldslab.reader.rows import whole
@@ -18,9 +18,9 @@ from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.schemas.errors import MissingLibrary, UsageError
 
 if TYPE_CHECKING:
-    from fieldslab.reader.loading.isolated import IsolatedWorkers, LoaderProcess
+    from fieldslab.reader.loading.isolated import LoaderProcess
     from fieldslab.reader.loading.preparation import Preparation
-    from fieldslab.reader.loading.workers import Desk, Workers
+    from fieldslab.reader.loading.workers import Desk
     from fieldslab.reader.tensor_batch import ToTensors
 
 MOST_THREADS = 4
@@ -34,7 +34,8 @@ class Loader:
     Threads prepare whole batches ahead of the training step and return them in order: the batches
     are the same for any number of threads. A batch never changes while you hold it or any array
     taken from it. The memory of batches that you released is used again. At most
-    `prefetch + threads` batches exist at a time, including the one that you hold.
+    `prefetch + threads` batches exist at a time, including the one that you hold. Small batches
+    are made several at a time, up to 2 MiB, and share their memory.
 
     `for batch in loader` starts the current epoch at its beginning, or continues where
     `load_state_dict` says. The next loop is the next epoch. Leaving the loop early stops the
@@ -307,7 +308,7 @@ class Loader:
             length, self.batch_size, *find_rank_and_size(*self._given), self.drop_last, start
         )
 
-    def _start(self, plan: EpochPlan) -> "Workers[PreparedBatch] | OnDemand | IsolatedWorkers":
+    def _start(self, plan: EpochPlan) -> Source:
         ahead = self.prefetch + self.threads - 1
         if self.isolate and plan.batches:
             from fieldslab.reader.loading.isolated import IsolatedWorkers
@@ -319,9 +320,15 @@ class Loader:
         preparation = self._prepare(plan)
         if self.prefetch == 0 or plan.batches == 0:
             return OnDemand(preparation, plan.batches)
+        from fieldslab.reader.loading.groups import Groups, choose_group_size
         from fieldslab.reader.loading.workers import Workers
 
-        workers = Workers(preparation, plan.batches, self.threads, ahead)
+        size = choose_group_size(self.slab, self._fields, self.batch_size, plan.batches)
+        workers: Groups | Workers[PreparedBatch]
+        if size > 1 and preparation.takes_groups:
+            workers = Groups(preparation, size, plan.batches, self.threads)
+        else:
+            workers = Workers(preparation, plan.batches, self.threads, ahead)
         self._desks.add(workers.desk)
         return workers
 

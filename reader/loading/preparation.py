@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from fieldslab.reader import forks
-from fieldslab.reader.batch import Batch
+from fieldslab.reader.batch import Batch, split_batch
 from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.loading.chain import Chain
 from fieldslab.reader.loading.epoch_plan import EpochPlan
@@ -18,6 +19,9 @@ from fieldslab.reader.slab import Slab, read_batch
 
 STRETCH = 4096
 """Positions whose rows are computed at once: for one small batch, it takes as long as to gather."""
+
+KEPT = 4
+"""Stretches that are kept: those of threads side by side, and those that are read ahead."""
 
 
 class Preparation:
@@ -51,7 +55,7 @@ class Preparation:
         self._ahead = ahead
         self._live = 1 if chain else live  # what a transform reads next stays in the caches
         self._asked = 0
-        self._stretch = 0, np.empty(0, np.int64)  # a first position, and the rows from there on
+        self._stretches: tuple[tuple[int, np.ndarray], ...] = ()  # their numbers and rows
         self._lock = threading.Lock()
         forks.register(self)
 
@@ -68,20 +72,43 @@ class Preparation:
         """See `forks`."""
         self._lock = threading.Lock()
 
+    @property
+    def takes_groups(self) -> bool:
+        """Whether batches may be made together: nobody else's function may take long for each."""
+        return not self._decode and not self._chain.calls_functions
+
+    def make_together(self, indexes: range) -> list[PreparedBatch]:
+        """Make neighbouring batches, whose rows are gathered at once into the same memory."""
+        watch = Stopwatch()
+        if self._read_ahead is not None:
+            self._ask(indexes[-1], self._read_ahead)
+            watch.lap("read ahead")
+        rows, sizes = self._rows_together(indexes)
+        watch.lap("order")
+        batches = split_batch(self._gather(rows, watch), sizes)
+        results = [
+            (self._chain(batch, self._epoch, watch.lap), len(batch.rows), batch.nbytes)
+            for batch in batches
+        ]
+        stages = {stage: seconds / len(indexes) for stage, seconds in watch.stages.items()}
+        return [PreparedBatch(*result, stages, 0) for result in results]
+
     def _make(self, index: int, watch: Stopwatch) -> PreparedBatch:
         if self._read_ahead is not None:
             self._ask(index, self._read_ahead)
             watch.lap("read ahead")
         rows = self._rows(index)
         watch.lap("order")
-        batch = self._gather(rows, index, watch)
+        visits = self._visits(index) if self._decode or self._chain.draws else None
+        batch = self._gather(rows, watch, visits)
         size = batch.nbytes
         result = self._chain(batch, self._epoch, watch.lap)
         return PreparedBatch(result, len(result.rows), size, watch.stages, len(result.failures))
 
-    def _gather(self, rows: np.ndarray, index: int, watch: Stopwatch) -> Batch:
+    def _gather(
+        self, rows: np.ndarray, watch: Stopwatch, visits: np.ndarray | None = None
+    ) -> Batch:
         slab, pool = self._slab, self._slab.storage.pool
-        visits = self._visits(index) if self._decode or self._chain.draws else None
         numbers, names = as_rows(rows, len(slab)), self._fields
         return read_batch(
             slab, numbers, names, pool, self._decode, self._epoch, visits, watch.lap, self._live
@@ -90,6 +117,16 @@ class Preparation:
     def _rows(self, index: int) -> np.ndarray:
         parts = [self._part(part.start, part.stop) for part in self._plan.share(index)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _rows_together(self, indexes: range) -> tuple[np.ndarray, list[int]]:
+        """The rows of neighbouring batches, one behind the other, and how many each has."""
+        plan = self._plan
+        if plan.world_size == 1:
+            ends = [plan.after(index - 1) for index in (*indexes, indexes.stop)]
+            sizes = [stop - start for start, stop in pairwise(ends)]
+            return self._part(ends[0], ends[-1]), sizes
+        parts = [self._rows(index) for index in indexes]
+        return np.concatenate(parts), [len(part) for part in parts]
 
     def _visits(self, index: int) -> np.ndarray:
         """What tells the visits of a row apart, for a batch: int64[n]; see `Order.visits`."""
@@ -103,23 +140,35 @@ class Preparation:
 
     def _part(self, start: int, stop: int) -> np.ndarray:
         """The rows at some positions; what lies between the shares of one rank is not computed."""
-        first, rows = self._stretch
-        if not first <= start <= stop <= first + len(rows):
-            end = stop
-            if self._plan.world_size == 1:
-                end = max(stop, min(start + STRETCH, self._plan.length))
-            first, rows = start, self._order.rows(self._epoch, start, end, len(self._slab))
-            self._stretch = first, rows  # at once: other threads read it meanwhile
-        return rows[start - first : stop - first].copy()
+        plan = self._plan
+        if plan.world_size > 1:
+            return self._order.rows(self._epoch, start, stop, len(self._slab))
+        size = max(STRETCH // plan.step, 1) * plan.step
+        first, last = (start - plan.start) // size, (stop - 1 - plan.start) // size
+        rows = [self._compute_stretch(number, size) for number in range(first, last + 1)]
+        begin = plan.start + first * size
+        together = rows[0] if first == last else np.concatenate(rows)
+        return together[start - begin : stop - begin].copy()
+
+    def _compute_stretch(self, number: int, size: int) -> np.ndarray:
+        for other, rows in self._stretches:
+            if other == number:
+                return rows
+        plan = self._plan
+        start = plan.start + number * size
+        stop = min(start + size, plan.length)
+        rows = self._order.rows(self._epoch, start, stop, len(self._slab))
+        self._stretches = (number, rows), *self._stretches[: KEPT - 1]  # at once: threads read it
+        return rows
 
     def _ask(self, index: int, read_ahead: ReadAhead) -> None:
         """Ask for the pages of this batch and the coming ones, each once."""
         with self._lock:
             begin, end = self._asked, min(index + 1 + self._ahead, self._plan.batches)
             self._asked = max(begin, end)
-        for coming in range(begin, end):
-            if not read_ahead.rests():
-                read_ahead.will_need(self._rows(coming))
+        if begin < end and not read_ahead.rests():
+            rows, _ = self._rows_together(range(begin, end))
+            read_ahead.will_need(rows)
 
     def _where(self, index: int) -> str:
         parts = ", ".join(f"{part.start}..{part.stop - 1}" for part in self._plan.share(index))

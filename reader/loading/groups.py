@@ -1,0 +1,83 @@
+"""Small batches, made several at a time: one gather and one hand-over between threads for all."""
+
+from collections.abc import Iterator, Sequence
+
+from fieldslab.reader import forks
+from fieldslab.reader.loading.preparation import Preparation
+from fieldslab.reader.loading.stats import PreparedBatch
+from fieldslab.reader.loading.workers import Workers
+from fieldslab.reader.slab import Slab
+from fieldslab.reader.stored.sizes import count_stored_bytes
+
+GROUP_BYTES = 2 << 20
+"""A group has no more than this."""
+_MOST = 16
+_LEAST_GROUPS = 16
+"""An epoch has as many groups, so that it begins and ends without waiting for a large one."""
+
+Outcome = PreparedBatch | Exception
+
+
+def choose_group_size(slab: Slab, fields: Sequence[str], batch_size: int, batches: int) -> int:
+    """How many batches are made together in an epoch of so many; 1 if they are not small."""
+    chosen = [slab.fields[name] for name in fields]
+    batch_bytes = count_stored_bytes(slab.manifest, chosen, batch_size)
+    fit = GROUP_BYTES // max(batch_bytes, 1)
+    return max(min(fit, _MOST, batches // _LEAST_GROUPS), 1)
+
+
+class GroupMaker:
+    """Makes groups of batches by their number; any number of threads may call it at once."""
+
+    def __init__(self, preparation: Preparation, size: int, batches: int) -> None:
+        self._preparation = preparation
+        self._size = size
+        self._batches = batches
+
+    def __call__(self, number: int) -> list[Outcome]:
+        """Make a group: its batches in order, up to an error that ends them."""
+        first = number * self._size
+        indexes = range(first, min(first + self._size, self._batches))
+        try:
+            return [*self._preparation.make_together(indexes)]
+        except Exception:  # noqa: BLE001 - those in front of the wrong one can still be had
+            return [*self._make_each(indexes)]
+
+    def _make_each(self, indexes: range) -> Iterator[Outcome]:
+        for index in indexes:
+            try:
+                yield self._preparation(index)
+            except Exception as error:  # noqa: BLE001 - the consumer has to hear of it
+                yield error
+                return
+
+
+class Groups:
+    """Hands over the batches of groups one by one."""
+
+    def __init__(self, preparation: Preparation, size: int, batches: int, threads: int) -> None:
+        """Start threads that make the batches, `size` together."""
+        make = GroupMaker(preparation, size, batches)
+        self._workers = Workers(make, -(-batches // size), threads, threads + 1)
+        self.desk = self._workers.desk
+        self._ready: list[Outcome] = []  # the next one comes last
+        forks.register(self)
+
+    def take(self) -> PreparedBatch:
+        """See `Workers.take`."""
+        if not self._ready:
+            self._ready = self._workers.take()[::-1]
+        outcome = self._ready.pop()
+        if isinstance(outcome, Exception):
+            self.desk.stop()
+            raise outcome
+        return outcome
+
+    def close(self) -> None:
+        """See `Workers.close`."""
+        self._ready = []
+        self._workers.close()
+
+    def after_fork(self) -> None:
+        """The iteration does not go on in a forked child: `take` says so."""
+        self._ready = []
