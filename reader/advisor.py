@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any, Literal
 
-from fieldslab.reader.loading.loader import MOST_THREADS, count_usable_cores
+from fieldslab.reader.loading.loader import MOST_THREADS
+from fieldslab.reader.loading.processors import count_usable_cores
 from fieldslab.reader.probe import SAMPLE_ROWS, Probe
 from fieldslab.reader.rows import whole
 from fieldslab.reader.slab import Slab

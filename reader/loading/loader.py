@@ -1,7 +1,6 @@
 """Batches of a slab, in an order, made ahead of time."""
 
 import copy
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
@@ -11,6 +10,7 @@ from fieldslab.reader.loading.chain import Chain, check_transforms, choose_seed,
 from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
 from fieldslab.reader.loading.identity import make_order_key, make_repr, upgrade_state
 from fieldslab.reader.loading.iteration import EpochIterator, OnDemand, Position, Source
+from fieldslab.reader.loading.processors import count_usable_cores
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled
 from fieldslab.reader.rows import whole
@@ -372,13 +372,6 @@ def _attach(order: Any, slab: Slab) -> Order:
         hint = "Give Shuffled(0), Sequential() or another of fieldslab.reader."
         raise UsageError("not an order", found=type(order).__name__, hint=hint)
     return order.attach(slab)
-
-
-def count_usable_cores() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _converter(

@@ -1,0 +1,10 @@
+"""How many threads can run at once."""
+
+import os
+
+
+def count_usable_cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
