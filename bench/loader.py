@@ -17,10 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from fieldslab.bench import machine
 from fieldslab.bench.gather import KIB, make_slab
 from fieldslab.bench.timing import Ratio, interleave, program, ratio
 from fieldslab.reader import Batch, Loader, Shuffled, Slab, Subset, open_slab
 from fieldslab.schemas.arrays import HEADER
+from fieldslab.schemas.mapping import allocate_aligned
 
 MIB = KIB * KIB
 ROW_BYTES = 110 * KIB
@@ -30,6 +32,8 @@ HELD = 4
 MARKS = {
     "6 ms step, 4 ms preparation: with prefetch / without": "at least 1.47",
     "  data wait with prefetch, %": "below 1",
+    "cold: loader, 2 threads, bytes read / byte used": "at most 1.1",
+    "cold: loader, 2 threads, verify / pread, 2 threads": "at least 0.95",
     "cold: loader, 2 threads / default map": "at least 3",
     "DataLoader, each of 4 workers, RssAnon, MB": "below 60",
     "Grain, slab, RssAnon, MB": "at most half of the lists",
@@ -159,15 +163,24 @@ def measure_cold(path: Path, batch_size: int, rounds: int) -> dict[str, Any]:
         "loader, 2 threads, verify": loader(4, 2, verify=True),
     }
     seconds: dict[str, list[float]] = {name: [] for name in calls}
+    read_bytes: dict[str, list[int]] = {name: [] for name in calls}
     left = 0.0
     for _ in range(rounds):
         for name, call in calls.items():
             left = max(left, drop(open_slab(path)))
-            started = time.perf_counter()
+            before, started = machine.bytes_read(), time.perf_counter()
             call()
             seconds[name].append(time.perf_counter() - started)
+            read_bytes[name].append(machine.bytes_read() - before)
     size = order.length(len(open_slab(path))) * ROW_BYTES / 1e9
     results: dict[str, Any] = {"cold: part still in memory before": left}
+    verified = "loader, 2 threads, verify"
+    for name in ("pread, 2 threads", "loader, 2 threads", verified):
+        results[f"cold: {name}, bytes read / byte used"] = median(read_bytes[name]) / size / 1e9
+    for name in ("loader, 2 threads", verified):
+        results[f"cold: {name} / pread, 2 threads"] = ratio(
+            seconds[name], seconds["pread, 2 threads"]
+        )
     for name, taken in seconds.items():
         results[f"cold: {name}, GB/s"] = size / median(taken)
         if name != "default map":
@@ -184,7 +197,7 @@ def read_rows(path: Path, batch_size: int, order: Subset, threads: int) -> Itera
 
     def read(start: int) -> np.ndarray:
         rows = order.rows(0, start, min(start + batch_size, order.length(total)), total)
-        batch = np.empty((len(rows), ROW_BYTES), np.uint8)
+        batch = allocate_aligned(len(rows) * ROW_BYTES).reshape(-1, ROW_BYTES)
         shards = np.searchsorted(first, rows, side="right") - 1
         for out, shard, row in zip(batch, shards, rows - first[shards], strict=True):
             if os.preadv(files[shard], [out.data], HEADER + int(row) * ROW_BYTES) != ROW_BYTES:

@@ -59,6 +59,15 @@ def resident() -> tuple[int, int]:
     return anonymous * 1024, mapped * 1024
 
 
+def bytes_read() -> int:
+    """Bytes that this process had the system fetch from disks; 0 where the system does not tell."""
+    counters = Path("/proc/self/io")
+    if not counters.exists():
+        return 0
+    values = dict(line.split(": ") for line in counters.read_text().splitlines())
+    return int(values["read_bytes"])
+
+
 BUSY = 0.1
 """From this share of all processors in other hands on, what was measured says little."""
 STOLEN = 0.02
