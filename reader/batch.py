@@ -5,13 +5,15 @@ from typing import Any, Generic, NamedTuple, Self, SupportsIndex, TypeVar, overl
 
 import numpy as np
 
-from fieldslab.reader.buffers import Kept
+from fieldslab.reader.buffers import Kept, Pool
 from fieldslab.reader.image_values import Pictures, Views
 from fieldslab.reader.rows import as_index
 from fieldslab.schemas.errors import DamagedArray, UnknownField, UsageError
 from fieldslab.schemas.fields import Field
 
 _Item = TypeVar("_Item")
+_PADDED = Pool()
+"""Where padded rows go: touching fresh memory takes longer than padding."""
 
 
 class VarLenValues(Generic[_Item]):
@@ -79,11 +81,10 @@ class VarLenValues(Generic[_Item]):
             length = int(lengths.max(initial=0))
         if length < 0:
             raise UsageError("a length cannot be negative", found=length)
-        padded = np.full((len(self), length, *self.values.shape[1:]), fill, self.values.dtype)
-        columns = np.arange(length)
-        inside = columns < lengths[:, None]
-        padded[inside] = self.values[(self.offsets[:-1, None] + columns)[inside]]
-        return padded
+        from fieldslab.reader.padding import pad  # compiles a kernel: only who pads waits for it
+
+        starts, counts = self.offsets[:-1], np.minimum(lengths, length)
+        return pad(self.values, starts, counts, length, fill, False, _PADDED)
 
     def _item(self, row: int, values: np.ndarray) -> _Item:
         raise NotImplementedError

@@ -182,6 +182,17 @@ def _stream(out: int, source: int, size: int) -> None:
     _copy_short(line, source + (line - out), end - line)
 
 
+@inlined
+def copy_row(out: int, source: int, size: int, stream: bool) -> None:
+    """Copy one row; see `copy`."""
+    if size <= 128:
+        _copy_short(out, source, size)
+    elif stream and size >= STREAMED_ROW:
+        _stream(out, source, size)
+    else:
+        memcpy(out, source, size)
+
+
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64[::1], int64, boolean)")
 def copy(
     shards: _Array,
@@ -208,13 +219,7 @@ def copy(
             prefetch(source + 64)
             prefetch(source + 128)
             prefetch(source + 192)
-        source = addresses[shards[i]] + places[i] * item
-        if size <= 128:
-            _copy_short(out, source, size)
-        elif stream and size >= STREAMED_ROW:
-            _stream(out, source, size)
-        else:
-            memcpy(out, source, size)
+        copy_row(out, addresses[shards[i]] + places[i] * item, size, stream)
         out += size
     if stream:
         fence()

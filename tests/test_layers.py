@@ -22,6 +22,7 @@ FORBIDDEN = {
 ROOMS = (
     ("caches", "forks", "interpreters", "kernels", "png_thumbnails", "rows"),
     ("buffers", "image_values", "notebook"),
+    ("padding",),
     ("batch",),
     ("stored",),
     ("gather",),

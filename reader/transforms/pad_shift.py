@@ -59,13 +59,9 @@ class Pad(Transform):
             self.field: _padded(packed.values, starts, counts, length, self.fill, left, memory)
         }
         if self.mask is not None:
-            columns = np.arange(length)
-            mask = memory.empty(self.mask, (len(counts), length), np.dtype(np.bool_))
-            if left:
-                np.greater_equal(columns, length - counts[:, None], out=mask)
-            else:
-                np.less(columns, counts[:, None], out=mask)
-            padded[self.mask] = mask
+            from fieldslab.reader.padding import make_mask
+
+            padded[self.mask] = make_mask(counts, length, left, memory, self.mask)
         return padded
 
     def impossible(self, field: Field) -> str | None:
@@ -178,22 +174,11 @@ class Shift(Transform):
         return list(self.names)
 
 
-def _padded(
-    values: np.ndarray,
-    starts: np.ndarray,
-    counts: np.ndarray,
-    length: int,
-    fill: Any,
-    left: bool,
-    memory: Allocator,
-) -> np.ndarray:
-    from fieldslab.reader.transforms.pad_kernel import pad
+def _padded(*arguments: Any) -> np.ndarray:
+    """See `pad`."""
+    from fieldslab.reader.padding import pad  # compiles a kernel: only who pads waits for it
 
-    values = np.ascontiguousarray(values)
-    out = memory.empty(None, (len(starts), length, *values.shape[1:]), values.dtype)
-    blank = np.full((length, *values.shape[1:]), fill, values.dtype)
-    pad(values, np.ascontiguousarray(starts), counts, blank, left, out)
-    return out
+    return pad(*arguments)
 
 
 def _turned(array: np.ndarray, memory: Allocator) -> np.ndarray:

@@ -26,7 +26,8 @@ from fieldslab.reader import (
     Transform,
     open_slab,
 )
-from fieldslab.reader.transforms.pad_kernel import pad
+from fieldslab.reader.padding import pad
+from fieldslab.reader.transforms.transform import FRESH
 from fieldslab.schemas.errors import UnknownField, UsageError
 from fieldslab.schemas.fields import Logical
 
@@ -142,27 +143,28 @@ def test_pad_is_right_for_any_rows(lengths: list[int], length: int, left: bool, 
     assert found.tolist() == padded(rows, length, [-1] * width, side)
 
 
-@pytest.mark.parametrize("change", ["starts", "counts", "out", "fill"])
-def test_the_padding_kernel_checks_what_it_gets(change: str) -> None:
-    """Rows that do not lie within the values, or do not fit `out`, are never touched."""
+def test_padding_checks_what_it_gets() -> None:
+    """Rows that do not lie within the values are never touched."""
     arguments: dict[str, Any] = {
         "values": np.arange(5),
         "starts": np.array([0, 3]),
         "counts": np.array([2, 2]),
-        "fill": np.zeros(2, np.int64),
+        "length": 2,
+        "fill": 7,
         "left": False,
-        "out": np.zeros((2, 2), np.int64),
+        "memory": FRESH,
     }
-    wrong = {
-        "starts": np.array([0, 4]),
-        "counts": np.array([2, 3]),
-        "out": np.zeros((1, 2), np.int64),
-        "fill": np.zeros(2, np.int32),
+    assert pad(**arguments).tolist() == [[0, 1], [3, 4]]
+    assert pad(**arguments | {"length": 3}).tolist() == [[0, 1, 7], [3, 4, 7]]
+    wrong: dict[str, list[Any]] = {
+        "starts": [[0, 4], [-1, 0]],
+        "counts": [[2, 3], [-1, 2]],
+        "length": [1, -1],
     }
-    pad(**arguments)
-    assert arguments["out"].tolist() == [[0, 1], [3, 4]]
-    with pytest.raises(ValueError, match="do not lie"):
-        pad(**arguments | {change: wrong[change]})
+    for name, values in wrong.items():
+        for value in values:
+            with case(name, value), pytest.raises(ValueError, match="do not lie"):
+                pad(**arguments | {name: np.array(value) if name != "length" else value})
 
 
 def test_shift_pairs_each_token_with_the_next(batch: Batch) -> None:
