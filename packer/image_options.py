@@ -100,7 +100,7 @@ def parse_index_spacing(spacing: int | str | None) -> int | None:
         return 0
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= MAX_EVERY:
         raise UsageError(
-            f"{option('jpeg_index')}: not understood",
+            f"{option('jpeg_index')}: is not valid",
             found=spacing,
             expected=f"rows, or 1..{MAX_EVERY}",
         )
@@ -113,7 +113,7 @@ def parse_on_error(action: str) -> DamagedImages:
         return _RECORDED[action]
     renamed = [new for new, old in _RECORDED.items() if old == action]
     raise UsageError(
-        f"{option('on_error')}: not understood",
+        f"{option('on_error')}: is not valid",
         found=action,
         expected=" or ".join(_RECORDED),
         hint=f"It is now {option('on_error', renamed[0])}." if renamed else None,
@@ -154,7 +154,7 @@ def _parse_form(columns: str, form: str) -> ImageAs:
     sides = ("short_side" in members) + ("long_side" in members)
     if sides > 1:
         raise UsageError(
-            f"{option('image')}: short-side and long-side exclude each other", field=columns
+            f"{option('image')}: use either short-side or long-side, not both", field=columns
         )
     if store == "jpeg" and not sides:
         raise UsageError(

@@ -55,7 +55,7 @@ def parse_pairs(
                 raise UsageError(f"{option(name)}: not the name of a column", found=repr(key))
             if not isinstance(value, types):
                 raise UsageError(
-                    f"{option(name)}: not understood", field=key, found=repr(value), expected="text"
+                    f"{option(name)}: is not valid", field=key, found=repr(value), expected="text"
                 )
         return {key: str(value) for key, value in pairs.items()}
     parsed: dict[str, str] = {}
@@ -64,7 +64,7 @@ def parse_pairs(
         key, equals, value = (part.strip() for part in str(item).partition("="))
         if not equals or not key or not (value or empty):
             raise UsageError(
-                f"{option(name)}: not understood",
+                f"{option(name)}: is not valid",
                 found=item,
                 hint=f"Write {option(name, _EXAMPLES[name], column='NAME')}.",
             )
@@ -84,7 +84,7 @@ def parse_integer(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError as error:
-        raise UsageError(f"{option(name)}: not an integer", found=repr(value)) from error
+        raise UsageError(f"{option(name)}: must be an integer", found=repr(value)) from error
 
 
 def parse_size(name: str, text: str | int) -> int:
@@ -92,7 +92,7 @@ def parse_size(name: str, text: str | int) -> int:
     match = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:i?B)?", str(text), re.IGNORECASE)
     if match is None:
         raise UsageError(
-            f"{option(name)}: not a size", found=text, expected="a size like 64M or 1G"
+            f"{option(name)}: must be a size", found=text, expected="a size like 64M or 1G"
         )
     return int(match[1]) * _UNITS[match[2].upper()]
 
@@ -106,12 +106,16 @@ def parse_rows(
         match = re.fullmatch(r"(\d*):(\d*)", rows.strip())
         if match is None:
             raise UsageError(
-                f"{option('rows')}: not A:B", found=rows, expected="0:1000, :1000 or 1000:"
+                f"{option('rows')}: must have the form A:B",
+                found=rows,
+                expected="0:1000, :1000 or 1000:",
             )
         start, stop = int(match[1] or 0), int(match[2]) if match[2] else None
     elif rows is not None:
         if len(rows) != 2:
-            raise UsageError(f"{option('rows')}: not two numbers", found=rows, expected="(0, 1000)")
+            raise UsageError(
+                f"{option('rows')}: must be two numbers", found=rows, expected="(0, 1000)"
+            )
         start = parse_integer("rows", rows[0])
         stop = None if rows[1] is None else parse_integer("rows", rows[1])
     if limit is not None:

@@ -217,7 +217,7 @@ def _parse_ragged(columns: Mapping[str, str] | Iterable[str]) -> dict[str, Ragge
 
 def _make_ragged_error(text: str) -> UsageError:
     return UsageError(
-        f"{option('ragged')}: not understood",
+        f"{option('ragged')}: is not valid",
         found=text,
         hint=f"Write {option('ragged', 'pad=0', column='COLUMN')}, or give `len=LENGTHS` or "
         "`len=LENGTHS,pad=0`, where LENGTHS is a column of them.",
@@ -234,7 +234,7 @@ def _parse_tokenizers(values: PackOptions) -> dict[str, Tokenize]:
     }
     for name, is_given in dependent.items():
         if is_given and not files:
-            raise UsageError(f"{name} goes with {option('tokenize')}")
+            raise UsageError(f"{name} needs {option('tokenize')}")
     if max_length is not None:
         max_length = _parse_length("max_length", max_length)
     if pad and max_length is None:
@@ -255,7 +255,7 @@ def _parse_sequences(tokenizers: dict[str, Tokenize], values: PackOptions) -> Se
         }
         for name, is_given in dependent.items():
             if is_given:
-                raise UsageError(f"{option(name)} goes with {option('pack_sequences')}")
+                raise UsageError(f"{option(name)} needs {option('pack_sequences')}")
         return None
     length = _parse_length("pack_sequences", values["pack_sequences"])
     if len(tokenizers) != 1:
@@ -266,7 +266,7 @@ def _parse_sequences(tokenizers: dict[str, Tokenize], values: PackOptions) -> Se
         )
     if values["max_length"] is not None:
         raise UsageError(
-            f"{option('pack_sequences')} and {option('max_length')} do not go together",
+            f"{option('pack_sequences')} and {option('max_length')} cannot be used together",
             hint="Texts are joined whole, and rows are full but for the last one.",
         )
     return Sequences(length, separator, boundaries, values["drop_last"])
@@ -277,7 +277,7 @@ def _parse_length(name: str, value: int) -> int:
     length = parse_integer(name, value)
     if not 1 <= length <= MAX_LENGTH:
         raise UsageError(
-            f"{option(name)}: no such length", found=length, expected=f"1..{MAX_LENGTH}"
+            f"{option(name)}: the length is out of range", found=length, expected=f"1..{MAX_LENGTH}"
         )
     return length
 
@@ -328,7 +328,9 @@ def parse_tensor(column: str, text: str) -> Tensor:
         )
     shape = tuple(int(part) for part in parts[ragged:])
     if not is_possible_shape(shape) or (ragged and 0 in shape):
-        raise UsageError(f"{option('tensor')}: no array has this shape", field=column, found=text)
+        raise UsageError(
+            f"{option('tensor')}: an array cannot have this shape", field=column, found=text
+        )
     if ragged:
         shape = (-1, *shape)
     return Tensor(

@@ -241,8 +241,8 @@ def _set_compression(plan: FieldPlan, level: int | None) -> FieldPlan:
         return plan
     if plan.field.kind in ("image", "categorical"):
         raise UsageError(
-            f"{option('compress')} does not go with kind {plan.field.kind}: its rows are read "
-            "in place",
+            f"{option('compress')} cannot be used for fields of kind "
+            f"{plan.field.kind}: their rows are read in place",
             field=plan.field.name,
         )
     compression = Compression(codec="zstd", decoded=0)
@@ -288,7 +288,7 @@ def _keep_nulls(options: Options, chosen: list[Leaf], source: Source) -> tuple[O
 
 
 def _check_nulls(plans: list[FieldPlan], source: Source) -> None:
-    """Raise NullsFound for nulls that the metadata counts and no option speaks of."""
+    """Raise NullsFound where the metadata counts nulls and no option handles them."""
     columns = [
         (column, count, plan.form == "stack")
         for plan in plans
@@ -307,8 +307,8 @@ def _check_nulls(plans: list[FieldPlan], source: Source) -> None:
             found=", ".join(shown),
             hint="Say for each what to do with them: "
             f"{option('nulls', 'mask', column='COLUMN')} keeps them with a validity array "
-            f"({option('nulls', 'mask', column='*')} for all), "
-            f"{option('nulls', 'VALUE', column='COLUMN')} replaces them, "
+            f"({option('nulls', 'mask', column='*')} for all). "
+            f"{option('nulls', 'VALUE', column='COLUMN')} replaces them. "
             f"{option('exclude', ['COLUMN'])} leaves the column out.",
         )
 
@@ -350,7 +350,7 @@ def _check_only_column(plans: list[FieldPlan], column: str) -> None:
         )
     if others:
         raise UsageError(
-            f"{option('pack_sequences')}: rows are no longer those of the other columns",
+            f"{option('pack_sequences')}: the joined rows do not match the rows of other columns",
             found=", ".join(others[:10]) + (", ..." if len(others) > 10 else ""),
             hint=f"Leave them out: {option('fields', [column])}.",
         )
@@ -361,7 +361,7 @@ def _plan_sequences(plan: Plan, sequences: Sequences) -> Plan:
     (text,) = plan.fields
     if text.options.nulls == "mask":
         raise UsageError(
-            f"{option('pack_sequences')}: a null text would vanish",
+            f"{option('pack_sequences')}: a null text would be lost",
             field=text.field.name,
             hint=f"{option('nulls', '', column=text.columns[0])} makes it an empty one.",
         )

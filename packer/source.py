@@ -283,7 +283,7 @@ def _make_path_error(path: str) -> SourceUnreadable:
         hint = "Check the path."
         return SourceNotFound("no such file or directory", file=path, hint=hint)
     return SourceUnreadable(
-        "nothing here that fieldslab can pack",
+        "fieldslab can pack nothing at this path",
         file=path,
         expected="Parquet, HDF5 or image files, a directory of them, or a LitData stream",
         hint=f"Check the path; {option('from_')} names the kind of source. From Python, "

@@ -44,7 +44,7 @@ def read_span(
     if promised is not None and rows_read != promised:
         count = f"{rows_read:,} rows" if rows_read <= promised else f"more than {promised:,} rows"
         raise SourceInconsistent(
-            "other rows were read than the metadata promises",
+            "the number of rows read differs from the metadata",
             file=unit.name,
             expected=f"{promised:,} rows",
             found=count,

@@ -35,8 +35,8 @@ SAID: dict[str, tuple[dict[str, Any], list[str], str, str]] = {
     "a pair": (
         {"nulls": "mask"},
         ["--nulls", "mask"],
-        'nulls: not understood (found mask). Write nulls={"NAME": "mask"}.',
-        "--nulls: not understood (found mask)\n  Write --nulls NAME=mask.",
+        'nulls: is not valid (found mask). Write nulls={"NAME": "mask"}.',
+        "--nulls: is not valid (found mask)\n  Write --nulls NAME=mask.",
     ),
     "nulls": (
         {},
@@ -49,8 +49,8 @@ SAID: dict[str, tuple[dict[str, Any], list[str], str, str]] = {
     "a size": (
         {"shard_size": "many"},
         ["--shard-size", "many"],
-        "shard_size: not a size (expected 'a size like 64M or 1G', found many)",
-        "--shard-size: not a size (expected 'a size like 64M or 1G', found many)",
+        "shard_size: must be a size (expected 'a size like 64M or 1G', found many)",
+        "--shard-size: must be a size (expected 'a size like 64M or 1G', found many)",
     ),
     "a column": (
         {"fields": "y"},
@@ -61,8 +61,8 @@ SAID: dict[str, tuple[dict[str, Any], list[str], str, str]] = {
     "a switch": (
         {"drop_last": True},
         ["--drop-last"],
-        "drop_last goes with pack_sequences",
-        "--drop-last goes with --pack-sequences",
+        "drop_last needs pack_sequences",
+        "--drop-last needs --pack-sequences",
     ),
 }
 

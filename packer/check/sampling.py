@@ -55,7 +55,7 @@ def select(sample: str | None, total: int) -> Selection:
             )
         return _random(total, percent / 100)
     if not re.fullmatch(r"\d+\s*[KMGT]i?B?|\d+\s*B?", text, re.IGNORECASE):
-        raise UsageError(f"{option('sample')}: not understood", found=sample, expected=_SPELLINGS)
+        raise UsageError(f"{option('sample')}: is not valid", found=sample, expected=_SPELLINGS)
     return _random(total, parse_size("sample", text) / max(total * BLOCK, 1))
 
 

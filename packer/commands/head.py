@@ -78,9 +78,9 @@ def head(
     from fieldslab.schemas.folder import open_files
 
     if count is not None and rows is not None:
-        raise UsageError("-n and --rows exclude each other")
+        raise UsageError("use either -n or --rows, not both")
     if size is not None and images is None:
-        raise UsageError("--size goes with --images")
+        raise UsageError("--size needs --images")
     stored = StoredSlab(open_files(slab, follow_links=follow_links))
     total = stored.manifest.rows
     chosen: Sequence[int] = range(min(5 if count is None else count, total))

@@ -50,7 +50,7 @@ def _load_command(name: str) -> click.Command:
     try:
         command = COMMANDS.load(name)
         if not isinstance(command, click.Command):
-            raise TypeError("it is no click.Command")
+            raise TypeError("it is not a click.Command")
         return command
     except Exception as error:
         if name in COMMANDS.built_in:

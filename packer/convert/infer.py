@@ -50,7 +50,9 @@ def infer(leaf: Leaf, sample: Sample) -> Inferred:
     if leaf.options.image and cast is not None:
         hint = "Leave one of them out: images are bytes that are not cast."
         raise UsageError(
-            f"{option('image')} and {option('cast')} exclude each other", field=leaf.name, hint=hint
+            f"use either {option('image')} or {option('cast')}, not both",
+            field=leaf.name,
+            hint=hint,
         )
     if leaf.options.image and not is_bytes(kind):
         raise UsageError(

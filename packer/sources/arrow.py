@@ -106,7 +106,7 @@ def _name_stream_errors() -> Iterator[None]:
         if "released" in text:
             raise _make_spent_error() from error
         raise make_source_unreadable(
-            error, f"the stream is damaged or broke off: {text}"
+            error, f"the stream is damaged or incomplete: {text}"
         ) from error
 
 

@@ -97,7 +97,7 @@ def _open_columns(columns: Mapping[Any, Any]) -> BatchStream:
     splits = [name for name, value in columns.items() if _is_table(value)]
     if splits:
         raise UsageError(
-            "a dataset of several splits, of which one is packed at a time",
+            "the dataset has several splits; pack one at a time",
             expected="one split",
             found=", ".join(map(str, splits)),
             hint=f"Choose a split: pack(dataset[{splits[0]!r}], ...).",
@@ -106,14 +106,14 @@ def _open_columns(columns: Mapping[Any, Any]) -> BatchStream:
     hints: dict[int, Hint] = {}
     for index, (name, value) in enumerate(columns.items()):
         if not isinstance(name, str):
-            raise UsageError("the name of a column is no text", found=repr(name))
+            raise UsageError("a column name is not text", found=repr(name))
         arrays[name], dtype = _convert_column(name, value)
         if dtype is not None:
             hints[index] = Hint(dtype=dtype, why=dtype)
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         shown = [f"{name}: {length:,}" for name, length in list(lengths.items())[:20]]
-        raise UsageError("columns differ in their number of rows", found=", ".join(shown))
+        raise UsageError("the columns have different numbers of rows", found=", ".join(shown))
     table = pa.table(arrays)
     return BatchStream(iter(table.to_batches()), table.schema, table.num_rows, hints)
 
@@ -139,7 +139,7 @@ def _convert_column(name: str, value: Any) -> tuple[Any, DtypeName | None]:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         text = " ".join(str(error).split()).rstrip(".")
         raise UsageError(
-            f"no column can be made of these values: {text}",
+            f"cannot make a column from these values: {text}",
             field=name,
             found=str(getattr(value, "dtype", type(value).__name__)),
             hint="Make a table of them yourself: pyarrow.table(columns).",
@@ -177,10 +177,10 @@ def _convert_numpy(values: np.ndarray) -> tuple[pa.Array, DtypeName | None]:
     if values.ndim == 0:
         raise ValueError("a single value has no rows")
     if 0 in values.shape[1:]:
-        raise ValueError("an axis without items")
+        raise ValueError("an axis behind the rows has length 0")
     masked = isinstance(values, np.ma.MaskedArray)
     if masked and values.ndim > 1:
-        raise ValueError("a masked array of several axes has no place for its mask")
+        raise ValueError("a masked array with several axes cannot keep its mask")
     if values.dtype.byteorder == ">":
         values = values.astype(values.dtype.newbyteorder("="))
     dtype = _COMPLEX.get(values.dtype.name)

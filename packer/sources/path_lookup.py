@@ -62,7 +62,7 @@ def make_remote_error(url: str) -> NoFiles:
 def find_matches(pattern: str) -> Iterator[str]:
     """What a glob matches. `**` follows links, other than those back to a folder on the way.
 
-    `glob` goes round in circles there, up to forty times, and as often for each further link.
+    `glob` would follow such a loop up to forty times, and again for each further link.
 
     Raises SourceUnreadable where a folder below `**` cannot be listed.
     """

@@ -19,7 +19,7 @@ _BYTES = {"text": pa.large_string(), "binary": pa.large_binary(), "image": pa.la
 
 
 class SlabSource(Source):
-    """The rows of a slab, or of a part of one; no path of one is taken for a source by itself."""
+    """The rows of a slab or of a part of it. A path to a slab is packed only if `from_` says so."""
 
     name = "slab"
     rereadable = True
@@ -28,7 +28,7 @@ class SlabSource(Source):
     def __init__(self, data: Any) -> None:
         """Take an open slab or a list with the path of one.
 
-        Raises UsageError for several paths, and for rows of a slab that are not side by side.
+        Raises UsageError for several paths, and for rows of a slab that are not consecutive.
         """
         if isinstance(data, list) and len(data) != 1:
             raise UsageError("a slab is one directory", found=", ".join(map(str, data)))
@@ -44,7 +44,7 @@ class SlabSource(Source):
                 )
         if self._rows.step != 1:
             raise UsageError(
-                "the rows are not side by side",
+                "the rows are not consecutive",
                 found=repr(self._rows),
                 hint="Slice the slab without a step.",
             )

@@ -213,7 +213,7 @@ def test_dry_run_writes_nothing(cli: Any, parquet: Path, tmp_path: Path) -> None
         (["pack", "{parquet}", "-o", "{new}", "--limit", "many"], 2, "--limit"),
         (["pack", "{parquet}", "-o", "{new}", "--limit", "-1"], 2, "must not be negative"),
         (["pack", "{parquet}", "-o", "{new}", "--limit", "0", "--rows", "x"], 2, "--rows"),
-        (["pack", "{parquet}", "-o", "{new}", "--rows", "x"], 2, "--rows: not A:B"),
+        (["pack", "{parquet}", "-o", "{new}", "--rows", "x"], 2, "--rows: must have the form A:B"),
         (["pack", "{parquet}", "-o", "{new}", "--fields", "z"], 2, "no such column"),
         (["pack", "{parquet}", "-o", "{new}", "--from", "nope"], 2, "no such source"),
         (["pack", "{new}", "-o", "{new}"], 3, "no such file"),
@@ -242,7 +242,7 @@ def test_dry_run_writes_nothing(cli: Any, parquet: Path, tmp_path: Path) -> None
         (["info", "{text}"], 3, "is a file, not a slab"),
         (["head", "{slab}", "--rows", "20"], 2, "no such row"),
         (["head", "{slab}", "--rows", "one"], 2, "not row numbers"),
-        (["head", "{slab}", "-n", "1", "--rows", "1"], 2, "exclude each other"),
+        (["head", "{slab}", "-n", "1", "--rows", "1"], 2, "use either -n or --rows, not both"),
         (["haed", "{slab}"], 2, "no such command 'haed'"),
     ],
 )

@@ -61,7 +61,7 @@ WRONG: dict[str, str] = {
     "a:rgb,fraction=1.5": "wrong fraction",
     "a:rgb,fraction=nan": "wrong fraction",
     "a:jpeg,short-side=256,quality=101": "wrong quality (field a, expected 1..100, found 101)",
-    "a:rgb,short-side=256,long-side=256": "short-side and long-side exclude each other",
+    "a:rgb,short-side=256,long-side=256": "use either short-side or long-side, not both",
     "a:rgb,short-side=256,short-side=257": "short-side given twice",
     "a:jpeg": "jpeg needs short-side=N or long-side=N",
     "a:jpeg,quality=90": "jpeg needs short-side=N or long-side=N",

@@ -149,7 +149,7 @@ def test_no_bytes(tmp_path: Path, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", ["text", "binary"])
 def test_no_cast(tmp_path: Path, kind: str) -> None:
     """What is an image is not cast, to bytes neither."""
-    with pytest.raises(UsageError, match="image and cast exclude each other"):
+    with pytest.raises(UsageError, match="use either image or cast, not both"):
         pack(pa.table({"a": JPEGS[:1]}), tmp_path / "slab", image="a", cast={"a": kind})
 
 

@@ -41,7 +41,7 @@ def test_sizes(text: Any, size: int) -> None:
 @pytest.mark.parametrize("text", ["", "G", "1.5G", "-1", "1X", "1 G B", "0x10", None])
 def test_no_sizes(text: Any) -> None:
     """Anything else is refused by the name of the option."""
-    with pytest.raises(UsageError, match="shard_size: not a size"):
+    with pytest.raises(UsageError, match="shard_size: must be a size"):
         parse_size("shard_size", text)
 
 
@@ -287,7 +287,7 @@ def test_former_names_are_refused_with_the_new_ones(
 
 def test_jobs_are_a_number(tmp_path: Path) -> None:
     """Text is refused before anything is packed."""
-    with pytest.raises(UsageError, match="jobs: not an integer"):
+    with pytest.raises(UsageError, match="jobs: must be an integer"):
         pack(pa.table({"a": [1]}), tmp_path / "x.slab", jobs=cast(Any, "2"))
     assert not list(tmp_path.iterdir())
 

@@ -101,7 +101,7 @@ def test_they_are_commands_like_ours(site: Path) -> None:
     [
         ("absent", "No module named 'greetings_of_nobody'"),
         ("torn", "division by zero"),
-        ("function", "it is no click.Command"),
+        ("function", "it is not a click.Command"),
     ],
 )
 @pytest.mark.parametrize("argument", ["--help", "x.slab"])

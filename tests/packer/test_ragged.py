@@ -208,10 +208,10 @@ def test_lengths_out_of_range(tmp_path: Path, length: int) -> None:
 @pytest.mark.parametrize(
     ("ragged", "problem"),
     [
-        ("x", "ragged: not understood"),
-        ("x:pad=", "ragged: not understood"),
-        ("x:cut=3", "ragged: not understood"),
-        ("x:pad=1,len=n", "ragged: not understood"),
+        ("x", "ragged: is not valid"),
+        ("x:pad=", "ragged: is not valid"),
+        ("x:cut=3", "ragged: is not valid"),
+        ("x:pad=1,len=n", "ragged: is not valid"),
         (["x:pad=1", "x:pad=2"], "ragged: given twice"),
         ("x:pad=many", "ragged: the value does not fit the column"),
         ("s:pad=0", "ragged: its rows are no arrays of one length"),

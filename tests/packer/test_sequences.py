@@ -168,7 +168,7 @@ def test_null_texts(tmp_path: Path, file: Path) -> None:
     table = pa.table({"text": ["row", None, "row"]})
     with pytest.raises(NullsFound):
         packed(tmp_path, table, file, 4)
-    with pytest.raises(UsageError, match="null text would vanish"):
+    with pytest.raises(UsageError, match="null text would be lost"):
         packed(tmp_path, table, file, 4, nulls={"text": "mask"})
     slab = packed(tmp_path, table, file, 4, nulls={"text": ""})
     row = trained().encode("row").ids
@@ -182,12 +182,12 @@ def test_null_texts(tmp_path: Path, file: Path) -> None:
         ({"fields": None}, "number"),
         ({"fields": "number"}, "column of texts is left out"),
         ({"fields": None, "exclude": "*"}, "no field is left"),
-        ({"pack_sequences": 0}, "no such length"),
+        ({"pack_sequences": 0}, "the length is out of range"),
         ({"tokenize": {}}, "one tokenized column"),
-        ({"max_length": 4}, "max_length do not go together"),
-        ({"pack_sequences": None, "drop_last": True}, "drop_last goes with"),
-        ({"pack_sequences": None, "separator": ""}, "separator goes with"),
-        ({"pack_sequences": None, "keep_boundaries": True}, "keep_boundaries goes with"),
+        ({"max_length": 4}, "max_length cannot be used together"),
+        ({"pack_sequences": None, "drop_last": True}, "drop_last needs"),
+        ({"pack_sequences": None, "separator": ""}, "separator needs"),
+        ({"pack_sequences": None, "keep_boundaries": True}, "keep_boundaries needs"),
         ({"separator": "<none>"}, "no such token"),
     ],
     ids=str,

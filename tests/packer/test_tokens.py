@@ -315,7 +315,7 @@ def test_text_that_is_not_utf8_is_named_by_its_row(tmp_path: Path, file: Path) -
         ({"ragged": {"text": "pad=0"}}, "tokenize and ragged"),
         ({"image": "text"}, "tokenize and image"),
         ({"pad": True}, "pad needs max_length"),
-        ({"max_length": 0}, "max_length: no such length"),
+        ({"max_length": 0}, "max_length: the length is out of range"),
         ({"max_length": 2}, "adds 2 special tokens"),
         ({"stack": {"x": "text"}}, "stack"),
     ],
@@ -343,7 +343,7 @@ def test_only_text_is_tokenized(tmp_path: Path, file: Path) -> None:
         assert "not a column of text" in str(refused(tmp_path, values, file))
     with pytest.raises(UnknownField, match="tokenize"):
         pack(pa.table({"a": ["x"]}), tmp_path / "slab", tokenize={"text": file})
-    with pytest.raises(UsageError, match="pad goes with tokenize"):
+    with pytest.raises(UsageError, match="pad needs tokenize"):
         pack(pa.table({"a": ["x"]}), tmp_path / "slab", pad=True)
 
 

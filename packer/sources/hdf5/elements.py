@@ -201,7 +201,7 @@ def _describe_lists(kind: h5t.TypeVlenID) -> Element:
         or (isinstance(inner, h5t.TypeIntegerID) and not is_full_width(inner))
     ):
         raise UnsupportedType(
-            "variable-length arrays of anything but plain numbers cannot be packed",
+            "only variable-length arrays of plain numbers can be packed",
             why="variable-length arrays",
         )
     why = f"{element.why} of any length"

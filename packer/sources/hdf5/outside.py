@@ -60,7 +60,7 @@ def _collect_files(dataset: h5py.Dataset, path: str, files: set[str], depth: int
     for variable in _PREFIXES:
         if os.environ.get(variable):
             raise OutsideDataMissing(
-                f"{variable} is set, and would have other files read than are checked"
+                f"{variable} is set, so HDF5 could read other files than those that were checked"
             )
     if not depth:
         raise OutsideDataMissing("virtual datasets are nested too deeply")
@@ -79,7 +79,7 @@ def _collect_files(dataset: h5py.Dataset, path: str, files: set[str], depth: int
         total += needed
         files.add(file)
     if properties.get_external_count() and total < dataset.nbytes:
-        raise OutsideDataMissing(f"its raw files hold {total} bytes, not {dataset.nbytes}")
+        raise OutsideDataMissing(f"its raw files hold {total} bytes instead of {dataset.nbytes}")
 
 
 def _collect_virtual_files(dataset: h5py.Dataset, path: str, files: set[str], depth: int) -> None:

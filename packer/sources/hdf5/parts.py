@@ -63,8 +63,8 @@ class ScannedFile:
             rows = rows[0]
         if type(rows) is not int or not 0 <= rows <= length:
             raise SourceInconsistent(
-                f"{option('rows_attr')}: the attribute {attribute} of the file is no number "
-                "of its rows",
+                f"{option('rows_attr')}: the attribute {attribute} of the file is not a "
+                "valid number of rows",
                 file=self.path,
                 expected=f"0..{length}",
                 found="no such attribute" if rows is None else rows,

@@ -1,4 +1,4 @@
-"""Groups that repeat the same inner layout: one an episode or a run, and no columns of one table.
+"""Groups that repeat one layout, such as a group for each episode: not columns of one table.
 
 Where episodes happen to be of one length, their datasets look like columns beside each other.
 """
@@ -33,7 +33,7 @@ def check_not_repeated(part: ScannedFile, keys: Iterable[Key]) -> None:
             inner = sorted(str(dataset[0]) for dataset in layout)
             raise SourceInconsistent(
                 f"{len(names):,} groups with the same datasets in them are parts of a series, "
-                "such as episodes, and no columns of one table",
+                "such as episodes, not columns of one table",
                 file=part.path,
                 found=f"{first} to {names[-1]}, each with {', '.join(inner[:5])}",
                 hint=f"{option('fields', [f'{first}/*'])} packs one of them. All of them, as rows "

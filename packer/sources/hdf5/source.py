@@ -82,7 +82,9 @@ class HDF5Source(Source):
         self._parts = [ScannedFile.from_scan(scanned) for scanned in scans]
         self._columns = collect_columns(self._parts)
         if not self._columns:
-            raise SourceUnreadable("no dataset in here", file=self._parts[0].path)
+            raise SourceUnreadable(
+                "the file has no dataset that can be packed", file=self._parts[0].path
+            )
         self._keys = list(self._columns)
         self.schema, self.hints = describe_columns(self._columns)
         self.attributes = scans[0].attributes
@@ -250,11 +252,9 @@ class HDF5Source(Source):
                 self._sampled[key] = max(self._sampled.get(key, 0), array.nbytes / len(array))
 
     def _check_memory(self, part: ScannedFile, keys: Sequence[Key]) -> int:
-        """Bytes that reading takes. Raises SourceUnsupported where that is too much."""
-        memory, row_bytes = (
-            self._compute_memory(part.group_columns(keys)),
-            self._estimate_row_bytes(part, keys),
-        )
+        """Return the bytes of memory that reading takes. Raises SourceUnsupported if too many."""
+        memory = self._compute_memory(part.group_columns(keys))
+        row_bytes = self._estimate_row_bytes(part, keys)
         memory.check_limit(self._memory, int(row_bytes), part.path)
         return memory.compute_usual(self._memory, int(row_bytes))
 

@@ -73,7 +73,7 @@ class ImageNames:
     """
 
     def __init__(self, root: str) -> None:
-        """None so far, below `root`."""
+        """Start with no names below `root`."""
         self.root = root
         self.names: list[str] = []
         self.others: Counter[str] = Counter()

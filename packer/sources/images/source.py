@@ -188,7 +188,7 @@ class ImageSource(Source):
             os.close(file)
         if not self._tolerant and not begins_as_image(bytes(into[:HEAD])):
             raise SourceUnsupported(
-                "is no image" if len(into) else "is empty, and no image",
+                "is not an image" if len(into) else "is empty, so it is not an image",
                 file=path,
                 expected="the beginning of a JPEG, PNG, WebP or other image file",
                 found=bytes(into[:HEAD]).hex(" ") if len(into) else None,

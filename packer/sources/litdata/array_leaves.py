@@ -77,7 +77,7 @@ def make_array_decoder(leaf: LeafFormat, samples: list[Arrays]) -> LeafDecoder:
     """
     if not samples:
         raise SourceUnsupported(
-            "an array without a row to tell its type from",
+            "no sampled row tells the type of this array",
             field=leaf.name,
             found=leaf.format,
             hint=make_exclude_hint(leaf.name),
@@ -85,7 +85,7 @@ def make_array_decoder(leaf: LeafFormat, samples: list[Arrays]) -> LeafDecoder:
     types = {f"{arrays.dtype} of {arrays.shapes.shape[1]} axes" for arrays in samples}
     if len(types) > 1:
         raise SourceInconsistent(
-            "arrays of several types",
+            "the arrays of this leaf have different types",
             field=leaf.name,
             found=", ".join(sorted(types)),
             hint=make_exclude_hint(leaf.name),
@@ -162,7 +162,12 @@ def _slice_values(piece: RowBytes, head: int, dtype: np.dtype[Any], shapes: np.n
     if len(wrong):
         row = int(wrong[0])
         expected = f"{dtype}{shapes[row].tolist()}"
-        raise BadRow(row, "shape and bytes do not agree", expected, f"{values.lengths[row]} bytes")
+        raise BadRow(
+            row,
+            "the shape does not match the number of bytes",
+            expected,
+            f"{values.lengths[row]} bytes",
+        )
     return Arrays(dtype, shapes, values)
 
 

@@ -144,7 +144,7 @@ class LitDataStream:
                     file=self.get_location(name),
                     expected=f"a file in {folder}",
                     found=target,
-                    hint="Where you trust the link, copy the stream with what its links lead to: "
+                    hint="If you trust the link, copy the stream and the files its links point to: "
                     f"cp -RL {self.where} COPY",
                 )
 

@@ -149,5 +149,5 @@ def _choose_units(units: Sequence[Unit]) -> list[Unit]:
 
 
 def _get_problem(error: SourceError) -> str:
-    """What an error says, without what to do."""
+    """Return the problem of an error without its hint."""
     return str(type(error)(error.problem, **error.context))

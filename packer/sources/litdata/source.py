@@ -251,7 +251,7 @@ def _check_block(stream: LitDataStream, block: Any) -> None:
         raise UsageError(f"{option('block')} must be a number of tokens, at least 1", found=block)
     if stream.index.encryption is not None:
         raise UsageError(
-            f"{option('block')} does not go with an encrypted stream", file=stream.where
+            f"{option('block')} cannot be used for an encrypted stream", file=stream.where
         )
     for chunk in stream.index.chunks:
         if chunk.tokens is None:

@@ -187,7 +187,7 @@ def test_parts_of_a_dataset_are_no_classes(folder: Path, tmp_path: Path) -> None
 
 
 SPOILED: dict[str, tuple[Callable[[Path], object], type[SourceError], str]] = {
-    "text": (lambda at: at.write_text("not a picture"), SourceUnsupported, "is no image"),
+    "text": (lambda at: at.write_text("not a picture"), SourceUnsupported, "is not an image"),
     "empty": (Path.touch, SourceUnsupported, "is empty"),
     "pipe": (os.mkfifo, SourceUnreadable, "is not a file"),
     "nowhere": (lambda at: at.symlink_to("no"), SourceUnreadable, "cannot be read: No such file"),

@@ -89,5 +89,5 @@ def test_parts_of_a_slab(tmp_path: Path) -> None:
     back = Readback(tmp_path / "two")
     assert list(back.fields) == ["x"]
     assert back.values("x").tolist() == list(range(9, 16))
-    with pytest.raises(UsageError, match="side by side"):
+    with pytest.raises(UsageError, match="not consecutive"):
         pack(slab[::2], tmp_path / "three")

@@ -125,7 +125,9 @@ def test_no_rows(tmp_path: Path) -> None:
 def test_no_dataset(tmp_path: Path) -> None:
     """A file without datasets is an error."""
     h5py.File(tmp_path / "x.h5", "w").close()
-    assert "no dataset in here" in str(error_of(tmp_path / "x.h5", tmp_path / "slab"))
+    assert "the file has no dataset that can be packed" in str(
+        error_of(tmp_path / "x.h5", tmp_path / "slab")
+    )
 
 
 def test_other_names_of_the_same(tmp_path: Path) -> None:
@@ -347,7 +349,7 @@ def test_rows_attr_that_is_no_number_of_rows(tmp_path: Path, value: Any) -> None
     error = error_of(path, tmp_path / "slab", settings={"rows_attr": "total_events"})
     assert isinstance(error, SourceInconsistent)
     assert (
-        'settings["rows_attr"]: the attribute total_events of the file is no number of its rows'
+        'settings["rows_attr"]: the attribute total_events of the file is not a valid number'
         in str(error)
     )
     assert "0..1000" in str(error)

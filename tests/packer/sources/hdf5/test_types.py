@@ -334,7 +334,7 @@ REFUSED: dict[Callable[[h5py.File], None], str] = {
     regions: "references point into the file",
     long_doubles: "floating point numbers of",
     old_times: "a time type, which HDF5 never finished",
-    lists_of_texts: "variable-length arrays of anything but plain numbers",
+    lists_of_texts: "only variable-length arrays of plain numbers",
 }
 
 
