@@ -10,6 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def make_loaders(folder: Path, size: int) -> dict[str, Callable[..., Loader]]:
             return Loader(slabs[rows], 16, Shuffled(0), decode=crop, **options)
         return Loader(slabs[rows], 256 if rows == "1 KiB rows" else 64, Shuffled(0), **options)
 
-    return {rows: lambda rows=rows, **options: make(rows, **options) for rows in slabs}
+    return {rows: partial(make, rows) for rows in slabs}
 
 
 class Clock:
@@ -115,7 +116,7 @@ def measure_disturbance(make: Callable[..., Loader], rounds: int, steps: int) ->
         slices = [run_step(clock) for _, _batch in zip(range(steps), sources[name], strict=False)]
         taken[name].append(np.array(slices))
 
-    interleave({name: lambda name=name: run(name) for name in sources}, rounds, warm=1)
+    interleave({name: partial(run, name) for name in sources}, rounds, warm=1)
     for loader in loaders.values():
         loader.close()
     results: dict[str, Any] = {}

@@ -21,6 +21,9 @@ from fieldslab.reader.buffers import SMALL, Pool, round_up_capacity
 from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.errors import UsageError
 
+SLOTS = SMALL
+"""Bytes at the start of the arena, one for each array that may be held: 1 while it is."""
+
 
 class Reference(NamedTuple):
     """Bytes of the arena that an array of a batch lies in."""
@@ -36,7 +39,8 @@ class Arena:
         """Map a file that `create_file` made."""
         self.map = mmap.mmap(file, os.fstat(file).st_size)
         self._address = get_address(np.frombuffer(self.map, np.uint8))
-        self._end = 0
+        self.slots = memoryview(self.map)[:SLOTS]
+        self._end = SLOTS
         self._free: dict[int, deque[int]] = {}  # offsets of blocks without pages, by size
 
     def allocate(self, size: int) -> memoryview:

@@ -5,15 +5,15 @@ import pickle
 import signal
 import threading
 import traceback
+from collections import deque
 from contextlib import suppress
 from io import BytesIO
 from itertools import count
 from multiprocessing import process, spawn
 from multiprocessing.connection import Connection
-from queue import SimpleQueue
 from typing import Any
 
-from fieldslab.reader.loading.arena import Arena, SharedPool, dump
+from fieldslab.reader.loading.arena import SLOTS, Arena, SharedPool, dump
 from fieldslab.reader.loading.isolated import Epoch, Failure
 from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.slab import Slab
@@ -23,13 +23,14 @@ from fieldslab.schemas.errors import UsageError
 class Server:
     """Makes batches as the program asks for them."""
 
-    def __init__(self, connection: "Connection[Any, Any]", pool: SharedPool) -> None:
+    def __init__(self, connection: "Connection[Any, Any]", pool: SharedPool, permits: int) -> None:
         self._connection = connection
         self._pool = pool
         self._slab: Slab | None = None
-        self._kept: dict[int, pickle.PickleBuffer] = {}
-        self._tokens = count()
-        self._running: _Running | None = None
+        self._lock = threading.Lock()
+        self._kept: dict[int, pickle.PickleBuffer] = {}  # by slot of the arena
+        self._slots = deque(range(SLOTS))
+        self.permits = permits
 
     def run(self) -> None:
         """Do what the program says. Raises EOFError when it is gone."""
@@ -46,10 +47,18 @@ class Server:
 
     def pack(self, result: Any) -> Any:
         """A batch as a message; its memory is kept until the program has let it go."""
+        held = self._pool.arena.slots
+        with self._lock:
+            for slot in [slot for slot in self._kept if not held[slot]]:
+                del self._kept[slot]
+                self._slots.append(slot)
         message = dump(result, self._pool)
-        tokens = [next(self._tokens) for _ in message.kept]
-        self._kept.update(zip(tokens, message.kept, strict=True))
-        return message.payload, message.references, tokens
+        with self._lock:
+            slots = [self._slots.popleft() for _ in message.kept]
+            for slot, buffer in zip(slots, message.kept, strict=True):
+                held[slot] = 1
+                self._kept[slot] = buffer
+        return message.payload, message.references, slots
 
     def _prepare(self, about: dict[str, Any]) -> None:
         """Have the paths and the main module of the program."""
@@ -65,13 +74,7 @@ class Server:
             self._slab = pickle.loads(epoch.slab)  # noqa: S301 - our parent
             self._slab.storage.pool = self._pool
         loader = _LoaderUnpickler(epoch.loader, self._slab).load()
-        self._running = _Running(self, loader._prepare(epoch.plan), epoch)
-
-    def _more(self, tokens: list[int]) -> None:
-        for token in tokens:
-            del self._kept[token]
-        if self._running is not None:
-            self._running.ask()
+        _Running(self, loader._prepare(epoch.plan), epoch)
 
 
 class _Running:
@@ -80,24 +83,21 @@ class _Running:
     def __init__(self, server: Server, preparation: Any, epoch: Epoch) -> None:
         self._server = server
         self._preparation = preparation
-        self._todo: SimpleQueue[int | None] = SimpleQueue()
         self._count = epoch.plan.batches
-        self._asked = self._sent = 0
+        self._numbers = count()
+        self._sent = 0
         self._ready: dict[int, Any] = {}
         self._lock = threading.Lock()
-        for _ in range(epoch.window):
-            self.ask()
         for number in range(min(epoch.threads, self._count)):
             name = f"fieldslab-loader-{number}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
 
-    def ask(self) -> None:
-        """Have one more batch made, or behind the last one a thread end."""
-        self._todo.put(self._asked if self._asked < self._count else None)
-        self._asked += 1
-
     def _work(self) -> None:
-        while (index := self._todo.get()) is not None:
+        while True:
+            os.eventfd_read(self._server.permits)
+            index = next(self._numbers)
+            if index >= self._count:
+                return
             message = self._make(index)
             with self._lock:
                 self._ready[index] = message
@@ -154,13 +154,13 @@ def make_failure(error: BaseException) -> Failure:
     return Failure(pickled, type(error).__qualname__, str(error), notes, trace)
 
 
-def main(connection: int, arena: int) -> None:
+def main(connection: int, arena: int, permits: int) -> None:
     """Serve the program at the other end of a connection until it is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for file in (connection, arena):
+    for file in (connection, arena, permits):
         os.set_inheritable(file, False)
     shared = Arena(arena)
     os.close(arena)
     with suppress(EOFError, OSError):
-        Server(Connection(connection), SharedPool(shared)).run()
+        Server(Connection(connection), SharedPool(shared), permits).run()
     os._exit(0)  # whatever the threads are at

@@ -11,7 +11,6 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from io import BytesIO
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from fieldslab.reader.tensor_batch import ToTensors
 
 _CODE = "import sys; sys.path[:] = {path!r}; from fieldslab.reader.loading.child import main; "
-_CODE += "main({connection}, {arena})"
+_CODE += "main({connection}, {arena}, {permits})"
 _GUARD = 'Put what the program does below `if __name__ == "__main__":`.'
 _MODULE = "Define functions at the top of a module, not in another function or a notebook."
 
@@ -47,8 +46,6 @@ class Epoch(NamedTuple):
     loader: bytes
     plan: EpochPlan
     threads: int
-    window: int
-    """Batches that may be made before the first one is taken."""
 
 
 class Failure(NamedTuple):
@@ -68,6 +65,33 @@ class ChildTraceback(Exception):
         return f"in the loader's process:\n\n{self.args[0]}"
 
 
+class Leases:
+    """Which arrays of the arena the program holds; the process sees it in the arena's slots."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._held: dict[int, tuple[ref[Owner], int]] = {}
+        self._forked = False
+        forks.register(self)
+
+    def add(self, reference: Reference, slot: int) -> Owner:
+        """Memory of an array, which is free again when the program lets go of it."""
+        shape = (reference.nbytes,)
+        owner = Owner(shape, np.dtype(np.uint8), self._arena.map, reference.offset)
+        lease = ref(owner, self._release)
+        self._held[id(lease)] = lease, slot
+        return owner
+
+    def after_fork(self) -> None:
+        """What a forked child lets go, its parent may still hold."""
+        self._forked = True
+
+    def _release(self, lease: "ref[Owner]") -> None:
+        _, slot = self._held.pop(id(lease))
+        if not self._forked:
+            self._arena.slots[slot] = 0
+
+
 class LoaderProcess:
     """The process. It ends when nobody holds this object, and with the program."""
 
@@ -75,7 +99,9 @@ class LoaderProcess:
         connection, theirs = Pipe()
         file = create_file()
         try:
-            numbers = {"connection": theirs.fileno(), "arena": file}
+            # It counts batches that may be made; a thread that waits for it needs no lock.
+            permits = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
+            numbers = {"connection": theirs.fileno(), "arena": file, "permits": permits}
             code = _CODE.format(path=sys.path, **numbers)
             child = subprocess.Popen(
                 [os.fsdecode(spawn.get_executable()), "-u", "-c", code],
@@ -83,16 +109,15 @@ class LoaderProcess:
                 pass_fds=list(numbers.values()),
                 process_group=0,  # Ctrl-C is for the program
             )
-            self._finalizer = finalize(self, _end, child, connection)
-            self._arena = Arena(file)
+            self._finalizer = finalize(self, _end, child, connection, permits)
+            self._leases = Leases(Arena(file))
         finally:
             theirs.close()
             os.close(file)
         self.pid = child.pid
         self._child = child
         self._connection: Connection[Any, Any] = connection
-        self._leases: dict[int, tuple[ref[Owner], int]] = {}
-        self._dead: deque[ref[Owner]] = deque()
+        self._permits = permits
         self.forked = False
         forks.register(self)
 
@@ -111,9 +136,10 @@ class LoaderProcess:
         self._send(("prepare", about))
         self._send(("epoch", epoch))
 
-    def ask(self) -> None:
-        """Have one more batch made; tell which memory was let go."""
-        self._send(("more", self._take_back()))
+    def permit(self, count: int) -> None:
+        """Let the threads make so many more batches, or end behind the last one."""
+        if count > 0:
+            os.eventfd_write(self._permits, count)
 
     def receive(self) -> PreparedBatch:
         """The next batch. Raises the error that was raised instead of it, or WorkerDied."""
@@ -123,8 +149,8 @@ class LoaderProcess:
             raise self._explain_death() from None
         if isinstance(message, Failure):
             raise _restore(message)
-        payload, references, tokens = message
-        prepared: PreparedBatch = load(payload, map(self._lease, references, tokens))
+        payload, references, slots = message
+        prepared: PreparedBatch = load(payload, map(self._leases.add, references, slots))
         return prepared
 
     def end(self) -> None:
@@ -137,23 +163,11 @@ class LoaderProcess:
         self._finalizer.detach()
         self._child.returncode = 0  # nobody waits for it here
         self._connection.close()
+        os.close(self._permits)
 
     def _send(self, message: Any) -> None:
         with suppress(OSError):  # `receive` says why
             self._connection.send_bytes(pickle.dumps(message))
-
-    def _lease(self, reference: Reference, token: int) -> Owner:
-        shape = (reference.nbytes,)
-        owner = Owner(shape, np.dtype(np.uint8), self._arena.map, reference.offset)
-        lease = ref(owner, self._dead.append)
-        self._leases[id(lease)] = lease, token
-        return owner
-
-    def _take_back(self) -> list[int]:
-        tokens = []
-        while self._dead:
-            tokens.append(self._leases.pop(id(self._dead.popleft()))[1])
-        return tokens
 
     def _explain_death(self) -> FieldslabError:
         if not self._finalizer.alive:
@@ -192,7 +206,7 @@ class IsolatedWorkers:
         `loader` makes the batches there: it is pickled. `convert` is for this side.
         """
         _check_process()
-        epoch = Epoch(pickle.dumps(slab), _dump_loader(loader, slab), plan, threads, window)
+        epoch = Epoch(pickle.dumps(slab), _dump_loader(loader, slab), plan, threads)
         while idle and not idle[-1].usable:
             idle.pop()
         self._process: LoaderProcess | None = idle.pop() if idle else LoaderProcess()
@@ -200,6 +214,8 @@ class IsolatedWorkers:
         self._convert = convert
         self._left = plan.batches
         self._process.begin(epoch)
+        self._permits = plan.batches + min(threads, plan.batches)  # those are for threads to end
+        self._permit(window)
 
     def take(self) -> PreparedBatch:
         """The next batch. Raises StopIteration when all were taken."""
@@ -218,7 +234,7 @@ class IsolatedWorkers:
             )
         prepared = child.receive()
         self._left -= 1
-        child.ask()
+        self._permit(1)
         if self._convert is None:
             return prepared
         watch = Stopwatch()
@@ -227,6 +243,12 @@ class IsolatedWorkers:
         stages = prepared.stages
         stages["convert"] = stages.get("convert", 0.0) + watch.stages["convert"]
         return prepared._replace(batch=batch)
+
+    def _permit(self, count: int) -> None:
+        count = min(count, self._permits)
+        self._permits -= count
+        if self._process is not None:
+            self._process.permit(count)
 
     def close(self) -> None:
         """End the process, unless it finished the epoch."""
@@ -306,7 +328,10 @@ def _restore(failure: Failure) -> BaseException:
     return error
 
 
-def _end(child: "subprocess.Popen[bytes]", connection: "Connection[Any, Any]") -> None:
+def _end(
+    child: "subprocess.Popen[bytes]", connection: "Connection[Any, Any]", permits: int
+) -> None:
     child.kill()
     child.wait()
     connection.close()  # only now: a thread may wait for it, and hears of the end
+    os.close(permits)

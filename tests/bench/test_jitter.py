@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from fieldslab.bench.gather import KIB, make_slab
-from fieldslab.bench.jitter import LOADERS, MARKS, SUMMARIES, measure_disturbance, show
+from fieldslab.bench.jitter import LOADERS, MARKS, SUMMARIES, measure_disturbance
+from fieldslab.bench.loader import show
 from fieldslab.bench.timing import Ratio
 from fieldslab.reader import Loader
 
