@@ -18,6 +18,7 @@ from fieldslab.reader.pixels.store import (
     Output,
     item_bytes,
     store_row,
+    store_words,
     view_bytes,
 )
 from fieldslab.reader.pixels.taps import find_taps, most_taps, reach, table_bytes
@@ -253,7 +254,10 @@ def finish(picture: Any, box: Box, flip: int, output: Output, view: int, work: i
                     spare,
                 )
         target = address + line * line_bytes
-        if in_place:
+        if output.form == UINT8 and picture.kind != YCC:
+            next_plane = 0 if picture.kind == GREY else row_bytes
+            store_words(words, next_plane, count, output, target, spare)
+        elif in_place:
             _convert_colours(picture.kind, words, count, factors.ctypes.data, target, plane_bytes)
         else:
             _convert_colours(picture.kind, words, count, factors.ctypes.data, values, 4 * count)

@@ -249,19 +249,27 @@ def _float16(b: Any, value: Any) -> Any:
     return b.trunc(b.or_(result, sign), ir.VectorType(_I16, LANES))
 
 
-def _plane(convert: Callable[..., Any]) -> _Operation:
+def _nearest_byte(b: Any, words: Any) -> Any:
+    """Round words to whole values, halves up."""
+    most = _splat(255 << 8, _I16)
+    words = b.select(b.icmp_unsigned("<", words, most), words, most)
+    words = b.lshr(b.add(words, _splat(128, _I16)), _splat(8, _I16))
+    return b.trunc(words, ir.VectorType(_I8, LANES))
+
+
+def _plane(convert: Callable[..., Any], kind: Any = _F32) -> _Operation:
     @_operation(2)
     def build(b: Any, out: Any, values: Any) -> None:
-        _store(b, convert(b, _load(b, values, _F32)), out)
+        _store(b, convert(b, _load(b, values, kind)), out)
 
     return build
 
 
-def _pixels(convert: Callable[..., Any]) -> _Operation:
+def _pixels(convert: Callable[..., Any], kind: Any = _F32) -> _Operation:
     @_operation(3)
     def build(b: Any, out: Any, values: Any, stride: Any) -> None:
         red, green, blue = (
-            convert(b, _load(b, b.add(values, b.mul(stride, ir.Constant(stride.type, i))), _F32))
+            convert(b, _load(b, b.add(values, b.mul(stride, ir.Constant(stride.type, i))), kind))
             for i in range(3)
         )
         both = _shuffle(b, red, green, list(range(2 * LANES)))
@@ -278,6 +286,8 @@ plane_float16, plane_bfloat16 = _plane(_float16), _plane(_bfloat16)
 pixels_uint8, pixels_float32 = _pixels(_uint8), _pixels(_float32)
 pixels_float16, pixels_bfloat16 = _pixels(_float16), _pixels(_bfloat16)
 """pixels_TYPE(out, values, stride): three rows of float32[16], `stride` apart, as TYPE[16, 3]."""
+plane_words, pixels_words = _plane(_nearest_byte, _I16), _pixels(_nearest_byte, _I16)
+"""plane_words(out, words), pixels_words(out, words, stride): the same of words, as uint8."""
 
 
 def _number(kind: Any, signed: bool) -> tuple[_Operation, _Operation]:

@@ -10,10 +10,12 @@ from fieldslab.reader.pixels.lanes import (
     pixels_float16,
     pixels_float32,
     pixels_uint8,
+    pixels_words,
     plane_bfloat16,
     plane_float16,
     plane_float32,
     plane_uint8,
+    plane_words,
 )
 from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.jit import kernel, memcpy, tuple_type, types
@@ -144,3 +146,23 @@ def store_row(values: int, count: int, output: Output, row: int, spare: int) -> 
         _convert(values + 4 * count * channel, count, form, target if count == width else spare)
         if count != width:
             memcpy(target, spare, width * item)
+
+
+@kernel(types.void(types.int64, types.int64, types.int64, OUTPUT, types.int64, types.int64))
+def store_words(words: int, stride: int, count: int, output: Output, row: int, spare: int) -> None:
+    """Store pixels as uint8 like `store_row`, from three rows of words, `stride` bytes apart."""
+    width = output.width
+    target = row if count == width else spare
+    if not output.channels_first:
+        for x in range(0, count, lanes.LANES):
+            pixels_words(target + 3 * x, words + 2 * x, stride)
+        if count != width:
+            memcpy(row, spare, 3 * width)
+        return
+    for channel in range(3):
+        line = row + channel * output.height * width
+        target = line if count == width else spare
+        for x in range(0, count, lanes.LANES):
+            plane_words(target + x, words + channel * stride + 2 * x)
+        if count != width:
+            memcpy(line, spare, width)
