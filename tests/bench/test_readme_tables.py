@@ -70,6 +70,7 @@ def test_readme_sums_up_gathers_and_shows_the_most_telling_figures() -> None:
             "pack": parts,
             "verify": {"verify, GB/s, table": 13.0},
             "loader": {},
+            "jitter": {},
             "jetclass": {"cases": [jets | {"ratio_ragged": Ratio(11, 10, 12)}]},
             "litdata": {"leaves": {"rows": 5, "gather / shuffled loader": Ratio(30, 20, 40)}},
         }
