@@ -64,6 +64,31 @@ def photographs(
         yield file.getvalue()
 
 
+def large_photographs(count: int, seed: int = 0) -> Iterator[bytes]:
+    """`count` JPEG files of 2 to 18 megapixels: pictures side by side, enlarged, with noise.
+
+    Enlarged alone, they would be smoother than what cameras make.
+    """
+    from PIL import Image
+
+    rng = np.random.default_rng(seed)
+    for pixels in np.geomspace(2e6, 18e6, count):
+        width, height = int((pixels * 4 / 3) ** 0.5), int((pixels * 3 / 4) ** 0.5)
+        canvas = Image.new("RGB", (width, height))
+        for top in range(0, height, 1000):
+            left = 0
+            while left < width:
+                picture = pictures()[rng.integers(len(pictures()))]
+                size = (int(picture.width * rng.uniform(1.5, 2.5)), 1000)
+                canvas.paste(picture.resize(size, Image.Resampling.BICUBIC), (left, top))
+                left += size[0]
+        noise = rng.standard_normal((height, width, 3), np.float32) * 2.5
+        noisy = (np.asarray(canvas) + noise).round().clip(0, 255).astype(np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(noisy).save(file, "JPEG", quality=92, subsampling="4:2:0")
+        yield file.getvalue()
+
+
 def repeated_photographs(size: int, distinct: int = DISTINCT) -> Iterator[bytes]:
     """About `size` bytes of photographs: some distinct ones again and again, each time mixed."""
     rng = np.random.default_rng(0)

@@ -1,6 +1,7 @@
 """Measure decoding: `python -m fieldslab.bench.images [--quick] [--images DIR] [--readme]`.
 
-Photographs are cut from pictures that PyPI packages ship, or taken from a folder of yours. All
+Photographs are cut from pictures that PyPI packages ship, or taken from a folder of yours; those of
+2 to 18 megapixels, which are measured without one, are made of shipped ones. All
 calls take turns in every round; ratios are medians over rounds, with quartiles.
 """
 
@@ -13,16 +14,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fieldslab.bench.images.fidelity import Fidelity, fidelity
+from fieldslab.bench.images.large import build_large, find_psnr_by_scale, time_large
 from fieldslab.bench.images.sheet import draw_sheet
 from fieldslab.bench.images.speed import CASES, CROPS, WHOLE, DecodingSpeed, other_ratios, speeds
 from fieldslab.bench.images.subjects import build, stored_bytes
-from fieldslab.bench.images.table import table
+from fieldslab.bench.images.table import large_table, table
 from fieldslab.bench.machine import Watch, busy, describe
 from fieldslab.bench.photographs import own_photographs, photographs
 from fieldslab.bench.readme import RESULTS, publish
 from fieldslab.schemas.errors import FieldslabError
 
 COUNT, QUICK_COUNT = 320, 64
+LARGE, QUICK_LARGE = 12, 4
 ROUNDS, QUICK_ROUNDS = 5, 3
 
 
@@ -49,14 +52,23 @@ def run(
         measured = speeds(slabs, rounds)
         watch.look()
         ratios = other_ratios(slabs["jpeg"], rounds)
+        large, psnr_by_scale = {}, {}
+        if images is None:
+            large_slab = build_large(QUICK_LARGE if quick else LARGE, Path(folder))
+            large, psnr_by_scale = time_large(large_slab, rounds), find_psnr_by_scale(large_slab)
         if sheet is not None:
             draw_sheet(slabs["jpeg"], crop, {"roi": "roi", "turbojpeg": "turbojpeg"}, sheet, label)
     machine = describe() | watch.found()
     _show(measured, true, sizes)
     for what, value in ratios.items():
         print(f"{what:50} {value}")
+    if large:
+        _show_large(large, psnr_by_scale)
     if readme:
-        publish("images", table(measured, true, sizes, ratios, quick, busy(machine)))
+        lines = table(measured, true, sizes, ratios, quick, busy(machine))
+        if large:
+            lines += f"\n\n{large_table(large, psnr_by_scale)}"
+        publish("images", lines)
     return {
         "machine": machine,
         "date": str(date.today()),
@@ -66,6 +78,8 @@ def run(
         "fidelity": _plain(true),
         "bytes": sizes,
         "ratios": ratios,
+        "large": _plain(large),
+        "psnr_by_scale": psnr_by_scale,
     }
 
 
@@ -82,6 +96,14 @@ def _show(
     print()
     for name, size in sizes.items():
         print(f"{name:42} {size / sizes['jpeg']:.2f} x the bytes")
+
+
+def _show_large(large: dict[str, DecodingSpeed], psnr_by_scale: dict[float, float]) -> None:
+    print(f"\n{'2 to 18 megapixels, 2 threads':42} images/s   / libjpeg-turbo     / Pillow")
+    for case, speed in large.items():
+        print(f"{case:42} {speed.rate:8,.0f}   {speed.whole}   {speed.pillow}")
+    print("\nroi, box / view" + "".join(f"{scale:8g}" for scale in psnr_by_scale))
+    print("worst PSNR, dB " + "".join(f"{psnr:8.1f}" for psnr in psnr_by_scale.values()))
 
 
 def _plain(value: Any) -> Any:

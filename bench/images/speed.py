@@ -57,7 +57,7 @@ def speeds(slabs: dict[str, Slab], rounds: int) -> dict[str, dict[str, DecodingS
             calls[case_of(PILLOW, threads)] = partial(pillow, threads)
             for case, (way, decoder) in CASES.items():
                 images = ImageSteps([crop], decoder=_decoder(decoder))
-                calls[case_of(case, threads)] = partial(_gather, slabs[way], images, threads)
+                calls[case_of(case, threads)] = partial(time_gather, slabs[way], images, threads)
         seconds = interleave(calls, rounds)
         count = len(slabs["jpeg"])
         speeds_by_crop[label] = {
@@ -77,9 +77,9 @@ def other_ratios(slab: Slab, rounds: int) -> dict[str, Ratio]:
     plain = ImageSteps([crop], decoder="roi")
     floats = ImageSteps([crop, Normalize()], decoder="roi")
     calls = {
-        "plain": partial(_gather, slab, plain, 1),
-        "two": partial(_gather, slab, plain, 2),
-        "floats": partial(_gather, slab, floats, 1),
+        "plain": partial(time_gather, slab, plain, 1),
+        "two": partial(time_gather, slab, plain, 2),
+        "floats": partial(time_gather, slab, floats, 1),
         "loader": partial(_load, slab, plain),
     }
     seconds = interleave(calls, rounds)
@@ -103,16 +103,18 @@ def _decoder(name: str) -> Any:
     return WholeDecoder() if name == "whole" else name
 
 
-def _batches(count: int) -> list[range]:
-    return [range(start, min(start + BATCH, count)) for start in range(0, count, BATCH)]
+def _batches(count: int, batch: int) -> list[range]:
+    return [range(start, min(start + batch, count)) for start in range(0, count, batch)]
 
 
-def _gather(slab: Slab, images: ImageSteps, threads: int) -> None:
+def time_gather(slab: Slab, images: ImageSteps, threads: int, batch: int = BATCH) -> None:
+    """Decode all images of a slab, so many a batch."""
+
     def one(rows: Sequence[int]) -> None:
         slab.gather(rows, ["image"], decode={"image": images})
 
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(one, _batches(len(slab))))
+        list(pool.map(one, _batches(len(slab), batch)))
 
 
 def _load(slab: Slab, images: ImageSteps) -> None:
@@ -126,14 +128,15 @@ def _load(slab: Slab, images: ImageSteps) -> None:
 class PillowWay:
     """What is done without us: each file opened, decoded whole, cropped and resized."""
 
-    def __init__(self, slab: Slab, crop: Any) -> None:
+    def __init__(self, slab: Slab, crop: Any, batch: int = BATCH) -> None:
+        self._batch = batch
         self._files = list(encoded(slab))
         self._boxes = boxes_of(slab, crop).tolist()
 
     def __call__(self, threads: int) -> None:
         """Decode all."""
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(self._one, _batches(len(self._files))))
+            list(pool.map(self._one, _batches(len(self._files), self._batch)))
 
     def _one(self, rows: Sequence[int]) -> None:
         for row in rows:

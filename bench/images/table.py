@@ -44,6 +44,19 @@ def table(
     return "\n".join([*lines, "", markdown_table(["of `roi`", "ratio"], ratio_rows)])
 
 
+def large_table(large: dict[str, DecodingSpeed], psnr_by_scale: dict[float, float]) -> str:
+    """Markdown: crops of large photographs, by decoder; and how true `roi` is at each scale."""
+    head = ["RandomResizedCrop(224) of 2 to 18 megapixels", "images/s, 2 threads", "x"]
+    rows = [
+        [WORDS.get(case, case), f"{speed.rate:,.0f}", f"{speed.whole.median:.2f}"]
+        for case, speed in large.items()
+    ]
+    scales = [f"{scale:g}" for scale in psnr_by_scale]
+    found = [f"{psnr:.1f}" for psnr in psnr_by_scale.values()]
+    by_scale = markdown_table(["`roi`, box / view", *scales], [["PSNR of the worst, dB", *found]])
+    return f"{markdown_table(head, rows)}\n\n{by_scale}"
+
+
 def _row(
     case: str, cases: dict[str, DecodingSpeed], accuracy: Fidelity | None, sizes: dict[str, int]
 ) -> list[str]:

@@ -10,9 +10,16 @@ import numpy as np
 from PIL import Image
 
 from fieldslab.bench.images.fidelity import fidelity, psnr
+from fieldslab.bench.images.large import (
+    SCALES,
+    build_large,
+    find_psnr_by_scale,
+    time_large,
+)
 from fieldslab.bench.images.sheet import draw_sheet
 from fieldslab.bench.images.speed import CASES, CROPS
 from fieldslab.bench.images.subjects import WAYS, build
+from fieldslab.bench.images.table import large_table
 from fieldslab.bench.images.whole import WholeDecoder
 from fieldslab.bench.photographs import photographs
 from fieldslab.reader import RandomResizedCrop
@@ -56,6 +63,19 @@ def test_the_plain_way_is_close_to_pillow_and_the_sheet_shows_it(tmp_path: Path)
     sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
     assert sheet.shape[0] > 3 * 64
     assert sheet.std() > 20
+
+
+def test_large_photographs_are_measured_at_every_scale(tmp_path: Path) -> None:
+    """Each decoder has a speed; views stay above 45 dB, and above 50 at full size."""
+    slab = build_large(1, tmp_path)
+    assert len(slab[0]["image"]) > 10**5
+    speeds = time_large(slab, 1)
+    assert all(speed.rate > 0 for speed in speeds.values())
+    found = find_psnr_by_scale(slab)
+    assert set(found) == set(SCALES)
+    assert min(found.values()) > 45
+    assert min(found[1], found[2]) > 50
+    assert "decoder `roi`, by the index" in large_table(speeds, found)
 
 
 def test_psnr() -> None:

@@ -133,7 +133,9 @@ def test_arrays_of_several_types_are_refused(tmp_path: Path, odd: torch.Tensor) 
         items = [{"x": torch.ones(2, 2), "y": torch.ones(1, 1)} for _ in range(20)]
         items[place]["x"] = odd
         stream = write_stream(tmp_path / f"{place}", items.__getitem__)
-        with pytest.raises(SourceUnsupported, match=r"(differs|different types).*field x.*exclude="):
+        with pytest.raises(
+            SourceUnsupported, match=r"(differs|different types).*field x.*exclude="
+        ):
             pack(stream, tmp_path / f"{place}.slab")
         pack(stream, tmp_path / f"{place}.slab", exclude=["x"])
 
