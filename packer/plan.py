@@ -9,25 +9,33 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from fieldslab.packer.convert.columns import nulls_error
+from fieldslab.packer.convert.columns import make_nulls_error
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.fillers import parse_filler
 from fieldslab.packer.convert.infer import Inferred, Sample, infer
 from fieldslab.packer.convert.leaves import (
     Leaf,
     check_admitted,
-    choose,
+    choose_leaves,
     find_leaves,
-    lookup,
-    unknown_field,
+    look_up_option,
+    make_unknown_field,
 )
 from fieldslab.packer.convert.padding import Padding, make_padding
-from fieldslab.packer.convert.pictureplan import decoded_bytes, plan_pictures, refuse_outside
-from fieldslab.packer.convert.pixels import library_version
-from fieldslab.packer.convert.samples import sampler
+from fieldslab.packer.convert.pictureplan import (
+    estimate_decoded_bytes,
+    plan_pictures,
+    refuse_outside,
+)
+from fieldslab.packer.convert.pixels import get_library_version
+from fieldslab.packer.convert.samples import make_sampler
 from fieldslab.packer.convert.stacks import find_stacks, plan_stack
 from fieldslab.packer.convert.tensors import infer_tensor
-from fieldslab.packer.convert.tokens import identified, infer_tokens, portable
+from fieldslab.packer.convert.tokens import (
+    add_tokenizer_digests,
+    drop_tokenizer_paths,
+    infer_tokens,
+)
 from fieldslab.packer.options import Options, Sequences
 from fieldslab.packer.source import Source, match_names
 from fieldslab.packer.sources.path_lookup import name_disk_errors
@@ -79,7 +87,7 @@ class Plan:
     @property
     def recorded(self) -> dict[str, Any]:
         """The options as a manifest keeps them: without places of this machine."""
-        recorded: dict[str, Any] = msgspec.to_builtins(portable(self.options))
+        recorded: dict[str, Any] = msgspec.to_builtins(drop_tokenizer_paths(self.options))
         return recorded
 
     @property
@@ -117,17 +125,17 @@ def make_plan(source: Source, options: Options) -> Plan:
         A tokenizer cannot be read.
     """
     options = msgspec.structs.replace(options, settings=dict(source.settings))
-    options = identified(options)
+    options = add_tokenizer_digests(options)
     if options.leave_out:
-        library_version()
+        get_library_version()
     notes: list[str] = []
     leaves = find_leaves(source, options)
     by_name = {leaf.name: leaf for leaf in leaves}
-    chosen = _drop_empty_paths(choose(leaves, options), source, notes)
+    chosen = _drop_empty_paths(choose_leaves(leaves, options), source, notes)
     options, chosen = _keep_nulls(options, chosen, source)
     stacks = find_stacks(chosen, options)
     stacked = {leaf.name: name for name, members in stacks.items() for leaf in members}
-    sample = sampler(source, by_name, [leaf for leaf in chosen if leaf.name not in stacked])
+    sample = make_sampler(source, by_name, [leaf for leaf in chosen if leaf.name not in stacked])
     plans: list[FieldPlan] = []
     refused: list[SourceUnsupported] = []
     for leaf in chosen:
@@ -193,7 +201,7 @@ def _plan_leaf(
         shape_path=shapes.path if shapes else None,
         permutation=inferred.permutation,
         padding=padding,
-        decoded=decoded_bytes(leaf, sample),
+        decoded=estimate_decoded_bytes(leaf, sample),
         sound=options.leave_out and field.kind == "image",
         why=why if padding is None else f"ragged {leaf.options.ragged} of {inferred.why}",
         bytes=source.column_bytes(leaf.path),
@@ -213,7 +221,7 @@ def _plan_padding(leaf: Leaf, field: Field, leaves: dict[str, Leaf]) -> Padding 
     lengths = None
     if ragged.lengths_from is not None:
         if ragged.lengths_from not in leaves:
-            raise unknown_field("ragged", ragged.lengths_from, leaves)
+            raise make_unknown_field("ragged", ragged.lengths_from, leaves)
         lengths = leaves[ragged.lengths_from]
         if not pa.types.is_integer(lengths.type):
             raise UsageError(
@@ -231,7 +239,7 @@ def _plan_compression(plans: list[FieldPlan], options: Options) -> list[FieldPla
     for pattern, level in options.compress.items():
         hits = match_names(pattern, names)
         if not hits:
-            raise unknown_field("compress", pattern, names)
+            raise make_unknown_field("compress", pattern, names)
         levels |= dict.fromkeys(hits, level)
     return [_set_compression(plan, levels.get(plan.field.name)) for plan in plans]
 
@@ -277,7 +285,7 @@ def _keep_nulls(options: Options, chosen: list[Leaf], source: Source) -> tuple[O
     masked = {
         leaf.name
         for leaf in chosen
-        if leaf.name in nullable and lookup(options.nulls, leaf.name) is None
+        if leaf.name in nullable and look_up_option(options.nulls, leaf.name) is None
     }
     chosen = [
         replace(leaf, options=replace(leaf.options, nulls="mask")) if leaf.name in masked else leaf
@@ -298,7 +306,7 @@ def _check_nulls(plans: list[FieldPlan], source: Source) -> None:
     ]
     if len(columns) == 1:
         column, count, stacked = columns[0]
-        raise nulls_error(column, count, stacked=stacked)
+        raise make_nulls_error(column, count, stacked=stacked)
     if columns:
         shown = [f"{column}: {count}" for column, count, _ in columns[:MOST_SHOWN]]
         shown += ["..."] if len(columns) > MOST_SHOWN else []

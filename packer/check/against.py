@@ -15,8 +15,8 @@ from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.categories import CategoryIndex
 from fieldslab.packer.convert.columns import convert
 from fieldslab.packer.convert.fieldplan import FieldPlan
-from fieldslab.packer.convert.soundness import find_damaged, runs_between
-from fieldslab.packer.convert.tokens import located
+from fieldslab.packer.convert.soundness import find_damaged, find_runs_between
+from fieldslab.packer.convert.tokens import add_tokenizer_paths
 from fieldslab.packer.options import CASTS, DTYPES, Options
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
@@ -55,12 +55,12 @@ def compare(
 
     Raises SourceUnreadable and SourceChanged, UsageError for an unknown `from_`, and MissingLibrary
     where the source cannot be converted without one.
-    `tokenizers` are files: see `fieldslab.packer.convert.tokens.located`.
+    `tokenizers` are files: see `fieldslab.packer.convert.tokens.add_tokenizer_paths`.
     """
     slab = StoredSlab(files, checked=False)
     manifest = slab.manifest
     options, name = load_options(manifest, files.path)
-    options = located(options, tokenizers)
+    options = add_tokenizer_paths(options, tokenizers)
     settings = options.settings if from_ in (None, name) else {}
     opened_source = find_source(source, from_ or name, settings, tolerant=options.leave_out)
     try:
@@ -70,9 +70,9 @@ def compare(
     except _DIFFERENT as error:
         findings.add(make_problem(error, prefix=_NOT_PACKED))
         return
-    plans = list(_same_fields(manifest, plan, chosen, findings))
+    plans = list(_match_fields(manifest, plan, chosen, findings))
     if plan.rows is not None and plan.rows != manifest.rows and not options.leave_out:
-        _other_rows(findings, plan.rows, manifest.rows)
+        _report_row_counts(findings, plan.rows, manifest.rows)
     if plans:
         # Images tell which rows were left out, whatever is compared.
         names = {field_plan.field.name for field_plan in plans}
@@ -132,13 +132,13 @@ class _Comparison:
         with closing(read_ahead(read_batches(plan.source, spans, plan.fields))) as stream:
             for batch in stream:
                 try:
-                    damaged = self._damaged(batch)
+                    damaged = self._find_left_out_rows(batch)
                 except _DIFFERENT as error:
                     self._stop(error)
                     return
-                for start, count in runs_between(damaged, len(batch)):
+                for start, count in find_runs_between(damaged, len(batch)):
                     common = batch.slice(start, min(count, max(rows - slab_row, 0)))
-                    if len(common) and not self._batch(common, slab_row):
+                    if len(common) and not self._compare_batch(common, slab_row):
                         return
                     slab_row += count
                 if progress is not None:
@@ -146,12 +146,12 @@ class _Comparison:
         for name in list(self._open):
             self._close(name)
         if (plan.rows is None or plan.options.leave_out) and slab_row != rows:
-            _other_rows(
+            _report_row_counts(
                 self._findings, slab_row, rows, spent=not slab_row and not plan.source.rereadable
             )
         self._compare_categories()
 
-    def _batch(self, batch: SourceBatch, row: int) -> bool:
+    def _compare_batch(self, batch: SourceBatch, row: int) -> bool:
         """Compare rows of the source, the first of which is `row` of the slab.
 
         False where the source cannot be converted any further.
@@ -178,10 +178,10 @@ class _Comparison:
                 self._findings.add(make_problem(error, rows))
                 continue
             for difference in find_differences(field, converted, stored, row):
-                self._enter(field.name, difference)
+                self._add_difference(field.name, difference)
         return True
 
-    def _damaged(self, batch: SourceBatch) -> Collection[int]:
+    def _find_left_out_rows(self, batch: SourceBatch) -> Collection[int]:
         """The rows of a batch that `pack` left out; their categories count as seen."""
         damaged = find_damaged(self._plan.fields, batch)
         for field_plan in self._compared if damaged else ():
@@ -193,7 +193,7 @@ class _Comparison:
         """Enter why the source cannot be converted any further."""
         self._findings.add(make_problem(error, prefix=_NOT_PACKED))
 
-    def _enter(self, name: str, difference: Difference) -> None:
+    def _add_difference(self, name: str, difference: Difference) -> None:
         """Join a difference to the one in front of it, or enter that one and begin anew."""
         before = self._open.get(name)
         if before is not None and before.last + 1 == difference.first:
@@ -231,13 +231,13 @@ class _Comparison:
                     Problem(
                         problem="the categories differ from the source's",
                         field=name,
-                        expected=_shown(seen - stored),
-                        found=_shown(stored - seen),
+                        expected=_format_categories(seen - stored),
+                        found=_format_categories(stored - seen),
                     )
                 )
 
 
-def _same_fields(
+def _match_fields(
     manifest: Manifest, plan: Plan, chosen: set[str], findings: Findings
 ) -> Iterator[FieldPlan]:
     """The plans of chosen fields that slab and source agree on; enter the others."""
@@ -248,13 +248,13 @@ def _same_fields(
             continue
         if name not in planned:
             findings.add(Problem(problem="the source has no such field", field=name))
-        elif _signature(stored[name]) != _signature(planned[name].field):
+        elif _describe_type(stored[name]) != _describe_type(planned[name].field):
             findings.add(
                 Problem(
                     problem="the field differs from the one in the source",
                     field=name,
-                    expected=_signature(planned[name].field),
-                    found=_signature(stored[name]),
+                    expected=_describe_type(planned[name].field),
+                    found=_describe_type(stored[name]),
                 )
             )
         else:
@@ -264,19 +264,19 @@ def _same_fields(
             findings.add(Problem(problem="the slab lacks this field of the source", field=name))
 
 
-def _signature(field: Field) -> str:
+def _describe_type(field: Field) -> str:
     """What must agree before values can: kind, dtype, shape, and what they stand for."""
     logical = "" if field.logical is None else f" {msgspec.json.encode(field.logical).decode()}"
     return f"{field.kind} {field.dtype}{list(field.shape)}{logical}"
 
 
-def _other_rows(findings: Findings, source: int, slab: int, spent: bool = False) -> None:
+def _report_row_counts(findings: Findings, source: int, slab: int, spent: bool = False) -> None:
     problem = "source and slab differ in rows"
     if spent:
         problem += "; a stream can be read only once: make a new one"
     findings.add(Problem(problem=problem, expected=str(source), found=str(slab)))
 
 
-def _shown(categories: set[str]) -> str:
+def _format_categories(categories: set[str]) -> str:
     names = sorted(categories)
     return ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "") or "no others"

@@ -78,15 +78,15 @@ def check_piece(piece: BlockRuns) -> Checked:
 def _check_hole(piece: BlockRuns) -> Checked:
     """Check blocks that are zeros. The rule needs no look: it holds in the block before them."""
     [(start, stop)] = piece.runs
-    digests = np.broadcast_to(np.uint64(_digest_of_zeros()), (stop - start,))
-    wrong = list(_wrong_blocks(piece, start, digests))
+    digests = np.broadcast_to(np.uint64(_digest_zeros()), (stop - start,))
+    wrong = list(_find_wrong_blocks(piece, start, digests))
     size = (stop - start) * BLOCK
     nulls = size if piece.file.role == "valid" else 0
     return Checked(piece, [], wrong, [(start, digests)], size, nulls)
 
 
 @cache
-def _digest_of_zeros() -> int:
+def _digest_zeros() -> int:
     return digest(bytes(BLOCK))
 
 
@@ -101,17 +101,17 @@ def check_opened(fd: int, piece: BlockRuns) -> Checked:
         if not looks:
             digests = _digest_run(fd, piece, start, stop)
             checked.digests.append((start, digests))
-            checked.wrong.extend(_wrong_blocks(piece, start, digests))
+            checked.wrong.extend(_find_wrong_blocks(piece, start, digests))
             size += len(digests) * BLOCK
             start += len(digests)
-        for first, data in _chunks(fd, piece, start, stop, checked.problems):
+        for first, data in _read_chunks(fd, piece, start, stop, checked.problems):
             size += len(data)
             digests = compute_digests(data)
             checked.digests.append((first, digests))
-            wrong = list(_wrong_blocks(piece, first, digests))
+            wrong = list(_find_wrong_blocks(piece, first, digests))
             checked.wrong.extend(wrong)
             if rule is not None and not wrong:
-                checked.problems.extend(_broken(rule, fd, piece, first, data))
+                checked.problems.extend(_check_rule(rule, fd, piece, first, data))
             if piece.file.role == "valid":
                 nulls += len(data) - int(np.count_nonzero(data))
     return checked._replace(bytes=size, nulls=nulls)
@@ -148,41 +148,41 @@ def make_block_problem(piece: BlockRuns, first: int, stop: int, **details: str) 
 def _digest_run(fd: int, piece: BlockRuns, start: int, stop: int) -> np.ndarray:
     """Digests of the whole blocks of a run, or of fewer: see `digest_file`."""
     stop = min(stop, piece.file.data_bytes // BLOCK)
-    return digest_file(fd, HEADER + start * BLOCK, max(stop - start, 0), _buffer())
+    return digest_file(fd, HEADER + start * BLOCK, max(stop - start, 0), _get_buffer())
 
 
-def _chunks(
+def _read_chunks(
     fd: int, piece: BlockRuns, start: int, stop: int, problems: list[Problem]
 ) -> Iterator[tuple[int, np.ndarray]]:
     """First block and bytes of each chunk of a run; what cannot be read becomes a problem."""
     for first in range(start, stop, CHUNK // BLOCK):
         last = min(first + CHUNK // BLOCK, stop)
         try:
-            yield first, _chunk(fd, piece, first, last)
+            yield first, _read_chunk(fd, piece, first, last)
         except Unreadable:  # block by block, to know which rows they are
             for block in range(first, last):
                 try:
-                    yield block, _chunk(fd, piece, block, block + 1)
+                    yield block, _read_chunk(fd, piece, block, block + 1)
                 except Unreadable as error:
-                    problems.append(_unread(piece, block, error))
+                    problems.append(_make_unread_problem(piece, block, error))
 
 
-def _unread(piece: BlockRuns, block: int, error: Unreadable) -> Problem:
+def _make_unread_problem(piece: BlockRuns, block: int, error: Unreadable) -> Problem:
     start = block * BLOCK
     end = min(start + BLOCK, piece.file.data_bytes)
     return make_problem(error, piece.folder.rows_of(piece.file, start, end))
 
 
-def _chunk(fd: int, piece: BlockRuns, first: int, last: int) -> np.ndarray:
+def _read_chunk(fd: int, piece: BlockRuns, first: int, last: int) -> np.ndarray:
     """Bytes of blocks `first` to `last`. Raises Unreadable."""
     start, stop = HEADER + first * BLOCK, HEADER + min(last * BLOCK, piece.file.data_bytes)
-    data = _buffer()[: stop - start]
+    data = _get_buffer()[: stop - start]
     path, field = piece.folder.path / piece.file.name, piece.file.field.name
     read_exactly(fd, memoryview(data.data), start, path, field)
     return data
 
 
-def _buffer() -> np.ndarray:
+def _get_buffer() -> np.ndarray:
     """This thread's buffer, uint8[CHUNK]."""
     if not hasattr(_thread, "buffer"):
         _thread.buffer = allocate_aligned(CHUNK)
@@ -196,7 +196,7 @@ def _advise(fd: int, piece: BlockRuns) -> None:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL if sequential else os.POSIX_FADV_RANDOM)
 
 
-def _wrong_blocks(piece: BlockRuns, first: int, computed: np.ndarray) -> Iterator[Problem]:
+def _find_wrong_blocks(piece: BlockRuns, first: int, computed: np.ndarray) -> Iterator[Problem]:
     """One problem for each run of blocks that differ from the digest table."""
     if piece.digests is None:
         return
@@ -214,13 +214,13 @@ def _wrong_blocks(piece: BlockRuns, first: int, computed: np.ndarray) -> Iterato
         yield make_block_problem(piece, first + start, first + stop, **details)
 
 
-def _broken(
+def _check_rule(
     rule: Rule, fd: int, piece: BlockRuns, first: int, data: np.ndarray
 ) -> Iterator[Problem]:
     """The first item of a chunk that breaks the array's rule."""
     items = data.view(rule.dtype)
     first_item = first * BLOCK // rule.dtype.itemsize
-    flags = rule.wrong(items, first_item, _item_before(fd, piece, rule, first_item))
+    flags = rule.wrong(items, first_item, _read_item_before(fd, piece, rule, first_item))
     if not flags.any():
         return
     index = int(np.argmax(flags))
@@ -237,7 +237,7 @@ def _broken(
     )
 
 
-def _item_before(fd: int, piece: BlockRuns, rule: Rule, index: int) -> int:
+def _read_item_before(fd: int, piece: BlockRuns, rule: Rule, index: int) -> int:
     """The item in front of `index`; 0 at the start. Offsets go on from there."""
     size = rule.dtype.itemsize
     if index == 0 or rule.dtype != np.dtype("<u8"):

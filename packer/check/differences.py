@@ -38,7 +38,7 @@ def find_differences(
     Values are compared byte by byte: two NaN with different bits differ.
     """
     count = len(source.values if source.lengths is None else source.lengths)
-    wrong = np.flatnonzero(_differing(field, source, stored, count))
+    wrong = np.flatnonzero(_find_differing_rows(field, source, stored, count))
     cuts = [0, *(np.flatnonzero(np.diff(wrong) != 1) + 1).tolist(), len(wrong)]
     for start, stop in pairwise(cuts):
         if start < stop:
@@ -47,17 +47,19 @@ def find_differences(
             yield Difference(first_row + first, first_row + last, *how)
 
 
-def _differing(field: Field, source: Converted, stored: StoredRows, count: int) -> np.ndarray:
+def _find_differing_rows(
+    field: Field, source: Converted, stored: StoredRows, count: int
+) -> np.ndarray:
     """bool[rows]: which rows differ in anything."""
-    wrong = _valid(source.valid, count) != _valid(stored.valid, count)
-    wrong |= _differing_items(source.values, source.lengths, stored.values, stored.lengths)
+    wrong = _fill_valid(source.valid, count) != _fill_valid(stored.valid, count)
+    wrong |= _compare_items(source.values, source.lengths, stored.values, stored.lengths)
     for spec in field.arrays():
         if spec.role in stored.beside:
-            wrong |= _differing_items(*_items(source, spec), *_items(stored, spec))
+            wrong |= _compare_items(*_get_items(source, spec), *_get_items(stored, spec))
     return wrong
 
 
-def _differing_items(
+def _compare_items(
     ours: np.ndarray,
     lengths: np.ndarray | None,
     theirs: np.ndarray,
@@ -67,25 +69,27 @@ def _differing_items(
     size = math.prod(ours.shape[1:]) * ours.dtype.itemsize
     if lengths is None or other_lengths is None:
         count = len(ours)
-        ours, theirs = _bytes(ours), _bytes(theirs)
+        ours, theirs = _view_bytes(ours), _view_bytes(theirs)
         if np.array_equal(ours, theirs):
             return np.zeros(count, bool)
         return (ours.reshape(count, -1) != theirs.reshape(count, -1)).any(axis=1)
     wrong: np.ndarray = lengths != other_lengths
-    ours, theirs = _bytes(ours), _bytes(theirs)
+    ours, theirs = _view_bytes(ours), _view_bytes(theirs)
     if not wrong.any():
         if not np.array_equal(ours, theirs):
             items = np.flatnonzero(ours != theirs) // size
             wrong[np.searchsorted(np.cumsum(lengths), items, side="right")] = True
         return wrong
-    a, b = _starts(lengths, size), _starts(other_lengths, size)
+    a, b = _find_starts(lengths, size), _find_starts(other_lengths, size)
     for row in np.flatnonzero(~wrong).tolist():
         same = np.array_equal(ours[a[row] : a[row + 1]], theirs[b[row] : b[row + 1]])
         wrong[row] = not same
     return wrong
 
 
-def _items(rows: Converted | StoredRows, spec: ArraySpec) -> tuple[np.ndarray, np.ndarray | None]:
+def _get_items(
+    rows: Converted | StoredRows, spec: ArraySpec
+) -> tuple[np.ndarray, np.ndarray | None]:
     """The items of an array beside the values, and how many each row has."""
     return rows.beside[spec.role], None if spec.by is None else rows.beside[spec.by]
 
@@ -98,11 +102,11 @@ def _describe(
     if valid[0] != valid[1]:
         ours_is, theirs_is = ("a value" if is_valid else "null" for is_valid in valid)
         return "values", 0, "only one is null", ours_is, theirs_is
-    ours, theirs = _value(source, row), _value(stored, row)
+    ours, theirs = _slice_value(source, row), _slice_value(stored, row)
     if len(ours) != len(theirs):
         unit = "elements" if field.kind == "ragged" else "bytes"
         return "values", 0, "length", f"{len(ours)} {unit}", f"{len(theirs)} {unit}"
-    wrong = np.flatnonzero(_bytes(ours) != _bytes(theirs))
+    wrong = np.flatnonzero(_view_bytes(ours) != _view_bytes(theirs))
     if not len(wrong):
         return _describe_beside(field, source, stored, row)
     index = int(wrong[0]) // ours.dtype.itemsize
@@ -120,15 +124,18 @@ def _describe_beside(
     for spec in field.arrays():
         if spec.role not in stored.beside:
             continue
-        (ours, lengths), (theirs, other_lengths) = _items(source, spec), _items(stored, spec)
-        if not _differing_items(ours, lengths, theirs, other_lengths)[row]:
+        (ours, lengths), (theirs, other_lengths) = (
+            _get_items(source, spec),
+            _get_items(stored, spec),
+        )
+        if not _compare_items(ours, lengths, theirs, other_lengths)[row]:
             continue
         name = _NAMES.get(spec.role, spec.role)
         if lengths is None or other_lengths is None:
             return spec.role, 0, name, str(ours[row].tolist()), str(theirs[row].tolist())
         if lengths[row] != other_lengths[row]:
             return spec.role, 0, f"{name}s", str(lengths[row]), str(other_lengths[row])
-        ours, theirs = _part(ours, lengths, row), _part(theirs, other_lengths, row)
+        ours, theirs = _slice_part(ours, lengths, row), _slice_part(theirs, other_lengths, row)
         index = int(np.argmax((ours != theirs).reshape(len(ours), -1).any(axis=1)))
         byte = index * spec.item_bytes
         return (
@@ -141,27 +148,27 @@ def _describe_beside(
     raise AssertionError(f"row {row} does not differ")
 
 
-def _value(rows: Converted | StoredRows, row: int) -> np.ndarray:
+def _slice_value(rows: Converted | StoredRows, row: int) -> np.ndarray:
     """The values of one row, with an axis in front."""
     if rows.lengths is None:
         return rows.values[row : row + 1]
-    return _part(rows.values, rows.lengths, row)
+    return _slice_part(rows.values, rows.lengths, row)
 
 
-def _part(items: np.ndarray, lengths: np.ndarray, row: int) -> np.ndarray:
+def _slice_part(items: np.ndarray, lengths: np.ndarray, row: int) -> np.ndarray:
     """The items of one row, of which rows have different numbers."""
     start = int(lengths[:row].sum())
     return items[start : start + int(lengths[row])]
 
 
-def _valid(valid: np.ndarray | None, count: int) -> np.ndarray:
+def _fill_valid(valid: np.ndarray | None, count: int) -> np.ndarray:
     return np.ones(count, bool) if valid is None else valid
 
 
-def _bytes(values: np.ndarray) -> np.ndarray:
+def _view_bytes(values: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
 
-def _starts(lengths: np.ndarray, item: int) -> list[int]:
+def _find_starts(lengths: np.ndarray, item: int) -> list[int]:
     starts: list[int] = (np.concatenate([[0], np.cumsum(lengths)]) * item).tolist()
     return starts

@@ -85,7 +85,9 @@ class FolderCheck:
                 digests = self._table[file.first_block : file.first_block + file.blocks]
             runs: list[Run] = []
             filled = 0
-            for start, stop, hole in _split(selection(number, number + file.blocks), number, holes):
+            for start, stop, hole in _split_runs(
+                selection(number, number + file.blocks), number, holes
+            ):
                 if hole:
                     yield BlockRuns(self.folder, file, ((start, stop),), digests, hole=True)
                     continue
@@ -118,20 +120,20 @@ class FolderCheck:
     def finish(self) -> None:
         """Judge what only the whole folder tells: its digest table, and its nulls."""
         if self._table_problem is not None:
-            self._judge_table(self._table_problem)
+            self._check_table(self._table_problem)
         for file in self.folder.files:
             if file.role == "valid" and self._is_whole(file):
-                self._judge_nulls(file)
+                self._check_nulls(file)
             if file.role == "size":
                 arrays = [other for other in self.folder.files if other.field is file.field]
                 if all(map(self._is_whole, arrays)):
-                    self._judge_pictures(file.field)
+                    self._check_pictures(file.field)
 
     def _is_whole(self, file: ArrayFile) -> bool:
         """Whether all of an array was read, and nothing found wrong."""
         return self._read[file.name] == file.data_bytes and file.name not in self._wrong
 
-    def _judge_table(self, problem: Problem) -> None:
+    def _check_table(self, problem: Problem) -> None:
         """Tell damage of the digest table from damage of the values, where all were read."""
         whole = self._judges and all(
             self._read[file.name] == file.data_bytes for file in self.folder.files
@@ -143,7 +145,7 @@ class FolderCheck:
         intact = whole and compute_root(computed) == self.folder.root
         if intact and self._table is not None:
             for block in np.flatnonzero(self._table != computed).tolist():
-                self._findings.add(self._wrong_entry(block, computed))
+                self._findings.add(self._make_entry_problem(block, computed))
             return
         if intact:
             text = f"digest table: {problem.problem}; the values are intact"
@@ -173,7 +175,7 @@ class FolderCheck:
         with ArrayReader(self.folder, file).opened() as fd:
             return list(find_holes(fd, file.data_bytes))
 
-    def _wrong_entry(self, block: int, computed: np.ndarray) -> Problem:
+    def _make_entry_problem(self, block: int, computed: np.ndarray) -> Problem:
         assert self._table is not None
         file = next(f for f in self.folder.files if block < f.first_block + f.blocks)
         first = block - file.first_block
@@ -187,7 +189,7 @@ class FolderCheck:
             found=f"{self._table[block]:016x}",
         )
 
-    def _judge_nulls(self, file: ArrayFile) -> None:
+    def _check_nulls(self, file: ArrayFile) -> None:
         expected, zeros = self._nulls[file.field.name], self._zeros[file.name]
         if zeros != expected:
             self._findings.add(
@@ -201,7 +203,7 @@ class FolderCheck:
                 )
             )
 
-    def _judge_pictures(self, field: Field) -> None:
+    def _check_pictures(self, field: Field) -> None:
         try:
             for problem in check_pictures(self.folder, field, self._run):
                 self._findings.add(problem)
@@ -223,7 +225,9 @@ def find_unexpected(folder: OpenFolder, names: set[str]) -> Iterator[str]:
             yield str(folder.path / entry)
 
 
-def _split(runs: Iterator[Run], number: int, holes: list[Run]) -> Iterator[tuple[int, int, bool]]:
+def _split_runs(
+    runs: Iterator[Run], number: int, holes: list[Run]
+) -> Iterator[tuple[int, int, bool]]:
     """The same runs, counted from block `number`, cut at holes; others no longer than a piece.
 
     Each comes with whether it is a hole.
@@ -232,12 +236,12 @@ def _split(runs: Iterator[Run], number: int, holes: list[Run]) -> Iterator[tuple
         start, stop = first - number, last - number
         for a, b in holes:
             if start < b and a < stop:
-                yield from _cut(start, a)
+                yield from _cut_run(start, a)
                 yield max(start, a), min(stop, b), True
                 start = min(stop, b)
-        yield from _cut(start, stop)
+        yield from _cut_run(start, stop)
 
 
-def _cut(start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
+def _cut_run(start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
     for first in range(start, stop, PIECE_BLOCKS):
         yield first, min(first + PIECE_BLOCKS, stop), False

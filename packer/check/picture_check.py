@@ -57,7 +57,7 @@ class _Window:
         expected = {"rgb": 3 * height * width, "yuv420": height * width + 2 * of_chroma}
         for codec, bytes_ in expected.items():
             wrong = (self.codes == CODES[codec]) & (self.lengths != bytes_)
-            yield from self._first(
+            yield from self._report_first(
                 wrong,
                 "size",
                 8,
@@ -73,10 +73,10 @@ class _Window:
         ends = self.folder.require(self.field, "points.offsets").read(self.start, stop + 1)
         ends = ends.astype(np.int64)
         counts = np.diff(ends)
-        expected = self._counts_by_header(np.flatnonzero(counts), every)
+        expected = self._count_points(np.flatnonzero(counts), every)
         wrong = (counts > 0) & (counts != expected)
         text = "not the number of index points that its header requires"
-        yield from self._first(wrong, "points.offsets", 8, text, expected, counts)
+        yield from self._report_first(wrong, "points.offsets", 8, text, expected, counts)
 
         from fieldslab.packer.check.heads import find_misplaced
 
@@ -86,7 +86,7 @@ class _Window:
             row = int(np.searchsorted(ends - ends[0], index, side="right")) - 1
             bits = [int(low) | int(high) << 16 for low, high in points[: index + 1, :2][-2:]]
             before = -1 if index == ends[row] - ends[0] else bits[0]
-            yield self._problem(
+            yield self._make_problem(
                 row,
                 "points.values",
                 HEADER + 10 * (int(ends[0]) + index),
@@ -95,7 +95,7 @@ class _Window:
                 str(bits[-1]),
             )
 
-    def _counts_by_header(self, rows: np.ndarray, every: int) -> np.ndarray:
+    def _count_points(self, rows: np.ndarray, every: int) -> np.ndarray:
         """How many points the JPEG images at `rows` have if they are indexed: int64[all rows]."""
         from fieldslab.packer.check.heads import count_points  # compiled kernels take their time
 
@@ -114,7 +114,7 @@ class _Window:
             expected[self.codes != CODES["jpeg"]] = 0
         return expected
 
-    def _first(
+    def _report_first(
         self,
         wrong: np.ndarray,
         role: Role,
@@ -126,9 +126,9 @@ class _Window:
         if wrong.any():
             row = int(np.argmax(wrong))
             offset = HEADER + item * (self.start + row)
-            yield self._problem(row, role, offset, text, str(expected[row]), str(actual[row]))
+            yield self._make_problem(row, role, offset, text, str(expected[row]), str(actual[row]))
 
-    def _problem(
+    def _make_problem(
         self, row: int, role: Role, offset: int, text: str, expected: str, found: str
     ) -> Problem:
         number = self.folder.first_row + self.start + row

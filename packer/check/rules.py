@@ -26,17 +26,17 @@ def find_rule(folder: Folder, file: ArrayFile) -> Rule | None:
     field = file.field
     for other in folder.files:
         if other.field is field and other.spec.by == file.role:
-            return _offsets(file.shape[0] - 1, other.shape[0])
+            return _make_offsets_rule(file.shape[0] - 1, other.shape[0])
     if file.spec.limits is None:
         return None
     if file.dtype == np.bool_:
-        return _limited(file.spec.limits, "a flag is neither 0 nor 1", np.dtype("u1"))
+        return _make_limits_rule(file.spec.limits, "a flag is neither 0 nor 1", np.dtype("u1"))
     if field.kind == "categorical":
-        return _limited(file.spec.limits, "a code has no category", file.dtype)
-    return _limited(file.spec.limits, f"no {file.role} has this code", file.dtype)
+        return _make_limits_rule(file.spec.limits, "a code has no category", file.dtype)
+    return _make_limits_rule(file.spec.limits, f"no {file.role} has this code", file.dtype)
 
 
-def _offsets(last: int, elements: int) -> Rule:
+def _make_offsets_rule(last: int, elements: int) -> Rule:
     """Offsets rise from 0, at item 0, to the number of elements, at item `last`."""
 
     def wrong(items: np.ndarray, first: int, before: int) -> np.ndarray:
@@ -55,7 +55,7 @@ def _offsets(last: int, elements: int) -> Rule:
     return Rule(problem, f"0..{elements}, never decreasing", np.dtype("<u8"), wrong)
 
 
-def _limited(limits: tuple[int, int], problem: str, dtype: np.dtype[np.generic]) -> Rule:
+def _make_limits_rule(limits: tuple[int, int], problem: str, dtype: np.dtype[np.generic]) -> Rule:
     low, high = limits
 
     def wrong(items: np.ndarray, first: int, before: int) -> np.ndarray:

@@ -23,7 +23,7 @@ Selection = Callable[[int, int], Iterator[Run]]
 _SPELLINGS = "5%, 3/30 or 10G"
 
 
-def everything(start: int, stop: int) -> Iterator[Run]:
+def select_all(start: int, stop: int) -> Iterator[Run]:
     """Every block."""
     if start < stop:
         yield start, stop
@@ -38,7 +38,7 @@ def select(sample: str | None, total: int) -> Selection:
     Raises UsageError for anything else.
     """
     if sample is None:
-        return everything
+        return select_all
     text = str(sample).strip()
     if match := re.fullmatch(r"(\d+)/(\d+)", text):
         part, parts = int(match[1]), int(match[2])
@@ -46,27 +46,27 @@ def select(sample: str | None, total: int) -> Selection:
             raise UsageError(
                 f"{option('sample')}: no such part", found=sample, expected=f"1/{parts} and up"
             )
-        return _span(total * (part - 1) // parts, total * part // parts)
+        return _make_range_selection(total * (part - 1) // parts, total * part // parts)
     if match := re.fullmatch(r"(\d+(?:\.\d+)?)%", text):
         percent = float(match[1])
         if not 0 < percent <= 100:
             raise UsageError(
                 f"{option('sample')}: not a share", found=sample, expected="0.1% to 100%"
             )
-        return _random(total, percent / 100)
+        return _make_random_selection(total, percent / 100)
     if not re.fullmatch(r"\d+\s*[KMGT]i?B?|\d+\s*B?", text, re.IGNORECASE):
         raise UsageError(f"{option('sample')}: is not valid", found=sample, expected=_SPELLINGS)
-    return _random(total, parse_size("sample", text) / max(total * BLOCK, 1))
+    return _make_random_selection(total, parse_size("sample", text) / max(total * BLOCK, 1))
 
 
-def _span(first: int, last: int) -> Selection:
+def _make_range_selection(first: int, last: int) -> Selection:
     def runs(start: int, stop: int) -> Iterator[Run]:
-        yield from everything(max(start, first), min(stop, last))
+        yield from select_all(max(start, first), min(stop, last))
 
     return runs
 
 
-def _random(total: int, share: float) -> Selection:
+def _make_random_selection(total: int, share: float) -> Selection:
     """One block at random out of each of equal strides: spread evenly, never the same twice."""
     count = min(total, max(1, round(total * share)))
     edges = np.linspace(0, total, count + 1).astype(np.int64)

@@ -72,16 +72,16 @@ class StoredSlab:
             )
         pieces = [
             self._read_piece(self._shard(shard), field, first, last)
-            for shard, first, last in self._pieces(start, stop)
+            for shard, first, last in self._split_by_shard(start, stop)
         ]
-        return _joined(pieces) if pieces else _no_rows(field)
+        return _join_pieces(pieces) if pieces else _make_no_rows(field)
 
     def locate(self, field: Field, role: Role, row: int, byte: int) -> tuple[Path, int]:
         """File and offset of a byte of a row's items in an array.
 
         Of a compressed row, where its frame begins.
         """
-        shard, first, _ = next(self._pieces(row, row + 1))
+        shard, first, _ = next(self._split_by_shard(row, row + 1))
         folder = self._shard(shard)
         array = folder.require(field, role)
         if array.file.spec.by is not None:
@@ -104,7 +104,7 @@ class StoredSlab:
             values = self._tables().require(field, "categories.values")
             raise values.damaged("a category is not UTF-8") from error
 
-    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    def _split_by_shard(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """The shards that hold these rows: number, first row and stop row within it."""
         shard = int(np.searchsorted(self._starts, start, side="right")) - 1
         while start < stop:
@@ -151,10 +151,10 @@ def _read_rows(folder: Folder, field: Field, start: int, stop: int) -> StoredRow
             rows[spec.role], rows[spec.by] = _read_divided(array, spec.by, start, stop)
         elif array is not None and spec.per == "row":
             rows[spec.role] = array.read(start, stop)
-    return _of_roles(rows)
+    return _make_stored_rows(rows)
 
 
-def _of_roles(rows: dict[Role, np.ndarray]) -> StoredRows:
+def _make_stored_rows(rows: dict[Role, np.ndarray]) -> StoredRows:
     return StoredRows(rows.pop("values"), rows.pop("offsets", None), rows.pop("valid", None), rows)
 
 
@@ -172,19 +172,19 @@ def _read_divided(
     return values.read(int(ends[0]), int(ends[-1])), np.diff(ends).astype(np.int64)
 
 
-def _joined(pieces: list[StoredRows]) -> StoredRows:
+def _join_pieces(pieces: list[StoredRows]) -> StoredRows:
     if len(pieces) == 1:
         return pieces[0]
     valid = None
     if any(piece.valid is not None for piece in pieces):
         valid = np.concatenate(
             [
-                np.ones(_count(piece), bool) if piece.valid is None else piece.valid
+                np.ones(_count_rows(piece), bool) if piece.valid is None else piece.valid
                 for piece in pieces
             ]
         )
 
-    def together(role: Role) -> np.ndarray:
+    def join_role(role: Role) -> np.ndarray:
         return np.concatenate([piece.beside[role] for piece in pieces])
 
     lengths = [piece.lengths for piece in pieces if piece.lengths is not None]
@@ -192,15 +192,15 @@ def _joined(pieces: list[StoredRows]) -> StoredRows:
         np.concatenate([piece.values for piece in pieces]),
         np.concatenate(lengths) if lengths else None,
         valid,
-        {role: together(role) for role in pieces[0].beside},
+        {role: join_role(role) for role in pieces[0].beside},
     )
 
 
-def _count(rows: StoredRows) -> int:
+def _count_rows(rows: StoredRows) -> int:
     return len(rows.values if rows.lengths is None else rows.lengths)
 
 
-def _no_rows(field: Field) -> StoredRows:
+def _make_no_rows(field: Field) -> StoredRows:
     if field.compression is not None:
         lengths = np.empty(0, np.int64) if field.variable else None
         return StoredRows(np.empty((0, *field.shape), field.storage), lengths)
@@ -208,4 +208,4 @@ def _no_rows(field: Field) -> StoredRows:
     for spec in field.arrays():
         dtype = np.dtype(np.int64) if spec.per == "row+1" else spec.dtype
         rows[spec.role] = np.empty((0, *spec.shape), dtype)
-    return _of_roles(rows)
+    return _make_stored_rows(rows)

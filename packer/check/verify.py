@@ -14,7 +14,7 @@ from fieldslab.packer.check.block_check import check_piece
 from fieldslab.packer.check.findings import Findings, Problem, Report, VerifyProgress, make_problem
 from fieldslab.packer.check.foldercheck import FolderCheck, find_unexpected
 from fieldslab.packer.check.rules import find_rule
-from fieldslab.packer.check.sampling import Selection, everything, select
+from fieldslab.packer.check.sampling import Selection, select, select_all
 from fieldslab.packer.check.threads import start_threads
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import Folder, iterate_folders
@@ -99,7 +99,9 @@ def verify(
             f"{option('quick', True)} reads no values: it does not go with {option('sample')}"
         )
     started, path = time.monotonic(), check_slab_path(slab)
-    report = Report(path, scope=_scope(quick, sample, against), compared=against is not None)
+    report = Report(
+        path, scope=_describe_scope(quick, sample, against), compared=against is not None
+    )
     findings = Findings(report, max_errors, tell)
     try:
         files = open_files(path, follow_links=follow_links)
@@ -112,7 +114,7 @@ def verify(
         report.rows, report.fields = files.manifest.rows, len(chosen)
         try:
             with files.folder() as opened:
-                for name in find_unexpected(opened, _top_names(files.manifest)):
+                for name in find_unexpected(opened, _list_expected_names(files.manifest)):
                     findings.add(Problem(problem="does not belong here", file=name))
         except Unreadable as error:
             findings.add(make_problem(error))
@@ -146,7 +148,7 @@ def compute_expected_bytes(
         return sum(file.data_bytes for folder in iterate_folders(files) for file in folder.files)
 
 
-def _scope(quick: bool, sample: str | None, against: Any) -> str:
+def _describe_scope(quick: bool, sample: str | None, against: Any) -> str:
     scope = "structure only" if quick else "all" if sample is None else f"sample of {sample}"
     if against is None:
         return scope
@@ -176,7 +178,7 @@ def choose_fields(manifest: Manifest, fields: str | Iterable[str] | None) -> lis
     return [manifest.fields[names.index(name)] for name in chosen]
 
 
-def _top_names(manifest: Manifest) -> set[str]:
+def _list_expected_names(manifest: Manifest) -> set[str]:
     names = {MANIFEST} | {layout.name_shard(index) for index in range(len(manifest.shards))}
     return names if manifest.tables is None else names | {layout.TABLES}
 
@@ -196,7 +198,11 @@ def _check_arrays(
     counts = [dict(zip(nullable, shard.nulls, strict=True)) for shard in manifest.shards]
     nulls: list[dict[str, int]] = [] if manifest.tables is None else [{}]
     total = sum(
-        sum(_blocks_there(folder, [file for file in folder.files if file.field.name in chosen]))
+        sum(
+            _count_present_blocks(
+                folder, [file for file in folder.files if file.field.name in chosen]
+            )
+        )
         for folder in (iterate_folders(slab) if sample is not None else ())
     )
     selection = select(sample, total)
@@ -204,13 +210,13 @@ def _check_arrays(
     with start_threads() as run:
         for folder, counted in zip(iterate_folders(slab), nulls + counts, strict=True):
             files = [file for file in folder.files if file.field.name in chosen]
-            numbers = list(accumulate(_blocks_there(folder, files), initial=number))
+            numbers = list(accumulate(_count_present_blocks(folder, files), initial=number))
             number = numbers.pop()
             check = FolderCheck(folder, counted, findings, run)
             if not check.start():
                 continue
             work = [
-                (file, _without_values(folder, file) if quick else selection, first)
+                (file, _select_for_quick(folder, file) if quick else selection, first)
                 for file, first in zip(files, numbers, strict=True)
             ]
             for checked in run(check_piece, check.pieces(work)):
@@ -225,7 +231,7 @@ def _check_arrays(
                 progress(folder.rows, 0)
 
 
-def _blocks_there(folder: Folder, files: list[ArrayFile]) -> list[int]:
+def _count_present_blocks(folder: Folder, files: list[ArrayFile]) -> list[int]:
     """Blocks of each file; 0 where it has not the size that the manifest says."""
     counts = [0] * len(files)
     with suppress(DamagedArray, Unreadable), folder.opened() as opened:
@@ -237,10 +243,10 @@ def _blocks_there(folder: Folder, files: list[ArrayFile]) -> list[int]:
     return counts
 
 
-def _without_values(folder: Folder, file: ArrayFile) -> Selection:
+def _select_for_quick(folder: Folder, file: ArrayFile) -> Selection:
     """For `quick`: all of an array whose content obeys a rule, nothing of any other."""
-    return everything if find_rule(folder, file) is not None else _nothing
+    return select_all if find_rule(folder, file) is not None else _select_nothing
 
 
-def _nothing(start: int, stop: int) -> Iterator[tuple[int, int]]:
+def _select_nothing(start: int, stop: int) -> Iterator[tuple[int, int]]:
     return iter(())

@@ -85,7 +85,7 @@ def pack(
     from fieldslab.packer.options import parse_options
     from fieldslab.packer.plan import make_plan
     from fieldslab.packer.source import find_source
-    from fieldslab.packer.write.output import check_output, output_path
+    from fieldslab.packer.write.output import check_output, parse_output
     from fieldslab.packer.write.pack import check_jobs, pack_plan
 
     hidden = progress == "none" or quiet or as_json
@@ -96,7 +96,7 @@ def pack(
     check_jobs(jobs)
     if output is None and not dry_run:
         raise UsageError("no output given", hint="Name the slab to write: -o train.slab")
-    out = None if output is None else output_path(output)
+    out = None if output is None else parse_output(output)
     existed = out is not None and out.exists()
     if out is not None:
         check_output(out, force=force)

@@ -70,10 +70,10 @@ def _encode_image(
     """Bytes of an image file, and how its name ends."""
     codec = find_codec(field, row)
     if codec in PIXELS or side is not None:
-        pixels.library_version()
+        pixels.get_library_version()
     if codec in PIXELS:
         height, width = row.beside["size"][0].tolist()
-        return pixels.as_png(codec, row.values, height, width, side), "png"
+        return pixels.encode_png(codec, row.values, height, width, side), "png"
     image = memoryview(row.values.data)
     if side is not None and codec is not None:
         try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from fieldslab.packer.convert.dense import child
+from fieldslab.packer.convert.dense import get_child
 
 
 def index_columns(columns: Sequence[int]) -> dict[int, int]:
@@ -32,7 +32,7 @@ class SourceBatch:
         """The array at a path, with the nulls of the structs around it."""
         array = self.rows.column(self.positions[path[0]])
         for index in path[1:]:
-            array = child(array, index)
+            array = get_child(array, index)
         return array
 
     def slice(self, start: int, rows: int) -> "SourceBatch":

@@ -12,8 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fieldslab.packer.convert.dense import decoded, elements, is_list, is_text, numbers, plain
-from fieldslab.packer.convert.json_text import json_texts
+from fieldslab.packer.convert.dense import (
+    decode_layout,
+    get_elements,
+    is_list,
+    is_text,
+    strip_layout,
+    view_numbers,
+)
+from fieldslab.packer.convert.json_text import convert_to_json
 from fieldslab.packer.convert.misfit import Misfit
 
 LAYOUTS = ("text", "binary", "json", "categorical")
@@ -31,14 +38,14 @@ def cast_layout(array: pa.Array, target: str) -> pa.Array:
     Raises pa.ArrowException where the type or a value does not allow that.
     """
     if target == "json":
-        return json_texts(array)
+        return convert_to_json(array)
     if target == "categorical":
         if pa.types.is_dictionary(array.type) and is_text(array.type.value_type):
             return array
         return cast_layout(array, "text").dictionary_encode()
     if isinstance(array.type, pa.UuidType) and target == "text":
-        return _uuid_text(array.storage)
-    return decoded(array).cast(pa.large_string() if target == "text" else pa.large_binary())
+        return _format_uuids(array.storage)
+    return decode_layout(array).cast(pa.large_string() if target == "text" else pa.large_binary())
 
 
 def cast_elements(array: pa.Array, target: str) -> np.ndarray:
@@ -51,12 +58,12 @@ def cast_elements(array: pa.Array, target: str) -> np.ndarray:
     pa.ArrowException
         The type cannot be cast, or text cannot be parsed.
     """
-    array = decoded(array)
+    array = decode_layout(array)
     if target == "bfloat16":
-        return _bfloat16(cast_elements(array, "float32"))
+        return _round_to_bfloat16(cast_elements(array, "float32"))
     dtype = np.dtype(target)
     if is_text(array.type):
-        return _parsed(array, dtype)
+        return _parse_numbers(array, dtype)
     if pa.types.is_decimal(array.type):
         # Through text: Arrow's own casts are not always the nearest float64, and refuse some
         # integers that fit. Without digits behind the point, the text is that of an integer.
@@ -65,7 +72,7 @@ def cast_elements(array: pa.Array, target: str) -> np.ndarray:
         return cast_elements(array.cast(pa.string()), target)
     if pa.types.is_null(array.type):
         return np.zeros(len(array), dtype)
-    return _converted(_stored(array), dtype)
+    return _cast_exactly(_read_storage(array), dtype)
 
 
 def count_rounded(array: pa.Array, target: str) -> int:
@@ -76,32 +83,34 @@ def count_rounded(array: pa.Array, target: str) -> int:
     """
     if target not in _MANTISSA:
         return 0
-    array = decoded(array)
+    array = decode_layout(array)
     while is_list(array.type):
-        array = elements(array)
+        array = get_elements(array)
     if not pa.types.is_integer(array.type):
         return 0
     kind = np.dtype(array.type.to_pandas_dtype())
-    values = numbers(array.drop_null(), kind).astype(np.int64 if kind.kind == "i" else np.uint64)
+    values = view_numbers(array.drop_null(), kind).astype(
+        np.int64 if kind.kind == "i" else np.uint64
+    )
     size = np.where(values < 0, -values, values).view(np.uint64)
     bits = _MANTISSA[target]
     lowest = size & (~size + np.uint64(1))  # its lowest bit that is set
     return int(np.count_nonzero((size >> np.uint64(bits)) >= np.maximum(lowest, 1)))
 
 
-def _stored(array: pa.Array) -> np.ndarray:
+def _read_storage(array: pa.Array) -> np.ndarray:
     """Numbers as they are stored, temporal values as integers."""
     kind = array.type
     if pa.types.is_boolean(kind):
-        return numbers(array, np.dtype(bool))
+        return view_numbers(array, np.dtype(bool))
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        return numbers(array, np.dtype(f"<i{kind.bit_width // 8}"))
+        return view_numbers(array, np.dtype(f"<i{kind.bit_width // 8}"))
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise pa.ArrowNotImplementedError(f"{kind} holds no numbers")
-    return numbers(array, np.dtype(kind.to_pandas_dtype()))
+    return view_numbers(array, np.dtype(kind.to_pandas_dtype()))
 
 
-def _converted(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+def _cast_exactly(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     if values.dtype == dtype:
         return values
     if dtype.kind == "b":
@@ -133,24 +142,24 @@ def _require(good: np.ndarray, values: np.ndarray, problem: str) -> None:
         raise Misfit(f"a value is {problem}", found=values[int(np.argmin(good))])
 
 
-def _parsed(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:
+def _parse_numbers(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:
     """Numbers from text. What overflows a float is an error, not infinite."""
     if dtype.kind == "b":
-        return numbers(array.cast(pa.bool_()), dtype)
+        return view_numbers(array.cast(pa.bool_()), dtype)
     if dtype.kind != "f":
-        return numbers(array.cast(pa.from_numpy_dtype(dtype)), dtype)
+        return view_numbers(array.cast(pa.from_numpy_dtype(dtype)), dtype)
     wide = np.dtype("f4" if dtype.itemsize == 4 else "f8")
-    values = numbers(array.cast(pa.from_numpy_dtype(wide)), wide)
+    values = view_numbers(array.cast(pa.from_numpy_dtype(wide)), wide)
     infinite = np.isinf(values)
     if infinite.any():
         texts = array.filter(pa.array(infinite))
         wrong = texts.filter(pc.invert(pc.match_substring_regex(texts, _INFINITE)))
         if len(wrong):
             raise Misfit(f"a value is too large for {dtype}", found=wrong[0].as_py())
-    return _converted(values, dtype)
+    return _cast_exactly(values, dtype)
 
 
-def _bfloat16(values: np.ndarray) -> np.ndarray:
+def _round_to_bfloat16(values: np.ndarray) -> np.ndarray:
     """float32 rounded to nearest even in 16 bits, as uint16; NaN stays NaN."""
     bits = values.view(np.uint32)
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
@@ -161,7 +170,7 @@ def _bfloat16(values: np.ndarray) -> np.ndarray:
     return rounded
 
 
-def _uuid_text(storage: pa.Array) -> pa.Array:
-    values = plain(storage).to_pylist()
+def _format_uuids(storage: pa.Array) -> pa.Array:
+    values = strip_layout(storage).to_pylist()
     texts = [None if value is None else str(uuid.UUID(bytes=value)) for value in values]
     return pa.array(texts, pa.large_string())

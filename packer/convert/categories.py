@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fieldslab.packer.convert.dense import decoded
+from fieldslab.packer.convert.dense import decode_layout
 from fieldslab.packer.convert.misfit import Misfit
 
 
@@ -29,16 +29,16 @@ class CategoryIndex:
         if not pa.types.is_dictionary(array.type):
             array = array.dictionary_encode()
         indices = array.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-        mapping = self._mapping(array.dictionary)
+        mapping = self._map_codes(array.dictionary)
         if ordered and (np.diff(mapping[mapping >= 0]) < 0).any():
             raise Misfit("the ordered categories stand in another order than further up")
         return mapping[indices]
 
-    def _mapping(self, dictionary: pa.Array) -> np.ndarray:
+    def _map_codes(self, dictionary: pa.Array) -> np.ndarray:
         """int32 code of each value of a dictionary; -1 for nulls, which no row refers to."""
         if self._last is not None and self._last[0].equals(dictionary):
             return self._last[1]
-        texts = decoded(dictionary).cast(pa.large_string())
+        texts = decode_layout(dictionary).cast(pa.large_string())
         texts.validate(full=True)
         self._add(texts.drop_null())
         codes = pc.index_in(texts, value_set=self.values)

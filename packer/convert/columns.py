@@ -10,12 +10,12 @@ from fieldslab.packer.commands.words import format_count
 from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.casts import LAYOUTS, cast_layout, count_rounded
 from fieldslab.packer.convert.categories import CategoryIndex
-from fieldslab.packer.convert.dense import decoded, is_list, plain, valid_rows
+from fieldslab.packer.convert.dense import decode_layout, find_valid_rows, is_list, strip_layout
 from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.convert.forms import FORMS, read_elements
 from fieldslab.packer.convert.misfit import InnerNull, Misfit, Undecodable
-from fieldslab.packer.convert.padding import cut
-from fieldslab.packer.convert.pictures import with_pictures
+from fieldslab.packer.convert.padding import cut_padding
+from fieldslab.packer.convert.pictures import convert_pictures
 from fieldslab.packer.options import parse_shape
 from fieldslab.schemas.errors import (
     FieldslabError,
@@ -49,15 +49,17 @@ def convert(
     except _BAD as error:
         if not (plan.sound and isinstance(error, Undecodable)):  # else all of them are looked for
             batch = _find_bad_row(plan, batch, categories)
-        cause = _failure(_convert, plan, batch, categories) or error
-        raise _named(plan, _find_bad_column(plan, batch), cause, batch.first_row) from cause
+        cause = _catch_failure(_convert, plan, batch, categories) or error
+        raise _make_row_error(
+            plan, _find_bad_column(plan, batch), cause, batch.first_row
+        ) from cause
 
 
 def _convert(plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None) -> Converted:
     if plan.form == "stack":
         converted = _stack(plan, batch)
     else:
-        converted = _column(plan, batch, categories)
+        converted = _convert_column(plan, batch, categories)
     cast = plan.options.cast
     if cast is None:
         return converted
@@ -72,14 +74,14 @@ def _find_bad_row(
     while len(batch) > 1:
         half = len(batch) // 2
         first = batch.slice(0, half)
-        if _failure(_convert, plan, first, categories):
+        if _catch_failure(_convert, plan, first, categories):
             batch = first
         else:
             batch = batch.slice(half, len(batch) - half)
     return batch
 
 
-def _failure(function: Callable[..., object], *arguments: Any) -> Exception | None:
+def _catch_failure(function: Callable[..., object], *arguments: Any) -> Exception | None:
     try:
         function(*arguments)
     except _BAD as error:
@@ -91,24 +93,26 @@ def _find_bad_column(plan: FieldPlan, row: SourceBatch) -> str:
     """The column of a field that cannot be converted in one row."""
     if plan.form == "stack":
         for column, path in zip(plan.columns, plan.paths, strict=True):
-            if _failure(read_elements, plan, row.column(path)):
+            if _catch_failure(read_elements, plan, row.column(path)):
                 return column
     return plan.columns[0]
 
 
-def _column(plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None) -> Converted:
+def _convert_column(
+    plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None
+) -> Converted:
     array = batch.column(plan.paths[0])
     if plan.options.cast in LAYOUTS:
         array = cast_layout(array, plan.options.cast)
-    array = plain(array)
-    valid = valid_rows(array)
+    array = strip_layout(array)
+    valid = find_valid_rows(array)
     if valid is not None and isinstance(plan.filler, str):
-        array, valid = _filled(array, plan.filler), None
+        array, valid = _fill_nulls(array, plan.filler), None
     if valid is not None:
         if plan.options.nulls != "mask" and (plan.filler is None or plan.field.variable):
             count = len(array) - int(valid.sum())
             first = batch.first_row + int(np.argmin(valid))
-            raise nulls_error(plan.columns[0], count, first)
+            raise make_nulls_error(plan.columns[0], count, first)
         array = array.filter(pa.array(valid))
     if plan.shape_path is not None:
         _check_shapes(plan, batch.column(plan.shape_path), valid)
@@ -123,18 +127,18 @@ def _column(plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | Non
         lengths = None if path is None else batch.column(path)
         if lengths is not None and valid is not None:
             lengths = lengths.filter(pa.array(valid))
-        converted = Converted(*cut(plan.padding, converted.values, lengths))
+        converted = Converted(*cut_padding(plan.padding, converted.values, lengths))
     if valid is not None:
         converted = _scatter(plan, converted, valid)
     if plan.field.kind == "image":
-        return with_pictures(plan, converted, batch.first_row)
+        return convert_pictures(plan, converted, batch.first_row)
     return converted
 
 
-def _filled(array: pa.Array, value: str) -> pa.Array:
+def _fill_nulls(array: pa.Array, value: str) -> pa.Array:
     """Text, bytes or categories with a value for nulls."""
     encoded = pa.types.is_dictionary(array.type)
-    array = decoded(array)
+    array = decode_layout(array)
     filled = array.fill_null(pa.scalar(value.encode()).cast(array.type))
     return filled.dictionary_encode() if encoded else filled
 
@@ -168,7 +172,7 @@ def _scatter(plan: FieldPlan, rows: Converted, valid: np.ndarray) -> Converted:
 
 def _check_shapes(plan: FieldPlan, shapes: pa.Array, valid: np.ndarray | None) -> None:
     """Raise Misfit where a row states another shape than the field has."""
-    shapes = decoded(shapes)
+    shapes = decode_layout(shapes)
     if valid is not None:
         shapes = shapes.filter(pa.array(valid))
     if not is_list(shapes.type):
@@ -185,7 +189,7 @@ def _check_shapes(plan: FieldPlan, shapes: pa.Array, valid: np.ndarray | None) -
             )
 
 
-def nulls_error(
+def make_nulls_error(
     column: str, count: int, row: int | None = None, *, stacked: bool = False
 ) -> NullsFound:
     """The error for null rows that no option mentions: at least `count` if `row` is given."""
@@ -203,7 +207,7 @@ def nulls_error(
     )
 
 
-def _named(plan: FieldPlan, column: str, cause: Exception, row: int) -> FieldslabError:
+def _make_row_error(plan: FieldPlan, column: str, cause: Exception, row: int) -> FieldslabError:
     """The error for what is wrong in a row."""
     if isinstance(cause, InnerNull):
         stacked = plan.form == "stack"

@@ -36,7 +36,7 @@ class Compressor:
 
     def compress(self, field: Field, rows: Converted) -> Frames:
         """One frame a row; a row without bytes has none."""
-        sizes = row_sizes(field, rows)
+        sizes = count_row_bytes(field, rows)
         ends = np.cumsum(sizes)
         data = view_bytes(rows.values)
         present = np.flatnonzero(sizes)
@@ -62,17 +62,17 @@ Compressors = dict[str, Compressor]
 """The compressor of each compressed field, by field name."""
 
 
-def row_sizes(field: Field, rows: Converted) -> np.ndarray:
+def count_row_bytes(field: Field, rows: Converted) -> np.ndarray:
     """Bytes of each row before compression: int64[rows]."""
     if rows.lengths is None:
         return np.full(len(rows.values), field.item_bytes, np.int64)
     return rows.lengths * field.item_bytes
 
 
-def train(field: Field, level: int, sample: list[Converted]) -> Compressor:
+def train_compressor(field: Field, level: int, sample: list[Converted]) -> Compressor:
     """A compressor with a dictionary trained on sampled rows, if they are small and it helps."""
     plain = Compressor(level)
-    texts = [text for rows in sample for text in _texts(field, rows)]
+    texts = [text for rows in sample for text in _split_rows(field, rows)]
     total = sum(map(len, texts))
     if len(texts) < _LEAST_ROWS or total > SMALL_ROW * len(texts):
         return plain
@@ -81,16 +81,16 @@ def train(field: Field, level: int, sample: list[Converted]) -> Compressor:
         trained = Compressor(level, zstandard.train_dictionary(size, texts).as_bytes())
     except zstandard.ZstdError:  # too little to learn from
         return plain
-    before, after = (_total(compressor, field, sample) for compressor in (plain, trained))
+    before, after = (_measure_sample(compressor, field, sample) for compressor in (plain, trained))
     return trained if after < before * _LEAST_GAIN else plain
 
 
-def _total(compressor: Compressor, field: Field, sample: list[Converted]) -> int:
+def _measure_sample(compressor: Compressor, field: Field, sample: list[Converted]) -> int:
     return sum(int(compressor.compress(field, rows).lengths.sum()) for rows in sample)
 
 
-def _texts(field: Field, rows: Converted) -> list[Any]:
+def _split_rows(field: Field, rows: Converted) -> list[Any]:
     data = view_bytes(rows.values)
-    ends = np.cumsum(row_sizes(field, rows)).tolist()
+    ends = np.cumsum(count_row_bytes(field, rows)).tolist()
     spans = zip([0, *ends[:-1]], ends, strict=True)
     return [bytes(data[start:end]) for start, end in spans if end > start]

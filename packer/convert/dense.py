@@ -13,17 +13,17 @@ Read = Callable[[pa.Array], np.ndarray]
 """Turns the innermost elements into ndarray (len, *shape of an element)."""
 
 
-def plain(array: pa.Array) -> pa.Array:
+def strip_layout(array: pa.Array) -> pa.Array:
     """The same values without extension, run-end or view layouts; dictionaries stay."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "arrow.bool8":
             return pc.not_equal(array.storage, pa.scalar(0, pa.int8()))
-        return plain(array.storage)
+        return strip_layout(array.storage)
     if pa.types.is_run_end_encoded(kind):
         ends = array.run_ends.to_numpy()
         rows = np.arange(array.offset, array.offset + len(array))
-        return plain(array.values).take(pa.array(np.searchsorted(ends, rows, side="right")))
+        return strip_layout(array.values).take(pa.array(np.searchsorted(ends, rows, side="right")))
     if pa.types.is_string_view(kind):
         return array.cast(pa.large_string())
     if pa.types.is_binary_view(kind):
@@ -31,34 +31,34 @@ def plain(array: pa.Array) -> pa.Array:
     return array
 
 
-def decoded(array: pa.Array) -> pa.Array:
+def decode_layout(array: pa.Array) -> pa.Array:
     """The same values in a plain layout, without a dictionary."""
-    array = plain(array)
+    array = strip_layout(array)
     if pa.types.is_dictionary(array.type):
-        return decoded(plain(array.dictionary).take(array.indices))
+        return decode_layout(strip_layout(array.dictionary).take(array.indices))
     return array
 
 
-def child(parent: pa.Array, index: int) -> pa.Array:
+def get_child(parent: pa.Array, index: int) -> pa.Array:
     """A child of a struct array in a plain layout, null where the struct is."""
-    parent = plain(parent)
-    values = plain(parent.field(index))
+    parent = strip_layout(parent)
+    values = strip_layout(parent.field(index))
     if not parent.null_count:
         return values
     return pa.StructArray.from_arrays([values], names=[""], mask=parent.is_null()).flatten()[0]
 
 
-def valid_rows(array: pa.Array) -> np.ndarray | None:
+def find_valid_rows(array: pa.Array) -> np.ndarray | None:
     """bool[len], or None where no row of an array in a plain layout is null."""
     if not array.null_count and not pa.types.is_dictionary(array.type):
         return None
     valid = array.is_valid()
     if valid.true_count == len(array):
         return None
-    return numbers(valid, np.dtype(bool))
+    return view_numbers(valid, np.dtype(bool))
 
 
-def numbers(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:
+def view_numbers(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:
     """A primitive array without nulls as ndarray[len] of `dtype`, which has the same width."""
     if pa.types.is_boolean(array.type):
         return array.cast(pa.uint8()).to_numpy(zero_copy_only=False).view(np.bool_)
@@ -70,7 +70,7 @@ def numbers(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:
     return np.frombuffer(data, dtype, len(array), array.offset * dtype.itemsize)
 
 
-def byte_rows(array: pa.Array) -> np.ndarray:
+def view_byte_rows(array: pa.Array) -> np.ndarray:
     """A fixed_size_binary array without nulls: uint8[len, width]."""
     width = array.type.byte_width
     data = array.buffers()[1]
@@ -80,31 +80,31 @@ def byte_rows(array: pa.Array) -> np.ndarray:
     return flat.reshape(len(array), width)
 
 
-def bytes_of(array: pa.Array) -> np.ndarray:
+def view_bytes(array: pa.Array) -> np.ndarray:
     """The concatenated bytes of a string or binary array without nulls: uint8[total]."""
-    offsets = _offsets(array)
+    offsets = _get_offsets(array)
     data = array.buffers()[2]
     if data is None or offsets[0] == offsets[-1]:
         return np.empty(0, np.uint8)
     return np.frombuffer(data, np.uint8, int(offsets[-1] - offsets[0]), int(offsets[0]))
 
 
-def lengths_of(array: pa.Array) -> np.ndarray:
+def compute_lengths(array: pa.Array) -> np.ndarray:
     """Lengths of the lists or byte strings of an array without nulls: int64[len]."""
     kind = array.type
     if pa.types.is_fixed_size_list(kind):
         return np.full(len(array), kind.list_size, np.int64)
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
         return array.sizes.to_numpy().astype(np.int64)
-    return np.diff(_offsets(array)).astype(np.int64, copy=False)
+    return np.diff(_get_offsets(array)).astype(np.int64, copy=False)
 
 
-def elements(array: pa.Array) -> pa.Array:
+def get_elements(array: pa.Array) -> pa.Array:
     """The concatenated elements of lists, in a plain layout. Those of null rows are left out."""
-    return decoded(array.flatten())
+    return decode_layout(array.flatten())
 
 
-def dense(array: pa.Array, shape: tuple[int, ...], read: Read) -> np.ndarray:
+def convert_lists(array: pa.Array, shape: tuple[int, ...], read: Read) -> np.ndarray:
     """Lists in lists without null rows as ndarray (len, *shape, *shape of an element).
 
     Raises
@@ -114,12 +114,12 @@ def dense(array: pa.Array, shape: tuple[int, ...], read: Read) -> np.ndarray:
     InnerNull
         A list inside a list is null.
     """
-    array = decoded(array)
+    array = decode_layout(array)
     if not shape:
         return read(array)
     if array.null_count:
         raise InnerNull
-    lengths = lengths_of(array)
+    lengths = compute_lengths(array)
     wrong = np.flatnonzero(lengths != shape[0])
     if len(wrong):
         raise Misfit(
@@ -127,20 +127,20 @@ def dense(array: pa.Array, shape: tuple[int, ...], read: Read) -> np.ndarray:
             expected=f"length {shape[0]}",
             found=f"length {lengths[wrong[0]]}",
         )
-    inner = dense(elements(array), shape[1:], read)
+    inner = convert_lists(get_elements(array), shape[1:], read)
     return inner.reshape(len(array), shape[0], *inner.shape[1:])
 
 
-def decoded_bytes(array: pa.Array) -> int:
+def estimate_decoded_bytes(array: pa.Array) -> int:
     """About how many bytes the values of an array take once they are written out one by one.
 
     Arrow's own `nbytes` counts shared values once. Categories of text stay shared here as well.
     """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        return decoded_bytes(array.storage)
+        return estimate_decoded_bytes(array.storage)
     if pa.types.is_struct(kind):
-        return sum(decoded_bytes(array.field(index)) for index in range(kind.num_fields))
+        return sum(estimate_decoded_bytes(array.field(index)) for index in range(kind.num_fields))
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return int(array.cast(pa.large_binary()).nbytes)
     if pa.types.is_dictionary(kind):
@@ -150,11 +150,11 @@ def decoded_bytes(array: pa.Array) -> int:
     elif pa.types.is_run_end_encoded(kind):
         shared = array.values
     elif pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        each = decoded_bytes(array.values) // max(len(array.values), 1)
+        each = estimate_decoded_bytes(array.values) // max(len(array.values), 1)
         return int(array.sizes.nbytes) + each * int(pc.sum(array.sizes).as_py() or 0)
     else:
         return int(array.nbytes)
-    return len(array) * (decoded_bytes(shared) // max(len(shared), 1) + 1)
+    return len(array) * (estimate_decoded_bytes(shared) // max(len(shared), 1) + 1)
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -176,7 +176,7 @@ def is_bytes(kind: pa.DataType) -> bool:
     return types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
 
 
-def _offsets(array: pa.Array) -> np.ndarray:
+def _get_offsets(array: pa.Array) -> np.ndarray:
     """Offsets of an array of strings, binaries or lists: int32 or int64 [len + 1]."""
     kind, types = array.type, pa.types
     wide = types.is_large_list(kind) or types.is_large_string(kind) or types.is_large_binary(kind)

@@ -30,17 +30,17 @@ def parse_filler(field: Field, text: str, column: str, asked_by: str = "nulls") 
         return None
     if field.kind not in ("fixed", "ragged"):
         if field.logical is not None and field.logical.type == "json" and not _is_json(text):
-            raise _misfit(asked_by, field, text, column, "it is not JSON")
+            raise _make_misfit_error(asked_by, field, text, column, "it is not JSON")
         return text
     try:
-        return _number(field, text)
+        return _parse_number(field, text)
     except UsageError:
         raise
     except (ValueError, OverflowError, pa.ArrowException) as error:
-        raise _misfit(asked_by, field, text, column, str(error)) from error
+        raise _make_misfit_error(asked_by, field, text, column, str(error)) from error
 
 
-def _number(field: Field, text: str) -> np.ndarray | np.generic:
+def _parse_number(field: Field, text: str) -> np.ndarray | np.generic:
     logical = field.logical or Logical("enum")
     if logical.type == "uuid":
         return np.frombuffer(uuid.UUID(text).bytes, np.uint8)
@@ -56,14 +56,14 @@ def _number(field: Field, text: str) -> np.ndarray | np.generic:
         return cast_elements(value, "bfloat16")[0]
     if not text.lstrip("-").isdigit():
         if logical.type in ("timestamp", "date"):
-            value = value.cast(_temporal(logical))
+            value = value.cast(_find_temporal_type(logical))
         elif logical.type == "time":
             kind = pa.time32 if field.dtype == "int32" else pa.time64
             value = pa.array([time.fromisoformat(text)], kind(logical.unit))
     return cast_elements(value, field.dtype)[0]
 
 
-def _temporal(logical: Logical) -> Any:
+def _find_temporal_type(logical: Logical) -> Any:
     if logical.type == "timestamp":
         return pa.timestamp(logical.unit, logical.timezone)
     return pa.date32() if logical.unit == "D" else pa.date64()
@@ -77,7 +77,9 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _misfit(asked_by: str, field: Field, text: str, column: str, reason: str) -> UsageError:
+def _make_misfit_error(
+    asked_by: str, field: Field, text: str, column: str, reason: str
+) -> UsageError:
     stored: str = field.dtype if field.kind in ("fixed", "ragged") else field.kind
     if field.logical is not None:
         stored = f"{field.logical.type} ({stored})"

@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from fieldslab.packer.convert.casts import LAYOUTS, cast_elements
 from fieldslab.packer.convert.dense import (
-    byte_rows,
-    bytes_of,
-    decoded,
-    dense,
-    elements,
+    compute_lengths,
+    convert_lists,
+    decode_layout,
+    find_valid_rows,
+    get_elements,
     is_text,
-    lengths_of,
-    numbers,
-    valid_rows,
+    view_byte_rows,
+    view_bytes,
+    view_numbers,
 )
 from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.convert.misfit import InnerNull, Misfit
@@ -34,8 +34,8 @@ def read_elements(plan: FieldPlan, array: pa.Array) -> np.ndarray:
 
     Raises InnerNull for a null, where `--nulls` gives no value.
     """
-    array = decoded(array)
-    valid = valid_rows(array)
+    array = decode_layout(array)
+    valid = find_valid_rows(array)
     if valid is not None:
         if plan.filler is None:
             raise InnerNull
@@ -46,55 +46,59 @@ def read_elements(plan: FieldPlan, array: pa.Array) -> np.ndarray:
     if plan.options.cast is not None and plan.options.cast not in LAYOUTS:
         return cast_elements(array, plan.options.cast)
     if pa.types.is_fixed_size_binary(array.type):
-        rows = byte_rows(array)
+        rows = view_byte_rows(array)
         return rows.view(plan.field.storage)[:, 0] if plan.field.storage.kind == "c" else rows
-    return numbers(array, plan.field.storage)
+    return view_numbers(array, plan.field.storage)
 
 
-def _dense(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_dense(plan: FieldPlan, array: pa.Array) -> Converted:
     """Scalars, or lists in lists that all have the field's shape."""
-    return Converted(dense(decoded(array), _sizes(plan), partial(read_elements, plan)))
+    return Converted(
+        convert_lists(decode_layout(array), _find_sizes(plan), partial(read_elements, plan))
+    )
 
 
-def _list(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_lists(plan: FieldPlan, array: pa.Array) -> Converted:
     """Lists of any length, of scalars or of lists that all have the field's shape."""
-    array = decoded(array)
-    values = dense(elements(array), _sizes(plan), partial(read_elements, plan))
-    return Converted(values, lengths_of(array))
+    array = decode_layout(array)
+    values = convert_lists(get_elements(array), _find_sizes(plan), partial(read_elements, plan))
+    return Converted(values, compute_lengths(array))
 
 
-def _sizes(plan: FieldPlan) -> tuple[int, ...]:
+def _find_sizes(plan: FieldPlan) -> tuple[int, ...]:
     """The field's shape without the axis that bytes of fixed width have of their own."""
     logical = plan.field.logical
     own_axis = logical is not None and logical.type in ("bytes", "uuid")
     return plan.field.shape[:-1] if own_axis else plan.field.shape
 
 
-def _flat(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_flat(plan: FieldPlan, array: pa.Array) -> Converted:
     """Flat lists that hold a whole nd array each, row-major."""
-    array = decoded(array)
-    return _shaped(plan, read_elements(plan, elements(array)), lengths_of(array), "elements")
+    array = decode_layout(array)
+    return _shape_values(
+        plan, read_elements(plan, get_elements(array)), compute_lengths(array), "elements"
+    )
 
 
-def _permuted(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_permuted(plan: FieldPlan, array: pa.Array) -> Converted:
     """arrow.fixed_shape_tensor: axis i of a row is axis permutation[i] of what is stored."""
     order = plan.permutation
     stored = tuple(plan.field.shape[order.index(axis)] for axis in range(len(order)))
-    flat = read_elements(plan, elements(decoded(array)))
+    flat = read_elements(plan, get_elements(decode_layout(array)))
     rows = flat.reshape(len(array), *stored)
     return Converted(np.ascontiguousarray(rows.transpose(0, *(axis + 1 for axis in order))))
 
 
-def _raw(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_raw(plan: FieldPlan, array: pa.Array) -> Converted:
     """Raw bytes or hexadecimal digits as a tensor."""
     assert plan.options.tensor is not None
-    field, array = plan.field, decoded(array)
+    field, array = plan.field, decode_layout(array)
     digits = is_text(array.type)
     data, lengths = _bytes_and_lengths(array)
     if not digits and not field.variable and field.item_bytes and len(array):
         digits = bool((lengths == 2 * field.item_bytes).all())
     if digits:
-        data, lengths = _from_hex(data, lengths)
+        data, lengths = _decode_hex(data, lengths)
     stored = field.storage.newbyteorder(">") if plan.options.tensor.big_endian else field.storage
     odd = np.flatnonzero(lengths % stored.itemsize)
     if len(odd):
@@ -106,10 +110,10 @@ def _raw(plan: FieldPlan, array: pa.Array) -> Converted:
     if stored.kind == "b" and data.size and data.max() > 1:
         raise Misfit("a byte is no bool", expected="0 or 1", found=int(data.max()))
     values = data.view(stored).astype(field.storage, copy=False)
-    return _shaped(plan, values, lengths // stored.itemsize, f"{field.dtype} values")
+    return _shape_values(plan, values, lengths // stored.itemsize, f"{field.dtype} values")
 
 
-def _shaped(plan: FieldPlan, values: np.ndarray, lengths: np.ndarray, what: str) -> Converted:
+def _shape_values(plan: FieldPlan, values: np.ndarray, lengths: np.ndarray, what: str) -> Converted:
     """Flat values, `lengths` of them a row, in the shape of the field."""
     field = plan.field
     item = math.prod(field.shape)
@@ -128,7 +132,7 @@ def _shaped(plan: FieldPlan, values: np.ndarray, lengths: np.ndarray, what: str)
     return Converted(values.reshape(len(lengths), *field.shape))
 
 
-def _from_hex(data: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _decode_hex(data: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     odd = np.flatnonzero(lengths % 2)
     if len(odd):
         raise Misfit("an odd number of hexadecimal digits", found=f"{lengths[odd[0]]} digits")
@@ -139,26 +143,26 @@ def _from_hex(data: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.nda
     return nibbles[::2] << 4 | nibbles[1::2], lengths // 2
 
 
-def _bytes(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_bytes(plan: FieldPlan, array: pa.Array) -> Converted:
     """Text and bytes."""
-    array = decoded(array)
+    array = decode_layout(array)
     if plan.field.kind == "text":
         _check_text(plan, array)
     return Converted(*_bytes_and_lengths(array))
 
 
-def _tokens(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_tokens(plan: FieldPlan, array: pa.Array) -> Converted:
     """Text as the tokens that it consists of."""
-    array = decoded(array)
+    array = decode_layout(array)
     _check_text(plan, array)
     return encode(plan, array)
 
 
 def _bytes_and_lengths(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     if pa.types.is_fixed_size_binary(array.type):
-        rows = byte_rows(array)
+        rows = view_byte_rows(array)
         return rows.reshape(-1), np.full(len(rows), rows.shape[1], np.int64)
-    return bytes_of(array), lengths_of(array)
+    return view_bytes(array), compute_lengths(array)
 
 
 def _check_text(plan: FieldPlan, array: pa.Array) -> None:
@@ -172,11 +176,11 @@ def _check_text(plan: FieldPlan, array: pa.Array) -> None:
 
 
 FORMS: dict[str, Callable[[FieldPlan, pa.Array], Converted]] = {
-    "dense": _dense,
-    "list": _list,
-    "flat": _flat,
-    "permuted": _permuted,
-    "raw": _raw,
-    "bytes": _bytes,
-    "tokens": _tokens,
+    "dense": _read_dense,
+    "list": _read_lists,
+    "flat": _read_flat,
+    "permuted": _read_permuted,
+    "raw": _read_raw,
+    "bytes": _read_bytes,
+    "tokens": _read_tokens,
 }

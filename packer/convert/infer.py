@@ -7,14 +7,14 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.convert.casts import LAYOUTS, cast_elements, cast_layout
-from fieldslab.packer.convert.dense import is_bytes, is_text, plain
+from fieldslab.packer.convert.dense import is_bytes, is_text, strip_layout
 from fieldslab.packer.convert.fieldplan import Form
 from fieldslab.packer.convert.leaves import Leaf
 from fieldslab.packer.convert.shapes import (
-    described_sizes,
-    extension,
+    find_described_sizes,
+    find_extension,
+    infer_sizes,
     list_sizes,
-    sampled_sizes,
     strip,
 )
 from fieldslab.schemas.errors import SourceUnsupported, UsageError
@@ -62,37 +62,37 @@ def infer(leaf: Leaf, sample: Sample) -> Inferred:
             found=str(leaf.type),
         )
     if cast in LAYOUTS:
-        return _layout(leaf, cast)
+        return _infer_layout(leaf, cast)
     if cast is None and (ordered := _categorical(leaf.type)) is not None:
         attributes = {"attributes": leaf.attributes | {"ordered": True}} if ordered else {}
         members = {"kind": "categorical", "dtype": "int32"} | attributes
         return Inferred(leaf.shown, "categorical", members)
     if cast is None and is_text(kind):
-        logical = Logical("json") if extension(leaf.type) == "arrow.json" else None
+        logical = Logical("json") if find_extension(leaf.type) == "arrow.json" else None
         return Inferred(leaf.shown, "bytes", {"kind": "text", "logical": logical})
     if cast is None and is_bytes(kind):
-        return _bytes(leaf, sample)
-    if extension(kind) == "arrow.fixed_shape_tensor":
-        return _fixed_shape_tensor(leaf, kind)
-    return _numbers(leaf, sample)
+        return _infer_bytes(leaf, sample)
+    if find_extension(kind) == "arrow.fixed_shape_tensor":
+        return _infer_fixed_shape_tensor(leaf, kind)
+    return _infer_numbers(leaf, sample)
 
 
-def element_type(leaf: Leaf, kind: pa.DataType) -> dict[str, Any]:
+def describe_element(leaf: Leaf, kind: pa.DataType) -> dict[str, Any]:
     """Members `dtype`, `shape` and `logical` of one scalar, as cast.
 
     Raises SourceUnsupported where it has no dtype, or cannot be cast.
     """
     kind, cast = strip(kind), leaf.options.cast
     if cast is None:
-        hint, scalar = leaf.hint, _scalar(kind)
+        hint, scalar = leaf.hint, _describe_scalar(kind)
         if scalar is None:
-            raise _unsupported(leaf)
+            raise _make_unsupported_error(leaf)
         if hint.dtype is not None:
             return {"dtype": hint.dtype, "shape": (), "logical": hint.logical}
-        logical = scalar[2] or hint.logical or _names(leaf, kind)
+        logical = scalar[2] or hint.logical or _find_class_names(leaf, kind)
         return {"dtype": scalar[0], "shape": scalar[1], "logical": logical}
     try:
-        cast_elements(plain(pa.array([], kind)), cast)
+        cast_elements(strip_layout(pa.array([], kind)), cast)
     except (pa.ArrowException, TypeError) as error:
         raise SourceUnsupported(
             f"{option('cast')}: {leaf.type} cannot become {cast}",
@@ -104,7 +104,11 @@ def element_type(leaf: Leaf, kind: pa.DataType) -> dict[str, Any]:
     if cast == "bfloat16":
         return {"dtype": "uint16", "shape": (), "logical": Logical("bfloat16")}
     keeps_names = cast.startswith(("int", "uint"))
-    return {"dtype": cast, "shape": (), "logical": _names(leaf, kind) if keeps_names else None}
+    return {
+        "dtype": cast,
+        "shape": (),
+        "logical": _find_class_names(leaf, kind) if keeps_names else None,
+    }
 
 
 _NUMBERS = {
@@ -123,13 +127,13 @@ _NUMBERS = {
 }
 
 
-def _scalar(kind: pa.DataType) -> tuple[str, tuple[int, ...], Logical | None] | None:
+def _describe_scalar(kind: pa.DataType) -> tuple[str, tuple[int, ...], Logical | None] | None:
     types = pa.types
     if kind in _NUMBERS:
         return _NUMBERS[kind], (), None
-    if extension(kind) == "arrow.bool8":
+    if find_extension(kind) == "arrow.bool8":
         return "bool", (), None
-    if extension(kind) == "arrow.uuid":
+    if find_extension(kind) == "arrow.uuid":
         return "uint8", (16,), Logical("uuid")
     if types.is_fixed_size_binary(kind):
         return "uint8", (kind.byte_width,), Logical("bytes")
@@ -148,24 +152,24 @@ def _scalar(kind: pa.DataType) -> tuple[str, tuple[int, ...], Logical | None] | 
     return None
 
 
-def _numbers(leaf: Leaf, sample: Sample) -> Inferred:
+def _infer_numbers(leaf: Leaf, sample: Sample) -> Inferred:
     """Scalars and (nested) lists of scalars."""
     sizes, element = list_sizes(leaf.type)
-    members = element_type(leaf, element)
-    why = _why(leaf)
-    if described := described_sizes(leaf.feature, sizes):
+    members = describe_element(leaf, element)
+    why = _explain(leaf)
+    if described := find_described_sizes(leaf.feature, sizes):
         sizes, why = (
             described,
             f"HuggingFace {leaf.feature.get('_type')} of shape {list(described)}",
         )
     if None in sizes[1:]:
-        known, why = sampled_sizes(sizes, sample(leaf.name))
+        known, why = infer_sizes(sizes, sample(leaf.name))
         if known is None:
             raise SourceUnsupported(
                 "lists in lists of unequal length",
                 field=leaf.name,
                 found=str(leaf.type),
-                hint=_json_hint(leaf.name),
+                hint=_make_json_hint(leaf.name),
             )
         sizes = known
     named = members["logical"] is not None and members["logical"].type == "class_label"
@@ -178,15 +182,15 @@ def _numbers(leaf: Leaf, sample: Sample) -> Inferred:
     return Inferred(why, "dense", members)
 
 
-def _fixed_shape_tensor(leaf: Leaf, kind: Any) -> Inferred:
-    members = element_type(leaf, kind.value_type)
+def _infer_fixed_shape_tensor(leaf: Leaf, kind: Any) -> Inferred:
+    members = describe_element(leaf, kind.value_type)
     order = tuple(kind.permutation or range(len(kind.shape)))
     shape = tuple(kind.shape[axis] for axis in order)
     members |= {"kind": "fixed", "shape": shape}
-    return Inferred(_why(leaf), "permuted", members, permutation=order)
+    return Inferred(_explain(leaf), "permuted", members, permutation=order)
 
 
-def _layout(leaf: Leaf, cast: str) -> Inferred:
+def _infer_layout(leaf: Leaf, cast: str) -> Inferred:
     """Text, binary, JSON and categories, by `--cast`."""
     if cast != "json":
         try:
@@ -195,18 +199,18 @@ def _layout(leaf: Leaf, cast: str) -> Inferred:
             raise SourceUnsupported(
                 f"{option('cast')}: {leaf.type} cannot become {cast}",
                 field=leaf.name,
-                hint=_json_hint(leaf.name),
+                hint=_make_json_hint(leaf.name),
             ) from error
     if cast == "categorical":
         members: dict[str, Any] = {"kind": "categorical", "dtype": "int32"}
-        return Inferred(_why(leaf), "categorical", members)
+        return Inferred(_explain(leaf), "categorical", members)
     if cast == "binary":
-        return Inferred(_why(leaf), "bytes", {"kind": "binary"})
+        return Inferred(_explain(leaf), "bytes", {"kind": "binary"})
     logical = Logical("json") if cast == "json" else None
-    return Inferred(_why(leaf), "bytes", {"kind": "text", "logical": logical})
+    return Inferred(_explain(leaf), "bytes", {"kind": "text", "logical": logical})
 
 
-def _bytes(leaf: Leaf, sample: Sample) -> Inferred:
+def _infer_bytes(leaf: Leaf, sample: Sample) -> Inferred:
     media = leaf.feature.get("_type")
     if media == "Audio":
         members = {"kind": "binary", "logical": Logical("audio")}
@@ -245,7 +249,7 @@ def _categorical(kind: pa.DataType) -> bool | None:
     return kind.ordered if is_text(kind.value_type) else None
 
 
-def _names(leaf: Leaf, kind: pa.DataType) -> Logical | None:
+def _find_class_names(leaf: Leaf, kind: pa.DataType) -> Logical | None:
     """Names of integers: HuggingFace's ClassLabel, of a scalar or of the elements of lists."""
     if leaf.hint.logical is not None and leaf.hint.logical.names:
         return leaf.hint.logical
@@ -265,7 +269,7 @@ def _names(leaf: Leaf, kind: pa.DataType) -> Logical | None:
     return Logical("class_label", names=tuple(map(str, names)))
 
 
-def _why(leaf: Leaf) -> str:
+def _explain(leaf: Leaf) -> str:
     cast = leaf.options.cast
     return leaf.shown if cast is None else f"cast to {cast} of {leaf.shown}"
 
@@ -274,16 +278,16 @@ def _is_raw(kind: pa.DataType) -> bool:
     return is_bytes(kind) or pa.types.is_fixed_size_binary(kind)
 
 
-def _json_hint(column: str) -> str:
+def _make_json_hint(column: str) -> str:
     return (
         f"{option('cast', 'json', column=column)} stores it as JSON text, "
         f"{option('exclude', [column])} leaves it out."
     )
 
 
-def _unsupported(leaf: Leaf) -> SourceUnsupported:
+def _make_unsupported_error(leaf: Leaf) -> SourceUnsupported:
     column, kind = leaf.name, strip(leaf.type)
-    hint = _json_hint(column)
+    hint = _make_json_hint(column)
     if pa.types.is_decimal(kind):
         hint = (
             f"{option('cast', 'text', column=column)} keeps every digit, "

@@ -18,25 +18,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fieldslab.packer.convert.dense import (
-    child,
-    decoded,
-    elements,
+    compute_lengths,
+    decode_layout,
+    get_child,
+    get_elements,
     is_bytes,
     is_list,
     is_text,
-    lengths_of,
 )
 from fieldslab.packer.source import make_unique
 
 _INTERVAL = ("months", "days", "nanoseconds")
 
 
-def json_texts(array: pa.Array) -> pa.Array:
+def convert_to_json(array: pa.Array) -> pa.Array:
     """Each row as JSON text: large_string, null where the row is null.
 
     Raises pa.ArrowException where text is not UTF-8 or a time zone is unknown.
     """
-    texts = [None if value is None else _dump(value) for value in _values(array)]
+    texts = [None if value is None else _dump(value) for value in _convert_values(array)]
     return pa.array(texts, pa.large_string())
 
 
@@ -44,29 +44,33 @@ def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _values(array: pa.Array) -> list[Any]:
+def _convert_values(array: pa.Array) -> list[Any]:
     """What `json` takes, one value a row; None for a null."""
     if isinstance(array.type, pa.UuidType):
-        return _each(lambda value: str(uuid.UUID(bytes=value)), array.storage.to_pylist())
-    array = decoded(array)
+        return _convert_each(lambda value: str(uuid.UUID(bytes=value)), array.storage.to_pylist())
+    array = decode_layout(array)
     kind, types = array.type, pa.types
     if types.is_union(kind):
-        return _union(array)
+        return _convert_union(array)
     if types.is_struct(kind):
-        return _structs(array)
+        return _convert_structs(array)
     if types.is_map(kind):
-        return _maps(array)
+        return _convert_maps(array)
     if is_list(kind):
-        return _lists(array)
+        return _convert_lists(array)
     if is_text(kind):
         array.validate(full=True)
         return array.to_pylist()
     if types.is_floating(kind):
-        return _each(_finite, array.to_pylist())
+        return _convert_each(_name_non_finite, array.to_pylist())
     if is_bytes(kind) or types.is_fixed_size_binary(kind):
-        return _each(lambda value: base64.b64encode(value).decode("ascii"), array.to_pylist())
+        return _convert_each(
+            lambda value: base64.b64encode(value).decode("ascii"), array.to_pylist()
+        )
     if types.is_interval(kind):
-        return _each(lambda value: dict(zip(_INTERVAL, value, strict=True)), array.to_pylist())
+        return _convert_each(
+            lambda value: dict(zip(_INTERVAL, value, strict=True)), array.to_pylist()
+        )
     if types.is_duration(kind):
         return array.cast(pa.int64()).to_pylist()
     if types.is_timestamp(kind):
@@ -77,27 +81,27 @@ def _values(array: pa.Array) -> list[Any]:
     return array.to_pylist()
 
 
-def _lists(array: pa.Array) -> list[Any]:
-    inner = iter(_values(elements(array)))
+def _convert_lists(array: pa.Array) -> list[Any]:
+    inner = iter(_convert_values(get_elements(array)))
     valid = array.is_valid().to_pylist()
-    lengths = lengths_of(array).tolist()
+    lengths = compute_lengths(array).tolist()
     return [
         list(islice(inner, length)) if there else None
         for there, length in zip(valid, lengths, strict=True)
     ]
 
 
-def _maps(array: pa.Array) -> list[Any]:
+def _convert_maps(array: pa.Array) -> list[Any]:
     pair = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
     return [
         None if pairs is None else [list(pair.values()) for pair in pairs]
-        for pairs in _lists(array.cast(pa.list_(pair)))
+        for pairs in _convert_lists(array.cast(pa.list_(pair)))
     ]
 
 
-def _structs(array: pa.Array) -> list[Any]:
+def _convert_structs(array: pa.Array) -> list[Any]:
     names = make_unique([field.name for field in array.type])
-    columns = [_values(child(array, index)) for index in range(len(names))]
+    columns = [_convert_values(get_child(array, index)) for index in range(len(names))]
     rows = zip(*columns, strict=True) if columns else repeat((), len(array))
     valid = array.is_valid().to_pylist()
     return [
@@ -106,9 +110,10 @@ def _structs(array: pa.Array) -> list[Any]:
     ]
 
 
-def _union(array: pa.Array) -> list[Any]:
+def _convert_union(array: pa.Array) -> list[Any]:
     children = {
-        code: _values(array.field(index)) for index, code in enumerate(array.type.type_codes)
+        code: _convert_values(array.field(index))
+        for index, code in enumerate(array.type.type_codes)
     }
     # From the buffers: the properties of the array leave its offset out.
     codes = np.frombuffer(array.buffers()[1], np.int8, len(array), array.offset)
@@ -118,11 +123,11 @@ def _union(array: pa.Array) -> list[Any]:
     return [children[code][row] for code, row in zip(codes.tolist(), rows.tolist(), strict=True)]
 
 
-def _each(convert: Callable[[Any], Any], values: list[Any]) -> list[Any]:
+def _convert_each(convert: Callable[[Any], Any], values: list[Any]) -> list[Any]:
     return [None if value is None else convert(value) for value in values]
 
 
-def _finite(value: float) -> float | str:
+def _name_non_finite(value: float) -> float | str:
     value = float(value)
     if math.isfinite(value):
         return value

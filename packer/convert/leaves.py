@@ -67,7 +67,7 @@ def find_leaves(source: Source, options: Options) -> list[Leaf]:
         raise SourceUnsupported(
             "there are no columns in here, and so nothing to pack", file=next(iter(files), None)
         )
-    features = _features(source.schema)
+    features = _read_features(source.schema)
     leaves: list[Leaf] = []
     for index, column in enumerate(source.schema):
         feature, hint = features.get(column.name), source.hints.get(index, Hint())
@@ -77,12 +77,12 @@ def find_leaves(source: Source, options: Options) -> list[Leaf]:
     names = make_unique([leaf.name for leaf in leaves])
     known = frozenset(names)
     return [
-        replace(leaf, name=name, options=_select(name, leaf.role, known, options))
+        replace(leaf, name=name, options=_select_options(name, leaf.role, known, options))
         for leaf, name in zip(leaves, names, strict=True)
     ]
 
 
-def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
+def choose_leaves(leaves: list[Leaf], options: Options) -> list[Leaf]:
     """The leaves that `--fields` and `--exclude` leave, in the order of the source.
 
     Raises UnknownField where an option names a column that is not there.
@@ -98,10 +98,10 @@ def choose(leaves: list[Leaf], options: Options) -> list[Leaf]:
         raise UsageError("no field is left to pack", hint=_LOOK_AT)
     for name in ("cast", "tensor", "nulls", "ragged", "tokenize"):
         for pattern in getattr(options, name):
-            _hits(name, pattern, names)
+            _match_pattern(name, pattern, names)
     for name in options.rename:
         if name not in names:
-            raise unknown_field("rename", name, names)
+            raise make_unknown_field("rename", name, names)
     images = _expand("image", options.image, names)
     for item in options.image:
         if not _expand("image", [item], names) & {leaf.name for leaf in chosen}:
@@ -130,7 +130,7 @@ def check_admitted(leaf: Leaf) -> None:
         )
 
 
-def unknown_field(asked_by: str, name: str, names: Iterable[str]) -> UnknownField:
+def make_unknown_field(asked_by: str, name: str, names: Iterable[str]) -> UnknownField:
     """The error for a name that is not there, with the names that are."""
     names = list(names)
     inside = [other for other in names if other.startswith(name + ".")]
@@ -150,39 +150,43 @@ def _expand(asked_by: str, items: Iterable[str], names: list[str]) -> set[str]:
     expanded: set[str] = set()
     for item in items:
         if item in names:
-            expanded |= _hits(asked_by, item, names)
+            expanded |= _match_pattern(asked_by, item, names)
             continue
         for pattern in item.split(","):
             if pattern.strip():
-                expanded |= _hits(asked_by, pattern.strip(), names)
+                expanded |= _match_pattern(asked_by, pattern.strip(), names)
     return expanded
 
 
-def _hits(asked_by: str, pattern: str, names: list[str]) -> set[str]:
-    hits = {name for name in names if _inside(name, pattern)} | set(match_names(pattern, names))
+def _match_pattern(asked_by: str, pattern: str, names: list[str]) -> set[str]:
+    hits = {name for name in names if _is_inside(name, pattern)} | set(match_names(pattern, names))
     if not hits:
-        raise unknown_field(asked_by, pattern, names)
+        raise make_unknown_field(asked_by, pattern, names)
     return hits
 
 
-def _inside(name: str, struct: str) -> bool:
+def _is_inside(name: str, struct: str) -> bool:
     return bool(struct) and name.startswith(struct + ".")
 
 
-def _select(name: str, role: str | None, known: frozenset[str], options: Options) -> ColumnOptions:
+def _select_options(
+    name: str, role: str | None, known: frozenset[str], options: Options
+) -> ColumnOptions:
     """The options of one column; a path beside bytes may be null without being asked for."""
-    nulls = lookup(options.nulls, name, known)
+    nulls = look_up_option(options.nulls, name, known)
     unset = "mask" if role == "path" else "error"
     return ColumnOptions(
-        cast=lookup(options.cast, name, known),
-        tensor=lookup(options.tensor, name, known),
+        cast=look_up_option(options.cast, name, known),
+        tensor=look_up_option(options.tensor, name, known),
         nulls=unset if nulls in (None, "error") else nulls,
-        ragged=lookup(options.ragged, name, known),
-        tokenize=lookup(options.tokenize, name, known),
+        ragged=look_up_option(options.ragged, name, known),
+        tokenize=look_up_option(options.tokenize, name, known),
     )
 
 
-def lookup(values: Mapping[str, Any], name: str, known: frozenset[str] = frozenset()) -> Any:
+def look_up_option(
+    values: Mapping[str, Any], name: str, known: frozenset[str] = frozenset()
+) -> Any:
     """What an option says of a column, or None; `known` are the names that mean one column alone.
 
     An exact name wins over structs and patterns, of these the later one over the earlier.
@@ -190,7 +194,7 @@ def lookup(values: Mapping[str, Any], name: str, known: frozenset[str] = frozens
     if name in values:
         return values[name]
     patterns = [key for key in values if key not in known]
-    hits = [key for key in patterns if _inside(name, key) or fnmatchcase(name, key)]
+    hits = [key for key in patterns if _is_inside(name, key) or fnmatchcase(name, key)]
     return values[hits[-1]] if hits else None
 
 
@@ -200,10 +204,10 @@ def _flatten(
     kind = column.type
     while isinstance(kind, pa.BaseExtensionType) and pa.types.is_struct(kind.storage_type):
         kind = kind.storage_type
-    attributes = _attributes(column)
+    attributes = _read_attributes(column)
     feature = feature if isinstance(feature, dict) else {}
     names = [inner.name for inner in kind] if pa.types.is_struct(kind) else []
-    if not names or lookup(options.cast, name) == "json":
+    if not names or look_up_option(options.cast, name) == "json":
         yield Leaf(name, path, kind, feature, attributes)
         return
     media = sorted(names) == ["bytes", "path"]
@@ -212,14 +216,16 @@ def _flatten(
         if media and child == "bytes":
             yield Leaf(name, (*path, index), inner.type, feature, attributes, "bytes")
         elif media and child == "path":
-            yield Leaf(f"{name}.path", (*path, index), inner.type, {}, _attributes(inner), "path")
+            yield Leaf(
+                f"{name}.path", (*path, index), inner.type, {}, _read_attributes(inner), "path"
+            )
         else:
             yield from _flatten(
                 inner, f"{name}.{child}", (*path, index), feature.get(child), options
             )
 
 
-def _features(schema: pa.Schema) -> dict[str, Any]:
+def _read_features(schema: pa.Schema) -> dict[str, Any]:
     """HuggingFace's description of the columns, where there is one that can be read."""
     try:
         described = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
@@ -229,7 +235,7 @@ def _features(schema: pa.Schema) -> dict[str, Any]:
     return features if isinstance(features, dict) else {}
 
 
-def _attributes(column: pa.Field) -> dict[str, Any]:
+def _read_attributes(column: pa.Field) -> dict[str, Any]:
     return {
         key.decode(errors="replace"): value.decode(errors="replace")
         for key, value in (column.metadata or {}).items()

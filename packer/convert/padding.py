@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.convert.dense import decoded, numbers
+from fieldslab.packer.convert.dense import decode_layout, view_numbers
 from fieldslab.packer.convert.fillers import parse_filler
 from fieldslab.packer.convert.misfit import Misfit
 from fieldslab.packer.options import Ragged
@@ -75,7 +75,7 @@ def make_padding(
     return Padding(field, field.storage.type(fill), lengths)
 
 
-def cut(
+def cut_padding(
     padding: Padding, values: np.ndarray, stated: pa.Array | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows without their padding.
@@ -93,7 +93,7 @@ def cut(
 
     Raises Misfit where padding would not come back as it was.
     """
-    real_lengths = _lengths(values, padding.fill)
+    real_lengths = _measure_rows(values, padding.fill)
     if stated is None:
         _check_nan(padding, values, real_lengths)
         lengths = real_lengths
@@ -102,7 +102,7 @@ def cut(
         if (real_lengths > lengths).any():
             row = int(np.argmax(real_lengths > lengths))
             rest = values[row, lengths[row] :].reshape(-1)
-            wrong = _bits(rest, padding.fill) != _bits_of(padding.fill, len(rest))
+            wrong = _view_as_bits(rest, padding.fill) != _bits_of(padding.fill, len(rest))
             first = wrong.reshape(len(rest), -1).any(axis=1).argmax()
             raise Misfit(
                 f"behind its length of {lengths[row]} there is something else than padding",
@@ -114,19 +114,19 @@ def cut(
     return values[inside], lengths
 
 
-def _lengths(values: np.ndarray, fill: np.generic) -> np.ndarray:
+def _measure_rows(values: np.ndarray, fill: np.generic) -> np.ndarray:
     """Elements of each row up to the last that is not padding throughout: int64[rows]."""
     rows, length, item = len(values), values.shape[1], prod(values.shape[2:])
     if not values.size:
         return np.zeros(rows, np.int64)
-    bits = _bits(values, fill).reshape(rows, -1)
+    bits = _view_as_bits(values, fill).reshape(rows, -1)
     real = bits != _bits_of(fill, length * item)
     behind = real[:, ::-1].argmax(axis=1)
     last = np.where(real.any(axis=1), bits.shape[1] - behind, 0)
     return -(-last // (bits.shape[1] // length))
 
 
-def _bits(values: np.ndarray, fill: np.generic) -> np.ndarray:
+def _view_as_bits(values: np.ndarray, fill: np.generic) -> np.ndarray:
     """Numbers as unsigned integers, so that -0.0 is not 0.0 and NaN equals itself."""
     return np.ascontiguousarray(values).view(_unsigned(fill))
 
@@ -142,10 +142,10 @@ def _unsigned(fill: np.generic) -> str:
 
 
 def _stated(padding: Padding, stated: pa.Array) -> np.ndarray:
-    array = decoded(stated)
+    array = decode_layout(stated)
     if array.null_count:
         raise Misfit("its length is null", hint="Choose another column with len=.")
-    lengths = numbers(array, np.dtype(array.type.to_pandas_dtype()))
+    lengths = view_numbers(array, np.dtype(array.type.to_pandas_dtype()))
     wrong = (lengths < 0) | (lengths > padding.length)
     if wrong.any():
         raise Misfit(

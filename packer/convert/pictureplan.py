@@ -25,14 +25,14 @@ def plan_pictures(
         return field, None
     form = leaf.options.image_as
     if form is not None and form.pixels and form.fraction == 1:
-        return msgspec.structs.replace(field, codec=form.store), _told(form)
+        return msgspec.structs.replace(field, codec=form.store), _describe_form(form)
     if every is not None and (form is None or form.store != "jpeg") and not _has_jpeg(leaf, sample):
         every = None
     coded = form is not None and form.pixels
-    return msgspec.structs.replace(field, index=every, coded=coded), _told(form)
+    return msgspec.structs.replace(field, index=every, coded=coded), _describe_form(form)
 
 
-def decoded_bytes(leaf: Leaf, sample: Sample) -> int | None:
+def estimate_decoded_bytes(leaf: Leaf, sample: Sample) -> int | None:
     """Bytes of the largest sampled image as pixels; None where images stay files."""
     form = leaf.options.image_as
     if form is None or not form.pixels:
@@ -41,12 +41,12 @@ def decoded_bytes(leaf: Leaf, sample: Sample) -> int | None:
     for array in sample(leaf.name):
         for value in array:
             _, height, width = read_image_size(memoryview(value.as_buffer()))
-            across, down = pixels.target_size((max(width, 1), max(height, 1)), form)
+            across, down = pixels.compute_target_size((max(width, 1), max(height, 1)), form)
             largest = max(largest, 3 * across * down)
     return largest
 
 
-def _told(form: ImageAs | None) -> str | None:
+def _describe_form(form: ImageAs | None) -> str | None:
     """What an option does to images, with the library that does it."""
     if form is None:
         return None
@@ -54,7 +54,7 @@ def _told(form: ImageAs | None) -> str | None:
         turbolibrary.newest(turbolibrary.find_all())
         return "image as baseline: progressive JPEG made baseline, without loss"
     loss = "lossy" if form.lossy else "alpha and 16 bit are dropped"
-    return f"image as {form}: {loss}, by Pillow {pixels.library_version()}"
+    return f"image as {form}: {loss}, by Pillow {pixels.get_library_version()}"
 
 
 def _has_jpeg(leaf: Leaf, sample: Sample) -> bool:
@@ -75,10 +75,10 @@ def refuse_outside(leaf: Leaf, leaves: list[Leaf], source: Source) -> None:
         if other.role == "path" and other.path[:-1] == leaf.path[:-1]:
             missing, pathless = source.null_count(leaf.path), source.null_count(other.path)
             if total and missing == total and pathless is not None and pathless < total:
-                raise outside_error(leaf.name, total)
+                raise make_outside_error(leaf.name, total)
 
 
-def outside_error(name: str, rows: int) -> SourceUnsupported:
+def make_outside_error(name: str, rows: int) -> SourceUnsupported:
     """The error for images that lie outside the source."""
     return SourceUnsupported(
         "the images lie outside the source: it holds their paths and no bytes",

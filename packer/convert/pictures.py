@@ -31,7 +31,7 @@ _SEQUENTIAL = (0xC0, 0xC1)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def with_pictures(plan: FieldPlan, rows: Converted, first_row: int) -> Converted:
+def convert_pictures(plan: FieldPlan, rows: Converted, first_row: int) -> Converted:
     """Rows of an image field, null ones included, with what is stored beside them.
 
     Raises Undecodable for an image that must be decoded, or sound, and is not.
@@ -42,12 +42,12 @@ def with_pictures(plan: FieldPlan, rows: Converted, first_row: int) -> Converted
         sizes, codecs = read_image_sizes(rows.values, rows.lengths)
         codes = np.array([CODES[codec] for codec in codecs], np.uint8)
     else:
-        rows, sizes, codes = _stored_as(plan.options.image_as, rows, first_row, tally)
+        rows, sizes, codes = _convert_form(plan.options.image_as, rows, first_row, tally)
     points, counts = find_points(plan.field.index, rows, codes)
     if plan.sound:
         _check_sound(rows, codes, counts)
     if plan.field.index is not None:
-        tally.update(_without_points(rows, codes, counts))
+        tally.update(_count_unindexed(rows, codes, counts))
     present = codes if rows.valid is None else codes[rows.valid]
     tally.update(CODEC_COUNT + (CODECS[code] or "") for code in present.tolist())
     beside: dict[Role, np.ndarray] = {
@@ -78,7 +78,7 @@ def find_points(
     return points, counts
 
 
-def chosen_rows(fraction: float, first_row: int, count: int) -> np.ndarray:
+def choose_rows(fraction: float, first_row: int, count: int) -> np.ndarray:
     """Which of the rows are in the fraction: bool[count], by a hash of their numbers.
 
     The hash is SplitMix64 (Steele, Lea and Flood 2014), so that the choice depends on nothing else.
@@ -92,13 +92,13 @@ def chosen_rows(fraction: float, first_row: int, count: int) -> np.ndarray:
     return (state >> np.uint64(11)).astype(np.float64) < fraction * 2.0**53
 
 
-def _stored_as(
+def _convert_form(
     form: ImageAs, rows: Converted, first_row: int, tally: Counter[str]
 ) -> tuple[Converted, np.ndarray, np.ndarray]:
     """The rows in the form asked for, their sizes and codes."""
     assert rows.lengths is not None
     count = len(rows.lengths)
-    chosen = chosen_rows(form.fraction, first_row, count)
+    chosen = choose_rows(form.fraction, first_row, count)
     if rows.valid is not None:
         chosen &= rows.valid
     sizes, codes = np.zeros((count, 2), np.uint32), np.zeros(count, np.uint8)
@@ -115,7 +115,9 @@ def _stored_as(
         if chosen[row]:
             smaller = form.store != "baseline"
             image = (
-                pixels.encode_smaller(image, form, tally) if smaller else _baseline(image, tally)
+                pixels.encode_smaller(image, form, tally)
+                if smaller
+                else _convert_to_baseline(image, tally)
             )
         codec, height, width = read_image_size(image)
         stored.append(np.frombuffer(image, np.uint8))
@@ -141,9 +143,9 @@ def _check_sound(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> None
         pixels.check(data[end - int(rows.lengths[row]) : end])
 
 
-def _baseline(image: memoryview, tally: Counter[str]) -> memoryview:
+def _convert_to_baseline(image: memoryview, tally: Counter[str]) -> memoryview:
     """A JPEG of another kind as a baseline one; whatever else it is stays as it is."""
-    if _frame_marker(image) in (None, *_SEQUENTIAL):
+    if _find_frame_marker(image) in (None, *_SEQUENTIAL):
         return image
     try:
         baseline = to_baseline(image)
@@ -153,7 +155,7 @@ def _baseline(image: memoryview, tally: Counter[str]) -> memoryview:
     return memoryview(baseline)
 
 
-def _without_points(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> Counter[str]:
+def _count_unindexed(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> Counter[str]:
     """Why JPEG images have no index points."""
     assert rows.lengths is not None
     tally: Counter[str] = Counter()
@@ -161,12 +163,12 @@ def _without_points(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> C
     data = memoryview(np.ascontiguousarray(rows.values).data)
     for row in np.flatnonzero((codes == JPEG) & (counts == 0)).tolist():
         end = int(ends[row])
-        marker = _frame_marker(data[end - int(rows.lengths[row]) : end])
+        marker = _find_frame_marker(data[end - int(rows.lengths[row]) : end])
         tally["not indexed" if marker in _SEQUENTIAL else "progressive"] += 1
     return tally
 
 
-def _frame_marker(image: memoryview) -> int | None:
+def _find_frame_marker(image: memoryview) -> int | None:
     """The marker of a JPEG's frame; None where there is no JPEG with a frame."""
     try:
         return find_jpeg_frame(image)[0] if detect_format(image) == "jpeg" else None

@@ -34,7 +34,7 @@ _JFIF = (
 """Of Y, Cb and Cr: what they have of red, green and blue, and what is added, in 1/65536."""
 
 
-def library_version() -> str:
+def get_library_version() -> str:
     """Pillow's version. Raises MissingLibrary where it is not installed."""
     try:
         import PIL
@@ -48,7 +48,7 @@ def library_version() -> str:
 
 def find_versions() -> dict[str, str]:
     """Versions of what decodes and encodes images here. Raises MissingLibrary without Pillow."""
-    pillow = library_version()
+    pillow = get_library_version()
     from PIL import features
 
     return {
@@ -62,48 +62,48 @@ def decode(image: memoryview, form: ImageAs, tally: Counter[str]) -> tuple[np.nd
 
     Raises Undecodable where it cannot be decoded, or has too many pixels.
     """
-    with _reading():
-        opened = _open(image)
+    with _name_pillow_errors():
+        opened = _open_image(image)
         if form.store == "rgb":
-            picture = _resized(_rgb(opened, tally), form)
+            picture = _resize(_convert_to_rgb(opened, tally), form)
             data = np.asarray(picture).reshape(-1)
         else:
-            picture = _resized(_ycc(opened, tally), form)
-            luma, *chroma = map(np.asarray, _planes(picture))
+            picture = _resize(_convert_to_ycc(opened, tally), form)
+            luma, *chroma = map(np.asarray, _split_planes(picture))
             as_stored = picture is opened and _holds_halved(opened)
-            halved = [stored_chroma(each) if as_stored else means(each) for each in chroma]
+            halved = [restore_chroma(each) if as_stored else halve_plane(each) for each in chroma]
             data = np.concatenate([plane.reshape(-1) for plane in (luma, *halved)])
-        if _orientation(opened) != 1:
+        if _read_orientation(opened) != 1:
             tally["orientation lost"] += 1
         return data, picture.height, picture.width
 
 
 def check(image: memoryview) -> None:
     """Raise Undecodable where an image cannot become RGB."""
-    with _reading():
-        _rgb(_open(image), Counter())
+    with _name_pillow_errors():
+        _convert_to_rgb(_open_image(image), Counter())
 
 
-def means(plane: np.ndarray) -> np.ndarray:
+def halve_plane(plane: np.ndarray) -> np.ndarray:
     """Means of 2 x 2 samples, of fewer at an odd edge: half as high and wide, rounded up."""
     from PIL import Image
 
     return np.asarray(Image.fromarray(plane).reduce(2))
 
 
-def stored_chroma(plane: np.ndarray) -> np.ndarray:
+def restore_chroma(plane: np.ndarray) -> np.ndarray:
     """The samples that a JPEG of 4:2:0 holds, from what libjpeg made of them; off by 2 at most.
 
     libjpeg doubles a row with a triangle filter: u[2i] = (3 c[i] + c[i-1]) / 4 and u[2i+1] =
     (3 c[i] + c[i+1]) / 4, where at the ends c itself stands in for the neighbour that is not there.
     So c[i] = (3 (u[2i] + u[2i+1]) - u[2i-1] - u[2i+2]) / 4, and the same for columns.
     """
-    sums = _undoubled(_undoubled(plane.astype(np.int16)).T).T
+    sums = _undo_doubling(_undo_doubling(plane.astype(np.int16)).T).T
     samples: np.ndarray = np.clip((sums + 8) >> 4, 0, 255).astype(np.uint8)
     return samples
 
 
-def _undoubled(rows: np.ndarray) -> np.ndarray:
+def _undo_doubling(rows: np.ndarray) -> np.ndarray:
     """Four times the samples of which rows were doubled: int16[height, width / 2, rounded up]."""
     if rows.shape[1] % 2:
         # The last sample comes from two neighbours alone: 2 c = 3 u[2i] - u[2i-1].
@@ -121,19 +121,19 @@ def encode_smaller(image: memoryview, form: ImageAs, tally: Counter[str]) -> mem
     """
     from PIL import Image
 
-    with _reading():
-        opened = _open(image)
-        if target_size(opened.size, form) == opened.size:
+    with _name_pillow_errors():
+        opened = _open_image(image)
+        if compute_target_size(opened.size, form) == opened.size:
             return image
-        picture = _resized(opened if opened.mode == "L" else _rgb(opened, tally), form)
+        picture = _resize(opened if opened.mode == "L" else _convert_to_rgb(opened, tally), form)
         exif, stream = Image.Exif(), io.BytesIO()
-        if _orientation(opened) != 1:
-            exif[_ORIENTATION] = _orientation(opened)
+        if _read_orientation(opened) != 1:
+            exif[_ORIENTATION] = _read_orientation(opened)
         picture.save(stream, "JPEG", quality=form.quality, subsampling=_SUBSAMPLING, exif=exif)
         return stream.getbuffer()
 
 
-def as_png(
+def encode_png(
     codec: str, data: np.ndarray, height: int, width: int, side: int | None = None
 ) -> memoryview:
     """Stored pixels as a PNG file, made smaller until the longer side has `side` pixels.
@@ -158,12 +158,12 @@ def as_png(
         picture = Image.merge("YCbCr", planes).convert("RGB")
     stream = io.BytesIO()
     form = ImageAs("rgb", long_side=side)
-    _resized(picture, form).save(stream, "PNG")
+    _resize(picture, form).save(stream, "PNG")
     return stream.getbuffer()
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
+def _name_pillow_errors() -> Iterator[None]:
     """Turn what Pillow raises into Misfit, and keep it from printing warnings."""
     from PIL import Image, UnidentifiedImageError
 
@@ -175,14 +175,14 @@ def _reading() -> Iterator[None]:
     except (Misfit, MemoryError):
         raise
     except UnidentifiedImageError as error:
-        raise _undecodable("no image of a known format") from error
+        raise _make_undecodable("no image of a known format") from error
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise _too_large(str(error)) from error
+        raise _make_too_large(str(error)) from error
     except Exception as error:  # damaged bytes make Pillow raise what it likes
-        raise _undecodable(f"{error}" or type(error).__name__) from error
+        raise _make_undecodable(f"{error}" or type(error).__name__) from error
 
 
-def _open(image: memoryview) -> "PillowImage":
+def _open_image(image: memoryview) -> "PillowImage":
     """An image whose header was read, and found not too large."""
     from PIL import Image
 
@@ -192,10 +192,10 @@ def _open(image: memoryview) -> "PillowImage":
         width, height = opened.size
         if height * width <= MAX_PIXELS:
             return opened
-    raise _too_large(f"{height}x{width}")
+    raise _make_too_large(f"{height}x{width}")
 
 
-def _orientation(opened: "PillowImage") -> int:
+def _read_orientation(opened: "PillowImage") -> int:
     """How EXIF wants a picture to be turned: 1, not at all, to 8. Pillow itself turns TIFF."""
     if opened.format == "TIFF":
         return 1
@@ -205,7 +205,7 @@ def _orientation(opened: "PillowImage") -> int:
         return 1
 
 
-def _rgb(opened: "PillowImage", tally: Counter[str]) -> "PillowImage":
+def _convert_to_rgb(opened: "PillowImage", tally: Counter[str]) -> "PillowImage":
     """Any picture as RGB.
 
     Grey is repeated, palettes are looked up, CMYK is converted by Pillow's formula, without
@@ -223,14 +223,16 @@ def _rgb(opened: "PillowImage", tally: Counter[str]) -> "PillowImage":
         return Image.fromarray(high).convert("RGB")
     if opened.mode in ("I", "F", "LAB"):
         found = f"{opened.format} of mode {opened.mode}"
-        raise Undecodable("an image holds numbers of no known range", found=found, hint=_hint())
+        raise Undecodable(
+            "an image holds numbers of no known range", found=found, hint=_suggest_install()
+        )
     if "A" in opened.mode or "a" in opened.mode or "transparency" in opened.info:
         tally["alpha"] += 1
         return opened.convert("RGBA").convert("RGB")
     return opened.convert("RGB")
 
 
-def _ycc(opened: "PillowImage", tally: Counter[str]) -> "PillowImage":
+def _convert_to_ycc(opened: "PillowImage", tally: Counter[str]) -> "PillowImage":
     """A picture as RGB, or as it is where it holds grey or, as most JPEG do, Y, Cb and Cr."""
     if opened.mode == "L" and "transparency" not in opened.info:
         return opened
@@ -238,10 +240,10 @@ def _ycc(opened: "PillowImage", tally: Counter[str]) -> "PillowImage":
         opened.draft("YCbCr", opened.size)
         opened.load()
         return opened
-    return _rgb(opened, tally)
+    return _convert_to_rgb(opened, tally)
 
 
-def _planes(picture: "PillowImage") -> list["PillowImage"]:
+def _split_planes(picture: "PillowImage") -> list["PillowImage"]:
     """Y, Cb and Cr, all as large as the picture.
 
     From RGB by the formula of JFIF, to the nearest level: Pillow's own conversion rounds down.
@@ -276,17 +278,17 @@ def _holds_halved(opened: Any) -> bool:
     ]
 
 
-def _resized(picture: "PillowImage", form: ImageAs) -> "PillowImage":
+def _resize(picture: "PillowImage", form: ImageAs) -> "PillowImage":
     """The picture at the size asked for, by Pillow's antialiased bicubic filter."""
     from PIL import Image
 
-    size = target_size(picture.size, form)
+    size = compute_target_size(picture.size, form)
     if size == picture.size:
         return picture
     return picture.resize(size, Image.Resampling.BICUBIC)
 
 
-def target_size(size: tuple[int, int], form: ImageAs) -> tuple[int, int]:
+def compute_target_size(size: tuple[int, int], form: ImageAs) -> tuple[int, int]:
     """Width and height at which a side has the length asked for; never larger than they are."""
     side = min(size) if form.short_side is not None else max(size)
     wanted = form.short_side or form.long_side or side
@@ -296,22 +298,22 @@ def target_size(size: tuple[int, int], form: ImageAs) -> tuple[int, int]:
     return width, height
 
 
-def _hint() -> str:
+def _suggest_install() -> str:
     return (
         f"{option('on_error', 'skip')} leaves such rows out. Without a form, images "
         "stay as they are."
     )
 
 
-def _undecodable(text: str) -> Undecodable:
+def _make_undecodable(text: str) -> Undecodable:
     found = " ".join(text.split()).rstrip(".")[:200]
-    return Undecodable("an image cannot be decoded", found=found, hint=_hint())
+    return Undecodable("an image cannot be decoded", found=found, hint=_suggest_install())
 
 
-def _too_large(size: str) -> Undecodable:
+def _make_too_large(size: str) -> Undecodable:
     return Undecodable(
         "an image has too many pixels to be decoded",
         expected=f"up to {MAX_PIXELS}",
         found=size[:200],
-        hint=_hint(),
+        hint=_suggest_install(),
     )

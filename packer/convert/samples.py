@@ -5,9 +5,9 @@ from functools import cache
 import pyarrow as pa
 
 from fieldslab.packer.convert.batch import SourceBatch, index_columns
-from fieldslab.packer.convert.dense import decoded, is_bytes
+from fieldslab.packer.convert.dense import decode_layout, is_bytes
 from fieldslab.packer.convert.infer import Sample
-from fieldslab.packer.convert.leaves import Leaf, unknown_field
+from fieldslab.packer.convert.leaves import Leaf, make_unknown_field
 from fieldslab.packer.convert.shapes import list_sizes
 from fieldslab.packer.source import Source
 
@@ -18,7 +18,7 @@ MOST_SAMPLES = 16
 """A source is sampled so often at most: each time may cost it as much as it has columns."""
 
 
-def sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) -> Sample:
+def make_sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) -> Sample:
     """A few values of a column, nulls left out; many columns are read at once."""
     chosen = [leaf for leaf in chosen if leaf.hint.refusal is None]
     shapes = [leaf.options.tensor.shape_from for leaf in chosen if leaf.options.tensor]
@@ -36,10 +36,10 @@ def sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) -> Samp
 
     def sample(name: str) -> list[pa.Array]:
         if name not in leaves:
-            raise unknown_field("tensor", name, leaves)
+            raise make_unknown_field("tensor", name, leaves)
         path = leaves[name].path
         arrays = [batch.column(path) for batch in batches(groups[path[0]])]
-        return [decoded(array).drop_null() for array in arrays]
+        return [decode_layout(array).drop_null() for array in arrays]
 
     return sample
 

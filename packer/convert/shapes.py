@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.convert.dense import decoded, elements, is_list, lengths_of
+from fieldslab.packer.convert.dense import compute_lengths, decode_layout, get_elements, is_list
 from fieldslab.packer.options import is_possible_shape
 
 Sizes = tuple[int | None, ...]
@@ -28,7 +28,7 @@ def strip(kind: pa.DataType) -> pa.DataType:
     while True:
         if pa.types.is_run_end_encoded(kind) or pa.types.is_dictionary(kind):
             kind = kind.value_type
-        elif extension(kind) and extension(kind) not in _MEANINGFUL:
+        elif find_extension(kind) and find_extension(kind) not in _MEANINGFUL:
             kind = kind.storage_type
         else:
             return kind
@@ -37,12 +37,12 @@ def strip(kind: pa.DataType) -> pa.DataType:
 _MEANINGFUL = ("arrow.bool8", "arrow.uuid", "arrow.fixed_shape_tensor")
 
 
-def extension(kind: pa.DataType) -> str | None:
+def find_extension(kind: pa.DataType) -> str | None:
     """The name of an extension type; None for any other."""
     return kind.extension_name if isinstance(kind, pa.BaseExtensionType) else None
 
 
-def described_sizes(feature: dict[str, Any], sizes: Sizes) -> Sizes | None:
+def find_described_sizes(feature: dict[str, Any], sizes: Sizes) -> Sizes | None:
     """The shape that a HuggingFace ArrayXD states, where it goes with the type."""
     shape = feature.get("shape")
     if not isinstance(shape, list | tuple) or len(shape) != len(sizes):
@@ -54,7 +54,7 @@ def described_sizes(feature: dict[str, Any], sizes: Sizes) -> Sizes | None:
     return tuple(known if size is None else size for size, known in zip(sizes, shape, strict=True))
 
 
-def sampled_sizes(sizes: Sizes, samples: Iterable[pa.Array]) -> tuple[Sizes | None, str]:
+def infer_sizes(sizes: Sizes, samples: Iterable[pa.Array]) -> tuple[Sizes | None, str]:
     """Fill in the open lengths of a type from sampled rows, and say how; None if they differ.
 
     The first length may differ between rows: it stays None then.
@@ -64,9 +64,9 @@ def sampled_sizes(sizes: Sizes, samples: Iterable[pa.Array]) -> tuple[Sizes | No
     for array in samples:
         rows += len(array)
         for known in lengths:
-            array = decoded(array).drop_null()
-            known.update(np.unique(lengths_of(array)).tolist())
-            array = elements(array)
+            array = decode_layout(array).drop_null()
+            known.update(np.unique(compute_lengths(array)).tolist())
+            array = get_elements(array)
     if any(len(known) > 1 for known in lengths[1:]):
         return None, ""
     filled = [

@@ -28,15 +28,18 @@ def find_damaged(plans: Sequence[FieldPlan], batch: SourceBatch) -> dict[int, Un
     """Which rows of a batch have an image that cannot be decoded, counted in it, and the errors."""
     damaged: dict[int, UndecodableImage] = {}
     for plan in plans:
-        if not plan.sound or _failure(plan, batch) is None:
+        if not plan.sound or _find_failure(plan, batch) is None:
             continue
         for row in range(len(batch)):
-            if row not in damaged and (error := _failure(plan, batch.slice(row, 1))) is not None:
+            if (
+                row not in damaged
+                and (error := _find_failure(plan, batch.slice(row, 1))) is not None
+            ):
                 damaged[row] = error
     return dict(sorted(damaged.items()))
 
 
-def runs_between(rows: Collection[int], count: int) -> Iterator[tuple[int, int]]:
+def find_runs_between(rows: Collection[int], count: int) -> Iterator[tuple[int, int]]:
     """The runs of `range(count)` without these rows, which are sorted: start and length."""
     start = 0
     for row in (*rows, count):
@@ -63,7 +66,7 @@ def name_file(error: SourceInconsistent, source: Source, first_row: int) -> None
         error.context = {"file": file, **error.context}
 
 
-def _failure(plan: FieldPlan, batch: SourceBatch) -> UndecodableImage | None:
+def _find_failure(plan: FieldPlan, batch: SourceBatch) -> UndecodableImage | None:
     try:
         convert(plan, batch)
     except UndecodableImage as error:

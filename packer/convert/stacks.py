@@ -6,8 +6,8 @@ from typing import Any
 
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.fillers import parse_filler
-from fieldslab.packer.convert.infer import element_type
-from fieldslab.packer.convert.leaves import Leaf, check_admitted, unknown_field
+from fieldslab.packer.convert.infer import describe_element
+from fieldslab.packer.convert.leaves import Leaf, check_admitted, make_unknown_field
 from fieldslab.packer.convert.shapes import list_sizes
 from fieldslab.packer.options import Options
 from fieldslab.packer.source import Source, match_names
@@ -31,7 +31,7 @@ def find_stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
     for name, pattern in options.stack.items():
         hits = set(match_names(pattern, [leaf.name for leaf in leaves]))
         if not hits:
-            raise unknown_field("stack", pattern, [leaf.name for leaf in leaves])
+            raise make_unknown_field("stack", pattern, [leaf.name for leaf in leaves])
         if both := sorted(taken & hits):
             raise UsageError(f"{option('stack')}: a column is in two stacks", field=both[0])
         if renamed := sorted(hits & options.rename.keys()):
@@ -52,7 +52,7 @@ def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
         One does not hold single numbers.
     """
     first = leaves[0].options
-    kinds = [_stackable(leaf) for leaf in leaves]
+    kinds = [_check_stackable(leaf) for leaf in leaves]
     for leaf, kind in zip(leaves, kinds, strict=True):
         if (leaf.options.cast, leaf.options.nulls) != (first.cast, first.nulls):
             raise UsageError(
@@ -85,14 +85,14 @@ def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
     )
 
 
-def _stackable(leaf: Leaf) -> dict[str, Any]:
+def _check_stackable(leaf: Leaf) -> dict[str, Any]:
     """Dtype and logical type of a column of single numbers. Raises SourceUnsupported for others."""
     check_admitted(leaf)
     options = leaf.options
     shaped = options.tensor or options.image or options.ragged or options.tokenize
     if not (shaped or list_sizes(leaf.type)[0]):
         with suppress(SourceUnsupported):  # which would say how to pack it by itself
-            members = element_type(leaf, leaf.type)
+            members = describe_element(leaf, leaf.type)
             if not members["shape"]:
                 return members
     raise SourceUnsupported(

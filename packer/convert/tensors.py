@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from fieldslab.packer.convert.dense import decoded, is_bytes, is_text
-from fieldslab.packer.convert.infer import Inferred, Sample, element_type
+from fieldslab.packer.convert.dense import decode_layout, is_bytes, is_text
+from fieldslab.packer.convert.infer import Inferred, Sample, describe_element
 from fieldslab.packer.convert.leaves import Leaf
 from fieldslab.packer.convert.shapes import list_sizes, strip
 from fieldslab.packer.options import is_possible_shape, parse_shape
@@ -26,7 +26,7 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
     assert tensor is not None
     shape, why = tensor.shape, f"tensor of {leaf.type}"
     if shape is None:
-        shape = _first_shape(tensor.shape_from or "", sample)
+        shape = _find_first_shape(tensor.shape_from or "", sample)
         why = f"tensor of {leaf.type}, shape {list(shape)} from {tensor.shape_from}"
     bfloat16 = tensor.dtype == "bfloat16"
     dtype = "uint16" if bfloat16 else tensor.dtype
@@ -45,7 +45,7 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
     if raw:
         return Inferred(why, "raw", members)
     sizes, element = list_sizes(kind)
-    scalar = element_type(leaf, element) if sizes else {"dtype": str(leaf.type), "shape": ()}
+    scalar = describe_element(leaf, element) if sizes else {"dtype": str(leaf.type), "shape": ()}
     fits = scalar["dtype"] == dtype and not scalar["shape"] and len(sizes) in (1, len(shape))
     if not sizes or not fits or tensor.big_endian:
         raise UsageError(
@@ -60,9 +60,9 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
     return Inferred(why, "list" if shape[:1] == (-1,) else "dense", members)
 
 
-def _first_shape(column: str, sample: Sample) -> tuple[int, ...]:
+def _find_first_shape(column: str, sample: Sample) -> tuple[int, ...]:
     for array in sample(column):
-        for value in decoded(array).to_pylist():
+        for value in decode_layout(array).to_pylist():
             shape = tuple(value) if isinstance(value, list) else parse_shape(str(value))
             if shape is None or None in shape or not is_possible_shape(shape):
                 raise SourceInconsistent(

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.convert.dense import is_text, lengths_of
+from fieldslab.packer.convert.dense import compute_lengths, is_text
 from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.convert.infer import Inferred
 from fieldslab.packer.convert.leaves import Leaf
@@ -50,13 +50,13 @@ _MAX_NAMED = 64
 """Special tokens that the attributes name."""
 
 
-def located(options: Options, files: Sequence[str | Path] = ()) -> Options:
+def add_tokenizer_paths(options: Options, files: Sequence[str | Path] = ()) -> Options:
     """Options as a manifest has them, with the place of every tokenizer.
 
     A manifest knows its name and content. It is the one of that content among `files`, or of that
     name in the working directory. Raises SourceUnreadable where there is none.
     """
-    by_content = {hashlib.sha256(_content(str(file))).hexdigest(): str(file) for file in files}
+    by_content = {hashlib.sha256(_read_content(str(file))).hexdigest(): str(file) for file in files}
     tokenizers = {}
     for column, tokenize in options.tokenize.items():
         name = Path(tokenize.file).name
@@ -73,7 +73,7 @@ def located(options: Options, files: Sequence[str | Path] = ()) -> Options:
     return msgspec.structs.replace(options, tokenize=tokenizers)
 
 
-def portable(options: Options) -> Options:
+def drop_tokenizer_paths(options: Options) -> Options:
     """The options without the places of tokenizers: name and SHA-256 say which they are."""
     named = {
         column: msgspec.structs.replace(tokenize, file=Path(tokenize.file).name)
@@ -82,7 +82,7 @@ def portable(options: Options) -> Options:
     return msgspec.structs.replace(options, tokenize=named)
 
 
-def identified(options: Options) -> Options:
+def add_tokenizer_digests(options: Options) -> Options:
     """The options with the SHA-256 of every tokenizer.
 
     Raises SourceUnreadable where a file cannot be read, SourceInconsistent where it is another
@@ -90,7 +90,7 @@ def identified(options: Options) -> Options:
     """
     tokenizers = {}
     for column, tokenize in options.tokenize.items():
-        digest = hashlib.sha256(_content(tokenize.file)).hexdigest()
+        digest = hashlib.sha256(_read_content(tokenize.file)).hexdigest()
         if tokenize.sha256 not in (None, digest):
             raise SourceInconsistent(
                 f"{option('tokenize')}: this is another tokenizer than the slab was packed with",
@@ -141,7 +141,7 @@ def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> Inferred:
             expected=f"at least {added + 1}",
             found=tokenize.max_length,
         )
-    special = _special(tokenizer)
+    special = _find_special_tokens(tokenizer)
     attribute: dict[str, Any] = {
         "sha256": tokenize.sha256,
         "vocabulary": tokenizer.get_vocab_size(),
@@ -150,7 +150,7 @@ def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> Inferred:
     }
     if tokenize.max_length is not None:
         attribute["max_length"] = tokenize.max_length
-    pad = _pad_id(tokenizer, special)
+    pad = _find_pad_id(tokenizer, special)
     if pad is not None:
         attribute["pad"] = pad
     elif tokenize.pad:
@@ -164,7 +164,7 @@ def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> Inferred:
         )
     members: dict[str, Any] = {
         "kind": "ragged",
-        "dtype": _dtype(tokenizer, tokenize),
+        "dtype": _choose_dtype(tokenizer, tokenize),
         "attributes": {ATTRIBUTE: attribute},
     }
     if tokenize.pad and tokenize.max_length is not None:
@@ -184,11 +184,11 @@ def encode(plan: FieldPlan, array: pa.Array) -> Converted:
     lengths = np.zeros(len(array), np.int64)
     parts = [np.empty(0, plan.field.storage)]
     row, tally = 0, Counter[str]()
-    for piece in _pieces(array):
-        encodings = _encoded(tokenizer, piece.to_pylist(), options.special_tokens)
+    for piece in _split_texts(array):
+        encodings = _encode_in_parallel(tokenizer, piece.to_pylist(), options.special_tokens)
         lengths[row : row + len(encodings)] = [len(encoding) for encoding in encodings]
         row += len(encodings)
-        parts.append(_ids([encoding.ids for encoding in encodings], plan.field.storage))
+        parts.append(_collect_ids([encoding.ids for encoding in encodings], plan.field.storage))
         if options.max_length is not None:
             tally["shortened"] += sum(bool(encoding.overflowing) for encoding in encodings)
     values = np.concatenate(parts)
@@ -200,7 +200,7 @@ def encode(plan: FieldPlan, array: pa.Array) -> Converted:
     return Converted(padded, tally=tally)
 
 
-def separator(tokenize: Tokenize, name: str | None) -> int | None:
+def find_separator(tokenize: Tokenize, name: str | None) -> int | None:
     """The id of the token that goes behind each text that is joined with others; None for none.
 
     Without a `name`, texts are told apart by the special tokens that the tokenizer adds to each, or
@@ -216,12 +216,12 @@ def separator(tokenize: Tokenize, name: str | None) -> int | None:
                 f"{option('separator')}: the tokenizer has no such token",
                 file=tokenize.file,
                 found=name,
-                expected=", ".join(list(_special(tokenizer))[:_MAX_NAMED]) or None,
+                expected=", ".join(list(_find_special_tokens(tokenizer))[:_MAX_NAMED]) or None,
             )
         return token
     if tokenize.special_tokens and tokenizer.num_special_tokens_to_add(False):
         return None
-    special = _special(tokenizer)
+    special = _find_special_tokens(tokenizer)
     for end in END_TOKENS:
         if end in special:
             return special[end]
@@ -234,9 +234,9 @@ def separator(tokenize: Tokenize, name: str | None) -> int | None:
     )
 
 
-def _pieces(array: pa.Array) -> Iterator[pa.Array]:
+def _split_texts(array: pa.Array) -> Iterator[pa.Array]:
     """Parts of about the same size."""
-    ends = np.cumsum(lengths_of(array))
+    ends = np.cumsum(compute_lengths(array))
     start = 0
     while start < len(array):
         size = ends[start - 1] if start else 0
@@ -245,17 +245,19 @@ def _pieces(array: pa.Array) -> Iterator[pa.Array]:
         start = stop
 
 
-def _encoded(tokenizer: "Tokenizer", texts: list[str], special_tokens: bool) -> list[Any]:
+def _encode_in_parallel(
+    tokenizer: "Tokenizer", texts: list[str], special_tokens: bool
+) -> list[Any]:
     """Encodings of texts, made by all cores."""
     try:
         return tokenizer.encode_batch_fast(texts, add_special_tokens=special_tokens)
     except BaseException as error:
         if not _is_from_library(error):
             raise
-        raise Misfit(f"the tokenizer cannot encode it: {_said(error)}") from error
+        raise Misfit(f"the tokenizer cannot encode it: {_format_library_error(error)}") from error
 
 
-def _ids(rows: list[list[int]], dtype: np.dtype[Any]) -> np.ndarray:
+def _collect_ids(rows: list[list[int]], dtype: np.dtype[Any]) -> np.ndarray:
     """The ids of all rows, one behind the other. Raises Misfit where one has no room in `dtype`."""
     ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(map(len, rows)))
     if ids.size and ids.max() > np.iinfo(dtype).max:
@@ -263,7 +265,7 @@ def _ids(rows: list[list[int]], dtype: np.dtype[Any]) -> np.ndarray:
     return ids.astype(dtype)
 
 
-def _content(file: str) -> bytes:
+def _read_content(file: str) -> bytes:
     path = Path(file)
     if path.exists() and not path.is_file():
         raise SourceUnreadable(f"{option('tokenize')}: not a file", file=file, hint=_NAME_IT)
@@ -284,11 +286,11 @@ _NAME_IT = "Name the tokenizer.json that `Tokenizer.save` or `save_pretrained` w
 
 
 def _load(tokenize: Tokenize) -> "Tokenizer":
-    return _loaded(tokenize.file, tokenize.sha256, tokenize.max_length)
+    return _load_cached(tokenize.file, tokenize.sha256, tokenize.max_length)
 
 
 @lru_cache(maxsize=8)
-def _loaded(file: str, sha256: str | None, max_length: int | None) -> "Tokenizer":
+def _load_cached(file: str, sha256: str | None, max_length: int | None) -> "Tokenizer":
     """The tokenizer in a file, once for a process."""
     try:
         from tokenizers import Tokenizer
@@ -297,7 +299,7 @@ def _loaded(file: str, sha256: str | None, max_length: int | None) -> "Tokenizer
             f"{option('tokenize')} needs the library tokenizers: {error}",
             hint="pip install 'tokenizers>=0.21'",
         ) from error
-    content = _content(file)
+    content = _read_content(file)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise SourceChanged("the tokenizer has changed while it was in use", file=file)
     try:
@@ -306,7 +308,7 @@ def _loaded(file: str, sha256: str | None, max_length: int | None) -> "Tokenizer
         if not _is_from_library(error):
             raise
         raise SourceUnreadable(
-            f"not a tokenizer, or damaged: {_said(error)}", file=file, hint=_NAME_IT
+            f"not a tokenizer, or damaged: {_format_library_error(error)}", file=file, hint=_NAME_IT
         ) from error
     if getattr(tokenizer.model, "dropout", None):
         raise SourceUnsupported(
@@ -328,21 +330,21 @@ def _is_from_library(error: BaseException) -> bool:
     return not isinstance(error, known)
 
 
-def _said(error: BaseException) -> str:
+def _format_library_error(error: BaseException) -> str:
     return " ".join(str(error).split()).rstrip(".")
 
 
-def _special(tokenizer: "Tokenizer") -> dict[str, int]:
+def _find_special_tokens(tokenizer: "Tokenizer") -> dict[str, int]:
     """Special tokens and their ids, by id."""
     known = tokenizer.get_added_tokens_decoder()
     return {token.content: id for id, token in sorted(known.items()) if token.special}
 
 
-def _pad_id(tokenizer: "Tokenizer", special: dict[str, int]) -> int | None:
+def _find_pad_id(tokenizer: "Tokenizer", special: dict[str, int]) -> int | None:
     return next((special[name] for name in PAD_TOKENS if name in special), None)
 
 
-def _dtype(tokenizer: "Tokenizer", tokenize: Tokenize) -> str:
+def _choose_dtype(tokenizer: "Tokenizer", tokenize: Tokenize) -> str:
     """uint16 where all ids fit, int32 otherwise."""
     last = max(tokenizer.get_vocab().values(), default=0)
     if last > np.iinfo(np.int32).max:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.convert.dense import decoded_bytes
+from fieldslab.packer.convert.dense import estimate_decoded_bytes
 from fieldslab.packer.source import (
     SAMPLE_BYTES,
     SAMPLE_ROWS,
@@ -55,7 +55,7 @@ class ArrowSource(Source):
         """What is left of the stream, cut into batches near `batch_bytes`."""
         while (batch := self._head.pop(0) if self._head else self._read_next()) is not None:
             chosen = batch.select(columns)
-            size = sum(decoded_bytes(array) for array in chosen.columns)
+            size = sum(estimate_decoded_bytes(array) for array in chosen.columns)
             rows = min(MOST_ROWS, max(1, batch_bytes * chosen.num_rows // max(size, 1)))
             self._rows_read += chosen.num_rows
             for start in range(0, chosen.num_rows, rows):

@@ -16,7 +16,7 @@ from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.columns import convert
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.leaves import ColumnOptions
-from fieldslab.packer.convert.tokens import ATTRIBUTE, separator
+from fieldslab.packer.convert.tokens import ATTRIBUTE, find_separator
 from fieldslab.packer.options import Sequences
 from fieldslab.packer.source import Source, Unit
 from fieldslab.packer.spans import Span, read_span
@@ -45,7 +45,7 @@ class SequenceSource(Source):
         self._asked = asked
         assert text.options.tokenize is not None
         tokens = text.field.attributes[ATTRIBUTE]
-        self._separator = separator(text.options.tokenize, asked.separator)
+        self._separator = find_separator(text.options.tokenize, asked.separator)
         self._fill = tokens.get("pad", self._separator)
         if self._fill is None and not asked.drop_last:
             raise UsageError(

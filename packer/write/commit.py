@@ -28,8 +28,8 @@ from fieldslab.packer.write.directories import (
     sync_directory,
 )
 from fieldslab.packer.write.journal import Journal
-from fieldslab.packer.write.output import check_output, is_empty, was_cut_off, writing
-from fieldslab.packer.write.replaced import is_held, retire, sweep
+from fieldslab.packer.write.output import check_output, is_empty, name_write_errors, was_cut_off
+from fieldslab.packer.write.replaced import is_held, remove_unread, retire
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER
@@ -104,7 +104,7 @@ class Staging:
             Another packer is at work on the same output.
         """
         check_output(self.out, force=self._force)
-        with writing(self.out):
+        with name_write_errors(self.out):
             self.out.parent.mkdir(parents=True, exist_ok=True)
             self._lock = lock_directory(self.folder)
             try:
@@ -132,14 +132,14 @@ class Staging:
         """Make a finished attempt part of the slab, then enter it in the journal."""
         name = layout.name_shard(record.index)
         self.move_in(self.attempts / record.attempt, name)
-        with writing(self._journal.path):
+        with name_write_errors(self._journal.path):
             self._journal.append(record)
         self.finished[record.index] = record
 
     def move_in(self, folder: Path, name: str) -> None:
         """Move a folder from `attempts` into the slab, durably."""
         final = self.slab / name
-        with writing(final):
+        with name_write_errors(final):
             sync_directory(folder)
             remove(final)
             folder.rename(final)
@@ -150,7 +150,7 @@ class Staging:
 
         Raises OutputExists where a slab has come to stand there meanwhile.
         """
-        with writing(self.out):
+        with name_write_errors(self.out):
             with open(self.slab / MANIFEST, "xb") as file:
                 file.write(encode(manifest))
                 file.flush()
@@ -202,7 +202,7 @@ class Staging:
                 return
             self._clean_up()
         check_output(self.out, force=self._force)
-        sweep(self.out)
+        remove_unread(self.out)
         if is_held(self.slab):  # a slab that was replaced just before a packer was killed
             retire(self.slab, self.out)
         if self._resumable:
@@ -220,7 +220,7 @@ class Staging:
 
     def _clean_up(self) -> None:
         """Remove what a run left that was killed when its slab was in its place."""
-        sweep(self.out)
+        remove_unread(self.out)
         if is_held(self.slab):
             retire(self.slab, self.out)
         self._remove()
@@ -277,7 +277,7 @@ class Staging:
 def begin_attempt(attempts: Path, name: str) -> Path:
     """A new empty folder to write a shard (or the tables) in."""
     folder = attempts / f"{name}-{secrets.token_hex(4)}"
-    with writing(folder):
+    with name_write_errors(folder):
         folder.mkdir()
     return folder
 

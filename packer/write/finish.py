@@ -7,13 +7,13 @@ import msgspec
 import numpy as np
 
 from fieldslab.packer.convert.categories import CategoryIndex
-from fieldslab.packer.convert.dense import bytes_of, lengths_of
-from fieldslab.packer.convert.pictureplan import outside_error
+from fieldslab.packer.convert.dense import compute_lengths, view_bytes
+from fieldslab.packer.convert.pictureplan import make_outside_error
 from fieldslab.packer.convert.pictures import CODEC_COUNT
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.commit import Staging, begin_attempt
 from fieldslab.packer.write.origins import list_sources
-from fieldslab.packer.write.output import writing
+from fieldslab.packer.write.output import name_write_errors
 from fieldslab.packer.write.prepare import Prepared
 from fieldslab.packer.write.warnings import find_warnings
 from fieldslab.packer.write.writers import ShardRecord, merge_tallies, write_digests
@@ -81,7 +81,7 @@ def finish(
         reasons={field_plan.field.name: field_plan.why for field_plan in plan.fields},
         warnings=(*plan.notes, *find_warnings(plan, fields, records, tallies)),
     )
-    return _checked(
+    return _check_manifest(
         made,
         rows=sum(record.rows for record in records),
         fields=tuple(fields),
@@ -104,7 +104,7 @@ def _refuse_outside(plan: Plan, records: list[ShardRecord]) -> None:
                 if path.paths[0][:-1] == struct and path.field.kind == "text"
             ]
             if path_nulls and min(path_nulls) < rows:
-                raise outside_error(image.field.name, rows)
+                raise make_outside_error(image.field.name, rows)
 
 
 def _sum_nulls(plan: Plan, records: list[ShardRecord]) -> list[int]:
@@ -112,7 +112,7 @@ def _sum_nulls(plan: Plan, records: list[ShardRecord]) -> list[int]:
     return [sum(record.nulls[index] for record in records) for index in range(len(plan.fields))]
 
 
-def _checked(made: Made, **content: Any) -> Manifest:
+def _check_manifest(made: Made, **content: Any) -> Manifest:
     """The manifest, read back once: a slab that no reader opens is never published."""
     try:
         manifest = create(made, **content)
@@ -139,7 +139,7 @@ def _few(sources: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
 
 def _with_categories(field: Field, index: CategoryIndex, room: int) -> Field:
     """Few categories stand in the manifest, many in arrays of their own."""
-    size = bytes_of(index.values).nbytes
+    size = view_bytes(index.values).nbytes
     if len(index.values) <= MAX_INLINE_CATEGORIES and size <= min(MAX_INLINE_BYTES, room):
         return msgspec.structs.replace(field, categories=tuple(index.values.to_pylist()))
     return msgspec.structs.replace(field, table=CategoryTable(len(index.values), size))
@@ -152,13 +152,13 @@ def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> 
         return None
     folder = begin_attempt(staging.attempts, layout.TABLES)
     digests = []
-    with writing(folder):
+    with name_write_errors(folder):
         for field in stored:
             items: dict[Role, np.ndarray] = {}
             if field.table is not None:
                 values = prepared.categories[field.name].values
-                items["categories.values"] = bytes_of(values)
-                ends = np.cumsum(lengths_of(values), dtype="<u8")
+                items["categories.values"] = view_bytes(values)
+                ends = np.cumsum(compute_lengths(values), dtype="<u8")
                 items["categories.offsets"] = np.insert(ends, 0, 0)
             else:
                 dictionary = prepared.compressors[field.name].dictionary

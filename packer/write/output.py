@@ -35,7 +35,7 @@ _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def name_write_errors(path: Path) -> Iterator[None]:
     """Turn an OSError while writing into an OutputError that names the path."""
     try:
         yield
@@ -60,7 +60,7 @@ def writing(path: Path) -> Iterator[None]:
         raise kind(f"cannot be written: {error.strerror or error}", file=file) from error
 
 
-def output_path(path: object) -> Path:
+def parse_output(path: object) -> Path:
     """The path of a slab to write. Raises UsageError where that is no path, or a URL."""
     if isinstance(path, str | os.PathLike) and is_url(os.fspath(path)):
         raise UsageError(
@@ -76,7 +76,7 @@ def check_output(out: Path, *, force: bool) -> None:
 
     `force` allows to replace a slab, and nothing else.
     """
-    with writing(out):
+    with name_write_errors(out):
         if not (out.exists() or out.is_symlink()) or is_empty(out):
             return
         if not force and was_cut_off(out):

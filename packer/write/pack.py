@@ -20,7 +20,7 @@ from fieldslab.packer.source import find_source
 from fieldslab.packer.write.commit import Staging, begin_attempt
 from fieldslab.packer.write.engines.engine import find_engine
 from fieldslab.packer.write.finish import finish
-from fieldslab.packer.write.output import check_output, output_path
+from fieldslab.packer.write.output import check_output, parse_output
 from fieldslab.packer.write.prepare import prepare
 from fieldslab.packer.write.space import check_space
 from fieldslab.packer.write.stream import RowStream, ShardWork, check_any_left, quiet
@@ -100,7 +100,7 @@ def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackRe
         And their subclasses; nothing half-written is left where `out` is.
     """
     values: PackOptions = fill_defaults(PackOptions, {**options}, "pack")
-    out, force, jobs = output_path(out), values["force"], values["jobs"]
+    out, force, jobs = parse_output(out), values["force"], values["jobs"]
     parsed = parse_options(**values)
     check_jobs(jobs)
     check_output(out, force=force)

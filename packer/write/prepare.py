@@ -13,8 +13,8 @@ from fieldslab.packer.convert.compress import (
     SAMPLE_BYTES,
     SAMPLE_ROWS,
     Compressors,
-    row_sizes,
-    train,
+    count_row_bytes,
+    train_compressor,
 )
 from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.plan import Plan
@@ -50,7 +50,7 @@ def _find_compressors(plan: Plan) -> Compressors:
         field, level = field_plan.field, field_plan.options.compress
         if level is not None:
             sample = _read_first_rows(plan, field_plan) if plan.source.rereadable else []
-            compressors[field.name] = train(field, level, sample)
+            compressors[field.name] = train_compressor(field, level, sample)
     return compressors
 
 
@@ -59,7 +59,7 @@ def _read_first_rows(plan: Plan, field_plan: FieldPlan) -> list[Converted]:
     rows = size = 0
     for (converted,) in _convert_fields(plan, [field_plan], {}):
         pieces.append(converted)
-        sizes = row_sizes(field_plan.field, converted)
+        sizes = count_row_bytes(field_plan.field, converted)
         rows, size = rows + len(sizes), size + int(sizes.sum())
         if rows >= SAMPLE_ROWS or size >= SAMPLE_BYTES:
             break

@@ -33,7 +33,7 @@ def is_held(folder: Path) -> bool:
         return not free
 
 
-def sweep(out: Path) -> None:
+def remove_unread(out: Path) -> None:
     """Remove what was set aside when slabs at `out` were replaced, and nobody reads by now."""
     name = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.replaced")
     for entry in list(os.scandir(out.parent)):

@@ -10,21 +10,21 @@ import numpy as np
 
 from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.columns import convert
-from fieldslab.packer.convert.compress import row_sizes
+from fieldslab.packer.convert.compress import count_row_bytes
 from fieldslab.packer.convert.fieldplan import Converted
 from fieldslab.packer.convert.soundness import (
     LeftOut,
     describe_left_out,
     find_damaged,
+    find_runs_between,
     name_file,
-    runs_between,
 )
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.plan import Plan, ShardTask
 from fieldslab.packer.write.ahead import read_ahead
 from fieldslab.packer.write.batches import read_batches
 from fieldslab.packer.write.commit import begin_attempt
-from fieldslab.packer.write.output import writing
+from fieldslab.packer.write.output import name_write_errors
 from fieldslab.packer.write.prepare import Prepared
 from fieldslab.packer.write.versions import find_versions
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
@@ -88,7 +88,7 @@ class RowStream:
         """
         left_out: list[LeftOut] = []
         room = target
-        with writing(folder):
+        with name_write_errors(folder):
             shard = ShardWriter(folder, self._fields, self._prepared.compressors)
             while room is None or room > 0:
                 batch = self._take()
@@ -101,7 +101,7 @@ class RowStream:
                     progress(self._split(batch, error), 0)
                     continue
                 if room is not None:
-                    sizes = np.cumsum(sum(map(row_sizes, self._fields, columns)))
+                    sizes = np.cumsum(sum(map(count_row_bytes, self._fields, columns)))
                     count = min(int(np.searchsorted(sizes, room)) + 1, len(batch))
                     room -= int(sizes[count - 1])
                     if count < len(batch):
@@ -153,7 +153,7 @@ class RowStream:
         damaged = find_damaged(self._plan.fields, batch) if self._plan.options.leave_out else {}
         if not damaged:
             raise error
-        runs = [batch.slice(start, rows) for start, rows in runs_between(damaged, len(batch))]
+        runs = [batch.slice(start, rows) for start, rows in find_runs_between(damaged, len(batch))]
         self._waiting.extendleft(reversed(runs))
         first_row = self._plan.first_row + batch.first_row
         self._damaged.extendleft(

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.packer.readback import Readback
 
-from fieldslab.packer.convert.dense import decoded_bytes
+from fieldslab.packer.convert.dense import estimate_decoded_bytes
 from fieldslab.packer.source import find_source
 from fieldslab.packer.sources.parquet import row_groups
 
@@ -77,7 +77,7 @@ def test_batches_are_near_the_wanted_size(tmp_path: Path, name: str) -> None:
     source = find_source(tmp_path / "a.parquet")
     total, largest, count = 0, 0, 0
     for batch in source.read(source.units[0], [0], 4 * MB):
-        largest = max(largest, decoded_bytes(batch.column(0)))
+        largest = max(largest, estimate_decoded_bytes(batch.column(0)))
         total += batch.num_rows
         count += 1
     assert total == sum(unit.rows or 0 for unit in source.units)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.naming import case
 
 from fieldslab.packer import pack, verify
-from fieldslab.packer.convert.padding import cut, make_padding
+from fieldslab.packer.convert.padding import cut_padding, make_padding
 from fieldslab.packer.options import parse_options
 from fieldslab.reader import Ragged, open_slab
 from fieldslab.schemas.errors import FieldslabError, SourceInconsistent, UnknownField, UsageError
@@ -273,7 +273,7 @@ def test_any_array(rows: int, length: int, shape: tuple[int, ...], dtype: str, r
         shape=(length, *shape),
     )
     asked = parse_options(ragged="x:pad=0").ragged["x"]
-    elements, lengths = cut(make_padding(field, asked, "x", None), values, None)
+    elements, lengths = cut_padding(make_padding(field, asked, "x", None), values, None)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     assert Ragged(elements, offsets).to_padded(length, 0).tobytes() == values.tobytes()
     for row, real in zip(values, lengths, strict=True):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.convert.dense import numbers, valid_rows
+from fieldslab.packer.convert.dense import find_valid_rows, view_numbers
 from fieldslab.packer.sources.parquet.footers import ParquetPart
 from fieldslab.schemas.errors import SourceUnsupported
 from fieldslab.schemas.optiontext import option
@@ -51,10 +51,10 @@ def _check_timestamps(
     part: ParquetPart, array: pa.Array, again: pa.Array, name: str, row: int
 ) -> None:
     int64 = np.dtype("<i8")
-    valid = valid_rows(array)
+    valid = find_valid_rows(array)
     is_valid = np.ones(len(array), bool) if valid is None else valid
     main, other = (
-        numbers(each.fill_null(pa.scalar(0, each.type)), int64) for each in (array, again)
+        view_numbers(each.fill_null(pa.scalar(0, each.type)), int64) for each in (array, again)
     )
     if part.int96_unit == "ns":
         good = main // _NS_IN_US == other

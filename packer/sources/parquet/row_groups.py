@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fieldslab.packer.convert.dense import decoded, decoded_bytes, is_bytes, is_text
+from fieldslab.packer.convert.dense import decode_layout, estimate_decoded_bytes, is_bytes, is_text
 from fieldslab.packer.sources.parquet.footers import ParquetPart, name_parquet_errors
 from fieldslab.packer.sources.parquet.int96 import check_int96
 from fieldslab.packer.sources.parquet.side_by_side import join_streams
@@ -131,14 +131,14 @@ def _find_longest(array: pa.Array) -> int:
         )
     if not pa.types.is_dictionary(kind):
         return 0
-    values = decoded(array.dictionary)
+    values = decode_layout(array.dictionary)
     if not (is_text(values.type) or is_bytes(values.type)):
         return 0
     return int(pc.max(pc.binary_length(values)).as_py() or 0)
 
 
 def _estimate_bytes(piece: pa.RecordBatch) -> int:
-    return sum(decoded_bytes(array) for array in piece.columns)
+    return sum(estimate_decoded_bytes(array) for array in piece.columns)
 
 
 def _join_pieces(pieces: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:

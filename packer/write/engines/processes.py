@@ -44,7 +44,7 @@ class Processes(Engine):
         pool = ProcessPoolExecutor(self.jobs, context, _start, (work, steps))
         running: dict[Future[ShardRecord], ShardTask] = {}
         try:
-            with _interrupts_held(), _safe_path():
+            with _hold_interrupts(), _safe_path():
                 running = {pool.submit(_run, task): task for task in tasks}
             for future in as_completed(list(running)):
                 record = future.result()
@@ -66,7 +66,7 @@ class Processes(Engine):
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
+def _hold_interrupts() -> Iterator[None]:
     """Keep Ctrl-C and SIGTERM back while workers start, and have the workers start without them.
 
     A pool that is left half-way does not wait for its workers, and these would print a traceback.
