@@ -21,6 +21,8 @@ from fieldslab.reader.buffers import SMALL, Pool, round_up_capacity
 from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.errors import UsageError
 
+_INLINE = 16 * 1024
+"""Arrays of fewer bytes are copied with the batch."""
 SLOTS = SMALL
 """Bytes at the start of the arena, one for each array that may be held: 1 while it is."""
 
@@ -112,10 +114,12 @@ def dump(value: Any, pool: SharedPool) -> Message:
 
     def place(buffer: pickle.PickleBuffer) -> bool:
         data = buffer.raw()
-        if data.nbytes < SMALL:
+        if data.nbytes < _INLINE:
             return True  # goes into the pickle
         reference = pool.arena.find(data)
         if reference is None:
+            if data.nbytes < SMALL:
+                return True
             copy = pool.empty(None, (data.nbytes,), np.dtype(np.uint8))
             copy[:] = np.frombuffer(data, np.uint8)
             buffer = pickle.PickleBuffer(copy.data)

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from fieldslab.reader.loading.arena import SLOTS, Arena, SharedPool, dump
+from fieldslab.reader.loading.groups import GroupMaker, choose_group_size
 from fieldslab.reader.loading.isolated import Epoch, Failure
 from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.slab import Slab
@@ -74,33 +75,41 @@ class Server:
             self._slab = pickle.loads(epoch.slab)  # noqa: S301 - our parent
             self._slab.storage.pool = self._pool
         loader = _LoaderUnpickler(epoch.loader, self._slab).load()
-        _Running(self, loader._prepare(epoch.plan), epoch)
+        _Running(self, loader, epoch)
 
 
 class _Running:
-    """The threads of an epoch. Whichever has the batch that comes next sends it."""
+    """The threads of an epoch. Whichever has the batches that come next sends them."""
 
-    def __init__(self, server: Server, preparation: Any, epoch: Epoch) -> None:
+    def __init__(self, server: Server, loader: Loader, epoch: Epoch) -> None:
         self._server = server
-        self._preparation = preparation
-        self._count = epoch.plan.batches
+        self._preparation = preparation = loader._prepare(epoch.plan)
+        batches, size = epoch.plan.batches, 1
+        if preparation.takes_groups:
+            size = choose_group_size(loader.slab, loader._fields, loader.batch_size, batches)
+        self._group = GroupMaker(preparation, size, batches) if size > 1 else None
+        self._count = -(-batches // size)
+        self._threads = min(epoch.threads, self._count)
         self._numbers = count()
         self._sent = 0
         self._ready: dict[int, Any] = {}
         self._lock = threading.Lock()
-        for number in range(min(epoch.threads, self._count)):
+        for number in range(self._threads):
             name = f"fieldslab-loader-{number}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _work(self) -> None:
+        permits = self._server.permits
         while True:
-            os.eventfd_read(self._server.permits)
-            index = next(self._numbers)
-            if index >= self._count:
+            os.eventfd_read(permits)
+            number = next(self._numbers)
+            if number >= self._count:
                 return
-            message = self._make(index)
+            if number == self._count - 1:
+                os.eventfd_write(permits, self._threads)  # so that all threads end
+            message = self._make(number)
             with self._lock:
-                self._ready[index] = message
+                self._ready[number] = message
                 while self._sent in self._ready:
                     try:
                         self._server.send(self._ready.pop(self._sent))
@@ -108,20 +117,23 @@ class _Running:
                         return  # the program is gone, and `main` ends this process
                     self._sent += 1
 
-    def _make(self, index: int) -> Any:
+    def _make(self, number: int) -> Any:
         try:
-            prepared = self._preparation(index)
+            make = self._group
+            outcomes: list[Any] = [self._preparation(number)] if make is None else [*make(number)]
         except BaseException as error:  # noqa: BLE001 - the program has to hear of it
             return make_failure(error)
+        if isinstance(outcomes[-1], Exception):
+            outcomes[-1] = make_failure(outcomes[-1])
         try:
-            return self._server.pack(prepared)
+            return self._server.pack(outcomes)
         except Exception as error:  # noqa: BLE001 - whatever the user's classes raise
             problem = UsageError(
                 "what the transforms made of a batch cannot be pickled, and `isolate` sends it to "
                 "another process",
                 found=str(error),
             )
-            problem.add_note(f"in batch {index}")
+            problem.add_note(f"in batch {number}")
             return make_failure(problem)
 
 

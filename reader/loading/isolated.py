@@ -118,6 +118,7 @@ class LoaderProcess:
         self._child = child
         self._connection: Connection[Any, Any] = connection
         self._permits = permits
+        self._window = 0
         self.forked = False
         forks.register(self)
 
@@ -136,22 +137,26 @@ class LoaderProcess:
         self._send(("prepare", about))
         self._send(("epoch", epoch))
 
-    def permit(self, count: int) -> None:
-        """Let the threads make so many more batches, or end behind the last one."""
-        if count > 0:
-            os.eventfd_write(self._permits, count)
+    def permit(self, window: int) -> None:
+        """Let the threads be so many messages ahead. What an epoch leaves is for the next one."""
+        if window > self._window:
+            os.eventfd_write(self._permits, window - self._window)
+            self._window = window
 
-    def receive(self) -> PreparedBatch:
-        """The next batch. Raises the error that was raised instead of it, or WorkerDied."""
+    def receive(self) -> "list[PreparedBatch | Failure]":
+        """The next batches; their memory is shared. Raises WorkerDied."""
         try:
             message = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - of our own child
         except (EOFError, OSError):
             raise self._explain_death() from None
+        if self._finalizer.alive:  # another thread may close it meanwhile
+            os.eventfd_write(self._permits, 1)
         if isinstance(message, Failure):
-            raise _restore(message)
+            return [message]
         payload, references, slots = message
-        prepared: PreparedBatch = load(payload, map(self._leases.add, references, slots))
-        return prepared
+        outcomes: list[PreparedBatch | Failure]
+        outcomes = load(payload, map(self._leases.add, references, slots))
+        return outcomes
 
     def end(self) -> None:
         """Kill the process, and wait for its end."""
@@ -214,8 +219,8 @@ class IsolatedWorkers:
         self._convert = convert
         self._left = plan.batches
         self._process.begin(epoch)
-        self._permits = plan.batches + min(threads, plan.batches)  # those are for threads to end
-        self._permit(window)
+        self._process.permit(window)
+        self._ready: list[PreparedBatch | Failure] = []  # the next one comes last
 
     def take(self) -> PreparedBatch:
         """The next batch. Raises StopIteration when all were taken."""
@@ -232,9 +237,12 @@ class IsolatedWorkers:
                 "the process was forked while this iteration ran",
                 hint="Begin a new one in the child: iter(loader).",
             )
-        prepared = child.receive()
+        if not self._ready:
+            self._ready = child.receive()[::-1]
+        prepared = self._ready.pop()
+        if isinstance(prepared, Failure):
+            raise _restore(prepared)
         self._left -= 1
-        self._permit(1)
         if self._convert is None:
             return prepared
         watch = Stopwatch()
@@ -244,15 +252,10 @@ class IsolatedWorkers:
         stages["convert"] = stages.get("convert", 0.0) + watch.stages["convert"]
         return prepared._replace(batch=batch)
 
-    def _permit(self, count: int) -> None:
-        count = min(count, self._permits)
-        self._permits -= count
-        if self._process is not None:
-            self._process.permit(count)
-
     def close(self) -> None:
         """End the process, unless it finished the epoch."""
         child, self._process = self._process, None
+        self._ready = []
         if child is not None and not child.forked:
             child.end()
 

@@ -129,7 +129,7 @@ def test_a_run_goes_on_where_it_was_saved(numbers: Slab) -> None:
 def test_damage_arrives_by_name(numbers: Slab) -> None:
     """An error of the slab arrives as its class with file, field and row, a note and a cause."""
     flip(array_path(numbers.path, "wide", shard=1), at=20 * 72_000)
-    loader = Loader(open_slab(numbers.path), 10, Sequential(), isolate=True)
+    loader = Loader(open_slab(numbers.path), 3, Sequential(), isolate=True)  # in groups
     arrived: list[Batch] = []
     with pytest.raises(DamagedArray) as caught:
         arrived.extend(loader)
@@ -137,7 +137,7 @@ def test_damage_arrives_by_name(numbers: Slab) -> None:
     assert "batch" in caught.value.__notes__[0]
     assert isinstance(caught.value.__cause__, ChildTraceback)
     assert "preparation.py" in str(caught.value.__cause__)
-    assert rows_of(arrived) == list(range(10 * len(arrived)))
+    assert rows_of(arrived) == list(range(3 * len(arrived)))
 
 
 def test_an_error_in_a_transform_keeps_its_type(numbers: Slab) -> None:
