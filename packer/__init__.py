@@ -27,9 +27,9 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from fieldslab.schemas.version import installed_version
+        from fieldslab.schemas.version import get_installed_version
 
-        return installed_version()
+        return get_installed_version()
     if name not in _HOMES:
         from fieldslab.schemas.renamed import refuse_renamed_name
 

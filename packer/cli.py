@@ -14,7 +14,7 @@ from fieldslab.packer.commands.params import Option
 from fieldslab.packer.commands.program import Program
 from fieldslab.packer.commands.terminal import run_guarded
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.version import installed_version
+from fieldslab.schemas.version import get_installed_version
 
 EXIT_CODES = """\
 Exit codes:
@@ -33,7 +33,7 @@ def _show_help(version: bool) -> int:
     """Without a command, print the version or the help."""
     context = click.get_current_context()
     if version:
-        print(f"fieldslab {installed_version()}")
+        print(f"fieldslab {get_installed_version()}")
     elif context.invoked_subcommand is None:
         click.echo(context.get_help())
         return UsageError.exit_code

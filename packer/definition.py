@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_
 
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import option, render_for_docs
-from fieldslab.schemas.registry import make_unknown_name
+from fieldslab.schemas.registry import make_unknown_name_error
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _PLACEHOLDER = "**options\n"
@@ -70,7 +70,7 @@ def fill_defaults(definition: type, options: dict[str, Any], function: str) -> A
     """
     defined = read_definition(definition)
     for name in options.keys() - defined.keys():
-        error = make_unknown_name(f"{function} has no option {name!r}", name, defined)
+        error = make_unknown_name_error(f"{function} has no option {name!r}", name, defined)
         for new_name, (_, described) in defined.items():
             if described.former_name == name:
                 error.hint = f"{name} is now {new_name}: {described.metavar}."

@@ -10,7 +10,7 @@ import msgspec
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import MAX_EVERY
 from fieldslab.schemas.optiontext import option
-from fieldslab.schemas.registry import make_unknown_name
+from fieldslab.schemas.registry import make_unknown_name_error
 
 FORMS = {
     "baseline": (),
@@ -140,7 +140,7 @@ def _parse_form(columns: str, form: str) -> ImageAs:
         key, _, text = (part.strip() for part in setting.partition("="))
         if key not in FORMS[store]:
             problem = f"{option('image')}: {store} takes no setting {key!r}"
-            raise make_unknown_name(problem, key, FORMS[store], field=columns)
+            raise make_unknown_name_error(problem, key, FORMS[store], field=columns)
         name = key.replace("-", "_")
         if name in members:
             raise UsageError(f"{option('image')}: {key} given twice", field=columns, found=form)

@@ -42,7 +42,7 @@ from fieldslab.packer.sources.path_lookup import name_disk_errors
 from fieldslab.packer.sources.sequence_source import SequenceSource
 from fieldslab.packer.spans import Span, cut_rows
 from fieldslab.schemas.errors import NullsFound, SourceUnsupported, UsageError, combine_errors
-from fieldslab.schemas.fields import Compression, Field, make_stem
+from fieldslab.schemas.fields import Compression, Field, make_file_stem
 from fieldslab.schemas.manifest import VERSION
 from fieldslab.schemas.optiontext import option
 
@@ -260,7 +260,7 @@ def _set_compression(plan: FieldPlan, level: int | None) -> FieldPlan:
 
 def _set_index(index: int, plan: FieldPlan, options: Options) -> FieldPlan:
     name = options.rename.get(plan.field.name, plan.field.name)
-    field = msgspec.structs.replace(plan.field, name=name, stem=make_stem(index, name))
+    field = msgspec.structs.replace(plan.field, name=name, stem=make_file_stem(index, name))
     return replace(plan, field=field)
 
 
@@ -331,7 +331,7 @@ def _cut_shards(plan: Plan) -> tuple[ShardTask, ...]:
     if any(span.unit.rows is None for span in spans):
         return (ShardTask(0, 0, None, tuple(spans)),)
     sizes = [_estimate_span_bytes(span) for span in spans]
-    arrays = sum(len(field_plan.field.arrays()) + 1 for field_plan in plan.fields)
+    arrays = sum(len(field_plan.field.list_arrays()) + 1 for field_plan in plan.fields)
     most = max(1, min(MAX_SHARDS, MAX_MAPS // arrays))
     target = max(plan.options.shard_size, -(-sum(sizes) // most))
     tasks: list[ShardTask] = []

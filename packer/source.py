@@ -21,7 +21,7 @@ from fieldslab.schemas.fields import DtypeName, Logical
 from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.optiontext import option
-from fieldslab.schemas.registry import Registry, make_unknown_name
+from fieldslab.schemas.registry import Registry, make_unknown_name_error
 from fieldslab.schemas.renamed import refuse_renamed_methods
 
 
@@ -261,11 +261,11 @@ def _refuse_mixed_folder(kind: type[Source], items: list[str]) -> None:
 def _make_no_source_error(path: str) -> SourceUnreadable:
     """Why nothing can be packed from a path, and which sources cannot be loaded."""
     error = _make_path_error(path)
-    for name in SOURCES.plugins():
+    for name in SOURCES.find_plugins():
         try:
             SOURCES.load(name)
         except UsageError as broken:
-            error.advise(f"{broken.statement[0].upper()}{broken.statement[1:]}.")
+            error.add_hint(f"{broken.statement[0].upper()}{broken.statement[1:]}.")
     return error
 
 
@@ -300,7 +300,7 @@ def _make_source(cls: Any, data: Any, settings: Mapping[str, Any] | None, tolera
     for setting in settings or {}:
         if setting not in known:
             problem = f"{option(setting)}: {cls.name} sources have no such setting"
-            raise make_unknown_name(problem, setting, known)
+            raise make_unknown_name_error(problem, setting, known)
     more = {"tolerant": tolerant} if "tolerant" in keywords else {}
     return cls(data, **more, **(settings or {}))
 

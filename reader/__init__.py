@@ -24,7 +24,7 @@ from fieldslab.reader.transforms.standardize import Standardize
 from fieldslab.reader.transforms.transform import Cast, Lambda, Transform
 from fieldslab.reader.transforms.triangle import UpperTriangle
 from fieldslab.schemas.renamed import refuse_renamed_name
-from fieldslab.schemas.version import installed_version
+from fieldslab.schemas.version import get_installed_version
 
 __all__ = [
     "Batch",
@@ -69,6 +69,6 @@ __all__ = [
 def __getattr__(name: str) -> str:
     """`__version__`, looked up when it is asked for."""
     if name == "__version__":
-        return installed_version()
+        return get_installed_version()
     refuse_renamed_name(__name__, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -168,7 +168,8 @@ def count_elements(stored: StoredField, locations: RowLocations, pool: Pool) -> 
     if stored.frames is None or stored.lengths is None:
         return rows.counts
     counts = gather_items(stored.lengths, locations, pool, stored.field.name)
-    stored.frames.sizes(rows.offsets, counts, stored.field.item_bytes)  # which are checked there
+    # Which checks them.
+    stored.frames.compute_sizes(rows.offsets, counts, stored.field.item_bytes)
     return counts.astype(np.int64)
 
 
@@ -223,12 +224,12 @@ def _gather_compressed(
     counts = None
     if stored.lengths is not None:
         counts = gather_items(stored.lengths, locations, pool, field.name)
-    sizes = frames.sizes(rows.offsets, counts, field.item_bytes)
+    sizes = frames.compute_sizes(rows.offsets, counts, field.item_bytes)
     total = (
         int(sizes.sum()) // max(field.item_bytes, 1) if field.variable else len(locations.in_shard)
     )
     out = memory.empty((field.name, "values"), (total, *field.shape), stored.dtype)
-    frames.read(packed, rows.offsets, sizes, out.reshape(-1).view(np.uint8))
+    frames.decompress(packed, rows.offsets, sizes, out.reshape(-1).view(np.uint8))
     if counts is None:
         return out
     offsets = memory.empty((field.name, "offsets"), (len(locations.in_shard) + 1,), _INT64)

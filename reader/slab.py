@@ -18,7 +18,7 @@ from fieldslab.reader.rows import Rows, as_index, as_rows, whole
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.schemas.errors import SlabReplaced, UsageError
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.folder import check_slab_path, open_files
+from fieldslab.schemas.folder import check_slab_path, open_slab_files
 from fieldslab.schemas.manifest import Manifest
 
 
@@ -50,7 +50,7 @@ def open_slab(
     """
     check_interpreter()
     folder = check_slab_path(path)
-    files = open_files(folder, follow_links=follow_links)
+    files = open_slab_files(folder, follow_links=follow_links)
     files.path = Path(os.path.abspath(folder))
     return Slab(Storage(files, verify), range(files.manifest.rows))
 
@@ -237,7 +237,7 @@ class Slab:
         chosen = tuple(self.fields[name] for name in self.names(fields))
         memory = Kept(self._storage.pool)
         for field in chosen:
-            for spec in field.arrays():
+            for spec in field.list_arrays():
                 if spec.per == "row":
                     memory.empty((field.name, spec.role), (batch_size, *spec.shape), spec.dtype)
         out = Buffers(chosen, batch_size, memory)

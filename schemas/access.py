@@ -73,8 +73,8 @@ class Folder:
         return self._tables[0] if self._tables else None
 
     def opened(self) -> AbstractContextManager[OpenFolder]:
-        """The folder, held open for a `with` block; the errors are those of `SlabFiles.folder`."""
-        return self._slab.folder(self._name)
+        """The folder, open for a `with` block; the errors are those of `SlabFiles.open_folder`."""
+        return self._slab.open_folder(self._name)
 
     def array(self, field: Field, role: Role) -> "ArrayReader | None":
         """One array of a field; None where this folder does without, as `valid` without nulls."""

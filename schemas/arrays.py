@@ -16,7 +16,7 @@ import numpy as np
 
 from fieldslab.schemas.digest import BLOCK, digest, digest_blocks
 from fieldslab.schemas.errors import DamagedArray, FieldslabError
-from fieldslab.schemas.files import RESTORE, OpenFolder, make_unreadable, read_bytes
+from fieldslab.schemas.files import RESTORE, OpenFolder, make_unreadable_error, read_bytes
 from fieldslab.schemas.mapping import map_file, populate
 from fieldslab.schemas.optiontext import option
 
@@ -24,7 +24,7 @@ HEADER = 4096
 """Bytes in front of the data: one page, so that mapped data is page-aligned."""
 
 
-def build_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+def make_array_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """The 4096 header bytes of a `.npy` 1.0 file in C order (numpy.lib.format)."""
     dims = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
     text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({dims}), }}"
@@ -58,37 +58,37 @@ class ArrayWriter:
             )
         self.items += len(items)
         if items.nbytes:
-            self._take(view_bytes(items))
+            self._write_whole_blocks(view_bytes(items))
 
     def close(self) -> tuple[tuple[int, ...], np.ndarray]:
         """Write what is left and the header, fsync; return the shape and uint64[blocks] digests."""
         shape = (self.items, *self._shape)
         if self._rest:
             self._digests.append(np.array([digest(self._rest)], np.uint64))
-        with _opened(self.path, os.O_WRONLY) as fd:
-            _write(fd, self._rest, HEADER + self._written)
-            _write(fd, build_header(self._dtype, shape), 0)
+        with _OpenedFile(self.path, os.O_WRONLY) as fd:
+            _write_at(fd, self._rest, HEADER + self._written)
+            _write_at(fd, make_array_header(self._dtype, shape), 0)
             os.fsync(fd)
         self._rest = bytearray()
         return shape, np.concatenate([np.empty(0, np.uint64), *self._digests])
 
-    def _take(self, data: memoryview) -> None:
+    def _write_whole_blocks(self, data: memoryview) -> None:
         if self._rest:
             missing = min(BLOCK - len(self._rest), len(data))
             self._rest += data[:missing]
             data = data[missing:]
             if len(self._rest) == BLOCK:
-                self._flush(memoryview(bytes(self._rest)))
+                self._append_blocks(memoryview(bytes(self._rest)))
                 self._rest.clear()
         whole = len(data) // BLOCK * BLOCK
         if whole:
-            self._flush(data[:whole])
+            self._append_blocks(data[:whole])
         self._rest += data[whole:]
 
-    def _flush(self, whole_blocks: memoryview) -> None:
+    def _append_blocks(self, whole_blocks: memoryview) -> None:
         self._digests.append(digest_blocks(whole_blocks))
-        with _opened(self.path, os.O_WRONLY) as fd:
-            _write(fd, whole_blocks, HEADER + self._written)
+        with _OpenedFile(self.path, os.O_WRONLY) as fd:
+            _write_at(fd, whole_blocks, HEADER + self._written)
         self._written += len(whole_blocks)
 
 
@@ -97,7 +97,7 @@ def view_bytes(items: np.ndarray) -> memoryview:
     return memoryview(np.ascontiguousarray(items).reshape(-1).view(np.uint8).data)
 
 
-class _opened:
+class _OpenedFile:
     """A file descriptor for a `with` block; never follows a link, never blocks on a pipe."""
 
     def __init__(self, path: Path, flags: int) -> None:
@@ -110,7 +110,7 @@ class _opened:
         os.close(self._fd)
 
 
-def _write(fd: int, data: memoryview | bytes | bytearray, offset: int) -> None:
+def _write_at(fd: int, data: memoryview | bytes | bytearray, offset: int) -> None:
     view = memoryview(data)
     while view:
         done = os.pwrite(fd, view, offset)
@@ -138,7 +138,7 @@ def open_array(
     """
     path = folder.path / name
     context: dict[str, Any] = {"file": path, "field": field}
-    with folder.file(name, DamagedArray, field) as (fd, file_bytes):
+    with folder.open_file(name, DamagedArray, field) as (fd, file_bytes):
         size = HEADER + count_array_bytes(dtype, shape)
         if file_bytes != size:
             raise DamagedArray(
@@ -148,10 +148,16 @@ def open_array(
                 found=f"{file_bytes} bytes",
                 hint=RESTORE,
             )
-        expected, start = build_header(dtype, shape), bytes(read_bytes(fd, HEADER, 0, path, field))
+        expected, start = (
+            make_array_header(dtype, shape),
+            bytes(read_bytes(fd, HEADER, 0, path, field)),
+        )
         if start != expected:
             raise DamagedArray(
-                "wrong header", **context, **_first_difference(expected, start), hint=RESTORE
+                "wrong header",
+                **context,
+                **_describe_first_difference(expected, start),
+                hint=RESTORE,
             )
         yield fd
 
@@ -174,13 +180,13 @@ def map_array(
         except OSError as error:
             path = folder.path / name
             if error.errno != errno.ENOMEM:
-                raise make_unreadable(error, path, field=field) from error
+                raise make_unreadable_error(error, path, field=field) from error
             raise FieldslabError(
                 f"cannot be mapped: {error.strerror}",
                 file=path,
                 field=field,
-                hint="The limit is vm.max_map_count on Linux: read fewer fields, or pack with a "
-                f"larger {option('shard_size')}.",
+                hint="On Linux, vm.max_map_count limits the number of maps. Read fewer fields, or "
+                f"pack with a larger {option('shard_size')}.",
             ) from error
     return np.ndarray(shape, dtype, buffer=mapped, offset=HEADER)
 
@@ -194,7 +200,7 @@ def populate_array(array: np.ndarray, path: Path) -> None:
         if array.nbytes:
             populate(array.__array_interface__["data"][0], array.nbytes)
     except OSError as error:
-        raise make_unreadable(error, path, offset=HEADER) from error
+        raise make_unreadable_error(error, path, offset=HEADER) from error
 
 
 def count_array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
@@ -205,7 +211,7 @@ def count_array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
     return size
 
 
-def _first_difference(expected: bytes, actual: bytes) -> dict[str, Any]:
+def _describe_first_difference(expected: bytes, actual: bytes) -> dict[str, Any]:
     pairs = enumerate(zip(expected, actual, strict=False))
     offset = next((index for index, (a, b) in pairs if a != b), len(actual))
     return {

@@ -100,40 +100,42 @@ class FieldslabError(Exception):
     @property
     def text(self) -> str:
         """What this error says, without the others."""
-        return f"{self._statement(self.problem)}. {self.hint}" if self.hint else self.statement
+        return (
+            f"{self._format_statement(self.problem)}. {self.hint}" if self.hint else self.statement
+        )
 
     @property
     def statement(self) -> str:
         """What is wrong, and where: `text` without the hint."""
-        return self._statement(self.problem)
+        return self._format_statement(self.problem)
 
-    def in_shell(self) -> tuple[str, str | None]:
+    def render_for_shell(self) -> tuple[str, str | None]:
         """`statement` and `hint`, with options in the words of the command line."""
         problem, hint = self.marked
-        return self._statement(
+        return self._format_statement(
             render_for_shell(problem)
         ), None if hint is None else render_for_shell(hint)
 
-    def advise(self, text: str) -> None:
+    def add_hint(self, text: str) -> None:
         """Add a sentence to the hint."""
         problem, hint = self.marked
         self.marked = problem, text if hint is None else f"{hint} {text}"
         self.hint = render_for_python(self.marked[1] or "")
 
-    def _statement(self, problem: str) -> str:
+    def _format_statement(self, problem: str) -> str:
         where = dict(self.context)
         file = where.pop("file", None)
         text = f"{file}: {problem}" if file is not None else problem
-        details = [f"{key} {_show(value)}" for key, value in where.items()]
+        details = [f"{key} {_format_value(value)}" for key, value in where.items()]
         return f"{text} ({', '.join(details)})" if details else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), *self.marked, self.context, self.others)
+        return _rebuild_error, (type(self), *self.marked, self.context, self.others)
 
     def as_dict(self, words: Callable[[str], str] = render_for_python) -> dict[str, Any]:
         """The error as JSON-ready values; `--json` renders options with `render_for_shell`."""
         problem, hint = (None if text is None else words(text) for text in self.marked)
-        where = {key: _plain(value) for key, value in self.context.items()}
+        where = {key: _convert_to_json(value) for key, value in self.context.items()}
         if self.option is not None:
             where["option"] = self.option
         members = {"error": type(self).__name__, "problem": problem, **where, "hint": hint}
@@ -151,7 +153,7 @@ def combine_errors(errors: Sequence[_Error]) -> _Error:
     return first
 
 
-def _rebuild(
+def _rebuild_error(
     cls: type[FieldslabError],
     problem: str,
     hint: str | None,
@@ -163,11 +165,11 @@ def _rebuild(
     return error
 
 
-def _show(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return repr(value) if isinstance(value, str) and " " in value else str(value)
 
 
-def _plain(value: Any) -> Any:
+def _convert_to_json(value: Any) -> Any:
     return value if isinstance(value, int | float | str | bool) else str(value)
 
 
@@ -337,7 +339,7 @@ class Busy(OutputError):
     _errno = EBUSY
 
 
-def make_source_unreadable(
+def make_unreadable_source_error(
     error: Exception, problem: str, *, hint: str | None = None, **context: Any
 ) -> SourceUnreadable:
     """The SourceUnreadable for what was raised: SourceNotFound, SourceDenied, or just that."""

@@ -86,7 +86,7 @@ class Logical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     names: tuple[str, ...] | None = None
     codes: tuple[int, ...] | None = None
 
-    def impossible(self, dtype: str) -> str | None:
+    def find_contradiction(self, dtype: str) -> str | None:
         """Why these members cannot stand together, or with that dtype; None if they can."""
         if self.type in ("timestamp", "duration") and dtype != "int64":
             return f"a {self.type} is stored as int64, not as {dtype}"
@@ -214,7 +214,7 @@ class Field(
         """As `item_bytes`, but a 0 in the shape counts as 1: numpy refuses arrays by this."""
         return self.storage.itemsize * math.prod(max(length, 1) for length in self.shape)
 
-    def arrays(self) -> tuple[ArraySpec, ...]:
+    def list_arrays(self) -> tuple[ArraySpec, ...]:
         """The arrays of this field in every shard, in file order; `valid` comes only with nulls."""
         stored, limits = self.stored, None
         if self.kind == "categorical":
@@ -241,7 +241,7 @@ class Field(
             specs.append(VALID)
         return tuple(specs)
 
-    def tables(self) -> tuple[tuple[ArraySpec, int], ...]:
+    def list_table_arrays(self) -> tuple[tuple[ArraySpec, int], ...]:
         """The arrays of this field in the folder `tables`, in file order, each with its items."""
         specs: list[tuple[ArraySpec, int]] = []
         if self.table is not None:
@@ -254,7 +254,7 @@ class Field(
             specs.append((dictionary, self.compression.dictionary))
         return tuple(specs)
 
-    def impossible(self) -> str | None:
+    def find_contradiction(self) -> str | None:
         """Why these members cannot stand together, or None."""
         byte_wise = self.kind in ("text", "binary", "image")
         if byte_wise and (self.dtype != "uint8" or self.shape):
@@ -274,7 +274,7 @@ class Field(
             return "`codec` belongs to images"
         if (self.index is not None or self.coded) and self.kind != "image":
             return "`index` and `coded` belong to images"
-        return None if self.logical is None else self.logical.impossible(self.dtype)
+        return None if self.logical is None else self.logical.find_contradiction(self.dtype)
 
     def describe(self) -> str:
         """What a row of this field is, for people: `float32[16]`, `text, or null`."""
@@ -290,7 +290,7 @@ class Field(
         return f"{words.get(self.kind, self.kind)}{null}"
 
 
-def make_stem(ordinal: int, name: str) -> str:
+def make_file_stem(ordinal: int, name: str) -> str:
     """Start of a field's file names: its ordinal and its name in safe characters."""
     slug = re.sub(r"[^a-z0-9]+", "_", name.lower())[:40].strip("_")
     return f"{ordinal:02d}-{slug or 'field'}"

@@ -53,7 +53,7 @@ class OpenFolder:
         self.follow_links = follow_links
 
     @contextmanager
-    def file(
+    def open_file(
         self, name: str, damaged: type[Damaged] = DamagedArray, field: str | None = None
     ) -> Iterator[tuple[int, int]]:
         """Descriptor and size of a regular file, for a `with` block.
@@ -69,7 +69,7 @@ class OpenFolder:
         """
         path = self.path / name
         try:
-            fd = os.open(name, _FLAGS | self._no_links, dir_fd=self.fd)
+            fd = os.open(name, _FLAGS | self._link_flag, dir_fd=self.fd)
         except OSError as error:
             raise make_opening_error(error, path, damaged, field) from error
         try:
@@ -81,26 +81,26 @@ class OpenFolder:
             os.close(fd)
 
     @contextmanager
-    def folder(self, name: str) -> Iterator["OpenFolder"]:
-        """A directory in this one, for a `with` block; the errors are those of `file`."""
+    def open_folder(self, name: str) -> Iterator["OpenFolder"]:
+        """A directory in this one, for a `with` block; the errors are those of `open_file`."""
         path = self.path / name
         try:
-            fd = os.open(name, _FLAGS | os.O_DIRECTORY | self._no_links, dir_fd=self.fd)
+            fd = os.open(name, _FLAGS | os.O_DIRECTORY | self._link_flag, dir_fd=self.fd)
         except OSError as error:
-            raise self._no_folder(error, name) from error
+            raise self._make_folder_error(error, name) from error
         try:
             yield OpenFolder(path, fd, self.follow_links)
         finally:
             os.close(fd)
 
-    def is_there(self, path: str) -> bool:
+    def is_at(self, path: str) -> bool:
         """Whether a path leads here."""
         try:
             return os.path.samestat(os.stat(path), os.fstat(self.fd))
         except OSError:
             return False
 
-    def hold(self) -> None:
+    def lock_for_reading(self) -> None:
         """Tell packers that this directory is being read, until the descriptor is closed.
 
         A shared lock, which children share. `pack --force` leaves a directory alone that it has
@@ -110,10 +110,10 @@ class OpenFolder:
             fcntl.flock(self.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     @property
-    def _no_links(self) -> int:
+    def _link_flag(self) -> int:
         return 0 if self.follow_links else os.O_NOFOLLOW
 
-    def _no_folder(self, error: OSError, name: str) -> FieldslabError:
+    def _make_folder_error(self, error: OSError, name: str) -> FieldslabError:
         path = self.path / name
         if error.errno in (errno.ENOTDIR, errno.ELOOP):  # a link, or no directory: systems differ
             with suppress(OSError):
@@ -141,10 +141,10 @@ def make_opening_error(
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO):
         problem = f"cannot be opened: {error.strerror}"
         return damaged(problem, file=path, field=field, hint=RESTORE)
-    return make_unreadable(error, path, field=field)
+    return make_unreadable_error(error, path, field=field)
 
 
-def make_unreadable(
+def make_unreadable_error(
     error: OSError,
     path: Path,
     *,
@@ -176,7 +176,7 @@ def read_exactly(
         try:
             count = os.preadv(fd, [view], offset)
         except OSError as error:
-            raise make_unreadable(error, path, field=field, offset=offset) from error
+            raise make_unreadable_error(error, path, field=field, offset=offset) from error
         if not count:
             raise Unreadable(
                 "the file ends too early",

@@ -21,7 +21,7 @@ from fieldslab.schemas.errors import (
     UsageError,
 )
 from fieldslab.schemas.files import OpenFolder, make_opening_error, read_bytes
-from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, Manifest, decode
+from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, Manifest, decode_manifest
 
 JOURNAL = "journal.jsonl"
 REPLACED = "old"
@@ -89,22 +89,22 @@ class SlabFiles:
     """
 
     def __init__(self, directory: OpenFolder, manifest: Manifest, stamp: tuple[int, ...]) -> None:
-        """Not for callers: use `open_files`."""
+        """Not for callers: use `open_slab_files`."""
         self.path = directory.path
         self.manifest = manifest
         self.follow_links = directory.follow_links
         self._directory = directory
         self._place = os.path.abspath(directory.path)
-        self._stamp = stamp
+        self._read_stamp = stamp
         self._inode = os.fstat(directory.fd)
 
     @property
     def manifest_bytes(self) -> int:
         """Bytes of `manifest.json`."""
-        return self._stamp[1]
+        return self._read_stamp[1]
 
     @contextmanager
-    def folder(self, name: str = ".") -> Iterator[OpenFolder]:
+    def open_folder(self, name: str = ".") -> Iterator[OpenFolder]:
         """A shard's folder, `tables`, or the slab's own, for a `with` block.
 
         Raises
@@ -113,15 +113,15 @@ class SlabFiles:
             What failed in the block, or might be of another slab, is due to a slab that was
             packed again, or removed.
         DamagedArray, NotASlab, Unreadable
-            As `OpenFolder.file` raises them.
+            As `OpenFolder.open_file` raises them.
         """
         self._check_descriptor()
         try:
-            with self._directory.folder(name) as folder:
+            with self._directory.open_folder(name) as folder:
                 yield OpenFolder(self.path / name, folder.fd, self.follow_links)
         except (Damaged, NotASlab, Unreadable) as error:
-            if not self._directory.is_there(self._place):
-                raise self._replaced() from error
+            if not self._directory.is_at(self._place):
+                raise self._make_replaced_error() from error
             self._check_manifest()
             raise
         self._check_manifest()
@@ -158,20 +158,20 @@ class SlabFiles:
         `rsync` and the like do that. The manifest comes first or last there, so that what was
         opened while the old one still stood is of the old slab.
         """
-        stamp = _stamp(self._directory)
-        if stamp == self._stamp:
+        stamp = _read_stamp(self._directory)
+        if stamp == self._read_stamp:
             return
         if stamp is None or _read_manifest(self._directory).id != self.manifest.id:
-            raise self._replaced()
-        self._stamp = stamp
+            raise self._make_replaced_error()
+        self._read_stamp = stamp
 
-    def _replaced(self) -> SlabReplaced:
+    def _make_replaced_error(self) -> SlabReplaced:
         return SlabReplaced(
             "was packed again, or removed, since it was opened", file=self.path, hint=_OPEN_AGAIN
         )
 
 
-def open_files(slab: str | Path, *, follow_links: bool = False) -> SlabFiles:
+def open_slab_files(slab: str | Path, *, follow_links: bool = False) -> SlabFiles:
     """Open a slab's directory, to be closed, and read and validate its manifest.
 
     `slab` may be a link to a slab; links in the slab are refused unless `follow_links`.
@@ -185,20 +185,20 @@ def open_files(slab: str | Path, *, follow_links: bool = False) -> SlabFiles:
     """
     slab = check_slab_path(slab)
     for attempt in range(_ATTEMPTS):
-        files = _open_once(slab, follow_links, patient=attempt + 1 < _ATTEMPTS)
+        files = _try_open(slab, follow_links, patient=attempt + 1 < _ATTEMPTS)
         if files is not None:
             return files
         time.sleep(0.001 * attempt)
-    raise SlabReplaced("is being replaced again and again", file=slab, hint="Try again.")
+    raise SlabReplaced("kept being replaced while it was opened", file=slab, hint="Try again.")
 
 
 def load_manifest(slab: str | Path, *, follow_links: bool = False) -> Manifest:
-    """Read and validate the manifest of a slab; the errors are those of `open_files`."""
-    with open_files(slab, follow_links=follow_links) as files:
+    """Read and validate the manifest of a slab; the errors are those of `open_slab_files`."""
+    with open_slab_files(slab, follow_links=follow_links) as files:
         return files.manifest
 
 
-def _open_once(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | None:
+def _try_open(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | None:
     """The slab, or None where it was replaced meanwhile, or is just being replaced."""
     try:
         fd = os.open(slab, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -206,24 +206,24 @@ def _open_once(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | Non
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             if patient and (get_partial_path(slab) / REPLACED).is_dir():
                 return None  # between the two renames of systems that cannot swap directories
-            raise _absent(slab) from error
+            raise _make_absent_error(slab) from error
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
             raise NotASlab(f"cannot be read: {error.strerror}", file=slab) from error
         raise make_opening_error(error, slab, DamagedManifest) from error
     directory = OpenFolder(slab, fd, follow_links)
     files = None
     try:
-        directory.hold()
+        directory.lock_for_reading()
         try:
-            stamp = _stamp(directory)
+            stamp = _read_stamp(directory)
             if stamp is None:
-                raise _absent(slab)
+                raise _make_absent_error(slab)
             manifest = _read_manifest(directory)
         except FieldslabError:
-            if directory.is_there(os.fspath(slab)):
+            if directory.is_at(os.fspath(slab)):
                 raise
         else:
-            if directory.is_there(os.fspath(slab)):
+            if directory.is_at(os.fspath(slab)):
                 files = SlabFiles(directory, manifest, stamp)
         return files
     finally:
@@ -233,11 +233,11 @@ def _open_once(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | Non
 
 def _read_manifest(directory: OpenFolder) -> Manifest:
     path = directory.path / MANIFEST
-    with directory.file(MANIFEST, DamagedManifest) as (fd, size):
-        return decode(bytes(read_bytes(fd, min(size, MAX_BYTES + 1), 0, path)), path)
+    with directory.open_file(MANIFEST, DamagedManifest) as (fd, size):
+        return decode_manifest(bytes(read_bytes(fd, min(size, MAX_BYTES + 1), 0, path)), path)
 
 
-def _stamp(directory: OpenFolder) -> tuple[int, ...] | None:
+def _read_stamp(directory: OpenFolder) -> tuple[int, ...] | None:
     """What tells one manifest from another without reading it; None where there is none."""
     try:
         info = os.stat(MANIFEST, dir_fd=directory.fd, follow_symlinks=directory.follow_links)
@@ -248,7 +248,7 @@ def _stamp(directory: OpenFolder) -> tuple[int, ...] | None:
     return info.st_ino, info.st_size, info.st_mtime_ns
 
 
-def _absent(slab: Path) -> NotASlab:
+def _make_absent_error(slab: Path) -> NotASlab:
     """The error for a path without a manifest."""
     if slab.is_dir():
         if (slab / JOURNAL).exists() or (slab / layout.name_shard(0)).is_dir():

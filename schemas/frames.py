@@ -31,7 +31,9 @@ class FrameReader:
             )
         self._local = threading.local()
 
-    def sizes(self, offsets: np.ndarray, counts: np.ndarray | None, item: int) -> np.ndarray:
+    def compute_sizes(
+        self, offsets: np.ndarray, counts: np.ndarray | None, item: int
+    ) -> np.ndarray:
         """Bytes that rows must have when decompressed: int64[rows].
 
         `offsets` are those of the frames, `counts` (uint64[rows]) the elements of each row, None
@@ -43,7 +45,7 @@ class FrameReader:
             counts = np.ones(len(most), np.uint64)
         wrong = np.flatnonzero(counts > most.astype(np.uint64))
         if len(wrong) and item:
-            raise self._damaged(
+            raise self._make_damaged_error(
                 "a row is larger than its frame can hold",
                 row=f"{wrong[0]} of the batch",
                 expected=f"at most {most[wrong[0]]} elements",
@@ -51,7 +53,7 @@ class FrameReader:
             )
         return counts.astype(np.int64) * item
 
-    def read(
+    def decompress(
         self, frames: np.ndarray, offsets: np.ndarray, sizes: np.ndarray, out: np.ndarray
     ) -> None:
         """Decompress many rows.
@@ -63,7 +65,7 @@ class FrameReader:
         offsets
             int64[rows + 1], where each begins and ends.
         sizes
-            int64[rows], bytes that each row must have when decompressed: see `sizes`.
+            int64[rows], bytes that each row must have when decompressed: see `compute_sizes`.
         out
             uint8[sum(sizes)], where they go.
 
@@ -77,33 +79,33 @@ class FrameReader:
             return
         spans = np.stack([offsets[:-1], np.diff(offsets)], axis=1).astype(np.uint64)[present]
         data = memoryview(np.ascontiguousarray(frames).data)
-        self._check_sizes(data, spans, sizes[present], present)
+        self._check_frame_sizes(data, spans, sizes[present], present)
         lengths = sizes[present].astype("<u8").tobytes()
         try:
-            found = self._decompressor().multi_decompress_to_buffer(
+            found = self._get_decompressor().multi_decompress_to_buffer(
                 zstandard.BufferWithSegments(data, spans.tobytes()), decompressed_sizes=lengths
             )
         except (zstandard.ZstdError, ValueError) as error:
-            raise self._damaged(str(error)) from error
+            raise self._make_damaged_error(str(error)) from error
         start = 0
         for row in found:
             out[start : start + len(row)] = np.frombuffer(row, np.uint8)
             start += len(row)
 
-    def values(
+    def read_values(
         self, frames: np.ndarray, offsets: np.ndarray, counts: np.ndarray | None, field: Field
     ) -> np.ndarray:
         """The values of rows: (elements, *shape), or (rows, *shape) where `counts` is None.
 
-        Parameters and errors are those of `sizes` and `read`.
+        Parameters and errors are those of `compute_sizes` and `decompress`.
         """
-        sizes = self.sizes(offsets, counts, field.item_bytes)
+        sizes = self.compute_sizes(offsets, counts, field.item_bytes)
         out = np.empty(int(sizes.sum()), np.uint8)
-        self.read(frames, offsets, sizes, out)
+        self.decompress(frames, offsets, sizes, out)
         items = len(sizes) if counts is None else int(counts.sum())
         return out.view(field.storage).reshape(items, *field.shape)
 
-    def _check_sizes(
+    def _check_frame_sizes(
         self, data: memoryview, spans: np.ndarray, sizes: np.ndarray, rows: np.ndarray
     ) -> None:
         for row, (start, length), size in zip(
@@ -112,16 +114,16 @@ class FrameReader:
             try:
                 stated = zstandard.frame_content_size(data[start : start + min(length, 32)])
             except zstandard.ZstdError as error:
-                raise self._damaged(str(error), row=f"{row} of the batch") from error
+                raise self._make_damaged_error(str(error), row=f"{row} of the batch") from error
             if stated != size:
-                raise self._damaged(
-                    "a frame states another size",
+                raise self._make_damaged_error(
+                    "a compressed frame has the wrong size",
                     row=f"{row} of the batch",
                     expected=f"{size} bytes",
                     found=stated,
                 )
 
-    def _decompressor(self) -> Any:
+    def _get_decompressor(self) -> Any:
         """One decompressor a thread: they are not to be shared."""
         if not hasattr(self._local, "decompressor"):
             options: dict[str, Any] = {}
@@ -130,7 +132,7 @@ class FrameReader:
             self._local.decompressor = zstandard.ZstdDecompressor(**options)
         return self._local.decompressor
 
-    def _damaged(self, problem: str, **where: Any) -> DamagedArray:
+    def _make_damaged_error(self, problem: str, **where: Any) -> DamagedArray:
         return DamagedArray(
             f"cannot be decompressed: {problem}",
             field=self._field,

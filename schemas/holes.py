@@ -15,13 +15,13 @@ LEAST = 1024
 _Span = tuple[int, int]
 
 
-def find_holes(fd: int, size: int) -> Iterator[_Span]:
+def find_large_holes(fd: int, size: int) -> Iterator[_Span]:
     """Runs of whole blocks of an array's `size` data bytes that lie in large holes.
 
     Each run comes without the blocks at its ends, which are read like any other: what is wrong
     with zeros behind something else is found there.
     """
-    for start, stop in _spans(fd, HEADER, HEADER + size):
+    for start, stop in _seek_holes(fd, HEADER, HEADER + size):
         first, last = -(-(start - HEADER) // BLOCK) + 1, (stop - HEADER) // BLOCK - 1
         if last - first >= LEAST:
             yield first, last
@@ -29,10 +29,10 @@ def find_holes(fd: int, size: int) -> Iterator[_Span]:
 
 def has_hole(fd: int, start: int, stop: int) -> bool:
     """Whether there is a hole among these bytes of a file."""
-    return next(_spans(fd, start, stop), None) is not None
+    return next(_seek_holes(fd, start, stop), None) is not None
 
 
-def _spans(fd: int, start: int, stop: int) -> Iterator[_Span]:
+def _seek_holes(fd: int, start: int, stop: int) -> Iterator[_Span]:
     """The holes among bytes `start` to `stop`; none where the system does not tell."""
     if not hasattr(os, "SEEK_HOLE"):
         return
@@ -48,12 +48,12 @@ def _spans(fd: int, start: int, stop: int) -> Iterator[_Span]:
         except OSError:  # there is none behind
             data = stop
         # Some file systems have told of holes where data was about to be written.
-        if data > hole and not any(_sample(fd, hole, data)):
+        if data > hole and not any(_read_first_block(fd, hole, data)):
             yield hole, data
         start = data
 
 
-def _sample(fd: int, start: int, stop: int) -> bytes:
+def _read_first_block(fd: int, start: int, stop: int) -> bytes:
     size = min(stop - start, BLOCK)
     try:
         return os.pread(fd, size, start)

@@ -40,9 +40,9 @@ def read_image_size(data: memoryview) -> tuple[str | None, int, int]:
         if codec == "jpeg":
             _, height, width = find_jpeg_frame(data)
         elif codec == "png":
-            height, width = _png_size(data)
+            height, width = _read_png_size(data)
         elif codec == "webp":
-            height, width = _webp_size(data)
+            height, width = _read_webp_size(data)
         else:
             return None, 0, 0
     except (struct.error, IndexError, ValueError):
@@ -96,22 +96,22 @@ def find_jpeg_frame(data: memoryview | bytes) -> tuple[int, int, int]:
             height, width = struct.unpack_from(">HH", data, position + 5)
             return marker, height, width
         elif marker in _SCAN_OR_END:
-            raise ValueError("no size here")
+            raise ValueError("the header has no size")
         elif marker in _BARE:
             position += 2
         else:
             position += 2 + max(struct.unpack_from(">H", data, position + 2)[0], 2)
 
 
-def _png_size(data: memoryview) -> tuple[int, int]:
+def _read_png_size(data: memoryview) -> tuple[int, int]:
     """From the first chunk, IHDR (ISO 15948, 11.2.2)."""
     width, height = struct.unpack_from(">II", data, 16)
     if bytes(data[12:16]) != b"IHDR" or max(width, height) >= 2**31:
-        raise ValueError("no size here")
+        raise ValueError("the header has no size")
     return height, width
 
 
-def _webp_size(data: memoryview) -> tuple[int, int]:
+def _read_webp_size(data: memoryview) -> tuple[int, int]:
     """From the first chunk (RFC 9649): lossy, lossless or extended."""
     chunk = bytes(data[12:16])
     if chunk == b"VP8 " and bytes(data[23:26]) == b"\x9d\x01\x2a":
@@ -123,4 +123,4 @@ def _webp_size(data: memoryview) -> tuple[int, int]:
     if chunk == b"VP8X":
         low, high, low2, high2 = struct.unpack_from("<HBHB", data, 24)
         return (high2 << 16 | low2) + 1, (high << 16 | low) + 1
-    raise ValueError("no size here")
+    raise ValueError("the header has no size")

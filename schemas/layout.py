@@ -68,7 +68,7 @@ def list_shard_files(manifest: Manifest, index: int) -> list[ArrayFile]:
         for spec in specs:
             items = next(counts[spec.per]) if spec.per in counts else shard.rows
             if spec.role != "valid" or has_nulls:
-                _append(files, field, spec, items + (spec.per == "row+1"))
+                _append_array_file(files, field, spec, items + (spec.per == "row+1"))
     return files
 
 
@@ -76,8 +76,8 @@ def list_table_files(manifest: Manifest) -> list[ArrayFile]:
     """The arrays of the folder `tables`, which serve the whole slab."""
     files: list[ArrayFile] = []
     for field in manifest.fields:
-        for spec, items in field.tables():
-            _append(files, field, spec, items)
+        for spec, items in field.list_table_arrays():
+            _append_array_file(files, field, spec, items)
     return files
 
 
@@ -86,6 +86,6 @@ def count_total_blocks(files: list[ArrayFile]) -> int:
     return files[-1].first_block + files[-1].blocks if files else 0
 
 
-def _append(files: list[ArrayFile], field: Field, spec: ArraySpec, items: int) -> None:
+def _append_array_file(files: list[ArrayFile], field: Field, spec: ArraySpec, items: int) -> None:
     name, shape = name_file(field, spec.role), (items, *spec.shape)
     files.append(ArrayFile(field, spec, name, shape, count_total_blocks(files)))

@@ -71,7 +71,7 @@ class Content(
     tables: Sha256 | None = None
     attributes: dict[str, Any] = {}
 
-    def canonical(self) -> bytes:
+    def to_canonical_json(self) -> bytes:
         """RFC 8259 JSON of these members: sorted keys, no spaces, defaults left out."""
         members = msgspec.to_builtins(self)
         content = {key: members[key] for key in Content.__struct_fields__ if key in members}
@@ -79,9 +79,9 @@ class Content(
             content, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
         ).encode()
 
-    def content_id(self) -> str:
-        """SHA-256 in hex of `canonical()`: equal for two packs of equal content."""
-        return hashlib.sha256(self.canonical()).hexdigest()
+    def compute_id(self) -> str:
+        """SHA-256 in hex of `to_canonical_json()`: equal for two packs of equal content."""
+        return hashlib.sha256(self.to_canonical_json()).hexdigest()
 
 
 class Manifest(
@@ -95,12 +95,12 @@ class Manifest(
     @cached_property
     def arrays(self) -> tuple[tuple[Field, tuple[ArraySpec, ...]], ...]:
         """The arrays of each field; kept, since every shard has the same."""
-        return tuple((field, field.arrays()) for field in self.fields)
+        return tuple((field, field.list_arrays()) for field in self.fields)
 
     def __post_init__(self) -> None:
         """Raise ValueError where the members contradict each other."""
         for index, field in enumerate(self.fields):
-            if reason := field.impossible():
+            if reason := field.find_contradiction():
                 raise ValueError(f"{reason} - at `$.fields[{index}]`")
             if not field.stem.startswith(f"{index:02d}-"):
                 raise ValueError(
@@ -120,7 +120,9 @@ class Manifest(
         for index, shard in enumerate(self.shards):
             for member, count in needed.items():
                 if len(getattr(shard, member)) != count:
-                    raise ValueError(f"{count} `{member}` needed - at `$.shards[{index}]`")
+                    raise ValueError(
+                        f"expected {count} values in `{member}` - at `$.shards[{index}]`"
+                    )
             if any(count > shard.rows for count in shard.nulls):
                 raise ValueError(f"more nulls than rows - at `$.shards[{index}].nulls`")
             elements = iter(shard.elements)
@@ -131,23 +133,23 @@ class Manifest(
         total = sum(shard.rows for shard in self.shards)
         if total != self.rows:
             raise ValueError(f"shards hold {total} rows, `rows` says {self.rows} - at `$.rows`")
-        if (self.tables is None) == any(field.tables() for field in self.fields):
-            raise ValueError("`tables` and what the fields say of it contradict - at `$.tables`")
-        if self.id != self.content_id():
+        if (self.tables is None) == any(field.list_table_arrays() for field in self.fields):
+            raise ValueError("`tables` contradicts the fields - at `$.tables`")
+        if self.id != self.compute_id():
             raise ValueError("`id` is not the digest of the content - at `$.id`")
 
 
-def create(made: Made, **content: Any) -> Manifest:
+def create_manifest(made: Made, **content: Any) -> Manifest:
     """A manifest of the current version; `content` are the members of `Content`."""
     content |= {"format": FORMAT, "version": VERSION}
     # By way of plain values: msgspec leaves out a default only where it is the very same object,
     # and a dtype's name, say, may be an equal one.
     plain = msgspec.convert(msgspec.to_builtins(Content(**content)), Content)
     members = {name: getattr(plain, name) for name in Content.__struct_fields__}
-    return Manifest(**members, made=made, id=plain.content_id())
+    return Manifest(**members, made=made, id=plain.compute_id())
 
 
-def encode(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of `manifest.json`: one member a line, one field or shard a line, then the seal.
 
     The seal is the last member, `sha256`: the SHA-256 of every byte in front of it.
@@ -155,15 +157,15 @@ def encode(manifest: Manifest) -> bytes:
     members = []
     for key, value in msgspec.to_builtins(manifest).items():
         if key in ("fields", "shards") and value:
-            items = ",\n  ".join(_dump(item) for item in value)
+            items = ",\n  ".join(_dump_json(item) for item in value)
             members.append(f'"{key}": [\n  {items}\n]')
         else:
-            members.append(f'"{key}": {_dump(value)}')
+            members.append(f'"{key}": {_dump_json(value)}')
     body = ("{\n" + ",\n".join(members)).encode()
-    return body + _seal(body)
+    return body + _make_seal(body)
 
 
-def decode(data: bytes, file: str | Path = MANIFEST) -> Manifest:
+def decode_manifest(data: bytes, file: str | Path = MANIFEST) -> Manifest:
     """Parse and validate the bytes of a manifest; `file` is for messages.
 
     Raises
@@ -174,16 +176,18 @@ def decode(data: bytes, file: str | Path = MANIFEST) -> Manifest:
         Anything else is wrong with it.
     """
 
-    def damaged(problem: str, **context: Any) -> NoReturn:
+    def raise_damaged(problem: str, **context: Any) -> NoReturn:
         raise DamagedManifest(problem, file=file, hint=RESTORE, **context)
 
     if len(data) > MAX_BYTES:
-        damaged("manifest is too large", expected=f"at most {MAX_BYTES} bytes", found=len(data))
+        raise_damaged(
+            "manifest is too large", expected=f"at most {MAX_BYTES} bytes", found=len(data)
+        )
     if not data.strip():
-        damaged("manifest is empty", expected="a JSON object")
-    content = _parse(data, damaged)
+        raise_damaged("manifest is empty", expected="a JSON object")
+    content = _parse_strict_json(data, raise_damaged)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        damaged("not a fieldslab manifest", expected=f'"format": "{FORMAT}"')
+        raise_damaged("not a fieldslab manifest", expected=f'"format": "{FORMAT}"')
     version = content.get("version")
     if isinstance(version, int) and not isinstance(version, bool) and version != VERSION:
         raise UnsupportedVersion(
@@ -194,30 +198,30 @@ def decode(data: bytes, file: str | Path = MANIFEST) -> Manifest:
             hint="Upgrade fieldslab, or pack the slab again with this version.",
         )
     body, mark, _ = data.rpartition(_SEAL)
-    if not mark or data[len(body) :] != _seal(body):
-        damaged("the manifest's own checksum (`sha256`) does not match")
+    if not mark or data[len(body) :] != _make_seal(body):
+        raise_damaged("the manifest's own checksum (`sha256`) does not match")
     del content["sha256"]
     try:
         return msgspec.convert(content, Manifest)
     except msgspec.ValidationError as error:
-        damaged(f"invalid manifest: {error}")
+        raise_damaged(f"invalid manifest: {error}")
     except RecursionError:
-        damaged("manifest is nested too deeply")
+        raise_damaged("manifest is nested too deeply")
 
 
-def _parse(data: bytes, damaged: Any) -> Any:
+def _parse_strict_json(data: bytes, damaged: Any) -> Any:
     """Strict JSON: UTF-8, no duplicate keys, no NaN, no endless nesting."""
 
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def make_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
         if len(content) < len(pairs):
             raise ValueError("duplicate key")
         return content
 
-    def constant(name: str) -> NoReturn:
+    def refuse_constant(name: str) -> NoReturn:
         raise ValueError(f"{name} is not JSON")
 
-    def number(digits: str) -> float:
+    def parse_number(digits: str) -> float:
         value = float(digits)
         if math.isinf(value):
             raise ValueError(f"{digits} is too large")
@@ -225,10 +229,13 @@ def _parse(data: bytes, damaged: Any) -> Any:
 
     try:
         content = json.loads(
-            data.decode(), object_pairs_hook=members, parse_constant=constant, parse_float=number
+            data.decode(),
+            object_pairs_hook=make_dict,
+            parse_constant=refuse_constant,
+            parse_float=parse_number,
         )
         if _SURROGATE.search(data):  # rare, and a pair of them is good JSON
-            _dump(content).encode()
+            _dump_json(content).encode()
         return content
     except RecursionError:
         damaged("manifest is nested too deeply")
@@ -236,9 +243,9 @@ def _parse(data: bytes, damaged: Any) -> Any:
         damaged(f"manifest is not strict JSON: {error}")
 
 
-def _seal(body: bytes) -> bytes:
+def _make_seal(body: bytes) -> bytes:
     return _SEAL + hashlib.sha256(body).hexdigest().encode() + _SEAL_END
 
 
-def _dump(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)

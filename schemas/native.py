@@ -14,7 +14,7 @@ from llvmlite import binding, ir
 
 from fieldslab.schemas.digest import BLOCK, count_blocks, digest
 from fieldslab.schemas.mapping import get_pread
-from fieldslab.schemas.xxh3 import write_digest, write_loop
+from fieldslab.schemas.xxh3 import emit_digest, emit_loop
 
 _binding: Any = binding
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -24,7 +24,7 @@ def digest_blocks(data: np.ndarray) -> np.ndarray:
     """Digest uint8[size] block by block: uint64[count_blocks(size)]. The first call compiles."""
     whole = len(data) // BLOCK
     digests = np.empty(count_blocks(len(data)), np.uint64)
-    digest_each(data, BLOCK, digests[:whole])
+    digest_pieces(data, BLOCK, digests[:whole])
     if whole < len(digests):
         digests[whole] = digest(data[whole * BLOCK :].data)
     return digests
@@ -37,42 +37,42 @@ def read_digests(fd: int, offset: int, buffer: np.ndarray, out: np.ndarray) -> i
     processor's cache. Returns how many blocks were digested: fewer where a read fails or is short.
     """
     step = len(buffer) // BLOCK
-    _, read, _ = _compiled()
+    _, read, _ = _compile_functions()
     return read(get_pread(), fd, offset, buffer.ctypes.data, step, out.ctypes.data, len(out))
 
 
-def digest_each(data: np.ndarray, size: int, out: np.ndarray) -> None:
+def digest_pieces(data: np.ndarray, size: int, out: np.ndarray) -> None:
     """Digest uint8 data in pieces of `size` bytes, xxh3.SHORTEST or more, into uint64[pieces]."""
     assert len(data) >= size * len(out)
-    call, _, _ = _compiled()
+    call, _, _ = _compile_functions()
     call(data.ctypes.data, size, out.ctypes.data, len(out))
 
 
 @cache
-def _compiled() -> tuple[Callable[..., None], Callable[..., int], Any]:
-    """The functions of `_write_digest_each` and `_write_read_digests`, and their code's owner."""
+def _compile_functions() -> tuple[Callable[..., None], Callable[..., int], Any]:
+    """The functions of `_emit_digest_pieces` and `_emit_read_digests`, and their code's owner."""
     _binding.initialize_native_target()
     _binding.initialize_native_asmprinter()
     machine = _binding.Target.from_default_triple().create_target_machine(
         cpu=_binding.get_host_cpu_name(),
-        features=_features(),
+        features=_list_cpu_features(),
         opt=3,
         codemodel="jitdefault",
         jit=True,
     )
-    owner = _binding.create_mcjit_compiler(_binding.parse_assembly(str(_module())), machine)
+    owner = _binding.create_mcjit_compiler(_binding.parse_assembly(str(_build_module())), machine)
     owner.finalize_object()
     # Functions of CFUNCTYPE free the lock.
     digest_type = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
     read_type = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 7)
     return (
-        digest_type(owner.get_function_address("digest_each")),
+        digest_type(owner.get_function_address("digest_pieces")),
         read_type(owner.get_function_address("read_digests")),
         owner,
     )
 
 
-def _features() -> str:
+def _list_cpu_features() -> str:
     try:
         features: str = _binding.get_host_cpu_features().flatten()
     except RuntimeError:  # LLVM does not know how to ask here; it goes by the processor's name
@@ -80,31 +80,31 @@ def _features() -> str:
     return features
 
 
-def _module() -> Any:
+def _build_module() -> Any:
     module = ir.Module()
-    digest_each = _write_digest_each(module)
-    _write_read_digests(module, digest_each)
+    digest_pieces = _emit_digest_pieces(module)
+    _emit_read_digests(module, digest_pieces)
     return module
 
 
-def _write_digest_each(module: Any) -> Any:
-    """Write `digest_each(address, size, out, count)`."""
+def _emit_digest_pieces(module: Any) -> Any:
+    """Write `digest_pieces(address, size, out, count)`."""
     kind = ir.FunctionType(ir.VoidType(), [_I64] * 4)
-    function = ir.Function(module, kind, "digest_each")
+    function = ir.Function(module, kind, "digest_pieces")
     address, size, out, count = function.args
     b = ir.IRBuilder(function.append_basic_block())
 
-    def step(place: Any, index: Any) -> Any:
-        computed = write_digest(b, b.add(address, b.mul(index, size)), size)
+    def emit_step(place: Any, index: Any) -> Any:
+        computed = emit_digest(b, b.add(address, b.mul(index, size)), size)
         b.store(computed, b.inttoptr(place, ir.PointerType(_I64)))
         return b.add(place, _I64(8))
 
-    write_loop(b, count, out, step)
+    emit_loop(b, count, out, emit_step)
     b.ret_void()
     return function
 
 
-def _write_read_digests(module: Any, digest_each: Any) -> None:
+def _emit_read_digests(module: Any, digest_pieces: Any) -> None:
     """Write `read_digests(pread, fd, offset, buffer, step, out, blocks)`: it gives the blocks done.
 
     Reads `step` blocks at a time; stops at the first read that is not whole.
@@ -129,7 +129,7 @@ def _write_read_digests(module: Any, digest_each: Any) -> None:
     got = b.call(call, [b.trunc(fd, _I32), buffer, size, start])
     b.cbranch(b.icmp_signed("==", got, size), digests, end)
     b.position_at_end(digests)
-    b.call(digest_each, [buffer, _I64(BLOCK), b.add(out, b.mul(done, _I64(8))), count])
+    b.call(digest_pieces, [buffer, _I64(BLOCK), b.add(out, b.mul(done, _I64(8))), count])
     done.add_incoming(b.add(done, count), digests)
     b.branch(head)
     b.position_at_end(end)

@@ -54,12 +54,12 @@ def option(name: str, value: Any = _BARE, *, column: str | None = None) -> str:
 
 def render_for_python(text: str) -> str:
     """The text in the words of a Python user: `nulls={"weight": "mask"}`."""
-    return _render(text, _python)
+    return _render_marks(text, _format_for_python)
 
 
 def render_for_shell(text: str) -> str:
     """The text in the words of the command line: `--nulls weight=mask`."""
-    return _render(text, _shell)
+    return _render_marks(text, _format_for_shell)
 
 
 def render_for_docs(text: str) -> str:
@@ -74,31 +74,31 @@ def find_first_option(text: str) -> str | None:
     return None if match is None else match[1].partition(_NEXT)[0]
 
 
-def _render(text: str, show: Callable[[str, str, list[str]], str]) -> str:
-    def words(match: re.Match[str]) -> str:
+def _render_marks(text: str, show: Callable[[str, str, list[str]], str]) -> str:
+    def render_mark(match: re.Match[str]) -> str:
         name, _, rest = match[1].partition(_NEXT)
         kind, *values = rest.split(_NEXT)
         known = kind == "names" or _KINDS.get(kind) == len(values)
         return show(name, kind, values) if known else match[0]
 
-    return _MARK.sub(words, text)
+    return _MARK.sub(render_mark, text)
 
 
-def _python(name: str, kind: str, values: list[str]) -> str:
+def _format_for_python(name: str, kind: str, values: list[str]) -> str:
     if kind == "names":
-        value = f"[{', '.join(map(_quoted, values))}]"
+        value = f"[{', '.join(map(_quote, values))}]"
     elif kind == "column":
-        value = f"{{{_quoted(values[0])}: {_quoted(values[1])}}}"
+        value = f"{{{_quote(values[0])}: {_quote(values[1])}}}"
     elif kind == "text":
-        value = _quoted(values[0])
+        value = _quote(values[0])
     else:
         value = "".join(values)
     if name in _SETTINGS:
-        return f"settings={{{_quoted(name)}: {value}}}" if value else f"settings[{_quoted(name)}]"
+        return f"settings={{{_quote(name)}: {value}}}" if value else f"settings[{_quote(name)}]"
     return f"{name}={value}" if value else name
 
 
-def _shell(name: str, kind: str, values: list[str]) -> str:
+def _format_for_shell(name: str, kind: str, values: list[str]) -> str:
     flag = f"--{_IN_SHELL.get(name, name).replace('_', '-')}"
     if kind == "switch":
         return flag if values == ["True"] else f"--no-{flag[2:]}"
@@ -107,5 +107,5 @@ def _shell(name: str, kind: str, values: list[str]) -> str:
     return f"{flag} {shlex.quote(','.join(values))}" if values else flag
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)

@@ -10,7 +10,7 @@ from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import option
 
 
-def make_unknown_name(
+def make_unknown_name_error(
     problem: str, name: str, names: Iterable[str], *, field: str | None = None
 ) -> UsageError:
     """The error for a name that is not among `names`, with all of them and the closest."""
@@ -62,9 +62,9 @@ class Registry:
     def __iter__(self) -> Iterator[str]:
         """Names, our own first: to look for others takes longer than a small pack."""
         yield from self.built_in
-        yield from self.plugins()
+        yield from self.find_plugins()
 
-    def plugins(self) -> dict[str, EntryPoint]:
+    def find_plugins(self) -> dict[str, EntryPoint]:
         """Entry points by name, sorted; of two with one name, the first on `sys.path` counts."""
         points = {point.name: point for point in reversed(tuple(entry_points(group=self.group)))}
         return {name: points[name] for name in sorted(points.keys() - self.built_in.keys())}
@@ -77,21 +77,21 @@ class Registry:
         if name in self.built_in:
             module, _, attribute = self.built_in[name].partition(":")
             return getattr(importlib.import_module(module), attribute)
-        point = self.plugins().get(name)
+        point = self.find_plugins().get(name)
         if point is None:
-            raise self.unknown(name)
+            raise self.make_unknown_error(name)
         try:
             loaded = point.load()
-            self._check(name, loaded)
+            self._check_class(name, loaded)
         except Exception as error:
-            raise self.broken(name, error) from error
+            raise self.make_broken_error(name, error) from error
         return loaded
 
-    def broken(self, name: str, error: Exception) -> UsageError:
+    def make_broken_error(self, name: str, error: Exception) -> UsageError:
         """The error for what another package offers and cannot be used."""
         if isinstance(error, UsageError):
             return error
-        point = self.plugins()[name]
+        point = self.find_plugins()[name]
         package = point.dist.name if point.dist is not None else "its package"
         return UsageError(
             f"the {self.kind} {name!r} cannot be loaded: {type(error).__name__}: {error}",
@@ -99,12 +99,14 @@ class Registry:
             hint=f"Install {package} again, with what it needs, or remove it.",
         )
 
-    def unknown(self, name: str, also: Iterable[str] = ()) -> UsageError:
+    def make_unknown_error(self, name: str, also: Iterable[str] = ()) -> UsageError:
         """The error for a name that is not there; `also` are names that are, beside these."""
         prefix = "" if self._option is None else f"{option(self._option)}: "
-        return make_unknown_name(f"{prefix}no such {self.kind} {name!r}", name, [*also, *self])
+        return make_unknown_name_error(
+            f"{prefix}no such {self.kind} {name!r}", name, [*also, *self]
+        )
 
-    def _check(self, name: str, loaded: Any) -> None:
+    def _check_class(self, name: str, loaded: Any) -> None:
         """Raise TypeError for what is no whole class of its kind."""
         if self._base is None:
             return

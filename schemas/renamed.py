@@ -43,12 +43,12 @@ def refuse_renamed_parameters(function: Callable[_P, _R]) -> Callable[_P, _R]:
     renamed = PARAMETERS[function.__qualname__]
 
     @wraps(function)
-    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def check_and_call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         for name in renamed.keys() & kwargs.keys():
             raise UsageError(f"`{name}=` is now {renamed[name]}")
         return function(*args, **kwargs)
 
-    return checked
+    return check_and_call
 
 
 def refuse_renamed_methods(base: type, cls: type) -> None:

@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 @cache
-def installed_version() -> str:
+def get_installed_version() -> str:
     """Such as `0.1.0`; `unknown` where the folders lie on the path without being installed."""
     try:
         return version("fieldslab")
@@ -14,6 +14,6 @@ def installed_version() -> str:
 
 
 @cache
-def package_version(name: str) -> str:
+def get_package_version(name: str) -> str:
     """The version of an installed package, kept: to parse metadata takes a millisecond or more."""
     return version(name)

@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 SHORTEST = 241
-"""Bytes of the shortest input for `write_digest`."""
+"""Bytes of the shortest input for `emit_digest`."""
 
 _STRIPE = 64
 _ROUND = 16 * _STRIPE
@@ -45,7 +45,7 @@ _LANES = ir.VectorType(_I64, 8)
 _NEIGHBOURS = ir.Constant(ir.VectorType(_I32, 8), [1, 0, 3, 2, 5, 4, 7, 6])
 
 
-def write_digest(b: Any, address: Any, size: Any) -> Any:
+def emit_digest(b: Any, address: Any, size: Any) -> Any:
     """Write the instructions that digest `size` bytes, SHORTEST or more, at any address.
 
     `b` is llvmlite's builder; `address`, `size` and the digest are its values, of 64 bits each.
@@ -53,40 +53,46 @@ def write_digest(b: Any, address: Any, size: Any) -> Any:
     last = b.sub(size, _I64(1))
     rounds = b.udiv(last, _I64(_ROUND))
     stripes = b.udiv(b.urem(last, _I64(_ROUND)), _I64(_STRIPE))
-    table = _table(b)
+    table = _emit_secret_table(b)
 
-    def several(sums: Any, begin: Any, count: Any) -> Any:
-        def stripe(sums: Any, index: Any) -> Any:
-            data = _load(b, b.add(begin, b.mul(index, _I64(_STRIPE))))
-            return _accumulate(b, sums, data, _load(b, b.add(table, b.mul(index, _I64(8)))))
+    def emit_stripes(sums: Any, begin: Any, count: Any) -> Any:
+        def emit_stripe(sums: Any, index: Any) -> Any:
+            data = _emit_load(b, b.add(begin, b.mul(index, _I64(_STRIPE))))
+            return _emit_accumulate(
+                b, sums, data, _emit_load(b, b.add(table, b.mul(index, _I64(8))))
+            )
 
-        return write_loop(b, count, sums, stripe)
+        return emit_loop(b, count, sums, emit_stripe)
 
-    def whole_round(sums: Any, index: Any) -> Any:
+    def emit_round(sums: Any, index: Any) -> Any:
         begin = b.add(address, b.mul(index, _I64(_ROUND)))
-        return _scramble(b, several(sums, begin, _I64(_ROUND // _STRIPE)))
+        return _emit_scramble(b, emit_stripes(sums, begin, _I64(_ROUND // _STRIPE)))
 
-    sums = write_loop(b, rounds, ir.Constant(_LANES, _START), whole_round)
-    sums = several(sums, b.add(address, b.mul(rounds, _I64(_ROUND))), stripes)
-    ending = _load(b, b.add(address, b.sub(size, _I64(_STRIPE))))
-    sums = _accumulate(b, sums, ending, _secret(len(_SECRET) - 71))
-    return _merge(b, sums, b.mul(size, _I64(_PRIME64_1)))
+    sums = emit_loop(b, rounds, ir.Constant(_LANES, _START), emit_round)
+    sums = emit_stripes(sums, b.add(address, b.mul(rounds, _I64(_ROUND))), stripes)
+    ending = _emit_load(b, b.add(address, b.sub(size, _I64(_STRIPE))))
+    sums = _emit_accumulate(b, sums, ending, _make_secret_vector(len(_SECRET) - 71))
+    return _emit_merge(b, sums, b.mul(size, _I64(_PRIME64_1)))
 
 
-def _accumulate(b: Any, sums: Any, data: Any, secret: Any) -> Any:
+def _emit_accumulate(b: Any, sums: Any, data: Any, secret: Any) -> Any:
     value = b.xor(data, secret)
-    product = b.mul(b.and_(value, _each(0xFFFFFFFF)), b.lshr(value, _each(32)))
+    product = b.mul(
+        b.and_(value, _make_constant_vector(0xFFFFFFFF)), b.lshr(value, _make_constant_vector(32))
+    )
     neighbours = b.shuffle_vector(data, data, _NEIGHBOURS)
     return b.add(sums, b.add(product, neighbours))
 
 
-def _scramble(b: Any, sums: Any) -> Any:
-    mixed = b.xor(b.xor(sums, b.lshr(sums, _each(47))), _secret(len(_SECRET) - 64))
-    return b.mul(mixed, _each(_PRIME32_1))
+def _emit_scramble(b: Any, sums: Any) -> Any:
+    mixed = b.xor(
+        b.xor(sums, b.lshr(sums, _make_constant_vector(47))), _make_secret_vector(len(_SECRET) - 64)
+    )
+    return b.mul(mixed, _make_constant_vector(_PRIME32_1))
 
 
-def _merge(b: Any, sums: Any, result: Any) -> Any:
-    mixed = b.xor(sums, _secret(11))
+def _emit_merge(b: Any, sums: Any, result: Any) -> Any:
+    mixed = b.xor(sums, _make_secret_vector(11))
     lanes = [b.zext(b.extract_element(mixed, _I32(lane)), _I128) for lane in range(8)]
     for left, right in zip(lanes[::2], lanes[1::2], strict=True):
         product = b.mul(left, right)
@@ -96,7 +102,7 @@ def _merge(b: Any, sums: Any, result: Any) -> Any:
     return b.xor(result, b.lshr(result, _I64(32)))
 
 
-def write_loop(b: Any, count: Any, state: Any, step: Callable[[Any, Any], Any]) -> Any:
+def emit_loop(b: Any, count: Any, state: Any, step: Callable[[Any, Any], Any]) -> Any:
     """Write a loop: `state` after `count` steps, each of which makes a new one of it and a number.
 
     The numbers go from 0 to `count` - 1, of 64 bits.
@@ -117,7 +123,7 @@ def write_loop(b: Any, count: Any, state: Any, step: Callable[[Any, Any], Any]) 
     return current
 
 
-def _table(b: Any) -> Any:
+def _emit_secret_table(b: Any) -> Any:
     """Where the secret lies in memory."""
     kind = ir.ArrayType(_I8, len(_SECRET))
     table = ir.GlobalVariable(b.module, kind, b.module.get_unique_name("xxh3.secret"))
@@ -126,7 +132,7 @@ def _table(b: Any) -> Any:
     return b.ptrtoint(table, _I64)
 
 
-def _secret(offset: int) -> Any:
+def _make_secret_vector(offset: int) -> Any:
     """64 bytes of the secret."""
     words = range(offset, offset + _STRIPE, 8)
     return ir.Constant(
@@ -134,9 +140,9 @@ def _secret(offset: int) -> Any:
     )
 
 
-def _each(number: int) -> Any:
+def _make_constant_vector(number: int) -> Any:
     return ir.Constant(_LANES, [number] * 8)
 
 
-def _load(b: Any, address: Any) -> Any:
+def _emit_load(b: Any, address: Any) -> Any:
     return b.load(b.inttoptr(address, ir.PointerType(_LANES)), align=1)

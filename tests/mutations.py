@@ -36,7 +36,7 @@ from tests.golden.make import IMAGES, PHOTOS
 from fieldslab.packer import pack, verify
 from fieldslab.reader import Slab, open_slab
 from fieldslab.schemas import layout
-from fieldslab.schemas.arrays import HEADER, build_header
+from fieldslab.schemas.arrays import HEADER, make_array_header
 from fieldslab.schemas.digest import digest_blocks
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.fields import VARIABLE_KINDS, DtypeName, Kind
@@ -594,7 +594,7 @@ def _fit(slab: Path, op: Op) -> None:
                     _own(path) if path.exists() else path.touch()
                     os.truncate(path, HEADER + file.data_bytes)
                     with path.open("r+b") as opened:
-                        opened.write(build_header(file.dtype, file.shape))
+                        opened.write(make_array_header(file.dtype, file.shape))
 
 
 def _digest(slab: Path, op: Op) -> None:
@@ -610,7 +610,7 @@ def _digest(slab: Path, op: Op) -> None:
             table = np.concatenate([np.empty(0, "<u8"), *tables]).astype("<u8")
             path = folder / layout.DIGESTS
             path.unlink(missing_ok=True)
-            path.write_bytes(build_header(table.dtype, table.shape) + table.tobytes())
+            path.write_bytes(make_array_header(table.dtype, table.shape) + table.tobytes())
             roots.append(hashlib.sha256(table.tobytes()).hexdigest())
         content = json.loads((slab / MANIFEST).read_bytes())
         if "tables" in content:

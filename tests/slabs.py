@@ -14,10 +14,17 @@ import numpy as np
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, ArrayWriter
 from fieldslab.schemas.digest import compute_root, digest_blocks
-from fieldslab.schemas.fields import CategoryTable, Field, Kind, Logical, Role, make_stem
+from fieldslab.schemas.fields import CategoryTable, Field, Kind, Logical, Role, make_file_stem
 from fieldslab.schemas.files import OpenFolder
 from fieldslab.schemas.folder import load_manifest
-from fieldslab.schemas.manifest import MANIFEST, Made, Manifest, Shard, create, encode
+from fieldslab.schemas.manifest import (
+    MANIFEST,
+    Made,
+    Manifest,
+    Shard,
+    create_manifest,
+    encode_manifest,
+)
 
 DIGEST = np.dtype("<u8")
 NO_ROOT = "0" * 64
@@ -92,8 +99,8 @@ def write_slab(path: Path, columns: Mapping[str, Any], shards: Sequence[int] | N
 def store(path: Path, **content: Any) -> Manifest:
     """Write a manifest, sealed as it should be, whatever it says."""
     made = Made(tool="tests", time="2000-01-01T00:00:00Z", plan=NO_ROOT)
-    manifest = create(made, **content)
-    (path / MANIFEST).write_bytes(encode(manifest))
+    manifest = create_manifest(made, **content)
+    (path / MANIFEST).write_bytes(encode_manifest(manifest))
     return manifest
 
 
@@ -165,7 +172,7 @@ def _field(index: int, name: str, column: Column) -> Field:
     text = "".join(names or ()).encode()
     return Field(
         name=name,
-        stem=make_stem(index, name),
+        stem=make_file_stem(index, name),
         kind=column.kind,
         dtype=column.dtype,  # type: ignore[arg-type]
         shape=column.shape,

@@ -16,7 +16,7 @@ from fieldslab.schemas.access import find_shard_folder, find_table_folder, itera
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.fields import Role
-from fieldslab.schemas.folder import open_files
+from fieldslab.schemas.folder import open_slab_files
 
 ROWS, SHARDS = 40_000, (15_000, 5_000, 20_000)
 
@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 
 def read_by_packer(path: Path, name: str, row: int) -> Any:
     """One row, as `head` reads it."""
-    with open_files(path) as files:
+    with open_slab_files(path) as files:
         slab = StoredSlab(files)
         field = next(field for field in files.manifest.fields if field.name == name)
         return slab.read(field, row, row + 1)
@@ -58,7 +58,7 @@ WAYS = [read_by_packer, read_by_reader, gather_by_reader]
 @pytest.mark.parametrize("checked", [False, True])
 def test_arrays_are_the_same_read_and_mapped(path: Path, checked: bool) -> None:
     """Every array of every folder, and any part of it, is what the map shows."""
-    with open_files(path) as files:
+    with open_slab_files(path) as files:
         for folder in iterate_folders(files):
             if checked:
                 folder.load_digests()
@@ -74,7 +74,7 @@ def test_arrays_are_the_same_read_and_mapped(path: Path, checked: bool) -> None:
 
 def test_a_folder_knows_its_arrays(path: Path) -> None:
     """Each array is found by field and role; a shard without nulls has no validity."""
-    with open_files(path) as files:
+    with open_slab_files(path) as files:
         fields = {field.name: field for field in files.manifest.fields}
         folders = [find_shard_folder(files, index, 0) for index in range(len(SHARDS))]
         valid = [folder.array(fields["maybe"], "valid") is not None for folder in folders]
@@ -127,7 +127,7 @@ def test_hostile_category_tables(path: Path, ends: list[int]) -> None:
     """No name is cut from a category table by offsets that do not rise to its end."""
     poke(array_path(path, "place", "categories.offsets", None), np.array(ends, np.uint64))
     redigest(path)
-    with open_files(path) as files, pytest.raises(DamagedArray, match="category table"):
+    with open_slab_files(path) as files, pytest.raises(DamagedArray, match="category table"):
         StoredSlab(files).categories(files.manifest.fields[3])
     with pytest.raises(DamagedArray, match="category table"):
         open_slab(path).categories("place")

@@ -63,7 +63,7 @@ class Checked(NamedTuple):
 def check_piece(piece: BlockRuns) -> Checked:
     """Read the blocks of a piece and check them; what is wrong with the file is in the result.
 
-    Raises SlabReplaced and NotASlab, as `SlabFiles.folder` does.
+    Raises SlabReplaced and NotASlab, as `SlabFiles.open_folder` does.
     """
     folder, file = piece.folder, piece.file
     if piece.hole:

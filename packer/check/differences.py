@@ -121,7 +121,7 @@ def _describe_beside(
     field: Field, source: Converted, stored: StoredRows, row: int
 ) -> tuple[Role, int, str, str, str]:
     """The same where the values are equal: what differs in another array of the field."""
-    for spec in field.arrays():
+    for spec in field.list_arrays():
         if spec.role not in stored.beside:
             continue
         (ours, lengths), (theirs, other_lengths) = (

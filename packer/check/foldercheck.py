@@ -18,8 +18,8 @@ from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK, compute_root
 from fieldslab.schemas.errors import DamagedArray, Unreadable
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.files import OpenFolder, make_unreadable
-from fieldslab.schemas.holes import find_holes
+from fieldslab.schemas.files import OpenFolder, make_unreadable_error
+from fieldslab.schemas.holes import find_large_holes
 from fieldslab.schemas.layout import ArrayFile
 
 PIECE_BLOCKS = 32 * 1024 * 1024 // BLOCK
@@ -173,7 +173,7 @@ class FolderCheck:
     def _open(self, file: ArrayFile) -> list[Run]:
         """Check a file's size and header; return the holes in it."""
         with ArrayReader(self.folder, file).opened() as fd:
-            return list(find_holes(fd, file.data_bytes))
+            return list(find_large_holes(fd, file.data_bytes))
 
     def _make_entry_problem(self, block: int, computed: np.ndarray) -> Problem:
         assert self._table is not None
@@ -219,7 +219,7 @@ def find_unexpected(folder: OpenFolder, names: set[str]) -> Iterator[str]:
     try:
         entries = os.listdir(folder.fd)
     except OSError as error:
-        raise make_unreadable(error, folder.path) from error
+        raise make_unreadable_error(error, folder.path) from error
     for entry in sorted(entries):
         if entry not in names and not entry.startswith(".") and entry not in _HARMLESS:
             yield str(folder.path / entry)

@@ -118,12 +118,14 @@ class StoredSlab:
         if field.compression is None:
             return rows
         if field.name not in self._frames:
-            dictionary = load_dictionary(field, self._tables() if field.tables() else None)
+            dictionary = load_dictionary(
+                field, self._tables() if field.list_table_arrays() else None
+            )
             self._frames[field.name] = FrameReader(field.name, dictionary)
         counts = rows.beside.get("lengths")
         assert rows.lengths is not None
         offsets = np.concatenate([[0], np.cumsum(rows.lengths)])
-        values = self._frames[field.name].values(rows.values, offsets, counts, field)
+        values = self._frames[field.name].read_values(rows.values, offsets, counts, field)
         lengths = None if counts is None else counts.astype(np.int64)
         return StoredRows(values, lengths, rows.valid)
 
@@ -145,7 +147,7 @@ class StoredSlab:
 
 def _read_rows(folder: Folder, field: Field, start: int, stop: int) -> StoredRows:
     rows: dict[Role, np.ndarray] = {}
-    for spec in field.arrays():
+    for spec in field.list_arrays():
         array = folder.array(field, spec.role)
         if array is not None and spec.by is not None:
             rows[spec.role], rows[spec.by] = _read_divided(array, spec.by, start, stop)
@@ -205,7 +207,7 @@ def _make_no_rows(field: Field) -> StoredRows:
         lengths = np.empty(0, np.int64) if field.variable else None
         return StoredRows(np.empty((0, *field.shape), field.storage), lengths)
     rows: dict[Role, np.ndarray] = {}
-    for spec in field.arrays():
+    for spec in field.list_arrays():
         dtype = np.dtype(np.int64) if spec.per == "row+1" else spec.dtype
         rows[spec.role] = np.empty((0, *spec.shape), dtype)
     return _make_stored_rows(rows)

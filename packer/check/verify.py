@@ -28,7 +28,7 @@ from fieldslab.schemas.errors import (
     UsageError,
 )
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.folder import SlabFiles, check_slab_path, open_files
+from fieldslab.schemas.folder import SlabFiles, check_slab_path, open_slab_files
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.manifest import MANIFEST, Manifest
 from fieldslab.schemas.optiontext import option
@@ -104,7 +104,7 @@ def verify(
     )
     findings = Findings(report, max_errors, tell)
     try:
-        files = open_files(path, follow_links=follow_links)
+        files = open_slab_files(path, follow_links=follow_links)
     except (DamagedManifest, Unreadable) as error:
         findings.add(make_problem(error))
         report.seconds = time.monotonic() - started
@@ -141,7 +141,7 @@ def compute_expected_bytes(
     if quick or sample is not None or against is not None:
         return None
     try:
-        files = open_files(slab, follow_links=follow_links)
+        files = open_slab_files(slab, follow_links=follow_links)
     except FieldslabError:
         return None
     with files:

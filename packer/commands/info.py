@@ -39,9 +39,9 @@ def info(slab: str | None, decoders: bool, follow_links: bool, as_json: bool) ->
     if slab is None:
         raise UsageError("missing argument 'SLAB'", hint="fieldslab info --help lists the options.")
     from fieldslab.packer.commands import slabs
-    from fieldslab.schemas.folder import open_files
+    from fieldslab.schemas.folder import open_slab_files
 
-    with open_files(slab, follow_links=follow_links) as files:
+    with open_slab_files(slab, follow_links=follow_links) as files:
         if as_json:
             print_json(slabs.info_to_json(files))
             return

@@ -42,7 +42,7 @@ class Program(Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click's, with the words of the registry for a name that is not there."""
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
-            raise COMMANDS.unknown(args[0])
+            raise COMMANDS.make_unknown_error(args[0])
         return args[0], self.get_command(ctx, args[0]), args[1:]
 
 
@@ -55,7 +55,7 @@ def _load_command(name: str) -> click.Command:
     except Exception as error:
         if name in COMMANDS.built_in:
             raise
-        return _make_failing_command(name, COMMANDS.broken(name, error))
+        return _make_failing_command(name, COMMANDS.make_broken_error(name, error))
 
 
 def _make_failing_command(name: str, error: UsageError) -> click.Command:

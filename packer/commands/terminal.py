@@ -106,7 +106,7 @@ def report_error(error: FieldslabError, *, as_json: bool) -> None:
         return
     errors = (error, *error.others)
     for one in errors[:MOST_ERRORS]:
-        statement, hint = one.in_shell()
+        statement, hint = one.render_for_shell()
         _print_message(f"error: {statement}", hint)
     if len(errors) > MOST_ERRORS:
         _print_message(f"error: ... and {len(errors) - MOST_ERRORS} more like these")

@@ -111,7 +111,7 @@ def verify(
                     {"path": slab, "ok": False} | error.as_dict(render_for_shell), indent=None
                 )
             else:
-                statement, hint = error.in_shell()
+                statement, hint = error.render_for_shell()
                 print(f"FAILED: {escape_controls(f'{statement}. {hint}' if hint else statement)}")
             code = max(code, error.exit_code)
             continue

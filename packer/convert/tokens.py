@@ -30,7 +30,7 @@ from fieldslab.schemas.errors import (
     SourceUnreadable,
     SourceUnsupported,
     UsageError,
-    make_source_unreadable,
+    make_unreadable_source_error,
 )
 from fieldslab.schemas.optiontext import option
 
@@ -272,7 +272,7 @@ def _read_content(file: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise make_source_unreadable(
+        raise make_unreadable_source_error(
             error, f"the tokenizer cannot be read: {error.strerror}", file=file, hint=_NAME_IT
         ) from error
     except ValueError as error:

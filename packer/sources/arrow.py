@@ -22,7 +22,7 @@ from fieldslab.schemas.errors import (
     SourceInconsistent,
     SourceUnreadable,
     UsageError,
-    make_source_unreadable,
+    make_unreadable_source_error,
 )
 
 MOST_ROWS = 65_536
@@ -105,7 +105,7 @@ def _name_stream_errors() -> Iterator[None]:
         text = " ".join(str(error).split()).rstrip(".")
         if "released" in text:
             raise _make_spent_error() from error
-        raise make_source_unreadable(
+        raise make_unreadable_source_error(
             error, f"the stream is damaged or incomplete: {text}"
         ) from error
 

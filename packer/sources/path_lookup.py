@@ -10,7 +10,7 @@ from fieldslab.schemas.errors import (
     SourceDenied,
     SourceNotFound,
     SourceUnreadable,
-    make_source_unreadable,
+    make_unreadable_source_error,
 )
 from fieldslab.schemas.folder import is_url, restore_url
 
@@ -164,7 +164,7 @@ def name_disk_errors() -> Iterator[None]:
     except FieldslabError:
         raise
     except OSError as error:
-        raise make_source_unreadable(
+        raise make_unreadable_source_error(
             error, f"cannot be read: {error.strerror or error}", file=error.filename
         ) from error
 
@@ -199,7 +199,7 @@ def _make_unlisted_error(error: OSError) -> SourceUnreadable:
     """Why a folder cannot be listed."""
     if isinstance(error, PermissionError):
         return _make_denied_error(str(error.filename))
-    return make_source_unreadable(error, f"cannot be listed: {error.strerror}", file=error.filename)
+    return make_unreadable_source_error(error, f"cannot be listed: {error.strerror}", file=error.filename)
 
 
 def _make_denied_error(path: str) -> SourceUnreadable:

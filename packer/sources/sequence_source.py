@@ -21,7 +21,7 @@ from fieldslab.packer.options import Sequences
 from fieldslab.packer.source import Source, Unit
 from fieldslab.packer.spans import Span, read_span
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.fields import Field, make_stem
+from fieldslab.schemas.fields import Field, make_file_stem
 from fieldslab.schemas.optiontext import option
 
 
@@ -143,7 +143,7 @@ class SequenceSource(Source):
             return (plan,)
         name = f"{field.name}.starts"
         starts = FieldPlan(
-            field=Field(name=name, stem=make_stem(1, name), kind="ragged", dtype="int32"),
+            field=Field(name=name, stem=make_file_stem(1, name), kind="ragged", dtype="int32"),
             form="list",
             paths=((1,),),
             columns=text.columns,

@@ -10,8 +10,8 @@ from fieldslab.packer.check.stored import StoredRows, StoredSlab
 from fieldslab.packer.source import Hint, Source, Unit
 from fieldslab.schemas.errors import SourceChanged, UsageError
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.folder import open_files
-from fieldslab.schemas.manifest import decode, encode
+from fieldslab.schemas.folder import open_slab_files
+from fieldslab.schemas.manifest import decode_manifest, encode_manifest
 from fieldslab.schemas.optiontext import option
 
 _JSON = pa.json_(pa.large_string())
@@ -58,11 +58,11 @@ class SlabSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         """Open files stay behind: another process opens the slab anew."""
-        return self.__dict__ | {"_slab": None, "_manifest": encode(self._manifest)}
+        return self.__dict__ | {"_slab": None, "_manifest": encode_manifest(self._manifest)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the state; a manifest travels as its bytes, as it is checked against its id."""
-        self.__dict__ |= state | {"_manifest": decode(state["_manifest"])}
+        self.__dict__ |= state | {"_manifest": decode_manifest(state["_manifest"])}
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows of a shard; every block is digested. Raises DamagedArray, SourceChanged."""
@@ -84,7 +84,7 @@ class SlabSource(Source):
 
     def _open_slab(self) -> StoredSlab:
         if self._slab is None:
-            self._slab = StoredSlab(open_files(self._path))
+            self._slab = StoredSlab(open_slab_files(self._path))
         return self._slab
 
     def _cut_units(self) -> Iterator[Unit]:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from fieldslab.schemas.errors import FieldslabError, make_source_unreadable
+from fieldslab.schemas.errors import FieldslabError, make_unreadable_source_error
 
 PATIENCE = 5.0
 """Seconds to wait for a thread that is told to end: a stream may be stuck for ever."""
@@ -49,7 +49,7 @@ def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, Non
             if isinstance(error, FieldslabError):
                 raise error
             if isinstance(error, OSError):
-                raise make_source_unreadable(
+                raise make_unreadable_source_error(
                     error, f"cannot be read: {error.strerror or error}", file=error.filename
                 ) from error
             if error is not None:

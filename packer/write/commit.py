@@ -44,7 +44,7 @@ from fieldslab.schemas.folder import (
     get_partial_path,
     load_manifest,
 )
-from fieldslab.schemas.manifest import MANIFEST, Manifest, encode
+from fieldslab.schemas.manifest import MANIFEST, Manifest, encode_manifest
 
 _ATTEMPTS = "attempts"
 
@@ -125,7 +125,7 @@ class Staging:
                 self._leave()
                 if isinstance(error, NoSpace) and not self._removed:
                     count = format_count(len(self.finished), "finished shard")
-                    error.advise(f"It goes on from {count} in {self.folder.name}.")
+                    error.add_hint(f"It goes on from {count} in {self.folder.name}.")
         os.close(self._lock)
 
     def accept(self, record: ShardRecord) -> None:
@@ -152,7 +152,7 @@ class Staging:
         """
         with name_write_errors(self.out):
             with open(self.slab / MANIFEST, "xb") as file:
-                file.write(encode(manifest))
+                file.write(encode_manifest(manifest))
                 file.flush()
                 os.fsync(file.fileno())
             sync_directory(self.slab)

@@ -28,9 +28,17 @@ from fieldslab.schemas.fields import (
     Field,
     Role,
 )
-from fieldslab.schemas.manifest import COUNTS, Made, Manifest, Shard, create, decode, encode
+from fieldslab.schemas.manifest import (
+    COUNTS,
+    Made,
+    Manifest,
+    Shard,
+    create_manifest,
+    decode_manifest,
+    encode_manifest,
+)
 from fieldslab.schemas.optiontext import option
-from fieldslab.schemas.version import package_version
+from fieldslab.schemas.version import get_package_version
 
 MAX_ALL_INLINE_BYTES = 4 * 1024 * 1024
 """Categories of all fields that stand in the manifest, together."""
@@ -73,7 +81,7 @@ def finish(
         for record in records
     )
     made = Made(
-        tool=f"fieldslab {package_version('fieldslab')}",
+        tool=f"fieldslab {get_package_version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=plan.compute_fingerprint(),
         sources=_few(list_sources(plan, [row for record in records for row in record.left_out])),
@@ -115,8 +123,8 @@ def _sum_nulls(plan: Plan, records: list[ShardRecord]) -> list[int]:
 def _check_manifest(made: Made, **content: Any) -> Manifest:
     """The manifest, read back once: a slab that no reader opens is never published."""
     try:
-        manifest = create(made, **content)
-        return decode(encode(manifest))
+        manifest = create_manifest(made, **content)
+        return decode_manifest(encode_manifest(manifest))
     except (DamagedManifest, ValueError) as error:
         problem = error.problem if isinstance(error, DamagedManifest) else str(error)
         where = error.context if isinstance(error, DamagedManifest) else {}
@@ -147,7 +155,7 @@ def _with_categories(field: Field, index: CategoryIndex, room: int) -> Field:
 
 def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> str | None:
     """Write the folder `tables`, where a field needs it; returns its root."""
-    stored = [field for field in fields if field.tables()]
+    stored = [field for field in fields if field.list_table_arrays()]
     if not stored:
         return None
     folder = begin_attempt(staging.attempts, layout.TABLES)
@@ -163,7 +171,7 @@ def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> 
             else:
                 dictionary = prepared.compressors[field.name].dictionary
                 items["dictionary"] = np.frombuffer(dictionary, np.uint8)
-            for spec, _ in field.tables():
+            for spec, _ in field.list_table_arrays():
                 writer = ArrayWriter(folder / layout.name_file(field, spec.role), spec.dtype)
                 writer.append(items[spec.role])
                 digests.append(writer.close()[1])

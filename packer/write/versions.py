@@ -8,7 +8,7 @@ from fieldslab.packer.convert import pixels
 from fieldslab.packer.plan import Plan
 from fieldslab.schemas.codecs import turbolibrary
 from fieldslab.schemas.errors import OutputError
-from fieldslab.schemas.version import package_version
+from fieldslab.schemas.version import get_package_version
 
 
 def find_versions(plan: Plan) -> dict[str, str]:
@@ -27,7 +27,7 @@ def find_versions(plan: Plan) -> dict[str, str]:
             versions |= pixels.find_versions()
     for name in sorted(names):
         with suppress(PackageNotFoundError):  # a source may do without one of its libraries
-            versions[name] = package_version(name)
+            versions[name] = get_package_version(name)
     return versions
 
 

@@ -64,7 +64,7 @@ class FieldWriter:
         self.tally: Counter[str] = Counter()
         self._compressor = compressor
         self._folder = folder
-        self._specs = field.arrays()
+        self._specs = field.list_arrays()
         self._arrays = {spec.role: self._create(spec) for spec in self._specs}
         self._ends: dict[Role, np.ndarray] = {}
         for spec in self._specs:
@@ -162,7 +162,7 @@ class ShardWriter:
         return [
             writer.items[per]
             for writer in self.writers
-            if any(spec.per == per for spec in writer.field.arrays())
+            if any(spec.per == per for spec in writer.field.list_arrays())
         ]
 
 

@@ -58,7 +58,7 @@ def chain(name: str) -> Iterator[Decoder]:
 def _look(name: str) -> Decoder | MissingLibrary:
     """The decoder, or why it is not here; to search for a library takes long, so once will do."""
     if name not in DECODERS:
-        raise DECODERS.unknown(name, ["auto"])
+        raise DECODERS.make_unknown_error(name, ["auto"])
     try:
         decoder: Decoder = DECODERS.load(name)()
     except MissingLibrary as error:

@@ -49,7 +49,7 @@ class StoredField:
         self._tables = tables
         self._verify = verify
         self.arrays = arrays = dict[Role, StoredArray]()
-        for spec in field.arrays():
+        for spec in field.list_arrays():
             seen = self.dtype if spec.role == "values" and field.compression is None else spec.dtype
             arrays[spec.role] = StoredArray(spec, seen, field, folders, verify)
         self.values = arrays["values"]
@@ -131,11 +131,11 @@ class StoredField:
             self.lengths.verify_items(shard, place, place + 1)
             counts = self.lengths[shard][place : place + 1]
         offsets = np.array([0, len(frame)])
-        return frames.values(frame, offsets, counts, self.field).view(self.dtype)
+        return frames.read_values(frame, offsets, counts, self.field).view(self.dtype)
 
     def _checked_tables(self) -> Folder | None:
         """The folder `tables`, if the field has something there, its digest table loaded."""
-        if self._tables is None or not self.field.tables():
+        if self._tables is None or not self.field.list_table_arrays():
             return None
         if self._verify:
             self._tables.load_digests()

@@ -11,7 +11,7 @@ from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.memory import count_available_bytes
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.files import make_unreadable, read_exactly
+from fieldslab.schemas.files import make_unreadable_error, read_exactly
 from fieldslab.schemas.mapping import allocate_aligned, lock, populate, will_need
 
 STEP = 8 * 1024 * 1024
@@ -110,7 +110,7 @@ def _load(part: _Part) -> int:
         with reader.opened():  # tells if the file was cut off
             pass
         field = reader.file.field.name
-        raise make_unreadable(error, reader.path, field=field, offset=HEADER + start) from error
+        raise make_unreadable_error(error, reader.path, field=field, offset=HEADER + start) from error
     with reader.opened() as fd:  # to read brings it into the page cache, too
         view = memoryview(allocate_aligned(size).data)
         read_exactly(fd, view, HEADER + start, reader.path, reader.file.field.name)

@@ -5,7 +5,7 @@ from typing import Any
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.jit import foreign, intrinsic, kernel, load_u64, types
 from fieldslab.schemas.mapping import POPULATE_READ
-from fieldslab.schemas.xxh3 import SHORTEST, write_digest
+from fieldslab.schemas.xxh3 import SHORTEST, emit_digest
 
 _MOST = 64
 """Blocks that are read in at a time: 4 MiB."""
@@ -15,7 +15,7 @@ _call = foreign("int32(int64, uint64, int32)")
 
 def _digest_of(_: Any, address: Any, size: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return write_digest(builder, *arguments)
+        return emit_digest(builder, *arguments)
 
     return types.uint64(types.int64, types.int64), build
 

@@ -51,7 +51,7 @@ def known_decoders() -> list[Known]:
     """All decoders, our own in the order in which they are asked, then those of other packages."""
     return [
         *(own.look(Known(name, own.takes, library=own.library)) for name, own in _OWN.items()),
-        *(_of_package(point) for point in DECODERS.plugins().values()),
+        *(_of_package(point) for point in DECODERS.find_plugins().values()),
     ]
 
 

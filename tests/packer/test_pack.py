@@ -21,7 +21,7 @@ from fieldslab.packer.write import finish
 from fieldslab.schemas import layout, manifest
 from fieldslab.schemas.access import find_table_folder, iterate_folders
 from fieldslab.schemas.errors import SourceUnsupported, UsageError
-from fieldslab.schemas.folder import load_manifest, open_files
+from fieldslab.schemas.folder import load_manifest, open_slab_files
 
 ROWS = 1000
 
@@ -88,7 +88,7 @@ def check_content(packed: PackResult, rows: pa.Table) -> None:
     assert categories is not None
     codes = np.concatenate(arrays(slab, "04-city.values"))
     assert [categories[code] for code in codes] == wanted["city"]
-    with open_files(slab) as files:
+    with open_slab_files(slab) as files:
         for folder in iterate_folders(files):
             folder.load_digests()
             names = {file.name for file in folder.files} | {layout.DIGESTS}
@@ -276,7 +276,7 @@ def test_where_categories_stand(count: int, length: int, inline: bool, tmp_path:
         assert np.load(tables / "00-c.categories.values.npy").tobytes() == "".join(names).encode()
         offsets = np.load(tables / "00-c.categories.offsets.npy")
         assert offsets.tolist() == list(range(0, count * length + 1, length))
-        with open_files(packed.path) as files:
+        with open_slab_files(packed.path) as files:
             folder = find_table_folder(files)
             assert folder is not None
             folder.load_digests()

@@ -26,7 +26,7 @@ from fieldslab.packer.write.batches import BATCH_BYTES, read_batches
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Role
 from fieldslab.schemas.folder import load_manifest
-from fieldslab.schemas.manifest import encode as encode_manifest
+from fieldslab.schemas.manifest import encode_manifest as encode_manifest
 
 PHOTOS = Path(__file__).parents[2] / "examples" / "photos.parquet"
 JPEGS = [encode(photograph(50 + at, 90 - at, at), SAMPLINGS[at % 5]) for at in range(10)]

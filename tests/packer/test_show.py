@@ -24,7 +24,7 @@ from fieldslab.packer.commands.words import (
 )
 from fieldslab.schemas.errors import DamagedArray, RowOutOfRange
 from fieldslab.schemas.fields import Logical
-from fieldslab.schemas.folder import load_manifest, open_files
+from fieldslab.schemas.folder import load_manifest, open_slab_files
 
 JPEG = b"\xff\xd8\xff\xc0\x00\x0b\x08" + bytes([1, 119, 1, 244]) + bytes(61_180)
 
@@ -137,7 +137,9 @@ SHOWN: dict[str, tuple[Any, str, Any]] = {
 def shown(tmp_path_factory: pytest.TempPathFactory) -> StoredSlab:
     """One row with a field for each case."""
     columns = {name: column for name, (column, _, _) in SHOWN.items()}
-    return StoredSlab(open_files(write_slab(tmp_path_factory.mktemp("show") / "a.slab", columns)))
+    return StoredSlab(
+        open_slab_files(write_slab(tmp_path_factory.mktemp("show") / "a.slab", columns))
+    )
 
 
 def test_values_are_shown_as_what_they_stand_for(shown: StoredSlab) -> None:
@@ -161,7 +163,7 @@ def test_rows_fit_the_terminal(tmp_path: Path, width: int) -> None:
         "bytes": [b"x" * 1000, b""],
         "big": np.zeros((2, 300, 300), np.float32),
     }
-    slab = StoredSlab(open_files(write_slab(tmp_path / "a.slab", columns)))
+    slab = StoredSlab(open_slab_files(write_slab(tmp_path / "a.slab", columns)))
     lines = list(format_rows(slab, [0, 1], width))
     assert max(cell_len(line) for line in lines) <= width
     long = [line for line in lines if "word" in line or "漢" in line or "100000 values" in line]
@@ -172,7 +174,7 @@ def test_rows_fit_the_terminal(tmp_path: Path, width: int) -> None:
 def test_head_reads_rows_of_any_shard_and_order(tmp_path: Path) -> None:
     """Rows come in the order asked for, whichever shards hold them."""
     path = write_slab(tmp_path / "a.slab", {"x": np.arange(9) * 10}, (2, 3, 4))
-    slab = StoredSlab(open_files(path))
+    slab = StoredSlab(open_slab_files(path))
     rows = [8, 0, 2, 2, 4]
     assert [row["values"]["x"] for row in rows_to_json(slab, rows)] == [80, 0, 20, 20, 40]
     assert [line.split()[0] for line in format_rows(slab, rows, 80)] == ["row", *map(str, rows)]
@@ -184,7 +186,7 @@ def test_head_never_shows_a_wrong_byte(tmp_path: Path) -> None:
     """A damaged block is an error, and other blocks are shown all the same."""
     path = write_slab(tmp_path / "a.slab", {"x": np.arange(30_000)})
     flip(path_of(path, "x"), 8 * 20_000)
-    slab = StoredSlab(open_files(path))
+    slab = StoredSlab(open_slab_files(path))
     assert next(iter(rows_to_json(slab, [5])))["values"]["x"] == 5
     with pytest.raises(DamagedArray, match="does not match its digest"):
         list(rows_to_json(slab, [20_000]))

@@ -28,11 +28,11 @@ from fieldslab.packer.check.block_check import BlockRuns, check_opened
 from fieldslab.packer.check.sampling import select
 from fieldslab.schemas import native
 from fieldslab.schemas.access import find_shard_folder
-from fieldslab.schemas.arrays import HEADER, build_header
+from fieldslab.schemas.arrays import HEADER, make_array_header
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import IncompleteSlab, NotASlab, UnknownField, UsageError
 from fieldslab.schemas.fields import Role
-from fieldslab.schemas.folder import load_manifest, open_files
+from fieldslab.schemas.folder import load_manifest, open_slab_files
 from fieldslab.schemas.manifest import MANIFEST
 
 ROWS = 9
@@ -478,7 +478,7 @@ def test_what_is_no_slab_is_an_error(tmp_path: Path) -> None:
 
 def test_a_failing_read_is_a_problem(slab: Path) -> None:
     """What the system says when a read fails becomes a problem with rows and offset."""
-    folder = find_shard_folder(open_files(slab), 1, first_row=4)
+    folder = find_shard_folder(open_slab_files(slab), 1, first_row=4)
     file = next(file for file in folder.files if file.field.name == "vector")
     fd = os.open(folder.path / file.name, os.O_WRONLY)  # every read of it fails
     try:
@@ -541,7 +541,7 @@ def _sparse(slab: Path, blocks: int) -> Path:
         (array_path(slab, "x"), "<i8", rows),
         (slab / "shard-00000/digests.npy", "<u8", blocks),
     ):
-        file.write_bytes(build_header(np.dtype(dtype), (items,)))
+        file.write_bytes(make_array_header(np.dtype(dtype), (items,)))
         os.truncate(file, HEADER + 8 * items)
     return slab
 

@@ -22,7 +22,7 @@ from tests.slabs import array_path, categorical, lie, lie_about, poke, ragged, r
 
 from fieldslab.reader import Slab, open_slab
 from fieldslab.schemas import layout
-from fieldslab.schemas.arrays import HEADER, build_header
+from fieldslab.schemas.arrays import HEADER, make_array_header
 from fieldslab.schemas.errors import (
     Damaged,
     DamagedArray,
@@ -127,7 +127,7 @@ def test_rows_without_bytes_of_giant_length(tmp_path: Path, verify: bool) -> Non
     path = write_slab(tmp_path / "x.slab", {"x": ragged([np.empty((9, 0))] * 2, "float64", (0,))})
     poke(array_path(path, "x", "offsets"), np.array([0, 2**48, 2**48], np.uint64))
     file = array_path(path, "x")
-    file.write_bytes(build_header(np.dtype("f8"), (2**48, 0)))
+    file.write_bytes(make_array_header(np.dtype("f8"), (2**48, 0)))
     shard = msgspec.structs.replace(load_manifest(path).shards[0], elements=(2**48,))
     lie(path, shards=(shard,))
     redigest(path)
@@ -191,7 +191,7 @@ def test_wrong_headers(path: Path) -> None:
     """A header that is not the one of dtype and shape is refused with the differing byte."""
     for shape, dtype in (((7,), "<u8"), ((7,), ">i8"), ((7, 1), "<i8")):
         with array_path(path, "label").open("r+b") as file:
-            file.write(build_header(np.dtype(dtype), shape))
+            file.write(make_array_header(np.dtype(dtype), shape))
         with pytest.raises(DamagedArray, match="wrong header") as caught:
             open_slab(path).gather([0])
         assert caught.value.context["offset"] > 0
@@ -301,7 +301,7 @@ def test_lies_about_rows_and_elements(path: Path, by: int, verify: bool) -> None
 def test_giant_shapes_without_bytes(tmp_path: Path, shape: tuple[int, ...], verify: bool) -> None:
     """Shapes that no array can have, hidden behind a 0, are refused by name."""
     path = write_slab(tmp_path / "x.slab", {"x": np.empty((3, 0))})
-    array_path(path, "x").write_bytes(build_header(np.dtype("f8"), (3, *shape)))
+    array_path(path, "x").write_bytes(make_array_header(np.dtype("f8"), (3, *shape)))
     try:
         lie_about(path, "x", shape=shape)
     except ValueError:

@@ -17,7 +17,7 @@ from tests.slabs import array_path, write_slab
 from fieldslab.packer import pack, verify
 from fieldslab.reader import Slab, open_slab
 from fieldslab.schemas.errors import DamagedArray, SlabReplaced
-from fieldslab.schemas.folder import REPLACED, get_partial_path, open_files
+from fieldslab.schemas.folder import REPLACED, get_partial_path, open_slab_files
 from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.notices import FieldslabWarning
 
@@ -187,7 +187,7 @@ def test_a_descriptor_that_was_closed(tmp_path: Path) -> None:
     path = write_slab(tmp_path / "x.slab", {"x": np.arange(5), "y": np.arange(5)})
     slab = open_slab(path)
     assert slab.gather([1], ["x"])["x"].tolist() == [1]
-    with slab.storage.files.folder() as folder:
+    with slab.storage.files.open_folder() as folder:
         fd = folder.fd
     held = {int(name) for name in os.listdir("/dev/fd")}
     slab_fd = next(n for n in held if n < fd and _leads_to(n, path))
@@ -221,6 +221,6 @@ def test_files_are_closed_once(path: Path) -> None:
     assert len(os.listdir("/dev/fd")) == before + 1
     del view
     assert len(os.listdir("/dev/fd")) == before
-    with open_files(path) as files:
+    with open_slab_files(path) as files:
         files.close()
     assert len(os.listdir("/dev/fd")) == before

@@ -19,8 +19,8 @@ from tests.slabs import opened
 from fieldslab.schemas.arrays import (
     HEADER,
     ArrayWriter,
-    build_header,
     count_array_bytes,
+    make_array_header,
     map_array,
     view_bytes,
 )
@@ -51,7 +51,7 @@ def write(path: Path, items: np.ndarray, *cuts: int) -> np.ndarray:
 def test_numpy_reads_every_header() -> None:
     """numpy's own parser takes our header, and finds in it what we put there."""
     for dtype, shape in product(DTYPES, SHAPES):
-        data = build_header(dtype, shape)
+        data = make_array_header(dtype, shape)
         stream = io.BytesIO(data)
         with case(dtype, shape):
             assert len(data) == HEADER
@@ -70,12 +70,15 @@ def test_header_is_numpys_own_text() -> None:
         described = {"descr": dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(stream, described)
         written = stream.getvalue()
-        assert build_header(dtype, shape)[10:].rstrip() == written[10:].rstrip(), (dtype, shape)
+        assert make_array_header(dtype, shape)[10:].rstrip() == written[10:].rstrip(), (
+            dtype,
+            shape,
+        )
 
 
 def test_header_has_room_for_the_largest_shape() -> None:
     """Thirty-one lengths of 2^48 still fit in front of the data."""
-    assert len(build_header(np.dtype("<c16"), (2**48,) * 31)) == HEADER
+    assert len(make_array_header(np.dtype("<c16"), (2**48,) * 31)) == HEADER
 
 
 def test_numpy_and_we_read_what_was_written(tmp_path: Path) -> None:
@@ -106,7 +109,7 @@ def test_appending_in_pieces(tmp_path: Path) -> None:
         cut = min(first, size)
         with case(size, first):
             digests = write(path, items, cut, (cut + size) // 2)
-            assert path.read_bytes() == build_header(items.dtype, (size,)) + items.tobytes()
+            assert path.read_bytes() == make_array_header(items.dtype, (size,)) + items.tobytes()
             assert digests.tolist() == digest_blocks(memoryview(items.data)).tolist()
 
 

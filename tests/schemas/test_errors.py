@@ -33,7 +33,7 @@ from fieldslab.schemas.errors import (
     UnsupportedVersion,
     UsageError,
     combine_errors,
-    make_source_unreadable,
+    make_unreadable_source_error,
 )
 from fieldslab.schemas.optiontext import option, render_for_shell
 
@@ -188,7 +188,7 @@ def test_what_the_system_said() -> None:
         OSError(): SourceUnreadable,
     }
     for error, kind in kinds.items():
-        assert type(make_source_unreadable(error, "cannot be read", file="a")) is kind
+        assert type(make_unreadable_source_error(error, "cannot be read", file="a")) is kind
 
 
 def test_options_in_the_words_of_the_reader() -> None:
@@ -198,7 +198,7 @@ def test_options_in_the_words_of_the_reader() -> None:
     )
     copy = pickle.loads(pickle.dumps(error))
     assert str(error) == str(copy) == "jobs must be at least 1 (found 0). Give jobs=1."
-    assert copy.in_shell() == ("--jobs must be at least 1 (found 0)", "Give --jobs 1.")
+    assert copy.render_for_shell() == ("--jobs must be at least 1 (found 0)", "Give --jobs 1.")
     assert (copy.problem, copy.hint, copy.option) == (error.problem, "Give jobs=1.", "jobs")
     assert error.as_dict()["problem"] == "jobs must be at least 1"
     assert error.as_dict(render_for_shell) == {

@@ -11,7 +11,7 @@ from fieldslab.schemas.fields import (
     Field,
     Kind,
     Logical,
-    make_stem,
+    make_file_stem,
 )
 
 
@@ -37,15 +37,15 @@ def field(kind: Kind = "fixed", **members: Any) -> Field:
 )
 def test_arrays_of_each_kind(kind: Kind, roles: list[str]) -> None:
     """Every kind has the arrays of FORMAT.md, in that order, and `valid` last."""
-    assert [spec.role for spec in field(kind).arrays()] == roles
-    assert [spec.role for spec in field(kind, nullable=True).arrays()] == [*roles, "valid"]
-    assert field(kind).impossible() is None
+    assert [spec.role for spec in field(kind).list_arrays()] == roles
+    assert [spec.role for spec in field(kind, nullable=True).list_arrays()] == [*roles, "valid"]
+    assert field(kind).find_contradiction() is None
 
 
 def test_arrays_of_indexed_and_coded_images() -> None:
     """An index and codes stand behind the sizes, in front of `valid`."""
     image = field("image", index=0, coded=True, nullable=True)
-    assert [spec.role for spec in image.arrays()] == [
+    assert [spec.role for spec in image.list_arrays()] == [
         "values",
         "offsets",
         "size",
@@ -55,17 +55,17 @@ def test_arrays_of_indexed_and_coded_images() -> None:
         "valid",
     ]
     points = ("points.values", np.dtype("<u2"), (5,), "point", "points.offsets", None)
-    assert image.arrays()[3] == points
-    assert image.impossible() is None
+    assert image.list_arrays()[3] == points
+    assert image.find_contradiction() is None
 
 
 def test_arrays_tell_dtype_shape_and_count() -> None:
     """An array's spec says how large one item is and how many there are."""
-    values, offsets = field("ragged", dtype="float16", shape=(2, 3)).arrays()
+    values, offsets = field("ragged", dtype="float16", shape=(2, 3)).list_arrays()
     assert values.item_bytes == 12
     assert values == ("values", np.dtype("<f2"), (2, 3), "element", "offsets", None)
     assert offsets[:4] == ("offsets", np.dtype("<u8"), (), "row+1")
-    assert field("image").arrays()[2][:4] == ("size", np.dtype("<u4"), (2,), "row")
+    assert field("image").list_arrays()[2][:4] == ("size", np.dtype("<u4"), (2,), "row")
 
 
 def test_storage_is_little_endian() -> None:
@@ -125,7 +125,7 @@ IMPOSSIBLE = [
 def test_impossible_combinations() -> None:
     """Members that contradict each other are found, with a reason."""
     for contradiction, reason in IMPOSSIBLE:
-        assert reason in (contradiction.impossible() or ""), contradiction
+        assert reason in (contradiction.find_contradiction() or ""), contradiction
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_impossible_combinations() -> None:
 )
 def test_stem_is_a_safe_file_name(ordinal: int, name: str, expected: str) -> None:
     """Whatever a field is called, its files have plain names."""
-    assert make_stem(ordinal, name) == expected
+    assert make_file_stem(ordinal, name) == expected

@@ -23,7 +23,7 @@ from fieldslab.schemas.folder import (
     JOURNAL,
     get_partial_path,
     load_manifest,
-    open_files,
+    open_slab_files,
 )
 from fieldslab.schemas.manifest import MANIFEST
 
@@ -129,7 +129,7 @@ def test_manifest_must_be_a_regular_file(slab: Path) -> None:
 
 def load_table(slab: Path) -> np.ndarray:
     """The digest table of the first shard, checked."""
-    with open_files(slab) as files:
+    with open_slab_files(slab) as files:
         return find_shard_folder(files, 0, 0).load_digests()
 
 
@@ -148,8 +148,8 @@ def test_folders_that_are_links(slab: Path) -> None:
     with pytest.raises(NotASlab, match=r"links in a slab are not followed.*cp -RL"):
         load_table(slab)
     with (
-        open_files(slab, follow_links=True) as files,
-        files.folder(layout.name_shard(0)) as folder,
-        folder.file(layout.DIGESTS) as (_, size),
+        open_slab_files(slab, follow_links=True) as files,
+        files.open_folder(layout.name_shard(0)) as folder,
+        folder.open_file(layout.DIGESTS) as (_, size),
     ):
         assert size == 4096 + 3 * 8

@@ -20,7 +20,7 @@ TOLD = re.compile(r"`([\w./-]+)`, (\d+) bytes: the header\s+with `'(\S+)'` and `
 
 CONSTANTS = [(what, int(value), home, name) for what, value, home, name in CONSTANT.findall(TEXT)]
 OF_FIELDS = {
-    "bytes of an offset": Field(name="", stem="00-x", kind="text").arrays()[1].dtype.itemsize,
+    "bytes of an offset": Field(name="", stem="00-x", kind="text").list_arrays()[1].dtype.itemsize,
     "bytes of a category code": np.dtype("int32").itemsize,
 }
 

@@ -5,7 +5,7 @@ import numpy as np
 from fieldslab.schemas import layout
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.fields import CategoryTable, Field
-from fieldslab.schemas.manifest import Made, Manifest, Shard, create
+from fieldslab.schemas.manifest import Made, Manifest, Shard, create_manifest
 
 ROOT = "0" * 64
 MADE = Made(tool="tests", time="", plan="")
@@ -21,7 +21,7 @@ SHARDS = (Shard(100_000, (9, 200_000), (3, 0), ROOT, (77,)), Shard(2, (0, 0), (0
 
 def manifest() -> Manifest:
     """A manifest of two shards, of which one has nulls in one field, one in another."""
-    return create(MADE, rows=100_002, fields=FIELDS, shards=SHARDS, tables=ROOT)
+    return create_manifest(MADE, rows=100_002, fields=FIELDS, shards=SHARDS, tables=ROOT)
 
 
 def test_names_and_shapes() -> None:

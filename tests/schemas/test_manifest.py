@@ -19,9 +19,9 @@ from fieldslab.schemas.manifest import (
     Made,
     Manifest,
     Shard,
-    create,
-    decode,
-    encode,
+    create_manifest,
+    decode_manifest,
+    encode_manifest,
 )
 
 ROOT = "0" * 64
@@ -40,12 +40,14 @@ SHARDS = (Shard(5, (9, 4, 7), (0, 5), ROOT, (3,)), Shard(2, (0, 0, 0), (1, 0), R
 def manifest() -> Manifest:
     """A manifest with a bit of everything."""
     attributes = {"name": "tests", "nested": {"b": [None, True, 1e-3], "a": "\u2028"}}
-    return create(MADE, rows=7, fields=FIELDS, shards=SHARDS, tables=ROOT, attributes=attributes)
+    return create_manifest(
+        MADE, rows=7, fields=FIELDS, shards=SHARDS, tables=ROOT, attributes=attributes
+    )
 
 
 def members() -> dict[str, Any]:
     """The same as plain JSON values, without the seal."""
-    found: dict[str, Any] = json.loads(encode(manifest()))
+    found: dict[str, Any] = json.loads(encode_manifest(manifest()))
     del found["sha256"]
     return found
 
@@ -67,7 +69,7 @@ def forged(content: dict[str, Any]) -> bytes:
 def refuse(data: bytes) -> str:
     """The message with which `data` is refused."""
     with pytest.raises(DamagedManifest) as caught:
-        decode(data, "s/manifest.json")
+        decode_manifest(data, "s/manifest.json")
     message = str(caught.value)
     assert message.startswith("s/manifest.json: ")
     assert "pack the slab again" in message
@@ -76,20 +78,20 @@ def refuse(data: bytes) -> str:
 
 def test_round_trip() -> None:
     """What was encoded is decoded, and encodes to the same bytes."""
-    data = encode(manifest())
-    assert decode(data) == manifest()
-    assert encode(decode(data)) == data
+    data = encode_manifest(manifest())
+    assert decode_manifest(data) == manifest()
+    assert encode_manifest(decode_manifest(data)) == data
 
 
 def test_empty_slab() -> None:
     """A manifest without fields, rows and shards is a manifest."""
-    empty = create(MADE, rows=0, fields=(), shards=())
-    assert decode(encode(empty)) == empty
+    empty = create_manifest(MADE, rows=0, fields=(), shards=())
+    assert decode_manifest(encode_manifest(empty)) == empty
 
 
 def test_any_json_reader_can_read_it() -> None:
     """The bytes are one JSON object in UTF-8, a member, a field or a shard a line."""
-    data = encode(manifest())
+    data = encode_manifest(manifest())
     assert list(json.loads(data)) == [
         "format",
         "version",
@@ -123,14 +125,14 @@ def test_id_does_not_depend_on_order_or_making() -> None:
     }
     backwards["made"] = {"tool": "other", "time": "now", "plan": "1" * 64}
     body = json.dumps(backwards)[:-1].encode()
-    assert decode(sealed(body)).id == manifest().id
+    assert decode_manifest(sealed(body)).id == manifest().id
 
 
 def test_id_does_not_depend_on_spelt_out_defaults() -> None:
     """A member that says what is the default anyway changes nothing."""
     spelt = members()
     spelt["fields"][1] |= {"shape": [], "nullable": False, "codec": None, "attributes": {}}
-    assert decode(sealed(json.dumps(spelt)[:-1].encode())).id == manifest().id
+    assert decode_manifest(sealed(json.dumps(spelt)[:-1].encode())).id == manifest().id
 
 
 def change(path: str, value: Any) -> dict[str, Any]:
@@ -265,7 +267,7 @@ def test_nesting_that_only_just_parses_is_refused() -> None:
     for depth in range(100, 1000, 25):
         body = BODY.replace("2.5", "[" * depth + "]" * depth)
         try:
-            decode(sealed(body.encode()))
+            decode_manifest(sealed(body.encode()))
         except DamagedManifest:
             continue
 
@@ -273,7 +275,7 @@ def test_nesting_that_only_just_parses_is_refused() -> None:
 def test_escaped_pairs_are_good_json() -> None:
     """A character beyond U+FFFF may be written as two escapes, as other JSON writers do."""
     body = BODY.replace('"tool": "tests"', '"tool": "\\ud83d\\ude00"')
-    assert decode(sealed(body.encode())).made.tool == "😀"
+    assert decode_manifest(sealed(body.encode())).made.tool == "😀"
 
 
 @pytest.mark.parametrize(
@@ -287,18 +289,18 @@ def test_other_files_are_refused(data: bytes) -> None:
 
 def test_too_large_is_refused_unparsed() -> None:
     """A manifest of more than 16 MiB is refused, whatever it holds."""
-    assert "too large" in refuse(encode(manifest()) + b" " * MAX_BYTES)
+    assert "too large" in refuse(encode_manifest(manifest()) + b" " * MAX_BYTES)
 
 
 def test_what_follows_the_seal_is_refused() -> None:
     """The seal is the end: not a space may follow."""
-    assert "checksum" in refuse(encode(manifest()) + b" ")
-    assert "checksum" in refuse(encode(manifest())[:-1])
+    assert "checksum" in refuse(encode_manifest(manifest()) + b" ")
+    assert "checksum" in refuse(encode_manifest(manifest())[:-1])
 
 
 def test_seal_must_be_the_last_member() -> None:
     """A seal inside another member is none."""
-    data = encode(manifest())
+    data = encode_manifest(manifest())
     moved = data.replace(
         b'"made": {', b'"made": {"x": {"y": 1,\n"sha256": "' + b"0" * 64 + b'"\n},'
     )
@@ -307,17 +309,17 @@ def test_seal_must_be_the_last_member() -> None:
 
 def test_every_flipped_bit_is_found() -> None:
     """Whichever bit of a manifest is flipped, it is refused."""
-    data = bytearray(encode(manifest()))
+    data = bytearray(encode_manifest(manifest()))
     for at in range(8 * len(data)):
         data[at // 8] ^= 1 << at % 8
         with pytest.raises(FieldslabError):
-            decode(bytes(data))
+            decode_manifest(bytes(data))
         data[at // 8] ^= 1 << at % 8
 
 
 def test_every_truncation_is_found() -> None:
     """A manifest cut anywhere is refused."""
-    data = encode(manifest())
+    data = encode_manifest(manifest())
     for size in range(0, len(data), 3):
         refuse(data[:size])
 
@@ -327,7 +329,7 @@ def test_other_versions_are_refused_by_name(version: int) -> None:
     """A manifest of another version is UnsupportedVersion, however different it looks."""
     data = json.dumps({"format": "fieldslab", "version": version, "rooms": []}).encode()
     with pytest.raises(UnsupportedVersion, match=re.escape("Upgrade fieldslab")) as caught:
-        decode(data)
+        decode_manifest(data)
     assert (caught.value.context["expected"], caught.value.context["found"]) == (1, version)
 
 
@@ -346,8 +348,8 @@ JSON = st.recursive(
 def test_any_attributes_and_names_come_back(attributes: dict[str, Any], name: str) -> None:
     """Attributes of any JSON and names of any text survive, and so does the id."""
     field = Field(name=name, stem="00-x", kind="text", attributes=attributes)
-    made = create(MADE, rows=0, fields=(field,), shards=(), attributes=attributes)
-    assert decode(encode(made)) == made
+    made = create_manifest(MADE, rows=0, fields=(field,), shards=(), attributes=attributes)
+    assert decode_manifest(encode_manifest(made)) == made
 
 
 @given(JSON)
@@ -362,7 +364,7 @@ def test_any_json_is_a_manifest_or_a_named_error(content: Any) -> None:
 def test_any_value_in_any_place_is_taken_or_refused(path: str, value: Any) -> None:
     """Arbitrary JSON in any member gives a valid manifest or DamagedManifest."""
     try:
-        found = decode(forged(change(path, value)))
+        found = decode_manifest(forged(change(path, value)))
     except DamagedManifest:
         return
     assert msgspec.convert(msgspec.to_builtins(found), Manifest) == found

@@ -103,8 +103,8 @@ def test_unknown_names() -> None:
     assert caught.value.option == "from_"
     assert caught.value.context["expected"] == ", ".join(SIZED)
     assert caught.value.hint == "Did you mean 'round'?"
-    error = ANY.unknown("outo", ["auto"])
+    error = ANY.make_unknown_error("outo", ["auto"])
     assert error.problem == "no such shape 'outo'"
     assert error.hint == "Did you mean 'auto'?"
     assert str(error.context["expected"]).startswith("auto, path, abacus, gone, ")
-    assert ANY.unknown("zzz").hint is None
+    assert ANY.make_unknown_error("zzz").hint is None

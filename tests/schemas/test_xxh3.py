@@ -6,7 +6,7 @@ import xxhash
 
 from fieldslab.schemas import native
 from fieldslab.schemas.digest import BLOCK, digest_blocks
-from fieldslab.schemas.native import digest_each
+from fieldslab.schemas.native import digest_pieces
 from fieldslab.schemas.xxh3 import SHORTEST
 
 DATA = np.random.default_rng(0).integers(0, 256, 3 * BLOCK + 100, np.uint8)
@@ -15,7 +15,7 @@ DATA = np.random.default_rng(0).integers(0, 256, 3 * BLOCK + 100, np.uint8)
 def check(start: int, size: int) -> None:
     """Compare digests of two pieces of DATA with those of the library."""
     found = np.empty(2, np.uint64)
-    digest_each(DATA[start:], size, found)
+    digest_pieces(DATA[start:], size, found)
     pieces = DATA[start : start + size].data, DATA[start + size : start + 2 * size].data
     assert found.tolist() == [xxhash.xxh3_64_intdigest(piece) for piece in pieces]
 
@@ -44,9 +44,9 @@ def test_blocks_have_the_same_digests_either_way(size: int) -> None:
 def test_every_word_counts() -> None:
     """A flipped bit in any word of a block gives another digest."""
     block, digests = DATA[:BLOCK].copy(), np.empty(1 + BLOCK // 8, np.uint64)
-    digest_each(block, BLOCK, digests[:1])
+    digest_pieces(block, BLOCK, digests[:1])
     for word in range(BLOCK // 8):
         block[8 * word + word % 8] ^= 1 << word % 7
-        digest_each(block, BLOCK, digests[1 + word : 2 + word])
+        digest_pieces(block, BLOCK, digests[1 + word : 2 + word])
         block[8 * word + word % 8] ^= 1 << word % 7
     assert len(np.unique(digests)) == len(digests)

@@ -13,7 +13,7 @@ from fieldslab.schemas.errors import (
     SourceChanged,
     SourceDenied,
     SourceUnreadable,
-    make_source_unreadable,
+    make_unreadable_source_error,
 )
 from fieldslab.schemas.optiontext import option
 
@@ -35,7 +35,7 @@ class SourceFile(NamedTuple):
         try:
             info = os.stat(path)
         except OSError as error:
-            raise make_source_unreadable(
+            raise make_unreadable_source_error(
                 error, f"cannot be read: {error.strerror}", file=path
             ) from error
         return SourceFile(path, info.st_size, info.st_mtime_ns, info.st_ino)

@@ -21,7 +21,7 @@ from fieldslab.packer.sources.path_lookup import (
     list_folder,
     make_remote_error,
 )
-from fieldslab.schemas.errors import SourceUnreadable, make_source_unreadable
+from fieldslab.schemas.errors import SourceUnreadable, make_unreadable_source_error
 from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.images import detect_format
 
@@ -286,7 +286,7 @@ def _read_file_info(path: str) -> tuple[int, int, int]:
     try:
         info = os.stat(path)
     except OSError as error:
-        raise make_source_unreadable(
+        raise make_unreadable_source_error(
             error, f"cannot be read: {error.strerror}", file=path
         ) from error
     if not stat.S_ISREG(info.st_mode):  # a pipe would wait for ever

@@ -19,7 +19,7 @@ import zstandard
 from fieldslab.packer.sources.litdata.items import RowBytes
 from fieldslab.packer.sources.litdata.stream_index import Chunk
 from fieldslab.packer.sources.path_lookup import name_disk_errors
-from fieldslab.schemas.errors import SourceUnreadable, make_source_unreadable
+from fieldslab.schemas.errors import SourceUnreadable, make_unreadable_source_error
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -40,7 +40,7 @@ class ChunkFile:
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise make_source_unreadable(
+            raise make_unreadable_source_error(
                 error, f"cannot be opened: {error.strerror}", file=label
             ) from error
         self.size = os.fstat(self._fd).st_size

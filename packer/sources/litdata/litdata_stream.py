@@ -17,7 +17,7 @@ from fieldslab.packer.sources.litdata.items import RowBytes
 from fieldslab.packer.sources.litdata.library import SCHEMES, Key, download_file, read_library_items
 from fieldslab.packer.sources.litdata.stream_index import INDEX, parse_index
 from fieldslab.packer.sources.path_lookup import name_disk_errors
-from fieldslab.schemas.errors import SourceChanged, SourceUnreadable, make_source_unreadable
+from fieldslab.schemas.errors import SourceChanged, SourceUnreadable, make_unreadable_source_error
 
 
 class LitDataStream:
@@ -121,7 +121,7 @@ class LitDataStream:
         try:
             info = os.stat(self.get_location(name))
         except OSError as error:
-            raise make_source_unreadable(
+            raise make_unreadable_source_error(
                 error,
                 f"a file of the stream cannot be read: {error.strerror}",
                 file=self.get_location(name),
