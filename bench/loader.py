@@ -110,7 +110,7 @@ def resident(slab: Slab) -> float:
     """How much of the values of a slab's first field is in memory, by samples."""
     from fieldslab.reader.loading import paging
 
-    values = slab.storage.field(next(iter(slab.fields))).values
+    values = slab.storage.load_field(next(iter(slab.fields))).values
     pages = [
         values.addresses[shard] + np.linspace(0, array.nbytes - 1, 200).astype(np.int64)
         for shard, array in enumerate(values.arrays)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from fieldslab.reader.loading.loader import MOST_THREADS
 from fieldslab.reader.loading.processors import count_usable_cores
 from fieldslab.reader.probe import SAMPLE_ROWS, Probe
-from fieldslab.reader.rows import whole
+from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.stored.memory import count_available_bytes
 from fieldslab.reader.stored.sizes import count_stored_bytes
@@ -33,7 +33,7 @@ FEWEST_BATCHES = 16
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurements:
     """What was measured; rates are rows and 10**9 bytes in a second.
 
     Attributes
@@ -98,7 +98,7 @@ class Advice:
     decoded: tuple[str, ...]
     unindexed: dict[str, int]
     blocked: bool
-    measured: Measured
+    measured: Measurements
 
     def as_dict(self) -> dict[str, Any]:
         """Every number, ready for JSON."""
@@ -108,13 +108,13 @@ class Advice:
         measured = self.measured
         loaders = ", ".join(f"{gb:.2f} with {n}" for n, gb in measured.loader_gb.items())
         lines = [
-            f"{self.path}: {self.rows:,} rows, {_size(self.slab_bytes)}; "
-            f"{_size(self.free_bytes)} of memory free, {self.cores} cores",
+            f"{self.path}: {self.rows:,} rows, {_format_size(self.slab_bytes)}; "
+            f"{_format_size(self.free_bytes)} of memory free, {self.cores} cores",
             "",
-            f"batch size  {self.batch_size:<6} {_size(self.batch_bytes)} a batch",
+            f"batch size  {self.batch_size:<6} {_format_size(self.batch_bytes)} a batch",
             f"threads     {self.threads:<6} one prepares a batch in {measured.prepare_ms:.2f} ms, "
             f"99 % within {measured.prepare_p99_ms:.2f} ms",
-            f"prefetch    {self.prefetch:<6} {_size(self.memory_bytes)} for "
+            f"prefetch    {self.prefetch:<6} {_format_size(self.memory_bytes)} for "
             f"{self.prefetch + self.threads} batches at a time",
         ]
         for name, count in self.unindexed.items():
@@ -127,7 +127,7 @@ class Advice:
             lines.append("order       Blocked: the data is larger than the memory that is free")
         lines += [
             "",
-            f"measured on {measured.rows:,} random rows, {_size(measured.bytes)}:",
+            f"measured on {measured.rows:,} random rows, {_format_size(measured.bytes)}:",
             f"gather      {measured.first_touch_gb:.2f} GB/s at first touch, "
             f"{measured.gather_gb:.2f} GB/s then",
             f"loader      {loaders} thread(s), GB/s",
@@ -183,35 +183,35 @@ def advise(
     if step_ms is not None and not 0 < step_ms < 1e6:
         raise UsageError("`step_ms` must be a positive number of milliseconds", found=step_ms)
     free, cores = count_available_bytes(), count_usable_cores()
-    room = free // 4 if memory is None else whole("memory", memory, least=1)
+    room = free // 4 if memory is None else check_integer("memory", memory, least=1)
     names = slab.names(fields)
     probe = Probe(slab, names, transforms, decode, seconds, output)
     if batch_size is None:
-        size, rates = _batch_size(probe, len(slab) // FEWEST_BATCHES, room // 2)
+        size, rates = _choose_batch_size(probe, len(slab) // FEWEST_BATCHES, room // 2)
     else:
-        size = whole("batch_size", batch_size, least=1)
-        rates = {size: probe.gather(size)}
-    taken = probe.ready_memory(size)
+        size = check_integer("batch_size", batch_size, least=1)
+        rates = {size: probe.measure_gather_speed(size)}
+    taken = probe.measure_ready_bytes(size)
     alive = room // max(taken, 1)
     if alive < 2:
         raise UsageError(
             f"two batches of {size} rows need more memory than there is",
-            expected=_size(2 * taken),
-            found=_size(room),
+            expected=_format_size(2 * taken),
+            found=_format_size(room),
             hint="Choose a smaller batch size, or fewer fields.",
         )
-    prepare = probe.load(size, threads=1, prefetch=0).prepare_ms
+    prepare = probe.measure_loader(size, threads=1, prefetch=0).prepare_ms
     speeds = {
-        threads: probe.load(size, threads, PREFETCH[0]).gb_per_second
+        threads: probe.measure_loader(size, threads, PREFETCH[0]).gb_per_second
         for threads in range(1, min(cores, MOST_THREADS, alive - 1) + 1)
     }
-    threads = _threads(speeds, prepare.p50, step_ms)
-    prefetch = max(min(_prefetch(prepare.p99, step_ms), alive - threads), 1)
+    threads = _choose_threads(speeds, prepare.p50, step_ms)
+    prefetch = max(min(_choose_prefetch(prepare.p99, step_ms), alive - threads), 1)
     wait = None
     if step_ms is not None:
-        wait = probe.load(size, threads, prefetch, step_ms / 1e3).wait_percent
+        wait = probe.measure_loader(size, threads, prefetch, step_ms / 1e3).wait_percent
     row = probe.bytes / probe.rows
-    measured = Measured(
+    measured = Measurements(
         rows=probe.rows,
         bytes=probe.bytes,
         first_touch_gb=probe.bytes / probe.first_touch / 1e9,
@@ -244,18 +244,20 @@ def advise(
     )
 
 
-def _batch_size(probe: Probe, most: int, room: int) -> tuple[int, dict[int, float]]:
+def _choose_batch_size(probe: Probe, most: int, room: int) -> tuple[int, dict[int, float]]:
     """The smallest power of two that is nearly as fast as any; rows a second of each."""
     rates: dict[int, float] = {}
     size = 1
-    while size == 1 or (size <= min(most, SAMPLE_ROWS) and probe.memory(size) <= room):
-        rates[size] = probe.gather(size)
+    while size == 1 or (
+        size <= min(most, SAMPLE_ROWS) and probe.measure_gathered_bytes(size) <= room
+    ):
+        rates[size] = probe.measure_gather_speed(size)
         size *= 2
     best = max(rates.values())
     return next(size for size, rate in rates.items() if rate >= ENOUGH * best), rates
 
 
-def _threads(speeds: dict[int, float], prepare: float, step_ms: float | None) -> int:
+def _choose_threads(speeds: dict[int, float], prepare: float, step_ms: float | None) -> int:
     """As few as keep up with the step, or else are nearly as fast as any."""
     if step_ms is not None:
         return min(max(ceil(SPARE * prepare / step_ms), 1), max(speeds))
@@ -263,14 +265,14 @@ def _threads(speeds: dict[int, float], prepare: float, step_ms: float | None) ->
     return next(threads for threads, speed in speeds.items() if speed >= ENOUGH * best)
 
 
-def _prefetch(slowest: float, step_ms: float | None) -> int:
+def _choose_prefetch(slowest: float, step_ms: float | None) -> int:
     """Enough to go on while one batch takes long, `slowest` ms."""
     if step_ms is None:
         return PREFETCH[0]
     return min(max(ceil(slowest / step_ms) + 1, 2), PREFETCH[1])
 
 
-def _size(count: float) -> str:
+def _format_size(count: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -7,7 +7,7 @@ import numpy as np
 
 from fieldslab.reader.buffers import Kept, Pool
 from fieldslab.reader.image_values import Pictures, Views
-from fieldslab.reader.rows import as_index
+from fieldslab.reader.rows import check_index
 from fieldslab.schemas.errors import DamagedArray, UnknownField, UsageError
 from fieldslab.schemas.fields import Field
 
@@ -57,7 +57,7 @@ class VarLenValues(Generic[_Item]):
         """One row, or neighbouring rows `[a:b]` that share `values`. Raises RowOutOfRange."""
         if isinstance(row, slice):
             return self._slice(row)
-        row = as_index(row, len(self))
+        row = check_index(row, len(self))
         return self._item(row, self.values[self.offsets[row] : self.offsets[row + 1]])
 
     def __iter__(self) -> Iterator[_Item]:
@@ -254,9 +254,9 @@ class Batch(Mapping[str, Any]):
         return f"Batch({len(self.rows)} rows; {fields})"
 
     def _repr_html_(self) -> str:
-        from fieldslab.reader.notebook import batch_html
+        from fieldslab.reader.notebook import format_batch
 
-        return batch_html(self, self.rows, self.valid, self.sizes)
+        return format_batch(self, self.rows, self.valid, self.sizes)
 
 
 def split_batch(batch: Batch, sizes: Iterable[int]) -> Iterator[Batch]:

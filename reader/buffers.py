@@ -66,7 +66,7 @@ class Pool:
         # An owner may die at any point of any thread, so its death is only noted.
         self._dead: deque[ref[Owner]] = deque()
         self._turns = self._peak = self._earlier_peak = 0
-        forks.register(self)
+        forks.register_for_forks(self)
 
     def empty(self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """An uninitialised array of its own; `key` plays no part. Raises MemoryError."""

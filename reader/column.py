@@ -6,7 +6,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from fieldslab.reader.batch import VAR_LEN_CLASSES, Values
-from fieldslab.reader.rows import Rows, as_index, as_rows
+from fieldslab.reader.rows import Rows, check_index, check_rows
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.errors import UsageError
@@ -62,15 +62,15 @@ class Column:
             The slab's files are not what pack wrote.
         """
         if isinstance(rows, slice):
-            return self._slice(self._view[rows])
+            return self._read_slice(self._view[rows])
         if isinstance(rows, range | list | tuple) or np.ndim(rows) > 0:  # type: ignore[arg-type]
-            return self._gather(self._view, rows)  # type: ignore[arg-type]
-        row = self._view[as_index(rows, len(self))]  # type: ignore[arg-type]
-        return self._stored.row(*self._storage.directory.find(row))
+            return self._gather_rows(self._view, rows)  # type: ignore[arg-type]
+        row = self._view[check_index(rows, len(self))]  # type: ignore[arg-type]
+        return self._stored.row(*self._storage.directory.find_shard(row))
 
     def row_bytes(self, row: SupportsIndex) -> int:
         """Bytes of one row as it is stored, found without reading its values."""
-        shard, place = self._storage.directory.find(self._view[as_index(row, len(self))])
+        shard, place = self._storage.directory.find_shard(self._view[check_index(row, len(self))])
         item = self.dtype.itemsize * math.prod(self.shape)
         if not self.field.stored.variable:
             return item
@@ -88,16 +88,16 @@ class Column:
             )
         return np.array(values, dtype, copy=copy)
 
-    def _slice(self, rows: range) -> Values:
+    def _read_slice(self, rows: range) -> Values:
         """Rows of the slab: in place if one shard holds them, else gathered."""
         if not rows:
-            return self._gather(rows, [])
+            return self._gather_rows(rows, [])
         directory = self._storage.directory
-        shard, first = directory.find(rows[0])
-        other, last = directory.find(rows[-1])
+        shard, first = directory.find_shard(rows[0])
+        other, last = directory.find_shard(rows[-1])
         in_pieces = shard != other or (self.field.variable and rows.step != 1)
         if in_pieces or self._stored.frames is not None:
-            return self._gather(rows, range(len(rows)))
+            return self._gather_rows(rows, range(len(rows)))
         values = self._stored.values
         if not self.field.variable:
             low, high = min(first, last), max(first, last)
@@ -110,9 +110,9 @@ class Column:
         packed = VAR_LEN_CLASSES[self.kind]
         return packed(values[shard][start:stop], offsets - start, self.field.name)
 
-    def _gather(self, view: range, rows: Rows) -> Values:
+    def _gather_rows(self, view: range, rows: Rows) -> Values:
         storage = self._storage
-        locations = storage.place(view, as_rows(rows, len(view)))
+        locations = storage.locate_rows(view, check_rows(rows, len(view)))
         return storage.gather([self._stored], locations, storage.pool, 1).values[self.field.name]
 
     def __repr__(self) -> str:

@@ -5,24 +5,24 @@ from typing import Protocol
 from weakref import WeakSet
 
 
-class Forked(Protocol):
+class ForkAware(Protocol):
     """Something with a lock of its own."""
 
     def after_fork(self) -> None:
         """Put a new lock in place of the one inherited; called in the child, on one thread."""
 
 
-_living: WeakSet[Forked] = WeakSet()
+_living: WeakSet[ForkAware] = WeakSet()
 
 
-def register(thing: Forked) -> None:
+def register_for_forks(thing: ForkAware) -> None:
     """Have `thing.after_fork()` called in every forked child, for as long as it lives."""
     _living.add(thing)
 
 
-def _after_fork() -> None:
+def _call_after_fork() -> None:
     for thing in list(_living):
         thing.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_call_after_fork)

@@ -10,7 +10,7 @@ from fieldslab.reader import kernels
 from fieldslab.reader.batch import VAR_LEN_CLASSES, Binary, Ragged, Text, Values
 from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.caches import count_kept_bytes
-from fieldslab.reader.rows import Directory, make_out_of_range
+from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.errors import UsageError
@@ -53,7 +53,9 @@ class ElementRanges(NamedTuple):
     total: int
 
 
-def locate_rows(directory: Directory, pool: Pool, view: range, rows: np.ndarray) -> RowLocations:
+def locate_rows(
+    directory: ShardDirectory, pool: Pool, view: range, rows: np.ndarray
+) -> RowLocations:
     """Find rows of a view; negative ones in `rows` (int64[n]) are made positive.
 
     Raises RowOutOfRange.
@@ -71,7 +73,7 @@ def locate_rows(directory: Directory, pool: Pool, view: range, rows: np.ndarray)
         *locations,
     )
     if wrong >= 0:
-        raise make_out_of_range(int(rows[wrong]), len(view), int(wrong))
+        raise make_out_of_range_error(int(rows[wrong]), len(view), int(wrong))
     return locations
 
 

@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fieldslab.reader.batch import Batch
-from fieldslab.reader.images.steps import ImageSteps, as_images
+from fieldslab.reader.images.steps import ImageSteps, check_decode_option
 from fieldslab.reader.loading.chain import Chain, choose_seed
 from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
 from fieldslab.reader.loading.preparation import Preparation
 from fieldslab.reader.orders.order import Order, Shuffled
-from fieldslab.reader.rows import as_index, whole
+from fieldslab.reader.rows import check_index, check_integer
 from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.schemas.errors import UsageError
 
@@ -76,15 +76,15 @@ def grain_batches(
         The arguments contradict each other, or the slab.
     """
     check_slab(slab)
-    seed = whole("seed", seed)
+    seed = check_integer("seed", seed)
     order = Shuffled(seed) if order is None else order
-    rank, world_size = _processes(rank, world_size)
+    rank, world_size = _find_process(rank, world_size)
     length = order.attach(slab).length(len(slab))
-    size = whole("batch_size", batch_size, least=1)
+    size = check_integer("batch_size", batch_size, least=1)
     plan = EpochPlan(length, size, rank, world_size, drop_last)
-    epochs = whole("epochs", epochs, least=1)
+    epochs = check_integer("epochs", epochs, least=1)
     names = slab.names(fields)
-    images = as_images(decode, slab.fields, names)
+    images = check_decode_option(decode, slab.fields, names)
     if getattr(order, "seed", None) is not None:
         seed = choose_seed(None, order)
     return GrainBatches(slab, order, plan, names, images, transforms, epochs, seed)
@@ -127,7 +127,7 @@ class GrainBatches:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One batch. Raises RowOutOfRange, DamagedArray."""
-        epoch, number = divmod(as_index(index, len(self)), self._plan.batches)
+        epoch, number = divmod(check_index(index, len(self)), self._plan.batches)
         prepare = Preparation(
             self._slab,
             self._attached,
@@ -139,7 +139,7 @@ class GrainBatches:
             ahead=0,
             decode=self._decode,
         )
-        return _tree(prepare(number).batch)
+        return _convert_to_tree(prepare(number).batch)
 
     def __repr__(self) -> str:
         """The same in every process that reads the same; Grain compares it before it resumes."""
@@ -151,11 +151,11 @@ class GrainBatches:
         )
 
 
-def _tree(batch: Batch) -> dict[str, Any]:
+def _convert_to_tree(batch: Batch) -> dict[str, Any]:
     tree: dict[str, Any] = dict(batch)
     for name, valid in batch.valid.items():
         if f"{name}.valid" in tree:
-            hint = "Choose fields without it."
+            hint = "Leave this field out with `fields`."
             raise UsageError(
                 "a field has the same name as the mask of another", field=f"{name}.valid", hint=hint
             )
@@ -163,7 +163,7 @@ def _tree(batch: Batch) -> dict[str, Any]:
     return tree
 
 
-def _processes(rank: int | None, world_size: int | None) -> tuple[int, int]:
+def _find_process(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """This process and their number: as given, or JAX's where it runs on several."""
     if rank is not None or world_size is not None:
         return find_rank_and_size(rank, world_size)

@@ -5,7 +5,7 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from fieldslab.reader.rows import as_index
+from fieldslab.reader.rows import check_index
 
 
 class Pictures:
@@ -39,7 +39,7 @@ class Pictures:
 
     def __getitem__(self, row: SupportsIndex) -> np.ndarray:
         """One picture, as a view. Raises RowOutOfRange."""
-        row = as_index(row, len(self))
+        row = check_index(row, len(self))
         pixels = self.values[self.offsets[row] : self.offsets[row + 1]]
         return pixels.reshape(*self.sizes[row], 3)
 

@@ -114,7 +114,7 @@ class SlabDataModule(LightningDataModule):
         if "train" not in self.sources:
             raise UsageError("no slab given for `train`", hint=_GIVE_ONE.format("train"))
         advice = advise(
-            _open(self.sources["train"]),
+            _open_source(self.sources["train"]),
             self.batch_size,
             fields=self.options.get("fields"),
             transforms=self.options.get("transforms", ()),
@@ -129,7 +129,7 @@ class SlabDataModule(LightningDataModule):
     def prepare_data(self) -> None:
         """Open all slabs once, so that one that is missing or damaged is found before a run."""
         for source in self.sources.values():
-            _open(source)
+            _open_source(source)
 
     def setup(self, stage: str | None = None) -> None:
         """Make the loaders of a stage: fit, validate, test, predict; all of them for None.
@@ -138,23 +138,23 @@ class SlabDataModule(LightningDataModule):
         """
         for part in _PARTS[stage]:
             if part in self.sources and part not in self.loaders:
-                self.loaders[part] = self.loader(_open(self.sources[part]), part)
+                self.loaders[part] = self.loader(_open_source(self.sources[part]), part)
 
     def train_dataloader(self) -> "TrainingLoader":
         """Batches to train on. Raises UsageError without a slab for it."""
-        return TrainingLoader(self._loader("train"))
+        return TrainingLoader(self._get_loader("train"))
 
     def val_dataloader(self) -> "EvaluationLoader":
         """Batches to validate on; without a slab for it, there is no validation."""
-        return EvaluationLoader(self._loader("val"))
+        return EvaluationLoader(self._get_loader("val"))
 
     def test_dataloader(self) -> "EvaluationLoader":
         """Batches to test on. Raises UsageError without a slab for it."""
-        return EvaluationLoader(self._loader("test"))
+        return EvaluationLoader(self._get_loader("test"))
 
     def predict_dataloader(self) -> "EvaluationLoader":
         """Batches to predict. Raises UsageError without a slab for it."""
-        return EvaluationLoader(self._loader("predict"))
+        return EvaluationLoader(self._get_loader("predict"))
 
     def teardown(self, stage: str | None = None) -> None:
         """Stop the threads of a stage's loaders."""
@@ -167,11 +167,11 @@ class SlabDataModule(LightningDataModule):
         for loader in self.loaders.values():
             loader.close()
 
-    def _loader(self, part: Part) -> Loader:
+    def _get_loader(self, part: Part) -> Loader:
         if part not in self.sources:
             raise UsageError(f"no slab given for `{part}`", hint=_GIVE_ONE.format(part))
         if part not in self.loaders:
-            self.loaders[part] = self.loader(_open(self.sources[part]), part)
+            self.loaders[part] = self.loader(_open_source(self.sources[part]), part)
         return self.loaders[part]
 
 
@@ -218,5 +218,5 @@ class TrainingLoader:
         self.loader.load_state_dict(state)
 
 
-def _open(source: Source) -> Slab:
+def _open_source(source: Source) -> Slab:
     return source if isinstance(source, Slab) else open_slab(source)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.png_thumbnails import thumbnail
+from fieldslab.reader.png_thumbnails import make_thumbnail_url
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.images import PIXELS
 
@@ -20,17 +20,17 @@ _MOST_BYTES = 2**24
 _CELL = "text-align:left;vertical-align:top;max-width:20em;overflow-wrap:break-word"
 
 
-def slab_html(name: str, length: int, columns: Iterable[Any], fields: int) -> str:
+def format_slab(name: str, length: int, columns: Iterable[Any], fields: int) -> str:
     """The first rows of some columns (`Column`) of a slab that has so many rows and fields."""
     rows = range(min(ROWS, length))
     lines = []
     for column in columns:
-        head = _text(column.field.name), _text(column.field.describe())
-        lines.append([*head, *(_stored(column, row) for row in rows)])
-    return _table(f"{name}: {length:,} rows", [f"row {row}" for row in rows], lines, fields)
+        head = _format_text(column.field.name), _format_text(column.field.describe())
+        lines.append([*head, *(_format_stored_value(column, row) for row in rows)])
+    return _format_table(f"{name}: {length:,} rows", [f"row {row}" for row in rows], lines, fields)
 
 
-def batch_html(
+def format_batch(
     values: Mapping[str, Any],
     rows: np.ndarray,
     valid: Mapping[str, np.ndarray],
@@ -44,18 +44,20 @@ def batch_html(
         cells = [
             "null"
             if mask is not None and not mask[place]
-            else _gathered(values[name], place, name in images)
+            else _format_gathered_value(values[name], place, name in images)
             for place in range(len(shown_rows))
         ]
-        lines.append([_text(name), _text(_kind(values[name])), *cells])
+        lines.append([_format_text(name), _format_text(_describe_type(values[name])), *cells])
     title = f"Batch({len(rows):,} rows)"
-    return _table(title, [f"row {row}" for row in shown_rows], lines, len(values))
+    return _format_table(title, [f"row {row}" for row in shown_rows], lines, len(values))
 
 
-def _table(title: str, head: Sequence[str], lines: Iterable[Sequence[str]], fields: int) -> str:
+def _format_table(
+    title: str, head: Sequence[str], lines: Iterable[Sequence[str]], fields: int
+) -> str:
     """Cells are HTML already; everything else is text."""
-    parts = [f"<div><p><b>{_text(title)}</b></p><table><thead><tr>"]
-    parts += [f"<th style='{_CELL}'>{_text(word)}</th>" for word in ("field", "type", *head)]
+    parts = [f"<div><p><b>{_format_text(title)}</b></p><table><thead><tr>"]
+    parts += [f"<th style='{_CELL}'>{_format_text(word)}</th>" for word in ("field", "type", *head)]
     parts.append("</tr></thead><tbody>")
     for line in lines:
         cells = "".join(f"<td style='{_CELL}'>{cell}</td>" for cell in line)
@@ -66,7 +68,7 @@ def _table(title: str, head: Sequence[str], lines: Iterable[Sequence[str]], fiel
     return "".join([*parts, "</div>"])
 
 
-def _stored(column: Any, row: int) -> str:
+def _format_stored_value(column: Any, row: int) -> str:
     """One value of a slab; what cannot be read says why."""
     field = column.field
     try:
@@ -74,57 +76,57 @@ def _stored(column: Any, row: int) -> str:
             return f"{column.row_bytes(row):,} bytes"
         value = column[row]
     except FieldslabError as error:
-        return f"<em>{_escaped(error.text)}</em>"
+        return f"<em>{_escape(error.text)}</em>"
     if field.kind == "image" and value is not None and field.codec not in PIXELS:
-        return _picture(value, f"image, {len(value):,} bytes")
-    return _plain(value)
+        return _format_picture(value, f"image, {len(value):,} bytes")
+    return _format_value(value)
 
 
-def _gathered(values: Any, row: int, encoded: bool) -> str:
+def _format_gathered_value(values: Any, row: int, encoded: bool) -> str:
     """One value of a batch."""
     if isinstance(values, tuple):  # views, an array for each size
-        return "<br>".join(_gathered(array, row, False) for array in values)
+        return "<br>".join(_format_gathered_value(array, row, False) for array in values)
     value = values[row]
     if encoded and isinstance(value, bytes) and len(value) <= _MOST_BYTES:
-        return _picture(value, f"image, {len(value):,} bytes")
+        return _format_picture(value, f"image, {len(value):,} bytes")
     if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.shape[2:] == (3,):
-        return _picture(value, "x".join(map(str, value.shape)))
-    return _plain(value)
+        return _format_picture(value, "x".join(map(str, value.shape)))
+    return _format_value(value)
 
 
-def _picture(image: Any, text: str) -> str:
-    url = thumbnail(image, SIDE)
-    shown = _text(text)
+def _format_picture(image: Any, text: str) -> str:
+    url = make_thumbnail_url(image, SIDE)
+    shown = _format_text(text)
     return shown if url is None else f"<img src='{url}' alt='{shown}' title='{shown}'>"
 
 
-def _plain(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bytes):
         return f"{len(value):,} bytes"
     if isinstance(value, str):
-        return _text(value)
+        return _format_text(value)
     if isinstance(value, np.ndarray) and value.ndim:
         shape = "x".join(map(str, value.shape))
         first = ", ".join(str(number) for number in value.reshape(-1)[:_VALUES])
         more = ", …" if value.size > _VALUES else ""
-        return _text(f"{shape}: {first}{more}") if value.size else f"{shape}: no values"
-    return _text(str(value))
+        return _format_text(f"{shape}: {first}{more}") if value.size else f"{shape}: no values"
+    return _format_text(str(value))
 
 
-def _kind(values: Any) -> str:
+def _describe_type(values: Any) -> str:
     if isinstance(values, np.ndarray):
         return f"{values.dtype}{list(values.shape[1:]) or ''}"
     if isinstance(values, tuple):
-        return ", ".join(map(_kind, values))
+        return ", ".join(map(_describe_type, values))
     return type(values).__name__
 
 
-def _text(text: str) -> str:
+def _format_text(text: str) -> str:
     """Text as HTML, cut where it is long."""
-    return _escaped(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
+    return _escape(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return escape(text.encode("utf-8", "backslashreplace").decode())

@@ -65,19 +65,24 @@ class Probe:
     def count_unindexed(self, name: str) -> int:
         """Count the JPEG images of a field that have no index, among the rows."""
         storage = self._slab.storage
-        locations = storage.place(self._slab.view, self._numbers)
-        images = find_images(storage.field(name), locations, storage.pool).images
+        locations = storage.locate_rows(self._slab.view, self._numbers)
+        images = find_images(storage.load_field(name), locations, storage.pool).images
         return int(((images.codes == CODES["jpeg"]) & (images.counts == 0)).sum())
 
-    def memory(self, size: int) -> int:
+    def measure_gathered_bytes(self, size: int) -> int:
         """Bytes that one batch takes as it is gathered."""
-        return _taken(self._slab.gather(self._numbers[np.arange(size) % self.rows], self._names))
+        return _count_batch_bytes(
+            self._slab.gather(self._numbers[np.arange(size) % self.rows], self._names)
+        )
 
-    def ready_memory(self, size: int) -> int:
+    def measure_ready_bytes(self, size: int) -> int:
         """Bytes that one batch takes when it is decoded and transformed."""
-        return max(_taken(next(iter(self._loader(size, 1, 0)))), self.memory(size))
+        return max(
+            _count_batch_bytes(next(iter(self._make_loader(size, 1, 0)))),
+            self.measure_gathered_bytes(size),
+        )
 
-    def gather(self, size: int) -> float:
+    def measure_gather_speed(self, size: int) -> float:
         """Rows a second of gathers of random batches, by the median: machines are busy at times."""
         rng = np.random.default_rng(size)
         taken: list[float] = []
@@ -90,9 +95,9 @@ class Probe:
         del batch
         return size / max(float(np.median(taken)), 1e-9)
 
-    def load(self, size: int, threads: int, prefetch: int, step: float = 0.0) -> Stats:
+    def measure_loader(self, size: int, threads: int, prefetch: int, step: float = 0.0) -> Stats:
         """A loader from which batches are taken, with a step of so many seconds after each."""
-        loader = self._loader(size, threads, prefetch)
+        loader = self._make_loader(size, threads, prefetch)
         enough = self._seconds * (5 if step else 1)
         started = time.perf_counter()
         with loader:
@@ -103,7 +108,7 @@ class Probe:
                     break
         return loader.stats()
 
-    def _loader(self, size: int, threads: int, prefetch: int) -> Loader:
+    def _make_loader(self, size: int, threads: int, prefetch: int) -> Loader:
         rows = np.resize(self._numbers, max(self.rows, 100 * size))
         return Loader(
             self._slab,
@@ -118,14 +123,14 @@ class Probe:
         )
 
 
-def _taken(batch: Mapping[str, Any]) -> int:
+def _count_batch_bytes(batch: Mapping[str, Any]) -> int:
     """Bytes of recycled memory, which comes in powers of two, that a batch takes."""
-    return sum(_bytes(values) for values in batch.values())
+    return sum(_count_bytes(values) for values in batch.values())
 
 
-def _bytes(values: Any) -> int:
+def _count_bytes(values: Any) -> int:
     if isinstance(values, VarLenValues):
         values = [values.values, values.offsets]
     if isinstance(values, tuple | list):
-        return sum(map(_bytes, values))
+        return sum(map(_count_bytes, values))
     return round_up_capacity(values.nbytes) if values.nbytes else 0

@@ -7,13 +7,13 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from fieldslab.reader.batch import Batch
-from fieldslab.reader.draws.visits import as_visits, get_visits
-from fieldslab.reader.rows import Rows, as_index, as_rows
+from fieldslab.reader.draws.visits import check_visits, get_visits
+from fieldslab.reader.rows import Rows, check_index, check_rows
 from fieldslab.schemas.errors import DamagedImage
 from fieldslab.schemas.fields import Field
 
 
-class Sampled(Protocol):
+class SampledSlab(Protocol):
     """What is asked of a `Slab` for samples of it."""
 
     @property
@@ -44,7 +44,7 @@ class Samples(Sequence[dict[str, Any]]):
 
     def __init__(
         self,
-        slab: Sampled,
+        slab: SampledSlab,
         rows: Rows,
         fields: Sequence[str] | None = None,
         decode: Mapping[str, Any] | None = None,
@@ -61,14 +61,14 @@ class Samples(Sequence[dict[str, Any]]):
         self.decode = decode or {}
         self.chain = chain
         self.epoch = epoch
-        self._rows = as_rows(rows, len(slab))
-        self._visits = as_visits(get_visits(rows) if visits is None else visits, self._rows)
+        self._rows = check_rows(rows, len(slab))
+        self._visits = check_visits(get_visits(rows) if visits is None else visits, self._rows)
         self._fields = fields
 
     @cached_property
     def batch(self) -> Batch:
         """All of these rows; raises what `Slab.gather` raises."""
-        return self._gather(self._rows, self._fields, self._visits)
+        return self._gather_rows(self._rows, self._fields, self._visits)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -88,22 +88,24 @@ class Samples(Sequence[dict[str, Any]]):
                 self._visits[key],
                 self.chain,
             )
-        index = as_index(key, len(self))
+        index = check_index(key, len(self))
         if self.chain is not None:
             row_alone, visits = self._rows[[index]], self._visits[[index]]
-            batch = self._gather(row_alone, self._fields, visits)
-            _check_whole(batch)
-            return {name: _first(value) for name, value in self.chain(batch, self.epoch).items()}
+            batch = self._gather_rows(row_alone, self._fields, visits)
+            _refuse_skipped_row(batch)
+            return {
+                name: _get_first_row(value) for name, value in self.chain(batch, self.epoch).items()
+            }
         row = int(self._rows[index])
         names = list(self.slab.fields) if self._fields is None else self._fields
         sample = {name: self.slab[name][row] for name in names if name not in self.decode}
         if self.decode:
-            images = self._gather([row], list(self.decode), self._visits[[index]])
-            _check_whole(images)
+            images = self._gather_rows([row], list(self.decode), self._visits[[index]])
+            _refuse_skipped_row(images)
             sample |= {name: images[name][0] for name in images}
         return sample
 
-    def _gather(self, rows: Rows, fields: Sequence[str] | None, visits: np.ndarray) -> Batch:
+    def _gather_rows(self, rows: Rows, fields: Sequence[str] | None, visits: np.ndarray) -> Batch:
         batch = self.slab.gather(rows, fields, decode=self.decode, epoch=self.epoch, visits=visits)
         if batch.visits is None:
             batch.visits = visits
@@ -113,15 +115,15 @@ class Samples(Sequence[dict[str, Any]]):
         return f"Samples({len(self)} rows)"
 
 
-def _check_whole(batch: Batch) -> None:
+def _refuse_skipped_row(batch: Batch) -> None:
     """Raise DamagedImage where `on_error="skip"` left nothing of a row."""
     if not len(batch.rows):
         failure = batch.failures[0]
-        hint = 'One row cannot be skipped: take batches, or on_error="fill".'
+        hint = 'A single row cannot be skipped: read batches, or set on_error="fill".'
         raise DamagedImage(failure.reason, field=failure.field, row=failure.row, hint=hint)
 
 
-def _first(value: Any) -> Any:
+def _get_first_row(value: Any) -> Any:
     """The first row of a value of a batch, of arrays or of tensors."""
     if getattr(value, "_fields", None):  # `Jagged`, of one row
         return value.values

@@ -18,7 +18,7 @@ _LARGEST = 2**63 - 1
 _INT64 = np.dtype(np.int64)
 
 
-class Directory:
+class ShardDirectory:
     """Which shard holds a row: by bisection for one row, by a small table for a batch.
 
     Shard `s` holds rows `starts[s]` up to `starts[s + 1]` (int64[shards + 1]). Rows are cut into
@@ -42,7 +42,7 @@ class Directory:
         shards = np.searchsorted(self.starts[1:], firsts, side="right").astype(np.int64)
         return np.minimum(shards, len(self._starts) - 2)
 
-    def find(self, row: int) -> tuple[int, int]:
+    def find_shard(self, row: int) -> tuple[int, int]:
         """Shard of a row of the slab, and its place in there; `row` is known to exist."""
         shard = bisect_right(self._starts, row) - 1
         return shard, row - self._starts[shard]
@@ -58,7 +58,7 @@ class Directory:
         return spans
 
 
-def as_index(row: SupportsIndex, length: int) -> int:
+def check_index(row: SupportsIndex, length: int) -> int:
     """One row number in 0..length-1; negative ones count from the end.
 
     Raises
@@ -71,13 +71,13 @@ def as_index(row: SupportsIndex, length: int) -> int:
     try:
         number = operator.index(row)
     except TypeError:
-        _refuse(f"row numbers must be integers, not by {type(row).__name__}", found=repr(row))
+        _refuse_rows(f"row numbers must be integers, not by {type(row).__name__}", found=repr(row))
     if not -length <= number < length:
-        raise make_out_of_range(number, length)
+        raise make_out_of_range_error(number, length)
     return number + length if number < 0 else number
 
 
-def as_rows(rows: Rows, length: int) -> np.ndarray:
+def check_rows(rows: Rows, length: int) -> np.ndarray:
     """Row numbers as an int64 array of the caller's own, not yet compared with `length`.
 
     Raises
@@ -90,25 +90,25 @@ def as_rows(rows: Rows, length: int) -> np.ndarray:
     if type(rows) is np.ndarray and rows.dtype is _INT64 and rows.ndim == 1:
         return rows.copy("C")
     if isinstance(rows, range):
-        return _from_range(rows, length)
+        return _convert_range(rows, length)
     try:
         numbers = np.asarray(rows)
     except ValueError:  # lists of different lengths
-        _refuse("rows must have one dimension")
+        _refuse_rows("rows must have one dimension")
     if numbers.ndim != 1:
-        _refuse("rows must have one dimension", found=numbers.ndim)
+        _refuse_rows("rows must have one dimension", found=numbers.ndim)
     if numbers.dtype.kind in "iu":
         if numbers.dtype.itemsize == 8 and numbers.dtype.kind == "u" and len(numbers):
             position = int(np.argmax(numbers > _LARGEST))
             if numbers[position] > _LARGEST:
-                raise make_out_of_range(int(numbers[position]), length, position)
+                raise make_out_of_range_error(int(numbers[position]), length, position)
         return np.array(numbers, np.int64, order="C")
     if isinstance(rows, np.ndarray) or numbers.dtype.kind not in "Of":
         _refuse_dtype(numbers)
-    return _from_items(rows, length)
+    return _convert_items(rows, length)
 
 
-def whole(name: str, value: Any, least: int | None = None) -> int:
+def check_integer(name: str, value: Any, least: int | None = None) -> int:
     """A parameter as an int. Raises UsageError."""
     try:
         number = operator.index(value)
@@ -119,47 +119,47 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
     return number
 
 
-def make_out_of_range(row: int, length: int, position: int | None = None) -> RowOutOfRange:
+def make_out_of_range_error(row: int, length: int, position: int | None = None) -> RowOutOfRange:
     """Error for a row outside -length..length-1, at `position` of the rows asked for."""
     where = "" if position is None else f" at position {position} of the rows asked for"
     expected = f"{-length}..{length - 1}" if length else "none, there are no rows"
     return RowOutOfRange(f"row out of range{where}", expected=expected, found=row)
 
 
-def _from_range(rows: range, length: int) -> np.ndarray:
+def _convert_range(rows: range, length: int) -> np.ndarray:
     if not rows:
         return np.empty(0, np.int64)
     for row in (rows[0], rows[-1]):
         if not -length <= row < length:
-            raise make_out_of_range(row, length, rows.index(row))
+            raise make_out_of_range_error(row, length, rows.index(row))
     step = rows.step if len(rows) > 1 else 1
     return rows[0] + step * np.arange(len(rows), dtype=np.int64)
 
 
-def _from_items(rows: Any, length: int) -> np.ndarray:
+def _convert_items(rows: Any, length: int) -> np.ndarray:
     """Row numbers from a list that numpy does not take for integers: empty, huge or wrong."""
     numbers = np.empty(len(rows), np.int64)
     for position, row in enumerate(rows):
         try:
-            numbers[position] = as_index(row, length)
+            numbers[position] = check_index(row, length)
         except RowOutOfRange:
-            raise make_out_of_range(operator.index(row), length, position) from None
+            raise make_out_of_range_error(operator.index(row), length, position) from None
     return numbers
 
 
 def _refuse_dtype(numbers: np.ndarray) -> NoReturn:
     if numbers.dtype.kind == "b":
-        _refuse(
+        _refuse_rows(
             "a mask is not a list of row numbers",
             found=f"dtype {numbers.dtype}",
             hint="Write numpy.flatnonzero(mask).",
         )
-    _refuse(
+    _refuse_rows(
         "row numbers must be integers",
         found=f"dtype {numbers.dtype}",
         hint="Convert them: rows.astype(numpy.int64).",
     )
 
 
-def _refuse(problem: str, hint: str | None = None, **context: Any) -> NoReturn:
+def _refuse_rows(problem: str, hint: str | None = None, **context: Any) -> NoReturn:
     raise UsageError(problem, hint=hint or "Give integers, as in [4, 2, -1].", **context)

@@ -10,11 +10,11 @@ import numpy as np
 from fieldslab.reader.batch import Batch, Buffers, Text
 from fieldslab.reader.buffers import Allocator, Kept
 from fieldslab.reader.column import Column
-from fieldslab.reader.draws.visits import as_visits
-from fieldslab.reader.images.steps import ImageSteps, as_images
+from fieldslab.reader.draws.visits import check_visits
+from fieldslab.reader.images.steps import ImageSteps, check_decode_option
 from fieldslab.reader.interpreters import check_interpreter
 from fieldslab.reader.row_samples import Samples
-from fieldslab.reader.rows import Rows, as_index, as_rows, whole
+from fieldslab.reader.rows import Rows, check_index, check_integer, check_rows
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.schemas.errors import SlabReplaced, UsageError
 from fieldslab.schemas.fields import Field
@@ -110,7 +110,7 @@ class Slab:
                 "`fields` must be a list of names", found=fields, hint=f"Give [{fields!r}]."
             )
         for name in fields:
-            self._storage.require(name)
+            self._storage.check_field_name(name)
         return list(dict.fromkeys(fields))
 
     def __len__(self) -> int:
@@ -138,7 +138,7 @@ class Slab:
             The slab was removed since it was opened; the disk fails.
         """
         if isinstance(key, str):
-            return Column(self._storage, self._storage.field(key), self._view)
+            return Column(self._storage, self._storage.load_field(key), self._view)
         if isinstance(key, slice):
             return Slab(self._storage, self._view[key])
         if isinstance(key, list | tuple | np.ndarray) and np.ndim(key):
@@ -146,9 +146,9 @@ class Slab:
                 "slab[...] takes one row, a slice or a field name",
                 hint="For many, write slab.gather(rows).",
             )
-        row = self._view[as_index(key, len(self))]
-        shard, place = self._storage.directory.find(row)
-        return {name: self._storage.field(name).row(shard, place) for name in self.fields}
+        row = self._view[check_index(key, len(self))]
+        shard, place = self._storage.directory.find_shard(row)
+        return {name: self._storage.load_field(name).row(shard, place) for name in self.fields}
 
     def __getitems__(self, rows: Rows) -> Samples:
         """Many rows, as PyTorch's DataLoader asks for them; `fieldslab.reader.torch` says more."""
@@ -213,12 +213,15 @@ class Slab:
         if out is not None and fields is None:
             fields = [field.name for field in out.fields]
         names = self.names(fields)
-        numbers = as_rows(rows, len(self))
+        numbers = check_rows(rows, len(self))
         if out is not None:
             out.check(tuple(self.fields[name] for name in names), len(numbers))
         memory = self._storage.pool if out is None else out.memory
         if decode:
-            images, epoch = as_images(decode, self.fields, names), whole("epoch", epoch, least=0)
+            images, epoch = (
+                check_decode_option(decode, self.fields, names),
+                check_integer("epoch", epoch, least=0),
+            )
             batch = read_batch(self, numbers, names, memory, images, epoch, visits)
         else:
             batch = read_batch(self, numbers, names, memory)
@@ -232,7 +235,7 @@ class Slab:
 
         Memory for rows of fixed size is allocated at once; for other rows it grows as needed.
         """
-        if as_index(batch_size, 2**63) != batch_size:
+        if check_index(batch_size, 2**63) != batch_size:
             raise UsageError("a batch size cannot be negative", found=batch_size)
         chosen = tuple(self.fields[name] for name in self.names(fields))
         memory = Kept(self._storage.pool)
@@ -298,8 +301,8 @@ class Slab:
 
         storage = self._storage
         (name,) = self.names([field])
-        locations = storage.place(self._view, as_rows(rows, len(self)))
-        return find_addresses(storage.field(name), locations, storage.pool)
+        locations = storage.locate_rows(self._view, check_rows(rows, len(self)))
+        return find_addresses(storage.load_field(name), locations, storage.pool)
 
     def lengths(self, rows: Rows, field: str) -> np.ndarray:
         """Lengths of rows, int64[n]: elements of a ragged field; bytes of text, binary and images.
@@ -312,12 +315,12 @@ class Slab:
         if not self.fields[name].variable:
             shape = list(self.fields[name].shape)
             raise UsageError("a field of fixed size has no lengths", field=name, found=shape)
-        locations = self._storage.place(self._view, as_rows(rows, len(self)))
-        return count_elements(self._storage.field(name), locations, self._storage.pool)
+        locations = self._storage.locate_rows(self._view, check_rows(rows, len(self)))
+        return count_elements(self._storage.load_field(name), locations, self._storage.pool)
 
     def categories(self, field: str) -> Sequence[str] | Text:
         """Names of the categories of a categorical field, by code. Raises UsageError for others."""
-        stored = self._storage.field(field)
+        stored = self._storage.load_field(field)
         if stored.field.kind != "categorical":
             raise UsageError("the field is not categorical", field=field)
         return stored.categories
@@ -335,10 +338,10 @@ class Slab:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from fieldslab.reader.notebook import FIELDS, slab_html
+        from fieldslab.reader.notebook import FIELDS, format_slab
 
         columns = [self[name] for name in list(self.fields)[:FIELDS]]
-        return slab_html(self.path.name, len(self), columns, len(self.fields))
+        return format_slab(self.path.name, len(self), columns, len(self.fields))
 
     def __reduce__(self) -> tuple[Any, ...]:
         storage = self._storage
@@ -364,15 +367,15 @@ def read_batch(
     Raises what `Slab.gather` raises.
     """
     storage = slab.storage
-    places = storage.place(slab.view, rows)
+    places = storage.locate_rows(slab.view, rows)
     if images:
         from fieldslab.reader.images.decoded_batches import gather_images
 
-        counted = as_visits(visits, rows)
+        counted = check_visits(visits, rows)
         return gather_images(
             storage, slab.view, rows, places, names, images, epoch, memory, counted, lap
         )
-    stored = [storage.field(name) for name in names]
+    stored = [storage.load_field(name) for name in names]
     batch = Batch(rows, *storage.gather(stored, places, memory, live), visits=visits)
     lap("gather")
     return batch

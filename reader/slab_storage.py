@@ -12,7 +12,7 @@ import numpy as np
 from fieldslab.reader import forks
 from fieldslab.reader.batch import make_unknown_field
 from fieldslab.reader.buffers import Allocator, Pool
-from fieldslab.reader.rows import Directory
+from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.access import Folder, find_shard_folder, find_table_folder
 from fieldslab.schemas.fields import Field
@@ -32,19 +32,19 @@ class Storage:
         self.fields: Mapping[str, Field] = MappingProxyType(
             {field.name: field for field in manifest.fields}
         )
-        self.directory = Directory([shard.rows for shard in manifest.shards])
+        self.directory = ShardDirectory([shard.rows for shard in manifest.shards])
         self.pool = Pool()
         self._lock = RLock()
         self._shards: list[Folder] | None = None
         self._stored: dict[str, StoredField] = {}
-        forks.register(self)
+        forks.register_for_forks(self)
 
     @property
     def path(self) -> Path:
         """The slab's directory, absolute; another slab may stand there by now."""
         return self.files.path
 
-    def field(self, name: str) -> StoredField:
+    def load_field(self, name: str) -> StoredField:
         """A field with its arrays, which are mapped the first time it is asked for.
 
         Raises UnknownField, or what `StoredField` raises for damaged files.
@@ -52,10 +52,10 @@ class Storage:
         stored = self._stored.get(name)
         if stored is not None:
             return stored
-        self.require(name)
+        self.check_field_name(name)
         with self._lock:
             if name not in self._stored:
-                field, folders = self.fields[name], self._folders()
+                field, folders = self.fields[name], self._list_folders()
                 tables = find_table_folder(self.files, mapped=True)
                 self._stored[name] = StoredField(field, folders, tables, self.verify)
             return self._stored[name]
@@ -63,7 +63,7 @@ class Storage:
     # The kernels import numba, which takes half a second: only who gathers pays for it, once.
 
     @cached_property
-    def place(self) -> Callable[[range, np.ndarray], "RowLocations"]:
+    def locate_rows(self) -> Callable[[range, np.ndarray], "RowLocations"]:
         """place(view, rows): see `gather.place`."""
         from fieldslab.reader.gather import locate_rows
 
@@ -76,7 +76,7 @@ class Storage:
 
         return partial(gather, self.pool)
 
-    def require(self, name: str) -> None:
+    def check_field_name(self, name: str) -> None:
         """Raise UnknownField if there is no field of this name."""
         if name not in self.fields:
             raise make_unknown_field(name, self.fields)
@@ -85,7 +85,7 @@ class Storage:
         """Replace the lock in a forked child; the maps are as good there."""
         self._lock = RLock()
 
-    def _folders(self) -> list[Folder]:
+    def _list_folders(self) -> list[Folder]:
         if self._shards is None:
             firsts = enumerate(self.directory.starts[:-1].tolist())
             self._shards = [

@@ -56,21 +56,21 @@ class TensorBatch(dict[str, Any]):
 
     def to(self, device: Any, non_blocking: bool = False) -> "TensorBatch":
         """A copy with every tensor on a device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "TensorBatch":
         """A copy with every tensor in memory that the accelerator can read by itself."""
-        return self._each(lambda tensor: tensor.pin_memory() if tensor.is_cpu else tensor)
+        return self._map_tensors(lambda tensor: tensor.pin_memory() if tensor.is_cpu else tensor)
 
-    def _each(self, change: Any) -> "TensorBatch":
-        def changed(value: Any) -> Any:
+    def _map_tensors(self, change: Any) -> "TensorBatch":
+        def change_value(value: Any) -> Any:
             if isinstance(value, Jagged):
                 return Jagged(change(value.values), change(value.offsets))
             if isinstance(value, tuple | list):
-                return type(value)(changed(each) for each in value)
+                return type(value)(change_value(each) for each in value)
             return change(value) if isinstance(value, torch.Tensor) else value
 
-        other = TensorBatch({name: changed(value) for name, value in self.items()})
+        other = TensorBatch({name: change_value(value) for name, value in self.items()})
         other.rows = change(self.rows)
         other.failures = self.failures
         other.visits = None if self.visits is None else change(self.visits)
@@ -107,65 +107,65 @@ class ToTensors:
 
     def __call__(self, batch: Batch | TensorBatch) -> TensorBatch:
         """The batch as tensors, pinned if they should be."""
-        return self.pin(self.tensors(batch) if isinstance(batch, Batch) else batch)
+        return self.pin_if_needed(self.convert_to_tensors(batch) if isinstance(batch, Batch) else batch)
 
-    def without_pin(self) -> "ToTensors":
+    def copy_without_pin(self) -> "ToTensors":
         """The same, but it pins nothing."""
         other = copy.copy(self)
         other.pins = False
         return other
 
-    def tensors(self, batch: Batch) -> TensorBatch:
+    def convert_to_tensors(self, batch: Batch) -> TensorBatch:
         """The batch as tensors, over the same memory."""
-        tensors = TensorBatch({name: self._value(name, batch[name]) for name in batch})
+        tensors = TensorBatch({name: self._convert_value(name, batch[name]) for name in batch})
         tensors.rows = torch.from_numpy(batch.rows)
         tensors.failures = batch.failures
         tensors.visits = None if batch.visits is None else torch.from_numpy(batch.visits)
-        tensors.valid = {name: _tensor(valid) for name, valid in batch.valid.items()}
+        tensors.valid = {name: _view_as_tensor(valid) for name, valid in batch.valid.items()}
         tensors.sizes = {
             name: torch.from_numpy(size.astype(np.int64)) for name, size in batch.sizes.items()
         }
         return tensors
 
-    def pin(self, tensors: TensorBatch) -> TensorBatch:
+    def pin_if_needed(self, tensors: TensorBatch) -> TensorBatch:
         """The batch in pinned memory, if it should be."""
         return tensors.pin_memory() if self.pins else tensors
 
-    def arrays(self, tensors: TensorBatch) -> Batch:
+    def convert_to_arrays(self, tensors: TensorBatch) -> Batch:
         """The batch as arrays, over the same memory; bfloat16 is uint16 there."""
         return Batch(
             tensors.rows.numpy(),
-            {name: _values(name, value) for name, value in tensors.items()},
+            {name: _convert_to_values(name, value) for name, value in tensors.items()},
             {name: valid.numpy() for name, valid in tensors.valid.items()},
             {name: size.numpy() for name, size in tensors.sizes.items()},
             tensors.failures,
             None if tensors.visits is None else tensors.visits.numpy(),
         )
 
-    def merge(self, tensors: TensorBatch, changed: Mapping[str, Any]) -> TensorBatch:
+    def merge_transformed(self, tensors: TensorBatch, changed: Mapping[str, Any]) -> TensorBatch:
         """The batch with what a transform made: a whole batch, or fields of this one."""
         if isinstance(changed, Batch):
-            return self.tensors(changed)
+            return self.convert_to_tensors(changed)
         if isinstance(changed, TensorBatch) and hasattr(changed, "rows"):
             return changed
         merged = TensorBatch(tensors)
         vars(merged).update(vars(tensors))
-        merged.update({name: self._value(name, value) for name, value in changed.items()})
+        merged.update({name: self._convert_value(name, value) for name, value in changed.items()})
         return merged
 
-    def _value(self, name: str, value: Any) -> Any:
+    def _convert_value(self, name: str, value: Any) -> Any:
         if isinstance(value, Ragged):
-            return Jagged(self._array(name, value.values), torch.from_numpy(value.offsets))
+            return Jagged(self._convert_array(name, value.values), torch.from_numpy(value.offsets))
         if isinstance(value, Views):
-            return tuple(self._array(name, each) for each in value)
+            return tuple(self._convert_array(name, each) for each in value)
         if isinstance(value, Pictures):
-            return [_tensor(each) for each in value]
-        return self._array(name, value) if isinstance(value, np.ndarray) else value
+            return [_view_as_tensor(each) for each in value]
+        return self._convert_array(name, value) if isinstance(value, np.ndarray) else value
 
-    def _array(self, name: str, array: np.ndarray | torch.Tensor) -> torch.Tensor:
+    def _convert_array(self, name: str, array: np.ndarray | torch.Tensor) -> torch.Tensor:
         if isinstance(array, torch.Tensor):
             return array  # decoded where it is
-        tensor = _tensor(array)
+        tensor = _view_as_tensor(array)
         if name in self._bfloat16 and tensor.dtype == torch.uint16:
             return tensor.view(torch.bfloat16)
         return tensor
@@ -188,28 +188,28 @@ def _restore_tensor(stored: np.ndarray, dtype: torch.dtype, shape: tuple[int, ..
     return torch.from_numpy(stored).view(dtype).reshape(shape)
 
 
-def _values(name: str, value: Any) -> Any:
+def _convert_to_values(name: str, value: Any) -> Any:
     """A value of a `TensorBatch` as it stands in a `Batch`."""
     if isinstance(value, Jagged):
-        return Ragged(_array(value.values), _array(value.offsets), name)
+        return Ragged(_view_as_array(value.values), _view_as_array(value.offsets), name)
     if isinstance(value, tuple):
-        return Views(_array(each) for each in value)
+        return Views(_view_as_array(each) for each in value)
     if isinstance(value, list):
-        pictures = [_array(each) for each in value]
+        pictures = [_view_as_array(each) for each in value]
         pixels = [picture.reshape(-1) for picture in pictures]
         sizes = np.array([picture.shape[:2] for picture in pictures], np.int64).reshape(-1, 2)
         return Pictures(np.concatenate([*pixels, np.empty(0, np.uint8)]), sizes)
-    return _array(value) if isinstance(value, torch.Tensor) else value
+    return _view_as_array(value) if isinstance(value, torch.Tensor) else value
 
 
-def _array(tensor: torch.Tensor) -> np.ndarray:
+def _view_as_array(tensor: torch.Tensor) -> np.ndarray:
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.view(torch.uint16)
     array: np.ndarray = tensor.detach().numpy()
     return array
 
 
-def _tensor(array: np.ndarray) -> torch.Tensor:
+def _view_as_tensor(array: np.ndarray) -> torch.Tensor:
     if array.dtype.kind in "mM":
         array = array.view(np.int64)
     return torch.from_numpy(array)

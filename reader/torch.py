@@ -27,10 +27,10 @@ from torch.utils.data import Dataset, Sampler, default_collate
 
 import fieldslab.reader.gather  # noqa: F401  # so that forked workers inherit the kernels
 from fieldslab.reader.draws.visits import Visit
-from fieldslab.reader.images.steps import as_images
+from fieldslab.reader.images.steps import check_decode_option
 from fieldslab.reader.loading.chain import Chain, check_transforms
 from fieldslab.reader.row_samples import Samples
-from fieldslab.reader.rows import Rows, whole
+from fieldslab.reader.rows import Rows, check_integer
 from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.reader.tensor_batch import Jagged, TensorBatch, ToTensors
 from fieldslab.reader.transforms.perrow import DrawFrom, PerRow, TensorGenerator
@@ -75,9 +75,9 @@ class SlabDataset(Dataset[dict[str, Any]]):
         check_slab(slab)
         self.slab = slab
         self.fields = slab.names(fields)
-        self.decode = as_images(decode, slab.fields, self.fields)
+        self.decode = check_decode_option(decode, slab.fields, self.fields)
         self.transforms = check_transforms(slab, self.fields, self.decode, transforms)
-        self.seed = whole("seed", seed)
+        self.seed = check_integer("seed", seed)
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
     @property
@@ -87,7 +87,7 @@ class SlabDataset(Dataset[dict[str, Any]]):
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
-        self._epoch.fill_(whole("epoch", epoch, least=0))
+        self._epoch.fill_(check_integer("epoch", epoch, least=0))
 
     def __len__(self) -> int:
         return len(self.slab)
@@ -97,7 +97,7 @@ class SlabDataset(Dataset[dict[str, Any]]):
         return self.__getitems__([row])[0]
 
     def __getitems__(self, rows: Rows) -> Samples:
-        """Many rows; they are read when they are used."""
+        """Return many rows, which are read when they are used."""
         chain = None
         if self.transforms:
             convert = ToTensors(self.slab.fields, False, self.decode)
@@ -121,12 +121,12 @@ class CountingSampler(Sampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         counts: Counter[int] = Counter()
 
-        def count(row: Any) -> Visit:
+        def add_visit(row: Any) -> Visit:
             counts[row] += 1
             return Visit(row, counts[row] - 1)
 
         for rows in self.sampler:
-            yield [count(row) for row in rows] if isinstance(rows, list) else count(rows)
+            yield [add_visit(row) for row in rows] if isinstance(rows, list) else add_visit(rows)
 
     def __len__(self) -> int:
         return len(self.sampler)  # type: ignore[arg-type]

@@ -27,54 +27,56 @@ _Array = np.ndarray
 _U64 = Any
 
 
-def keys(purpose: str, *numbers: int) -> np.ndarray:
+def make_keys(purpose: str, *numbers: int) -> np.ndarray:
     """Keys that belong to a purpose and some integers of any size: uint64[ROUNDS]."""
     text = ":".join([purpose, *map(str, numbers)])
     digest = blake2b(text.encode(), digest_size=8 * ROUNDS).digest()
     return np.frombuffer(digest, "<u8").astype(np.uint64)
 
 
-def permute(positions: np.ndarray, total: int, key: np.ndarray) -> np.ndarray:
+def permute_positions(positions: np.ndarray, total: int, key: np.ndarray) -> np.ndarray:
     """Numbers 0..total-1 at some positions of the shuffle under `key`: int64[n].
 
     `positions` are int64[n], each in 0..total-1; `total` may be up to 2**62.
     """
     numbers = positions.astype(np.uint64)
-    height, width = rectangle(total)
-    _permute(numbers, np.uint64(total), np.uint64(height), np.uint64(width), key)
+    height, width = compute_rectangle(total)
+    _permute_in_place(numbers, np.uint64(total), np.uint64(height), np.uint64(width), key)
     return numbers.astype(np.int64)
 
 
-def permute_each(
+def permute_each_position(
     positions: np.ndarray, totals: np.ndarray, streams: np.ndarray, key: np.ndarray
 ) -> np.ndarray:
-    """As `permute`, with a total and a shuffle of its own for each position: int64[n].
+    """As `permute_positions`, with a total and a shuffle of its own for each position: int64[n].
 
     `positions`, `totals` and `streams` are int64[n]; a stream names a shuffle under `key`.
     """
     numbers = positions.astype(np.uint64)
     for total in np.unique(totals).tolist():
-        height, width = rectangle(total)
+        height, width = compute_rectangle(total)
         some = totals == total
         part, own = numbers[some], streams[some].astype(np.uint64)
-        _permute_each(part, own, np.uint64(total), np.uint64(height), np.uint64(width), key)
+        _permute_each_in_place(
+            part, own, np.uint64(total), np.uint64(height), np.uint64(width), key
+        )
         numbers[some] = part
     return numbers.astype(np.int64)
 
 
-def uniform(positions: np.ndarray, key: np.ndarray) -> np.ndarray:
+def draw_uniform(positions: np.ndarray, key: np.ndarray) -> np.ndarray:
     """An independent draw from [0, 1) for each position: float64[n], multiples of 2**-53."""
-    return (hashed(positions, key) >> np.uint64(11)) * 2.0**-53
+    return (hash_numbers(positions, key) >> np.uint64(11)) * 2.0**-53
 
 
-def hashed(numbers: np.ndarray, key: np.ndarray) -> np.ndarray:
+def hash_numbers(numbers: np.ndarray, key: np.ndarray) -> np.ndarray:
     """A hash of each number (int64[n] or uint64[n]) under `key`: uint64[n]."""
     result = numbers.astype(np.uint64)
-    _hash(result, key)
+    _hash_in_place(result, key)
     return result
 
 
-def rectangle(total: int) -> tuple[int, int]:
+def compute_rectangle(total: int) -> tuple[int, int]:
     """Sides, each below 2**32, of a rectangle with room for 0..total-1.
 
     The height is even, so that rounds can be odd permutations as well as even ones.
@@ -95,7 +97,7 @@ def rectangle(total: int) -> tuple[int, int]:
 
 
 @inlined
-def mix(number: _U64) -> _U64:
+def mix_bits(number: _U64) -> _U64:
     """Finaliser of SplitMix64: uint64 -> uint64, a bijection."""
     number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -103,14 +105,14 @@ def mix(number: _U64) -> _U64:
 
 
 @inlined
-def _shift(number: _U64, other: _U64, key: _U64, side: _U64) -> _U64:
+def _shift_coordinate(number: _U64, other: _U64, key: _U64, side: _U64) -> _U64:
     """Shift a coordinate in 0..side-1 by a hash of the other one."""
-    number += ((mix(other + key) >> np.uint64(32)) * side) >> np.uint64(32)
+    number += ((mix_bits(other + key) >> np.uint64(32)) * side) >> np.uint64(32)
     return number - side if number >= side else number
 
 
 @kernel("void(uint64[::1], uint64, uint64, uint64, uint64[::1])")
-def _permute(numbers: _Array, total: _U64, height: _U64, width: _U64, key: _Array) -> None:
+def _permute_in_place(numbers: _Array, total: _U64, height: _U64, width: _U64, key: _Array) -> None:
     """Put in place of each position the number that stands there."""
     for i in range(len(numbers)):
         number = numbers[i]
@@ -118,8 +120,8 @@ def _permute(numbers: _Array, total: _U64, height: _U64, width: _U64, key: _Arra
             row = number // width
             column = number - row * width
             for turn in range(0, len(key), 2):
-                row = _shift(row, column, key[turn], height)
-                column = _shift(column, row, key[turn + 1], width)
+                row = _shift_coordinate(row, column, key[turn], height)
+                column = _shift_coordinate(column, row, key[turn + 1], width)
             number = row * width + column
             if number < total:
                 break
@@ -127,21 +129,21 @@ def _permute(numbers: _Array, total: _U64, height: _U64, width: _U64, key: _Arra
 
 
 @kernel("void(uint64[::1], uint64[::1], uint64, uint64, uint64, uint64[::1])")
-def _permute_each(
+def _permute_each_in_place(
     numbers: _Array, streams: _Array, total: _U64, height: _U64, width: _U64, key: _Array
 ) -> None:
-    """As `_permute`, under keys that belong to the stream of each number."""
+    """As `_permute_in_place`, under keys that belong to the stream of each number."""
     own = np.empty(len(key), np.uint64)
     for i in range(len(numbers)):
         for turn in range(len(key)):
-            own[turn] = mix(streams[i] + key[turn])
+            own[turn] = mix_bits(streams[i] + key[turn])
         number = numbers[i]
         while True:
             row = number // width
             column = number - row * width
             for turn in range(0, len(key), 2):
-                row = _shift(row, column, own[turn], height)
-                column = _shift(column, row, own[turn + 1], width)
+                row = _shift_coordinate(row, column, own[turn], height)
+                column = _shift_coordinate(column, row, own[turn + 1], width)
             number = row * width + column
             if number < total:
                 break
@@ -149,7 +151,7 @@ def _permute_each(
 
 
 @kernel("void(uint64[::1], uint64[::1])")
-def _hash(numbers: _Array, key: _Array) -> None:
+def _hash_in_place(numbers: _Array, key: _Array) -> None:
     """Put in place of each number a hash of it."""
     for i in range(len(numbers)):
-        numbers[i] = mix(mix(numbers[i] + key[0]) + key[1])
+        numbers[i] = mix_bits(mix_bits(numbers[i] + key[0]) + key[1])

@@ -1,8 +1,8 @@
-"""Visits: what tells one row's draws apart where an epoch has the row more than once.
+"""A visit number distinguishes repeated occurrences of a row in one epoch.
 
 What is random about a row, such as its crop, is a function of (seed, epoch, row, visit). Visit 0
 is drawn from the row alone, so that an epoch without repeated rows does not depend on visits.
-What `subjects` returns is frozen: runs resume by it.
+What `make_draw_numbers` returns is frozen: runs resume by it.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from fieldslab.schemas.errors import UsageError
 
 
-def make_subjects(rows: np.ndarray, visits: np.ndarray | None) -> np.ndarray:
+def make_draw_numbers(rows: np.ndarray, visits: np.ndarray | None) -> np.ndarray:
     """What draws are made from: the row at its visit 0, else a hash of row and visit.
 
     Parameters
@@ -29,10 +29,10 @@ def make_subjects(rows: np.ndarray, visits: np.ndarray | None) -> np.ndarray:
     numbers = rows.astype(np.uint64)
     if visits is None or not visits.any():
         return numbers
-    from fieldslab.reader.draws.permutation import hashed, keys
+    from fieldslab.reader.draws.permutation import hash_numbers, make_keys
 
-    key = keys("visit")
-    again = hashed(numbers + hashed(visits.astype(np.uint64), key), key)
+    key = make_keys("visit")
+    again = hash_numbers(numbers + hash_numbers(visits.astype(np.uint64), key), key)
     return np.where(visits == 0, numbers, again)
 
 
@@ -51,7 +51,7 @@ def count_visits(rows: np.ndarray) -> np.ndarray:
     return visits
 
 
-def as_visits(visits: Any, rows: np.ndarray) -> np.ndarray:
+def check_visits(visits: Any, rows: np.ndarray) -> np.ndarray:
     """What a caller gave as visits of `rows` (int64[n]), or else counted: int64[n].
 
     Raises UsageError.

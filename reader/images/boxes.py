@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.draws.permutation import keys, mix, uniform
+from fieldslab.reader.draws.permutation import draw_uniform, make_keys, mix_bits
 from fieldslab.reader.images.steps import CenterCrop, Crop, RandomResizedCrop, Resize
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import inlined, kernel
@@ -33,7 +33,7 @@ def draw_boxes(
     sizes
         Height and width of the pictures: int64[n, 2]. Where one is 0, the box is empty.
     rows
-        What `subjects` makes of rows and visits: uint64[n]. Rows themselves are visit 0.
+        What `make_draw_numbers` makes of rows and visits: uint64[n]. Rows themselves are visit 0.
     seed, epoch, view
         What decides, with the row and its visit, on what is drawn.
     """
@@ -50,9 +50,9 @@ def _(
     view: int,
 ) -> np.ndarray:
     out = np.zeros((len(rows), 4), np.int32)
-    key = keys("crop", seed, epoch, view)
+    key = make_keys("crop", seed, epoch, view)
     low, high = (math.log(ratio) for ratio in crop.ratio)
-    _draw(rows.astype(np.uint64), sizes, key, *crop.scale, low, high, out)
+    _draw_random_boxes(rows.astype(np.uint64), sizes, key, *crop.scale, low, high, out)
     return out
 
 
@@ -78,20 +78,20 @@ def _(
 
 def draw_flips(p: float, rows: np.ndarray, seed: int, epoch: int, view: int) -> np.ndarray:
     """Whether left and right change places in a view, with probability `p`: bool[n]."""
-    return uniform(rows, keys("flip", seed, epoch, view)) < p
+    return draw_uniform(rows, make_keys("flip", seed, epoch, view)) < p
 
 
 @inlined
-def _uniform(state: Any) -> float:
+def _emit_uniform(state: Any) -> float:
     """A number in [0, 1) from the state of the generator."""
-    return np.float64(mix(state) >> np.uint64(11)) * 2.0**-53
+    return np.float64(mix_bits(state) >> np.uint64(11)) * 2.0**-53
 
 
 @kernel(
     "void(uint64[::1], int64[:, ::1], uint64[::1], float64, float64, float64, float64, "
     "int32[:, ::1])"
 )
-def _draw(
+def _draw_random_boxes(
     rows: np.ndarray,
     sizes: np.ndarray,
     key: np.ndarray,
@@ -108,13 +108,13 @@ def _draw(
         width = sizes[i, 1]
         if height == 0 or width == 0:
             continue
-        state = mix(rows[i] + key[0]) + key[1]
+        state = mix_bits(rows[i] + key[0]) + key[1]
         fits = False
         for _ in range(TRIES):
             state += step
-            area = height * width * (scale_low + (scale_high - scale_low) * _uniform(state))
+            area = height * width * (scale_low + (scale_high - scale_low) * _emit_uniform(state))
             state += step
-            ratio = math.exp(ratio_low + (ratio_high - ratio_low) * _uniform(state))
+            ratio = math.exp(ratio_low + (ratio_high - ratio_low) * _emit_uniform(state))
             w: Any = np.int64(np.rint(math.sqrt(area * ratio)))
             h: Any = np.int64(np.rint(math.sqrt(area / ratio)))
             if 0 < w <= width and 0 < h <= height:
@@ -122,9 +122,9 @@ def _draw(
                 break
         if fits:
             state += step
-            top = np.int64(_uniform(state) * (height - h + 1))
+            top = np.int64(_emit_uniform(state) * (height - h + 1))
             state += step
-            left = np.int64(_uniform(state) * (width - w + 1))
+            left = np.int64(_emit_uniform(state) * (width - w + 1))
         else:
             w = width
             h = height

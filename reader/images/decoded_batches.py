@@ -7,9 +7,9 @@ import numpy as np
 from fieldslab.reader.batch import Batch, Failure, Values
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.decoders.decoder import MEANINGS, Status
-from fieldslab.reader.draws.visits import make_subjects
+from fieldslab.reader.draws.visits import make_draw_numbers
 from fieldslab.reader.gather import RowLocations
-from fieldslab.reader.images.decoding import Decoded, decode
+from fieldslab.reader.images.decoding import DecodedImages, decode_images
 from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.slab_storage import Storage
 
@@ -39,13 +39,15 @@ def gather_images(
     lap
         Is called after each stage with its name.
 
-    Raises what `decode` and `gather` raise.
+    Raises what `decode_images` and `gather` raise.
     """
     rows = view.start + numbers * view.step
     pool = storage.pool
-    drawn = make_subjects(rows, visits)
+    drawn = make_draw_numbers(rows, visits)
     decoded = {
-        name: decode(storage.field(name), each, locations, rows, drawn, epoch, memory, pool)
+        name: decode_images(
+            storage.load_field(name), each, locations, rows, drawn, epoch, memory, pool
+        )
         for name, each in images.items()
     }
     failures = tuple(
@@ -63,20 +65,20 @@ def gather_images(
             RowLocations(locations.shards[keep], locations.in_shard[keep]),
         )
         visits = visits[keep]
-        decoded = {name: each.only(keep) for name, each in decoded.items()}
+        decoded = {name: each.select_rows(keep) for name, each in decoded.items()}
     lap("decode")
-    others = [storage.field(name) for name in names if name not in images]
+    others = [storage.load_field(name) for name in names if name not in images]
     columns = storage.gather(others, locations, memory, 1)
     values: dict[str, Values] = {}
     for name in names:
         values[name] = decoded[name].values if name in decoded else columns.values[name]
-    _add(decoded, values, columns.valid, columns.sizes)
+    _add_sizes_and_masks(decoded, values, columns.valid, columns.sizes)
     lap("gather")
     return Batch(numbers, values, columns.valid, columns.sizes, failures, visits)
 
 
-def _add(
-    decoded: Mapping[str, Decoded],
+def _add_sizes_and_masks(
+    decoded: Mapping[str, DecodedImages],
     values: dict[str, Values],
     valid: dict[str, np.ndarray],
     sizes: dict[str, np.ndarray],

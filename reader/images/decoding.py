@@ -25,7 +25,7 @@ _NULL, _PENDING = -1, -2
 """Stand in place of a status where a row is null, and where nobody was asked yet."""
 
 
-class Decoded(NamedTuple):
+class DecodedImages(NamedTuple):
     """A field's images.
 
     Attributes
@@ -48,7 +48,7 @@ class Decoded(NamedTuple):
     valid: np.ndarray | None
     statuses: np.ndarray
 
-    def only(self, keep: np.ndarray) -> "Decoded":
+    def select_rows(self, keep: np.ndarray) -> "DecodedImages":
         """The rows where `keep` (bool[rows]) is true."""
         values: Any
         if isinstance(self.values, Pictures):
@@ -57,15 +57,15 @@ class Decoded(NamedTuple):
             pixels = np.concatenate([*parts, np.empty(0, np.uint8)])
             values = Pictures(pixels, self.values.sizes[keep])
         elif isinstance(self.values, Views):
-            values = Views(_only(array, keep) for array in self.values)
+            values = Views(_select_rows(array, keep) for array in self.values)
         else:
-            values = _only(self.values, keep)
+            values = _select_rows(self.values, keep)
         boxes = None if self.boxes is None else self.boxes[keep]
         valid = None if self.valid is None else self.valid[keep]
-        return Decoded(values, boxes, self.sizes[keep], valid, self.statuses[keep])
+        return DecodedImages(values, boxes, self.sizes[keep], valid, self.statuses[keep])
 
 
-def _only(values: Any, keep: np.ndarray) -> Any:
+def _select_rows(values: Any, keep: np.ndarray) -> Any:
     if isinstance(values, np.ndarray):
         return values[keep]
     from fieldslab.reader.pixels import device
@@ -73,7 +73,7 @@ def _only(values: Any, keep: np.ndarray) -> Any:
     return device.only(values, keep)
 
 
-def decode(
+def decode_images(
     stored: StoredField,
     images: ImageSteps,
     locations: RowLocations,
@@ -82,7 +82,7 @@ def decode(
     epoch: int,
     memory: Allocator,
     pool: Pool,
-) -> Decoded:
+) -> DecodedImages:
     """Decode the images of some rows.
 
     Parameters
@@ -92,7 +92,7 @@ def decode(
     rows
         Their numbers in the slab: int64[n].
     drawn
-        What boxes and flips are drawn by, with seed and epoch: uint64[n]; see `subjects`.
+        What boxes and flips are drawn by, with seed and epoch: uint64[n]; see `make_draw_numbers`.
     memory, pool
         Where the values go, and what is needed on the way.
 
@@ -108,7 +108,7 @@ def decode(
     """
     stored_images = find_images(stored, locations, pool)
     encoded, name = stored_images.images, stored.field.name
-    _measure(encoded, stored_images.valid)
+    _measure_unknown_sizes(encoded, stored_images.valid)
     turns = np.ones(len(rows), np.uint8)
     if images.apply_exif:
         turns = upright.read_orientations(encoded)
@@ -120,12 +120,12 @@ def decode(
         statuses[unknown] = Status.UNSUPPORTED if absent else Status.NOT_AN_IMAGE
     if stored_images.valid is not None:
         statuses[~stored_images.valid] = _NULL
-    work = _Work(encoded, turns, statuses, images, name, memory)
+    work = _DecodingJob(encoded, turns, statuses, images, name, memory)
     if not images.crops:
-        values, boxes = work.pictures(shown_sizes, drawn, epoch), None
+        values, boxes = work.decode_whole(shown_sizes, drawn, epoch), None
     else:
-        boxes, flips = _draw(images, shown_sizes, drawn, epoch)
-        values = work.views(boxes, flips)
+        boxes, flips = _draw_boxes_and_flips(images, shown_sizes, drawn, epoch)
+        values = work.decode_views(boxes, flips)
         if not images.crop_boxes:
             boxes = None
         elif not images.multiple:
@@ -141,19 +141,21 @@ def decode(
     if images.on_error == "raise" and (statuses > _OK).any():
         first = int(np.argmax(statuses > _OK))
         file = stored.values.path(int(locations.shards[first]))
-        raise _damaged(file, name, int(rows[first]), statuses[first], images.decoder)
-    return Decoded(values, boxes, encoded.sizes, stored_images.valid, statuses)
+        raise _make_damaged_image_error(
+            file, name, int(rows[first]), statuses[first], images.decoder
+        )
+    return DecodedImages(values, boxes, encoded.sizes, stored_images.valid, statuses)
 
 
 @cache
-def _takes(codes: frozenset[int]) -> np.ndarray:
+def _mark_supported_codes(codes: frozenset[int]) -> np.ndarray:
     """Whether a decoder of these codes takes an image, by its code: bool[256]."""
     taken = np.zeros(256, np.bool_)
     taken[list(codes)] = True
     return taken
 
 
-class _Work:
+class _DecodingJob:
     """What decoding one batch needs; `statuses` is filled in, and says who has an image at all."""
 
     def __init__(
@@ -176,7 +178,7 @@ class _Work:
             self.scale[:] = 1 / images.normalize.std
             self.bias[:] = -images.normalize.mean / images.normalize.std
 
-    def views(self, boxes: np.ndarray, flips: np.ndarray) -> Any:
+    def decode_views(self, boxes: np.ndarray, flips: np.ndarray) -> Any:
         """All views of all images: boxes int32[n, views, 4], flips bool[n, views]."""
         crops, arrays = self.images.crops, []
         sizes = list(dict.fromkeys(crop.size for crop in crops))
@@ -189,20 +191,20 @@ class _Work:
             shape = (len(boxes), len(chosen), *shape)
             part = np.ascontiguousarray(boxes[:, chosen]), flips[:, chosen]
             if self.images.device is not None:
-                arrays.append(self._on_device(*part, shape, dtype))
+                arrays.append(self._decode_on_device(*part, shape, dtype))
                 continue
             out = self.memory.empty((self.name, "decoded", number), shape, dtype)
-            self._batch(self._pending(), *part, out)
+            self._decode_on_host(self._find_pending(), *part, out)
             arrays.append(out)
         for out in arrays:
-            self._fill(out)
+            self._fill_missing(out)
         if self.images.multiple:
             return arrays[0] if len(arrays) == 1 else Views(arrays)
         return arrays[0][:, 0]
 
-    def pictures(self, sizes: np.ndarray, drawn: np.ndarray, epoch: int) -> Pictures:
-        """Every picture as it is, of `sizes` (int64[n, 2])."""
-        sizes = np.where(self._too_large(sizes)[:, None], 0, sizes)
+    def decode_whole(self, sizes: np.ndarray, drawn: np.ndarray, epoch: int) -> Pictures:
+        """Decode every picture whole; `sizes` is int64[n, 2]."""
+        sizes = np.where(self._mark_too_large(sizes)[:, None], 0, sizes)
         count = len(sizes)
         offsets = np.concatenate([[0], np.cumsum(3 * sizes.prod(axis=1))])
         size = (int(offsets[-1]),)
@@ -214,33 +216,33 @@ class _Work:
             height, width = sizes[i].tolist()
             out = pixels[offsets[i] : offsets[i + 1]].reshape(1, 1, height, width, 3)
             box = np.array([[[0, 0, height, width]]], np.int32)
-            single = self._one(i)
-            single._batch(single._pending(), box, flips[i : i + 1, None], out)
-            single._fill(out)
+            single = self._select_image(i)
+            single._decode_on_host(single._find_pending(), box, flips[i : i + 1, None], out)
+            single._fill_missing(out)
         for i in np.flatnonzero(self.statuses == _NULL).tolist():
             pixels[offsets[i] : offsets[i + 1]] = self.images.fill
         return Pictures(pixels, sizes)
 
-    def _too_large(self, sizes: np.ndarray) -> np.ndarray:
+    def _mark_too_large(self, sizes: np.ndarray) -> np.ndarray:
         """Note and return which pictures have too many pixels to be allocated: bool[n]."""
         # Divided, for the product of two sizes that lie may be more than int64 holds.
         large = sizes[:, 0] > self.images.max_pixels // np.maximum(sizes[:, 1], 1)
         self.statuses[large & (self.statuses == _PENDING)] = Status.TOO_LARGE
         return large
 
-    def _one(self, index: int) -> "_Work":
+    def _select_image(self, index: int) -> "_DecodingJob":
         """The same for a single image, over the same statuses."""
         single = slice(index, index + 1)
         arrays = (array[single] for array in self.encoded[:-1])
         encoded = Encoded(*arrays, every=self.encoded.every)  # type: ignore[misc, arg-type]
         turns, statuses = self.turns[single], self.statuses[single]
-        return _Work(encoded, turns, statuses, self.images, self.name, self.memory)
+        return _DecodingJob(encoded, turns, statuses, self.images, self.name, self.memory)
 
-    def _pending(self) -> np.ndarray:
+    def _find_pending(self) -> np.ndarray:
         """Who is to be decoded, or was for views of another size: int64[k]."""
         return np.flatnonzero((self.statuses == _PENDING) | (self.statuses == _OK))
 
-    def _on_device(
+    def _decode_on_device(
         self, boxes: np.ndarray, flips: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> Any:
         """Decode views of one size to a tensor (n, views, 3, height, width) on the device."""
@@ -248,8 +250,10 @@ class _Work:
 
         codec = lookup.on_device(str(self.images.device))
         out = device.zeros(shape, self.images.dtype, str(self.images.device))
-        pending = self._pending()
-        on_device = _takes(frozenset(codec.codes))[self.encoded.codes] & (self.turns == 1)
+        pending = self._find_pending()
+        on_device = _mark_supported_codes(frozenset(codec.codes))[self.encoded.codes] & (
+            self.turns == 1
+        )
         which = pending[on_device[pending]]
         self.statuses[which] = codec.decode_on_device(
             self.encoded,
@@ -263,27 +267,27 @@ class _Work:
         others = pending[~on_device[pending]]
         if len(others):
             host = np.empty(shape, dtype)
-            self._batch(others, boxes, flips, host)
+            self._decode_on_host(others, boxes, flips, host)
             others = others[self.statuses[others] == _OK]
             device.put(out, others, host[others])
         return out
 
-    def _batch(
+    def _decode_on_host(
         self, pending: np.ndarray, boxes: np.ndarray, flips: np.ndarray, out: np.ndarray
     ) -> None:
         """Decode views, of one size, to (n, views, height, width, 3) or channels first."""
         target = Target(out, self.images.channels_first, self.scale, self.bias)
         if not self.images.apply_exif:
-            self._ask(pending, Crops(boxes, np.ascontiguousarray(flips)), target)
+            self._try_decoders(pending, Crops(boxes, np.ascontiguousarray(flips)), target)
             return
         sizes = self.encoded.sizes.astype(np.int64)
         turned = upright.orient_boxes(boxes, flips, sizes, self.turns)
         lying = turned.transpose[pending]
-        self._ask(pending[~lying], turned.crops, target)
+        self._try_decoders(pending[~lying], turned.crops, target)
         if lying.any():
             tall, wide = (3, 4) if self.images.channels_first else (2, 3)
             on_side = np.empty_like(out.swapaxes(tall, wide), order="C")
-            self._ask(pending[lying], turned.crops, target._replace(out=on_side))
+            self._try_decoders(pending[lying], turned.crops, target._replace(out=on_side))
         for i in pending[self.statuses[pending] == _OK].tolist():
             if not (turned.transpose[i] or turned.swap_rows[i].any()):
                 continue
@@ -293,7 +297,7 @@ class _Work:
                 pixels = np.flip(pixels, axis) if swap else pixels
                 out[i, view] = pixels.swapaxes(axis, axis + 1) if turned.transpose[i] else pixels
 
-    def _ask(self, which: np.ndarray, crops: Crops, target: Target) -> None:
+    def _try_decoders(self, which: np.ndarray, crops: Crops, target: Target) -> None:
         """Ask the decoders in turn, each for what those before it do not support."""
         self.statuses[which] = _UNSUPPORTED
         decoder_option = self.images.decoder
@@ -305,14 +309,16 @@ class _Work:
         for decoder in chain:
             if not len(which):
                 return
-            taken = which[_takes(frozenset(decoder.codes))[self.encoded.codes[which]]]
+            taken = which[
+                _mark_supported_codes(frozenset(decoder.codes))[self.encoded.codes[which]]
+            ]
             if len(taken):
                 self.statuses[taken] = decoder.decode(
                     self.encoded, taken, crops, target, self.images.max_pixels
                 )
                 which = which[self.statuses[which] == _UNSUPPORTED]
 
-    def _fill(self, out: Any) -> None:
+    def _fill_missing(self, out: Any) -> None:
         """Fill the places of images that are null, or were not decoded."""
         empty = np.flatnonzero(self.statuses != _OK)
         grey = self.scale * self.images.fill + self.bias
@@ -329,16 +335,16 @@ class _Work:
             device.put(out, empty, grey.astype(dtype).reshape(shape))
 
 
-def _measure(encoded: Encoded, valid: np.ndarray | None) -> None:
+def _measure_unknown_sizes(encoded: Encoded, valid: np.ndarray | None) -> None:
     """Fill in the sizes of images whose headers pack could not read."""
     unknown = (encoded.sizes[:, 0] == 0) & (encoded.lengths > 0)
     if valid is not None:
         unknown &= valid
     for i in np.flatnonzero(unknown).tolist():
-        encoded.sizes[i] = upright.measure_by_pillow(encoded, i)[:2]
+        encoded.sizes[i] = upright.measure_with_pillow(encoded, i)[:2]
 
 
-def _draw(
+def _draw_boxes_and_flips(
     images: ImageSteps, sizes: np.ndarray, subjects: np.ndarray, epoch: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Boxes, int32[n, views, 4], and flips, bool[n, views]."""
@@ -352,7 +358,9 @@ def _draw(
     return boxes, np.stack(flips, axis=1)
 
 
-def _damaged(file: Path, name: str, row: int, status: int, decoder: Any) -> DamagedImage:
+def _make_damaged_image_error(
+    file: Path, name: str, row: int, status: int, decoder: Any
+) -> DamagedImage:
     hint = 'ImageSteps(..., on_error="skip" or "fill") goes on without it.'
     if status == Status.UNSUPPORTED and decoder != "auto":
         asked = decoder if isinstance(decoder, str) else decoder.name

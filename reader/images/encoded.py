@@ -20,14 +20,14 @@ from fieldslab.schemas.jit import kernel, load_u8
 _JPEG, _PNG, _WEBP = CODES["jpeg"], CODES["png"], CODES["webp"]
 
 
-class Found(NamedTuple):
+class FoundImages(NamedTuple):
     """Encoded images, and of a field that may have nulls, which rows have one: bool[n]."""
 
     images: Encoded
     valid: np.ndarray | None
 
 
-def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> Found:
+def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> FoundImages:
     """Find the images of rows, and all that is stored beside them. Raises DamagedArray."""
     field, count = stored.field, len(locations.in_shard)
     starts, lengths = find_addresses(stored, locations, pool)
@@ -39,7 +39,7 @@ def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> Fou
         codes = np.full(count, CODES[field.codec], np.uint8)
     else:
         codes = np.empty(count, np.uint8)
-        _recognize(starts, lengths, codes)
+        _detect_codecs(starts, lengths, codes)
     if stored.points is None:
         points, counts = np.zeros(count, np.uint64), np.zeros(count, np.int64)
     else:
@@ -48,11 +48,11 @@ def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> Fou
         None if stored.valid is None else gather_valid(stored.valid, locations, pool, field.name)
     )
     every = field.index or 0
-    return Found(Encoded(starts, lengths, sizes, codes, points, counts, every), valid)
+    return FoundImages(Encoded(starts, lengths, sizes, codes, points, counts, every), valid)
 
 
 @kernel("void(uint64[::1], int64[::1], uint8[::1])")
-def _recognize(starts: np.ndarray, lengths: np.ndarray, codes: np.ndarray) -> None:
+def _detect_codecs(starts: np.ndarray, lengths: np.ndarray, codes: np.ndarray) -> None:
     """Tell codes by the first bytes, as `schemas.images.detect_format` does."""
     for i in range(len(starts)):
         address: Any = np.int64(starts[i])

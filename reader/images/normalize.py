@@ -65,6 +65,6 @@ class Normalize(Step):
             raise UsageError("`mean` and `std` must be one number, or three", found=self.mean.shape)
         hint = "Multiply both by 255: grey levels go from 0 to 255."
         if not is_uint8 and self.std.max() < 1:
-            raise UsageError("`std` is below one grey level", found=self.std, hint=hint)
+            raise UsageError("`std` is less than 1", found=self.std, hint=hint)
         if 0 < self.mean.max() < 1:
-            raise UsageError("`mean` is below one grey level", found=self.mean, hint=hint)
+            raise UsageError("`mean` is between 0 and 1", found=self.mean, hint=hint)

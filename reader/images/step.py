@@ -13,23 +13,23 @@ class Step:
 
     def key(self) -> dict[str, Any]:
         """Name and parameters, ready for JSON: what a loader's state holds."""
-        values = {name: _as_json(getattr(self, name)) for name in self.parameters}
+        values = {name: _convert_to_json(getattr(self, name)) for name in self.parameters}
         return {"name": type(self).__name__, **values}
 
     def __repr__(self) -> str:
         values = {name: getattr(self, name) for name in self.parameters}
-        shown = ", ".join(
-            f"{name}={_as_json(value) if isinstance(value, np.ndarray | np.dtype) else value!r}"
-            for name, value in values.items()
-        )
+        for name, value in values.items():
+            if isinstance(value, np.ndarray | np.dtype):
+                values[name] = _convert_to_json(value)
+        shown = ", ".join(f"{name}={value!r}" for name, value in values.items())
         return f"{type(self).__name__}({shown})"
 
 
-def _as_json(value: Any) -> Any:
+def _convert_to_json(value: Any) -> Any:
     if isinstance(value, Step):
         return value.key()
     if isinstance(value, list | tuple):
-        return [_as_json(item) for item in value]
+        return [_convert_to_json(item) for item in value]
     if isinstance(value, np.ndarray):
         return value.tolist()
     return str(value) if isinstance(value, np.dtype) else value

@@ -16,7 +16,7 @@ from fieldslab.reader.batch import make_unknown_field
 from fieldslab.reader.decoders.decoder import Decoder
 from fieldslab.reader.images.normalize import Normalize
 from fieldslab.reader.images.step import Step
-from fieldslab.reader.rows import whole
+from fieldslab.reader.rows import check_integer
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.renamed import refuse_renamed_parameters
@@ -66,9 +66,9 @@ class RandomResizedCrop(Crop):
         scale: tuple[float, float] = (0.08, 1.0),
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
     ) -> None:
-        self.size = _size(size)
-        self.scale = _range("scale", scale)
-        self.ratio = _range("ratio", ratio)
+        self.size = _check_size(size)
+        self.scale = _check_range("scale", scale)
+        self.ratio = _check_range("ratio", ratio)
 
 
 class CenterCrop(Crop):
@@ -86,8 +86,8 @@ class CenterCrop(Crop):
     parameters = ("size", "resize")
 
     def __init__(self, size: Size, resize: int | None = None) -> None:
-        self.size = _size(size)
-        self.resize = None if resize is None else whole("resize", resize, least=1)
+        self.size = _check_size(size)
+        self.resize = None if resize is None else check_integer("resize", resize, least=1)
         if self.resize is not None and self.resize < max(self.size):
             hint = "A view cannot be larger than the picture it is cut from."
             raise UsageError("`resize` is less than `size`", found=self.resize, hint=hint)
@@ -99,7 +99,7 @@ class Resize(Crop):
     parameters = ("size",)
 
     def __init__(self, size: Size) -> None:
-        self.size = _size(size)
+        self.size = _check_size(size)
 
 
 class MultiCrop(Step):
@@ -205,16 +205,18 @@ class ImageSteps:
             hint = "Write a list, as in [RandomResizedCrop(224), Normalize()]."
             raise UsageError("steps for images must be a list", found=repr(steps), hint=hint)
         self.steps = list(steps)
-        self.crops, self.flip, self.normalize = _sorted_out(self.steps)
+        self.crops, self.flip, self.normalize = _sort_steps(self.steps)
         self.multiple = any(isinstance(step, MultiCrop) for step in self.steps)
-        self.seed = whole("seed", seed)
+        self.seed = check_integer("seed", seed)
         if not isinstance(decoder, str) and not hasattr(decoder, "decode"):
             raise UsageError("`decoder` must be a decoder or its name", found=repr(decoder))
         self.decoder = decoder
         self.on_error = on_error
-        self.fill = whole("fill", fill, least=0)
+        self.fill = check_integer("fill", fill, least=0)
         self.apply_exif = apply_exif
-        self.max_pixels = min(whole("max_pixels", max_pixels, least=1), 2**62)  # fits kernels
+        self.max_pixels = min(
+            check_integer("max_pixels", max_pixels, least=1), 2**62
+        )  # fits kernels
         self.crop_boxes = crop_boxes
         self.device = device
         first = self.normalize is not None or device is not None
@@ -267,7 +269,7 @@ class ImageSteps:
         )
 
 
-def as_images(
+def check_decode_option(
     decode: Any, fields: Mapping[str, Field], names: Sequence[str]
 ) -> dict[str, ImageSteps]:
     """Check the option `decode` against the fields of a slab and those that are gathered.
@@ -293,7 +295,7 @@ def as_images(
     return images
 
 
-def _sorted_out(
+def _sort_steps(
     steps: list[Any],
 ) -> tuple[tuple[Crop, ...], RandomHorizontalFlip | None, Normalize | None]:
     """The crops, the flip and the normalization among steps. Raises UsageError."""
@@ -323,17 +325,17 @@ def _sorted_out(
     return crop.views if isinstance(crop, MultiCrop) else (crop,), flip, normalize
 
 
-def _size(size: Any) -> tuple[int, int]:
+def _check_size(size: Any) -> tuple[int, int]:
     if np.ndim(size) > 0 and np.shape(size) != (2,):
         raise UsageError("`size` must be one number, or height and width", found=repr(size))
     height, width = (size, size) if np.ndim(size) == 0 else size
-    sides = whole("size", height, least=1), whole("size", width, least=1)
+    sides = check_integer("size", height, least=1), check_integer("size", width, least=1)
     if max(sides) > MOST_SIDE:
         raise UsageError("`size` is too large", expected=f"up to {MOST_SIDE}", found=size)
     return sides
 
 
-def _range(name: str, bounds: Any) -> tuple[float, float]:
+def _check_range(name: str, bounds: Any) -> tuple[float, float]:
     if _is_list(bounds) and len(bounds) == 2 and all(map(_is_number, bounds)):
         low, high = float(bounds[0]), float(bounds[1])
         if 0 < low <= high < math.inf:

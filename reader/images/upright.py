@@ -20,7 +20,7 @@ _ROWS = np.array([0, 0, 0, 1, 1, 0, 1, 1, 0], np.bool_)
 _COLUMNS = np.array([0, 0, 1, 1, 0, 0, 0, 1, 1], np.bool_)
 
 
-class Turned(NamedTuple):
+class OrientedCrops(NamedTuple):
     """Crops in stored pictures, and what is to be done to each view: bool[n, views], bool[n]."""
 
     crops: Crops
@@ -38,11 +38,11 @@ def read_orientations(images: Encoded) -> np.ndarray:
     orientation.orientations(images.addresses[jpegs], images.lengths[jpegs], turns)
     sides[jpegs] = turns
     for i in np.flatnonzero(~np.isin(images.codes, (_JPEG, *_STORED))).tolist():
-        sides[i] = measure_by_pillow(images, i)[2]
+        sides[i] = measure_with_pillow(images, i)[2]
     return sides
 
 
-def measure_by_pillow(images: Encoded, index: int) -> tuple[int, int, int]:
+def measure_with_pillow(images: Encoded, index: int) -> tuple[int, int, int]:
     """Height, width and orientation of an image that only Pillow knows; 0, 0, 1 without it."""
     import ctypes
 
@@ -63,7 +63,7 @@ def orient_sizes(sizes: np.ndarray, turns: np.ndarray) -> np.ndarray:
 
 def orient_boxes(
     boxes: np.ndarray, flips: np.ndarray, sizes: np.ndarray, turns: np.ndarray
-) -> Turned:
+) -> OrientedCrops:
     """Bring boxes and flips of pictures as they are shown to pictures as they are stored.
 
     Parameters
@@ -84,4 +84,4 @@ def orient_boxes(
     across = np.where(transpose[:, None], columns, columns ^ flips)
     down = np.where(transpose[:, None], rows ^ flips, rows & np.ones_like(flips))
     stored = np.stack([top, left, height, width], axis=2).astype(np.int32)
-    return Turned(Crops(stored, np.ascontiguousarray(across)), down, transpose)
+    return OrientedCrops(Crops(stored, np.ascontiguousarray(across)), down, transpose)

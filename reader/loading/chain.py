@@ -8,9 +8,9 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.buffers import Allocator
-from fieldslab.reader.draws.visits import count_visits, make_subjects
+from fieldslab.reader.draws.visits import count_visits, make_draw_numbers
 from fieldslab.reader.orders.order import Order
-from fieldslab.reader.rows import whole
+from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.transforms.transform import Transform
 from fieldslab.schemas.errors import UsageError
@@ -64,8 +64,8 @@ class Chain:
             lap(type(transform).__name__)
         if self._convert is not None:
             if isinstance(result, Batch):
-                result = self._convert.tensors(result)
-            result = self._convert.pin(result)
+                result = self._convert.convert_to_tensors(result)
+            result = self._convert.pin_if_needed(result)
             lap("convert")
         return result
 
@@ -81,10 +81,10 @@ class Chain:
         convert = self._convert
         tensors = convert is not None and takes_tensors(transform)
         if convert is not None and tensors and isinstance(batch, Batch):
-            batch = convert.tensors(batch)
+            batch = convert.convert_to_tensors(batch)
         argument = batch
         if convert is not None and not tensors and not isinstance(batch, Batch):
-            argument = convert.arrays(batch)
+            argument = convert.convert_to_arrays(batch)
         options = {} if place is None else {"rng": self._rng(batch, epoch, place, tensors)}
         try:
             changed = transform(argument, *([self._memory] if ours else []), **options)
@@ -98,7 +98,7 @@ class Chain:
                 found=f"{type(changed).__name__} from {transform!r}",
             )
         if convert is not None and not isinstance(batch, Batch):
-            return convert.merge(batch, changed)
+            return convert.merge_transformed(batch, changed)
         assert isinstance(batch, Batch)
         return _merge(batch, changed)
 
@@ -107,7 +107,7 @@ class Chain:
         numbers = np.asarray(batch.rows)
         # A function may have made a batch of other rows, whose visits nobody knows.
         visits = count_visits(numbers) if batch.visits is None else np.asarray(batch.visits)
-        drawn = make_subjects(self._view.start + numbers * self._view.step, visits)
+        drawn = make_draw_numbers(self._view.start + numbers * self._view.step, visits)
         key = self._seed, epoch, place
         if tensors:
             from fieldslab.reader.transforms.perrow import TensorGenerator
@@ -168,7 +168,7 @@ def takes_rng(transform: Callable[..., Any]) -> bool:
 def choose_seed(seed: Any, order: Order) -> int:
     """The seed of `rng`: the one given, or the order's, or 0. Raises UsageError."""
     if seed is not None:
-        return whole("seed", seed)
+        return check_integer("seed", seed)
     order_seed = getattr(order, "seed", None)
     return order_seed if isinstance(order_seed, int) else 0
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
-from fieldslab.reader.images.steps import ImageSteps, as_images
+from fieldslab.reader.images.steps import ImageSteps, check_decode_option
 from fieldslab.reader.loading.chain import Chain, check_transforms, choose_seed, takes_tensors
 from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
 from fieldslab.reader.loading.identity import make_order_key, make_repr, upgrade_state
@@ -13,7 +13,7 @@ from fieldslab.reader.loading.iteration import EpochIterator, OnDemand, Position
 from fieldslab.reader.loading.processors import count_usable_cores
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled
-from fieldslab.reader.rows import whole
+from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.schemas.errors import MissingLibrary, UsageError
 
@@ -119,18 +119,18 @@ class Loader:
     ) -> None:
         check_slab(slab)
         self.slab = slab
-        self.batch_size = whole("batch_size", batch_size, least=1)
+        self.batch_size = check_integer("batch_size", batch_size, least=1)
         self.order = Shuffled(0) if order is None else order
-        self.prefetch = whole("prefetch", prefetch, least=0)
+        self.prefetch = check_integer("prefetch", prefetch, least=0)
         usual = min(count_usable_cores(), MOST_THREADS)
-        self.threads = usual if threads is None else whole("threads", threads, least=1)
+        self.threads = usual if threads is None else check_integer("threads", threads, least=1)
         self.drop_last = drop_last
-        self.read_ahead = whole("read_ahead", read_ahead, least=0)
+        self.read_ahead = check_integer("read_ahead", read_ahead, least=0)
         self._attached = _attach(self.order, slab)
         self._fields = slab.names(fields)
-        self._decode = as_images(decode, slab.fields, self._fields)
+        self._decode = check_decode_option(decode, slab.fields, self._fields)
         self._transforms = check_transforms(slab, self._fields, self._decode, transforms)
-        self._seed = None if seed is None else whole("seed", seed)
+        self._seed = None if seed is None else check_integer("seed", seed)
         self._convert = _converter(slab, self._decode, output, pin_memory)
         self._given = rank, world_size
         find_rank_and_size(rank, world_size)
@@ -179,7 +179,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Make an epoch the next to iterate over; the one that is current already goes on."""
-        epoch = whole("epoch", epoch, least=0)
+        epoch = check_integer("epoch", epoch, least=0)
         if epoch != self._position.epoch:
             self._position = Position(epoch, 0)
             self._resumes = False
@@ -218,7 +218,8 @@ class Loader:
                 )
             saved = upgrade_state(state) if version == 1 else dict(state)
             position = Position(
-                whole("epoch", saved["epoch"], 0), whole("position", saved["position"], 0)
+                check_integer("epoch", saved["epoch"], 0),
+                check_integer("position", saved["position"], 0),
             )
             order, attached = self._recall(saved["order"])
             if version == 1 and state["order"] == make_repr(order, attached):

@@ -14,7 +14,7 @@ from fieldslab.reader.loading.epoch_plan import EpochPlan
 from fieldslab.reader.loading.readahead import ReadAhead
 from fieldslab.reader.loading.stats import PreparedBatch, Stopwatch
 from fieldslab.reader.orders.order import Order
-from fieldslab.reader.rows import as_rows
+from fieldslab.reader.rows import check_rows
 from fieldslab.reader.slab import Slab, read_batch
 
 STRETCH = 4096
@@ -57,7 +57,7 @@ class Preparation:
         self._asked = 0
         self._stretches: tuple[tuple[int, np.ndarray], ...] = ()  # their numbers and rows
         self._lock = threading.Lock()
-        forks.register(self)
+        forks.register_for_forks(self)
 
     def __call__(self, index: int) -> PreparedBatch:
         """Make a batch. Errors carry a note that says which."""
@@ -109,7 +109,7 @@ class Preparation:
         self, rows: np.ndarray, watch: Stopwatch, visits: np.ndarray | None = None
     ) -> Batch:
         slab, pool = self._slab, self._slab.storage.pool
-        numbers, names = as_rows(rows, len(slab)), self._fields
+        numbers, names = check_rows(rows, len(slab)), self._fields
         return read_batch(
             slab, numbers, names, pool, self._decode, self._epoch, visits, watch.lap, self._live
         )

@@ -37,7 +37,7 @@ class ReadAhead:
     def __init__(self, slab: Slab, fields: Sequence[str]) -> None:
         self._slab = slab
         storage = slab.storage
-        self._fields = [_Field(storage.field(name), storage.pool) for name in fields]
+        self._fields = [_Field(storage.load_field(name), storage.pool) for name in fields]
         self._pause = self._skip = 0  # threads may lose a count here: nothing depends on it
 
     def expect_random(self) -> None:
@@ -65,7 +65,7 @@ class ReadAhead:
         self._skip = self._pause
 
     def _place(self, rows: np.ndarray) -> RowLocations:
-        return self._slab.storage.place(self._slab.view, np.ascontiguousarray(rows))
+        return self._slab.storage.locate_rows(self._slab.view, np.ascontiguousarray(rows))
 
 
 class _Field:

@@ -60,7 +60,7 @@ class Desk(Generic[_Made]):
         self._stopped = self._forked = False
         self._threads: list[threading.Thread] = []
         self._set_up()
-        forks.register(self)
+        forks.register_for_forks(self)
 
     def start(self, threads: int) -> None:
         """Start the threads."""

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fieldslab.reader.orders.order import Order, shuffle_positions
-from fieldslab.reader.orders.spread import spread_rows
-from fieldslab.reader.rows import whole
+from fieldslab.reader.orders.spread import compute_spread_rows
+from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.stored.sizes import count_stored_bytes
 
@@ -59,13 +59,15 @@ class Blocked(Order):
         *,
         spread: bool | None = None,
     ) -> None:
-        self.seed = whole("seed", seed)
+        self.seed = check_integer("seed", seed)
         self._open = spread is not False and block_rows is None and window is None
         self.spread = self._open if spread is None else bool(spread)
         usual = (SPREAD_ROWS, SPREAD_WINDOW) if self.spread else EARLIER
         self._sized = block_rows is not None or not self.spread
-        self.block_rows = whole("block_rows", usual[0] if block_rows is None else block_rows, 1)
-        self.window = whole("window", usual[1] if window is None else window, 1)
+        self.block_rows = check_integer(
+            "block_rows", usual[0] if block_rows is None else block_rows, 1
+        )
+        self.window = check_integer("window", usual[1] if window is None else window, 1)
 
     def attach(self, slab: Slab) -> Order:
         """See `Order`: chooses `block_rows` by the slab's bytes, if it was not given."""
@@ -89,23 +91,23 @@ class Blocked(Order):
         """See `Order`."""
         if self.spread:
             size = self.block_rows, self.window
-            return spread_rows(self.seed, *size, epoch, start, stop, total)
-        return self._near_rows(epoch, start, stop, total)
+            return compute_spread_rows(self.seed, *size, epoch, start, stop, total)
+        return self._compute_window_rows(epoch, start, stop, total)
 
-    def _near_rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
-        layout = self._layout(epoch, total)
+    def _compute_window_rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        layout = self._compute_layout(epoch, total)
         parts = [np.empty(0, np.int64)]
         while start < stop:
-            window, first, end = self._window(layout, start)
+            window, first, end = self._find_window(layout, start)
             upto = min(stop, end)
             inside = shuffle_positions(
                 "window", (self.seed, epoch, window), start - first, upto - first, end - first
             )
-            parts.append(self._rows(layout, window, inside, epoch))
+            parts.append(self._map_places_to_rows(layout, window, inside, epoch))
             start = upto
         return np.concatenate(parts)
 
-    def _layout(self, epoch: int, total: int) -> "_BlockLayout":
+    def _compute_layout(self, epoch: int, total: int) -> "_BlockLayout":
         """Where the block at the end of the slab, which may be short, comes in this epoch."""
         blocks, rest = divmod(total, self.block_rows)
         if rest == 0:
@@ -113,7 +115,7 @@ class Blocked(Order):
         place = int(shuffle_positions("short block", (self.seed, epoch), 0, 1, blocks + 1)[0])
         return _BlockLayout(total, blocks, place, self.block_rows - rest)
 
-    def _window(self, layout: "_BlockLayout", position: int) -> tuple[int, int, int]:
+    def _find_window(self, layout: "_BlockLayout", position: int) -> tuple[int, int, int]:
         """Window of a position, and its first position and end."""
         size = self.block_rows * self.window
         short = layout.place // self.window
@@ -124,7 +126,7 @@ class Blocked(Order):
         end = (window + 1) * size - (layout.missing if window >= short else 0)
         return window, first, min(end, layout.total)
 
-    def _rows(
+    def _map_places_to_rows(
         self, layout: "_BlockLayout", window: int, inside: np.ndarray, epoch: int
     ) -> np.ndarray:
         """Rows at some places of a window before its rows are shuffled."""
@@ -137,11 +139,13 @@ class Blocked(Order):
         # The short block has no part in the shuffle of blocks: any valid turn does for it.
         is_short = turn == layout.place
         whole_turn[is_short] = 0
-        from fieldslab.reader.draws.permutation import keys, permute
+        from fieldslab.reader.draws.permutation import make_keys, permute_positions
 
         block = whole_turn
         if layout.blocks:
-            block = permute(whole_turn, layout.blocks, keys("blocks", self.seed, epoch))
+            block = permute_positions(
+                whole_turn, layout.blocks, make_keys("blocks", self.seed, epoch)
+            )
         block[is_short] = layout.blocks
         rows: np.ndarray = block * self.block_rows + place
         return rows

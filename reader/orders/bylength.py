@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.orders.order import Order, shuffle_positions
-from fieldslab.reader.rows import whole
+from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
 
@@ -34,8 +34,8 @@ class ByLength(Order):
 
     def __init__(self, field: str, seed: int = 0, bucket: int = 256) -> None:
         self.field = field
-        self.seed = whole("seed", seed)
-        self.bucket = whole("bucket", bucket, least=1)
+        self.seed = check_integer("seed", seed)
+        self.bucket = check_integer("bucket", bucket, least=1)
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`; only an attached one knows lengths."""
@@ -47,7 +47,7 @@ class ByLength(Order):
     def attach(self, slab: Slab) -> Order:
         """See `Order`. Raises UnknownField and, for rows of fixed size, UsageError."""
         slab.lengths([], self.field)
-        return _Attached(self, slab)
+        return _AttachedByLength(self, slab)
 
     def key(self) -> dict[str, Any]:
         """See `Order`."""
@@ -63,15 +63,15 @@ class ByLength(Order):
         return f"ByLength({self.field!r}, seed={self.seed}, bucket={self.bucket})"
 
 
-class _Attached(Order):
-    """The order, and the slab that knows the lengths."""
+class _AttachedByLength(Order):
+    """A ByLength order together with the row lengths of one slab."""
 
     repeats = False
 
     def __init__(self, order: ByLength, slab: Slab) -> None:
         self._order = order
         self._slab = slab
-        self._sorted = lru_cache(_KEPT)(self._sort)
+        self._sorted = lru_cache(_KEPT)(self._sort_group)
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         size = self._order.bucket * BUCKETS
@@ -84,7 +84,7 @@ class _Attached(Order):
             start = upto
         return np.concatenate(parts)
 
-    def _sort(self, epoch: int, group: int, total: int) -> np.ndarray:
+    def _sort_group(self, epoch: int, group: int, total: int) -> np.ndarray:
         """Rows of a group of buckets: sorted, cut, the full buckets shuffled."""
         bucket, seed = self._order.bucket, self._order.seed
         start = group * bucket * BUCKETS
@@ -106,7 +106,7 @@ class _Attached(Order):
         return self._order.key()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _Attached, (self._order, self._slab)
+        return _AttachedByLength, (self._order, self._slab)
 
     def __repr__(self) -> str:
         return repr(self._order)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.draws.visits import count_visits
-from fieldslab.reader.rows import Rows, as_rows, make_out_of_range, whole
+from fieldslab.reader.rows import Rows, check_integer, check_rows, make_out_of_range_error
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
 
@@ -111,7 +111,7 @@ class Strided(Order):
     repeats = False
 
     def __init__(self, n: int) -> None:
-        self.n = whole("n", n, least=1)
+        self.n = check_integer("n", n, least=1)
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
@@ -135,7 +135,7 @@ class Shuffled(Order):
     repeats = False
 
     def __init__(self, seed: int = 0) -> None:
-        self.seed = whole("seed", seed)
+        self.seed = check_integer("seed", seed)
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
@@ -174,19 +174,19 @@ class Subset(Order):
             raise UsageError("`fraction` must be above 0 and up to 1", found=fraction)
         if fraction is not None and seed is None:
             raise UsageError("`fraction` needs a seed")
-        self.seed = None if seed is None else whole("seed", seed)
+        self.seed = None if seed is None else check_integer("seed", seed)
         self.fraction = fraction
-        self._numbers = None if rows is None else as_rows(rows, 2**62)
+        self._numbers = None if rows is None else check_rows(rows, 2**62)
         self._counted: tuple[int, np.ndarray] | None = None  # a total, and visits by number
         self.repeats = self._numbers is not None
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
-        chosen = self._chosen(epoch, start, stop, total)
+        chosen = self._choose_members(epoch, start, stop, total)
         if self._numbers is None:
-            from fieldslab.reader.draws.permutation import keys, permute
+            from fieldslab.reader.draws.permutation import make_keys, permute_positions
 
-            return permute(chosen, total, keys("members", self.seed or 0))
+            return permute_positions(chosen, total, make_keys("members", self.seed or 0))
         numbers = self._numbers[chosen]
         return np.where(numbers < 0, numbers + total, numbers)
 
@@ -198,9 +198,9 @@ class Subset(Order):
         if counted is None or counted[0] != total:
             numbers = np.where(self._numbers < 0, self._numbers + total, self._numbers)
             counted = self._counted = total, count_visits(numbers)  # at once: threads read it
-        return counted[1][self._chosen(epoch, start, stop, total)]
+        return counted[1][self._choose_members(epoch, start, stop, total)]
 
-    def _chosen(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+    def _choose_members(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """Which of the members stand at some positions: int64[stop - start]."""
         if self.seed is None:
             return np.arange(start, stop, dtype=np.int64)
@@ -219,7 +219,7 @@ class Subset(Order):
             wrong = (self._numbers < -len(slab)) | (self._numbers >= len(slab))
             if wrong.any():
                 position = int(np.argmax(wrong))
-                raise make_out_of_range(int(self._numbers[position]), len(slab), position)
+                raise make_out_of_range_error(int(self._numbers[position]), len(slab), position)
         return self
 
     def key(self) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class Subset(Order):
         return {
             "name": type(self).__name__,
             "version": 1,
-            "rows": None if self._numbers is None else digest_numbers(self._numbers),
+            "rows": None if self._numbers is None else digest_array(self._numbers),
             "fraction": self.fraction,
             "seed": self.seed,
         }
@@ -251,7 +251,7 @@ class Weighted(Order):
     """
 
     def __init__(self, weights: Any, seed: int = 0) -> None:
-        self.seed = whole("seed", seed)
+        self.seed = check_integer("seed", seed)
         weights_array = np.asarray(weights, np.float64)
         if weights_array.ndim != 1 or not (
             np.isfinite(weights_array).all() and (weights_array >= 0).all()
@@ -263,12 +263,12 @@ class Weighted(Order):
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
-        from fieldslab.reader.draws.permutation import keys, uniform
+        from fieldslab.reader.draws.permutation import draw_uniform, make_keys
 
         positions = np.arange(start, stop, dtype=np.int64)
         if not len(positions):
             return positions
-        drawn = uniform(positions, keys("weighted", self.seed, epoch)) * self._ends[-1]
+        drawn = draw_uniform(positions, make_keys("weighted", self.seed, epoch)) * self._ends[-1]
         drawn_rows = np.searchsorted(self._ends, drawn, side="right").astype(np.int64)
         # The product may round up to the sum; the last row that has a weight stands there.
         return np.minimum(drawn_rows, np.searchsorted(self._ends, self._ends[-1]))
@@ -276,7 +276,11 @@ class Weighted(Order):
     def length(self, total: int) -> int:
         """See `Order`. Raises UsageError."""
         if len(self._ends) != total:
-            raise UsageError("one weight for each row", expected=total, found=len(self._ends))
+            raise UsageError(
+                "the number of weights must be the number of rows",
+                expected=total,
+                found=len(self._ends),
+            )
         return total
 
     def key(self) -> dict[str, Any]:
@@ -284,7 +288,7 @@ class Weighted(Order):
         return {
             "name": type(self).__name__,
             "version": 1,
-            "weights": digest_numbers(self._ends),
+            "weights": digest_array(self._ends),
             "seed": self.seed,
         }
 
@@ -296,12 +300,14 @@ def shuffle_positions(
     purpose: str, numbers: tuple[int, ...], start: int, stop: int, total: int
 ) -> np.ndarray:
     """Positions `start` up to `stop` of the shuffle of 0..total-1 that `numbers` seed: int64."""
-    from fieldslab.reader.draws.permutation import keys, permute
+    from fieldslab.reader.draws.permutation import make_keys, permute_positions
 
-    return permute(np.arange(start, stop, dtype=np.int64), total, keys(purpose, *numbers))
+    return permute_positions(
+        np.arange(start, stop, dtype=np.int64), total, make_keys(purpose, *numbers)
+    )
 
 
-def digest_numbers(array: np.ndarray) -> dict[str, Any]:
+def digest_array(array: np.ndarray) -> dict[str, Any]:
     """Count and digest of an array, by which two are told apart; ready for JSON."""
     digest = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()[:16]
     return {"count": len(array), "sha256": digest}

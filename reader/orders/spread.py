@@ -31,7 +31,7 @@ class _StrataLayout(NamedTuple):
     size: int
 
 
-def spread_rows(
+def compute_spread_rows(
     seed: int, block_rows: int, window_blocks: int, epoch: int, start: int, stop: int, total: int
 ) -> np.ndarray:
     """Rows at positions `start` up to `stop` of an epoch: int64[stop - start].
@@ -40,7 +40,7 @@ def spread_rows(
     """
     parts = [np.empty(0, np.int64)]
     if start < stop:
-        layout = _lay_out(seed, epoch, block_rows, window_blocks, total)
+        layout = _compute_layout(seed, epoch, block_rows, window_blocks, total)
     while start < stop:
         window = start // layout.size
         if window >= layout.short:
@@ -52,13 +52,15 @@ def spread_rows(
         key = seed, epoch, window
         inside = shuffle_positions("spread window", key, start - first, upto - first, end - first)
         slots, places = np.divmod(inside, block_rows)
-        blocks = _blocks(seed, epoch, window, layout)
+        blocks = _choose_blocks(seed, epoch, window, layout)
         parts.append(blocks[slots] * block_rows + places)
         start = upto
     return np.concatenate(parts)
 
 
-def _lay_out(seed: int, epoch: int, block_rows: int, window: int, total: int) -> _StrataLayout:
+def _compute_layout(
+    seed: int, epoch: int, block_rows: int, window: int, total: int
+) -> _StrataLayout:
     blocks = -(-total // block_rows)
     windows = -(-blocks // window)
     strata = -(-blocks // windows)
@@ -70,9 +72,9 @@ def _lay_out(seed: int, epoch: int, block_rows: int, window: int, total: int) ->
 
 
 @lru_cache(_KEPT)
-def _blocks(seed: int, epoch: int, window: int, layout: _StrataLayout) -> np.ndarray:
+def _choose_blocks(seed: int, epoch: int, window: int, layout: _StrataLayout) -> np.ndarray:
     """Blocks of a window, by stratum, so that a short one comes last: int64[blocks]."""
-    from fieldslab.reader.draws.permutation import keys, permute_each
+    from fieldslab.reader.draws.permutation import make_keys, permute_each_position
 
     strata, turns, longer = layout.strata, layout.turns, layout.longer
     if window < turns:
@@ -89,6 +91,8 @@ def _blocks(seed: int, epoch: int, window: int, layout: _StrataLayout) -> np.nda
     is_short = window == layout.short
     some = slice(0, len(chosen) - 1) if is_short else slice(None)
     blocks = begins + sizes - 1
-    key = keys("spread blocks", seed, epoch)
-    blocks[some] = begins[some] + permute_each(places[some], shares[some], chosen[some], key)
+    key = make_keys("spread blocks", seed, epoch)
+    blocks[some] = begins[some] + permute_each_position(
+        places[some], shares[some], chosen[some], key
+    )
     return blocks

@@ -6,7 +6,7 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch, Ragged, Values, VarLenValues, explain_no_fit
 from fieldslab.reader.buffers import Allocator
-from fieldslab.reader.rows import whole
+from fieldslab.reader.rows import check_integer
 from fieldslab.reader.transforms.transform import FRESH, Transform, as_dtype, explain_no_numbers
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
@@ -188,4 +188,4 @@ def _turned(array: np.ndarray, memory: Allocator) -> np.ndarray:
 
 
 def _length(length: int | None) -> int | None:
-    return None if length is None else whole("length", length, least=0)
+    return None if length is None else check_integer("length", length, least=0)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.draws.permutation import keys, mix
+from fieldslab.reader.draws.permutation import make_keys, mix_bits
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import inlined, kernel
 
@@ -43,7 +43,7 @@ class RowGenerator:
     """
 
     def __init__(self, subjects: np.ndarray, *key: int) -> None:
-        """Take what `subjects` makes of rows and visits (uint64[n]), and the numbers of the key.
+        """Take what `make_draw_numbers` returns (uint64[n]), and the numbers of the key.
 
         Transforms get one: there is no need to make one.
         """
@@ -165,7 +165,7 @@ class RowGenerator:
 
     def _bits(self, size: _Size, lengths: Any) -> np.ndarray:
         """Fresh random bits: uint64 [rows, *size], or flat for rows of some lengths."""
-        key = keys("rng", *self._key, self._calls)
+        key = make_keys("rng", *self._key, self._calls)
         self._calls += 1
         if lengths is None:
             shape = _shape(size)
@@ -231,10 +231,10 @@ def _draw(subjects: _Array, counts: _Array, key: _Array, out: _Array) -> None:
     step = np.uint64(0x9E3779B97F4A7C15)
     place = 0
     for i in range(len(subjects)):
-        state = mix(mix(subjects[i] + key[0]) + key[1])
+        state = mix_bits(mix_bits(subjects[i] + key[0]) + key[1])
         for _ in range(counts[i]):
             state += step
-            out[place] = mix(state)
+            out[place] = mix_bits(state)
             place += 1
 
 
@@ -246,7 +246,7 @@ def _to_normal(bits: _Array, out: _Array) -> None:
     """
     for i in range(len(bits)):
         state: Any = bits[i]
-        radius = np.float64((mix(state) >> np.uint64(11)) + np.uint64(1)) * 2.0**-53  # above 0
+        radius = np.float64((mix_bits(state) >> np.uint64(11)) + np.uint64(1)) * 2.0**-53  # above 0
         angle = np.float64(state >> np.uint64(11)) * 2.0**-53
         out[i] = math.sqrt(-2.0 * math.log(radius)) * math.cos(2.0 * math.pi * angle)
 

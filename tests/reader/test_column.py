@@ -34,7 +34,7 @@ def test_a_column_says_what_it_holds(slab: Slab) -> None:
 )
 def test_a_slice_within_a_shard_shares_the_file(slab: Slab, cut: slice) -> None:
     """Fixed rows of one shard come as a read-only view of the mapped file, whatever the step."""
-    stored = slab.storage.field("label").values[2]
+    stored = slab.storage.load_field("label").values[2]
     part = slab["label"][cut]
     assert isinstance(part, np.ndarray)
     assert part.tolist() == list(range(ROWS))[cut]
@@ -48,7 +48,7 @@ def test_variable_rows_within_a_shard_share_the_file(slab: Slab, example: Exampl
     """Ragged and text rows of one shard share the mapped values; offsets start from 0."""
     part = slab["tokens"][20:90]
     assert isinstance(part, Ragged)
-    assert np.shares_memory(part.values, slab.storage.field("tokens").values[2])
+    assert np.shares_memory(part.values, slab.storage.load_field("tokens").values[2])
     assert part.offsets[0] == 0
     assert part.tolist() == [list(row) for row in example.values("tokens", range(20, 90))]
     text = slab["caption"][20:90]

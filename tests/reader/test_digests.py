@@ -80,7 +80,7 @@ def test_a_flipped_bit_in_an_index_is_found(path: Path, role: Role) -> None:
     flip(array_path(path, "photo", role, SHARD), 8)
     slab = open_slab(path)
     assert slab.gather([ROW], ["photo"])["photo"][0] == slab[ROW]["photo"]  # does without them
-    stored = slab.storage.field("photo")
+    stored = slab.storage.load_field("photo")
     assert stored.points is not None
     assert stored.point_offsets is not None
     assert stored.codec is not None
@@ -183,6 +183,6 @@ def test_a_whole_slab_becomes_complete(path: Path) -> None:
     slab = open_slab(path)
     slab.gather(range(len(slab)))
     for name in load_manifest(path).fields:
-        stored = slab.storage.field(name.name)
+        stored = slab.storage.load_field(name.name)
         for array in (stored.values, stored.offsets, stored.size, stored.valid):
             assert array is None or array.marks is None or array.marks.complete

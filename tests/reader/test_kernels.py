@@ -8,7 +8,7 @@ from tests.guarded import Guarded
 from tests.reader.test_rows import SHARDS
 
 from fieldslab.reader import kernels
-from fieldslab.reader.rows import Directory
+from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.array import get_address
 
 ONE = np.ones(1, np.int64)
@@ -17,7 +17,7 @@ ONE = np.ones(1, np.int64)
 @pytest.mark.parametrize("name", SHARDS)
 def test_place_agrees_with_bisection(name: str) -> None:
     """Rows of a batch are found where single rows are, in shards of any size."""
-    directory = Directory(SHARDS[name])
+    directory = ShardDirectory(SHARDS[name])
     total = int(directory.starts[-1])
     edges = np.concatenate([directory.starts[:-1], directory.starts[1:] - 1])
     rows = np.concatenate([edges, np.random.default_rng(1).integers(0, total, 1000)])
@@ -27,13 +27,13 @@ def test_place_agrees_with_bisection(name: str) -> None:
     )
     assert wrong == -1
     found = list(zip(shards.tolist(), places.tolist(), strict=True))
-    assert found == [directory.find(row) for row in rows.tolist()]
+    assert found == [directory.find_shard(row) for row in rows.tolist()]
 
 
 @pytest.mark.parametrize("bad", [10, -11, 2**63 - 1, -(2**63)])
 def test_place_returns_the_first_row_out_of_range(bad: int) -> None:
     """A row outside the slab is found at its position, even at the ends of int64."""
-    directory = Directory([4, 6])
+    directory = ShardDirectory([4, 6])
     rows = np.array([-10, 9, bad, 10])
     out = np.empty((2, 4), np.int64)
     arguments = (directory.starts, directory.table, directory.shift, *out)

@@ -303,7 +303,7 @@ def test_an_order_that_does_not_fit_the_slab_is_refused(tmp_path: Path) -> None:
     slab = open_slab(write_slab(tmp_path / "a.slab", columns))
     with pytest.raises(RowOutOfRange, match="position 1"):
         Subset([1, 5]).attach(slab)
-    with pytest.raises(UsageError, match="one weight for each row"):
+    with pytest.raises(UsageError, match="number of weights must be"):
         Weighted([1, 2]).attach(slab)
     with pytest.raises(UnknownField):
         ByLength("tokens").attach(slab)

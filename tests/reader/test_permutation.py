@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from tests.naming import case
 
-from fieldslab.reader.draws.permutation import keys, permute, rectangle, uniform
+from fieldslab.reader.draws.permutation import (
+    compute_rectangle,
+    draw_uniform,
+    make_keys,
+    permute_positions,
+)
 
 MASK = 2**64 - 1
 MANY = [100, 101, 256, 257, 1000, 1024, 1021, 4096]
@@ -17,7 +22,7 @@ HUGE = [10**9, 2**40, 2**40 + 1, 2**61 - 1, 2**62]
 
 def shuffle(total: int, seed: int) -> np.ndarray:
     """The whole permutation of 0..total-1 under a key."""
-    return permute(np.arange(total), total, keys("test", seed))
+    return permute_positions(np.arange(total), total, make_keys("test", seed))
 
 
 def mix(number: int) -> int:
@@ -65,7 +70,7 @@ def test_it_is_the_network_that_the_module_describes() -> None:
     for total in [1, 2, 7, 100, 1021, 65_536, *HUGE]:
         positions = np.unique(np.random.default_rng(0).integers(0, total, 50))
         positions[0], positions[-1] = 0, total - 1
-        numbers = permute(positions, total, keys("test", 3, -1)).tolist()
+        numbers = permute_positions(positions, total, make_keys("test", 3, -1)).tolist()
         described = [by_the_book(position, total, "test:3:-1") for position in positions.tolist()]
         assert numbers == described, total
 
@@ -73,9 +78,9 @@ def test_it_is_the_network_that_the_module_describes() -> None:
 def test_the_stream_is_frozen() -> None:
     """These very numbers came out of the first release; runs resume by them."""
     assert shuffle(10, 0).tolist() == [3, 9, 0, 8, 2, 5, 1, 7, 6, 4]
-    found = permute(np.arange(5), 10**9, keys("shuffle", 7, 1)).tolist()
+    found = permute_positions(np.arange(5), 10**9, make_keys("shuffle", 7, 1)).tolist()
     assert found == [437050326, 627258428, 925397335, 715963938, 979532559]
-    draws = uniform(np.arange(3), keys("test", 0)).tolist()
+    draws = draw_uniform(np.arange(3), make_keys("test", 0)).tolist()
     assert draws == [0.6040548034099428, 0.04828974148464249, 0.13194856019863843]
 
 
@@ -83,7 +88,7 @@ def test_numbers_stay_inside_and_differ_at_any_size() -> None:
     """Up to 2**62, distinct positions give distinct numbers in 0..total-1."""
     for total in HUGE:
         positions = np.unique(np.random.default_rng(1).integers(0, total, 20_000))
-        numbers = permute(positions, total, keys("test", 0))
+        numbers = permute_positions(positions, total, make_keys("test", 0))
         assert numbers.min() >= 0, total
         assert numbers.max() < total, total
         assert len(np.unique(numbers)) == len(positions), total
@@ -92,7 +97,7 @@ def test_numbers_stay_inside_and_differ_at_any_size() -> None:
 def test_the_rectangle_is_hardly_larger_than_needed() -> None:
     """It has room for all, an even height, sides below 2**32, and little that is never used."""
     for total in [*range(1, 300), 10**6, 10**9, 2**40 + 1, 2**62]:
-        height, width = rectangle(total)
+        height, width = compute_rectangle(total)
         least = max(total, 256)
         assert height % 2 == 0, total
         assert max(height, width) < 2**32, total
@@ -130,7 +135,7 @@ def test_neighbours_are_independent(total: int) -> None:
     draws = 20_000
     pairs = np.zeros((total, total))
     for seed in range(draws):
-        first, second = permute(np.array([4, 5]), total, keys("test", seed)).tolist()
+        first, second = permute_positions(np.array([4, 5]), total, make_keys("test", seed)).tolist()
         pairs[first, second] += 1
     off_diagonal = pairs[~np.eye(total, dtype=bool)]
     assert off_diagonal.sum() == draws
@@ -155,7 +160,7 @@ def test_fixed_points_and_neighbours_come_as_by_chance(total: int) -> None:
 def test_a_long_run_of_positions_is_spread_evenly(total: int) -> None:
     """What stands at the first positions lies all over 0..total-1, and rises half of the time."""
     count = min(total // 2, 50_000)
-    numbers = permute(np.arange(count), total, keys("test", 5))
+    numbers = permute_positions(np.arange(count), total, make_keys("test", 5))
     counts = np.bincount(numbers * 64 // total, minlength=64)
     assert deviation(counts, count / 64) < 4
     rises = int((np.diff(numbers) > 0).sum())
@@ -168,7 +173,7 @@ def test_keys_that_differ_a_little_give_unrelated_permutations() -> None:
     """Seeds and epochs next to each other agree in about one position, as chance would have it."""
     total = 1000
     orders = [
-        permute(np.arange(total), total, keys("test", seed, epoch))
+        permute_positions(np.arange(total), total, make_keys("test", seed, epoch))
         for seed in range(20)
         for epoch in range(20)
     ]
@@ -179,7 +184,7 @@ def test_keys_that_differ_a_little_give_unrelated_permutations() -> None:
 
 def test_draws_are_uniform() -> None:
     """Hashes of positions fill [0, 1) evenly and never reach 1."""
-    draws = uniform(np.arange(100_000), keys("test", 1))
+    draws = draw_uniform(np.arange(100_000), make_keys("test", 1))
     assert draws.min() >= 0
     assert draws.max() < 1
     counts = np.bincount((draws * 100).astype(int), minlength=100)

@@ -112,7 +112,7 @@ def test_threads_gather_at_once(path: Path) -> None:
     finally:
         sys.setswitchinterval(interval)
     assert found == wanted
-    marks = slab.storage.field("x").values.marks
+    marks = slab.storage.load_field("x").values.marks
     assert marks is not None
     assert marks.complete
 

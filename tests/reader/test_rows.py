@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fieldslab.reader.rows import Directory, as_index, as_rows
+from fieldslab.reader.rows import ShardDirectory, check_index, check_rows
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
 
 INTEGERS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", ">i4", ">u8"]
@@ -14,7 +14,7 @@ INTEGERS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", ">i4", ">u8"]
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_any_integer_dtype_numbers_rows(dtype: str) -> None:
     """Rows may be of any integer dtype and byte order, and come out as int64."""
-    rows = as_rows(np.array([3, 0, 7], dtype), 10)
+    rows = check_rows(np.array([3, 0, 7], dtype), 10)
     assert rows.dtype == np.int64
     assert rows.tolist() == [3, 0, 7]
 
@@ -23,13 +23,13 @@ def test_rows_need_not_be_contiguous() -> None:
     """A strided, reversed or read-only array is taken as what it shows."""
     numbers = np.arange(20)
     numbers.flags.writeable = False
-    assert as_rows(numbers[::-3], 20).tolist() == list(range(19, -1, -3))
+    assert check_rows(numbers[::-3], 20).tolist() == list(range(19, -1, -3))
 
 
 def test_rows_are_copied() -> None:
     """The caller's array is neither kept nor changed."""
     numbers = np.array([1, -2])
-    rows = as_rows(numbers, 5)
+    rows = check_rows(numbers, 5)
     rows[:] = 0
     assert numbers.tolist() == [1, -2]
 
@@ -40,14 +40,14 @@ def test_rows_are_copied() -> None:
 )
 def test_lists_and_tuples_number_rows(rows: Any) -> None:
     """A list or tuple of integers of any type is as good as an array."""
-    assert as_rows(rows, 3).tolist() == [int(row) for row in rows]
+    assert check_rows(rows, 3).tolist() == [int(row) for row in rows]
 
 
 @pytest.mark.parametrize("rows", [[], (), range(0), range(5, 5), np.empty(0, np.int32)])
 def test_no_rows_are_rows(rows: Any) -> None:
     """An empty list, tuple, range or integer array gives int64[0]."""
-    assert as_rows(rows, 0).dtype == np.int64
-    assert len(as_rows(rows, 0)) == 0
+    assert check_rows(rows, 0).dtype == np.int64
+    assert len(check_rows(rows, 0)) == 0
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_no_rows_are_rows(rows: Any) -> None:
 )
 def test_a_range_numbers_rows(rows: range) -> None:
     """A range stands for its items, however far its stop lies outside."""
-    assert as_rows(rows, 10).tolist() == list(rows)
+    assert check_rows(rows, 10).tolist() == list(rows)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_range_numbers_rows(rows: range) -> None:
 def test_rows_beyond_int64_are_out_of_range(rows: Any, position: int, found: int) -> None:
     """No integer is too large to be refused by name, and none wraps around."""
     with pytest.raises(RowOutOfRange, match=f"position {position} ") as caught:
-        as_rows(rows, 10)
+        check_rows(rows, 10)
     assert caught.value.context["found"] == found
     assert isinstance(caught.value, IndexError)
 
@@ -107,33 +107,33 @@ def test_rows_beyond_int64_are_out_of_range(rows: Any, position: int, found: int
 def test_other_things_do_not_number_rows(rows: Any) -> None:
     """Masks, floats, text, scalars and tables of numbers are a UsageError."""
     with pytest.raises(UsageError):
-        as_rows(rows, 10)
+        check_rows(rows, 10)
 
 
 def test_a_mask_is_told_what_to_write() -> None:
     """The error for a mask names the way to give rows by mask."""
     with pytest.raises(UsageError, match="flatnonzero"):
-        as_rows(np.zeros(10, bool), 10)
+        check_rows(np.zeros(10, bool), 10)
 
 
 @pytest.mark.parametrize(("row", "index"), [(0, 0), (-1, 9), (np.uint8(9), 9), (-10, 0)])
 def test_one_row_counts_from_either_end(row: Any, index: int) -> None:
     """A single row may be negative, and of any integer type."""
-    assert as_index(row, 10) == index
+    assert check_index(row, 10) == index
 
 
 @pytest.mark.parametrize("row", [10, -11, 2**70])
 def test_one_row_out_of_range(row: int) -> None:
     """A single row outside -length..length-1 is RowOutOfRange with both bounds."""
     with pytest.raises(RowOutOfRange, match=r"-10\.\.9"):
-        as_index(row, 10)
+        check_index(row, 10)
 
 
 @pytest.mark.parametrize("row", [1.0, "1", None, np.array([1, 2])])
 def test_one_row_is_an_integer(row: Any) -> None:
     """A single row of another type is a UsageError."""
     with pytest.raises(UsageError):
-        as_index(row, 10)
+        check_index(row, 10)
 
 
 SHARDS = {
@@ -150,12 +150,12 @@ SHARDS = {
 @pytest.mark.parametrize("name", SHARDS)
 def test_directory_finds_the_shard(name: str) -> None:
     """Bisection and table agree with a plain search at every boundary between shards."""
-    directory = Directory(SHARDS[name])
+    directory = ShardDirectory(SHARDS[name])
     starts = directory.starts
     edges = np.unique(np.concatenate([starts[:-1], starts[1:] - 1, starts[1:-1] + 1]))
     for row in edges[edges < starts[-1]].tolist():
         shard = int(np.searchsorted(starts, row, side="right")) - 1
-        assert directory.find(row) == (shard, row - starts[shard])
+        assert directory.find_shard(row) == (shard, row - starts[shard])
         bucket = row >> directory.shift
         assert directory.table[bucket] <= shard <= directory.table[bucket + 1]
 
@@ -163,4 +163,4 @@ def test_directory_finds_the_shard(name: str) -> None:
 @pytest.mark.parametrize("name", SHARDS)
 def test_directory_stays_small(name: str) -> None:
     """The table has at most 65,537 entries, however many rows there are."""
-    assert len(Directory(SHARDS[name]).table) <= 65_537
+    assert len(ShardDirectory(SHARDS[name]).table) <= 65_537

@@ -222,7 +222,7 @@ def test_without_digests(example: Example) -> None:
     """`verify=False` reads the same values, and survives pickling."""
     slab = pickle.loads(pickle.dumps(open_slab(example.path, verify=False)))
     assert slab.gather([299, 8])["label"].tolist() == [299, 8]
-    assert slab.storage.field("label").values.marks is None
+    assert slab.storage.load_field("label").values.marks is None
 
 
 def test_reading_rows_does_not_import_numba(example: Example) -> None:

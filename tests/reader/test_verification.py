@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 def values_of(slab: Slab) -> StoredArray:
     """The one array of the slab."""
-    return slab.storage.field("x").values
+    return slab.storage.load_field("x").values
 
 
 def table_of(array: StoredArray) -> list[int]:

@@ -23,7 +23,7 @@ from fieldslab.reader import (
     Subset,
     Weighted,
 )
-from fieldslab.reader.draws.visits import count_visits, make_subjects
+from fieldslab.reader.draws.visits import count_visits, make_draw_numbers
 from fieldslab.reader.grain import grain_batches
 from fieldslab.reader.torch import CountingSampler, SlabDataset, collate
 from fieldslab.schemas.errors import UsageError
@@ -177,6 +177,6 @@ def test_visits_are_counted_in_their_order() -> None:
 def test_what_is_drawn_by_is_frozen() -> None:
     """Runs that stopped in an epoch with repeated rows resume by these numbers."""
     rows = np.array([7, 7, 7, 10**12])
-    assert make_subjects(rows, None).tolist() == rows.tolist()
-    found = make_subjects(rows, np.array([0, 1, 2, 10**9])).tolist()
+    assert make_draw_numbers(rows, None).tolist() == rows.tolist()
+    found = make_draw_numbers(rows, np.array([0, 1, 2, 10**9])).tolist()
     assert found == [7, 11662483131139462300, 9125460933879440406, 11827570862707790414]

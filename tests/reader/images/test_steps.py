@@ -18,7 +18,7 @@ from fieldslab.reader import (
     RandomResizedCrop,
     Resize,
 )
-from fieldslab.reader.images.steps import as_images
+from fieldslab.reader.images.steps import check_decode_option
 from fieldslab.schemas.errors import UsageError
 
 CROP = RandomResizedCrop(8)
@@ -61,7 +61,7 @@ WRONG: dict[str, Any] = {
     "a number of views": lambda: MultiCrop(2),  # type: ignore[arg-type]
     "a view without a list": lambda: MultiCrop(CROP),  # type: ignore[arg-type]
     "probability in words": lambda: RandomHorizontalFlip("half"),  # type: ignore[arg-type]
-    "steps without a field": lambda: as_images([CROP], {}, []),
+    "steps without a field": lambda: check_decode_option([CROP], {}, []),
     "no pixels": lambda: ImageSteps([CROP], max_pixels=0),
 }
 
