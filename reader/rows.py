@@ -51,7 +51,7 @@ class ShardDirectory:
         """Rows `first` up to `last` by shard: its number, and first and last row in there."""
         spans = []
         while first < last:
-            shard, place = self.find(first)
+            shard, place = self.find_shard(first)
             end = min(last, self._starts[shard + 1])
             spans.append((shard, place, place + end - first))
             first = end

@@ -281,7 +281,7 @@ class Slab:
         """
         from fieldslab.reader.stored.preloading import preload
 
-        stored = [self._storage.field(name) for name in self.names(fields)]
+        stored = [self._storage.load_field(name) for name in self.names(fields)]
         if not self._view:
             return 0
         first, last = sorted((self._view[0], self._view[-1]))

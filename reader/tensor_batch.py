@@ -107,7 +107,9 @@ class ToTensors:
 
     def __call__(self, batch: Batch | TensorBatch) -> TensorBatch:
         """The batch as tensors, pinned if they should be."""
-        return self.pin_if_needed(self.convert_to_tensors(batch) if isinstance(batch, Batch) else batch)
+        if isinstance(batch, Batch):
+            batch = self.convert_to_tensors(batch)
+        return self.pin_if_needed(batch)
 
     def copy_without_pin(self) -> "ToTensors":
         """The same, but it pins nothing."""

@@ -1,8 +1,8 @@
 """A slab that another one replaced: removed, or set aside while somebody reads it.
 
 Whoever has a slab open holds a shared lock on its directory (`OpenFolder.lock_for_reading`) and
-goes on reading fields that it has not touched before. So the directory stays, under a hidden name beside
-the new slab, until the next pack to the same place finds that nobody holds it any longer.
+goes on reading fields that it has not touched before. So the directory stays, under a hidden name
+beside the new slab, until the next pack to the same place finds that nobody holds it any longer.
 """
 
 import fcntl

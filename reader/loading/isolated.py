@@ -120,7 +120,7 @@ class LoaderProcess:
         self._permits = permits
         self._window = 0
         self.forked = False
-        forks.register(self)
+        forks.register_for_forks(self)
 
     @property
     def usable(self) -> bool:

@@ -339,7 +339,7 @@ class Loader:
         sent.isolate = False
         if self._convert is not None:
             tensors = any(map(takes_tensors, self._transforms))
-            sent._convert = self._convert.without_pin() if tensors else None
+            sent._convert = self._convert.copy_without_pin() if tensors else None
         return sent
 
     def _prepare(self, plan: EpochPlan) -> "Preparation":

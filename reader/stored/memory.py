@@ -12,11 +12,11 @@ def count_available_bytes() -> int:
         available = [
             int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")
         ]
-        return min([*available, *_group_bytes()])
+        return min([*available, *_read_cgroup_limit()])
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _group_bytes() -> list[int]:
+def _read_cgroup_limit() -> list[int]:
     """What the control group that this process is in, such as a container, has left."""
     try:
         most = Path("/sys/fs/cgroup/memory.max").read_text().strip()

@@ -67,7 +67,7 @@ def preload(
 
 def _parts(field: StoredField, shard: int, first: int, last: int) -> Iterator[_Part]:
     """What rows `first` up to `last` of a shard have in each array of a field."""
-    for spec in field.field.arrays():
+    for spec in field.field.list_arrays():
         array = field.arrays[spec.role]
         if not array.present[shard]:
             continue

@@ -46,7 +46,7 @@ def drop(path: Path) -> None:
 
 def find_resident_rows(slab: Slab, name: str) -> np.ndarray:
     """Which rows of a field of fixed size are in memory: bool[rows]."""
-    values: StoredArray = slab.storage.field(name).values
+    values: StoredArray = slab.storage.load_field(name).values
     found = []
     for address, array in zip(values.addresses, values.arrays, strict=True):
         assert array is not None
