@@ -199,7 +199,9 @@ def _make_unlisted_error(error: OSError) -> SourceUnreadable:
     """Why a folder cannot be listed."""
     if isinstance(error, PermissionError):
         return _make_denied_error(str(error.filename))
-    return make_unreadable_source_error(error, f"cannot be listed: {error.strerror}", file=error.filename)
+    return make_unreadable_source_error(
+        error, f"cannot be listed: {error.strerror}", file=error.filename
+    )
 
 
 def _make_denied_error(path: str) -> SourceUnreadable:

@@ -110,7 +110,9 @@ def _load(part: _Part) -> int:
         with reader.opened():  # tells if the file was cut off
             pass
         field = reader.file.field.name
-        raise make_unreadable_error(error, reader.path, field=field, offset=HEADER + start) from error
+        raise make_unreadable_error(
+            error, reader.path, field=field, offset=HEADER + start
+        ) from error
     with reader.opened() as fd:  # to read brings it into the page cache, too
         view = memoryview(allocate_aligned(size).data)
         read_exactly(fd, view, HEADER + start, reader.path, reader.file.field.name)
