@@ -18,7 +18,7 @@ from fieldslab.schemas.arrays import HEADER, map_array, open_array, populate_arr
 from fieldslab.schemas.digest import BLOCK, compute_root, digest, split_blocks
 from fieldslab.schemas.errors import DamagedArray, DamagedManifest, FieldslabError
 from fieldslab.schemas.fields import Field, Role
-from fieldslab.schemas.files import RESTORE, OpenFolder, make_unreadable, read_exactly
+from fieldslab.schemas.files import RESTORE, OpenFolder, make_unreadable_error, read_exactly
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.holes import has_hole
 from fieldslab.schemas.layout import ArrayFile
@@ -247,7 +247,7 @@ class ArrayReader:
             with self.opened():  # tells if the file was cut off
                 pass
             field, offset = self.file.field.name, HEADER + block * BLOCK
-            raise make_unreadable(error, self.path, field=field, offset=offset) from error
+            raise make_unreadable_error(error, self.path, field=field, offset=offset) from error
 
     def digests(self) -> np.ndarray:
         """What its blocks must digest to, uint64[blocks]; raises what `load_digests` raises."""

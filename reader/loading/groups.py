@@ -61,7 +61,7 @@ class Groups:
         self._workers = Workers(make, -(-batches // size), threads, threads + 1)
         self.desk = self._workers.desk
         self._ready: list[Outcome] = []  # the next one comes last
-        forks.register(self)
+        forks.register_for_forks(self)
 
     def take(self) -> PreparedBatch:
         """See `Workers.take`."""
