@@ -72,7 +72,7 @@ class Leases:
         self._arena = arena
         self._held: dict[int, tuple[ref[Owner], int]] = {}
         self._forked = False
-        forks.register(self)
+        forks.register_for_forks(self)
 
     def add(self, reference: Reference, slot: int) -> Owner:
         """Memory of an array, which is free again when the program lets go of it."""
