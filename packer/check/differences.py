@@ -53,7 +53,7 @@ def _find_differing_rows(
     """bool[rows]: which rows differ in anything."""
     wrong = _fill_valid(source.valid, count) != _fill_valid(stored.valid, count)
     wrong |= _compare_items(source.values, source.lengths, stored.values, stored.lengths)
-    for spec in field.arrays():
+    for spec in field.list_arrays():
         if spec.role in stored.beside:
             wrong |= _compare_items(*_get_items(source, spec), *_get_items(stored, spec))
     return wrong

@@ -113,7 +113,7 @@ def verify(
         chosen = {field.name for field in choose_fields(files.manifest, fields)}
         report.rows, report.fields = files.manifest.rows, len(chosen)
         try:
-            with files.folder() as opened:
+            with files.open_folder() as opened:
                 for name in find_unexpected(opened, _list_expected_names(files.manifest)):
                     findings.add(Problem(problem="does not belong here", file=name))
         except Unreadable as error:
