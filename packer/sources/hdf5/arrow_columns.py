@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.sources.hdf5.elements import Element
-from fieldslab.packer.sources.hdf5.types import HDF5Column, encode_member
+from fieldslab.packer.sources.hdf5.types import HDF5Column, encode_member_name
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -35,7 +35,7 @@ def make_array(column: HDF5Column, read: np.ndarray, row_shape: tuple[int, ...])
     """
     values = read
     for name in column.member:
-        values = values[encode_member(name)]
+        values = values[encode_member_name(name)]
     rows = len(read)
     flat = np.ascontiguousarray(values).reshape(-1)
     kind = column.make_arrow_type(row_shape)

@@ -229,14 +229,14 @@ class _Walker:
         refusal: TypeRefusal,
         shape: tuple[int, ...] | None = None,
     ) -> None:
-        nothing = HDF5Column((), _make_empty_element(what), (), refusal)
+        nothing = HDF5Column((), _make_placeholder(what), (), refusal)
         self.scan.datasets.append(Dataset(name, path, b"", shape, None, 0, (nothing,), {}))
 
     def _add_warning(self, text: str) -> None:
         self.scan.warnings.append(text)
 
 
-def _make_empty_element(what: str) -> Element:
+def _make_placeholder(what: str) -> Element:
     return replace(NOTHING, why=what)
 
 

@@ -118,10 +118,10 @@ def _make_members_layout(
         for name, kind in members
         if name in heads
     }
-    dtype = np.dtype([(encode_member(name), inner[name][1]) for name in heads])
+    dtype = np.dtype([(encode_member_name(name), inner[name][1]) for name in heads])
     compound = h5t.create(h5t.COMPOUND, max(dtype.itemsize, 1))
     for name in heads:
-        compound.insert(name, dtype.fields[encode_member(name)][1], inner[name][0])  # type: ignore[index]
+        compound.insert(name, dtype.fields[encode_member_name(name)][1], inner[name][0])  # type: ignore[index]
     return compound, dtype
 
 
@@ -133,6 +133,6 @@ def _list_members(kind: h5t.TypeID) -> list[tuple[bytes, h5t.TypeID]] | None:
     return [(kind.get_member_name(index), kind.get_member_type(index)) for index in count]
 
 
-def encode_member(member: bytes) -> str:
+def encode_member_name(member: bytes) -> str:
     """A member's name as a field name of a structured dtype: any bytes, one to one."""
     return "m" + member.hex()

@@ -75,20 +75,20 @@ def get_physical_memory() -> int:
 def compute_window_starts(datasets: Sequence[Dataset], rows: int, row_bytes: float) -> range:
     """Where windows begin: about every 64 MB, and where a chunk does."""
     step = max(int(WINDOW_BYTES / max(row_bytes, 1)), 1)
-    chunk = find_leading_chunk(datasets)
+    chunk = find_leading_chunk_rows(datasets)
     return range(0, rows, max(step // chunk, 1) * chunk)
 
 
 def compute_batch_rows(datasets: Sequence[Dataset], row_bytes: float, batch_bytes: int) -> int:
     """Rows of a batch: whole chunks, or even parts of one, of the dataset with the largest rows."""
     rows = max(int(batch_bytes / max(row_bytes, 1)), 1)
-    chunk = find_leading_chunk(datasets)
+    chunk = find_leading_chunk_rows(datasets)
     if rows >= chunk:
         return rows - rows % chunk
     return ceil(chunk / ceil(chunk / rows))
 
 
-def find_leading_chunk(datasets: Sequence[Dataset]) -> int:
+def find_leading_chunk_rows(datasets: Sequence[Dataset]) -> int:
     """Rows of a chunk of the dataset with the largest rows; 1 where it has no chunks."""
     first = max(datasets, key=lambda dataset: dataset.row_bytes)
     return first.chunks[0] if first.chunks else 1

@@ -70,9 +70,9 @@ class _Reader:
         names = [self.read_text() for _ in range(self._read_count(4))]
         if not names or rows * len(names) > len(self.data) - self.position:
             raise NotNested("more values than bytes")
-        return [{name: self._read_member() for name in names} for _ in range(rows)]
+        return [{name: self._read_tagged_value() for name in names} for _ in range(rows)]
 
-    def _read_member(self) -> Any:
+    def _read_tagged_value(self) -> Any:
         tag = self._read_byte()
         if tag not in _MEMBERS:
             raise NotNested(f"unknown tag {tag}")
