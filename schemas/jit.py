@@ -228,6 +228,13 @@ def _load_big_u64(_: Any, address: Any) -> Any:
     return types.uint64(types.int64), build
 
 
+def _count_leading_zeros(_: Any, number: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), build
+
+
 def foreign(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
     """A way to call C functions of this signature from kernels, by their address.
 
@@ -288,3 +295,5 @@ store_u16: Callable[[int, int], None] = intrinsic(_store_u16)
 """store_u16(address, number): the low 16 bits of an int64; `address` is a multiple of 2."""
 load_big_u64: Callable[[int], Any] = intrinsic(_load_big_u64)
 """load_big_u64(address) -> uint64: eight bytes at any address, the first the highest."""
+count_leading_zeros: Callable[[Any], int] = intrinsic(_count_leading_zeros)
+"""count_leading_zeros(uint64) -> int64 in 0..64."""

@@ -23,7 +23,7 @@ from fieldslab.packer.write.finish import finish
 from fieldslab.packer.write.output import check_output, parse_output
 from fieldslab.packer.write.prepare import prepare
 from fieldslab.packer.write.space import check_space
-from fieldslab.packer.write.stream import RowStream, ShardWork, check_any_left, quiet
+from fieldslab.packer.write.stream import ShardWork, check_any_left, quiet
 from fieldslab.packer.write.versions import check_versions, find_versions
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import UsageError
@@ -150,7 +150,7 @@ def pack_plan(
         if (warning := check_space(plan, out, done)) is not None:
             tell(warning)
         prepared = prepare(plan)
-        work = ShardWork(plan, prepared, staging.attempts)
+        work = ShardWork(plan, prepared, staging.attempts, min(jobs, len(plan.tasks)))
         if plan.rows is None:
             _pack_stream(work, staging, progress)
         else:
@@ -215,7 +215,7 @@ def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:
     """
     (task,) = work.plan.tasks
     size = work.plan.options.shard_size
-    with closing(RowStream(work.plan, work.prepared, task)) as stream:
+    with closing(work.read(task)) as stream:
         while not stream.exhausted():
             number = len(staging.finished)
             folder = begin_attempt(work.attempts, layout.name_shard(number))

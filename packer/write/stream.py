@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from fieldslab.packer.convert.batch import SourceBatch
-from fieldslab.packer.convert.columns import convert
 from fieldslab.packer.convert.compress import count_row_bytes
 from fieldslab.packer.convert.fieldplan import Converted
 from fieldslab.packer.convert.soundness import (
@@ -24,11 +23,13 @@ from fieldslab.packer.plan import Plan, ShardTask
 from fieldslab.packer.write.ahead import read_ahead
 from fieldslab.packer.write.batches import read_batches
 from fieldslab.packer.write.commit import begin_attempt
+from fieldslab.packer.write.indexing import IndexingThreads
 from fieldslab.packer.write.output import name_write_errors
 from fieldslab.packer.write.prepare import Prepared
 from fieldslab.packer.write.versions import find_versions
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas import layout
+from fieldslab.schemas.cores import count_usable_cores
 from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
 from fieldslab.schemas.optiontext import option
 
@@ -41,12 +42,14 @@ def quiet(rows: int, bytes: int) -> None:
 class ShardWork:
     """What it takes to write any shard of a plan, in this process or another.
 
-    `attempts` is the folder below which each attempt at a shard has a folder of its own.
+    `attempts` is the folder below which each attempt at a shard has a folder of its own, and `jobs`
+    says how many tasks share the cores of a machine.
     """
 
     plan: Plan
     prepared: Prepared
     attempts: Path
+    jobs: int = 1
 
     def write(self, task: ShardTask, progress: Progress = quiet) -> ShardRecord:
         """Write one shard into a new folder below `attempts`, which the record names.
@@ -54,10 +57,15 @@ class ShardWork:
         Raises SourceError and OutputError, and their subclasses.
         """
         folder = begin_attempt(self.attempts, layout.name_shard(task.number))
-        with closing(RowStream(self.plan, self.prepared, task)) as stream:
+        with closing(self.read(task)) as stream:
             record = stream.write_shard(task.number, folder, progress)
         check_any_left(record)
         return record
+
+    def read(self, task: ShardTask) -> "RowStream":
+        """The rows of a task."""
+        threads = max(1, count_usable_cores() // self.jobs)
+        return RowStream(self.plan, self.prepared, task, threads)
 
 
 class RowStream:
@@ -68,14 +76,16 @@ class RowStream:
     of the batch. If the shard is full, the rest of the batch waits for the next shard.
     """
 
-    def __init__(self, plan: Plan, prepared: Prepared, task: ShardTask) -> None:
-        """Begin to read the rows of a task."""
+    def __init__(self, plan: Plan, prepared: Prepared, task: ShardTask, threads: int = 1) -> None:
+        """Begin to read the rows of a task; `threads` index photographs."""
         self._plan = plan
         self._fields = [field_plan.field for field_plan in plan.fields]
         self._prepared = prepared
         self._read: Generator[SourceBatch, None, None] = read_ahead(
             read_batches(plan.source, task.spans, plan.fields, task.first_row)
         )
+        self._indexing = IndexingThreads(plan.fields, threads)
+        self._pieces = self._indexing.cut(self._read)
         self._waiting: deque[SourceBatch] = deque()
         self._damaged: deque[LeftOut] = deque()  # in front of rows that wait, or behind them
 
@@ -120,11 +130,12 @@ class RowStream:
         return batch is None and not self._damaged
 
     def close(self) -> None:
-        """End the thread that reads ahead."""
+        """End the threads."""
+        self._indexing.close()
         self._read.close()
 
     def _take(self) -> SourceBatch | None:
-        return self._waiting.popleft() if self._waiting else next(self._read, None)
+        return self._waiting.popleft() if self._waiting else next(self._pieces, None)
 
     def _take_damaged(self, batch: SourceBatch | None) -> list[LeftOut]:
         """Damaged rows in front of a batch; all of them where no batch follows."""
@@ -138,7 +149,7 @@ class RowStream:
         categories = self._prepared.categories
         try:
             return [
-                convert(field_plan, batch, categories.get(field_plan.field.name))
+                self._indexing.convert(field_plan, batch, categories.get(field_plan.field.name))
                 for field_plan in self._plan.fields
             ]
         except SourceInconsistent as error:

@@ -10,11 +10,11 @@ from fieldslab.reader.loading.chain import Chain, check_transforms, choose_seed,
 from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
 from fieldslab.reader.loading.identity import make_order_key, make_repr, upgrade_state
 from fieldslab.reader.loading.iteration import EpochIterator, OnDemand, Position, Source
-from fieldslab.reader.loading.processors import count_usable_cores
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab, check_slab
+from fieldslab.schemas.cores import count_usable_cores
 from fieldslab.schemas.errors import MissingLibrary, UsageError
 
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ def _entry(symbol: int, length: int, is_ac: bool) -> int:
 
 
 @inlined
-def _is_made(address: int, key: Any) -> bool:
+def is_made(address: int, key: Any) -> bool:
     """Whether a table was made from the bytes at `address`."""
     total = 0
     for i in range(16):
@@ -82,7 +82,7 @@ def make_table(address: int, is_ac: bool, table: Any, key: Any) -> int:
     `address` is that of the 16 counts; they and the symbols behind them can be read, at most 256.
     Returns OK, or DAMAGED (and makes an empty table) if the counts are no prefix code of bytes.
     """
-    if _is_made(address, key):
+    if is_made(address, key):
         return OK
     table[:] = 0
     key[:] = 0

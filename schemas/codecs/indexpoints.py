@@ -5,27 +5,24 @@ An image of R rows of W MCUs has R * ceil(W / every) points (R if `every` is 0),
     bit & 0xFFFF, bit >> 16, DC predictors of up to three components as int16
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fieldslab.schemas.codecs.baseline import read_header
-from fieldslab.schemas.codecs.bits import find_marker, overrun, position, refill, skip, start
-from fieldslab.schemas.codecs.huffman import (
-    HUFFMAN_TABLES,
-    INVALID,
-    LONG,
-    SIZE,
-    SKIP,
-    HuffmanTables,
-    fast_entry,
-    long_code,
-    make_tables,
-    new_tables,
-)
-from fieldslab.schemas.codecs.jpeg import DAMAGED, OK, TRUNCATED, UNSUPPORTED, Frame, new_frame
+from fieldslab.schemas.codecs.jpeg import OK, new_frame
+from fieldslab.schemas.codecs.lanes import POINT_BYTES, Lane, new_lane
 from fieldslab.schemas.codecs.mcus import blocks_per_mcu, mcu_columns, mcu_rows, points_per_row
-from fieldslab.schemas.jit import inlined, kernel, load_u8, types
+from fieldslab.schemas.codecs.walking import (
+    FINISHED,
+    SCRATCH,
+    Scratch,
+    begin_image,
+    end_block,
+    new_scratch,
+    skip_codes,
+)
+from fieldslab.schemas.jit import kernel, tuple_type, types
 
 LARGEST = 1 << 29
 """Images from this many bytes on have no points: a bit position has 32 bits."""
@@ -49,126 +46,95 @@ def _count_points(address: int, lengths: Any, every: int, counts: Any) -> int:
     return total
 
 
-@inlined
-def _skip_block(stream: Any, end: int, dc_table: int, ac_table: int) -> tuple[Any, int, int]:
-    """Read a block with the tables at these addresses.
+class Images(NamedTuple):
+    """Images to walk through, how many points each has, and which item of `points` is its first."""
 
-    Returns the stream, the DC difference, and 64 or less if all was well.
+    addresses: np.ndarray
+    lengths: np.ndarray
+    counts: np.ndarray
+    first_points: np.ndarray
+    points: np.ndarray
+    every: int
+
+
+IMAGES = tuple_type(
+    Images,
+    types.int64[::1],
+    types.int64[::1],
+    types.int64[::1],
+    types.int64[::1],
+    types.uint16[:, ::1],
+    types.int64,
+)
+
+
+@kernel(types.boolean(Lane, Lane, SCRATCH, IMAGES, types.int64[::1]))
+def _take_image(lane: Any, other: Any, scratch: Any, images: Any, next_image: Any) -> bool:
+    """Put the next image that can have points on a lane; False if none is left."""
+    lane.image = -1
+    points: Any = np.int64(images.points.ctypes.data)
+    while next_image[0] < len(images.counts):
+        i = next_image[0]
+        next_image[0] += 1
+        if images.counts[i] == 0:
+            continue
+        lane.point = points + POINT_BYTES * images.first_points[i]
+        if begin_image(images.addresses[i], images.lengths[i], images.every, lane, other, scratch):
+            lane.image = i
+            return True
+        images.counts[i] = 0
+    return False
+
+
+@kernel(types.void(IMAGES, SCRATCH))
+def _find_points(images: Images, scratch: Scratch) -> None:
+    """Fill in the points of images that have a count, and set it to 0 where an image is not whole.
+
+    Two images are walked through in turns: a processor waits for each entry of a table before it
+    knows where the next code begins.
     """
-    if stream.count < 32:
-        stream = refill(stream, end)
-    entry = fast_entry(dc_table, stream.bits)
-    k = 1
-    if entry == LONG:
-        entry = long_code(dc_table, stream.bits)
-        if entry == INVALID:
-            k = 65
-    ones = (1 << (entry >> 12)) - 1
-    difference: Any = np.int64(stream.bits >> np.uint64(64 - (entry & 63))) & ones
-    if difference <= ones >> 1:
-        difference -= ones
-    stream = skip(stream, entry & 63)
-    while k < 64:
-        if stream.count < 32:
-            stream = refill(stream, end)
-        entry = fast_entry(ac_table, stream.bits)
-        if entry == LONG:
-            entry = long_code(ac_table, stream.bits)
-        stream = skip(stream, entry & 63)
-        if entry < SKIP:
-            break
-        k += ((entry >> 6) & 63) + 1
-    return stream, difference, k
-
-
-@kernel(
-    types.int64(
-        types.int64, types.int64, types.int64, Frame, types.uint16[::1], types.uint16[:, ::1]
-    )
-)
-def _read_scan(address: int, length: int, every: int, frame: Any, tables: Any, points: Any) -> int:
-    """Read the whole scan; OK if it has all MCUs and restart markers, and the image ends there."""
-    rows, columns = mcu_rows(frame), mcu_columns(frame)
-    luma_blocks = frame.across * frame.down
-    blocks = blocks_per_mcu(frame)
-    end = address + length
-    interval = frame.interval
-    to_restart = interval if interval > 0 else rows * columns
-    restarts = 0
-    predictors = np.zeros(3, np.int64)
-    first_table: Any = np.int64(tables.ctypes.data)
-    point = 0
-    stream = start(address + frame.scan, end, 0)
-    for _ in range(rows):
-        to_point = 0
-        for _ in range(columns):
-            if to_restart == 0:
-                marker = find_marker(stream, end)
-                if marker == 0 or load_u8(marker) != 0xD0 + (restarts & 7):
-                    return DAMAGED
-                restarts += 1
-                to_restart = interval
-                predictors[:] = 0
-                stream = start(marker + 1, end, 0)
-            to_restart -= 1
-            if to_point == 0:
-                bit = position(stream) - 8 * address
-                points[point, 0] = bit & 0xFFFF
-                points[point, 1] = bit >> 16
-                for component in range(3):
-                    predictor = predictors[component]
-                    if predictor < -32768 or predictor > 32767:
-                        return DAMAGED
-                    points[point, 2 + component] = predictor & 0xFFFF
-                point += 1
-                to_point = every if every > 0 else columns
-            to_point -= 1
-            for block in range(blocks):
-                component = max(block - luma_blocks + 1, 0)
-                dc_table = first_table + 2 * SIZE * frame.dc_tables[component]
-                ac_table = first_table + 2 * SIZE * frame.ac_tables[component]
-                stream, difference, k = _skip_block(stream, end, dc_table, ac_table)
-                if k > 64:
-                    return DAMAGED
-                predictors[component] += difference
-            if overrun(stream):
-                return TRUNCATED if stream.address >= end else DAMAGED
-    marker = find_marker(stream, end)
-    if marker == 0 or load_u8(marker) != 0xD9:
-        return UNSUPPORTED if marker != 0 else DAMAGED
-    return OK
-
-
-@kernel(
-    types.int64(
-        types.int64,
-        types.int64[::1],
-        types.int64,
-        HUFFMAN_TABLES,
-        types.int64[::1],
-        types.uint16[:, ::1],
-    )
-)
-def _find_points(
-    address: int, lengths: Any, every: int, tables: HuffmanTables, counts: Any, points: Any
-) -> int:
-    """Fill in the points of all images that are whole; returns how many there are."""
-    frame = new_frame()
-    total = 0
-    for i in range(len(lengths)):
-        if counts[i] > 0:
-            points_of_image = points[total : total + counts[i]]
-            if (
-                read_header(address, lengths[i], frame) == OK
-                and make_tables(address, frame, tables) == OK
-                and _read_scan(address, lengths[i], every, frame, tables.entries, points_of_image)
-                == OK
-            ):
-                total += counts[i]
-            else:
-                counts[i] = 0
-        address += lengths[i]
-    return total
+    a, b = new_lane(), new_lane()
+    a.image = b.image = -1
+    b.number = 1
+    next_image = np.zeros(1, np.int64)
+    more_a = _take_image(a, b, scratch, images, next_image)
+    more_b = _take_image(b, a, scratch, images, next_image)
+    bit_a, bit_b = a.bit, b.bit
+    table_a, table_b = a.skip_tables[0], b.skip_tables[0]
+    k_a, k_b = 1, 1
+    while more_a and more_b:
+        bit_a, k_a, entry_a = skip_codes(a.window, bit_a, k_a, table_a)
+        bit_b, k_b, entry_b = skip_codes(b.window, bit_b, k_b, table_b)
+        if k_a >= 64:
+            bit_a = end_block(a, bit_a, k_a, entry_a)
+            if bit_a < 0:
+                images.counts[a.image] *= bit_a == FINISHED
+                more_a = _take_image(a, b, scratch, images, next_image)
+                bit_a = a.bit
+            k_a, table_a = 1, a.skip_tables[np.uint64(a.block)]
+        if k_b >= 64:
+            bit_b = end_block(b, bit_b, k_b, entry_b)
+            if bit_b < 0:
+                images.counts[b.image] *= bit_b == FINISHED
+                more_b = _take_image(b, a, scratch, images, next_image)
+                bit_b = b.bit
+            k_b, table_b = 1, b.skip_tables[np.uint64(b.block)]
+    while more_a:
+        bit_a, k_a, entry_a = skip_codes(a.window, bit_a, k_a, table_a)
+        if k_a >= 64:
+            bit_a = end_block(a, bit_a, k_a, entry_a)
+            more_a = bit_a >= 0
+            k_a, table_a = 1, a.skip_tables[np.uint64(a.block)]
+    if a.image >= 0:
+        images.counts[a.image] *= bit_a == FINISHED
+    while more_b:
+        bit_b, k_b, entry_b = skip_codes(b.window, bit_b, k_b, table_b)
+        if k_b >= 64:
+            bit_b = end_block(b, bit_b, k_b, entry_b)
+            more_b = bit_b >= 0
+            k_b, table_b = 1, b.skip_tables[np.uint64(b.block)]
+    if b.image >= 0:
+        images.counts[b.image] *= bit_b == FINISHED
 
 
 def index_images(
@@ -199,5 +165,9 @@ def index_images(
     counts = np.zeros(len(lengths), np.int64)
     expected = _count_points(address, lengths, every, counts)
     points = np.empty((expected, 5), np.uint16)
-    total = _find_points(address, lengths, every, new_tables(), counts, points)
-    return points[:total].copy() if total < expected else points, counts
+    possible = counts.copy()
+    addresses, first_points = np.cumsum(lengths) - lengths + address, np.cumsum(counts) - counts
+    images = Images(addresses, lengths, counts, first_points, points, every)
+    _find_points(images, new_scratch())
+    whole = counts == possible
+    return points if whole.all() else points[np.repeat(whole, possible)], counts

@@ -1,4 +1,4 @@
-"""How many threads can run at once."""
+"""How many processors there are for us."""
 
 import os
 

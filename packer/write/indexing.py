@@ -1,0 +1,62 @@
+"""Threads that index photographs, piece by piece, while earlier pieces are written."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from fieldslab.packer.convert.batch import SourceBatch
+from fieldslab.packer.convert.categories import CategoryIndex
+from fieldslab.packer.convert.columns import convert
+from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
+
+PIECE_BYTES = 2 * 1024 * 1024
+MOST_THREADS = 8
+"""More would wait for the one that writes."""
+
+
+class IndexingThreads:
+    """Converts image fields that get an index in threads, and other fields when asked to.
+
+    The kernels run without the interpreter lock. Other fields take little time, or need a lock or
+    the order of rows: Pillow, categories.
+    """
+
+    def __init__(self, plans: Sequence[FieldPlan], threads: int) -> None:
+        """Start threads if there is work for more than one."""
+        self._plans = [
+            plan
+            for plan in plans
+            if plan.field.index is not None and plan.options.image_as is None and not plan.sound
+        ]
+        self._threads = min(threads, MOST_THREADS) if self._plans else 1
+        self._pool = ThreadPoolExecutor(self._threads, "fieldslab-index")
+        self._begun: dict[tuple[str, int], Future[Converted]] = {}
+
+    def cut(self, batches: Iterable[SourceBatch]) -> Iterator[SourceBatch]:
+        """The same rows in smaller batches, of which some are converted ahead."""
+        if self._threads == 1:
+            yield from batches
+            return
+        waiting: deque[SourceBatch] = deque()
+        for batch in batches:
+            rows = max(1, len(batch) * PIECE_BYTES // max(batch.rows.nbytes, 1))
+            for start in range(0, len(batch), rows):
+                piece = batch.slice(start, min(rows, len(batch) - start))
+                for plan in self._plans:
+                    future = self._pool.submit(convert, plan, piece)
+                    self._begun[plan.field.name, piece.first_row] = future
+                waiting.append(piece)
+                if len(waiting) > 2 * self._threads:
+                    yield waiting.popleft()
+        yield from waiting
+
+    def convert(
+        self, plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None
+    ) -> Converted:
+        """The rows of a batch as the arrays of one field; raises what `columns.convert` raises."""
+        begun = self._begun.pop((plan.field.name, batch.first_row), None)
+        return convert(plan, batch, categories) if begun is None else begun.result()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(cancel_futures=True)
