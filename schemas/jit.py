@@ -1,71 +1,196 @@
 """How kernels are compiled: the one decorator, and the intrinsics that touch memory by address.
 
-A kernel has exactly one signature, compiled when its module is imported and kept for the next
-process (see `kernelcache`). It runs without the interpreter lock and on one thread: threads are
-made in Python.
+A kernel has exactly one signature. Its machine code is looked for when it is first called: what
+came with the package, what an earlier process kept (see `kernelcache`), or else numba compiles it
+(see `compiling`). Numba is imported for that alone. A kernel runs without the interpreter lock and
+on one thread: threads are made in Python.
 """
 
+import functools
 import logging
 import os
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from llvmlite import ir
 
-from fieldslab.schemas import kernelcache
-from fieldslab.schemas.numbaimport import numba
+from fieldslab.schemas import kernelcache, machinecode
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-types: Any = numba.types
-"""Numba's types; whatever else is needed of numba is had from here too, see `numbaimport`."""
-intrinsic: Any = numba.extending.intrinsic
-"""Makes an operation of kernels from LLVM's instructions."""
-
-_njit: Any = numba.njit
-_cgutils: Any = numba.core.cgutils
-_normalize_signature: Any = numba.core.sigutils.normalize_signature
-_OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy", "no_cfunc_wrapper": True}
 _HOUR = 3600
 _POINTER = ir.PointerType(ir.IntType(8))
 _I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 _LINE = ir.VectorType(_I64, 8)
 
 
+class Type:
+    """A type of numba, made when numba is there; its text is part of what code is found by."""
+
+    def __init__(self, text: str, make: Callable[[], Any]) -> None:
+        self._text = text
+        self._make = make
+
+    @cached_property
+    def real(self) -> Any:
+        """As numba has it."""
+        return self._make()
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self.real  # of functions of the C library, which kernels name as globals
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def __getitem__(self, index: Any) -> "Type":
+        return Type(f"{self}[{index}]", lambda: self.real[index])
+
+    def __call__(self, *parameters: Any) -> "Type":
+        """The signature of a function that returns this."""
+        return Type(f"{self}{parameters}", lambda: self.real(*_make_real(parameters)))
+
+
+class _Types:
+    def __getattr__(self, name: str) -> Type:
+        return Type(name, lambda: getattr(_numba().types, name))
+
+
+types: Any = _Types()
+"""Numba's types, for signatures."""
+
+
+def _make_real(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_make_real, value))
+    return value.real if isinstance(value, Type) else value
+
+
+def _numba() -> Any:
+    from fieldslab.schemas.numbaimport import numba
+
+    return numba
+
+
+def _cgutils() -> Any:
+    return _numba().core.cgutils
+
+
+class Inlined:
+    """A part of kernels, which numba asks for its type."""
+
+    _options: dict[str, Any] = {"forceinline": True}  # noqa: RUF012  # nobody changes it
+
+    def __init__(self, function: Any) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        """What numba knows it by."""
+        return _host_compiler().make_dispatcher(self._function, **self._options)
+
+    @property
+    def _numba_type_(self) -> Any:
+        return _numba().types.Dispatcher(self.dispatcher)
+
+
+class Kernel(Inlined):
+    """A kernel: Python calls it with positional arguments of just its types, else TypeError."""
+
+    _options: dict[str, Any] = {}  # noqa: RUF012
+
+    def __init__(self, function: Any, signature: Any) -> None:
+        super().__init__(function)
+        self.signature = signature
+        self._run: Callable[..., Any] = self._load_and_run
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it."""
+        return self._run(*arguments)
+
+    def _load_and_run(self, *arguments: Any) -> Any:
+        self.load()
+        return self._run(*arguments)
+
+    def load(self) -> bool:
+        """Have its machine code ready; return whether it had to be compiled.
+
+        Raises UsageError where NUMBA_DISABLE_JIT forbids to compile.
+        """
+        with machinecode.loading.lock:
+            key = kernelcache.make_key(self._function, str(self.signature))
+            symbol = key.symbol if key else f"kernel_{uuid.uuid4().hex}"
+            kept = kernelcache.read_code(key) if key else None
+            code = kept or self.compile(_host_compiler(), symbol)
+            if key and not kept:
+                kernelcache.keep_code(key, code)
+            self._run = machinecode.load(code, symbol)
+            return not kept
+
+    def compile(self, compiler: Any, symbol: str) -> bytes:
+        """An object file of it, with this function."""
+        _announce()
+        dispatcher = compiler.make_dispatcher(self._function)
+        return compiler.compile(dispatcher, _make_real(self.signature), symbol)
+
+
+@cache
+def _host_compiler() -> Any:
+    from fieldslab.schemas.compiling import Compiler
+
+    return Compiler(*kernelcache.describe_host())
+
+
 def kernel(signature: Any) -> Callable[[_Function], _Function]:
-    """Compile a function for one signature, as it is defined.
+    """Make a kernel of a function at the top of a module.
 
     The signature is a string in numba's words, or built from `types`, `record_type` and
-    `tuple_type`. Raises UsageError where NUMBA_DISABLE_JIT forbids to compile.
+    `tuple_type`.
     """
 
-    def compiled(function: _Function) -> _Function:
-        if numba.config.DISABLE_JIT:
-            # Kernels are compiled anew when what is imported above changes: errors are not that.
-            from fieldslab.schemas.errors import UsageError
-
-            problem = "NUMBA_DISABLE_JIT is set, and kernels run only as machine code"
-            raise UsageError(problem, hint="Unset it.")
-        result: Any = _njit(**_OPTIONS)(function)
-        result._cache = _Cache(function)
-        result.compile(signature)
-        result.disable_compile()
+    def make(function: _Function) -> _Function:
+        result: Any = Kernel(function, signature)
         return result
 
-    return compiled
+    return make
 
 
-class _Cache(kernelcache.KernelCache):
-    def load_overload(self, signature: Any, context: Any) -> Any:
-        kept = super().load_overload(signature, context)
-        if kept is None:
-            _announce()
-        return kept
+def inlined(function: _Function) -> _Function:
+    """Mark a part of kernels: it becomes part of each kernel that calls it."""
+    result: Any = Inlined(function)
+    return result
+
+
+class Intrinsic:
+    """An operation of kernels, which numba asks for its type."""
+
+    def __init__(self, typed: Any) -> None:
+        self._typed = typed
+
+    @cached_property
+    def _numba_type_(self) -> Any:
+        numba = _numba()
+
+        @functools.wraps(self._typed)
+        def with_real_types(*parameters: Any) -> Any:
+            signature, build = self._typed(*parameters)
+            return _make_real(signature), build
+
+        operation = numba.extending.intrinsic(with_real_types)
+        context = numba.core.registry.cpu_target.typing_context
+        context.refresh()
+        return context.resolve_value_type(operation)
+
+
+intrinsic: Any = Intrinsic
+"""Makes an operation of kernels from LLVM's instructions."""
 
 
 @cache
@@ -104,18 +229,19 @@ def record_type(layout: np.dtype) -> Any:
     `layout` is a structured dtype with `align=True`. A record does not keep alive the array that
     it is an item of: in kernels, make one with `record_maker`.
     """
-    return numba.from_dtype(layout)
+    return Type(f"record({layout})", lambda: _numba().from_dtype(layout))
 
 
 def record_maker(layout: np.dtype) -> Callable[[], Any]:
     """Make a function that gives kernels a new record, all 0, which lasts until they return."""
-    record = record_type(layout)
 
     def typed(_: Any) -> Any:
+        record, cgutils = record_type(layout).real, _cgutils()
+
         def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            address = _cgutils.alloca_once(builder, context.get_data_type(record))
+            address = cgutils.alloca_once(builder, context.get_data_type(record))
             address.align = layout.alignment
-            _cgutils.memset(builder, address, _I64(record.size), 0)
+            cgutils.memset(builder, address, _I64(record.size), 0)
             return address
 
         return record(), build
@@ -131,18 +257,13 @@ def zero_record(layout: np.dtype) -> Any:
 
 def tuple_type(named: type[tuple[Any, ...]], *fields: Any) -> Any:
     """The type of a NamedTuple in signatures, from the types of its fields."""
-    return types.BaseTuple.from_types(fields, named)
-
-
-def inlined(function: _Function) -> _Function:
-    """Mark a part of kernels: it becomes part of each kernel that calls it."""
-    result: _Function = _njit(function, forceinline=True, **_OPTIONS)
-    return result
+    text = f"{named.__module__}.{named.__qualname__}{fields}"
+    return Type(text, lambda: _numba().types.BaseTuple.from_types(_make_real(fields), named))
 
 
 def _clear(_: Any, record: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _cgutils.memset(builder, arguments[0], _I64(record.size), 0)
+        _cgutils().memset(builder, arguments[0], _I64(record.size), 0)
         return context.get_dummy_value()
 
     return types.void(record), build
@@ -248,9 +369,10 @@ def foreign(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
     -------
     call(address, arguments): an address of no such function crashes the process.
     """
-    parameters, result = _normalize_signature(signature)
 
     def typed(_: Any, address: Any, arguments: Any) -> Any:
+        parameters, result = _numba().core.sigutils.normalize_signature(signature)
+
         def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             shape = [context.get_value_type(parameter) for parameter in parameters]
             function = ir.FunctionType(context.get_value_type(result), shape)
@@ -258,7 +380,7 @@ def foreign(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
             converted = [
                 context.cast(builder, value, passed, wanted)
                 for value, passed, wanted in zip(
-                    _cgutils.unpack_tuple(builder, values[1]),
+                    _cgutils().unpack_tuple(builder, values[1]),
                     arguments.types,
                     parameters,
                     strict=True,
@@ -266,7 +388,7 @@ def foreign(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
             ]
             return builder.call(target, converted)
 
-        return result(types.int64, arguments), build
+        return result(types.int64.real, arguments), build
 
     called: Callable[[int, tuple[Any, ...]], Any] = intrinsic(typed)
     return called

@@ -1,12 +1,13 @@
 """Where compiled kernels are kept between processes; an old one is never taken for a new one.
 
-Numba's own cache looks at the file of a kernel alone: it does not notice that a part which was
-inlined from another file has changed. Here the name of a file says all that its code depends on.
+The name of a file says all that its machine code depends on: the sources of the kernel and of all
+that becomes part of it, its types, the processor, the compiler.
 """
 
 import hashlib
+import importlib.util
 import os
-import pickle
+import platform
 import re
 import sys
 import tempfile
@@ -14,74 +15,145 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite
-
-from fieldslab.schemas.numbaimport import numba
+import llvmlite.binding as llvm
 
 NEWEST = 16
 """Files that are kept of each kernel: of other versions, checkouts, processors."""
+SHIPPED = "machine"
+"""The folder beside this file that packages bring machine code in, by processor."""
+_COMPILER = "fieldslab.schemas.compiling"
 _IMPORT = re.compile(rb"^from (fieldslab[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
-_SETTINGS = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE")
-"""Of numba: those that change the code and nothing else that is in a file's name."""
+_SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "CPU_NAME", "CPU_FEATURES")
+"""Of numba, as NUMBA_* in the environment: those that change the code."""
+LEVELS = {
+    "x86-64-v4": "avx512f avx512bw avx512cd avx512dq avx512vl avx2 bmi bmi2 f16c fma lzcnt movbe",
+    "x86-64-v3": "avx2 bmi bmi2 f16c fma lzcnt movbe",
+}
+"""Processors of x86 that packages bring code for, the best first, and what they must have."""
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
-_caching: Any = numba.core.caching
-_rebuild: Any = numba.core.compiler.CompileResult._rebuild
-_dumps: Any = numba.core.serialize.dumps
+
+class Key(NamedTuple):
+    """What machine code of a kernel is found by."""
+
+    kernel: str
+    """Module, name and line, as the beginning of a file name."""
+    stamp: str
+    """Digest of what the kernel is made of: sources, compiler and signature."""
+
+    @property
+    def symbol(self) -> str:
+        """The name of its function in object files."""
+        return f"kernel_{self.stamp}"
 
 
-class KernelCache(_caching.NullCache):  # type: ignore[misc]  # numba has no types
-    """The cache of one kernel, as numba's dispatchers use one.
+def make_key(function: Any, signature: str) -> Key | None:
+    """The key of a kernel; None where there is no source, as for code that was typed in."""
+    sources, compiler = digest_sources(function.__module__), _digest_compiler()
+    if sources is None or compiler is None or function.__closure__:
+        return None
+    code = function.__code__
+    kernel = re.sub(r"[^\w.-]", "", f"{function.__module__}.{code.co_name}-{code.co_firstlineno}")
+    return Key(kernel, _digest(repr((sources, compiler, signature, kernel)).encode())[:32])
 
-    Parameters
-    ----------
-    function
-        The kernel as Python, defined at the top of a module.
+
+def read_code(key: Key) -> bytes | None:
+    """Machine code of just this kernel for this processor, or None: there is none.
+
+    What came with the package is taken first, then what an earlier process kept.
     """
-
-    def __init__(self, function: Any) -> None:
-        self._function = function
-
-    def load_overload(self, signature: Any, context: Any) -> Any:
-        """The compiled kernel, or None: there is none of just this code for this processor."""
-        context.refresh()
-        path = self._path(signature, context.codegen())
-        if path is None:
-            return None
-        try:
+    for path in _find_files(key):
+        with suppress(OSError):
             data = path.read_bytes()
-        except OSError:
-            return None
-        if hashlib.sha256(data[_DIGEST_BYTES:]).digest() != data[:_DIGEST_BYTES]:
-            return None  # was not written to its end, or has decayed
-        with suppress(OSError):
-            os.utime(path)  # those that are used last are kept
-        # The folder is the user's, and nobody else writes there: see `folder`.
-        return _rebuild(context, *pickle.loads(data[_DIGEST_BYTES:]))  # noqa: S301
+            if hashlib.sha256(data[_DIGEST_BYTES:]).digest() == data[:_DIGEST_BYTES]:
+                with suppress(OSError):
+                    os.utime(path)  # those that are used last are kept
+                return data[_DIGEST_BYTES:]
+            # else it was not written to its end, or has decayed
+    return None
 
-    def save_overload(self, signature: Any, result: Any) -> None:
-        """Keep a compiled kernel, if there is a folder for it and the disk has room."""
-        path = self._path(signature, result.codegen)
-        if path is None or result.lifted or result.library.has_dynamic_globals:
-            return
-        data = _dumps(result._reduce())
+
+def keep_code(key: Key, code: bytes) -> None:
+    """Keep machine code for the next process, if there is a folder for it and room."""
+    path = _kept_file(key)
+    if path is not None:
         with suppress(OSError):
-            _write(path, hashlib.sha256(data).digest() + data)
+            _write(path, add_digest(code))
             _remove_old(path)
 
-    def _path(self, signature: Any, codegen: Any) -> Path | None:
-        kept, stamp = find_cache_folder(), digest_sources(self._function.__module__)
-        if kept is None or stamp is None or self._function.__closure__:
-            return None
-        code = self._function.__code__
-        versions = numba.__version__, llvmlite.__version__, sys.implementation.cache_tag
-        settings = [getattr(numba.core.config, name, None) for name in _SETTINGS]
-        key = stamp, versions, settings, str(signature), codegen.magic_tuple(), code.co_code
-        place = f"{self._function.__module__}.{code.co_name}-{code.co_firstlineno}"
-        name = re.sub(r"[^\w.-]", "", place)
-        return kept / f"{name}-{_digest(repr(key).encode())[:32]}.kernel"
+
+def add_digest(code: bytes) -> bytes:
+    """What a file holds: a digest, and the code."""
+    return hashlib.sha256(code).digest() + code
+
+
+def name_shipped(key: Key) -> str:
+    """The name of the file that a package brings."""
+    return f"{key.kernel}-{key.stamp}.kernel"
+
+
+@cache
+def describe_host() -> tuple[str, str]:
+    """Name and features of this processor, in the words of LLVM; the environment may choose."""
+    name, features = (os.environ.get(f"NUMBA_CPU_{word}") for word in ("NAME", "FEATURES"))
+    if name is None and features is None:
+        features = llvm.get_host_cpu_features().flatten()
+    return name or llvm.get_host_cpu_name(), features or ""
+
+
+@cache
+def find_levels() -> list[str]:
+    """Groups of processors that this one belongs to, the best first: packages bring their code.
+
+    None of them where the environment chooses how kernels are compiled.
+    """
+    if any(f"NUMBA_{name}" in os.environ for name in _SETTINGS):
+        return []
+    system, machine = sys.platform, platform.machine()
+    if machine not in ("x86_64", "AMD64"):
+        return [f"{system}-{machine}"]
+    features = llvm.get_host_cpu_features()
+    known = [level for level, needed in LEVELS.items() if all(map(features.get, needed.split()))]
+    return [f"{system}-{level}" for level in known]
+
+
+def _find_files(key: Key) -> Iterator[Path]:
+    for level in find_levels():
+        yield Path(__file__).with_name(SHIPPED) / level / name_shipped(key)
+    kept = _kept_file(key)
+    if kept is not None:
+        yield kept
+
+
+def _kept_file(key: Key) -> Path | None:
+    folder = find_cache_folder()
+    if folder is None:
+        return None
+    settings = [os.environ.get(f"NUMBA_{name}") for name in _SETTINGS]
+    versions = _digest_numba(), llvmlite.__version__, llvm.get_process_triple()
+    target = _digest(repr((versions, settings, describe_host())).encode())[:16]
+    return folder / f"{key.kernel}-{key.stamp}{target}.kernel"
+
+
+@cache
+def _digest_numba() -> str:
+    """Digest of the file that holds numba's version: importing numba takes half a second."""
+    spec = importlib.util.find_spec("numba")
+    version = Path(spec.origin or "").with_name("_version.py") if spec else Path()
+    return _digest(version.read_bytes()) if version.is_file() else ""
+
+
+@cache
+def _digest_compiler() -> str | None:
+    """Digest of what makes machine code of kernels, and of how it is called."""
+    spec: Any = importlib.util.find_spec(_COMPILER)
+    try:
+        return _digest(spec.loader.get_data(spec.origin))
+    except (AttributeError, OSError):
+        return None
 
 
 @cache
@@ -91,7 +163,7 @@ def find_cache_folder() -> Path | None:
     That is `fieldslab-kernels` in the NUMBA_CACHE_DIR of the environment, else in the user's
     cache directory. A path that is not absolute depends on the working directory and is passed
     over, as is a folder that belongs to another user, or that others may write to: what lies
-    there is unpickled.
+    there runs.
     """
     for base in _bases():
         kept = base / "fieldslab-kernels"

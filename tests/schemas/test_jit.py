@@ -4,6 +4,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import pytest
 
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import (
+    _host_compiler,
     clear,
     foreign,
     kernel,
@@ -125,13 +127,96 @@ def test_kernels_take_named_tuples() -> None:
         add_scaled(Pair(np.arange(4.0), 3))
 
 
+@kernel(types.void(types.int64[::1]))
+def negate(values: Any) -> None:
+    """Negate numbers in place."""
+    for i in range(len(values)):
+        values[i] = -values[i]
+
+
+@kernel(types.Tuple((types.boolean, types.float64, types.uint64))(types.int32[:, ::1]))
+def describe(table: Any) -> Any:
+    """Whether a table has rows, its mean, and its last number."""
+    total = 0.0
+    for i in range(len(table)):
+        for j in range(table.shape[1]):
+            total += table[i, j]
+    return len(table) > 0, total / table.size, np.uint64(table[-1, -1])
+
+
+def test_arguments_are_of_the_types_that_the_signature_says() -> None:
+    """Others are refused, and nothing is written: dtype, rank, order, number, read-only arrays."""
+    values = np.arange(6)
+    negate(values)
+    assert values.tolist() == [0, -1, -2, -3, -4, -5]
+    read_only = np.arange(6)
+    read_only.setflags(write=False)
+    wrong = values.astype(np.float64), values.astype(">i8"), values.astype(np.uint64)
+    for value in (*wrong, values.reshape(2, 3), values[::2], read_only, 3, None):
+        with pytest.raises((TypeError, ValueError)):
+            negate(value)
+    with pytest.raises(TypeError):
+        negate()  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        byte(1.5)  # type: ignore[arg-type]
+    with pytest.raises(OverflowError):
+        byte(2**63)
+    assert read_only.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_kernels_return_tuples_and_nothing() -> None:
+    """Numbers are Python's."""
+    table = np.array([[1, 2], [3, 4]], np.int32)
+    assert describe(table) == (True, 2.5, 4)
+    assert negate(np.arange(2)) is None  # type: ignore[func-returns-value]
+
+
+@kernel("int64(int64, int64)")
+def add_through_an_array(count: int, step: int) -> int:
+    """Sum of 0, step, ... in memory that the kernel asks for."""
+    numbers = np.empty(count, np.int64)
+    for i in range(count):
+        numbers[i] = i * step
+    return numbers.sum()
+
+
+def test_arrays_of_kernels_live_until_they_return() -> None:
+    """Memory comes from Python's heap and goes back; where there is none, MemoryError."""
+    assert add_through_an_array(3, 2) == 6
+    tracemalloc.start()
+    assert [add_through_an_array(1000, step) for step in range(50)][-1] == 999 * 1000 // 2 * 49
+    assert tracemalloc.get_traced_memory()[0] < 50_000
+    tracemalloc.stop()
+    with pytest.raises(MemoryError):
+        add_through_an_array(2**58, 1)
+
+
+def test_machine_code_that_is_kept_needs_no_numba(tmp_path: Path) -> None:
+    """Importing numba takes longer than everything else of a first batch."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from loop import double
+print(double(4), "numba" in sys.modules)
+"""
+    (tmp_path / "loop.py").write_text(
+        "from fieldslab.schemas.jit import kernel\n"
+        '@kernel("int64(int64)")\n'
+        "def double(value):\n    return 2 * value\n"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    printed = [subprocess.check_output(command, env=environment, text=True) for _ in range(2)]
+    assert printed == ["8 True\n", "8 False\n"]
+
+
 _COMPILE = """if True:
     import logging, sys
     if len(sys.argv) > 1:
         logging.basicConfig(filename=sys.argv[1])
     from fieldslab.schemas import jit
     for signature in ("int64(int64)", "float64(float64)"):
-        jit.kernel(signature)(lambda x: x + 1)
+        jit.kernel(signature)(lambda x: x + 1)(1)
 """
 
 
@@ -161,5 +246,7 @@ def test_compiling_is_announced_where_programs_log(tmp_path: Path) -> None:
 def test_kernels_need_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where numba is told not to compile, the error names the variable that says so."""
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    increased: Any = kernel("int64(int64)")(lambda value: value + 1)
+    _host_compiler.cache_clear()
     with pytest.raises(UsageError, match="NUMBA_DISABLE_JIT"):
-        kernel("int64(int64)")(lambda value: value)
+        increased(1)

@@ -1,0 +1,336 @@
+"""Kernels to machine code, by numba: imported only where no machine code is there.
+
+What comes out is an object file that needs nothing of numba. Its one visible function is called by
+Python (METH_FASTCALL): it reads the arguments, lets go of the interpreter's lock, and calls the
+kernel. Functions that only kernels call are lowered, and optimised as parts of their callers.
+"""
+
+import importlib
+from typing import Any
+
+from llvmlite import ir
+
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.machinecode import CALLS
+from fieldslab.schemas.numbaimport import numba
+
+_OPTIONS = {
+    "nopython": True,
+    "nogil": True,
+    "boundscheck": False,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+    "no_cpython_wrapper": True,
+}
+_MEMORY = {"bcmp", "madvise", "memcpy", "memmove", "memset", "mincore"}
+_MATHEMATICS = {"ceil", "cos", "exp", "floor", "fmod", "ldexp", "log", "pow", "rint", "sin", "sqrt"}
+"""Functions of the C library that code may call: LLVM finds them in every process."""
+_POINTER, _I32, _I64 = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)
+_BUFFER = ir.LiteralStructType(
+    [_POINTER, _POINTER, _I64, _I64, _I32, _I32, _POINTER, _I64.as_pointer(), *[_POINTER] * 3]
+)
+"""Py_buffer: data, owner, bytes, itemsize, readonly, ndim, format, shape, and more."""
+_DATA, _BYTES, _ITEMSIZE, _NDIM, _FORMAT, _SHAPE = 0, 2, 3, 5, 6, 7
+_ARRAY = 0x4 | 0x38 | 0x1
+"""PyBUF_FORMAT, PyBUF_C_CONTIGUOUS and PyBUF_WRITABLE."""
+_FORMATS = {"i": "bhilq", "u": "BHILQ", "f": "efd", "b": "?"}
+_codegen: Any = numba.core.codegen
+_registry: Any = numba.core.registry
+_arrayobj: Any = importlib.import_module("numba.np.arrayobj")
+_as_dtype: Any = importlib.import_module("numba.np.numpy_support").as_dtype
+_lock: Any = numba.core.compiler_lock.global_compiler_lock
+_types: Any = numba.types
+
+
+class _Library(_codegen.AOTCodeLibrary):  # type: ignore[misc]  # numba has no types
+    """Functions of which only the outermost is optimised as a whole."""
+
+    outermost = False
+
+    def _optimize_final_module(self) -> None:
+        if self.outermost:
+            for function in self._final_module.functions:
+                if not function.is_declaration and function.name != self.name:
+                    function.linkage = "internal"
+            super()._optimize_final_module()
+
+
+class _Codegen(_codegen.AOTCPUCodegen):  # type: ignore[misc]
+    _library_class = _Library
+
+    def __init__(self, processor: str, features: str) -> None:
+        self._features = features
+        super().__init__("fieldslab", processor)
+
+    def _customize_tm_features(self) -> str:
+        return self._features
+
+
+class _Executable:
+    """What numba knows a compiled function by; nothing is run while others are compiled."""
+
+
+class Compiler:
+    """Compiles kernels for one processor.
+
+    Parameters
+    ----------
+    processor, features
+        As LLVM calls them.
+    """
+
+    def __init__(self, processor: str, features: str) -> None:
+        # Kernels are compiled anew when what is imported above changes: errors are not that.
+        if numba.config.DISABLE_JIT:
+            problem = "NUMBA_DISABLE_JIT is set, and kernels run only as machine code"
+            raise UsageError(problem, hint="Unset it.")
+        with _lock:
+            host = _registry.cpu_target
+            host.target_context.refresh()
+            context = host.target_context.subtarget(
+                _internal_codegen=_Codegen(processor, features),
+                aot_mode=True,
+                get_executable=lambda *_: _Executable(),
+            )
+
+        class Target(_registry.CPUTarget):  # type: ignore[misc]
+            target_context, typing_context = context, host.typing_context
+
+        class Dispatcher(_registry.CPUDispatcher):  # type: ignore[misc]
+            targetdescr = Target("cpu")
+
+            def add_overload(self, result: Any) -> None:
+                self.overloads[tuple(result.signature.args)] = result
+
+        self._context, self._dispatcher = context, Dispatcher
+
+    def make_dispatcher(self, function: Any, **options: Any) -> Any:
+        """What numba knows a function by that others call."""
+        return self._dispatcher(function, targetoptions=_OPTIONS | options)
+
+    def compile(self, dispatcher: Any, signature: Any, symbol: str) -> bytes:
+        """Compile a kernel: an object file whose function `symbol` Python can call."""
+        with _lock:
+            dispatcher.compile(signature)
+            (result,) = dispatcher.overloads.values()
+            codegen = self._context.codegen()
+            library = codegen.create_library(symbol)
+            library.outermost = True
+            module = library.create_ir_module(symbol)
+            _Entry(self._context, module, symbol).write(result.fndesc)
+            _write_memory(module)
+            library.add_ir_module(module)
+            library.add_linking_library(result.library)
+            library.finalize()
+            _check_calls(library._final_module)
+            code: bytes = library.emit_native_object()
+            return code
+
+
+def _check_calls(module: Any) -> None:
+    """Refuse what is not there when the code is loaded: LLVM would end the process."""
+    for function in module.functions:
+        name = function.name
+        known = name in CALLS or name in _MEMORY or name.rstrip("f") in _MATHEMATICS
+        if function.is_declaration and not known and not name.startswith("llvm."):
+            raise NotImplementedError(f"kernels may not call {name}")
+
+
+def _write_memory(module: Any) -> None:
+    """Memory for arrays that kernels make: with the header of numba's runtime, on Python's heap."""
+    shape = ir.FunctionType(_POINTER, [_I64, _I32])
+    make = ir.Function(module, shape, "NRT_MemInfo_alloc_aligned")
+    builder = ir.IRBuilder(make.append_basic_block())
+    align = builder.zext(make.args[1], _I64)
+    head = builder.add(align, _I64(64))
+    allocate = ir.Function(module, ir.FunctionType(_POINTER, [_I64]), "PyMem_RawMalloc")
+    memory = builder.call(allocate, [builder.add(head, make.args[0])])
+    with builder.if_then(builder.icmp_unsigned("!=", memory, _POINTER(None))):
+        behind = builder.add(builder.ptrtoint(memory, _I64), head)
+        members = builder.bitcast(memory, _I64.as_pointer())
+        builder.store(_I64(1), members)  # references
+        builder.store(
+            builder.sub(behind, builder.urem(behind, align)), builder.gep(members, [_I64(3)])
+        )
+    builder.ret(memory)
+    shape = ir.FunctionType(ir.VoidType(), [_POINTER])
+    end = ir.Function(module, shape, "NRT_MemInfo_call_dtor")
+    builder = ir.IRBuilder(end.append_basic_block())
+    builder.call(ir.Function(module, shape, "PyMem_RawFree"), end.args)
+    builder.ret_void()
+
+
+class _Entry:
+    """Writes the function that Python calls."""
+
+    def __init__(self, context: Any, module: Any, symbol: str) -> None:
+        self._context, self._module = context, module
+        shape = ir.FunctionType(_POINTER, [_POINTER, _POINTER.as_pointer(), _I64])
+        function = ir.Function(module, shape, symbol)
+        self._arguments = function.args[1]
+        self._builder = ir.IRBuilder(function.append_basic_block())
+        self._wrong, self._failed = function.append_basic_block(), function.append_basic_block()
+        self._buffers: list[Any] = []
+        self._count = function.args[2]
+
+    def write(self, kernel: Any) -> None:
+        """Write it all: for the kernel that numba describes so."""
+        builder = self._builder
+        start = builder.block
+        first = builder.append_basic_block()
+        builder.position_at_end(first)
+        self._demand(builder.icmp_unsigned("==", self._count, _I64(len(kernel.argtypes))))
+        values = []
+        for number, kind in enumerate(kernel.argtypes):
+            address = builder.gep(self._arguments, [_I64(number)])
+            values.append(self._read(builder.load(address), kind))
+        target = self._context.declare_function(self._module, kernel)
+        state = self._call("PyEval_SaveThread", _POINTER)
+        status, result = self._context.call_conv.call_function(
+            builder, target, kernel.restype, kernel.argtypes, values
+        )
+        self._call("PyEval_RestoreThread", ir.VoidType(), state)
+        with builder.if_then(status.is_error, likely=False):
+            self._call("PyErr_NoMemory", _POINTER)  # kernels raise nothing else
+            builder.branch(self._failed)
+        answer = self._write_result(result, kernel.restype)
+        self._release()
+        builder.ret(answer)
+        builder.position_at_end(self._wrong)
+        with builder.if_then(self._is_null(self._call("PyErr_Occurred", _POINTER))):
+            self._call("PyErr_BadArgument", _I32)
+        builder.branch(self._failed)
+        builder.position_at_end(self._failed)
+        self._release()
+        builder.ret(_POINTER(None))
+        # Only now is it known how many arguments have buffers.
+        builder.position_at_end(start)
+        for buffer in self._buffers:
+            builder.store(ir.Constant(_BUFFER, None), buffer)
+        builder.branch(first)
+
+    def _call(self, name: str, result: Any, *values: Any) -> Any:
+        shape = ir.FunctionType(result, [value.type for value in values])
+        function = self._module.globals.get(name) or ir.Function(self._module, shape, name)
+        return self._builder.call(function, values)
+
+    def _demand(self, condition: Any) -> None:
+        following = self._builder.append_basic_block()
+        self._builder.cbranch(condition, following, self._wrong)
+        self._builder.position_at_end(following)
+
+    def _is_null(self, pointer: Any) -> Any:
+        return self._builder.icmp_unsigned("==", pointer, pointer.type(None))
+
+    def _release(self) -> None:
+        for buffer in self._buffers:
+            self._call("PyBuffer_Release", ir.VoidType(), buffer)
+
+    def _read(self, argument: Any, kind: Any) -> Any:
+        """An argument as numba's value of that type; raises where it is of another."""
+        builder = self._builder
+        if isinstance(kind, _types.Array):
+            return self._read_array(argument, kind)
+        if isinstance(kind, _types.Record):
+            buffer = self._get_buffer(argument, 0)
+            self._demand(builder.icmp_signed("==", self._member(buffer, _BYTES), _I64(kind.size)))
+            return builder.bitcast(self._member(buffer, _DATA), self._context.get_value_type(kind))
+        if isinstance(kind, _types.BaseTuple):
+            self._demand(
+                builder.icmp_signed(
+                    "==", self._call("PyTuple_Size", _I64, argument), _I64(len(kind))
+                )
+            )
+            members = [
+                self._read(self._call("PyTuple_GetItem", _POINTER, argument, _I64(number)), member)
+                for number, member in enumerate(kind.types)
+            ]
+            return self._context.make_tuple(builder, kind, members)
+        if isinstance(kind, _types.Boolean):
+            truth = self._call("PyObject_IsTrue", _I32, argument)
+            self._demand(builder.icmp_signed(">=", truth, _I32(0)))
+            return builder.icmp_signed(">", truth, _I32(0))
+        if isinstance(kind, _types.Float):
+            number = self._call("PyFloat_AsDouble", ir.DoubleType(), argument)
+            wide: Any = _types.float64
+            suspicious = builder.fcmp_ordered("==", number, number.type(-1.0))
+        else:
+            wide = _types.int64 if kind.signed else _types.uint64
+            name = "PyLong_AsLongLong" if kind.signed else "PyLong_AsUnsignedLongLongMask"
+            number = self._call(name, _I64, argument)
+            suspicious = builder.icmp_signed("==", number, _I64(-1))
+        with builder.if_then(suspicious, likely=False):
+            self._demand(self._is_null(self._call("PyErr_Occurred", _POINTER)))
+        return self._context.cast(builder, number, wide, kind)
+
+    def _get_buffer(self, argument: Any, flags: int) -> Any:
+        builder = self._builder
+        with builder.goto_entry_block():
+            buffer = builder.alloca(_BUFFER)
+        self._buffers.append(buffer)
+        status = self._call("PyObject_GetBuffer", _I32, argument, buffer, _I32(flags))
+        self._demand(builder.icmp_signed("==", status, _I32(0)))
+        return buffer
+
+    def _member(self, buffer: Any, number: int) -> Any:
+        return self._builder.load(self._builder.gep(buffer, [_I32(0), _I32(number)]))
+
+    def _read_array(self, argument: Any, kind: Any) -> Any:
+        builder, dtype = self._builder, _as_dtype(kind.dtype)
+        buffer = self._get_buffer(argument, _ARRAY)
+        item = _I64(dtype.itemsize)
+        self._demand(builder.icmp_signed("==", self._member(buffer, _ITEMSIZE), item))
+        self._demand(builder.icmp_signed("==", self._member(buffer, _NDIM), _I32(kind.ndim)))
+        letter = builder.load(self._member(buffer, _FORMAT))
+        known = [
+            builder.icmp_signed("==", letter, ir.IntType(8)(ord(one)))
+            for one in _FORMATS[dtype.kind]
+        ]
+        self._demand(_any(builder, known))
+        sizes = self._member(buffer, _SHAPE)
+        shape = [builder.load(builder.gep(sizes, [_I64(axis)])) for axis in range(kind.ndim)]
+        strides = [item]
+        for size in shape[:0:-1]:
+            strides.insert(0, builder.mul(strides[0], size))
+        array = _arrayobj.make_array(kind)(self._context, builder)
+        _arrayobj.populate_array(
+            array,
+            data=builder.bitcast(self._member(buffer, _DATA), array.data.type),
+            shape=shape,
+            strides=strides,
+            itemsize=item,
+            meminfo=None,
+        )
+        return array._getvalue()
+
+    def _write_result(self, value: Any, kind: Any) -> Any:
+        builder, context = self._builder, self._context
+        if isinstance(kind, _types.NoneType):
+            text = context.insert_const_string(self._module, "")
+            shape = ir.FunctionType(_POINTER, [_POINTER], var_arg=True)
+            return builder.call(ir.Function(self._module, shape, "Py_BuildValue"), [text])
+        if isinstance(kind, _types.BaseTuple):
+            answer = self._call("PyTuple_New", _POINTER, _I64(len(kind)))
+            for number, member in enumerate(kind.types):
+                item = self._write_result(builder.extract_value(value, number), member)
+                self._call("PyTuple_SetItem", _I32, answer, _I64(number), item)
+            return answer
+        if isinstance(kind, _types.Boolean):
+            return self._call("PyBool_FromLong", _POINTER, builder.zext(value, _I64))
+        if isinstance(kind, _types.Float):
+            wide = context.cast(builder, value, kind, _types.float64)
+            return self._call("PyFloat_FromDouble", _POINTER, wide)
+        if isinstance(kind, _types.Integer):
+            if kind.signed:
+                wide = context.cast(builder, value, kind, _types.int64)
+                return self._call("PyLong_FromLongLong", _POINTER, wide)
+            wide = context.cast(builder, value, kind, _types.uint64)
+            return self._call("PyLong_FromUnsignedLongLong", _POINTER, wide)
+        raise NotImplementedError(f"a kernel that Python calls may not return {kind}")
+
+
+def _any(builder: Any, conditions: list[Any]) -> Any:
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = builder.or_(result, condition)
+    return result
