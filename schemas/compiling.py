@@ -111,7 +111,7 @@ class Compiler:
     def compile(self, dispatcher: Any, signature: Any, symbol: str) -> bytes:
         """Compile a kernel: an object file whose function `symbol` Python can call."""
         with _lock:
-            dispatcher.compile(signature)
+            dispatcher.compile(signature)  # unless a kernel that calls it was compiled before
             (result,) = dispatcher.overloads.values()
             codegen = self._context.codegen()
             library = codegen.create_library(symbol)

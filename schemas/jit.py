@@ -88,7 +88,8 @@ class Inlined:
     _options: dict[str, Any] = {"forceinline": True}  # noqa: RUF012  # nobody changes it
 
     def __init__(self, function: Any) -> None:
-        functools.update_wrapper(self, function)
+        self.__name__, self.__module__ = function.__name__, function.__module__
+        self.__doc__ = function.__doc__
         self._function = function
 
     @cached_property
@@ -125,20 +126,24 @@ class Kernel(Inlined):
         Raises UsageError where NUMBA_DISABLE_JIT forbids to compile.
         """
         with machinecode.loading.lock:
-            key = kernelcache.make_key(self._function, str(self.signature))
+            key = self.find_key()
             symbol = key.symbol if key else f"kernel_{uuid.uuid4().hex}"
             kept = kernelcache.read_code(key) if key else None
-            code = kept or self.compile(_host_compiler(), symbol)
+            code = kept or self.compile(symbol)
             if key and not kept:
                 kernelcache.keep_code(key, code)
             self._run = machinecode.load(code, symbol)
             return not kept
 
-    def compile(self, compiler: Any, symbol: str) -> bytes:
-        """An object file of it, with this function."""
+    def find_key(self) -> kernelcache.Key | None:
+        """What its machine code is found by; None if it has no source."""
+        return kernelcache.make_key(self._function, str(self.signature))
+
+    def compile(self, symbol: str) -> bytes:
+        """An object file for this processor, with a function of this name that Python can call."""
         _announce()
-        dispatcher = compiler.make_dispatcher(self._function)
-        return compiler.compile(dispatcher, _make_real(self.signature), symbol)
+        code: bytes = _host_compiler().compile(self.dispatcher, _make_real(self.signature), symbol)
+        return code
 
 
 @cache

@@ -100,8 +100,15 @@ def describe_host() -> tuple[str, str]:
     """Name and features of this processor, in the words of LLVM; the environment may choose."""
     name, features = (os.environ.get(f"NUMBA_CPU_{word}") for word in ("NAME", "FEATURES"))
     if name is None and features is None:
-        features = llvm.get_host_cpu_features().flatten()
+        features = _find_features().flatten()
     return name or llvm.get_host_cpu_name(), features or ""
+
+
+def _find_features() -> Any:
+    try:
+        return llvm.get_host_cpu_features()
+    except RuntimeError:  # LLVM does not know how to ask here; it goes by the processor's name
+        return llvm.FeatureMap()
 
 
 @cache
@@ -115,7 +122,7 @@ def find_levels() -> list[str]:
     system, machine = sys.platform, platform.machine()
     if machine not in ("x86_64", "AMD64"):
         return [f"{system}-{machine}"]
-    features = llvm.get_host_cpu_features()
+    features = _find_features()
     known = [level for level, needed in LEVELS.items() if all(map(features.get, needed.split()))]
     return [f"{system}-{level}" for level in known]
 

@@ -21,6 +21,7 @@ COMMANDS = Registry(
         "verify": "fieldslab.packer.commands.verify:verify",
         "info": "fieldslab.packer.commands.info:info",
         "head": "fieldslab.packer.commands.head:head",
+        "warm": "fieldslab.packer.commands.warm:warm",
         "completion": "fieldslab.packer.commands.completion:completion",
     },
 )

@@ -1,0 +1,46 @@
+"""`fieldslab warm`."""
+
+from fieldslab.packer.commands.params import Option, command
+from fieldslab.packer.commands.shared import JSON
+from fieldslab.packer.commands.terminal import emit
+
+EXAMPLES = """\
+Examples:
+  fieldslab warm                                       before many processes start at once
+  NUMBA_CACHE_DIR=/opt/kernels fieldslab warm --images  in a Dockerfile, with ENV of the same"""
+
+
+@command(
+    Option("--images", "Options", "Also compile what decodes, crops and resizes images."),
+    JSON,
+    examples=EXAMPLES,
+)
+def warm(images: bool, as_json: bool) -> None:
+    """Compile for this processor, so that no first batch has to wait for it.
+
+    What is compiled already, or came with the package, is left as it is. The result is kept in
+    the user's cache directory, or in NUMBA_CACHE_DIR.
+    """
+    from fieldslab.schemas import kernelcache, warming
+    from fieldslab.schemas.errors import OutputDenied
+
+    folder = kernelcache.find_cache_folder()
+    kernels = list(warming.warm(images))
+    compiled = [kernel for kernel in kernels if kernel.compiled]
+    if compiled and folder is None:
+        raise OutputDenied(
+            "no directory can keep compiled kernels",
+            hint="Set NUMBA_CACHE_DIR to an absolute path of your own.",
+        )
+    seconds = sum(kernel.seconds for kernel in kernels)
+    if as_json:
+        emit(
+            {
+                "folder": None if folder is None else str(folder),
+                "seconds": seconds,
+                "kernels": [kernel._asdict() for kernel in kernels],
+            }
+        )
+    else:
+        ready = len(kernels) - len(compiled)
+        print(f"{len(compiled)} kernels compiled, {ready} were ready, {seconds:.1f} s: {folder}")

@@ -1,0 +1,72 @@
+"""Every kernel, compiled ahead: for this machine, or into a folder that a package brings along."""
+
+import importlib
+import pkgutil
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fieldslab.schemas import kernelcache
+from fieldslab.schemas.jit import Kernel
+
+ROOMS = ("schemas", "reader", "packer")
+"""Folders of fieldslab whose kernels users run."""
+_IMAGES = ("codecs", "decoders", "images", "pixels")
+"""Folders in them whose kernels only images need."""
+
+
+class Warmed(NamedTuple):
+    """A kernel that is ready: module and name, whether it was compiled, and the seconds it took."""
+
+    name: str
+    compiled: bool
+    seconds: float
+
+
+def find_kernels(images: bool = True) -> Iterator[Kernel]:
+    """All kernels, or those that images do not need; imports the modules that have some."""
+    for room in ROOMS:
+        for module in sorted(_find_modules(f"fieldslab.{room}")):
+            if not images and not set(_IMAGES).isdisjoint(module.split(".")):
+                continue
+            for value in vars(importlib.import_module(module)).values():
+                if isinstance(value, Kernel) and value.__module__ == module:
+                    yield value
+
+
+def _find_modules(package: str) -> Iterator[str]:
+    spec: Any = find_spec(package)
+    for found in pkgutil.iter_modules(spec.submodule_search_locations, f"{package}."):
+        if found.ispkg:
+            yield from _find_modules(found.name)
+        else:
+            loader: Any = find_spec(found.name)
+            if "\n@kernel(" in loader.loader.get_source(found.name):
+                yield found.name
+
+
+def warm(images: bool) -> Iterator[Warmed]:
+    """Have the machine code of kernels ready and kept for later processes."""
+    for kernel in find_kernels(images):
+        started = time.perf_counter()
+        compiled = kernel.load()
+        yield Warmed(
+            f"{kernel.__module__}.{kernel.__name__}", compiled, time.perf_counter() - started
+        )
+
+
+def write_codes(folder: Path) -> None:
+    """Compile each kernel into a folder, by the name under which a package brings it."""
+    folder.mkdir(parents=True)
+    for kernel in find_kernels():
+        key = kernel.find_key()
+        assert key is not None, f"{kernel.__name__} has no source"
+        code = kernelcache.add_digest(kernel.compile(key.symbol))
+        (folder / kernelcache.name_shipped(key)).write_bytes(code)
+
+
+if __name__ == "__main__":
+    write_codes(Path(sys.argv[1]))

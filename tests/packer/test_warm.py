@@ -1,0 +1,62 @@
+"""`fieldslab warm`: kernels are compiled once, before somebody waits for them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+
+from fieldslab.packer import pack
+from fieldslab.schemas.warming import find_kernels
+
+_GATHER = """
+import sys
+from fieldslab.reader import Loader, open_slab
+rows = sum(len(batch.rows) for batch in Loader(open_slab(sys.argv[1]), 4))
+print(rows, "numba" in sys.modules)
+"""
+
+
+def _run(home: Path, *command: object) -> subprocess.CompletedProcess[str]:
+    chosen = {"HOME": str(home), "NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": ""}
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=os.environ | chosen,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_nothing_is_compiled_after_it(tmp_path: Path) -> None:
+    """In a fresh home directory: a second call finds everything there, loaders need no numba."""
+    first, second = (_run(tmp_path, "-m", "fieldslab", "warm", "--json") for _ in range(2))
+    assert first.returncode == second.returncode == 0, first.stderr
+    told, again = (json.loads(done.stdout) for done in (first, second))
+    names = {kernel["name"] for kernel in told["kernels"] if kernel["compiled"]}
+    assert "fieldslab.reader.kernels.copy" in names
+    assert not any("decoders" in name for name in names)
+    assert not any(kernel["compiled"] for kernel in again["kernels"])
+    assert len(again["kernels"]) == len(list(Path(told["folder"]).glob("*.kernel")))
+    assert told["folder"] == str(tmp_path / ".cache" / "fieldslab-kernels")
+    assert "compiling" in first.stderr
+    assert second.stderr == ""
+    pack(pa.table({"x": range(10)}), tmp_path / "x.slab")
+    done = _run(tmp_path, "-c", _GATHER, tmp_path / "x.slab")
+    assert (done.stdout, done.stderr) == ("10 False\n", "")
+
+
+def test_without_a_place_it_fails(tmp_path: Path) -> None:
+    """What cannot be kept is compiled for nothing: the exit code is that of outputs."""
+    done = _run(Path("relative"), "-m", "fieldslab", "warm")
+    assert done.returncode == 5
+    assert "NUMBA_CACHE_DIR" in done.stderr
+
+
+def test_every_kernel_is_found_by_a_key_of_its_own() -> None:
+    """Two of the same key would be taken for each other."""
+    keys = [kernel.find_key() for kernel in find_kernels()]
+    assert None not in keys
+    assert len(set(keys)) == len(keys) > 50
