@@ -2,7 +2,7 @@
 
 from fieldslab.packer.commands.params import Option, command
 from fieldslab.packer.commands.shared import JSON
-from fieldslab.packer.commands.terminal import emit
+from fieldslab.packer.commands.terminal import print_json
 
 EXAMPLES = """\
 Examples:
@@ -34,7 +34,7 @@ def warm(images: bool, as_json: bool) -> None:
         )
     seconds = sum(kernel.seconds for kernel in kernels)
     if as_json:
-        emit(
+        print_json(
             {
                 "folder": None if folder is None else str(folder),
                 "seconds": seconds,
