@@ -99,7 +99,7 @@ docs: $(DOCS)
 # The wheel is built from the sdist, so both are known to be complete.
 dist: $(FULL)
 	rm -rf build/dist
-	FIELDSLAB_MACHINE_CODE=1 $(BIN)/python -m build --outdir build/dist
+	$(BIN)/python -m build --outdir build/dist
 	@ls -l build/dist
 
 # The wheel is tried away from the checkout and isolated (-I), so that nothing else can be imported;
