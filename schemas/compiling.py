@@ -108,10 +108,9 @@ class Compiler:
         """What numba knows a function by that others call."""
         return self._dispatcher(function, targetoptions=_OPTIONS | options)
 
-    def compile(self, dispatcher: Any, signature: Any, symbol: str) -> bytes:
+    def compile(self, dispatcher: Any, symbol: str) -> bytes:
         """Compile a kernel: an object file whose function `symbol` Python can call."""
         with _lock:
-            dispatcher.compile(signature)  # unless a kernel that calls it was compiled before
             (result,) = dispatcher.overloads.values()
             codegen = self._context.codegen()
             library = codegen.create_library(symbol)

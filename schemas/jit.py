@@ -85,8 +85,6 @@ def _cgutils() -> Any:
 class Inlined:
     """A part of kernels, which numba asks for its type."""
 
-    _options: dict[str, Any] = {"forceinline": True}  # noqa: RUF012  # nobody changes it
-
     def __init__(self, function: Any) -> None:
         self.__name__, self.__module__ = function.__name__, function.__module__
         self.__doc__ = function.__doc__
@@ -95,7 +93,7 @@ class Inlined:
     @cached_property
     def dispatcher(self) -> Any:
         """What numba knows it by."""
-        return _host_compiler().make_dispatcher(self._function, **self._options)
+        return _host_compiler().make_dispatcher(self._function, forceinline=True)
 
     @property
     def _numba_type_(self) -> Any:
@@ -104,8 +102,6 @@ class Inlined:
 
 class Kernel(Inlined):
     """A kernel: Python calls it with positional arguments of just its types, else TypeError."""
-
-    _options: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, function: Any, signature: Any) -> None:
         super().__init__(function)
@@ -119,6 +115,14 @@ class Kernel(Inlined):
     def _load_and_run(self, *arguments: Any) -> Any:
         self.load()
         return self._run(*arguments)
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        """What numba knows it by: kernels that call it have their arguments cast to its types."""
+        dispatcher = _host_compiler().make_dispatcher(self._function)
+        dispatcher.compile(_make_real(self.signature))
+        dispatcher.disable_compile()
+        return dispatcher
 
     def load(self) -> bool:
         """Have its machine code ready; return whether it had to be compiled.
@@ -142,7 +146,7 @@ class Kernel(Inlined):
     def compile(self, symbol: str) -> bytes:
         """An object file for this processor, with a function of this name that Python can call."""
         _announce()
-        code: bytes = _host_compiler().compile(self.dispatcher, _make_real(self.signature), symbol)
+        code: bytes = _host_compiler().compile(self.dispatcher, symbol)
         return code
 
 

@@ -171,6 +171,26 @@ def test_kernels_return_tuples_and_nothing() -> None:
     assert negate(np.arange(2)) is None
 
 
+@kernel("int64(int64)")
+def halve(value: int) -> int:
+    """Half of a signed number."""
+    return value >> 1
+
+
+@kernel("int64(int32, uint8)")
+def halve_both(first: int, second: int) -> int:
+    """Calls a kernel with numbers of other types, once each."""
+    unsigned: Any = np.uint32(first)
+    return halve(unsigned) + halve(second)
+
+
+def test_kernels_cast_what_other_kernels_pass() -> None:
+    """A kernel has one signature, whoever calls it, and can still be called by Python."""
+    assert halve_both(-2, 200) == (2**32 - 2) // 2 + 100
+    assert halve(-4) == -2
+    assert len(halve.dispatcher.overloads) == 1  # type: ignore[attr-defined]
+
+
 @kernel("int64(int64, int64)")
 def add_through_an_array(count: int, step: int) -> int:
     """Sum of 0, step, ... in memory that the kernel asks for."""
