@@ -74,7 +74,7 @@ class VarLenValues(Generic[_Item]):
 
         Raises UsageError if `length` is negative or `fill` does not fit the dtype.
         """
-        if problem := explain_no_fit(fill, self.values.dtype):
+        if problem := explain_dtype_misfit(fill, self.values.dtype):
             raise UsageError("`fill` does not fit the dtype", field=self.name, found=problem)
         lengths = self.lengths
         if length is None:
@@ -156,7 +156,7 @@ def make_utf8_error(name: str, error: UnicodeDecodeError, **where: Any) -> Damag
     )
 
 
-def explain_no_fit(number: Any, dtype: np.dtype[Any]) -> str | None:
+def explain_dtype_misfit(number: Any, dtype: np.dtype[Any]) -> str | None:
     """Why a number, or an array of them, cannot stand among values of a dtype, or None."""
     try:
         converted = np.array(number, dtype)

@@ -20,26 +20,26 @@ def find(name: str) -> Decoder:
     MissingLibrary
         It needs a library that is not here.
     """
-    found = _look(name)
+    found = _try_load(name)
     if isinstance(found, MissingLibrary):
         raise MissingLibrary(found.problem, hint=found.hint, **found.context)
     return found
 
 
 @cache
-def on_device(device: str) -> Any:
+def load_device_decoder(device: str) -> Any:
     """The decoder that decodes to tensors of torch on a device, by torch's name for it.
 
     Raises MissingLibrary, and UsageError for a device that is not there.
     """
     find("nvimagecodec")  # names what is missing
     from fieldslab.reader.decoders.nvimagecodec import NvImageCodec
-    from fieldslab.reader.pixels.device import number_of
+    from fieldslab.reader.pixels.device import parse_device_number
 
-    return NvImageCodec(number_of(device))
+    return NvImageCodec(parse_device_number(device))
 
 
-def chain(name: str) -> Iterator[Decoder]:
+def list_candidates(name: str) -> Iterator[Decoder]:
     """Who is asked, in turn: "auto" for all that are here, or one, and `planes`.
 
     Pixels need no decoding, so `planes` takes them whatever the name. A decoder is imported, and
@@ -49,13 +49,13 @@ def chain(name: str) -> Iterator[Decoder]:
         yield from dict.fromkeys([find(name), find("planes")])
         return
     for each in AUTO:
-        found = _look(each)
+        found = _try_load(each)
         if not isinstance(found, MissingLibrary):
             yield found
 
 
 @cache
-def _look(name: str) -> Decoder | MissingLibrary:
+def _try_load(name: str) -> Decoder | MissingLibrary:
     """The decoder, or why it is not here; to search for a library takes long, so once will do."""
     if name not in DECODERS:
         raise DECODERS.make_unknown_error(name, ["auto"])
@@ -66,16 +66,16 @@ def _look(name: str) -> Decoder | MissingLibrary:
     return decoder
 
 
-def complete() -> bool:
+def has_pillow() -> bool:
     """Whether `pillow` is here, which takes every image that anybody takes."""
-    return not isinstance(_look("pillow"), MissingLibrary)
+    return not isinstance(_try_load("pillow"), MissingLibrary)
 
 
-def missing(code: int) -> str | None:
+def suggest_install(code: int) -> str | None:
     """What to install for images of this code that nobody who is here takes."""
     hints = []
     for name in AUTO:
-        found = _look(name)
+        found = _try_load(name)
         if isinstance(found, MissingLibrary) and (code == CODES["jpeg"] or name != "turbojpeg"):
             hints.append((found.hint or "").removeprefix("Install it: ").rstrip("."))
     return f"Install a decoder: {'; or '.join(hints)}." if hints else None

@@ -114,14 +114,17 @@ class NvImageCodec:
         """
         from fieldslab.reader.pixels import device
 
-        with device.chosen(self._device) as (where, stream):
+        with device.use_device(self._device) as (where, stream):
             pictures, corners, statuses = self._pictures(images, which, crops, max_pixels, stream)
-            factor, offset = device.by_channel(scale, where), device.by_channel(bias, where)
+            factor, offset = (
+                device.make_channel_tensor(scale, where),
+                device.make_channel_tensor(bias, where),
+            )
             for at in np.flatnonzero(statuses == _OK):
                 boxes = crops.boxes[which[at]].copy()
                 boxes[:, :2] -= corners[at]
-                pixels = device.tensor_of(pictures[at], where)
-                device.views_of(
+                pixels = device.view_as_tensor(pictures[at], where)
+                device.make_views(
                     pixels, boxes, crops.flips[which[at]], factor, offset, out[which[at]]
                 )
         return statuses

@@ -70,7 +70,7 @@ def _select_rows(values: Any, keep: np.ndarray) -> Any:
         return values[keep]
     from fieldslab.reader.pixels import device
 
-    return device.only(values, keep)
+    return device.select_rows(values, keep)
 
 
 def decode_images(
@@ -116,7 +116,7 @@ def decode_images(
     statuses = np.full(len(rows), _PENDING, np.int32)
     unknown = shown_sizes[:, 0] == 0
     if unknown.any():  # what nobody can measure is no image, unless it is Pillow that is not here
-        absent = lookup.missing(CODES[None])
+        absent = lookup.suggest_install(CODES[None])
         statuses[unknown] = Status.UNSUPPORTED if absent else Status.NOT_AN_IMAGE
     if stored_images.valid is not None:
         statuses[~stored_images.valid] = _NULL
@@ -130,13 +130,13 @@ def decode_images(
             boxes = None
         elif not images.multiple:
             boxes = boxes[:, 0]
-    if images.decoder == "auto" and (statuses == _UNSUPPORTED).any() and not lookup.complete():
+    if images.decoder == "auto" and (statuses == _UNSUPPORTED).any() and not lookup.has_pillow():
         first = int(np.argmax(statuses == _UNSUPPORTED))
         raise MissingLibrary(
             MEANINGS[Status.UNSUPPORTED] + " that is here",
             field=name,
             row=int(rows[first]),
-            hint=lookup.missing(int(encoded.codes[first])),
+            hint=lookup.suggest_install(int(encoded.codes[first])),
         )
     if images.on_error == "raise" and (statuses > _OK).any():
         first = int(np.argmax(statuses > _OK))
@@ -248,8 +248,8 @@ class _DecodingJob:
         """Decode views of one size to a tensor (n, views, 3, height, width) on the device."""
         from fieldslab.reader.pixels import device
 
-        codec = lookup.on_device(str(self.images.device))
-        out = device.zeros(shape, self.images.dtype, str(self.images.device))
+        codec = lookup.load_device_decoder(str(self.images.device))
+        out = device.make_zeros(shape, self.images.dtype, str(self.images.device))
         pending = self._find_pending()
         on_device = _mark_supported_codes(frozenset(codec.codes))[self.encoded.codes] & (
             self.turns == 1
@@ -269,7 +269,7 @@ class _DecodingJob:
             host = np.empty(shape, dtype)
             self._decode_on_host(others, boxes, flips, host)
             others = others[self.statuses[others] == _OK]
-            device.put(out, others, host[others])
+            device.copy_rows(out, others, host[others])
         return out
 
     def _decode_on_host(
@@ -302,7 +302,7 @@ class _DecodingJob:
         self.statuses[which] = _UNSUPPORTED
         decoder_option = self.images.decoder
         chain = (
-            lookup.chain(decoder_option)
+            lookup.list_candidates(decoder_option)
             if isinstance(decoder_option, str)
             else [decoder_option, lookup.find("planes")]
         )
@@ -332,7 +332,7 @@ class _DecodingJob:
             from fieldslab.reader.pixels import device
 
             dtype = np.dtype(_DTYPES.get(self.images.dtype, self.images.dtype))
-            device.put(out, empty, grey.astype(dtype).reshape(shape))
+            device.copy_rows(out, empty, grey.astype(dtype).reshape(shape))
 
 
 def _measure_unknown_sizes(encoded: Encoded, valid: np.ndarray | None) -> None:

@@ -12,7 +12,7 @@ from fieldslab.schemas.errors import UsageError
 
 
 @contextmanager
-def chosen(number: int | None) -> Iterator[tuple[torch.device, int]]:
+def use_device(number: int | None) -> Iterator[tuple[torch.device, int]]:
     """Work on a GPU by its number, -1 for the current one, or on the processor for None.
 
     Yields the device and the address of its current stream, on which all work is done: nvJPEG's
@@ -28,7 +28,7 @@ def chosen(number: int | None) -> Iterator[tuple[torch.device, int]]:
         yield where, stream.cuda_stream
 
 
-def number_of(name: str) -> int | None:
+def parse_device_number(name: str) -> int | None:
     """Number of a GPU by torch's name, -1 for the current one, None for the processor.
 
     Raises UsageError where there is no such device, or it is of another kind.
@@ -46,12 +46,12 @@ def number_of(name: str) -> int | None:
     return where.index if ":" in name else -1
 
 
-def zeros(shape: tuple[int, ...], dtype: str, name: str) -> torch.Tensor:
+def make_zeros(shape: tuple[int, ...], dtype: str, name: str) -> torch.Tensor:
     """What is written to, on a device by its name; the dtype as well by name."""
     return torch.zeros(shape, dtype=getattr(torch, dtype), device=name)
 
 
-def put(out: torch.Tensor, rows: np.ndarray, values: np.ndarray) -> None:
+def copy_rows(out: torch.Tensor, rows: np.ndarray, values: np.ndarray) -> None:
     """Copy values of rows (int64[k]) from the host; uint16 are bfloat16."""
     tensor = torch.from_numpy(values)
     if tensor.dtype == torch.uint16:
@@ -59,24 +59,24 @@ def put(out: torch.Tensor, rows: np.ndarray, values: np.ndarray) -> None:
     out[torch.from_numpy(rows).to(out.device)] = tensor.to(out.device)
 
 
-def only(tensor: torch.Tensor, keep: np.ndarray) -> torch.Tensor:
+def select_rows(tensor: torch.Tensor, keep: np.ndarray) -> torch.Tensor:
     """The rows where `keep` (bool[rows]) is true."""
     return tensor[torch.from_numpy(keep).to(tensor.device)]
 
 
-def tensor_of(picture: Any, where: torch.device) -> torch.Tensor:
+def view_as_tensor(picture: Any, where: torch.device) -> torch.Tensor:
     """A picture that nvImageCodec decoded there, in place: it has DLPack on GPUs alone."""
     if where.type == "cpu":
         return torch.from_numpy(np.asarray(picture))
     return torch.utils.dlpack.from_dlpack(picture)
 
 
-def by_channel(values: np.ndarray, where: torch.device) -> torch.Tensor:
+def make_channel_tensor(values: np.ndarray, where: torch.device) -> torch.Tensor:
     """float32[3] as a tensor that multiplies (3, height, width)."""
     return torch.from_numpy(values).to(where)[:, None, None]
 
 
-def views_of(
+def make_views(
     pixels: torch.Tensor,
     boxes: np.ndarray,
     flips: np.ndarray,

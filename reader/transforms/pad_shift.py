@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch, Ragged, Values, VarLenValues, explain_no_fit
+from fieldslab.reader.batch import Batch, Ragged, Values, VarLenValues, explain_dtype_misfit
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.transforms.transform import FRESH, Transform, as_dtype, explain_no_numbers
@@ -68,7 +68,7 @@ class Pad(Transform):
         """See `Transform`."""
         if not field.variable:
             return "the field has no rows of different lengths"
-        return explain_no_fit(self.fill, field.view)
+        return explain_dtype_misfit(self.fill, field.view)
 
     def makes(self) -> list[str]:
         """See `Transform`."""
@@ -165,8 +165,8 @@ class Shift(Transform):
         dtype = self.dtype or field.view
         return (
             explain_no_numbers(field)
-            or explain_no_fit(self.pad, dtype)
-            or explain_no_fit(self.ignore, dtype)
+            or explain_dtype_misfit(self.pad, dtype)
+            or explain_dtype_misfit(self.ignore, dtype)
         )
 
     def makes(self) -> list[str]:

@@ -10,7 +10,7 @@ from tests.jpegs import encode, photograph
 from tests.reader.images.packing import pack_images, save
 
 from fieldslab.reader.decoders import lookup
-from fieldslab.reader.decoders.lookup import chain, find
+from fieldslab.reader.decoders.lookup import find, list_candidates
 from fieldslab.schemas.codecs.decoders import AUTO, DECODERS
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.images import CODES
@@ -25,9 +25,9 @@ def test_names_lead_to_decoders(name: str) -> None:
 
 def test_auto_asks_all_that_are_here() -> None:
     """In turn, the faster first; one by name is asked alone, but for stored pixels."""
-    assert [decoder.name for decoder in chain("auto")] == list(AUTO)
-    assert [decoder.name for decoder in chain("pillow")] == ["pillow", "planes"]
-    assert [decoder.name for decoder in chain("planes")] == ["planes"]
+    assert [decoder.name for decoder in list_candidates("auto")] == list(AUTO)
+    assert [decoder.name for decoder in list_candidates("pillow")] == ["pillow", "planes"]
+    assert [decoder.name for decoder in list_candidates("planes")] == ["planes"]
 
 
 def test_no_such_decoder() -> None:
@@ -38,7 +38,7 @@ def test_no_such_decoder() -> None:
 
 def test_every_kind_of_image_is_taken() -> None:
     """Nothing is missing where every library is installed."""
-    assert [lookup.missing(code) for code in CODES.values()] == [None] * len(CODES)
+    assert [lookup.suggest_install(code) for code in CODES.values()] == [None] * len(CODES)
     assert set(DECODERS) > set(AUTO)
 
 
@@ -84,8 +84,8 @@ from fieldslab.schemas.errors import FieldslabError, MissingLibrary
 slab = open_slab(sys.argv[1])
 print(slab.gather([0], ["image"], decode={"image": [Resize(4)]})["image"].shape)
 from fieldslab.reader.decoders import lookup
-print([decoder.name for decoder in lookup.chain("auto")])
-print(lookup.missing(2))
+print([decoder.name for decoder in lookup.list_candidates("auto")])
+print(lookup.suggest_install(2))
 try:
     lookup.find("pillow")
 except MissingLibrary as error:

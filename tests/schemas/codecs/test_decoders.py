@@ -64,9 +64,9 @@ turbolibrary._candidates = lambda: iter(())
 from fieldslab.reader.decoders import lookup
 from fieldslab.schemas.codecs.decoders import known_decoders
 from fieldslab.schemas.errors import MissingLibrary
-print([decoder.name for decoder in lookup.chain("auto")])
+print([decoder.name for decoder in lookup.list_candidates("auto")])
 print([one.install for one in known_decoders() if not one.here])
-print(lookup.missing(1))
+print(lookup.suggest_install(1))
 try:
     lookup.find("turbojpeg")
 except MissingLibrary as error:
