@@ -7,24 +7,19 @@ on one thread: threads are made in Python.
 """
 
 import functools
-import logging
-import os
-import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from llvmlite import ir
 
 from fieldslab.schemas import kernelcache, machinecode
+from fieldslab.schemas.announcement import announce_compiling
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_HOUR = 3600
 _POINTER = ir.PointerType(ir.IntType(8))
 _I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 _LINE = ir.VectorType(_I64, 8)
@@ -145,7 +140,7 @@ class Kernel(Inlined):
 
     def compile(self, symbol: str) -> bytes:
         """An object file for this processor, with a function of this name that Python can call."""
-        _announce()
+        announce_compiling()
         code: bytes = _host_compiler().compile(self.dispatcher, symbol)
         return code
 
@@ -200,36 +195,6 @@ class Intrinsic:
 
 intrinsic: Any = Intrinsic
 """Makes an operation of kernels from LLVM's instructions."""
-
-
-@cache
-def _announce() -> None:
-    """Log, once for all processes of a job, why the first batch takes so long."""
-    folder = kernelcache.find_cache_folder()
-    if folder is None:
-        kept = "no directory can keep the result: set NUMBA_CACHE_DIR to one of your own"
-    else:
-        kept = f"the result is kept in {folder}"
-        if not _first_of_job(folder):
-            return
-    # Without logging set up, a warning goes to stderr; with it, to wherever the program wants it.
-    logging.getLogger("fieldslab").warning(
-        "fieldslab: compiling for this processor, which takes up to half a minute; %s", kept
-    )
-
-
-def _first_of_job(folder: Path) -> bool:
-    """Whether no process of this process group has announced it: workers start together."""
-    mark = folder / f"announced-{os.getpgid(0)}"
-    with suppress(OSError):
-        for other in folder.glob("announced-*"):
-            if time.time() - other.stat().st_mtime > _HOUR:  # ids of groups are used again
-                other.unlink()
-    try:
-        mark.touch(exist_ok=False)
-    except OSError:
-        return not mark.exists()  # if nothing can be written, everybody tells
-    return True
 
 
 def record_type(layout: np.dtype) -> Any:
