@@ -7,6 +7,8 @@ beside each loader take turns.
 """
 
 import os
+import resource
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -102,8 +104,8 @@ def run_step(clock: Clock) -> list[tuple[float, float]]:
 def measure_disturbance(make: Callable[..., Loader], rounds: int, steps: int) -> dict[str, Any]:
     """How many times as long a step takes beside each loader, as without one.
 
-    On a busy machine, look at the figures without waits for a core: what is left is Python's work
-    and its waits for the interpreter's lock.
+    A step that does nothing but Python gives up its core by itself only where it waits for the
+    interpreter's lock; how often it does so is steady on a busy machine, too, where times are not.
     """
     clock = Clock()
     loaders = {name: make(**options) for name, options in LOADERS.items()}
@@ -111,15 +113,25 @@ def measure_disturbance(make: Callable[..., Loader], rounds: int, steps: int) ->
     sources |= {name: chain.from_iterable(repeat(loader)) for name, loader in loaders.items()}
     taken: dict[str, list[np.ndarray]] = {name: [] for name in sources}
 
+    waits: dict[str, list[int]] = {name: [] for name in sources}
+
     def run(name: str) -> None:
         time.sleep(0.05)  # those who ran before fill up their batches, and rest
-        slices = [run_step(clock) for _, _batch in zip(range(steps), sources[name], strict=False)]
+        slices, waited = [], 0
+        for _, _batch in zip(range(steps), sources[name], strict=False):
+            before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+            slices.append(run_step(clock))
+            waited += resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
         taken[name].append(np.array(slices))
+        waits[name].append(waited)
 
     interleave({name: partial(run, name) for name in sources}, rounds, warm=1)
     for loader in loaders.values():
         loader.close()
-    results: dict[str, Any] = {}
+    results: dict[str, Any] = {
+        f"beside {name}: waits for the lock in a step": float(np.mean(waits[name][1:])) / steps
+        for name in loaders
+    }
     for label, summarize in SUMMARIES.items():
         measured = {name: [summarize(each) for each in taken[name][1:]] for name in taken}
         results[f"alone, ms: {label}"] = 1e3 * float(np.median(measured["alone"]))
@@ -151,6 +163,9 @@ def measure_throughput(make: Callable[..., Loader], rounds: int, epochs: int) ->
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure everything and print it; the result is ready for JSON."""
+    if sys.platform != "linux":
+        print("not measured: isolated loaders need Linux")
+        return {}
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:
         makers = make_loaders(Path(name), (32 if quick else 128) * MIB)
