@@ -177,6 +177,19 @@ VAR_LEN_CLASSES: dict[str, type[Ragged] | type[Text] | type[Binary]] = {
 """What holds the rows of a field of variable length, by kind."""
 
 
+class Padding(NamedTuple):
+    """How rows of variable length become rows of one length; see the transform `Pad`."""
+
+    length: int | None
+    fill: Any
+    left: bool
+    mask: str | None
+
+    def choose_length(self, counts: np.ndarray) -> int:
+        """Elements of each padded row, of rows with so many elements."""
+        return int(counts.max(initial=0)) if self.length is None else self.length
+
+
 class Failure(NamedTuple):
     """An image that could not be decoded: its field, its row as in `Batch.rows`, and why."""
 

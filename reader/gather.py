@@ -1,5 +1,6 @@
 """Gather rows: find their shards, verify what they touch, copy them into one batch."""
 
+from collections.abc import Callable, Mapping
 from ctypes import addressof, c_char
 from functools import partial
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fieldslab.reader import kernels
-from fieldslab.reader.batch import VAR_LEN_CLASSES, Binary, Ragged, Text, Values
+from fieldslab.reader.batch import VAR_LEN_CLASSES, Binary, Padding, Ragged, Text, Values
 from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.caches import count_kept_bytes
 from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
@@ -83,12 +84,16 @@ def gather(
     locations: RowLocations,
     memory: Allocator,
     live: int = 1,
+    paddings: Mapping[str, Padding] | None = None,
 ) -> Columns:
     """Gather rows of some fields; results go to `memory`, what is needed on the way to `pool`.
 
     `live` is how many batches are written in turn before this one is read: if caches cannot hold
-    as many, it is written past them. Raises DamagedArray.
+    as many, it is written past them. `paddings` are of uncompressed fields of variable length, by
+    name; their masks come last among the values. Raises DamagedArray.
     """
+    paddings = paddings or {}
+    masks: dict[str, np.ndarray] = {}
     columns = Columns({}, {}, {})
     for stored in fields:
         name = stored.field.name
@@ -98,12 +103,19 @@ def gather(
             )
         elif stored.offsets is None:
             columns.values[name] = gather_items(stored.values, locations, memory, name, live)
+        elif name in paddings:
+            values, mask = _gather_padded(stored, paddings[name], locations, memory, pool, live)
+            columns.values[name] = values
+            masks |= mask
         else:
             columns.values[name] = _gather_var_len(stored, locations, memory, pool, live)
         if stored.size is not None:
             columns.sizes[name] = gather_items(stored.size, locations, memory, name)
         if stored.valid is not None:
             columns.valid[name] = gather_valid(stored.valid, locations, memory, name)
+    for padding in paddings.values():
+        if padding.mask is not None:
+            columns.values[padding.mask] = masks[padding.mask]
     return columns
 
 
@@ -214,6 +226,30 @@ def _gather_var_len(
     return VAR_LEN_CLASSES[stored.field.kind](out, rows.offsets, name)
 
 
+def _gather_padded(
+    stored: StoredField,
+    padding: Padding,
+    locations: RowLocations,
+    memory: Allocator,
+    pool: Pool,
+    live: int,
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Gather rows where they are padded, and the mask by its name, if there is to be one."""
+    from fieldslab.reader.padding import make_mask, prepare_copy  # compiles a kernel
+
+    array, name = stored.values, stored.field.name
+    rows = locate_elements(stored, locations, pool, pool)
+    length = padding.choose_length(rows.counts)
+    counts = np.minimum(rows.counts, length)
+    starts = rows.starts + (rows.counts - counts) if padding.left else rows.starts
+    out = memory.empty((name, array.role), (len(counts), length, *array.shape), array.dtype)
+    copy = prepare_copy(out, padding.fill, padding.left)
+    _copy(array, RowLocations(locations.shards, starts), counts, out, live, copy)
+    if padding.mask is None:
+        return out, {}
+    return out, {padding.mask: make_mask(counts, length, padding.left, memory, padding.mask)}
+
+
 def _gather_compressed(
     stored: StoredField, frames: FrameReader, locations: RowLocations, memory: Allocator, pool: Pool
 ) -> Values:
@@ -262,8 +298,12 @@ def _copy(
     counts: np.ndarray,
     out: np.ndarray,
     live: int = 1,
+    copy: Callable[..., int] = kernels.copy,
 ) -> None:
-    """Verify rows and copy them; many new blocks by turns, so that they are copied from a cache."""
+    """Verify rows and copy them; many new blocks by turns, so that they are copied from a cache.
+
+    `copy` is `kernels.copy` or takes the same arguments.
+    """
     if not out.nbytes:
         return
     item, addresses = array.item_bytes, array.addresses
@@ -273,7 +313,7 @@ def _copy(
     if len(blocks) <= _AT_A_TIME:
         if len(blocks):
             array.verify_blocks(blocks)
-        kernels.copy(*locations, counts, item, addresses, to, stream)
+        copy(*locations, counts, item, addresses, to, stream)
         return
     step = max(len(locations.in_shard) * _AT_A_TIME // len(blocks), 1)
     for start in range(0, len(locations.in_shard), step):
@@ -282,7 +322,7 @@ def _copy(
         if len(counts) > 1:
             items = counts[some]
         _verify(array, part, items)
-        to = kernels.copy(*part, items, item, addresses, to, stream)
+        to = copy(*part, items, item, addresses, to, stream)
 
 
 def _verify(array: StoredArray, locations: RowLocations, counts: np.ndarray) -> None:

@@ -1,6 +1,6 @@
 """Rows of different lengths, laid out in rows of one length: a kernel, and its use on arrays."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -43,33 +43,26 @@ def pad(
     values = np.ascontiguousarray(values)
     starts, counts = (np.ascontiguousarray(each, np.int64) for each in (starts, counts))
     out = memory.empty(key, (len(starts), length, *values.shape[1:]), values.dtype)
-    addresses = np.array([_find_address(values)], np.int64)
-    shards = np.zeros(len(starts), np.int64)
-    pad_rows(shards, starts, counts, addresses, fill, left, out, False)
+    if out.size:
+        item = out.nbytes // (len(starts) * length)
+        shards, addresses = np.zeros(len(starts), np.int64), np.array([_find_address(values)])
+        copy = prepare_copy(out, fill, left)
+        copy(shards, starts, counts, item, addresses, _find_address(out), False)
     return out
 
 
-def pad_rows(
-    shards: np.ndarray,
-    starts: np.ndarray,
-    counts: np.ndarray,
-    addresses: np.ndarray,
-    fill: Any,
-    left: bool,
-    out: np.ndarray,
-    stream: bool,
-) -> None:
-    """Copy runs of elements into `out`, (rows, length, *shape) in C order, and fill its rest.
-
-    Row i takes `counts[i]` elements, at most `length`, from `starts[i]` on of the array that begins
-    at `addresses[shards[i]]`. The caller knows that they lie in there. `stream` as in `copy`.
-    """
-    if not out.size:
-        return
+def prepare_copy(out: np.ndarray, fill: Any, left: bool) -> Callable[..., int]:
+    """What copies and pads rows into `out`, (rows, length, *shape): used as `kernels.copy` is."""
     blank = np.full(out.shape[1:], fill, out.dtype)
-    item = blank.nbytes // len(blank)
-    places = _find_address(blank), _find_address(out)
-    _pad(shards, starts, counts, item, addresses, len(blank), left, *places, stream)
+    address = _find_address(blank)
+
+    pad_rows: Any = _pad
+
+    def copy(*arguments: Any) -> int:
+        padded: int = pad_rows(*arguments, len(blank), left, address)
+        return padded
+
+    return copy
 
 
 def make_mask(
@@ -86,31 +79,33 @@ def make_mask(
 
 
 @kernel(
-    "void(int64[::1], int64[::1], int64[::1], int64, int64[::1], int64, boolean, int64, int64,"
-    "boolean)"
+    "int64(int64[::1], int64[::1], int64[::1], int64, int64[::1], int64, boolean,"
+    "int64, boolean, int64)"
 )
 def _pad(
     shards: _Array,
-    starts: _Array,
+    places: _Array,
     counts: _Array,
     item: int,
     addresses: _Array,
+    out: int,
+    stream: bool,
     length: int,
     left: bool,
     fill: int,
-    out: int,
-    stream: bool,
-) -> None:
-    """`fill` and `out` are addresses; `item` is the bytes of one element."""
-    last = len(starts) - 1
-    for i in range(len(starts)):
+) -> int:
+    """As `kernels.copy`; each row is filled up to `length` items from the address `fill` on."""
+    last = len(places) - 1
+    for i in range(len(places)):
         coming = min(i + AHEAD, last)
-        source = addresses[shards[coming]] + starts[coming] * item
+        source = addresses[shards[coming]] + places[coming] * item
         prefetch(source)
         prefetch(source + 64)
+        prefetch(source + 128)
+        prefetch(source + 192)
         size = counts[i] * item
         rest = length * item - size
-        source = addresses[shards[i]] + starts[i] * item
+        source = addresses[shards[i]] + places[i] * item
         if left:
             memcpy(out, fill, rest)
             copy_row(out + rest, source, size, stream)
@@ -120,6 +115,7 @@ def _pad(
         out += size + rest
     if stream:
         fence()
+    return out
 
 
 def _find_address(array: np.ndarray) -> int:

@@ -7,7 +7,7 @@ from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch, Buffers, Text
+from fieldslab.reader.batch import Batch, Buffers, Padding, Text
 from fieldslab.reader.buffers import Allocator, Kept
 from fieldslab.reader.column import Column
 from fieldslab.reader.draws.visits import check_visits
@@ -359,12 +359,14 @@ def read_batch(
     visits: Any = None,
     lap: Callable[[str], None] = lambda stage: None,
     live: int = 1,
+    paddings: Mapping[str, Padding] | None = None,
 ) -> Batch:
     """Read a batch: the one way of `Slab.gather` and of loaders, which have checked `names`.
 
     `rows` (int64[n]) become the batch's own: negative ones are made positive. `lap` is called after
     each stage with its name. `live` is the number of batches that are made before one is read.
-    Raises what `Slab.gather` raises.
+    `paddings` are those of uncompressed fields, where no images are decoded. Raises what
+    `Slab.gather` raises.
     """
     storage = slab.storage
     places = storage.locate_rows(slab.view, rows)
@@ -376,7 +378,7 @@ def read_batch(
             storage, slab.view, rows, places, names, images, epoch, memory, counted, lap
         )
     stored = [storage.load_field(name) for name in names]
-    batch = Batch(rows, *storage.gather(stored, places, memory, live), visits=visits)
+    batch = Batch(rows, *storage.gather(stored, places, memory, live, paddings), visits=visits)
     lap("gather")
     return batch
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fieldslab.reader import forks
 from fieldslab.reader.batch import make_unknown_field
-from fieldslab.reader.buffers import Allocator, Pool
+from fieldslab.reader.buffers import Pool
 from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.access import Folder, find_shard_folder, find_table_folder
@@ -70,8 +70,8 @@ class Storage:
         return partial(locate_rows, self.directory, self.pool)
 
     @cached_property
-    def gather(self) -> Callable[[list[StoredField], "RowLocations", Allocator, int], "Columns"]:
-        """gather(fields, locations, memory, live): see `gather.gather`."""
+    def gather(self) -> Callable[..., "Columns"]:
+        """gather(fields, locations, memory, live, paddings): see `gather.gather`."""
         from fieldslab.reader.gather import gather
 
         return partial(gather, self.pool)

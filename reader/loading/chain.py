@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch
+from fieldslab.reader.batch import Batch, Padding
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.draws.visits import count_visits, make_draw_numbers
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
-from fieldslab.reader.transforms.transform import Transform
+from fieldslab.reader.transforms.pad_shift import Pad
+from fieldslab.reader.transforms.transform import Transform, takes_tensors
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -38,14 +39,23 @@ class Chain:
         view: range,
         memory: Allocator,
         convert: "ToTensors | None" = None,
+        paddings: Mapping[str, Padding] | None = None,
     ) -> None:
-        """Take a seed of `rng`, the slab's view, and what makes tensors, if they are wanted."""
+        """Take a seed of `rng`, the slab's view, and what makes tensors, if they are wanted.
+
+        `paddings`, of `find_paddings`, are left to the gather.
+        """
+        self.paddings = paddings or {}
         self._seed = seed
         self._view = view
         self._memory = memory
         self._convert = convert
-        self._transforms = [(transform, takes_rng(transform)) for transform in transforms]
-        self.draws = any(draws for _, draws in self._transforms)
+        self._transforms = [
+            (place, transform, takes_rng(transform))
+            for place, transform in enumerate(transforms)
+            if place >= len(self.paddings)
+        ]
+        self.draws = any(draws for _, _, draws in self._transforms)
         """Whether a transform takes `rng`, so that batches must know their visits."""
         self.calls_functions = self.draws or not all(map(_is_ours, transforms))
         """Whether a transform is not one of ours, or draws."""
@@ -59,7 +69,7 @@ class Chain:
     ) -> "Batch | TensorBatch":
         """Apply all of them. `lap` is called after each with its name."""
         result: Batch | TensorBatch = batch
-        for place, (transform, draws) in enumerate(self._transforms):
+        for place, transform, draws in self._transforms:
             result = self._apply(transform, result, epoch, place if draws else None)
             lap(type(transform).__name__)
         if self._convert is not None:
@@ -118,6 +128,29 @@ class Chain:
         return RowGenerator(drawn, *key)
 
 
+def find_paddings(
+    slab: Slab,
+    transforms: Sequence[Callable[..., Any]],
+    fields: Sequence[str],
+    decoded: Iterable[str],
+) -> dict[str, Padding]:
+    """What the first transforms do, as far as a gather of `fields` can pad instead, by field."""
+    if any(decoded):
+        return {}
+    paddings: dict[str, Padding] = {}
+    masks: set[str | None] = set()
+    for transform in transforms:
+        if type(transform) is not Pad or transform.field in (*paddings, *masks):
+            break
+        if transform.field not in fields or slab.fields[transform.field].compression is not None:
+            break
+        if transform.mask is not None and transform.mask in (*paddings, *masks, transform.field):
+            break
+        paddings[transform.field] = transform.padding
+        masks.add(transform.mask)
+    return paddings
+
+
 def check_transforms(
     slab: Slab,
     names: Sequence[str],
@@ -145,12 +178,6 @@ def check_transforms(
         if known and isinstance(transform, Transform):
             transform.check(fields)
     return list(transforms)
-
-
-def takes_tensors(transform: Callable[..., Any]) -> bool:
-    """Whether a transform gets a `TensorBatch` where the loader's output is torch."""
-    takes: bool = getattr(transform, "takes_tensors", not isinstance(transform, Transform))
-    return takes
 
 
 def _is_ours(transform: Callable[..., Any]) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 from fieldslab.reader.images.steps import ImageSteps, check_decode_option
-from fieldslab.reader.loading.chain import Chain, check_transforms, choose_seed, takes_tensors
+from fieldslab.reader.loading.chain import Chain, check_transforms, choose_seed, find_paddings
 from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
 from fieldslab.reader.loading.identity import make_order_key, make_repr, upgrade_state
 from fieldslab.reader.loading.iteration import EpochIterator, OnDemand, Position, Source
@@ -14,6 +14,7 @@ from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab, check_slab
+from fieldslab.reader.transforms.transform import takes_tensors
 from fieldslab.schemas.cores import count_usable_cores
 from fieldslab.schemas.errors import MissingLibrary, UsageError
 
@@ -353,7 +354,8 @@ class Loader:
             if not isinstance(self.order, Sequential):
                 read_ahead.expect_random()
         seed, pool = choose_seed(self._seed, self.order), self.slab.storage.pool
-        chain = Chain(self._transforms, seed, self.slab.view, pool, self._convert)
+        paddings = find_paddings(self.slab, self._transforms, self._fields, self._decode)
+        chain = Chain(self._transforms, seed, self.slab.view, pool, self._convert, paddings)
         return Preparation(
             self.slab,
             self._attached,

@@ -74,8 +74,12 @@ class Preparation:
 
     @property
     def takes_groups(self) -> bool:
-        """Whether batches may be made together: nobody else's function may take long for each."""
-        return not self._decode and not self._chain.calls_functions
+        """Whether batches may be made together.
+
+        Nobody else's function may take long for each, and all must be padded to one length.
+        """
+        lengths = [padding.length for padding in self._chain.paddings.values()]
+        return not self._decode and not self._chain.calls_functions and None not in lengths
 
     def make_together(self, indexes: range) -> list[PreparedBatch]:
         """Make neighbouring batches, whose rows are gathered at once into the same memory."""
@@ -111,7 +115,16 @@ class Preparation:
         slab, pool = self._slab, self._slab.storage.pool
         numbers, names = check_rows(rows, len(slab)), self._fields
         return read_batch(
-            slab, numbers, names, pool, self._decode, self._epoch, visits, watch.lap, self._live
+            slab,
+            numbers,
+            names,
+            pool,
+            self._decode,
+            self._epoch,
+            visits,
+            watch.lap,
+            self._live,
+            self._chain.paddings,
         )
 
     def _rows(self, index: int) -> np.ndarray:

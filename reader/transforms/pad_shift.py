@@ -4,7 +4,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch, Ragged, Values, VarLenValues, explain_dtype_misfit
+from fieldslab.reader.batch import (
+    Batch,
+    Padding,
+    Ragged,
+    Values,
+    VarLenValues,
+    explain_dtype_misfit,
+)
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.transforms.transform import FRESH, Transform, as_dtype, explain_no_numbers
@@ -44,6 +51,11 @@ class Pad(Transform):
         self.fill = fill
         self.side = side
         self.mask = mask
+
+    @property
+    def padding(self) -> Padding:
+        """The same for a gather, which then writes no row twice."""
+        return Padding(self.length, self.fill, self.side == "left", self.mask)
 
     def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
         """See `Transform`."""

@@ -119,6 +119,12 @@ class Lambda(Transform):
         return {self.field: self.function(batch[self.field])}
 
 
+def takes_tensors(transform: Callable[..., Any]) -> bool:
+    """Whether a transform gets a `TensorBatch` where the loader's output is torch."""
+    takes: bool = getattr(transform, "takes_tensors", not isinstance(transform, Transform))
+    return takes
+
+
 def get_numbers(batch: Batch, name: str) -> np.ndarray:
     """Values of a fixed or ragged field, as one array."""
     values = batch[name]
