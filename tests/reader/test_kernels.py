@@ -139,4 +139,4 @@ def test_unmarked_finds_the_blocks_under_rows() -> None:
 def test_kernels_have_one_signature_each() -> None:
     """Nothing is compiled while batches are gathered."""
     every: list[Any] = [kernels.place, kernels.locate, kernels.unmarked, kernels.copy]
-    assert [len(kernel.signatures) for kernel in every] == [1, 1, 1, 1]
+    assert [len(kernel.dispatcher.signatures) for kernel in every] == [1, 1, 1, 1]
