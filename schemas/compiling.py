@@ -62,6 +62,11 @@ class _Codegen(_codegen.AOTCPUCodegen):  # type: ignore[misc]
         self._features = features
         super().__init__("fieldslab", processor)
 
+    def _customize_tm_options(self, options: dict[str, Any]) -> None:
+        super()._customize_tm_options(options)
+        # Addresses of 64 bits: where code is loaded, its constants may lie many GB away.
+        options |= {"reloc": "static", "codemodel": "jitdefault", "jit": True}
+
     def _customize_tm_features(self) -> str:
         return self._features
 
