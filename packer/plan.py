@@ -12,20 +12,20 @@ import pyarrow as pa
 from fieldslab.packer.convert.columns import make_nulls_error
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.fillers import parse_filler
-from fieldslab.packer.convert.infer import Inferred, Sample, infer
+from fieldslab.packer.convert.infer import Inferred, Sample, infer_field
 from fieldslab.packer.convert.leaves import (
     Leaf,
-    check_admitted,
     choose_leaves,
     find_leaves,
     look_up_option,
-    make_unknown_field,
+    make_unknown_field_error,
+    refuse_unsupported_leaf,
 )
 from fieldslab.packer.convert.padding import Padding, make_padding
 from fieldslab.packer.convert.pictureplan import (
     estimate_decoded_bytes,
     plan_pictures,
-    refuse_outside,
+    refuse_outside_images,
 )
 from fieldslab.packer.convert.pixels import get_library_version
 from fieldslab.packer.convert.samples import make_sampler
@@ -142,7 +142,7 @@ def make_plan(source: Source, options: Options) -> Plan:
         stack = stacked.get(leaf.name)
         try:
             if stack is None:
-                refuse_outside(leaf, leaves, source)
+                refuse_outside_images(leaf, leaves, source)
                 plans.append(_plan_leaf(leaf, source, sample, by_name, options))
             elif leaf is stacks[stack][0]:
                 plans.append(plan_stack(stack, stacks[stack], source))
@@ -179,7 +179,7 @@ def make_plan(source: Source, options: Options) -> Plan:
 def _plan_leaf(
     leaf: Leaf, source: Source, sample: Sample, leaves: dict[str, Leaf], options: Options
 ) -> FieldPlan:
-    check_admitted(leaf)
+    refuse_unsupported_leaf(leaf)
     inferred = _infer_leaf(leaf, sample)
     attributes = leaf.attributes | inferred.members.pop("attributes", {})
     field = Field(name=leaf.name, stem="00-x", attributes=attributes, **inferred.members)
@@ -211,7 +211,7 @@ def _plan_leaf(
 def _infer_leaf(leaf: Leaf, sample: Sample) -> Inferred:
     if leaf.options.tokenize is not None:
         return infer_tokens(leaf, leaf.options.tokenize)
-    return infer_tensor(leaf, sample) if leaf.options.tensor else infer(leaf, sample)
+    return infer_tensor(leaf, sample) if leaf.options.tensor else infer_field(leaf, sample)
 
 
 def _plan_padding(leaf: Leaf, field: Field, leaves: dict[str, Leaf]) -> Padding | None:
@@ -221,7 +221,7 @@ def _plan_padding(leaf: Leaf, field: Field, leaves: dict[str, Leaf]) -> Padding 
     lengths = None
     if ragged.lengths_from is not None:
         if ragged.lengths_from not in leaves:
-            raise make_unknown_field("ragged", ragged.lengths_from, leaves)
+            raise make_unknown_field_error("ragged", ragged.lengths_from, leaves)
         lengths = leaves[ragged.lengths_from]
         if not pa.types.is_integer(lengths.type):
             raise UsageError(
@@ -239,7 +239,7 @@ def _plan_compression(plans: list[FieldPlan], options: Options) -> list[FieldPla
     for pattern, level in options.compress.items():
         hits = match_names(pattern, names)
         if not hits:
-            raise make_unknown_field("compress", pattern, names)
+            raise make_unknown_field_error("compress", pattern, names)
         levels |= dict.fromkeys(hits, level)
     return [_set_compression(plan, levels.get(plan.field.name)) for plan in plans]
 

@@ -128,7 +128,7 @@ def test_hostile_category_tables(path: Path, ends: list[int]) -> None:
     poke(array_path(path, "place", "categories.offsets", None), np.array(ends, np.uint64))
     redigest(path)
     with open_slab_files(path) as files, pytest.raises(DamagedArray, match="category table"):
-        StoredSlab(files).categories(files.manifest.fields[3])
+        StoredSlab(files).read_categories(files.manifest.fields[3])
     with pytest.raises(DamagedArray, match="category table"):
         open_slab(path).categories("place")
 

@@ -13,9 +13,9 @@ from fieldslab.packer.check.findings import Findings, Problem, VerifyProgress, m
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.categories import CategoryIndex
-from fieldslab.packer.convert.columns import convert
+from fieldslab.packer.convert.columns import convert_field
 from fieldslab.packer.convert.fieldplan import FieldPlan
-from fieldslab.packer.convert.soundness import find_damaged, find_runs_between
+from fieldslab.packer.convert.soundness import find_damaged_rows, find_runs_between
 from fieldslab.packer.convert.tokens import add_tokenizer_paths
 from fieldslab.packer.options import CASTS, DTYPES, Options
 from fieldslab.packer.plan import Plan, make_plan
@@ -116,7 +116,7 @@ class _Comparison:
         self._fields = {field.name: field for field in slab.manifest.fields}
         self._open: dict[str, Difference] = {}
         self._known = {
-            name: slab.categories(field)
+            name: slab.read_categories(field)
             for name, field in self._fields.items()
             if field.kind == "categorical"
             and name in {field_plan.field.name for field_plan in compared}
@@ -134,7 +134,7 @@ class _Comparison:
                 try:
                     damaged = self._find_left_out_rows(batch)
                 except _DIFFERENT as error:
-                    self._stop(error)
+                    self._report_unconvertible(error)
                     return
                 for start, count in find_runs_between(damaged, len(batch)):
                     common = batch.slice(start, min(count, max(rows - slab_row, 0)))
@@ -144,7 +144,7 @@ class _Comparison:
                 if progress is not None:
                     progress(len(batch), batch.rows.nbytes)
         for name in list(self._open):
-            self._close(name)
+            self._report_difference(name)
         if (plan.rows is None or plan.options.leave_out) and slab_row != rows:
             _report_row_counts(
                 self._findings, slab_row, rows, spent=not slab_row and not plan.source.rereadable
@@ -163,13 +163,13 @@ class _Comparison:
             own = msgspec.structs.replace(field_plan.field, index=field.index, coded=field.coded)
             field_plan = replace(field_plan, field=own, sound=False)
             try:
-                converted = convert(field_plan, batch, index)
+                converted = convert_field(field_plan, batch, index)
                 if seen is not None:
-                    convert(field_plan, batch, seen)
+                    convert_field(field_plan, batch, seen)
             except MissingLibrary:
                 raise
             except _DIFFERENT as error:
-                self._stop(error)
+                self._report_unconvertible(error)
                 return False
             try:
                 stored = self._slab.read(field, row, row + len(batch))
@@ -183,13 +183,13 @@ class _Comparison:
 
     def _find_left_out_rows(self, batch: SourceBatch) -> Collection[int]:
         """The rows of a batch that `pack` left out; their categories count as seen."""
-        damaged = find_damaged(self._plan.fields, batch)
+        damaged = find_damaged_rows(self._plan.fields, batch)
         for field_plan in self._compared if damaged else ():
             if field_plan.field.name in self._seen:
-                convert(field_plan, batch, self._seen[field_plan.field.name])
+                convert_field(field_plan, batch, self._seen[field_plan.field.name])
         return damaged
 
-    def _stop(self, error: FieldslabError) -> None:
+    def _report_unconvertible(self, error: FieldslabError) -> None:
         """Enter why the source cannot be converted any further."""
         self._findings.add(make_problem(error, prefix=_NOT_PACKED))
 
@@ -200,10 +200,10 @@ class _Comparison:
             self._open[name] = before._replace(last=difference.last)
             return
         if before is not None:
-            self._close(name)
+            self._report_difference(name)
         self._open[name] = difference
 
-    def _close(self, name: str) -> None:
+    def _report_difference(self, name: str) -> None:
         difference = self._open.pop(name)
         file, offset = self._slab.locate(
             self._fields[name], difference.role, difference.first, difference.byte

@@ -44,7 +44,7 @@ class BlockRuns(NamedTuple):
     hole: bool = False
 
 
-class Checked(NamedTuple):
+class CheckResult(NamedTuple):
     """What came of a piece.
 
     `wrong` are the problems of blocks that differ from the digest table, `problems` all others.
@@ -60,7 +60,7 @@ class Checked(NamedTuple):
     nulls: int
 
 
-def check_piece(piece: BlockRuns) -> Checked:
+def check_piece(piece: BlockRuns) -> CheckResult:
     """Read the blocks of a piece and check them; what is wrong with the file is in the result.
 
     Raises SlabReplaced and NotASlab, as `SlabFiles.open_folder` does.
@@ -70,19 +70,19 @@ def check_piece(piece: BlockRuns) -> Checked:
         return _check_hole(piece)
     try:
         with ArrayReader(folder, file).opened() as fd:
-            return check_opened(fd, piece)
+            return check_blocks(fd, piece)
     except (DamagedArray, Unreadable) as error:
-        return Checked(piece, [make_problem(error, get_row_range(folder))], [], [], 0, 0)
+        return CheckResult(piece, [make_problem(error, get_row_range(folder))], [], [], 0, 0)
 
 
-def _check_hole(piece: BlockRuns) -> Checked:
+def _check_hole(piece: BlockRuns) -> CheckResult:
     """Check blocks that are zeros. The rule needs no look: it holds in the block before them."""
     [(start, stop)] = piece.runs
     digests = np.broadcast_to(np.uint64(_digest_zeros()), (stop - start,))
     wrong = list(_find_wrong_blocks(piece, start, digests))
     size = (stop - start) * BLOCK
     nulls = size if piece.file.role == "valid" else 0
-    return Checked(piece, [], wrong, [(start, digests)], size, nulls)
+    return CheckResult(piece, [], wrong, [(start, digests)], size, nulls)
 
 
 @cache
@@ -90,12 +90,12 @@ def _digest_zeros() -> int:
     return digest(bytes(BLOCK))
 
 
-def check_opened(fd: int, piece: BlockRuns) -> Checked:
+def check_blocks(fd: int, piece: BlockRuns) -> CheckResult:
     """Check the blocks of a piece; its header was checked when the file was opened."""
-    checked = Checked(piece, [], [], [], 0, 0)
+    checked = CheckResult(piece, [], [], [], 0, 0)
     rule = find_rule(piece.folder, piece.file)
     size = nulls = 0
-    _advise(fd, piece)
+    _advise_access(fd, piece)
     looks = rule is not None or piece.file.role == "valid"
     for start, stop in piece.runs:
         if not looks:
@@ -190,7 +190,7 @@ def _get_buffer() -> np.ndarray:
     return buffer
 
 
-def _advise(fd: int, piece: BlockRuns) -> None:
+def _advise_access(fd: int, piece: BlockRuns) -> None:
     if hasattr(os, "posix_fadvise"):
         sequential = len(piece.runs) == 1
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL if sequential else os.POSIX_FADV_RANDOM)

@@ -43,7 +43,7 @@ def find_differences(
     for start, stop in pairwise(cuts):
         if start < stop:
             first, last = int(wrong[start]), int(wrong[stop - 1])
-            how = _describe(field, source, stored, first)
+            how = _describe_row(field, source, stored, first)
             yield Difference(first_row + first, first_row + last, *how)
 
 
@@ -80,7 +80,7 @@ def _compare_items(
             items = np.flatnonzero(ours != theirs) // size
             wrong[np.searchsorted(np.cumsum(lengths), items, side="right")] = True
         return wrong
-    a, b = _find_starts(lengths, size), _find_starts(other_lengths, size)
+    a, b = _compute_starts(lengths, size), _compute_starts(other_lengths, size)
     for row in np.flatnonzero(~wrong).tolist():
         same = np.array_equal(ours[a[row] : a[row + 1]], theirs[b[row] : b[row + 1]])
         wrong[row] = not same
@@ -94,7 +94,7 @@ def _get_items(
     return rows.beside[spec.role], None if spec.by is None else rows.beside[spec.by]
 
 
-def _describe(
+def _describe_row(
     field: Field, source: Converted, stored: StoredRows, row: int
 ) -> tuple[Role, int, str, str, str]:
     """Array, byte in the row's items, what differs, and both values, of one row that differs."""
@@ -108,7 +108,7 @@ def _describe(
         return "values", 0, "length", f"{len(ours)} {unit}", f"{len(theirs)} {unit}"
     wrong = np.flatnonzero(_view_bytes(ours) != _view_bytes(theirs))
     if not len(wrong):
-        return _describe_beside(field, source, stored, row)
+        return _describe_other_arrays(field, source, stored, row)
     index = int(wrong[0]) // ours.dtype.itemsize
     place = np.unravel_index(index, ours.shape)
     axes = place if field.variable else place[1:]  # a fixed row has an axis of its own in front
@@ -117,7 +117,7 @@ def _describe(
     return "values", byte, what, str(ours[place]), str(theirs[place])
 
 
-def _describe_beside(
+def _describe_other_arrays(
     field: Field, source: Converted, stored: StoredRows, row: int
 ) -> tuple[Role, int, str, str, str]:
     """The same where the values are equal: what differs in another array of the field."""
@@ -135,7 +135,10 @@ def _describe_beside(
             return spec.role, 0, name, str(ours[row].tolist()), str(theirs[row].tolist())
         if lengths[row] != other_lengths[row]:
             return spec.role, 0, f"{name}s", str(lengths[row]), str(other_lengths[row])
-        ours, theirs = _slice_part(ours, lengths, row), _slice_part(theirs, other_lengths, row)
+        ours, theirs = (
+            _slice_row_items(ours, lengths, row),
+            _slice_row_items(theirs, other_lengths, row),
+        )
         index = int(np.argmax((ours != theirs).reshape(len(ours), -1).any(axis=1)))
         byte = index * spec.item_bytes
         return (
@@ -152,10 +155,10 @@ def _slice_value(rows: Converted | StoredRows, row: int) -> np.ndarray:
     """The values of one row, with an axis in front."""
     if rows.lengths is None:
         return rows.values[row : row + 1]
-    return _slice_part(rows.values, rows.lengths, row)
+    return _slice_row_items(rows.values, rows.lengths, row)
 
 
-def _slice_part(items: np.ndarray, lengths: np.ndarray, row: int) -> np.ndarray:
+def _slice_row_items(items: np.ndarray, lengths: np.ndarray, row: int) -> np.ndarray:
     """The items of one row, of which rows have different numbers."""
     start = int(lengths[:row].sum())
     return items[start : start + int(lengths[row])]
@@ -169,6 +172,6 @@ def _view_bytes(values: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
 
-def _find_starts(lengths: np.ndarray, item: int) -> list[int]:
+def _compute_starts(lengths: np.ndarray, item: int) -> list[int]:
     starts: list[int] = (np.concatenate([[0], np.cumsum(lengths)]) * item).tolist()
     return starts

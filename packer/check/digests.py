@@ -24,7 +24,7 @@ def digest_file(fd: int, offset: int, blocks: int, buffer: np.ndarray) -> np.nda
 
     They are fewer where one cannot be read, and none before `release_lock`.
     """
-    if _digests is _by_library:
+    if _digests is _digest_by_library:
         return np.empty(0, np.uint64)
     from fieldslab.schemas import native
 
@@ -35,7 +35,7 @@ def digest_file(fd: int, offset: int, blocks: int, buffer: np.ndarray) -> np.nda
 def release_lock() -> None:
     """Digest without the interpreter lock from now on, in every thread; calls after do nothing."""
     global _digests
-    if _digests is not _by_library:
+    if _digests is not _digest_by_library:
         return
     from fieldslab.schemas import native
 
@@ -43,8 +43,8 @@ def release_lock() -> None:
     _digests = native.digest_blocks
 
 
-def _by_library(data: np.ndarray) -> np.ndarray:
+def _digest_by_library(data: np.ndarray) -> np.ndarray:
     return digest_blocks(data.data)
 
 
-_digests: Callable[[np.ndarray], np.ndarray] = _by_library
+_digests: Callable[[np.ndarray], np.ndarray] = _digest_by_library

@@ -7,7 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from fieldslab.packer.check.block_check import BlockRuns, Checked, get_row_range, make_block_problem
+from fieldslab.packer.check.block_check import (
+    BlockRuns,
+    CheckResult,
+    get_row_range,
+    make_block_problem,
+)
 from fieldslab.packer.check.findings import Findings, Problem, make_problem
 from fieldslab.packer.check.picture_check import check_pictures
 from fieldslab.packer.check.sampling import Run, Selection
@@ -53,13 +58,13 @@ class FolderCheck:
         self._wrong: set[str] = set()
         self._judges = layout.count_total_blocks(folder.files) <= _MOST_JUDGED
 
-    def start(self) -> bool:
+    def read_digest_table(self) -> bool:
         """List the folder and read its digest table; False where there is no folder to check."""
         rows = get_row_range(self.folder)
         names = {file.name for file in self.folder.files} | {layout.DIGESTS}
         try:
             with self.folder.opened() as opened:
-                for path in find_unexpected(opened, names):
+                for path in find_unexpected_files(opened, names):
                     self._findings.add(Problem(problem="file does not belong here", file=path))
         except (DamagedArray, Unreadable) as error:
             self._findings.add(make_problem(error, rows))
@@ -71,12 +76,12 @@ class FolderCheck:
             self._table_problem = replace(make_problem(error), field=None)
         return True
 
-    def pieces(self, files: list[tuple[ArrayFile, Selection, int]]) -> Iterator[BlockRuns]:
+    def split_work(self, files: list[tuple[ArrayFile, Selection, int]]) -> Iterator[BlockRuns]:
         """The work on some arrays, each with its selection and the number of its first block."""
         for file, selection, number in files:
             # Before work is cut out by a size in the manifest, the file must have that size.
             try:
-                holes = self._open(file)
+                holes = self._check_header(file)
             except (DamagedArray, Unreadable) as error:
                 self._findings.add(make_problem(error, get_row_range(self.folder)))
                 continue
@@ -85,7 +90,7 @@ class FolderCheck:
                 digests = self._table[file.first_block : file.first_block + file.blocks]
             runs: list[Run] = []
             filled = 0
-            for start, stop, hole in _split_runs(
+            for start, stop, hole in _split_runs_at_holes(
                 selection(number, number + file.blocks), number, holes
             ):
                 if hole:
@@ -99,7 +104,7 @@ class FolderCheck:
             if runs:
                 yield BlockRuns(self.folder, file, tuple(runs), digests)
 
-    def take(self, checked: Checked) -> None:
+    def add_result(self, checked: CheckResult) -> None:
         """Enter what came of a piece."""
         file = checked.piece.file
         if self._table_problem is not None and self._judges:
@@ -117,19 +122,19 @@ class FolderCheck:
             self._held += checked.problems
             self._doubtful += checked.wrong
 
-    def finish(self) -> None:
+    def check_whole_folder(self) -> None:
         """Judge what only the whole folder tells: its digest table, and its nulls."""
         if self._table_problem is not None:
             self._check_table(self._table_problem)
         for file in self.folder.files:
-            if file.role == "valid" and self._is_whole(file):
+            if file.role == "valid" and self._is_array_sound(file):
                 self._check_nulls(file)
             if file.role == "size":
                 arrays = [other for other in self.folder.files if other.field is file.field]
-                if all(map(self._is_whole, arrays)):
+                if all(map(self._is_array_sound, arrays)):
                     self._check_pictures(file.field)
 
-    def _is_whole(self, file: ArrayFile) -> bool:
+    def _is_array_sound(self, file: ArrayFile) -> bool:
         """Whether all of an array was read, and nothing found wrong."""
         return self._read[file.name] == file.data_bytes and file.name not in self._wrong
 
@@ -170,7 +175,7 @@ class FolderCheck:
                 )
             )
 
-    def _open(self, file: ArrayFile) -> list[Run]:
+    def _check_header(self, file: ArrayFile) -> list[Run]:
         """Check a file's size and header; return the holes in it."""
         with ArrayReader(self.folder, file).opened() as fd:
             return list(find_large_holes(fd, file.data_bytes))
@@ -211,7 +216,7 @@ class FolderCheck:
             self._findings.add(make_problem(error, get_row_range(self.folder)))
 
 
-def find_unexpected(folder: OpenFolder, names: set[str]) -> Iterator[str]:
+def find_unexpected_files(folder: OpenFolder, names: set[str]) -> Iterator[str]:
     """Paths of what is in a folder beside `names`; hidden files and the like are harmless.
 
     Raises Unreadable where the folder cannot be listed.
@@ -225,7 +230,7 @@ def find_unexpected(folder: OpenFolder, names: set[str]) -> Iterator[str]:
             yield str(folder.path / entry)
 
 
-def _split_runs(
+def _split_runs_at_holes(
     runs: Iterator[Run], number: int, holes: list[Run]
 ) -> Iterator[tuple[int, int, bool]]:
     """The same runs, counted from block `number`, cut at holes; others no longer than a piece.
@@ -236,12 +241,12 @@ def _split_runs(
         start, stop = first - number, last - number
         for a, b in holes:
             if start < b and a < stop:
-                yield from _cut_run(start, a)
+                yield from _split_run(start, a)
                 yield max(start, a), min(stop, b), True
                 start = min(stop, b)
-        yield from _cut_run(start, stop)
+        yield from _split_run(start, stop)
 
 
-def _cut_run(start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
+def _split_run(start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
     for first in range(start, stop, PIECE_BLOCKS):
         yield first, min(first + PIECE_BLOCKS, stop), False

@@ -14,7 +14,7 @@ _call = foreign("int64(int32, int64, int64, int64)")
 
 
 @kernel("int64(int64, int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
-def _count(
+def _count_header_points(
     pread: int,
     fd: int,
     starts: Any,
@@ -51,12 +51,14 @@ def count_points(
     that are cut off. Returns n, or the position of an image that cannot be read.
     """
     buffer = np.empty(lengths.max(initial=1), np.uint8)
-    stopped: int = _count(get_pread(), fd, starts, lengths, every, buffer.ctypes.data, 0, counts)
+    stopped: int = _count_header_points(
+        get_pread(), fd, starts, lengths, every, buffer.ctypes.data, 0, counts
+    )
     return stopped
 
 
 @kernel("int64(uint16[:,::1], int64[::1], int64[::1])")
-def find_misplaced(points: Any, counts: Any, lengths: Any) -> int:
+def find_misplaced_point(points: Any, counts: Any, lengths: Any) -> int:
     """The first point whose bit lies outside its image or not behind the point before; -1 if none.
 
     `counts` tells how many of the points, uint16[points, 5], each image has, `lengths` its bytes.

@@ -31,10 +31,10 @@ def check_pictures(folder: Folder, field: Field, run: MapInThreads) -> Iterator[
 
 
 def _check_window(folder: Folder, field: Field, start: int) -> list[Problem]:
-    return list(_Window(folder, field, start, min(start + ROWS, folder.rows)).problems())
+    return list(_RowWindow(folder, field, start, min(start + ROWS, folder.rows)).find_problems())
 
 
-class _Window:
+class _RowWindow:
     """Some rows of an image field."""
 
     def __init__(self, folder: Folder, field: Field, start: int, stop: int) -> None:
@@ -50,7 +50,7 @@ class _Window:
         if codes is not None:
             self.codes = codes.read(start, stop)
 
-    def problems(self) -> Iterator[Problem]:
+    def find_problems(self) -> Iterator[Problem]:
         """The first problem of each sort."""
         height, width = self.sizes.T
         of_chroma = ((height + 1) // 2) * ((width + 1) // 2)
@@ -78,10 +78,10 @@ class _Window:
         text = "not the number of index points that its header requires"
         yield from self._report_first(wrong, "points.offsets", 8, text, expected, counts)
 
-        from fieldslab.packer.check.heads import find_misplaced
+        from fieldslab.packer.check.heads import find_misplaced_point
 
         points = self.folder.require(self.field, "points.values").read(*ends[[0, -1]].tolist())
-        index = find_misplaced(points, counts, self.lengths)
+        index = find_misplaced_point(points, counts, self.lengths)
         if index >= 0:
             row = int(np.searchsorted(ends - ends[0], index, side="right")) - 1
             bits = [int(low) | int(high) << 16 for low, high in points[: index + 1, :2][-2:]]

@@ -29,7 +29,7 @@ def select_all(start: int, stop: int) -> Iterator[Run]:
         yield start, stop
 
 
-def select(sample: str | None, total: int) -> Selection:
+def parse_sample(sample: str | None, total: int) -> Selection:
     """The selection that `sample` asks for among `total` blocks; None asks for all.
 
     `5%` is a random twentieth, `3/30` the third of thirty parts, so that thirty runs read every
@@ -60,10 +60,10 @@ def select(sample: str | None, total: int) -> Selection:
 
 
 def _make_range_selection(first: int, last: int) -> Selection:
-    def runs(start: int, stop: int) -> Iterator[Run]:
+    def select_runs(start: int, stop: int) -> Iterator[Run]:
         yield from select_all(max(start, first), min(stop, last))
 
-    return runs
+    return select_runs
 
 
 def _make_random_selection(total: int, share: float) -> Selection:
@@ -73,7 +73,7 @@ def _make_random_selection(total: int, share: float) -> Selection:
     widths = np.diff(edges)
     picks = edges[:-1] + (np.random.default_rng().random(count) * widths).astype(np.int64)
 
-    def runs(start: int, stop: int) -> Iterator[Run]:
+    def select_runs(start: int, stop: int) -> Iterator[Run]:
         first, last = np.searchsorted(picks, [start, stop])
         chosen = picks[first:last]
         cuts = np.flatnonzero(np.diff(chosen) != 1) + 1
@@ -82,4 +82,4 @@ def _make_random_selection(total: int, share: float) -> Selection:
             if a < b:
                 yield int(chosen[a]), int(chosen[b - 1]) + 1
 
-    return runs
+    return select_runs

@@ -71,10 +71,10 @@ class StoredSlab:
                 expected=f"0..{self.manifest.rows - 1}",
             )
         pieces = [
-            self._read_piece(self._shard(shard), field, first, last)
+            self._read_shard_rows(self._shard(shard), field, first, last)
             for shard, first, last in self._split_by_shard(start, stop)
         ]
-        return _join_pieces(pieces) if pieces else _make_no_rows(field)
+        return _join_pieces(pieces) if pieces else _make_empty_rows(field)
 
     def locate(self, field: Field, role: Role, row: int, byte: int) -> tuple[Path, int]:
         """File and offset of a byte of a row's items in an array.
@@ -89,19 +89,19 @@ class StoredSlab:
         within = byte if field.compression is None else 0
         return array.path, HEADER + first * array.file.item_bytes + within
 
-    def categories(self, field: Field) -> list[str]:
+    def read_categories(self, field: Field) -> list[str]:
         """The categories of a categorical field, by code.
 
         Raises DamagedArray where a stored table is not what pack wrote.
         """
         if field.categories is not None:
             return list(field.categories)
-        ends, text = load_categories(field, self._tables())
+        ends, text = load_categories(field, self._open_tables())
         data = text.tobytes()
         try:
             return [data[start:stop].decode() for start, stop in pairwise(ends.tolist())]
         except UnicodeDecodeError as error:
-            values = self._tables().require(field, "categories.values")
+            values = self._open_tables().require(field, "categories.values")
             raise values.damaged("a category is not UTF-8") from error
 
     def _split_by_shard(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -113,13 +113,13 @@ class StoredSlab:
             yield shard, start - base, last - base
             start, shard = last, shard + 1
 
-    def _read_piece(self, folder: Folder, field: Field, start: int, stop: int) -> StoredRows:
+    def _read_shard_rows(self, folder: Folder, field: Field, start: int, stop: int) -> StoredRows:
         rows = _read_rows(folder, field, start, stop)
         if field.compression is None:
             return rows
         if field.name not in self._frames:
             dictionary = load_dictionary(
-                field, self._tables() if field.list_table_arrays() else None
+                field, self._open_tables() if field.list_table_arrays() else None
             )
             self._frames[field.name] = FrameReader(field.name, dictionary)
         counts = rows.beside.get("lengths")
@@ -129,18 +129,18 @@ class StoredSlab:
         lengths = None if counts is None else counts.astype(np.int64)
         return StoredRows(values, lengths, rows.valid)
 
-    def _tables(self) -> Folder:
+    def _open_tables(self) -> Folder:
         folder = find_table_folder(self.files)
         assert folder is not None  # a manifest with a field that needs `tables` has them
-        self._open(folder)
+        self._load_digests(folder)
         return folder
 
     def _open_shard(self, index: int) -> Folder:
         folder = find_shard_folder(self.files, index, int(self._starts[index]))
-        self._open(folder)
+        self._load_digests(folder)
         return folder
 
-    def _open(self, folder: Folder) -> None:
+    def _load_digests(self, folder: Folder) -> None:
         if self._checked:
             folder.load_digests()
 
@@ -150,7 +150,7 @@ def _read_rows(folder: Folder, field: Field, start: int, stop: int) -> StoredRow
     for spec in field.list_arrays():
         array = folder.array(field, spec.role)
         if array is not None and spec.by is not None:
-            rows[spec.role], rows[spec.by] = _read_divided(array, spec.by, start, stop)
+            rows[spec.role], rows[spec.by] = _read_variable_items(array, spec.by, start, stop)
         elif array is not None and spec.per == "row":
             rows[spec.role] = array.read(start, stop)
     return _make_stored_rows(rows)
@@ -160,7 +160,7 @@ def _make_stored_rows(rows: dict[Role, np.ndarray]) -> StoredRows:
     return StoredRows(rows.pop("values"), rows.pop("offsets", None), rows.pop("valid", None), rows)
 
 
-def _read_divided(
+def _read_variable_items(
     values: ArrayReader, by: Role, start: int, stop: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """What rows have different numbers of, and how many each: int64[rows]."""
@@ -202,7 +202,7 @@ def _count_rows(rows: StoredRows) -> int:
     return len(rows.values if rows.lengths is None else rows.lengths)
 
 
-def _make_no_rows(field: Field) -> StoredRows:
+def _make_empty_rows(field: Field) -> StoredRows:
     if field.compression is not None:
         lengths = np.empty(0, np.int64) if field.variable else None
         return StoredRows(np.empty((0, *field.shape), field.storage), lengths)

@@ -12,9 +12,9 @@ from typing import Any
 from fieldslab.packer.check import digests
 from fieldslab.packer.check.block_check import check_piece
 from fieldslab.packer.check.findings import Findings, Problem, Report, VerifyProgress, make_problem
-from fieldslab.packer.check.foldercheck import FolderCheck, find_unexpected
+from fieldslab.packer.check.foldercheck import FolderCheck, find_unexpected_files
 from fieldslab.packer.check.rules import find_rule
-from fieldslab.packer.check.sampling import Selection, select, select_all
+from fieldslab.packer.check.sampling import Selection, parse_sample, select_all
 from fieldslab.packer.check.threads import start_threads
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import Folder, iterate_folders
@@ -114,7 +114,7 @@ def verify(
         report.rows, report.fields = files.manifest.rows, len(chosen)
         try:
             with files.open_folder() as opened:
-                for name in find_unexpected(opened, _list_expected_names(files.manifest)):
+                for name in find_unexpected_files(opened, _list_expected_names(files.manifest)):
                     findings.add(Problem(problem="does not belong here", file=name))
         except Unreadable as error:
             findings.add(make_problem(error))
@@ -205,7 +205,7 @@ def _check_arrays(
         )
         for folder in (iterate_folders(slab) if sample is not None else ())
     )
-    selection = select(sample, total)
+    selection = parse_sample(sample, total)
     number = 0
     with start_threads() as run:
         for folder, counted in zip(iterate_folders(slab), nulls + counts, strict=True):
@@ -213,20 +213,20 @@ def _check_arrays(
             numbers = list(accumulate(_count_present_blocks(folder, files), initial=number))
             number = numbers.pop()
             check = FolderCheck(folder, counted, findings, run)
-            if not check.start():
+            if not check.read_digest_table():
                 continue
             work = [
                 (file, _select_for_quick(folder, file) if quick else selection, first)
                 for file, first in zip(files, numbers, strict=True)
             ]
-            for checked in run(check_piece, check.pieces(work)):
-                check.take(checked)
+            for checked in run(check_piece, check.split_work(work)):
+                check.add_result(checked)
                 findings.report.bytes += checked.bytes
                 if findings.report.bytes >= digests.WORTH:
                     digests.release_lock()
                 if progress is not None:
                     progress(0, checked.bytes)
-            check.finish()
+            check.check_whole_folder()
             if progress is not None and rows_too and folder.holds_rows:
                 progress(folder.rows, 0)
 

@@ -142,7 +142,9 @@ def _read_values(
 
 
 def _load_categories(slab: StoredSlab, fields: Sequence[Field]) -> dict[str, list[str]]:
-    return {field.name: slab.categories(field) for field in fields if field.kind == "categorical"}
+    return {
+        field.name: slab.read_categories(field) for field in fields if field.kind == "categorical"
+    }
 
 
 def _count_nulls(manifest: Manifest) -> dict[str, int]:

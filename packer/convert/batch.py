@@ -28,7 +28,7 @@ class SourceBatch:
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
-    def column(self, path: tuple[int, ...]) -> pa.Array:
+    def get_column(self, path: tuple[int, ...]) -> pa.Array:
         """The array at a path, with the nulls of the structs around it."""
         array = self.rows.column(self.positions[path[0]])
         for index in path[1:]:

@@ -114,21 +114,21 @@ def _cast_exactly(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     if values.dtype == dtype:
         return values
     if dtype.kind == "b":
-        _require((values == 0) | (values == 1), values, "neither 0 nor 1")
+        _check_all((values == 0) | (values == 1), values, "neither 0 nor 1")
         return values.astype(dtype)
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             rounded = values.astype(dtype)
         if values.dtype.kind == "f" or dtype.itemsize == 2:
             overflow = np.isinf(rounded) & np.isfinite(values)
-            _require(~overflow, values, f"too large for {dtype}")
+            _check_all(~overflow, values, f"too large for {dtype}")
         return rounded
     limits = np.iinfo(dtype)
     if values.dtype.kind == "f":
         wide = values.astype(np.float64, copy=False)
-        _require(np.trunc(wide) == wide, values, "not an integer")
+        _check_all(np.trunc(wide) == wide, values, "not an integer")
         fits = (wide >= float(limits.min)) & (wide < float(int(limits.max) + 1))
-        _require(fits, values, f"outside of {dtype}")
+        _check_all(fits, values, f"outside of {dtype}")
     elif values.dtype.kind != "b" and len(values):
         low, high = int(values.min()), int(values.max())
         if low < limits.min or high > limits.max:
@@ -137,7 +137,7 @@ def _cast_exactly(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     return values.astype(dtype)
 
 
-def _require(good: np.ndarray, values: np.ndarray, problem: str) -> None:
+def _check_all(good: np.ndarray, values: np.ndarray, problem: str) -> None:
     if not good.all():
         raise Misfit(f"a value is {problem}", found=values[int(np.argmin(good))])
 
@@ -166,7 +166,7 @@ def _round_to_bfloat16(values: np.ndarray) -> np.ndarray:
     nan = np.isnan(values)
     rounded[nan] = (bits[nan] >> 16) | 0x40
     overflow = ((rounded & 0x7FFF) == 0x7F80) & np.isfinite(values)
-    _require(~overflow, values, "too large for bfloat16")
+    _check_all(~overflow, values, "too large for bfloat16")
     return rounded
 
 

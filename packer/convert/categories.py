@@ -16,7 +16,7 @@ class CategoryIndex:
         self.values = pa.array(categories or [], pa.large_string())
         self._last: tuple[pa.Array, np.ndarray] | None = None
 
-    def codes(self, array: pa.Array, *, ordered: bool = False) -> np.ndarray:
+    def encode(self, array: pa.Array, *, ordered: bool = False) -> np.ndarray:
         """int32[len] codes of an array of text without nulls; new categories are added.
 
         Raises
@@ -29,18 +29,18 @@ class CategoryIndex:
         if not pa.types.is_dictionary(array.type):
             array = array.dictionary_encode()
         indices = array.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-        mapping = self._map_codes(array.dictionary)
+        mapping = self._encode_dictionary(array.dictionary)
         if ordered and (np.diff(mapping[mapping >= 0]) < 0).any():
             raise Misfit("the ordered categories stand in another order than further up")
         return mapping[indices]
 
-    def _map_codes(self, dictionary: pa.Array) -> np.ndarray:
+    def _encode_dictionary(self, dictionary: pa.Array) -> np.ndarray:
         """int32 code of each value of a dictionary; -1 for nulls, which no row refers to."""
         if self._last is not None and self._last[0].equals(dictionary):
             return self._last[1]
         texts = decode_layout(dictionary).cast(pa.large_string())
         texts.validate(full=True)
-        self._add(texts.drop_null())
+        self._add_categories(texts.drop_null())
         codes = pc.index_in(texts, value_set=self.values)
         if texts.null_count:
             codes = pc.if_else(texts.is_valid(), codes, pa.scalar(-1, pa.int32()))
@@ -48,7 +48,7 @@ class CategoryIndex:
         self._last = dictionary, mapping
         return mapping
 
-    def _add(self, texts: pa.Array) -> None:
+    def _add_categories(self, texts: pa.Array) -> None:
         new = texts.filter(pc.invert(pc.is_in(texts, value_set=self.values))).unique()
         if len(new):
             self.values = pa.concat_arrays([self.values, new])

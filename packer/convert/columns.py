@@ -31,7 +31,7 @@ STACKED_AT_ONCE = 1024
 _BAD = (Misfit, InnerNull, pa.ArrowException)
 
 
-def convert(
+def convert_field(
     plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None = None
 ) -> Converted:
     """The rows of a batch as the arrays of one field; `categories` grow as new ones are met.
@@ -45,25 +45,27 @@ def convert(
     """
 
     try:
-        return _convert(plan, batch, categories)
+        return _convert_and_count_rounded(plan, batch, categories)
     except _BAD as error:
         if not (plan.sound and isinstance(error, Undecodable)):  # else all of them are looked for
             batch = _find_bad_row(plan, batch, categories)
-        cause = _catch_failure(_convert, plan, batch, categories) or error
+        cause = _catch_failure(_convert_and_count_rounded, plan, batch, categories) or error
         raise _make_row_error(
             plan, _find_bad_column(plan, batch), cause, batch.first_row
         ) from cause
 
 
-def _convert(plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None) -> Converted:
+def _convert_and_count_rounded(
+    plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None
+) -> Converted:
     if plan.form == "stack":
-        converted = _stack(plan, batch)
+        converted = _stack_columns(plan, batch)
     else:
         converted = _convert_column(plan, batch, categories)
     cast = plan.options.cast
     if cast is None:
         return converted
-    rounded = sum(count_rounded(batch.column(path), cast) for path in plan.paths)
+    rounded = sum(count_rounded(batch.get_column(path), cast) for path in plan.paths)
     return converted._replace(tally={**converted.tally, "rounded": rounded})
 
 
@@ -74,7 +76,7 @@ def _find_bad_row(
     while len(batch) > 1:
         half = len(batch) // 2
         first = batch.slice(0, half)
-        if _catch_failure(_convert, plan, first, categories):
+        if _catch_failure(_convert_and_count_rounded, plan, first, categories):
             batch = first
         else:
             batch = batch.slice(half, len(batch) - half)
@@ -93,7 +95,7 @@ def _find_bad_column(plan: FieldPlan, row: SourceBatch) -> str:
     """The column of a field that cannot be converted in one row."""
     if plan.form == "stack":
         for column, path in zip(plan.columns, plan.paths, strict=True):
-            if _catch_failure(read_elements, plan, row.column(path)):
+            if _catch_failure(read_elements, plan, row.get_column(path)):
                 return column
     return plan.columns[0]
 
@@ -101,7 +103,7 @@ def _find_bad_column(plan: FieldPlan, row: SourceBatch) -> str:
 def _convert_column(
     plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None
 ) -> Converted:
-    array = batch.column(plan.paths[0])
+    array = batch.get_column(plan.paths[0])
     if plan.options.cast in LAYOUTS:
         array = cast_layout(array, plan.options.cast)
     array = strip_layout(array)
@@ -115,21 +117,21 @@ def _convert_column(
             raise make_nulls_error(plan.columns[0], count, first)
         array = array.filter(pa.array(valid))
     if plan.shape_path is not None:
-        _check_shapes(plan, batch.column(plan.shape_path), valid)
+        _check_shapes(plan, batch.get_column(plan.shape_path), valid)
     if plan.form == "categorical":
         assert categories is not None
         ordered = plan.field.attributes.get("ordered") is True
-        converted = Converted(categories.codes(array, ordered=ordered))
+        converted = Converted(categories.encode(array, ordered=ordered))
     else:
         converted = FORMS[plan.form](plan.as_read, array)
     if plan.padding is not None:
         path = plan.padding.lengths
-        lengths = None if path is None else batch.column(path)
+        lengths = None if path is None else batch.get_column(path)
         if lengths is not None and valid is not None:
             lengths = lengths.filter(pa.array(valid))
         converted = Converted(*cut_padding(plan.padding, converted.values, lengths))
     if valid is not None:
-        converted = _scatter(plan, converted, valid)
+        converted = _scatter_between_nulls(plan, converted, valid)
     if plan.field.kind == "image":
         return convert_pictures(plan, converted, batch.first_row)
     return converted
@@ -143,9 +145,9 @@ def _fill_nulls(array: pa.Array, value: str) -> pa.Array:
     return filled.dictionary_encode() if encoded else filled
 
 
-def _stack(plan: FieldPlan, batch: SourceBatch) -> Converted:
+def _stack_columns(plan: FieldPlan, batch: SourceBatch) -> Converted:
     """Many numeric columns side by side: (rows, columns)."""
-    columns = [read_elements(plan, batch.column(path)) for path in plan.paths]
+    columns = [read_elements(plan, batch.get_column(path)) for path in plan.paths]
     values = np.empty((len(batch), len(columns)), plan.field.storage)
     for start in range(0, len(batch), STACKED_AT_ONCE):
         rows = slice(start, start + STACKED_AT_ONCE)
@@ -154,7 +156,7 @@ def _stack(plan: FieldPlan, batch: SourceBatch) -> Converted:
     return Converted(values)
 
 
-def _scatter(plan: FieldPlan, rows: Converted, valid: np.ndarray) -> Converted:
+def _scatter_between_nulls(plan: FieldPlan, rows: Converted, valid: np.ndarray) -> Converted:
     """Put converted rows back between the nulls, which become the filler, or stay null."""
     if rows.lengths is not None:
         lengths = np.zeros(len(valid), np.int64)
@@ -228,11 +230,11 @@ def _make_row_error(plan: FieldPlan, column: str, cause: Exception, row: int) ->
         row=row,
         expected=fit.expected,
         found=fit.found,
-        hint=fit.hint or _shape_hint(plan, column),
+        hint=fit.hint or _make_shape_hint(plan, column),
     )
 
 
-def _shape_hint(plan: FieldPlan, column: str) -> str | None:
+def _make_shape_hint(plan: FieldPlan, column: str) -> str | None:
     """What admits lists that are not all of one shape."""
     field = plan.field
     if plan.form not in ("dense", "list") or not field.shape or plan.options.cast is not None:

@@ -34,7 +34,7 @@ class Compressor:
     level: int
     dictionary: bytes = b""
 
-    def compress(self, field: Field, rows: Converted) -> Frames:
+    def compress_rows(self, field: Field, rows: Converted) -> Frames:
         """One frame a row; a row without bytes has none."""
         sizes = count_row_bytes(field, rows)
         ends = np.cumsum(sizes)
@@ -44,14 +44,14 @@ class Compressor:
         if not len(present):
             return Frames(np.empty(0, np.uint8), lengths)
         spans = np.stack([ends - sizes, sizes], axis=1).astype(np.uint64)[present]
-        frames = self._zstd().multi_compress_to_buffer(
+        frames = self._make_zstd_compressor().multi_compress_to_buffer(
             zstandard.BufferWithSegments(data, spans.tobytes())
         )
         lengths[present] = [len(frame) for frame in frames]
         values = b"".join(frame.tobytes() for frame in frames)
         return Frames(np.frombuffer(values, np.uint8), lengths)
 
-    def _zstd(self) -> Any:
+    def _make_zstd_compressor(self) -> Any:
         if not self.dictionary:
             return zstandard.ZstdCompressor(level=self.level)
         dictionary = zstandard.ZstdCompressionDict(self.dictionary)
@@ -86,7 +86,7 @@ def train_compressor(field: Field, level: int, sample: list[Converted]) -> Compr
 
 
 def _measure_sample(compressor: Compressor, field: Field, sample: list[Converted]) -> int:
-    return sum(int(compressor.compress(field, rows).lengths.sum()) for rows in sample)
+    return sum(int(compressor.compress_rows(field, rows).lengths.sum()) for rows in sample)
 
 
 def _split_rows(field: Field, rows: Converted) -> list[Any]:

@@ -21,7 +21,7 @@ from fieldslab.packer.convert.dense import (
 )
 from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.convert.misfit import InnerNull, Misfit
-from fieldslab.packer.convert.tokens import encode
+from fieldslab.packer.convert.tokens import encode_texts
 from fieldslab.schemas.optiontext import option
 
 _NIBBLES = np.full(256, 255, np.uint8)
@@ -54,18 +54,18 @@ def read_elements(plan: FieldPlan, array: pa.Array) -> np.ndarray:
 def _read_dense(plan: FieldPlan, array: pa.Array) -> Converted:
     """Scalars, or lists in lists that all have the field's shape."""
     return Converted(
-        convert_lists(decode_layout(array), _find_sizes(plan), partial(read_elements, plan))
+        convert_lists(decode_layout(array), _get_item_shape(plan), partial(read_elements, plan))
     )
 
 
 def _read_lists(plan: FieldPlan, array: pa.Array) -> Converted:
     """Lists of any length, of scalars or of lists that all have the field's shape."""
     array = decode_layout(array)
-    values = convert_lists(get_elements(array), _find_sizes(plan), partial(read_elements, plan))
+    values = convert_lists(get_elements(array), _get_item_shape(plan), partial(read_elements, plan))
     return Converted(values, compute_lengths(array))
 
 
-def _find_sizes(plan: FieldPlan) -> tuple[int, ...]:
+def _get_item_shape(plan: FieldPlan) -> tuple[int, ...]:
     """The field's shape without the axis that bytes of fixed width have of their own."""
     logical = plan.field.logical
     own_axis = logical is not None and logical.type in ("bytes", "uuid")
@@ -75,7 +75,7 @@ def _find_sizes(plan: FieldPlan) -> tuple[int, ...]:
 def _read_flat(plan: FieldPlan, array: pa.Array) -> Converted:
     """Flat lists that hold a whole nd array each, row-major."""
     array = decode_layout(array)
-    return _shape_values(
+    return _reshape_values(
         plan, read_elements(plan, get_elements(array)), compute_lengths(array), "elements"
     )
 
@@ -94,7 +94,7 @@ def _read_raw(plan: FieldPlan, array: pa.Array) -> Converted:
     assert plan.options.tensor is not None
     field, array = plan.field, decode_layout(array)
     digits = is_text(array.type)
-    data, lengths = _bytes_and_lengths(array)
+    data, lengths = _view_bytes_and_lengths(array)
     if not digits and not field.variable and field.item_bytes and len(array):
         digits = bool((lengths == 2 * field.item_bytes).all())
     if digits:
@@ -110,10 +110,12 @@ def _read_raw(plan: FieldPlan, array: pa.Array) -> Converted:
     if stored.kind == "b" and data.size and data.max() > 1:
         raise Misfit("a byte is no bool", expected="0 or 1", found=int(data.max()))
     values = data.view(stored).astype(field.storage, copy=False)
-    return _shape_values(plan, values, lengths // stored.itemsize, f"{field.dtype} values")
+    return _reshape_values(plan, values, lengths // stored.itemsize, f"{field.dtype} values")
 
 
-def _shape_values(plan: FieldPlan, values: np.ndarray, lengths: np.ndarray, what: str) -> Converted:
+def _reshape_values(
+    plan: FieldPlan, values: np.ndarray, lengths: np.ndarray, what: str
+) -> Converted:
     """Flat values, `lengths` of them a row, in the shape of the field."""
     field = plan.field
     item = math.prod(field.shape)
@@ -148,17 +150,17 @@ def _read_bytes(plan: FieldPlan, array: pa.Array) -> Converted:
     array = decode_layout(array)
     if plan.field.kind == "text":
         _check_text(plan, array)
-    return Converted(*_bytes_and_lengths(array))
+    return Converted(*_view_bytes_and_lengths(array))
 
 
 def _read_tokens(plan: FieldPlan, array: pa.Array) -> Converted:
     """Text as the tokens that it consists of."""
     array = decode_layout(array)
     _check_text(plan, array)
-    return encode(plan, array)
+    return encode_texts(plan, array)
 
 
-def _bytes_and_lengths(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+def _view_bytes_and_lengths(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     if pa.types.is_fixed_size_binary(array.type):
         rows = view_byte_rows(array)
         return rows.reshape(-1), np.full(len(rows), rows.shape[1], np.int64)

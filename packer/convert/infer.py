@@ -12,10 +12,10 @@ from fieldslab.packer.convert.fieldplan import Form
 from fieldslab.packer.convert.leaves import Leaf
 from fieldslab.packer.convert.shapes import (
     find_described_sizes,
-    find_extension,
+    find_list_sizes,
+    get_extension_name,
     infer_sizes,
-    list_sizes,
-    strip,
+    strip_type,
 )
 from fieldslab.schemas.errors import SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Logical
@@ -36,7 +36,7 @@ class Inferred:
     permutation: tuple[int, ...] = ()
 
 
-def infer(leaf: Leaf, sample: Sample) -> Inferred:
+def infer_field(leaf: Leaf, sample: Sample) -> Inferred:
     """Decide what a leaf becomes, where no `--tensor` says it.
 
     Raises
@@ -46,7 +46,7 @@ def infer(leaf: Leaf, sample: Sample) -> Inferred:
     UsageError
         An option does not go with the type.
     """
-    kind, cast = strip(leaf.type), leaf.options.cast
+    kind, cast = strip_type(leaf.type), leaf.options.cast
     if leaf.options.image and cast is not None:
         hint = "Leave one of them out: images are bytes that are not cast."
         raise UsageError(
@@ -63,16 +63,16 @@ def infer(leaf: Leaf, sample: Sample) -> Inferred:
         )
     if cast in LAYOUTS:
         return _infer_layout(leaf, cast)
-    if cast is None and (ordered := _categorical(leaf.type)) is not None:
+    if cast is None and (ordered := _find_category_order(leaf.type)) is not None:
         attributes = {"attributes": leaf.attributes | {"ordered": True}} if ordered else {}
         members = {"kind": "categorical", "dtype": "int32"} | attributes
         return Inferred(leaf.shown, "categorical", members)
     if cast is None and is_text(kind):
-        logical = Logical("json") if find_extension(leaf.type) == "arrow.json" else None
+        logical = Logical("json") if get_extension_name(leaf.type) == "arrow.json" else None
         return Inferred(leaf.shown, "bytes", {"kind": "text", "logical": logical})
     if cast is None and is_bytes(kind):
         return _infer_bytes(leaf, sample)
-    if find_extension(kind) == "arrow.fixed_shape_tensor":
+    if get_extension_name(kind) == "arrow.fixed_shape_tensor":
         return _infer_fixed_shape_tensor(leaf, kind)
     return _infer_numbers(leaf, sample)
 
@@ -82,7 +82,7 @@ def describe_element(leaf: Leaf, kind: pa.DataType) -> dict[str, Any]:
 
     Raises SourceUnsupported where it has no dtype, or cannot be cast.
     """
-    kind, cast = strip(kind), leaf.options.cast
+    kind, cast = strip_type(kind), leaf.options.cast
     if cast is None:
         hint, scalar = leaf.hint, _describe_scalar(kind)
         if scalar is None:
@@ -131,9 +131,9 @@ def _describe_scalar(kind: pa.DataType) -> tuple[str, tuple[int, ...], Logical |
     types = pa.types
     if kind in _NUMBERS:
         return _NUMBERS[kind], (), None
-    if find_extension(kind) == "arrow.bool8":
+    if get_extension_name(kind) == "arrow.bool8":
         return "bool", (), None
-    if find_extension(kind) == "arrow.uuid":
+    if get_extension_name(kind) == "arrow.uuid":
         return "uint8", (16,), Logical("uuid")
     if types.is_fixed_size_binary(kind):
         return "uint8", (kind.byte_width,), Logical("bytes")
@@ -154,9 +154,9 @@ def _describe_scalar(kind: pa.DataType) -> tuple[str, tuple[int, ...], Logical |
 
 def _infer_numbers(leaf: Leaf, sample: Sample) -> Inferred:
     """Scalars and (nested) lists of scalars."""
-    sizes, element = list_sizes(leaf.type)
+    sizes, element = find_list_sizes(leaf.type)
     members = describe_element(leaf, element)
-    why = _explain(leaf)
+    why = _describe_leaf(leaf)
     if described := find_described_sizes(leaf.feature, sizes):
         sizes, why = (
             described,
@@ -187,14 +187,14 @@ def _infer_fixed_shape_tensor(leaf: Leaf, kind: Any) -> Inferred:
     order = tuple(kind.permutation or range(len(kind.shape)))
     shape = tuple(kind.shape[axis] for axis in order)
     members |= {"kind": "fixed", "shape": shape}
-    return Inferred(_explain(leaf), "permuted", members, permutation=order)
+    return Inferred(_describe_leaf(leaf), "permuted", members, permutation=order)
 
 
 def _infer_layout(leaf: Leaf, cast: str) -> Inferred:
     """Text, binary, JSON and categories, by `--cast`."""
     if cast != "json":
         try:
-            cast_layout(pa.array([], strip(leaf.type)), cast)
+            cast_layout(pa.array([], strip_type(leaf.type)), cast)
         except pa.ArrowException as error:
             raise SourceUnsupported(
                 f"{option('cast')}: {leaf.type} cannot become {cast}",
@@ -203,11 +203,11 @@ def _infer_layout(leaf: Leaf, cast: str) -> Inferred:
             ) from error
     if cast == "categorical":
         members: dict[str, Any] = {"kind": "categorical", "dtype": "int32"}
-        return Inferred(_explain(leaf), "categorical", members)
+        return Inferred(_describe_leaf(leaf), "categorical", members)
     if cast == "binary":
-        return Inferred(_explain(leaf), "bytes", {"kind": "binary"})
+        return Inferred(_describe_leaf(leaf), "bytes", {"kind": "binary"})
     logical = Logical("json") if cast == "json" else None
-    return Inferred(_explain(leaf), "bytes", {"kind": "text", "logical": logical})
+    return Inferred(_describe_leaf(leaf), "bytes", {"kind": "text", "logical": logical})
 
 
 def _infer_bytes(leaf: Leaf, sample: Sample) -> Inferred:
@@ -237,7 +237,7 @@ def _infer_bytes(leaf: Leaf, sample: Sample) -> Inferred:
     return Inferred(why, "bytes", plain_bytes)
 
 
-def _categorical(kind: pa.DataType) -> bool | None:
+def _find_category_order(kind: pa.DataType) -> bool | None:
     """Whether the categories of a type are ordered; None where it has no text categories."""
     while not pa.types.is_dictionary(kind):
         if pa.types.is_run_end_encoded(kind):
@@ -269,7 +269,7 @@ def _find_class_names(leaf: Leaf, kind: pa.DataType) -> Logical | None:
     return Logical("class_label", names=tuple(map(str, names)))
 
 
-def _explain(leaf: Leaf) -> str:
+def _describe_leaf(leaf: Leaf) -> str:
     cast = leaf.options.cast
     return leaf.shown if cast is None else f"cast to {cast} of {leaf.shown}"
 
@@ -286,7 +286,7 @@ def _make_json_hint(column: str) -> str:
 
 
 def _make_unsupported_error(leaf: Leaf) -> SourceUnsupported:
-    column, kind = leaf.name, strip(leaf.type)
+    column, kind = leaf.name, strip_type(leaf.type)
     hint = _make_json_hint(column)
     if pa.types.is_decimal(kind):
         hint = (

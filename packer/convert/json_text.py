@@ -36,11 +36,11 @@ def convert_to_json(array: pa.Array) -> pa.Array:
 
     Raises pa.ArrowException where text is not UTF-8 or a time zone is unknown.
     """
-    texts = [None if value is None else _dump(value) for value in _convert_values(array)]
+    texts = [None if value is None else _dump_json(value) for value in _convert_values(array)]
     return pa.array(texts, pa.large_string())
 
 
-def _dump(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 

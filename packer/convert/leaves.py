@@ -90,9 +90,9 @@ def choose_leaves(leaves: list[Leaf], options: Options) -> list[Leaf]:
     names = [leaf.name for leaf in leaves]
     chosen = leaves
     if options.fields is not None:
-        wanted = _expand("fields", options.fields, names)
+        wanted = _expand_patterns("fields", options.fields, names)
         chosen = [leaf for leaf in leaves if leaf.name in wanted]
-    dropped = _expand("exclude", options.exclude, names)
+    dropped = _expand_patterns("exclude", options.exclude, names)
     chosen = [leaf for leaf in chosen if leaf.name not in dropped]
     if not chosen:
         raise UsageError("no field is left to pack", hint=_LOOK_AT)
@@ -101,16 +101,16 @@ def choose_leaves(leaves: list[Leaf], options: Options) -> list[Leaf]:
             _match_pattern(name, pattern, names)
     for name in options.rename:
         if name not in names:
-            raise make_unknown_field("rename", name, names)
-    images = _expand("image", options.image, names)
+            raise make_unknown_field_error("rename", name, names)
+    images = _expand_patterns("image", options.image, names)
     for item in options.image:
-        if not _expand("image", [item], names) & {leaf.name for leaf in chosen}:
+        if not _expand_patterns("image", [item], names) & {leaf.name for leaf in chosen}:
             raise UsageError(
                 f"{option('image')}: the column is left out", field=item, hint=_LOOK_AT
             )
     forms: dict[str, ImageAs] = {}
     for columns, form in options.image_as.items():
-        forms |= dict.fromkeys(_expand("image", [columns], names), form)
+        forms |= dict.fromkeys(_expand_patterns("image", [columns], names), form)
     # Of a struct{bytes, path}, the path is no image unless it is called one.
     images -= {leaf.name for leaf in leaves if leaf.role == "path"} - set(options.image)
     return [
@@ -121,7 +121,7 @@ def choose_leaves(leaves: list[Leaf], options: Options) -> list[Leaf]:
     ]
 
 
-def check_admitted(leaf: Leaf) -> None:
+def refuse_unsupported_leaf(leaf: Leaf) -> None:
     """Raise SourceUnsupported where the source says that a leaf cannot be packed."""
     if leaf.hint.refusal is not None:
         problem, hint = leaf.hint.refusal
@@ -130,7 +130,7 @@ def check_admitted(leaf: Leaf) -> None:
         )
 
 
-def make_unknown_field(asked_by: str, name: str, names: Iterable[str]) -> UnknownField:
+def make_unknown_field_error(asked_by: str, name: str, names: Iterable[str]) -> UnknownField:
     """The error for a name that is not there, with the names that are."""
     names = list(names)
     inside = [other for other in names if other.startswith(name + ".")]
@@ -145,7 +145,7 @@ def make_unknown_field(asked_by: str, name: str, names: Iterable[str]) -> Unknow
     return UnknownField(f"{option(asked_by)}: no such column", field=name, hint=hint)
 
 
-def _expand(asked_by: str, items: Iterable[str], names: list[str]) -> set[str]:
+def _expand_patterns(asked_by: str, items: Iterable[str], names: list[str]) -> set[str]:
     """The names that items stand for: names, structs, patterns, or lists of these with commas."""
     expanded: set[str] = set()
     for item in items:
@@ -161,7 +161,7 @@ def _expand(asked_by: str, items: Iterable[str], names: list[str]) -> set[str]:
 def _match_pattern(asked_by: str, pattern: str, names: list[str]) -> set[str]:
     hits = {name for name in names if _is_inside(name, pattern)} | set(match_names(pattern, names))
     if not hits:
-        raise make_unknown_field(asked_by, pattern, names)
+        raise make_unknown_field_error(asked_by, pattern, names)
     return hits
 
 

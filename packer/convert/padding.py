@@ -49,7 +49,7 @@ class Padding:
     @property
     def stored(self) -> Field:
         """The field as it is stored: ragged."""
-        attribute = {ATTRIBUTE: {"length": self.length, "fill": _plain(self.fill)}}
+        attribute = {ATTRIBUTE: {"length": self.length, "fill": _number_to_json(self.fill)}}
         return msgspec.structs.replace(
             self.padded,
             kind="ragged",
@@ -98,11 +98,11 @@ def cut_padding(
         _check_nan(padding, values, real_lengths)
         lengths = real_lengths
     else:
-        lengths = _stated(padding, stated)
+        lengths = _read_stated_lengths(padding, stated)
         if (real_lengths > lengths).any():
             row = int(np.argmax(real_lengths > lengths))
             rest = values[row, lengths[row] :].reshape(-1)
-            wrong = _view_as_bits(rest, padding.fill) != _bits_of(padding.fill, len(rest))
+            wrong = _view_as_bits(rest, padding.fill) != _repeat_bits(padding.fill, len(rest))
             first = wrong.reshape(len(rest), -1).any(axis=1).argmax()
             raise Misfit(
                 f"behind its length of {lengths[row]} there is something else than padding",
@@ -120,7 +120,7 @@ def _measure_rows(values: np.ndarray, fill: np.generic) -> np.ndarray:
     if not values.size:
         return np.zeros(rows, np.int64)
     bits = _view_as_bits(values, fill).reshape(rows, -1)
-    real = bits != _bits_of(fill, length * item)
+    real = bits != _repeat_bits(fill, length * item)
     behind = real[:, ::-1].argmax(axis=1)
     last = np.where(real.any(axis=1), bits.shape[1] - behind, 0)
     return -(-last // (bits.shape[1] // length))
@@ -128,20 +128,20 @@ def _measure_rows(values: np.ndarray, fill: np.generic) -> np.ndarray:
 
 def _view_as_bits(values: np.ndarray, fill: np.generic) -> np.ndarray:
     """Numbers as unsigned integers, so that -0.0 is not 0.0 and NaN equals itself."""
-    return np.ascontiguousarray(values).view(_unsigned(fill))
+    return np.ascontiguousarray(values).view(_choose_unsigned_dtype(fill))
 
 
-def _bits_of(fill: np.generic, count: int) -> np.ndarray:
+def _repeat_bits(fill: np.generic, count: int) -> np.ndarray:
     """The same of `count` times the padding: one scalar where it is one integer."""
-    bits = np.array([fill]).view(_unsigned(fill))
+    bits = np.array([fill]).view(_choose_unsigned_dtype(fill))
     return bits if len(bits) == 1 else np.tile(bits, count)
 
 
-def _unsigned(fill: np.generic) -> str:
+def _choose_unsigned_dtype(fill: np.generic) -> str:
     return f"u{min(fill.itemsize, 8)}"
 
 
-def _stated(padding: Padding, stated: pa.Array) -> np.ndarray:
+def _read_stated_lengths(padding: Padding, stated: pa.Array) -> np.ndarray:
     array = decode_layout(stated)
     if array.null_count:
         raise Misfit("its length is null", hint="Choose another column with len=.")
@@ -174,11 +174,11 @@ def _check_nan(padding: Padding, values: np.ndarray, lengths: np.ndarray) -> Non
         )
 
 
-def _plain(fill: np.generic) -> Any:
+def _number_to_json(fill: np.generic) -> Any:
     """A number for JSON; NaN and infinities as text that `float` reads, complex as [re, im]."""
     value = fill.item()
     if isinstance(value, complex):
-        return [_plain(np.float64(value.real)), _plain(np.float64(value.imag))]
+        return [_number_to_json(np.float64(value.real)), _number_to_json(np.float64(value.imag))]
     if isinstance(value, float) and not isfinite(value):
         return "NaN" if isnan(value) else str(value)
     return value

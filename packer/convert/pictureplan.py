@@ -65,7 +65,7 @@ def _has_jpeg(leaf: Leaf, sample: Sample) -> bool:
     )
 
 
-def refuse_outside(leaf: Leaf, leaves: list[Leaf], source: Source) -> None:
+def refuse_outside_images(leaf: Leaf, leaves: list[Leaf], source: Source) -> None:
     """Raise SourceUnsupported for images of HuggingFace that are there as paths only."""
     rows = [unit.rows for unit in source.units]
     if leaf.feature.get("_type") != "Image" or None in rows:

@@ -45,7 +45,7 @@ def convert_pictures(plan: FieldPlan, rows: Converted, first_row: int) -> Conver
         rows, sizes, codes = _convert_form(plan.options.image_as, rows, first_row, tally)
     points, counts = find_points(plan.field.index, rows, codes)
     if plan.sound:
-        _check_sound(rows, codes, counts)
+        _check_decodable(rows, codes, counts)
     if plan.field.index is not None:
         tally.update(_count_unindexed(rows, codes, counts))
     present = codes if rows.valid is None else codes[rows.valid]
@@ -108,7 +108,7 @@ def _convert_form(
     for row, (length, end) in enumerate(zip(rows.lengths.tolist(), ends, strict=True)):
         image = data[end - length : end]
         if chosen[row] and form.pixels:
-            decoded, height, width = pixels.decode(image, form, tally)
+            decoded, height, width = pixels.decode_image(image, form, tally)
             stored.append(decoded)
             sizes[row], codes[row] = (height, width), CODES[form.store]
             continue
@@ -127,7 +127,7 @@ def _convert_form(
     return Converted(values, lengths, rows.valid), sizes, codes
 
 
-def _check_sound(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> None:
+def _check_decodable(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> None:
     """Raise Undecodable for an image that cannot be decoded.
 
     A JPEG that has index points was read to its end, and pixels were decoded already.
@@ -140,7 +140,7 @@ def _check_sound(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> None
     data = memoryview(np.ascontiguousarray(rows.values).data)
     for row in np.flatnonzero(doubtful).tolist():
         end = int(ends[row])
-        pixels.check(data[end - int(rows.lengths[row]) : end])
+        pixels.check_image(data[end - int(rows.lengths[row]) : end])
 
 
 def _convert_to_baseline(image: memoryview, tally: Counter[str]) -> memoryview:

@@ -57,7 +57,9 @@ def find_versions() -> dict[str, str]:
     }
 
 
-def decode(image: memoryview, form: ImageAs, tally: Counter[str]) -> tuple[np.ndarray, int, int]:
+def decode_image(
+    image: memoryview, form: ImageAs, tally: Counter[str]
+) -> tuple[np.ndarray, int, int]:
     """An image as pixels: uint8[bytes] as FORMAT.md has `rgb` and `yuv420`, height and width.
 
     Raises Undecodable where it cannot be decoded, or has too many pixels.
@@ -78,7 +80,7 @@ def decode(image: memoryview, form: ImageAs, tally: Counter[str]) -> tuple[np.nd
         return data, picture.height, picture.width
 
 
-def check(image: memoryview) -> None:
+def check_image(image: memoryview) -> None:
     """Raise Undecodable where an image cannot become RGB."""
     with _name_pillow_errors():
         _convert_to_rgb(_open_image(image), Counter())
@@ -175,11 +177,11 @@ def _name_pillow_errors() -> Iterator[None]:
     except (Misfit, MemoryError):
         raise
     except UnidentifiedImageError as error:
-        raise _make_undecodable("no image of a known format") from error
+        raise _make_undecodable_error("no image of a known format") from error
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise _make_too_large(str(error)) from error
+        raise _make_too_large_error(str(error)) from error
     except Exception as error:  # damaged bytes make Pillow raise what it likes
-        raise _make_undecodable(f"{error}" or type(error).__name__) from error
+        raise _make_undecodable_error(f"{error}" or type(error).__name__) from error
 
 
 def _open_image(image: memoryview) -> "PillowImage":
@@ -192,7 +194,7 @@ def _open_image(image: memoryview) -> "PillowImage":
         width, height = opened.size
         if height * width <= MAX_PIXELS:
             return opened
-    raise _make_too_large(f"{height}x{width}")
+    raise _make_too_large_error(f"{height}x{width}")
 
 
 def _read_orientation(opened: "PillowImage") -> int:
@@ -224,7 +226,7 @@ def _convert_to_rgb(opened: "PillowImage", tally: Counter[str]) -> "PillowImage"
     if opened.mode in ("I", "F", "LAB"):
         found = f"{opened.format} of mode {opened.mode}"
         raise Undecodable(
-            "an image holds numbers of no known range", found=found, hint=_suggest_install()
+            "an image holds numbers of no known range", found=found, hint=_make_skip_hint()
         )
     if "A" in opened.mode or "a" in opened.mode or "transparency" in opened.info:
         tally["alpha"] += 1
@@ -298,22 +300,22 @@ def compute_target_size(size: tuple[int, int], form: ImageAs) -> tuple[int, int]
     return width, height
 
 
-def _suggest_install() -> str:
+def _make_skip_hint() -> str:
     return (
         f"{option('on_error', 'skip')} leaves such rows out. Without a form, images "
         "stay as they are."
     )
 
 
-def _make_undecodable(text: str) -> Undecodable:
+def _make_undecodable_error(text: str) -> Undecodable:
     found = " ".join(text.split()).rstrip(".")[:200]
-    return Undecodable("an image cannot be decoded", found=found, hint=_suggest_install())
+    return Undecodable("an image cannot be decoded", found=found, hint=_make_skip_hint())
 
 
-def _make_too_large(size: str) -> Undecodable:
+def _make_too_large_error(size: str) -> Undecodable:
     return Undecodable(
         "an image has too many pixels to be decoded",
         expected=f"up to {MAX_PIXELS}",
         found=size[:200],
-        hint=_suggest_install(),
+        hint=_make_skip_hint(),
     )

@@ -7,8 +7,8 @@ import pyarrow as pa
 from fieldslab.packer.convert.batch import SourceBatch, index_columns
 from fieldslab.packer.convert.dense import decode_layout, is_bytes
 from fieldslab.packer.convert.infer import Sample
-from fieldslab.packer.convert.leaves import Leaf, make_unknown_field
-from fieldslab.packer.convert.shapes import list_sizes
+from fieldslab.packer.convert.leaves import Leaf, make_unknown_field_error
+from fieldslab.packer.convert.shapes import find_list_sizes
 from fieldslab.packer.source import Source
 
 SAMPLED_AT_ONCE = 64
@@ -29,22 +29,22 @@ def make_sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) ->
     groups = {column: index // at_once for index, column in enumerate(columns)}
 
     @cache
-    def batches(group: int) -> list[SourceBatch]:
+    def read_group(group: int) -> list[SourceBatch]:
         together = columns[group * at_once : (group + 1) * at_once]
         positions = index_columns(together)
         return [SourceBatch(batch, positions) for batch in source.sample(together)]
 
-    def sample(name: str) -> list[pa.Array]:
+    def read_sample(name: str) -> list[pa.Array]:
         if name not in leaves:
-            raise make_unknown_field("tensor", name, leaves)
+            raise make_unknown_field_error("tensor", name, leaves)
         path = leaves[name].path
-        arrays = [batch.column(path) for batch in batches(groups[path[0]])]
+        arrays = [batch.get_column(path) for batch in read_group(groups[path[0]])]
         return [decode_layout(array).drop_null() for array in arrays]
 
-    return sample
+    return read_sample
 
 
 def _needs_sample(leaf: Leaf) -> bool:
     """Whether the type alone does not tell: bytes may be images, nested lists rectangular."""
-    sizes, element = list_sizes(leaf.type)
+    sizes, element = find_list_sizes(leaf.type)
     return None in sizes[1:] or (not sizes and is_bytes(element))

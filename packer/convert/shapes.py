@@ -13,22 +13,22 @@ Sizes = tuple[int | None, ...]
 """Lengths of nested lists from the outside in; None where any length is possible."""
 
 
-def list_sizes(kind: pa.DataType) -> tuple[Sizes, pa.DataType]:
+def find_list_sizes(kind: pa.DataType) -> tuple[Sizes, pa.DataType]:
     """Lengths of the nested lists of a type, and the type of their elements."""
     sizes: list[int | None] = []
-    kind = strip(kind)
+    kind = strip_type(kind)
     while is_list(kind):
         sizes.append(kind.list_size if pa.types.is_fixed_size_list(kind) else None)
-        kind = strip(kind.value_type)
+        kind = strip_type(kind.value_type)
     return tuple(sizes), kind
 
 
-def strip(kind: pa.DataType) -> pa.DataType:
+def strip_type(kind: pa.DataType) -> pa.DataType:
     """A type without run ends, dictionaries, and extensions that do not change its meaning."""
     while True:
         if pa.types.is_run_end_encoded(kind) or pa.types.is_dictionary(kind):
             kind = kind.value_type
-        elif find_extension(kind) and find_extension(kind) not in _MEANINGFUL:
+        elif get_extension_name(kind) and get_extension_name(kind) not in _MEANINGFUL:
             kind = kind.storage_type
         else:
             return kind
@@ -37,7 +37,7 @@ def strip(kind: pa.DataType) -> pa.DataType:
 _MEANINGFUL = ("arrow.bool8", "arrow.uuid", "arrow.fixed_shape_tensor")
 
 
-def find_extension(kind: pa.DataType) -> str | None:
+def get_extension_name(kind: pa.DataType) -> str | None:
     """The name of an extension type; None for any other."""
     return kind.extension_name if isinstance(kind, pa.BaseExtensionType) else None
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from fieldslab.packer.convert.batch import SourceBatch
-from fieldslab.packer.convert.columns import convert
+from fieldslab.packer.convert.columns import convert_field
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.source import Source
 from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
@@ -24,16 +24,18 @@ class LeftOut(msgspec.Struct, frozen=True):
         return f"left out {where}: {self.field} {self.reason}"
 
 
-def find_damaged(plans: Sequence[FieldPlan], batch: SourceBatch) -> dict[int, UndecodableImage]:
+def find_damaged_rows(
+    plans: Sequence[FieldPlan], batch: SourceBatch
+) -> dict[int, UndecodableImage]:
     """Which rows of a batch have an image that cannot be decoded, counted in it, and the errors."""
     damaged: dict[int, UndecodableImage] = {}
     for plan in plans:
-        if not plan.sound or _find_failure(plan, batch) is None:
+        if not plan.sound or _try_convert(plan, batch) is None:
             continue
         for row in range(len(batch)):
             if (
                 row not in damaged
-                and (error := _find_failure(plan, batch.slice(row, 1))) is not None
+                and (error := _try_convert(plan, batch.slice(row, 1))) is not None
             ):
                 damaged[row] = error
     return dict(sorted(damaged.items()))
@@ -55,7 +57,7 @@ def describe_left_out(error: UndecodableImage, source: Source, row: int) -> Left
     return LeftOut(row, str(error.context["field"]), reason, source.file_of(row))
 
 
-def name_file(error: SourceInconsistent, source: Source, first_row: int) -> None:
+def add_file_to_error(error: SourceInconsistent, source: Source, first_row: int) -> None:
     """Enter into an error the file that its row comes from, where the source has a file a row.
 
     The row of the source at which rows begin to be counted is `first_row`.
@@ -66,9 +68,9 @@ def name_file(error: SourceInconsistent, source: Source, first_row: int) -> None
         error.context = {"file": file, **error.context}
 
 
-def _find_failure(plan: FieldPlan, batch: SourceBatch) -> UndecodableImage | None:
+def _try_convert(plan: FieldPlan, batch: SourceBatch) -> UndecodableImage | None:
     try:
-        convert(plan, batch)
+        convert_field(plan, batch)
     except UndecodableImage as error:
         return error
     return None

@@ -7,8 +7,8 @@ from typing import Any
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.fillers import parse_filler
 from fieldslab.packer.convert.infer import describe_element
-from fieldslab.packer.convert.leaves import Leaf, check_admitted, make_unknown_field
-from fieldslab.packer.convert.shapes import list_sizes
+from fieldslab.packer.convert.leaves import Leaf, make_unknown_field_error, refuse_unsupported_leaf
+from fieldslab.packer.convert.shapes import find_list_sizes
 from fieldslab.packer.options import Options
 from fieldslab.packer.source import Source, match_names
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
@@ -31,7 +31,7 @@ def find_stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
     for name, pattern in options.stack.items():
         hits = set(match_names(pattern, [leaf.name for leaf in leaves]))
         if not hits:
-            raise make_unknown_field("stack", pattern, [leaf.name for leaf in leaves])
+            raise make_unknown_field_error("stack", pattern, [leaf.name for leaf in leaves])
         if both := sorted(taken & hits):
             raise UsageError(f"{option('stack')}: a column is in two stacks", field=both[0])
         if renamed := sorted(hits & options.rename.keys()):
@@ -87,10 +87,10 @@ def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
 
 def _check_stackable(leaf: Leaf) -> dict[str, Any]:
     """Dtype and logical type of a column of single numbers. Raises SourceUnsupported for others."""
-    check_admitted(leaf)
+    refuse_unsupported_leaf(leaf)
     options = leaf.options
     shaped = options.tensor or options.image or options.ragged or options.tokenize
-    if not (shaped or list_sizes(leaf.type)[0]):
+    if not (shaped or find_list_sizes(leaf.type)[0]):
         with suppress(SourceUnsupported):  # which would say how to pack it by itself
             members = describe_element(leaf, leaf.type)
             if not members["shape"]:

@@ -5,7 +5,7 @@ import pyarrow as pa
 from fieldslab.packer.convert.dense import decode_layout, is_bytes, is_text
 from fieldslab.packer.convert.infer import Inferred, Sample, describe_element
 from fieldslab.packer.convert.leaves import Leaf
-from fieldslab.packer.convert.shapes import list_sizes, strip
+from fieldslab.packer.convert.shapes import find_list_sizes, strip_type
 from fieldslab.packer.options import is_possible_shape, parse_shape
 from fieldslab.schemas.errors import SourceInconsistent, UsageError
 from fieldslab.schemas.fields import Logical
@@ -22,7 +22,7 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
     SourceInconsistent
         The column of shapes holds none.
     """
-    tensor, kind = leaf.options.tensor, strip(leaf.type)
+    tensor, kind = leaf.options.tensor, strip_type(leaf.type)
     assert tensor is not None
     shape, why = tensor.shape, f"tensor of {leaf.type}"
     if shape is None:
@@ -44,7 +44,7 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
         )
     if raw:
         return Inferred(why, "raw", members)
-    sizes, element = list_sizes(kind)
+    sizes, element = find_list_sizes(kind)
     scalar = describe_element(leaf, element) if sizes else {"dtype": str(leaf.type), "shape": ()}
     fits = scalar["dtype"] == dtype and not scalar["shape"] and len(sizes) in (1, len(shape))
     if not sizes or not fits or tensor.big_endian:

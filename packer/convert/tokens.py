@@ -21,7 +21,7 @@ from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.convert.infer import Inferred
 from fieldslab.packer.convert.leaves import Leaf
 from fieldslab.packer.convert.misfit import Misfit
-from fieldslab.packer.convert.shapes import strip
+from fieldslab.packer.convert.shapes import strip_type
 from fieldslab.packer.options import Options, Tokenize
 from fieldslab.schemas.errors import (
     SourceChanged,
@@ -124,7 +124,7 @@ def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> Inferred:
         if value:
             problem = f"{option('tokenize')} and {option(other)} do not go together"
             raise UsageError(problem, field=leaf.name)
-    kind = strip(leaf.type)
+    kind = strip_type(leaf.type)
     if not is_text(kind):
         raise UsageError(
             f"{option('tokenize')}: not a column of text",
@@ -132,7 +132,7 @@ def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> Inferred:
             expected="string",
             found=str(leaf.type),
         )
-    tokenizer = _load(tokenize)
+    tokenizer = _load_tokenizer(tokenize)
     added = tokenizer.num_special_tokens_to_add(False) if tokenize.special_tokens else 0
     if tokenize.max_length is not None and tokenize.max_length <= added:
         raise UsageError(
@@ -173,14 +173,14 @@ def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> Inferred:
     return Inferred(f"{why}, of {leaf.shown}", "tokens", members)
 
 
-def encode(plan: FieldPlan, array: pa.Array) -> Converted:
+def encode_texts(plan: FieldPlan, array: pa.Array) -> Converted:
     """Texts, none of them null, as tokens: ragged, or fixed where they are padded.
 
     Raises Misfit for a text that the tokenizer cannot encode.
     """
     options = plan.options.tokenize
     assert options is not None
-    tokenizer = _load(options)
+    tokenizer = _load_tokenizer(options)
     lengths = np.zeros(len(array), np.int64)
     parts = [np.empty(0, plan.field.storage)]
     row, tally = 0, Counter[str]()
@@ -206,7 +206,7 @@ def find_separator(tokenize: Tokenize, name: str | None) -> int | None:
     Without a `name`, texts are told apart by the special tokens that the tokenizer adds to each, or
     else by its token for the end of a text. Raises UsageError where there is none.
     """
-    tokenizer = _load(tokenize)
+    tokenizer = _load_tokenizer(tokenize)
     if name == "":
         return None
     if name is not None:
@@ -285,7 +285,7 @@ def _read_content(file: str) -> bytes:
 _NAME_IT = "Name the tokenizer.json that `Tokenizer.save` or `save_pretrained` wrote."
 
 
-def _load(tokenize: Tokenize) -> "Tokenizer":
+def _load_tokenizer(tokenize: Tokenize) -> "Tokenizer":
     return _load_cached(tokenize.file, tokenize.sha256, tokenize.max_length)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.convert.batch import SourceBatch
-from fieldslab.packer.convert.columns import convert
+from fieldslab.packer.convert.columns import convert_field
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.leaves import ColumnOptions
 from fieldslab.packer.convert.tokens import ATTRIBUTE, find_separator
@@ -106,7 +106,7 @@ class SequenceSource(Source):
         row = 0
         for span in self._spans:
             for batch in read_span(self._source, span, [path[0]], batch_bytes):
-                tokens = convert(self._text, SourceBatch(batch, {path[0]: 0}, row))
+                tokens = convert_field(self._text, SourceBatch(batch, {path[0]: 0}, row))
                 row += batch.num_rows
                 values, lengths = tokens.values, tokens.lengths
                 assert lengths is not None

@@ -118,7 +118,7 @@ class SlabSource(Source):
         hidden = None if rows.valid is None else ~rows.valid
         if field.kind == "categorical":
             codes = pa.array(rows.values.astype(np.int32), mask=hidden)
-            texts = pa.array(self._open_slab().categories(field), pa.large_string())
+            texts = pa.array(self._open_slab().read_categories(field), pa.large_string())
             return pa.DictionaryArray.from_arrays(
                 codes, texts, ordered=self._make_type(field).ordered
             )

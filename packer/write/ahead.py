@@ -23,7 +23,7 @@ def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, Non
     ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(depth)
     closed = threading.Event()
 
-    def put(item: Any, error: BaseException | None = None) -> bool:
+    def put_item(item: Any, error: BaseException | None = None) -> bool:
         while not closed.is_set():
             try:
                 ready.put((item, error), timeout=0.1)
@@ -32,16 +32,16 @@ def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, Non
                 continue
         return False
 
-    def run() -> None:
+    def put_all_items() -> None:
         try:
             for item in items:
-                if not put(item):
+                if not put_item(item):
                     return
-            put(_END)
+            put_item(_END)
         except BaseException as error:  # noqa: BLE001  # handed over to the consumer
-            put(_END, error)
+            put_item(_END, error)
 
-    thread = threading.Thread(target=run, name="fieldslab-read-ahead", daemon=True)
+    thread = threading.Thread(target=put_all_items, name="fieldslab-read-ahead", daemon=True)
     thread.start()
     try:
         while True:

@@ -23,13 +23,18 @@ from types import TracebackType
 from fieldslab.packer.commands.words import format_count
 from fieldslab.packer.write.directories import (
     lock_directory,
-    remove,
+    remove_path,
     swap_directories,
     sync_directory,
 )
 from fieldslab.packer.write.journal import Journal
-from fieldslab.packer.write.output import check_output, is_empty, name_write_errors, was_cut_off
-from fieldslab.packer.write.replaced import is_held, remove_unread, retire
+from fieldslab.packer.write.output import (
+    check_output,
+    is_empty_directory,
+    name_write_errors,
+    was_cleanup_interrupted,
+)
+from fieldslab.packer.write.replaced import is_being_read, remove_or_set_aside, remove_unread_slabs
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER
@@ -122,26 +127,26 @@ class Staging:
         """Leave nothing behind but finished shards, which a rerun takes over."""
         with contextlib.suppress(OSError):
             if not self._removed:  # else another packer may be at work there by now
-                self._leave()
+                self._clean_up_or_keep()
                 if isinstance(error, NoSpace) and not self._removed:
                     count = format_count(len(self.finished), "finished shard")
                     error.add_hint(f"It goes on from {count} in {self.folder.name}.")
         os.close(self._lock)
 
-    def accept(self, record: ShardRecord) -> None:
+    def accept_shard(self, record: ShardRecord) -> None:
         """Make a finished attempt part of the slab, then enter it in the journal."""
         name = layout.name_shard(record.index)
-        self.move_in(self.attempts / record.attempt, name)
+        self.move_into_slab(self.attempts / record.attempt, name)
         with name_write_errors(self._journal.path):
             self._journal.append(record)
         self.finished[record.index] = record
 
-    def move_in(self, folder: Path, name: str) -> None:
+    def move_into_slab(self, folder: Path, name: str) -> None:
         """Move a folder from `attempts` into the slab, durably."""
         final = self.slab / name
         with name_write_errors(final):
             sync_directory(folder)
-            remove(final)
+            remove_path(final)
             folder.rename(final)
             sync_directory(self.slab)
 
@@ -157,7 +162,7 @@ class Staging:
                 os.fsync(file.fileno())
             sync_directory(self.slab)
             check_output(self.out, force=self._force)
-            self._put_in_place()
+            self._replace_output()
             self.published = True
         try:
             sync_directory(self.out.parent)
@@ -170,7 +175,7 @@ class Staging:
                 "the file system is well; `fieldslab verify` reads the slab.",
             ) from error
         try:
-            self._remove()
+            self._remove_all()
         except OSError as error:
             raise OutputError(
                 f"the new slab is in its place, but this cannot be removed: {error.strerror}",
@@ -178,8 +183,10 @@ class Staging:
                 hint="Remove it yourself.",
             ) from error
 
-    def _put_in_place(self) -> None:
-        if self.out.exists() and not is_empty(self.out):  # what is empty, a rename replaces
+    def _replace_output(self) -> None:
+        if self.out.exists() and not is_empty_directory(
+            self.out
+        ):  # what is empty, a rename replaces
             if swap_directories(self.slab, self.out):
                 return
             self.out.rename(self._old)
@@ -193,24 +200,26 @@ class Staging:
 
     def _resume(self) -> None:
         """Take over the finished shards of an earlier run of the same plan; drop all else."""
-        self._check_ours()
+        self._refuse_foreign_files()
         self._restore_old()
-        if not self._force and was_cut_off(self.out):
+        if not self._force and was_cleanup_interrupted(self.out):
             manifest = load_manifest(self.out)
             if self._resumable and manifest.made.plan == self._plan:
                 self.completed = manifest
                 return
             self._clean_up()
         check_output(self.out, force=self._force)
-        remove_unread(self.out)
-        if is_held(self.slab):  # a slab that was replaced just before a packer was killed
-            retire(self.slab, self.out)
+        remove_unread_slabs(self.out)
+        if is_being_read(self.slab):  # a slab that was replaced just before a packer was killed
+            remove_or_set_aside(self.slab, self.out)
         if self._resumable:
             for record in self._journal.read():
                 same = record.versions == self._versions  # others may write other bytes
                 if same and is_whole(self.slab / layout.name_shard(record.index), record):
                     self.finished[record.index] = record
-        self._journal.start(self.finished.values())  # first of all: it tells that the rest is ours
+        self._journal.rewrite(
+            self.finished.values()
+        )  # first of all: it tells that the rest is ours
         self.slab.mkdir(exist_ok=True)
         sync_directory(self.folder)
         shards = len(list(self.slab.glob("shard-?????")))
@@ -220,23 +229,23 @@ class Staging:
 
     def _clean_up(self) -> None:
         """Remove what a run left that was killed when its slab was in its place."""
-        remove_unread(self.out)
-        if is_held(self.slab):
-            retire(self.slab, self.out)
-        self._remove()
+        remove_unread_slabs(self.out)
+        if is_being_read(self.slab):
+            remove_or_set_aside(self.slab, self.out)
+        self._remove_all()
 
-    def _leave(self) -> None:
+    def _clean_up_or_keep(self) -> None:
         if self.completed is not None:
             self._clean_up()
             return
         self._restore_old()
         reusable = self._resumable and self.finished and self.slab.is_dir()
         if self.published or not reusable:
-            self._remove()
+            self._remove_all()
         else:
             self._drop_unfinished()
 
-    def _check_ours(self) -> None:
+    def _refuse_foreign_files(self) -> None:
         """Raise OutputExists for a directory that only happens to have this name."""
         names = {entry.name for entry in self.folder.iterdir()}
         ours = {JOURNAL, self._journal.fresh.name, self.slab.name, self._old.name, _ATTEMPTS}
@@ -252,17 +261,17 @@ class Staging:
         keep = {layout.name_shard(index) for index in self.finished}
         for entry in self.slab.iterdir():
             if entry.name not in keep:
-                remove(entry)
+                remove_path(entry)
         self._remove_attempts()
-        retire(self._old, self.out)
+        remove_or_set_aside(self._old, self.out)
 
-    def _remove(self) -> None:
+    def _remove_all(self) -> None:
         """Remove everything; the journal last, since it tells that the rest is ours."""
         for folder in (self.slab, self._old):
-            self.set_aside = retire(folder, self.out) or self.set_aside
+            self.set_aside = remove_or_set_aside(folder, self.out) or self.set_aside
         self._remove_attempts()
         for path in (self._journal.fresh, self._journal.path):
-            remove(path)
+            remove_path(path)
         self.folder.rmdir()
         self._removed = True
 
@@ -271,10 +280,10 @@ class Staging:
         folder = self.attempts.parent
         for run in folder.iterdir() if folder.is_dir() else ():
             run.rename(run.with_suffix(".gone"))  # now nothing new can come to be in it
-        remove(folder)
+        remove_path(folder)
 
 
-def begin_attempt(attempts: Path, name: str) -> Path:
+def make_attempt_folder(attempts: Path, name: str) -> Path:
     """A new empty folder to write a shard (or the tables) in."""
     folder = attempts / f"{name}-{secrets.token_hex(4)}"
     with name_write_errors(folder):

@@ -43,7 +43,7 @@ def lock_directory(folder: Path) -> int:
         except FileNotFoundError:
             continue  # whoever held it was done just now, and removed it
         try:
-            _lock(fd, folder)
+            _acquire_lock(fd, folder)
             if folder.exists() and os.path.samestat(os.fstat(fd), os.stat(folder)):
                 return fd
         except BaseException:
@@ -79,7 +79,7 @@ def swap_directories(first: Path, second: Path) -> bool:
     raise OSError(number, os.strerror(number), str(second))
 
 
-def remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     """Remove a file, a link or a directory with all that is in it; nothing, if it is not there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -87,7 +87,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _lock(fd: int, folder: Path) -> None:
+def _acquire_lock(fd: int, folder: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -11,7 +11,7 @@ from fieldslab.packer.convert.dense import compute_lengths, view_bytes
 from fieldslab.packer.convert.pictureplan import make_outside_error
 from fieldslab.packer.convert.pictures import CODEC_COUNT
 from fieldslab.packer.plan import Plan
-from fieldslab.packer.write.commit import Staging, begin_attempt
+from fieldslab.packer.write.commit import Staging, make_attempt_folder
 from fieldslab.packer.write.origins import list_sources
 from fieldslab.packer.write.output import name_write_errors
 from fieldslab.packer.write.prepare import Prepared
@@ -46,11 +46,11 @@ MAX_SOURCES = 1000
 """Source files that the manifest names."""
 
 
-def finish(
+def finish_slab(
     plan: Plan, records: list[ShardRecord], prepared: Prepared, staging: Staging
 ) -> Manifest:
     """Write what shards share and draw up the manifest from the shards' records."""
-    _refuse_outside(plan, records)
+    _refuse_outside_images(plan, records)
     nullable = [count > 0 for count in _sum_nulls(plan, records)]
     tallies = merge_tallies(records)
     room = MAX_ALL_INLINE_BYTES
@@ -63,7 +63,7 @@ def finish(
             codec = codecs.pop() if len(codecs) == 1 and "" not in codecs else "mixed"
             field = msgspec.structs.replace(field, codec=codec)
         if field.kind == "categorical":
-            field = _with_categories(field, prepared.categories[field.name], room)
+            field = _add_categories(field, prepared.categories[field.name], room)
             room -= sum(len(name.encode()) for name in field.categories or ())
         if field.compression is not None:
             dictionary = len(prepared.compressors[field.name].dictionary)
@@ -84,7 +84,9 @@ def finish(
         tool=f"fieldslab {get_package_version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=plan.compute_fingerprint(),
-        sources=_few(list_sources(plan, [row for record in records for row in record.left_out])),
+        sources=_limit_sources(
+            list_sources(plan, [row for record in records for row in record.left_out])
+        ),
         options=plan.recorded | {"from": plan.source.name},
         reasons={field_plan.field.name: field_plan.why for field_plan in plan.fields},
         warnings=(*plan.notes, *find_warnings(plan, fields, records, tallies)),
@@ -99,8 +101,8 @@ def finish(
     )
 
 
-def _refuse_outside(plan: Plan, records: list[ShardRecord]) -> None:
-    """As `refuse_outside`, for a stream: only the end tells that all images are null."""
+def _refuse_outside_images(plan: Plan, records: list[ShardRecord]) -> None:
+    """As `refuse_outside_images`, for a stream: only the end tells that all images are null."""
     rows = sum(record.rows for record in records)
     nulls = _sum_nulls(plan, records)
     for image, image_nulls in zip(plan.fields, nulls, strict=True):
@@ -137,7 +139,7 @@ def _check_manifest(made: Made, **content: Any) -> Manifest:
         ) from error
 
 
-def _few(sources: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+def _limit_sources(sources: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
     """The first sources; a hundred thousand of them would fill the manifest."""
     more = len(sources) - MAX_SOURCES
     if more <= 0:
@@ -145,7 +147,7 @@ def _few(sources: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
     return (*sources[:MAX_SOURCES], {"more": more})
 
 
-def _with_categories(field: Field, index: CategoryIndex, room: int) -> Field:
+def _add_categories(field: Field, index: CategoryIndex, room: int) -> Field:
     """Few categories stand in the manifest, many in arrays of their own."""
     size = view_bytes(index.values).nbytes
     if len(index.values) <= MAX_INLINE_CATEGORIES and size <= min(MAX_INLINE_BYTES, room):
@@ -158,7 +160,7 @@ def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> 
     stored = [field for field in fields if field.list_table_arrays()]
     if not stored:
         return None
-    folder = begin_attempt(staging.attempts, layout.TABLES)
+    folder = make_attempt_folder(staging.attempts, layout.TABLES)
     digests = []
     with name_write_errors(folder):
         for field in stored:
@@ -176,5 +178,5 @@ def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> 
                 writer.append(items[spec.role])
                 digests.append(writer.close()[1])
         total = write_digests(folder, digests)
-    staging.move_in(folder, layout.TABLES)
+    staging.move_into_slab(folder, layout.TABLES)
     return total

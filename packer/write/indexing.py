@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.categories import CategoryIndex
-from fieldslab.packer.convert.columns import convert
+from fieldslab.packer.convert.columns import convert_field
 from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 
 PIECE_BYTES = 2 * 1024 * 1024
@@ -32,7 +32,7 @@ class IndexingThreads:
         self._pool = ThreadPoolExecutor(self._threads, "fieldslab-index")
         self._begun: dict[tuple[str, int], Future[Converted]] = {}
 
-    def cut(self, batches: Iterable[SourceBatch]) -> Iterator[SourceBatch]:
+    def split_batches(self, batches: Iterable[SourceBatch]) -> Iterator[SourceBatch]:
         """The same rows in smaller batches, of which some are converted ahead."""
         if self._threads == 1:
             yield from batches
@@ -43,7 +43,7 @@ class IndexingThreads:
             for start in range(0, len(batch), rows):
                 piece = batch.slice(start, min(rows, len(batch) - start))
                 for plan in self._plans:
-                    future = self._pool.submit(convert, plan, piece)
+                    future = self._pool.submit(convert_field, plan, piece)
                     self._begun[plan.field.name, piece.first_row] = future
                 waiting.append(piece)
                 if len(waiting) > 2 * self._threads:
@@ -53,9 +53,9 @@ class IndexingThreads:
     def convert(
         self, plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None
     ) -> Converted:
-        """The rows of a batch as the arrays of one field; raises what `columns.convert` raises."""
+        """The rows of a batch as the arrays of one field; raises as `convert_field` does."""
         begun = self._begun.pop((plan.field.name, batch.first_row), None)
-        return convert(plan, batch, categories) if begun is None else begun.result()
+        return convert_field(plan, batch, categories) if begun is None else begun.result()
 
     def close(self) -> None:
         """End the threads."""

@@ -24,7 +24,7 @@ class Journal:
 
     def read(self) -> list[ShardRecord]:
         """Records of finished shards; none where the journal belongs to another plan."""
-        texts = self._texts()
+        texts = self._read_texts()
         if not texts or texts[0] != self._plan:
             return []
         records = []
@@ -35,14 +35,17 @@ class Journal:
                 break
         return records
 
-    def plan(self) -> str | None:
+    def read_plan(self) -> str | None:
         """The fingerprint of the plan that the journal belongs to; None where there is none."""
-        texts = self._texts()
+        texts = self._read_texts()
         return texts[0] if texts else None
 
-    def start(self, records: Iterable[ShardRecord]) -> None:
+    def rewrite(self, records: Iterable[ShardRecord]) -> None:
         """Replace the journal by one with these records: at once, or not at all."""
-        lines = [_line(self._plan), *(_line(_text(record)) for record in records)]
+        lines = [
+            _make_line(self._plan),
+            *(_make_line(_encode_record(record)) for record in records),
+        ]
         with open(self.fresh, "wb") as file:
             file.write(b"".join(lines))
             file.flush()
@@ -52,11 +55,11 @@ class Journal:
     def append(self, record: ShardRecord) -> None:
         """Enter a finished shard, for good."""
         with open(self.path, "ab") as file:
-            file.write(_line(_text(record)))
+            file.write(_make_line(_encode_record(record)))
             file.flush()
             os.fsync(file.fileno())
 
-    def _texts(self) -> list[str]:
+    def _read_texts(self) -> list[str]:
         texts: list[str] = []
         try:
             lines = self.path.read_text("utf-8", errors="replace").split("\n")
@@ -64,19 +67,19 @@ class Journal:
             return texts
         for line in lines[:-1]:
             digest, _, text = line.partition(" ")
-            if digest != _digest(text):
+            if digest != _compute_digest(text):
                 break
             texts.append(text)
         return texts
 
 
-def _text(record: ShardRecord) -> str:
+def _encode_record(record: ShardRecord) -> str:
     return msgspec.json.encode(record).decode()
 
 
-def _line(text: str) -> bytes:
-    return f"{_digest(text)} {text}\n".encode()
+def _make_line(text: str) -> bytes:
+    return f"{_compute_digest(text)} {text}\n".encode()
 
 
-def _digest(text: str) -> str:
+def _compute_digest(text: str) -> str:
     return xxhash.xxh3_64_hexdigest(text.encode())

@@ -15,7 +15,7 @@ def list_sources(plan: Plan, left_out: Sequence[LeftOut]) -> list[dict[str, Any]
     A file that comes several times has an entry for each time. Streams have no such rows.
     """
     sources = plan.source.fingerprint()
-    ranges = _ranges(plan, sorted(row.row for row in left_out))
+    ranges = _find_row_ranges(plan, sorted(row.row for row in left_out))
     listed = []
     for source in sources:
         rows = ranges.get(source.get("path", ""))
@@ -26,7 +26,7 @@ def list_sources(plan: Plan, left_out: Sequence[LeftOut]) -> list[dict[str, Any]
     return listed
 
 
-def _ranges(plan: Plan, left_out: list[int]) -> dict[str, deque[list[int]]]:
+def _find_row_ranges(plan: Plan, left_out: list[int]) -> dict[str, deque[list[int]]]:
     """The rows of the slab that each file holds, by its path."""
     ranges: dict[str, deque[list[int]]] = defaultdict(deque)
     row, source_row, before = 0, plan.first_row, None

@@ -77,9 +77,9 @@ def check_output(out: Path, *, force: bool) -> None:
     `force` allows to replace a slab, and nothing else.
     """
     with name_write_errors(out):
-        if not (out.exists() or out.is_symlink()) or is_empty(out):
+        if not (out.exists() or out.is_symlink()) or is_empty_directory(out):
             return
-        if not force and was_cut_off(out):
+        if not force and was_cleanup_interrupted(out):
             return
         if not force:
             raise OutputExists(
@@ -102,12 +102,12 @@ def check_output(out: Path, *, force: bool) -> None:
             )
 
 
-def is_empty(out: Path) -> bool:
+def is_empty_directory(out: Path) -> bool:
     """Whether there is a directory with nothing in it: it is as good as none."""
     return out.is_dir() and not out.is_symlink() and not any(out.iterdir())
 
 
-def was_cut_off(out: Path) -> bool:
+def was_cleanup_interrupted(out: Path) -> bool:
     """Whether a packer put the slab in its place, and was killed before it had cleaned up.
 
     Then the plan of its journal is that of the slab, and running it again cleans up.
@@ -119,7 +119,7 @@ def was_cut_off(out: Path) -> bool:
         plan = load_manifest(out).made.plan
     except FieldslabError:
         return False
-    return is_empty(partial) or Journal(partial / JOURNAL, "").plan() == plan
+    return is_empty_directory(partial) or Journal(partial / JOURNAL, "").read_plan() == plan
 
 
 def _is_slab(out: Path) -> bool:

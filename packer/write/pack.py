@@ -17,13 +17,13 @@ from fieldslab.packer.options import parse_options
 from fieldslab.packer.pack_options import PackOptions, Progress
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
-from fieldslab.packer.write.commit import Staging, begin_attempt
+from fieldslab.packer.write.commit import Staging, make_attempt_folder
 from fieldslab.packer.write.engines.engine import find_engine
-from fieldslab.packer.write.finish import finish
+from fieldslab.packer.write.finish import finish_slab
 from fieldslab.packer.write.output import check_output, parse_output
 from fieldslab.packer.write.prepare import prepare
 from fieldslab.packer.write.space import check_space
-from fieldslab.packer.write.stream import ShardWork, check_any_left, quiet
+from fieldslab.packer.write.stream import ShardWork, check_shard_not_empty, ignore_progress
 from fieldslab.packer.write.versions import check_versions, find_versions
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import UsageError
@@ -107,7 +107,9 @@ def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackRe
     source = find_source(source, values["from_"], values["settings"], tolerant=parsed.leave_out)
     plan = make_plan(source, parsed)
     LOG.info("packing %s", out)
-    packed = pack_plan(plan, out, force=force, jobs=jobs, progress=values["progress"] or quiet)
+    packed = pack_plan(
+        plan, out, force=force, jobs=jobs, progress=values["progress"] or ignore_progress
+    )
     LOG.info("packed %r", packed)
     for text in packed.warnings:
         warn(text)
@@ -126,7 +128,7 @@ def pack_plan(
     *,
     force: bool = False,
     jobs: int = 1,
-    progress: Progress = quiet,
+    progress: Progress = ignore_progress,
     tell: Callable[[str], None] = warn,
     engine: str | None = None,
 ) -> PackResult:
@@ -144,7 +146,7 @@ def pack_plan(
         out, plan.compute_fingerprint(), versions, force=force, resumable=resumable
     ) as staging:
         if staging.completed is not None:
-            return _completed(out, staging.completed, started)
+            return _make_completed_result(out, staging.completed, started)
         reused, dropped = len(staging.finished), staging.dropped
         done = sum(record.bytes for record in staging.finished.values())
         if (warning := check_space(plan, out, done)) is not None:
@@ -157,8 +159,8 @@ def pack_plan(
             _pack_shards(work, staging, progress, jobs, engine)
         records = [staging.finished[number] for number in sorted(staging.finished)]
         if plan.rows is None:
-            _check_rows(plan, sum(record.rows for record in records))
-        manifest = finish(plan, records, prepared, staging)
+            _check_rows_start(plan, sum(record.rows for record in records))
+        manifest = finish_slab(plan, records, prepared, staging)
         staging.publish(manifest)
     if staging.set_aside is not None:
         tell(
@@ -167,22 +169,22 @@ def pack_plan(
         )
     left_out = tuple(row for record in records for row in record.left_out)
     return PackResult(
-        out, manifest, _size(out), time.monotonic() - started, reused, dropped, left_out
+        out, manifest, _count_bytes(out), time.monotonic() - started, reused, dropped, left_out
     )
 
 
-def _completed(out: Path, manifest: Manifest, started: float) -> PackResult:
+def _make_completed_result(out: Path, manifest: Manifest, started: float) -> PackResult:
     """What an earlier run had packed whole before it was killed."""
     return PackResult(
-        out, manifest, _size(out), time.monotonic() - started, len(manifest.shards), 0
+        out, manifest, _count_bytes(out), time.monotonic() - started, len(manifest.shards), 0
     )
 
 
-def _size(out: Path) -> int:
+def _count_bytes(out: Path) -> int:
     return sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
 
 
-def _check_rows(plan: Plan, packed: int) -> None:
+def _check_rows_start(plan: Plan, packed: int) -> None:
     """Raise UsageError where `--rows` began behind the end of a stream."""
     start, stop = plan.options.rows or (0, None)
     if not packed and start > 0 and start != stop:
@@ -205,7 +207,7 @@ def _pack_shards(
     with closing(runner.run(work, tasks, progress)) as records:
         for record in records:
             check_versions(record.versions, versions)
-            staging.accept(record)
+            staging.accept_shard(record)
 
 
 def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:
@@ -216,9 +218,9 @@ def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:
     (task,) = work.plan.tasks
     size = work.plan.options.shard_size
     with closing(work.read(task)) as stream:
-        while not stream.exhausted():
+        while not stream.is_exhausted():
             number = len(staging.finished)
-            folder = begin_attempt(work.attempts, layout.name_shard(number))
+            folder = make_attempt_folder(work.attempts, layout.name_shard(number))
             target = max(size, number * size // 64)
             record = stream.write_shard(number, folder, progress, target)
             if not record.rows and number:  # nothing but damaged images is left
@@ -226,5 +228,5 @@ def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:
                 left_out = [*last.left_out, *record.left_out]
                 staging.finished[number - 1] = replace(last, left_out=left_out)
                 return
-            check_any_left(record)
-            staging.accept(record)
+            check_shard_not_empty(record)
+            staging.accept_shard(record)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fieldslab.packer.convert.categories import Categories, CategoryIndex
-from fieldslab.packer.convert.columns import convert
+from fieldslab.packer.convert.columns import convert_field
 from fieldslab.packer.convert.compress import (
     SAMPLE_BYTES,
     SAMPLE_ROWS,
@@ -73,6 +73,6 @@ def _convert_fields(
     for task in plan.tasks:
         for batch in read_batches(plan.source, task.spans, plans, task.first_row):
             yield [
-                convert(field_plan, batch, categories.get(field_plan.field.name))
+                convert_field(field_plan, batch, categories.get(field_plan.field.name))
                 for field_plan in plans
             ]

@@ -13,38 +13,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fieldslab.packer.write.directories import remove
+from fieldslab.packer.write.directories import remove_path
 
 
-def retire(folder: Path, out: Path) -> Path | None:
+def remove_or_set_aside(folder: Path, out: Path) -> Path | None:
     """Remove a slab that is no longer at `out`; while it is being read, set it aside. Where to."""
-    with _claimed(folder) as free:
+    with _try_lock(folder) as free:
         if free:
-            remove(folder)
+            remove_path(folder)
             return None
         aside = out.with_name(f".{out.name}.{secrets.token_hex(4)}.replaced")
         folder.rename(aside)
         return aside
 
 
-def is_held(folder: Path) -> bool:
+def is_being_read(folder: Path) -> bool:
     """Whether somebody reads a slab."""
-    with _claimed(folder) as free:
+    with _try_lock(folder) as free:
         return not free
 
 
-def remove_unread(out: Path) -> None:
+def remove_unread_slabs(out: Path) -> None:
     """Remove what was set aside when slabs at `out` were replaced, and nobody reads by now."""
     name = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.replaced")
     for entry in list(os.scandir(out.parent)):
         if name.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-            with _claimed(Path(entry)) as free:
+            with _try_lock(Path(entry)) as free:
                 if free:
-                    remove(Path(entry))
+                    remove_path(Path(entry))
 
 
 @contextmanager
-def _claimed(folder: Path) -> Iterator[bool]:
+def _try_lock(folder: Path) -> Iterator[bool]:
     """Whether nobody holds a directory; if so, nobody can until the end of the block."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -34,8 +34,8 @@ def check_space(plan: Plan, out: Path, done: int) -> str | None:
     """
     if plan.rows is None:
         return None
-    free = _free(out)
-    certain = _certain_bytes(plan) - done
+    free = _get_free_bytes(out)
+    certain = _count_fixed_bytes(plan) - done
     if certain > free:
         raise NoSpace(
             "not enough space left on the device: nothing was written",
@@ -57,7 +57,7 @@ def check_space(plan: Plan, out: Path, done: int) -> str | None:
     )
 
 
-def _certain_bytes(plan: Plan) -> int:
+def _count_fixed_bytes(plan: Plan) -> int:
     """Bytes of the fixed fields: each row takes as many, whatever is in it."""
     if plan.options.leave_out:
         return 0
@@ -70,7 +70,7 @@ def _certain_bytes(plan: Plan) -> int:
     return row * (plan.rows or 0)
 
 
-def _free(out: Path) -> int:
+def _get_free_bytes(out: Path) -> int:
     """Bytes that may be written in the directory where `out` will be."""
     folder = Path(os.path.abspath(out)).parent
     while not folder.is_dir():

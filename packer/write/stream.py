@@ -13,16 +13,16 @@ from fieldslab.packer.convert.compress import count_row_bytes
 from fieldslab.packer.convert.fieldplan import Converted
 from fieldslab.packer.convert.soundness import (
     LeftOut,
+    add_file_to_error,
     describe_left_out,
-    find_damaged,
+    find_damaged_rows,
     find_runs_between,
-    name_file,
 )
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.plan import Plan, ShardTask
 from fieldslab.packer.write.ahead import read_ahead
 from fieldslab.packer.write.batches import read_batches
-from fieldslab.packer.write.commit import begin_attempt
+from fieldslab.packer.write.commit import make_attempt_folder
 from fieldslab.packer.write.indexing import IndexingThreads
 from fieldslab.packer.write.output import name_write_errors
 from fieldslab.packer.write.prepare import Prepared
@@ -34,7 +34,7 @@ from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
 from fieldslab.schemas.optiontext import option
 
 
-def quiet(rows: int, bytes: int) -> None:
+def ignore_progress(rows: int, bytes: int) -> None:
     """Progress that nobody looks at."""
 
 
@@ -51,15 +51,15 @@ class ShardWork:
     attempts: Path
     jobs: int = 1
 
-    def write(self, task: ShardTask, progress: Progress = quiet) -> ShardRecord:
+    def write(self, task: ShardTask, progress: Progress = ignore_progress) -> ShardRecord:
         """Write one shard into a new folder below `attempts`, which the record names.
 
         Raises SourceError and OutputError, and their subclasses.
         """
-        folder = begin_attempt(self.attempts, layout.name_shard(task.number))
+        folder = make_attempt_folder(self.attempts, layout.name_shard(task.number))
         with closing(self.read(task)) as stream:
             record = stream.write_shard(task.number, folder, progress)
-        check_any_left(record)
+        check_shard_not_empty(record)
         return record
 
     def read(self, task: ShardTask) -> "RowStream":
@@ -85,7 +85,7 @@ class RowStream:
             read_batches(plan.source, task.spans, plan.fields, task.first_row)
         )
         self._indexing = IndexingThreads(plan.fields, threads)
-        self._pieces = self._indexing.cut(self._read)
+        self._pieces = self._indexing.split_batches(self._read)
         self._waiting: deque[SourceBatch] = deque()
         self._damaged: deque[LeftOut] = deque()  # in front of rows that wait, or behind them
 
@@ -101,14 +101,14 @@ class RowStream:
         with name_write_errors(folder):
             shard = ShardWriter(folder, self._fields, self._prepared.compressors)
             while room is None or room > 0:
-                batch = self._take()
-                left_out += self._take_damaged(batch)
+                batch = self._next_batch()
+                left_out += self._pop_damaged_before(batch)
                 if batch is None:
                     break
                 try:
                     columns = self._convert(batch)
                 except UndecodableImage as error:
-                    progress(self._split(batch, error), 0)
+                    progress(self._split_at_damaged(batch, error), 0)
                     continue
                 if room is not None:
                     sizes = np.cumsum(sum(map(count_row_bytes, self._fields, columns)))
@@ -122,9 +122,9 @@ class RowStream:
                 progress(len(batch), batch.rows.nbytes)
             return shard.close(number, find_versions(self._plan), left_out)
 
-    def exhausted(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether nothing is left; may read ahead for it."""
-        batch = self._take()
+        batch = self._next_batch()
         if batch is not None:
             self._waiting.appendleft(batch)
         return batch is None and not self._damaged
@@ -134,10 +134,10 @@ class RowStream:
         self._indexing.close()
         self._read.close()
 
-    def _take(self) -> SourceBatch | None:
+    def _next_batch(self) -> SourceBatch | None:
         return self._waiting.popleft() if self._waiting else next(self._pieces, None)
 
-    def _take_damaged(self, batch: SourceBatch | None) -> list[LeftOut]:
+    def _pop_damaged_before(self, batch: SourceBatch | None) -> list[LeftOut]:
         """Damaged rows in front of a batch; all of them where no batch follows."""
         end = None if batch is None else self._plan.first_row + batch.first_row
         rows = []
@@ -153,15 +153,17 @@ class RowStream:
                 for field_plan in self._plan.fields
             ]
         except SourceInconsistent as error:
-            name_file(error, self._plan.source, self._plan.first_row)
+            add_file_to_error(error, self._plan.source, self._plan.first_row)
             raise
 
-    def _split(self, batch: SourceBatch, error: UndecodableImage) -> int:
+    def _split_at_damaged(self, batch: SourceBatch, error: UndecodableImage) -> int:
         """Have the runs of rows between damaged images come next; the number of damaged rows.
 
         Raises `error` where such rows are not left out.
         """
-        damaged = find_damaged(self._plan.fields, batch) if self._plan.options.leave_out else {}
+        damaged = (
+            find_damaged_rows(self._plan.fields, batch) if self._plan.options.leave_out else {}
+        )
         if not damaged:
             raise error
         runs = [batch.slice(start, rows) for start, rows in find_runs_between(damaged, len(batch))]
@@ -174,7 +176,7 @@ class RowStream:
         return len(damaged)
 
 
-def check_any_left(record: ShardRecord) -> None:
+def check_shard_not_empty(record: ShardRecord) -> None:
     """Raise SourceInconsistent where a shard has no row left."""
     if record.left_out and not record.rows:
         first = record.left_out[0]

@@ -38,11 +38,11 @@ def check_versions(versions: Mapping[str, str], expected: Mapping[str, str]) -> 
     if other:
         raise OutputError(
             "a worker has other versions of libraries, which may write other bytes",
-            expected=_describe(other, expected),
-            found=_describe(other, versions),
+            expected=_format_versions(other, expected),
+            found=_format_versions(other, versions),
             hint="Install the same versions everywhere, and run the same command again.",
         )
 
 
-def _describe(names: list[str], versions: Mapping[str, str]) -> str:
+def _format_versions(names: list[str], versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {versions.get(name, 'not used')}" for name in names)

@@ -32,20 +32,20 @@ def find_warnings(
 ) -> Iterator[str]:
     """What is odd in the data, field by field: a sentence each."""
     rows = sum(record.rows for record in records)
-    yield from _left_out_warnings(records, rows)
+    yield from _find_left_out_warnings(records, rows)
     for index, field in enumerate(fields):
         if rows and sum(record.nulls[index] for record in records) == rows:
             yield f"{field.name}: all {rows} rows are null"
     for field in fields:
         if field.kind == "image":
-            yield from _image_warnings(field.name, tallies[field.name])
-    yield from _length_warnings(plan, tallies, rows)
-    yield from _rounding_warnings(plan, tallies)
+            yield from _find_image_warnings(field.name, tallies[field.name])
+    yield from _find_length_warnings(plan, tallies, rows)
+    yield from _find_rounding_warnings(plan, tallies)
     yield from plan.source.endings
-    yield from _compression_warnings(fields, records, rows)
+    yield from _find_compression_warnings(fields, records, rows)
 
 
-def _left_out_warnings(records: list[ShardRecord], rows: int) -> Iterator[str]:
+def _find_left_out_warnings(records: list[ShardRecord], rows: int) -> Iterator[str]:
     left_out = [row for record in records for row in record.left_out]
     if left_out:
         yield (
@@ -58,7 +58,7 @@ def _left_out_warnings(records: list[ShardRecord], rows: int) -> Iterator[str]:
         yield f"... and {more:,} more: the result names all of them in `left_out`"
 
 
-def _compression_warnings(
+def _find_compression_warnings(
     fields: list[Field], records: list[ShardRecord], rows: int
 ) -> Iterator[str]:
     stored = [field for field in fields if field.stored.variable]
@@ -74,7 +74,7 @@ def _compression_warnings(
                 )
 
 
-def _image_warnings(name: str, tally: Counter[str]) -> Iterator[str]:
+def _find_image_warnings(name: str, tally: Counter[str]) -> Iterator[str]:
     total = sum(count for key, count in tally.items() if key.startswith(CODEC_COUNT))
     unknown = tally[CODEC_COUNT]
     if unknown:
@@ -88,7 +88,7 @@ def _image_warnings(name: str, tally: Counter[str]) -> Iterator[str]:
             yield f"{name}: {tally[remark]} of {total} images {text}"
 
 
-def _length_warnings(plan: Plan, tallies: Tallies, rows: int) -> Iterator[str]:
+def _find_length_warnings(plan: Plan, tallies: Tallies, rows: int) -> Iterator[str]:
     for field_plan in plan.fields:
         name, options = field_plan.field.name, field_plan.options.tokenize
         shortened = tallies[name]["shortened"]
@@ -99,7 +99,7 @@ def _length_warnings(plan: Plan, tallies: Tallies, rows: int) -> Iterator[str]:
             )
 
 
-def _rounding_warnings(plan: Plan, tallies: Tallies) -> Iterator[str]:
+def _find_rounding_warnings(plan: Plan, tallies: Tallies) -> Iterator[str]:
     for field_plan in plan.fields:
         name = field_plan.field.name
         rounded = tallies[name]["rounded"]

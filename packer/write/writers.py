@@ -65,7 +65,7 @@ class FieldWriter:
         self._compressor = compressor
         self._folder = folder
         self._specs = field.list_arrays()
-        self._arrays = {spec.role: self._create(spec) for spec in self._specs}
+        self._arrays = {spec.role: self._create_writer(spec) for spec in self._specs}
         self._ends: dict[Role, np.ndarray] = {}
         for spec in self._specs:
             if spec.per == "row+1":
@@ -78,11 +78,11 @@ class FieldWriter:
         self._append_valid(rows.valid, count)
         self.tally.update(rows.tally)
         if self._compressor is not None:
-            rows = self._compressed(self._compressor, rows)
+            rows = self._compress_rows(self._compressor, rows)
         items = {"values": rows.values, "offsets": rows.lengths, **rows.beside}
         for spec in self._specs:
             if spec.role != "valid":
-                self._append(spec, items[spec.role])
+                self._append_items(spec, items[spec.role])
         self.rows += count
 
     def close(self) -> list[np.ndarray]:
@@ -91,7 +91,7 @@ class FieldWriter:
         order: list[Role] = [*roles, "valid"]
         return [self._arrays[role].close()[1] for role in order if role in self._arrays]
 
-    def _append(self, spec: ArraySpec, items: np.ndarray | None) -> None:
+    def _append_items(self, spec: ArraySpec, items: np.ndarray | None) -> None:
         assert items is not None
         if spec.per == "row+1":
             items = np.cumsum(items, dtype=np.uint64) + self._ends[spec.role]
@@ -100,9 +100,9 @@ class FieldWriter:
             self.items[spec.per] += len(items)
         self._arrays[spec.role].append(items)
 
-    def _compressed(self, compressor: Compressor, rows: Converted) -> Converted:
+    def _compress_rows(self, compressor: Compressor, rows: Converted) -> Converted:
         self.tally["bytes before compression"] += rows.values.nbytes
-        frames = compressor.compress(self.field, rows)
+        frames = compressor.compress_rows(self.field, rows)
         beside: dict[Role, np.ndarray] = {}
         if rows.lengths is not None:
             beside["lengths"] = rows.lengths.astype("<u8")
@@ -111,13 +111,13 @@ class FieldWriter:
     def _append_valid(self, valid: np.ndarray | None, count: int) -> None:
         nulls = 0 if valid is None else count - int(np.count_nonzero(valid))
         if nulls and "valid" not in self._arrays:
-            self._arrays["valid"] = self._create(VALID)
+            self._arrays["valid"] = self._create_writer(VALID)
             self._arrays["valid"].append(np.ones(self.rows, bool))
         if "valid" in self._arrays:
             self._arrays["valid"].append(np.ones(count, bool) if valid is None else valid)
         self.nulls += nulls
 
-    def _create(self, spec: ArraySpec) -> ArrayWriter:
+    def _create_writer(self, spec: ArraySpec) -> ArrayWriter:
         path = self._folder / layout.name_file(self.field, spec.role)
         return ArrayWriter(path, spec.dtype, spec.shape)
 

@@ -140,7 +140,7 @@ def test_text_beside_dictionaries(tmp_path: Path) -> None:
 def test_index() -> None:
     """An index hands out codes in order of appearance, and remembers them."""
     index = CategoryIndex(["z"])
-    assert index.codes(encoded([0, 1, 0], ["y", "z"])).tolist() == [1, 0, 1]
-    assert index.codes(pa.array(["x", "y"])).tolist() == [2, 1]
-    assert index.codes(encoded([], ["w"])).tolist() == []
+    assert index.encode(encoded([0, 1, 0], ["y", "z"])).tolist() == [1, 0, 1]
+    assert index.encode(pa.array(["x", "y"])).tolist() == [2, 1]
+    assert index.encode(encoded([], ["w"])).tolist() == []
     assert index.values.to_pylist() == ["z", "y", "x", "w"]

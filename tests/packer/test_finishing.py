@@ -44,7 +44,7 @@ def test_the_name_cannot_be_made_durable(
 def cut_off(source: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Leave what a kill leaves between the last rename and the end of cleaning up."""
     with monkeypatch.context() as patch:
-        patch.setattr(commit.Staging, "_remove", lambda staging: None)
+        patch.setattr(commit.Staging, "_remove_all", lambda staging: None)
         pack_shards(source, out)
     assert listing(out.parent) == ["x.slab", "x.slab.partial"]
     return content(out)

@@ -27,7 +27,7 @@ from tests.packer.packing import (
 
 from fieldslab.packer import pack
 from fieldslab.packer.write import replaced
-from fieldslab.packer.write.directories import remove
+from fieldslab.packer.write.directories import remove_path
 from fieldslab.schemas.errors import (
     NoSpace,
     OutputDenied,
@@ -134,7 +134,7 @@ def test_old_slab_that_cannot_be_removed(
 ) -> None:
     """Where the old slab cannot be removed, the message says that the new one is in place."""
     pack_shards(batches(table(1)), out)
-    monkeypatch.setattr(replaced, "remove", _refuse_old)
+    monkeypatch.setattr(replaced, "remove_path", _refuse_old)
     with pytest.raises(OutputError, match=r"new slab is in its place.*Remove it yourself"):
         pack_shards(source, out, force=True)
     assert np.load(out / "shard-00000" / "00-x.values.npy")[0] == table()["x"][0].as_py()
@@ -143,7 +143,7 @@ def test_old_slab_that_cannot_be_removed(
 def _refuse_old(path: Path) -> None:
     if (path / MANIFEST).exists():
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
-    remove(path)
+    remove_path(path)
 
 
 @contextlib.contextmanager

@@ -58,13 +58,13 @@ def test_nothing_is_reused_of_other_versions(source: Path, out: Path, tmp_path: 
     """Shards that other versions of a library wrote are dropped, and the pack says so."""
     interrupt(source, out, 3)
     path = get_partial_path(out) / "journal.jsonl"
-    plan = Journal(path, "").plan()
+    plan = Journal(path, "").read_plan()
     assert plan is not None
     journal = Journal(path, plan)
     records = journal.read()
     assert all({"fieldslab", "numpy", "pyarrow"} <= record.versions.keys() for record in records)
     older = {**records[1].versions, "pyarrow": "17.0"}
-    journal.start([records[0], replace(records[1], versions=older), records[2]])
+    journal.rewrite([records[0], replace(records[1], versions=older), records[2]])
     packed = pack_shards(source, out)
     assert (packed.reused_shards, packed.dropped_shards) == (2, 1)
     assert "1 finished shards of an earlier run were dropped" in packed.warnings[0]
@@ -158,11 +158,11 @@ def test_a_record_of_another_form(tmp_path: Path) -> None:
     """A line with a right digest, but of another version of the record, is not believed."""
     record = ShardRecord(0, 1, [], [], "0" * 64, {}, 10, "shard-00000-0", {})
     journal = Journal(tmp_path / "journal", "plan")
-    journal.start([record])
+    journal.rewrite([record])
     good = journal.path.read_bytes()
-    journal.start([])
+    journal.rewrite([])
     other = Journal(tmp_path / "other", '{"index": 1}')
-    other.start([])
+    other.rewrite([])
     journal.path.write_bytes(good + other.path.read_bytes())
     assert journal.read() == [record]
     assert Journal(journal.path, "another plan").read() == []

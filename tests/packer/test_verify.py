@@ -24,8 +24,8 @@ from tests.slabs import (
 
 from fieldslab.packer import Problem, Report, verify
 from fieldslab.packer.check import digests
-from fieldslab.packer.check.block_check import BlockRuns, check_opened
-from fieldslab.packer.check.sampling import select
+from fieldslab.packer.check.block_check import BlockRuns, check_blocks
+from fieldslab.packer.check.sampling import parse_sample
 from fieldslab.schemas import native
 from fieldslab.schemas.access import find_shard_folder
 from fieldslab.schemas.arrays import HEADER, make_array_header
@@ -414,7 +414,7 @@ def test_a_random_sample_reads_its_share(blocks: Path) -> None:
 def test_a_sample_never_leaves_its_blocks(sample: str) -> None:
     """Chosen runs lie inside, rise, and do not overlap."""
     for total in (0, 1, 10, 1000):
-        runs = list(select(sample, total)(0, total))
+        runs = list(parse_sample(sample, total)(0, total))
         edges = [edge for run in runs for edge in run]
         assert edges == sorted(set(edges)) or all(a < b for a, b in runs), total
         assert all(0 <= start < stop <= total for start, stop in runs), total
@@ -482,7 +482,7 @@ def test_a_failing_read_is_a_problem(slab: Path) -> None:
     file = next(file for file in folder.files if file.field.name == "vector")
     fd = os.open(folder.path / file.name, os.O_WRONLY)  # every read of it fails
     try:
-        checked = check_opened(fd, BlockRuns(folder, file, ((0, 1),), None))
+        checked = check_blocks(fd, BlockRuns(folder, file, ((0, 1),), None))
     finally:
         os.close(fd)
     (problem,) = checked.problems

@@ -37,15 +37,15 @@ class Processes(Engine):
     ) -> Generator[ShardRecord, None, None]:
         """Run every task. Closing waits for the tasks that have begun."""
         context = multiprocessing.get_context("spawn")
-        with _safe_path():  # the first lock starts a process, too
+        with _set_safe_path():  # the first lock starts a process, too
             steps = context.SimpleQueue()
-        listener = threading.Thread(target=_listen, args=(steps, progress), daemon=True)
+        listener = threading.Thread(target=_forward_progress, args=(steps, progress), daemon=True)
         listener.start()
-        pool = ProcessPoolExecutor(self.jobs, context, _start, (work, steps))
+        pool = ProcessPoolExecutor(self.jobs, context, _initialize_worker, (work, steps))
         running: dict[Future[ShardRecord], ShardTask] = {}
         try:
-            with _hold_interrupts(), _safe_path():
-                running = {pool.submit(_run, task): task for task in tasks}
+            with _hold_interrupts(), _set_safe_path():
+                running = {pool.submit(_write_shard, task): task for task in tasks}
             for future in as_completed(list(running)):
                 record = future.result()
                 del running[future]
@@ -91,7 +91,7 @@ def _hold_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _safe_path() -> Iterator[None]:
+def _set_safe_path() -> Iterator[None]:
     """Start interpreters that look for no module in the working directory.
 
     `multiprocessing` starts them by `python -c`, which would import `multiprocessing` itself from
@@ -108,25 +108,25 @@ def _safe_path() -> Iterator[None]:
             os.environ["PYTHONSAFEPATH"] = before
 
 
-def _listen(steps: Any, progress: Progress) -> None:
+def _forward_progress(steps: Any, progress: Progress) -> None:
     while (step := steps.get()) is not None:
         progress(*step)
 
 
-def _start(work: ShardWork, steps: Any) -> None:
+def _initialize_worker(work: ShardWork, steps: Any) -> None:
     """Set up a worker. Ctrl-C is for the parent, which stops the workers; they end with it."""
     global _work, _steps
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     _work, _steps = work, steps
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
 
 
-def _run(task: ShardTask) -> ShardRecord:
+def _write_shard(task: ShardTask) -> ShardRecord:
     return _work.write(task, lambda rows, bytes: _steps.put((rows, bytes)))

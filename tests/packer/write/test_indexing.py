@@ -10,7 +10,7 @@ from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write import indexing
 from fieldslab.packer.write.prepare import prepare
-from fieldslab.packer.write.stream import RowStream, quiet
+from fieldslab.packer.write.stream import RowStream, ignore_progress
 from fieldslab.packer.write.writers import ShardRecord
 
 PHOTOS = Path(__file__).parents[3] / "examples" / "photos.parquet"
@@ -20,7 +20,7 @@ def written(plan: Plan, folder: Path, threads: int) -> ShardRecord:
     """Write the only shard with so many threads."""
     folder.mkdir()
     with closing(RowStream(plan, prepare(plan), plan.tasks[0], threads)) as stream:
-        return stream.write_shard(0, folder, quiet)
+        return stream.write_shard(0, folder, ignore_progress)
 
 
 def test_a_shard_does_not_depend_on_threads(

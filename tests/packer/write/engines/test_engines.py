@@ -21,7 +21,7 @@ from fieldslab.packer.source import find_source
 from fieldslab.packer.write.engines.engine import ENGINES, find_engine
 from fieldslab.packer.write.pack import PackResult, pack_plan
 from fieldslab.packer.write.prepare import prepare
-from fieldslab.packer.write.stream import ShardWork, quiet
+from fieldslab.packer.write.stream import ShardWork, ignore_progress
 from fieldslab.schemas.errors import OutputError, SourceInconsistent, UsageError
 from fieldslab.schemas.folder import get_partial_path
 
@@ -59,7 +59,7 @@ def test_the_slab_does_not_depend_on_the_engine(
 @pytest.mark.parametrize("engine", ALL)
 def test_each_record_comes_once(engine: str, work: ShardWork) -> None:
     """There is one record for each task, which names the folder of a whole attempt."""
-    with closing(find_engine(engine, 2).run(work, work.plan.tasks, quiet)) as stream:
+    with closing(find_engine(engine, 2).run(work, work.plan.tasks, ignore_progress)) as stream:
         records = list(stream)
     assert sorted(record.index for record in records) == list(range(SHARDS))
     assert sum(record.rows for record in records) == ROWS
@@ -106,7 +106,7 @@ def test_a_second_attempt_while_the_first_is_there(engine: str, work: ShardWork)
     (torn / "00-x.values.npy").write_bytes(b"torn")
     attempts = []
     for _ in range(2):
-        with closing(find_engine(engine, 2).run(work, [task], quiet)) as stream:
+        with closing(find_engine(engine, 2).run(work, [task], ignore_progress)) as stream:
             attempts += list(stream)
     first, second = (work.attempts / record.attempt for record in attempts)
     assert len({first, second, torn}) == 3
@@ -122,7 +122,7 @@ def test_cancellation(engine: str, work: ShardWork) -> None:
     """When a closed run has returned, nothing of it is at work, and it has not run every task."""
     before = set(psutil.Process().children(recursive=True))
     tasks = list(work.plan.tasks) * 100
-    stream = find_engine(engine, 2).run(work, tasks, quiet)
+    stream = find_engine(engine, 2).run(work, tasks, ignore_progress)
     next(stream)
     stream.close()
     left = {
