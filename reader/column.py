@@ -66,7 +66,7 @@ class Column:
         if isinstance(rows, range | list | tuple) or np.ndim(rows) > 0:  # type: ignore[arg-type]
             return self._gather_rows(self._view, rows)  # type: ignore[arg-type]
         row = self._view[check_index(rows, len(self))]  # type: ignore[arg-type]
-        return self._stored.row(*self._storage.directory.find_shard(row))
+        return self._stored.read_row(*self._storage.directory.find_shard(row))
 
     def row_bytes(self, row: SupportsIndex) -> int:
         """Bytes of one row as it is stored, found without reading its values."""
@@ -74,7 +74,7 @@ class Column:
         item = self.dtype.itemsize * math.prod(self.shape)
         if not self.field.stored.variable:
             return item
-        start, stop = self._stored.spans(shard, place, place + 1).tolist()
+        start, stop = self._stored.read_offsets(shard, place, place + 1).tolist()
         return (stop - start) * (1 if self._stored.frames is not None else item)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -104,7 +104,7 @@ class Column:
             values.verify_items(shard, low, high + 1)
             part = values[shard][low : high + 1]
             return part[:: rows.step] if first <= last else part[::-1][:: -rows.step]
-        offsets = self._stored.spans(shard, first, last + 1)
+        offsets = self._stored.read_offsets(shard, first, last + 1)
         start, stop = int(offsets[0]), int(offsets[-1])
         values.verify_items(shard, start, stop)
         packed = VAR_LEN_CLASSES[self.kind]

@@ -172,7 +172,7 @@ def _read_ranges(
     total = kernels.locate(*locations, array.addresses, elements.items, starts, counts, offsets)
     if total < 0:
         shard, place = int(locations.shards[~total]), int(locations.in_shard[~total])
-        raise array.damaged_offsets(shard, place, int(elements.items[shard]))
+        raise array.make_damaged_offsets_error(shard, place, int(elements.items[shard]))
     return ElementRanges(starts, counts, offsets, total)
 
 

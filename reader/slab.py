@@ -148,7 +148,7 @@ class Slab:
             )
         row = self._view[check_index(key, len(self))]
         shard, place = self._storage.directory.find_shard(row)
-        return {name: self._storage.load_field(name).row(shard, place) for name in self.fields}
+        return {name: self._storage.load_field(name).read_row(shard, place) for name in self.fields}
 
     def __getitems__(self, rows: Rows) -> Samples:
         """Many rows, as PyTorch's DataLoader asks for them; `fieldslab.reader.torch` says more."""
@@ -279,14 +279,14 @@ class Slab:
         UnknownField, DamagedArray, SlabReplaced, Unreadable
             As `gather` raises them.
         """
-        from fieldslab.reader.stored.preloading import preload
+        from fieldslab.reader.stored.preloading import preload_rows
 
         stored = [self._storage.load_field(name) for name in self.names(fields)]
         if not self._view:
             return 0
         first, last = sorted((self._view[0], self._view[-1]))
         spans = self._storage.directory.split(first, last + 1)
-        return preload(stored, spans, lock, progress)
+        return preload_rows(stored, spans, lock, progress)
 
     def addresses(self, rows: Rows, field: str) -> tuple[np.ndarray, np.ndarray]:
         """Find where the values of rows lie in memory, for decoders that read them in place.

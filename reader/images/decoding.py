@@ -140,7 +140,7 @@ def decode_images(
         )
     if images.on_error == "raise" and (statuses > _OK).any():
         first = int(np.argmax(statuses > _OK))
-        file = stored.values.path(int(locations.shards[first]))
+        file = stored.values.get_path(int(locations.shards[first]))
         raise _make_damaged_image_error(
             file, name, int(rows[first]), statuses[first], images.decoder
         )

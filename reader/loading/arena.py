@@ -38,14 +38,14 @@ class Arena:
     """Maps the shared file. The loader's process hands out blocks of it, the program reads them."""
 
     def __init__(self, file: int) -> None:
-        """Map a file that `create_file` made."""
+        """Map a file that `create_arena_file` made."""
         self.map = mmap.mmap(file, os.fstat(file).st_size)
         self._address = get_address(np.frombuffer(self.map, np.uint8))
         self.slots = memoryview(self.map)[:SLOTS]
         self._end = SLOTS
         self._free: dict[int, deque[int]] = {}  # offsets of blocks without pages, by size
 
-    def allocate(self, size: int) -> memoryview:
+    def allocate_block(self, size: int) -> memoryview:
         """A block of so many bytes, a power of two; its pages are zero. Raises MemoryError."""
         free = self._free.setdefault(size, deque())
         try:
@@ -59,7 +59,7 @@ class Arena:
         finalize(block, self._release, offset, size).atexit = False
         return block
 
-    def find(self, data: memoryview) -> Reference | None:
+    def find_offset(self, data: memoryview) -> Reference | None:
         """Where bytes (uint8[n]) lie in the arena; None if they do not."""
         offset = get_address(np.frombuffer(data, np.uint8)) - self._address
         return Reference(offset, data.nbytes) if 0 <= offset < len(self.map) else None
@@ -77,7 +77,7 @@ class SharedPool(Pool):
         self.arena = arena
 
     def _make_block(self, size: int) -> memoryview:
-        return self.arena.allocate(round_up_capacity(size))
+        return self.arena.allocate_block(round_up_capacity(size))
 
 
 class _Pickler(pickle.Pickler):
@@ -108,7 +108,7 @@ class Message(NamedTuple):
     kept: list[pickle.PickleBuffer]
 
 
-def dump(value: Any, pool: SharedPool) -> Message:
+def dump_value(value: Any, pool: SharedPool) -> Message:
     """Pickle a value; large arrays that are not in the arena are copied to it."""
     references, kept = [], []
 
@@ -116,14 +116,14 @@ def dump(value: Any, pool: SharedPool) -> Message:
         data = buffer.raw()
         if data.nbytes < _INLINE:
             return True  # goes into the pickle
-        reference = pool.arena.find(data)
+        reference = pool.arena.find_offset(data)
         if reference is None:
             if data.nbytes < SMALL:
                 return True
             copy = pool.empty(None, (data.nbytes,), np.dtype(np.uint8))
             copy[:] = np.frombuffer(data, np.uint8)
             buffer = pickle.PickleBuffer(copy.data)
-            reference = pool.arena.find(buffer.raw())
+            reference = pool.arena.find_offset(buffer.raw())
             assert reference is not None
         references.append(reference)
         kept.append(buffer)
@@ -134,12 +134,12 @@ def dump(value: Any, pool: SharedPool) -> Message:
     return Message(file.getvalue(), references, kept)
 
 
-def load(payload: bytes, buffers: Iterable[Any]) -> Any:
-    """The value that `dump` pickled; its large arrays lie in `buffers`."""
+def load_value(payload: bytes, buffers: Iterable[Any]) -> Any:
+    """The value that `dump_value` pickled; its large arrays lie in `buffers`."""
     return pickle.loads(payload, buffers=buffers)  # noqa: S301 - from a process of our own
 
 
-def create_file() -> int:
+def create_arena_file() -> int:
     """A file for an arena: its descriptor. Raises UsageError where the system has none."""
     if not hasattr(os, "memfd_create"):
         raise UsageError("`isolate` needs Linux", found=sys.platform)

@@ -51,13 +51,13 @@ class Chain:
         self._memory = memory
         self._convert = convert
         self._transforms = [
-            (place, transform, takes_rng(transform))
+            (place, transform, has_rng_parameter(transform))
             for place, transform in enumerate(transforms)
             if place >= len(self.paddings)
         ]
         self.draws = any(draws for _, _, draws in self._transforms)
         """Whether a transform takes `rng`, so that batches must know their visits."""
-        self.calls_functions = self.draws or not all(map(_is_ours, transforms))
+        self.calls_functions = self.draws or not all(map(_is_own_transform, transforms))
         """Whether a transform is not one of ours, or draws."""
 
     def __bool__(self) -> bool:
@@ -70,7 +70,7 @@ class Chain:
         """Apply all of them. `lap` is called after each with its name."""
         result: Batch | TensorBatch = batch
         for place, transform, draws in self._transforms:
-            result = self._apply(transform, result, epoch, place if draws else None)
+            result = self._apply_transform(transform, result, epoch, place if draws else None)
             lap(type(transform).__name__)
         if self._convert is not None:
             if isinstance(result, Batch):
@@ -79,7 +79,7 @@ class Chain:
             lap("convert")
         return result
 
-    def _apply(
+    def _apply_transform(
         self,
         transform: Callable[..., Any],
         batch: "Batch | TensorBatch",
@@ -95,7 +95,7 @@ class Chain:
         argument = batch
         if convert is not None and not tensors and not isinstance(batch, Batch):
             argument = convert.convert_to_arrays(batch)
-        options = {} if place is None else {"rng": self._rng(batch, epoch, place, tensors)}
+        options = {} if place is None else {"rng": self._make_rng(batch, epoch, place, tensors)}
         try:
             changed = transform(argument, *([self._memory] if ours else []), **options)
         except (AttributeError, TypeError) as error:
@@ -110,9 +110,9 @@ class Chain:
         if convert is not None and not isinstance(batch, Batch):
             return convert.merge_transformed(batch, changed)
         assert isinstance(batch, Batch)
-        return _merge(batch, changed)
+        return _merge_result(batch, changed)
 
-    def _rng(self, batch: "Batch | TensorBatch", epoch: int, place: int, tensors: bool) -> Any:
+    def _make_rng(self, batch: "Batch | TensorBatch", epoch: int, place: int, tensors: bool) -> Any:
         """The generator of a transform for the rows of a batch."""
         numbers = np.asarray(batch.rows)
         # A function may have made a batch of other rows, whose visits nobody knows.
@@ -180,11 +180,11 @@ def check_transforms(
     return list(transforms)
 
 
-def _is_ours(transform: Callable[..., Any]) -> bool:
+def _is_own_transform(transform: Callable[..., Any]) -> bool:
     return isinstance(transform, Transform) and not takes_tensors(transform)
 
 
-def takes_rng(transform: Callable[..., Any]) -> bool:
+def has_rng_parameter(transform: Callable[..., Any]) -> bool:
     """Whether a transform has a parameter of the name `rng`."""
     try:
         return "rng" in inspect.signature(transform).parameters
@@ -200,7 +200,7 @@ def choose_seed(seed: Any, order: Order) -> int:
     return order_seed if isinstance(order_seed, int) else 0
 
 
-def _merge(batch: Batch, changed: Mapping[str, Any]) -> Batch:
+def _merge_result(batch: Batch, changed: Mapping[str, Any]) -> Batch:
     if isinstance(changed, Batch):
         if changed.visits is None and np.array_equal(changed.rows, batch.rows):
             changed.visits = batch.visits

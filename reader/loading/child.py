@@ -13,7 +13,7 @@ from multiprocessing import process, spawn
 from multiprocessing.connection import Connection
 from typing import Any
 
-from fieldslab.reader.loading.arena import SLOTS, Arena, SharedPool, dump
+from fieldslab.reader.loading.arena import SLOTS, Arena, SharedPool, dump_value
 from fieldslab.reader.loading.groups import GroupMaker, choose_group_size
 from fieldslab.reader.loading.isolated import Epoch, Failure
 from fieldslab.reader.loading.loader import Loader
@@ -40,20 +40,20 @@ class Server:
             try:
                 getattr(self, f"_{kind}")(content)
             except Exception as error:  # noqa: BLE001 - the program has to hear of it
-                self.send(make_failure(error))
+                self.send_message(make_failure(error))
 
-    def send(self, message: Any) -> None:
+    def send_message(self, message: Any) -> None:
         """Send the program a message; one thread at a time."""
         self._connection.send_bytes(pickle.dumps(message, 5))
 
-    def pack(self, result: Any) -> Any:
+    def pack_outcomes(self, result: Any) -> Any:
         """A batch as a message; its memory is kept until the program has let it go."""
         held = self._pool.arena.slots
         with self._lock:
             for slot in [slot for slot in self._kept if not held[slot]]:
                 del self._kept[slot]
                 self._slots.append(slot)
-        message = dump(result, self._pool)
+        message = dump_value(result, self._pool)
         with self._lock:
             slots = [self._slots.popleft() for _ in message.kept]
             for slot, buffer in zip(slots, message.kept, strict=True):
@@ -61,7 +61,7 @@ class Server:
                 self._kept[slot] = buffer
         return message.payload, message.references, slots
 
-    def _prepare(self, about: dict[str, Any]) -> None:
+    def _set_up_interpreter(self, about: dict[str, Any]) -> None:
         """Have the paths and the main module of the program."""
         current: Any = process.current_process()
         current._inheriting = True
@@ -70,20 +70,20 @@ class Server:
         finally:
             del current._inheriting
 
-    def _epoch(self, epoch: Epoch) -> None:
+    def _start_epoch(self, epoch: Epoch) -> None:
         if self._slab is None:
             self._slab = pickle.loads(epoch.slab)  # noqa: S301 - our parent
             self._slab.storage.pool = self._pool
         loader = _LoaderUnpickler(epoch.loader, self._slab).load()
-        _Running(self, loader, epoch)
+        _RunningEpoch(self, loader, epoch)
 
 
-class _Running:
+class _RunningEpoch:
     """The threads of an epoch. Whichever has the batches that come next sends them."""
 
     def __init__(self, server: Server, loader: Loader, epoch: Epoch) -> None:
         self._server = server
-        self._preparation = preparation = loader._prepare(epoch.plan)
+        self._preparation = preparation = loader._make_preparation(epoch.plan)
         batches, size = epoch.plan.batches, 1
         if preparation.takes_groups:
             size = choose_group_size(loader.slab, loader._fields, loader.batch_size, batches)
@@ -96,9 +96,9 @@ class _Running:
         self._lock = threading.Lock()
         for number in range(self._threads):
             name = f"fieldslab-loader-{number}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
+            threading.Thread(target=self._run_thread, name=name, daemon=True).start()
 
-    def _work(self) -> None:
+    def _run_thread(self) -> None:
         permits = self._server.permits
         while True:
             os.eventfd_read(permits)
@@ -107,17 +107,17 @@ class _Running:
                 return
             if number == self._count - 1:
                 os.eventfd_write(permits, self._threads)  # so that all threads end
-            message = self._make(number)
+            message = self._make_message(number)
             with self._lock:
                 self._ready[number] = message
                 while self._sent in self._ready:
                     try:
-                        self._server.send(self._ready.pop(self._sent))
+                        self._server.send_message(self._ready.pop(self._sent))
                     except OSError:
                         return  # the program is gone, and `main` ends this process
                     self._sent += 1
 
-    def _make(self, number: int) -> Any:
+    def _make_message(self, number: int) -> Any:
         try:
             make = self._group
             outcomes: list[Any] = [self._preparation(number)] if make is None else [*make(number)]
@@ -126,7 +126,7 @@ class _Running:
         if isinstance(outcomes[-1], Exception):
             outcomes[-1] = make_failure(outcomes[-1])
         try:
-            return self._server.pack(outcomes)
+            return self._server.pack_outcomes(outcomes)
         except Exception as error:  # noqa: BLE001 - whatever the user's classes raise
             problem = UsageError(
                 "what the transforms made of a batch cannot be pickled, and `isolate` sends it to "

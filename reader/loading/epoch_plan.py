@@ -50,7 +50,7 @@ class EpochPlan:
         left = max(self.length - self.start, 0)
         return left // self.step if self.drop_last else -(-left // self.step)
 
-    def share(self, index: int) -> list["PositionRange"]:
+    def find_rank_positions(self, index: int) -> list["PositionRange"]:
         """This rank's positions in a batch; in several parts if they begin anew."""
         first = self.start + index * self.step
         count = min(self.step, self.length - first)
@@ -65,7 +65,7 @@ class EpochPlan:
             position += end - begin
         return parts
 
-    def after(self, index: int) -> int:
+    def find_position_after(self, index: int) -> int:
         """Where the epoch stands when every rank has had its batch of this index."""
         return min(self.start + (index + 1) * self.step, self.length)
 

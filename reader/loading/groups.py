@@ -39,11 +39,11 @@ class GroupMaker:
         first = number * self._size
         indexes = range(first, min(first + self._size, self._batches))
         try:
-            return [*self._preparation.make_together(indexes)]
+            return [*self._preparation.make_batches(indexes)]
         except Exception:  # noqa: BLE001 - those in front of the wrong one can still be had
-            return [*self._make_each(indexes)]
+            return [*self._make_one_by_one(indexes)]
 
-    def _make_each(self, indexes: range) -> Iterator[Outcome]:
+    def _make_one_by_one(self, indexes: range) -> Iterator[Outcome]:
         for index in indexes:
             try:
                 yield self._preparation(index)
@@ -59,17 +59,17 @@ class Groups:
         """Start threads that make the batches, `size` together."""
         make = GroupMaker(preparation, size, batches)
         self._workers = Workers(make, -(-batches // size), threads, threads + 1)
-        self.desk = self._workers.desk
+        self.task_queue = self._workers.task_queue
         self._ready: list[Outcome] = []  # the next one comes last
         forks.register_for_forks(self)
 
-    def take(self) -> PreparedBatch:
-        """See `Workers.take`."""
+    def get_next(self) -> PreparedBatch:
+        """See `Workers.get_next`."""
         if not self._ready:
-            self._ready = self._workers.take()[::-1]
+            self._ready = self._workers.get_next()[::-1]
         outcome = self._ready.pop()
         if isinstance(outcome, Exception):
-            self.desk.stop()
+            self.task_queue.stop()
             raise outcome
         return outcome
 
@@ -79,5 +79,5 @@ class Groups:
         self._workers.close()
 
     def after_fork(self) -> None:
-        """The iteration does not go on in a forked child: `take` says so."""
+        """The iteration does not go on in a forked child: `get_next` says so."""
         self._ready = []

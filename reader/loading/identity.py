@@ -51,20 +51,20 @@ def make_order_key(order: Order, attached: Order) -> dict[str, Any]:
     return restored
 
 
-def make_repr(order: Order, attached: Order) -> str:
+def make_version_1_repr(order: Order, attached: Order) -> str:
     """How a state of version 1 named an order without a place in this package."""
     return repr(attached if _has_repr(attached) else order)
 
 
-def parse_order(text: str) -> dict[str, Any] | None:
+def parse_order_repr(text: str) -> dict[str, Any] | None:
     """The key of an order that a state of version 1 names; None if it is none of this package."""
-    key = _parse(text)
+    key = _parse_repr(text)
     return None if key is None else {"version": 1, **_UNSAID.get(key["name"], {}), **key}
 
 
-def parse_images(text: str) -> dict[str, Any] | None:
+def parse_images_repr(text: str) -> dict[str, Any] | None:
     """The key of steps for images that a state of version 1 names; None if it names none."""
-    key = _parse(text)
+    key = _parse_repr(text)
     if key is None or key.pop("name") != "Images":
         return None
     return {"version": 1, "apply_exif": key.pop("exif", None), **key}
@@ -72,9 +72,11 @@ def parse_images(text: str) -> dict[str, Any] | None:
 
 def upgrade_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """A state of version 1 as one of version 2; `order` stays text where it is a user's order."""
-    upgraded = {**state, "version": 2, "order": parse_order(state["order"]) or state["order"]}
+    upgraded = {**state, "version": 2, "order": parse_order_repr(state["order"]) or state["order"]}
     if "decode" in state:
-        upgraded["decode"] = {name: parse_images(text) for name, text in state["decode"].items()}
+        upgraded["decode"] = {
+            name: parse_images_repr(text) for name, text in state["decode"].items()
+        }
     return upgraded
 
 
@@ -82,19 +84,19 @@ def _has_repr(order: Order) -> bool:
     return type(order).__repr__ is not object.__repr__
 
 
-def _parse(text: str) -> dict[str, Any] | None:
+def _parse_repr(text: str) -> dict[str, Any] | None:
     literal = _NUMBERS.sub(r"{'count': \1, 'sha256': '\2'}", text)
     try:
-        key = _read(ast.parse(literal, mode="eval").body)
+        key = _convert_node(ast.parse(literal, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError):
         return None
     return key if isinstance(key, dict) and "name" in key else None
 
 
-def _read(node: ast.expr) -> Any:
+def _convert_node(node: ast.expr) -> Any:
     """A call becomes a dict of its name and parameters, a bare name a text, tuples lists."""
     if isinstance(node, ast.List | ast.Tuple):
-        return [_read(item) for item in node.elts]
+        return [_convert_node(item) for item in node.elts]
     if isinstance(node, ast.Name):
         return node.id
     if not isinstance(node, ast.Call):
@@ -103,5 +105,5 @@ def _read(node: ast.expr) -> Any:
         raise ValueError("not a constructor with at most one unnamed parameter")
     key: dict[str, Any] = {"name": node.func.id}
     if node.args:
-        key[_FIRST.get(node.func.id, "")] = _read(node.args[0])
-    return key | {str(keyword.arg): _read(keyword.value) for keyword in node.keywords}
+        key[_FIRST.get(node.func.id, "")] = _convert_node(node.args[0])
+    return key | {str(keyword.arg): _convert_node(keyword.value) for keyword in node.keywords}

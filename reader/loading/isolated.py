@@ -23,7 +23,7 @@ import numpy as np
 
 from fieldslab.reader import forks
 from fieldslab.reader.buffers import Owner
-from fieldslab.reader.loading.arena import Arena, Reference, create_file, load
+from fieldslab.reader.loading.arena import Arena, Reference, create_arena_file, load_value
 from fieldslab.reader.loading.epoch_plan import EpochPlan
 from fieldslab.reader.loading.stats import PreparedBatch, Stopwatch
 from fieldslab.reader.orders.order import Order
@@ -74,11 +74,11 @@ class Leases:
         self._forked = False
         forks.register_for_forks(self)
 
-    def add(self, reference: Reference, slot: int) -> Owner:
+    def add_lease(self, reference: Reference, slot: int) -> Owner:
         """Memory of an array, which is free again when the program lets go of it."""
         shape = (reference.nbytes,)
         owner = Owner(shape, np.dtype(np.uint8), self._arena.map, reference.offset)
-        lease = ref(owner, self._release)
+        lease = ref(owner, self._free_slot)
         self._held[id(lease)] = lease, slot
         return owner
 
@@ -86,7 +86,7 @@ class Leases:
         """What a forked child lets go, its parent may still hold."""
         self._forked = True
 
-    def _release(self, lease: "ref[Owner]") -> None:
+    def _free_slot(self, lease: "ref[Owner]") -> None:
         _, slot = self._held.pop(id(lease))
         if not self._forked:
             self._arena.slots[slot] = 0
@@ -97,7 +97,7 @@ class LoaderProcess:
 
     def __init__(self) -> None:
         connection, theirs = Pipe()
-        file = create_file()
+        file = create_arena_file()
         try:
             # It counts batches that may be made; a thread that waits for it needs no lock.
             permits = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
@@ -109,7 +109,7 @@ class LoaderProcess:
                 pass_fds=list(numbers.values()),
                 process_group=0,  # Ctrl-C is for the program
             )
-            self._finalizer = finalize(self, _end, child, connection, permits)
+            self._finalizer = finalize(self, _kill_process, child, connection, permits)
             self._leases = Leases(Arena(file))
         finally:
             theirs.close()
@@ -127,38 +127,38 @@ class LoaderProcess:
         """Whether it waits for work."""
         return not self.forked and self._finalizer.alive and self._child.poll() is None
 
-    def begin(self, epoch: Epoch) -> None:
+    def start_epoch(self, epoch: Epoch) -> None:
         """Start an epoch."""
         about = spawn.get_preparation_data("fieldslab-loader")
         unwanted = {"authkey"}  # refuses to be pickled
         if b"__main__" not in epoch.loader:  # the program is not run again for nothing
             unwanted |= {"init_main_from_name", "init_main_from_path"}
         about = {name: value for name, value in about.items() if name not in unwanted}
-        self._send(("prepare", about))
-        self._send(("epoch", epoch))
+        self._send_message(("set_up_interpreter", about))
+        self._send_message(("start_epoch", epoch))
 
-    def permit(self, window: int) -> None:
+    def widen_window(self, window: int) -> None:
         """Let the threads be so many messages ahead. What an epoch leaves is for the next one."""
         if window > self._window:
             os.eventfd_write(self._permits, window - self._window)
             self._window = window
 
-    def receive(self) -> "list[PreparedBatch | Failure]":
+    def receive_batches(self) -> "list[PreparedBatch | Failure]":
         """The next batches; their memory is shared. Raises WorkerDied."""
         try:
             message = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - of our own child
         except (EOFError, OSError):
-            raise self._explain_death() from None
+            raise self._make_death_error() from None
         if self._finalizer.alive:  # another thread may close it meanwhile
             os.eventfd_write(self._permits, 1)
         if isinstance(message, Failure):
             return [message]
         payload, references, slots = message
         outcomes: list[PreparedBatch | Failure]
-        outcomes = load(payload, map(self._leases.add, references, slots))
+        outcomes = load_value(payload, map(self._leases.add_lease, references, slots))
         return outcomes
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """Kill the process, and wait for its end."""
         self._finalizer()
 
@@ -170,11 +170,11 @@ class LoaderProcess:
         self._connection.close()
         os.close(self._permits)
 
-    def _send(self, message: Any) -> None:
-        with suppress(OSError):  # `receive` says why
+    def _send_message(self, message: Any) -> None:
+        with suppress(OSError):  # `receive_batches` says why
             self._connection.send_bytes(pickle.dumps(message))
 
-    def _explain_death(self) -> FieldslabError:
+    def _make_death_error(self) -> FieldslabError:
         if not self._finalizer.alive:
             return UsageError("this iteration was closed", hint="Begin a new one.")
         try:
@@ -210,7 +210,7 @@ class IsolatedWorkers:
 
         `loader` makes the batches there: it is pickled. `convert` is for this side.
         """
-        _check_process()
+        _check_current_process()
         epoch = Epoch(pickle.dumps(slab), _dump_loader(loader, slab), plan, threads)
         while idle and not idle[-1].usable:
             idle.pop()
@@ -218,11 +218,11 @@ class IsolatedWorkers:
         self._idle = idle
         self._convert = convert
         self._left = plan.batches
-        self._process.begin(epoch)
-        self._process.permit(window)
+        self._process.start_epoch(epoch)
+        self._process.widen_window(window)
         self._ready: list[PreparedBatch | Failure] = []  # the next one comes last
 
-    def take(self) -> PreparedBatch:
+    def get_next(self) -> PreparedBatch:
         """The next batch. Raises StopIteration when all were taken."""
         child = self._process
         if self._left == 0:
@@ -238,10 +238,10 @@ class IsolatedWorkers:
                 hint="Begin a new one in the child: iter(loader).",
             )
         if not self._ready:
-            self._ready = child.receive()[::-1]
+            self._ready = child.receive_batches()[::-1]
         prepared = self._ready.pop()
         if isinstance(prepared, Failure):
-            raise _restore(prepared)
+            raise _restore_error(prepared)
         self._left -= 1
         if self._convert is None:
             return prepared
@@ -257,7 +257,7 @@ class IsolatedWorkers:
         child, self._process = self._process, None
         self._ready = []
         if child is not None and not child.forked:
-            child.end()
+            child.kill()
 
 
 def check_isolation(order: Order, transforms: Sequence[Any], prefetch: int) -> None:
@@ -303,7 +303,7 @@ def _dump_loader(loader: Any, slab: Slab) -> bytes:
     return file.getvalue()
 
 
-def _check_process() -> None:
+def _check_current_process() -> None:
     """Raise UsageError where no process should be started."""
     if getattr(process.current_process(), "_inheriting", False):
         problem = (
@@ -317,7 +317,7 @@ def _check_process() -> None:
         )
 
 
-def _restore(failure: Failure) -> BaseException:
+def _restore_error(failure: Failure) -> BaseException:
     """The error as it was raised, with its notes; RuntimeError for one that cannot be pickled."""
     error: BaseException
     try:
@@ -331,7 +331,7 @@ def _restore(failure: Failure) -> BaseException:
     return error
 
 
-def _end(
+def _kill_process(
     child: "subprocess.Popen[bytes]", connection: "Connection[Any, Any]", permits: int
 ) -> None:
     child.kill()

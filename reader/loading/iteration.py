@@ -26,7 +26,7 @@ class Position:
 class Source(Protocol):
     """Where batches come from, in order."""
 
-    def take(self) -> PreparedBatch:
+    def get_next(self) -> PreparedBatch:
         """The next batch. Raises StopIteration when there is none, or what making it raised."""
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class OnDemand:
         self._preparation = preparation
         self._numbers = iter(range(count))
 
-    def take(self) -> PreparedBatch:
+    def get_next(self) -> PreparedBatch:
         """The next batch. Raises StopIteration when there is none."""
         return self._preparation(next(self._numbers))
 
@@ -71,7 +71,7 @@ class EpochIterator(Iterator[Any]):
             raise StopIteration
         started = time.perf_counter()
         try:
-            prepared = self._source.take()
+            prepared = self._source.get_next()
         except StopIteration:
             self._ended = True
             self._where.epoch += 1
@@ -82,9 +82,9 @@ class EpochIterator(Iterator[Any]):
             self.close()
             raise
         waited = time.perf_counter() - started
-        self._where.position = self._plan.after(self._index)
+        self._where.position = self._plan.find_position_after(self._index)
         self._index += 1
-        self._recorder.add(prepared, waited)
+        self._recorder.add_batch(prepared, waited)
         return prepared.batch
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from weakref import WeakSet
 from fieldslab.reader.images.steps import ImageSteps, check_decode_option
 from fieldslab.reader.loading.chain import Chain, check_transforms, choose_seed, find_paddings
 from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
-from fieldslab.reader.loading.identity import make_order_key, make_repr, upgrade_state
+from fieldslab.reader.loading.identity import make_order_key, make_version_1_repr, upgrade_state
 from fieldslab.reader.loading.iteration import EpochIterator, OnDemand, Position, Source
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled
@@ -21,7 +21,7 @@ from fieldslab.schemas.errors import MissingLibrary, UsageError
 if TYPE_CHECKING:
     from fieldslab.reader.loading.isolated import LoaderProcess
     from fieldslab.reader.loading.preparation import Preparation
-    from fieldslab.reader.loading.workers import Desk
+    from fieldslab.reader.loading.workers import TaskQueue
     from fieldslab.reader.tensor_batch import ToTensors
 
 MOST_THREADS = 4
@@ -127,19 +127,19 @@ class Loader:
         self.threads = usual if threads is None else check_integer("threads", threads, least=1)
         self.drop_last = drop_last
         self.read_ahead = check_integer("read_ahead", read_ahead, least=0)
-        self._attached = _attach(self.order, slab)
+        self._attached = _attach_order(self.order, slab)
         self._fields = slab.names(fields)
         self._decode = check_decode_option(decode, slab.fields, self._fields)
         self._transforms = check_transforms(slab, self._fields, self._decode, transforms)
         self._seed = None if seed is None else check_integer("seed", seed)
-        self._convert = _converter(slab, self._decode, output, pin_memory)
+        self._convert = _make_converter(slab, self._decode, output, pin_memory)
         self._given = rank, world_size
         find_rank_and_size(rank, world_size)
         self._position = Position(0, 0)
         self._resumes = False
         self._recorder = Recorder()
         self._running: WeakSet[EpochIterator] = WeakSet()
-        self._desks: WeakSet[Desk[Any]] = WeakSet()
+        self._task_queues: WeakSet[TaskQueue[Any]] = WeakSet()
         self._idle: list[LoaderProcess] = []
         self.isolate = isolate
         if isolate:
@@ -164,15 +164,15 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank, which is the same on every rank."""
-        return self._plan(0).batches
+        return self._make_plan(0).batches
 
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch, or go on with the one that was loaded."""
         if not self._resumes:
             self._position = Position(self._position.epoch, 0)
         self._resumes = False
-        plan = self._plan(self._position.position)
-        source = self._start(plan)
+        plan = self._make_plan(self._position.position)
+        source = self._start_workers(plan)
         self._recorder = Recorder()
         batches = EpochIterator(source, plan, self._position, self._recorder)
         self._running.add(batches)
@@ -195,7 +195,7 @@ class Loader:
             "version": _STATE,
             "epoch": self._position.epoch,
             "position": self._position.position,
-            **self._identity(self.order, self._attached),
+            **self._describe_identity(self.order, self._attached),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -222,10 +222,10 @@ class Loader:
                 check_integer("epoch", saved["epoch"], 0),
                 check_integer("position", saved["position"], 0),
             )
-            order, attached = self._recall(saved["order"])
-            if version == 1 and state["order"] == make_repr(order, attached):
+            order, attached = self._recall_order(saved["order"])
+            if version == 1 and state["order"] == make_version_1_repr(order, attached):
                 saved["order"] = make_order_key(order, attached)
-            for name, expected in self._identity(order, attached).items():
+            for name, expected in self._describe_identity(order, attached).items():
                 saved_value = saved.get("seed") if name == "seed" else saved[name]
                 if saved_value != expected:
                     raise UsageError(
@@ -248,16 +248,16 @@ class Loader:
 
     def stats(self) -> Stats:
         """Measurements of the current epoch, or of the last one."""
-        return self._recorder.stats()
+        return self._recorder.compute_stats()
 
     def close(self) -> None:
         """Stop all iterations and wait for their threads; a new one may start afterwards."""
         for batches in list(self._running):
             batches.close()
-        for desk in list(self._desks):
-            desk.close()
+        for task_queue in list(self._task_queues):
+            task_queue.close()
         while self._idle:
-            self._idle.pop().end()
+            self._idle.pop().kill()
 
     def __enter__(self) -> "Loader":
         return self
@@ -274,23 +274,23 @@ class Loader:
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: everything but the iterations that run."""
         state = self.__dict__ | {"_recorder": Recorder(), "_position": self._position.copy()}
-        del state["_running"], state["_desks"], state["_idle"]
+        del state["_running"], state["_task_queues"], state["_idle"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._running = WeakSet()
-        self._desks = WeakSet()
+        self._task_queues = WeakSet()
         self._idle = []
 
-    def _recall(self, key: Any) -> tuple[Order, Order]:
+    def _recall_order(self, key: Any) -> tuple[Order, Order]:
         """The order that goes on where a state has this key, and the same attached to the slab."""
         recalled = self.order.recall(key) if isinstance(key, Mapping) else None
         if recalled is None:
             return self.order, self._attached
-        return recalled, _attach(recalled, self.slab)
+        return recalled, _attach_order(recalled, self.slab)
 
-    def _identity(self, order: Order, attached: Order) -> dict[str, Any]:
+    def _describe_identity(self, order: Order, attached: Order) -> dict[str, Any]:
         """What must be the same where a state is loaded."""
         view = self.slab.view
         identity: dict[str, Any] = {
@@ -304,13 +304,13 @@ class Loader:
             identity["seed"] = self._seed
         return identity
 
-    def _plan(self, start: int) -> EpochPlan:
+    def _make_plan(self, start: int) -> EpochPlan:
         length = self._attached.length(len(self.slab))
         return EpochPlan(
             length, self.batch_size, *find_rank_and_size(*self._given), self.drop_last, start
         )
 
-    def _start(self, plan: EpochPlan) -> Source:
+    def _start_workers(self, plan: EpochPlan) -> Source:
         ahead = self.prefetch + self.threads - 1
         if self.isolate and plan.batches:
             from fieldslab.reader.loading.isolated import IsolatedWorkers
@@ -319,7 +319,7 @@ class Loader:
             return IsolatedWorkers(
                 self.slab, sent, plan, self.threads, ahead, self._convert, self._idle
             )
-        preparation = self._prepare(plan)
+        preparation = self._make_preparation(plan)
         if self.prefetch == 0 or plan.batches == 0:
             return OnDemand(preparation, plan.batches)
         from fieldslab.reader.loading.groups import Groups, choose_group_size
@@ -331,7 +331,7 @@ class Loader:
             workers = Groups(preparation, size, plan.batches, self.threads)
         else:
             workers = Workers(preparation, plan.batches, self.threads, ahead)
-        self._desks.add(workers.desk)
+        self._task_queues.add(workers.task_queue)
         return workers
 
     def _copy_for_process(self) -> "Loader":
@@ -343,7 +343,7 @@ class Loader:
             sent._convert = self._convert.copy_without_pin() if tensors else None
         return sent
 
-    def _prepare(self, plan: EpochPlan) -> "Preparation":
+    def _make_preparation(self, plan: EpochPlan) -> "Preparation":
         # Kernels are compiled when these are imported: not before the first batch is wanted.
         from fieldslab.reader.loading.preparation import Preparation
         from fieldslab.reader.loading.readahead import ReadAhead
@@ -352,7 +352,7 @@ class Loader:
         if self.read_ahead and plan.batches:
             read_ahead = ReadAhead(self.slab, self._fields)
             if not isinstance(self.order, Sequential):
-                read_ahead.expect_random()
+                read_ahead.advise_random_access()
         seed, pool = choose_seed(self._seed, self.order), self.slab.storage.pool
         paddings = find_paddings(self.slab, self._transforms, self._fields, self._decode)
         chain = Chain(self._transforms, seed, self.slab.view, pool, self._convert, paddings)
@@ -370,14 +370,14 @@ class Loader:
         )
 
 
-def _attach(order: Any, slab: Slab) -> Order:
+def _attach_order(order: Any, slab: Slab) -> Order:
     if not isinstance(order, Order):
         hint = "Give Shuffled(0), Sequential() or another of fieldslab.reader."
         raise UsageError("not an order", found=type(order).__name__, hint=hint)
     return order.attach(slab)
 
 
-def _converter(
+def _make_converter(
     slab: Slab,
     decode: Mapping[str, ImageSteps],
     output: str,

@@ -22,7 +22,7 @@ _Array = np.ndarray
 
 
 @kernel("int64(int64[::1], int64[::1], int64, int32)")
-def advise(starts: _Array, ends: _Array, page: int, advice: int) -> int:
+def advise_ranges(starts: _Array, ends: _Array, page: int, advice: int) -> int:
     """Give advice on ranges of addresses, rising; return how many calls that took.
 
     Ranges that touch after they were widened to whole pages go into one call. What the system
@@ -43,7 +43,7 @@ def advise(starts: _Array, ends: _Array, page: int, advice: int) -> int:
 
 
 @kernel("boolean(int64[::1], int64[::1], int64, uint8[::1], int64)")
-def all_resident(
+def are_first_pages_resident(
     starts: _Array, ends: _Array, page: int, answer: _Array, answer_address: int
 ) -> bool:
     """Whether the first pages of ranges of addresses are all in memory, those that `answer` holds.
@@ -64,5 +64,5 @@ def all_resident(
 def are_resident(starts: np.ndarray, ends: np.ndarray, page: int) -> bool:
     """Whether ranges of addresses (int64[n] each) are all in memory, as far as `MOST_PAGES`."""
     answer = np.zeros(MOST_PAGES, np.uint8)
-    told: bool = all_resident(starts, ends, page, answer, get_address(answer))
+    told: bool = are_first_pages_resident(starts, ends, page, answer, get_address(answer))
     return told

@@ -63,9 +63,11 @@ class Preparation:
         """Make a batch. Errors carry a note that says which."""
         watch = Stopwatch()
         try:
-            return self._make(index, watch)
+            return self._make_batch(index, watch)
         except Exception as error:
-            error.add_note(f"in batch {index} of epoch {self._epoch}: {self._where(index)}")
+            error.add_note(
+                f"in batch {index} of epoch {self._epoch}: {self._describe_positions(index)}"
+            )
             raise
 
     def after_fork(self) -> None:
@@ -81,15 +83,15 @@ class Preparation:
         lengths = [padding.length for padding in self._chain.paddings.values()]
         return not self._decode and not self._chain.calls_functions and None not in lengths
 
-    def make_together(self, indexes: range) -> list[PreparedBatch]:
+    def make_batches(self, indexes: range) -> list[PreparedBatch]:
         """Make neighbouring batches, whose rows are gathered at once into the same memory."""
         watch = Stopwatch()
         if self._read_ahead is not None:
-            self._ask(indexes[-1], self._read_ahead)
+            self._request_pages(indexes[-1], self._read_ahead)
             watch.lap("read ahead")
-        rows, sizes = self._rows_together(indexes)
+        rows, sizes = self._compute_neighbouring_rows(indexes)
         watch.lap("order")
-        batches = split_batch(self._gather(rows, watch), sizes)
+        batches = split_batch(self._gather_batch(rows, watch), sizes)
         results = [
             (self._chain(batch, self._epoch, watch.lap), len(batch.rows), batch.nbytes)
             for batch in batches
@@ -97,19 +99,19 @@ class Preparation:
         stages = {stage: seconds / len(indexes) for stage, seconds in watch.stages.items()}
         return [PreparedBatch(*result, stages, 0) for result in results]
 
-    def _make(self, index: int, watch: Stopwatch) -> PreparedBatch:
+    def _make_batch(self, index: int, watch: Stopwatch) -> PreparedBatch:
         if self._read_ahead is not None:
-            self._ask(index, self._read_ahead)
+            self._request_pages(index, self._read_ahead)
             watch.lap("read ahead")
-        rows = self._rows(index)
+        rows = self._compute_rows(index)
         watch.lap("order")
-        visits = self._visits(index) if self._decode or self._chain.draws else None
-        batch = self._gather(rows, watch, visits)
+        visits = self._compute_visits(index) if self._decode or self._chain.draws else None
+        batch = self._gather_batch(rows, watch, visits)
         size = batch.nbytes
         result = self._chain(batch, self._epoch, watch.lap)
         return PreparedBatch(result, len(result.rows), size, watch.stages, len(result.failures))
 
-    def _gather(
+    def _gather_batch(
         self, rows: np.ndarray, watch: Stopwatch, visits: np.ndarray | None = None
     ) -> Batch:
         slab, pool = self._slab, self._slab.storage.pool
@@ -127,43 +129,46 @@ class Preparation:
             self._chain.paddings,
         )
 
-    def _rows(self, index: int) -> np.ndarray:
-        parts = [self._part(part.start, part.stop) for part in self._plan.share(index)]
+    def _compute_rows(self, index: int) -> np.ndarray:
+        parts = [
+            self._compute_rows_between(part.start, part.stop)
+            for part in self._plan.find_rank_positions(index)
+        ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _rows_together(self, indexes: range) -> tuple[np.ndarray, list[int]]:
+    def _compute_neighbouring_rows(self, indexes: range) -> tuple[np.ndarray, list[int]]:
         """The rows of neighbouring batches, one behind the other, and how many each has."""
         plan = self._plan
         if plan.world_size == 1:
-            ends = [plan.after(index - 1) for index in (*indexes, indexes.stop)]
+            ends = [plan.find_position_after(index - 1) for index in (*indexes, indexes.stop)]
             sizes = [stop - start for start, stop in pairwise(ends)]
-            return self._part(ends[0], ends[-1]), sizes
-        parts = [self._rows(index) for index in indexes]
+            return self._compute_rows_between(ends[0], ends[-1]), sizes
+        parts = [self._compute_rows(index) for index in indexes]
         return np.concatenate(parts), [len(part) for part in parts]
 
-    def _visits(self, index: int) -> np.ndarray:
+    def _compute_visits(self, index: int) -> np.ndarray:
         """What tells the visits of a row apart, for a batch: int64[n]; see `Order.visits`."""
         parts = [
             # Rows that fill up the last step were visited before in this epoch.
             self._order.visits(self._epoch, part.start, part.stop, len(self._slab))
             + part.lap * self._plan.length
-            for part in self._plan.share(index)
+            for part in self._plan.find_rank_positions(index)
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _part(self, start: int, stop: int) -> np.ndarray:
+    def _compute_rows_between(self, start: int, stop: int) -> np.ndarray:
         """The rows at some positions; what lies between the shares of one rank is not computed."""
         plan = self._plan
         if plan.world_size > 1:
             return self._order.rows(self._epoch, start, stop, len(self._slab))
         size = max(STRETCH // plan.step, 1) * plan.step
         first, last = (start - plan.start) // size, (stop - 1 - plan.start) // size
-        rows = [self._compute_stretch(number, size) for number in range(first, last + 1)]
+        rows = [self._compute_stretch_rows(number, size) for number in range(first, last + 1)]
         begin = plan.start + first * size
         together = rows[0] if first == last else np.concatenate(rows)
         return together[start - begin : stop - begin].copy()
 
-    def _compute_stretch(self, number: int, size: int) -> np.ndarray:
+    def _compute_stretch_rows(self, number: int, size: int) -> np.ndarray:
         for other, rows in self._stretches:
             if other == number:
                 return rows
@@ -174,15 +179,17 @@ class Preparation:
         self._stretches = (number, rows), *self._stretches[: KEPT - 1]  # at once: threads read it
         return rows
 
-    def _ask(self, index: int, read_ahead: ReadAhead) -> None:
+    def _request_pages(self, index: int, read_ahead: ReadAhead) -> None:
         """Ask for the pages of this batch and the coming ones, each once."""
         with self._lock:
             begin, end = self._asked, min(index + 1 + self._ahead, self._plan.batches)
             self._asked = max(begin, end)
-        if begin < end and not read_ahead.rests():
-            rows, _ = self._rows_together(range(begin, end))
-            read_ahead.will_need(rows)
+        if begin < end and not read_ahead.should_skip_batch():
+            rows, _ = self._compute_neighbouring_rows(range(begin, end))
+            read_ahead.request_pages(rows)
 
-    def _where(self, index: int) -> str:
-        parts = ", ".join(f"{part.start}..{part.stop - 1}" for part in self._plan.share(index))
+    def _describe_positions(self, index: int) -> str:
+        parts = ", ".join(
+            f"{part.start}..{part.stop - 1}" for part in self._plan.find_rank_positions(index)
+        )
         return f"positions {parts} of {self._order!r}"

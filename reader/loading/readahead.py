@@ -40,31 +40,31 @@ class ReadAhead:
         self._fields = [_Field(storage.load_field(name), storage.pool) for name in fields]
         self._pause = self._skip = 0  # threads may lose a count here: nothing depends on it
 
-    def expect_random(self) -> None:
+    def advise_random_access(self) -> None:
         """Tell the system that rows come in no order."""
         for field in self._fields:
-            field.expect_random()
+            field.advise_random_access()
 
-    def rests(self) -> bool:
+    def should_skip_batch(self) -> bool:
         """Whether the next batch needs no look, since those before were in memory."""
         self._skip -= 1
         return self._skip >= 0
 
-    def will_need(self, rows: np.ndarray) -> None:
+    def request_pages(self, rows: np.ndarray) -> None:
         """Ask for the values of rows, where they are not in memory; errors are left to gather."""
         try:
-            some = self._place(rows[:: max(len(rows) // _SAMPLES, 1)])
+            some = self._locate_rows(rows[:: max(len(rows) // _SAMPLES, 1)])
             missing = [field for field in self._fields if not field.is_resident(some)]
             if missing:
-                locations = self._place(rows)
+                locations = self._locate_rows(rows)
                 for field in missing:
-                    field.will_need(locations)
+                    field.request_pages(locations)
         except FieldslabError:
             return
         self._pause = 0 if missing else min(2 * self._pause + 1, _LONGEST_PAUSE)
         self._skip = self._pause
 
-    def _place(self, rows: np.ndarray) -> RowLocations:
+    def _locate_rows(self, rows: np.ndarray) -> RowLocations:
         return self._slab.storage.locate_rows(self._slab.view, np.ascontiguousarray(rows))
 
 
@@ -79,25 +79,27 @@ class _Field:
         self._sizes = np.array(sizes, np.int64)
         # The system says which pages are in memory, but not of files that others own.
         shards = np.flatnonzero(self._values.present)
-        self._told = all(os.access(self._values.path(int(shard)), os.W_OK) for shard in shards[:1])
+        self._told = all(
+            os.access(self._values.get_path(int(shard)), os.W_OK) for shard in shards[:1]
+        )
 
-    def expect_random(self) -> None:
+    def advise_random_access(self) -> None:
         present = self._values.present
         starts = self._values.addresses[present]
-        paging.advise(starts, starts + self._sizes[present], mmap.PAGESIZE, paging.RANDOM)
+        paging.advise_ranges(starts, starts + self._sizes[present], mmap.PAGESIZE, paging.RANDOM)
 
     def is_resident(self, locations: RowLocations) -> bool:
-        begins, ends = self._ranges(locations)
+        begins, ends = self._find_ranges(locations)
         if not self._told:  # asking for short rows costs more than reading them from memory
             return int((ends - begins).sum()) < _WORTH * len(begins)
         return paging.are_resident(begins, ends, mmap.PAGESIZE)
 
-    def will_need(self, locations: RowLocations) -> None:
-        begins, ends = self._ranges(locations)
+    def request_pages(self, locations: RowLocations) -> None:
+        begins, ends = self._find_ranges(locations)
         order = np.argsort(begins)
-        paging.advise(begins[order], ends[order], mmap.PAGESIZE, paging.WILLNEED)
+        paging.advise_ranges(begins[order], ends[order], mmap.PAGESIZE, paging.WILLNEED)
 
-    def _ranges(self, locations: RowLocations) -> tuple[np.ndarray, np.ndarray]:
+    def _find_ranges(self, locations: RowLocations) -> tuple[np.ndarray, np.ndarray]:
         """Addresses between which the rows lie, without those that are empty: int64 each."""
         item, marks = self._values.item_bytes, self._values.marks
         if self._stored.offsets is None:

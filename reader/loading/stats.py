@@ -121,7 +121,7 @@ class Recorder:
         self._prepares: deque[float] = deque(maxlen=_REMEMBERED)
         self._waits: deque[float] = deque(maxlen=_REMEMBERED)
 
-    def add(self, prepared: PreparedBatch, waited: float) -> None:
+    def add_batch(self, prepared: PreparedBatch, waited: float) -> None:
         """Count a batch that is handed over now, after the consumer waited for some seconds."""
         self._last = time.perf_counter()
         self._batches += 1
@@ -134,7 +134,7 @@ class Recorder:
         for stage, seconds in prepared.stages.items():
             self._stages[stage] = self._stages.get(stage, 0.0) + seconds
 
-    def stats(self) -> Stats:
+    def compute_stats(self) -> Stats:
         """The numbers so far."""
         return Stats(
             self._batches,
@@ -142,14 +142,14 @@ class Recorder:
             self._bytes,
             self._last - self._started if self._batches else 0.0,
             self._waited,
-            _percentiles(self._prepares),
-            _percentiles(self._waits),
+            _compute_percentiles(self._prepares),
+            _compute_percentiles(self._waits),
             dict(self._stages),
             self._failures,
         )
 
 
-def _percentiles(seconds: deque[float]) -> Percentiles:
+def _compute_percentiles(seconds: deque[float]) -> Percentiles:
     if not seconds:
         return Percentiles()
     p50, p95, p99 = (1e3 * np.percentile(list(seconds), [50, 95, 99])).tolist()

@@ -15,7 +15,7 @@ _Made = TypeVar("_Made")
 
 
 class Workers(Generic[_Made]):
-    """Calls `make(0)`, `make(1)` and so on in threads; `take` returns the results in order.
+    """Calls `make(0)`, `make(1)` and so on in threads; `get_next` returns the results in order.
 
     The threads end with the last one, with the first error, after `close`, or when nobody holds
     this object any more. They are daemons that the interpreter's exit stops and waits for: other
@@ -24,56 +24,56 @@ class Workers(Generic[_Made]):
 
     def __init__(self, make: Callable[[int], _Made], count: int, threads: int, ahead: int) -> None:
         """Start `threads` threads; up to `ahead` results are in the making or wait to be taken."""
-        self.desk = Desk(make, count, ahead)
-        _living.add(self.desk)
-        self.desk.start(min(threads, count))
+        self.task_queue = TaskQueue(make, count, ahead)
+        _living.add(self.task_queue)
+        self.task_queue.start(min(threads, count))
 
-    def take(self) -> _Made:
+    def get_next(self) -> _Made:
         """The next result, waited for; or the error that `make` raised instead.
 
         Raises StopIteration when all were taken.
         """
-        return self.desk.take()
+        return self.task_queue.get_next()
 
     def close(self) -> None:
         """Stop, and wait until the threads are gone; what was made is let go."""
-        self.desk.close()
+        self.task_queue.close()
 
     def __del__(self) -> None:
         # No waiting here: the collector may run in any thread, whatever locks it holds.
-        self.desk.stop()
+        self.task_queue.stop()
 
 
-class Desk(Generic[_Made]):
+class TaskQueue(Generic[_Made]):
     """What threads and consumer share: it lives as long as either. Threads do not hold `Workers`.
 
     Numbers wait in one queue to be made, and each result in a queue of its own to be taken. These
     queues are the interpreter's own: with a lock and a condition, taking what was ready took twice
-    as long. A desk is stopped when its `Workers` go; the threads then finish what they are at.
+    as long. A queue is stopped when its `Workers` go; the threads then finish what they are at.
     """
 
     def __init__(self, make: Callable[[int], _Made], count: int, ahead: int) -> None:
         self._make = make
         self._count = count
         self._ahead = ahead
-        self._asked = self._taken = 0
+        self._queued = self._taken = 0
         self._stopped = self._forked = False
         self._threads: list[threading.Thread] = []
-        self._set_up()
+        self._create_queues()
         forks.register_for_forks(self)
 
     def start(self, threads: int) -> None:
         """Start the threads."""
         for _ in range(self._ahead):
-            self._ask()
+            self._queue_next()
         for number in range(threads):
             name = f"fieldslab-loader-{number}"
-            thread = threading.Thread(target=_work, args=(self,), name=name, daemon=True)
+            thread = threading.Thread(target=_run_steps, args=(self,), name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
-    def take(self) -> _Made:
-        """See `Workers.take`."""
+    def get_next(self) -> _Made:
+        """See `Workers.get_next`."""
         if self._taken >= self._count:
             raise StopIteration
         if self._forked:
@@ -81,36 +81,36 @@ class Desk(Generic[_Made]):
                 "the process was forked while this iteration ran",
                 hint="Begin a new one in the child: iter(loader).",
             )
-        outcome = None if self._stopped else self._place(self._taken).get()
+        outcome = None if self._stopped else self._get_result_queue(self._taken).get()
         if outcome is None:
             raise UsageError("this iteration was closed", hint="Begin a new one.")
         self._taken += 1
-        self._ask()
+        self._queue_next()
         if isinstance(outcome, _Failure):
             self.stop()
             raise outcome.error
         return outcome.result
 
-    def step(self) -> bool:
+    def make_next(self) -> bool:
         """Make one result; False when there is no more to do."""
         index = self._todo.get()
         if index is None:
             return False
-        outcome = self._try(index)
-        self._place(index).put(outcome)
+        outcome = self._make_outcome(index)
+        self._get_result_queue(index).put(outcome)
         if self._stopped:
-            self._let_go()
+            self._drop_results()
         return isinstance(outcome, _Success)
 
     def stop(self) -> None:
         """Have the threads end, and let go what was made."""
-        if self._stopped:  # perhaps by `_stop_all`, and modules are empty by now
+        if self._stopped:  # perhaps by `_stop_all_threads`, and modules are empty by now
             return
         self._stopped = True
-        _empty(self._todo)
+        _empty_queue(self._todo)
         for _ in range(self._ahead):
             self._todo.put(None)
-        self._let_go()
+        self._drop_results()
 
     def close(self) -> None:
         """Stop, and wait until the threads are gone."""
@@ -122,32 +122,32 @@ class Desk(Generic[_Made]):
 
     def after_fork(self) -> None:
         """The threads are not there in a forked child."""
-        self._set_up()
+        self._create_queues()
         self._threads = []
         self._stopped = self._forked = True
 
-    def _set_up(self) -> None:
+    def _create_queues(self) -> None:
         self._todo: SimpleQueue[int | None] = SimpleQueue()
         self._done: list[SimpleQueue[_Success[_Made] | _Failure | None]] = [
             SimpleQueue() for _ in range(self._ahead)
         ]
 
-    def _place(self, index: int) -> "SimpleQueue[_Success[_Made] | _Failure | None]":
+    def _get_result_queue(self, index: int) -> "SimpleQueue[_Success[_Made] | _Failure | None]":
         """Where a result is put: no two that are under way have the same place."""
         return self._done[index % self._ahead]
 
-    def _ask(self) -> None:
+    def _queue_next(self) -> None:
         """Have one more made, or behind the last one a thread end; there are `ahead` at most."""
-        self._todo.put(self._asked if self._asked < self._count else None)
-        self._asked += 1
+        self._todo.put(self._queued if self._queued < self._count else None)
+        self._queued += 1
 
-    def _let_go(self) -> None:
+    def _drop_results(self) -> None:
         """Drop all results, and wake a consumer that waits for one."""
         for place in self._done:
-            _empty(place)
+            _empty_queue(place)
             place.put(None)
 
-    def _try(self, index: int) -> "_Success[_Made] | _Failure":
+    def _make_outcome(self, index: int) -> "_Success[_Made] | _Failure":
         try:
             return _Success(self._make(index))
         except BaseException as error:  # noqa: BLE001 - the consumer has to hear of it
@@ -164,25 +164,25 @@ class _Failure:
         self.error = error
 
 
-def _empty(queue: SimpleQueue[Any]) -> None:
+def _empty_queue(queue: SimpleQueue[Any]) -> None:
     with suppress(Empty):
         while True:
             queue.get_nowait()
 
 
-def _work(desk: Desk[Any]) -> None:
-    while desk.step():
+def _run_steps(task_queue: TaskQueue[Any]) -> None:
+    while task_queue.make_next():
         pass
 
 
-_living: WeakSet[Desk[Any]] = WeakSet()
+_living: WeakSet[TaskQueue[Any]] = WeakSet()
 
 
-def _stop_all() -> None:
-    for desk in list(_living):
-        desk.stop()
-    for desk in list(_living):
-        desk.close()
+def _stop_all_threads() -> None:
+    for task_queue in list(_living):
+        task_queue.stop()
+    for task_queue in list(_living):
+        task_queue.close()
 
 
-atexit.register(_stop_all)
+atexit.register(_stop_all_threads)

@@ -76,26 +76,26 @@ class StoredArray:
             raise KeyError(shard)
         return array
 
-    def reader(self, shard: int) -> ArrayReader:
+    def get_reader(self, shard: int) -> ArrayReader:
         """What reads the array of a shard that has it."""
         reader = self._readers[shard]
         if reader is None:
             raise KeyError(shard)
         return reader
 
-    def path(self, shard: int) -> Path:
+    def get_path(self, shard: int) -> Path:
         """File of a shard's array."""
-        return self.reader(shard).path
+        return self.get_reader(shard).path
 
     def verify_items(self, shard: int, start: int, stop: int) -> None:
         """Verify what lies under items `start` up to `stop` of a shard, unless it was before."""
         if self.marks is None or self.marks.complete:
             return
-        missing = self.marks.missing(shard, start * self.item_bytes, stop * self.item_bytes)
+        missing = self.marks.find_unmarked(shard, start * self.item_bytes, stop * self.item_bytes)
         for block in missing:
             self._verify_block(shard, block)
         if missing:
-            self.marks.settle()
+            self.marks.update_complete()
 
     def verify_blocks(self, blocks: np.ndarray) -> None:
         """Verify blocks given as indexes into `marks.table`, ascending and none twice.
@@ -123,19 +123,19 @@ class StoredArray:
             )
             if position == len(blocks):
                 break
-            [(shard, block)] = marks.split(blocks[position : position + 1])
+            [(shard, block)] = marks.locate_blocks(blocks[position : position + 1])
             self._verify_block(shard, block)
             position += 1
-        marks.settle()
+        marks.update_complete()
 
-    def damaged_offsets(self, shard: int, index: int, limit: int) -> DamagedArray:
+    def make_damaged_offsets_error(self, shard: int, index: int, limit: int) -> DamagedArray:
         """The error for offsets of which `index` or the next is not what it must be."""
         start, stop = self[shard][index : index + 2].tolist()
-        return self.reader(shard).damaged_offsets(index, start, stop, limit)
+        return self.get_reader(shard).damaged_offsets(index, start, stop, limit)
 
     def _verify_block(self, shard: int, block: int) -> None:
         assert self.marks is not None
-        reader = self.reader(shard)
+        reader = self.get_reader(shard)
         data = self[shard].reshape(-1).view(np.uint8)[block * BLOCK : (block + 1) * BLOCK]
         reader.have_read(data, block)
         digests = self._digests[shard]
@@ -144,7 +144,7 @@ class StoredArray:
             self._tables[shard] = get_address(digests)
         if digest(data.data) != digests[block]:
             reader.check(block, data)
-        self.marks.set(shard, block)
+        self.marks.mark_block(shard, block)
 
 
 def get_address(array: np.ndarray) -> int:

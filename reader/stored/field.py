@@ -42,7 +42,7 @@ class StoredField:
         self, field: Field, folders: Sequence[Folder], tables: Folder | None, verify: bool
     ) -> None:
         """Map all arrays of the field; the errors are those of `ArrayReader.map`."""
-        _check_shape(field)
+        _check_row_size(field)
         self.field = field
         self.dtype = field.view
         self._folders = folders
@@ -62,9 +62,9 @@ class StoredField:
         self.valid = arrays.get("valid")
         self.frames: FrameReader | None = None
         if field.compression is not None:
-            self.frames = FrameReader(field.name, load_dictionary(field, self._checked_tables()))
+            self.frames = FrameReader(field.name, load_dictionary(field, self._load_tables()))
 
-    def row(self, shard: int, place: int) -> Any:
+    def read_row(self, shard: int, place: int) -> Any:
         """Value of one row; None if it is null. Arrays are copies.
 
         Raises DamagedArray where a digest, an offset or UTF-8 is wrong.
@@ -72,40 +72,40 @@ class StoredField:
         if not self._is_valid(shard, place):
             return None
         if self.offsets is not None:
-            start, stop = self.span(shard, place)
+            start, stop = self.read_element_range(shard, place)
             self.values.verify_items(shard, start, stop)
             values = self.values[shard][start:stop]
             if self.frames is not None:
-                values = self._decompressed(self.frames, values, shard, place)
+                values = self._decompress_row(self.frames, values, shard, place)
                 if not self.field.variable:
                     return values[0]
-            return self._variable(values, shard, place)
+            return self._convert_variable_row(values, shard, place)
         self.values.verify_items(shard, place, place + 1)
         value = self.values[shard][place]
         if self.field.kind == "categorical":
-            return self._category(int(value), shard, place)
+            return self._get_category(int(value), shard, place)
         return value.copy() if self.field.shape else value
 
     @cached_property
     def categories(self) -> Sequence[str] | Text:
         """What the codes of a categorical field stand for; from its table, if it has one."""
-        tables = self._checked_tables()
+        tables = self._load_tables()
         if tables is None:
             return self.field.categories or ()
         ends, text = load_categories(self.field, tables)
         return Text(text, ends.astype(np.int64), self.field.name)
 
-    def span(self, shard: int, place: int) -> tuple[int, int]:
+    def read_element_range(self, shard: int, place: int) -> tuple[int, int]:
         """First element and end of a variable-length row. Raises DamagedArray."""
         assert self.offsets is not None
         self.offsets.verify_items(shard, place, place + 2)
         offsets, limit = self.offsets[shard], len(self.values[shard])
         start, stop = int(offsets[place]), int(offsets[place + 1])
         if not start <= stop <= limit:
-            raise self.offsets.damaged_offsets(shard, place, limit)
+            raise self.offsets.make_damaged_offsets_error(shard, place, limit)
         return start, stop
 
-    def spans(self, shard: int, first: int, last: int) -> np.ndarray:
+    def read_offsets(self, shard: int, first: int, last: int) -> np.ndarray:
         """Offsets of rows `first` up to `last`: int64, checked. Raises DamagedArray."""
         assert self.offsets is not None
         self.offsets.verify_items(shard, first, last + 1)
@@ -113,7 +113,9 @@ class StoredField:
         limit = len(self.values[shard])
         wrong = (offsets[:-1] > offsets[1:]) | (offsets[1:] > limit)
         if wrong.any():
-            raise self.offsets.damaged_offsets(shard, first + int(np.argmax(wrong)), limit)
+            raise self.offsets.make_damaged_offsets_error(
+                shard, first + int(np.argmax(wrong)), limit
+            )
         return offsets.astype(np.int64)
 
     def _is_valid(self, shard: int, place: int) -> bool:
@@ -122,7 +124,7 @@ class StoredField:
         self.valid.verify_items(shard, place, place + 1)
         return bool(self.valid[shard][place])
 
-    def _decompressed(
+    def _decompress_row(
         self, frames: FrameReader, frame: np.ndarray, shard: int, place: int
     ) -> np.ndarray:
         """The row in one frame: (elements, *shape), or (1, *shape)."""
@@ -133,7 +135,7 @@ class StoredField:
         offsets = np.array([0, len(frame)])
         return frames.read_values(frame, offsets, counts, self.field).view(self.dtype)
 
-    def _checked_tables(self) -> Folder | None:
+    def _load_tables(self) -> Folder | None:
         """The folder `tables`, if the field has something there, its digest table loaded."""
         if self._tables is None or not self.field.list_table_arrays():
             return None
@@ -141,7 +143,7 @@ class StoredField:
             self._tables.load_digests()
         return self._tables
 
-    def _variable(self, values: np.ndarray, shard: int, place: int) -> Any:
+    def _convert_variable_row(self, values: np.ndarray, shard: int, place: int) -> Any:
         if self.field.kind == "ragged":
             return values.copy()
         if self.field.kind != "text":
@@ -149,25 +151,28 @@ class StoredField:
         try:
             return str(values.data, "utf-8")
         except UnicodeDecodeError as error:
-            where = {"file": self.values.path(shard), "row": self._row(shard, place)}
+            where = {
+                "file": self.values.get_path(shard),
+                "row": self._compute_slab_row(shard, place),
+            }
             raise make_utf8_error(self.field.name, error, **where) from error
 
-    def _category(self, code: int, shard: int, place: int) -> str:
+    def _get_category(self, code: int, shard: int, place: int) -> str:
         if 0 <= code < len(self.categories):
             return self.categories[code]
-        raise self.values.reader(shard).damaged(
+        raise self.values.get_reader(shard).damaged(
             "a code has no category",
-            row=self._row(shard, place),
+            row=self._compute_slab_row(shard, place),
             offset=HEADER + self.values.item_bytes * place,
             expected=f"0..{len(self.categories) - 1}",
             found=code,
         )
 
-    def _row(self, shard: int, place: int) -> int:
+    def _compute_slab_row(self, shard: int, place: int) -> int:
         return self._folders[shard].first_row + place
 
 
-def _check_shape(field: Field) -> None:
+def _check_row_size(field: Field) -> None:
     size = math.prod(max(length, 1) for length in field.shape) * field.storage.itemsize
     if size > MOST_ROW_BYTES:
         raise DamagedManifest(

@@ -32,7 +32,7 @@ class Marks:
         self.table = np.frombuffer(self._marks, np.uint8)
         self.complete = not self._marks
 
-    def missing(self, shard: int, begin: int, end: int) -> list[int]:
+    def find_unmarked(self, shard: int, begin: int, end: int) -> list[int]:
         """Blocks of a shard without a mark that hold any of the data bytes begin..end-1."""
         if self.complete or begin >= end:
             return []
@@ -40,18 +40,18 @@ class Marks:
         blocks = range(begin // BLOCK, (end - 1) // BLOCK + 1)
         return [block for block in blocks if not self._marks[first + block]]
 
-    def split(self, indexes: np.ndarray) -> list[tuple[int, int]]:
+    def locate_blocks(self, indexes: np.ndarray) -> list[tuple[int, int]]:
         """Shard, and block within its array, of each index into `table`."""
         shards = np.searchsorted(self.firsts, indexes, side="right") - 1
         blocks = indexes - self.firsts[shards]
         return list(zip(shards.tolist(), blocks.tolist(), strict=True))
 
-    def set(self, shard: int, block: int) -> None:
+    def mark_block(self, shard: int, block: int) -> None:
         """Mark a block of a shard."""
         self._marks[self._firsts[shard] + block] = 1
 
-    def settle(self) -> None:
-        """Find out whether all blocks are marked by now; call it after some `set`."""
+    def update_complete(self) -> None:
+        """Find out whether all blocks are marked by now; call it after some `mark_block`."""
         if not self.complete:
             unmarked = self._marks.find(0, self._settled)
             self.complete = unmarked < 0

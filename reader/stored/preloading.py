@@ -32,7 +32,7 @@ class _Part(NamedTuple):
     stop: int
 
 
-def preload(
+def preload_rows(
     fields: Sequence[StoredField],
     spans: Sequence[Span],
     locked: bool,
@@ -42,7 +42,7 @@ def preload(
 
     Returns their bytes. Raises what `Slab.preload` raises.
     """
-    parts = [part for field in fields for span in spans for part in _parts(field, *span)]
+    parts = [part for field in fields for span in spans for part in _list_parts(field, *span)]
     total = sum(part.stop - part.start for part in parts)
     available = count_available_bytes()
     if total > available:
@@ -54,18 +54,18 @@ def preload(
         )
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="fieldslab-preload") as pool:
         try:
-            for step_bytes in pool.map(_load, _steps(parts)):
+            for step_bytes in pool.map(_load_part, _split_into_steps(parts)):
                 if progress is not None:
                     progress(step_bytes)
         finally:
             pool.shutdown(cancel_futures=True)
     if locked:
         for part in parts:
-            _lock(part, total)
+            _lock_part(part, total)
     return total
 
 
-def _parts(field: StoredField, shard: int, first: int, last: int) -> Iterator[_Part]:
+def _list_parts(field: StoredField, shard: int, first: int, last: int) -> Iterator[_Part]:
     """What rows `first` up to `last` of a shard have in each array of a field."""
     for spec in field.field.list_arrays():
         array = field.arrays[spec.role]
@@ -73,12 +73,12 @@ def _parts(field: StoredField, shard: int, first: int, last: int) -> Iterator[_P
             continue
         start, stop = first, last + (spec.per == "row+1")
         if spec.by is not None:
-            start, stop = _read_ends(field.arrays[spec.by], array, shard, first, last)
+            start, stop = _read_element_range(field.arrays[spec.by], array, shard, first, last)
         if start < stop and array.item_bytes:
             yield _Part(array, shard, start * array.item_bytes, stop * array.item_bytes)
 
 
-def _read_ends(
+def _read_element_range(
     offsets: StoredArray, elements: StoredArray, shard: int, first: int, last: int
 ) -> tuple[int, int]:
     """The first element of rows `first` up to `last`, and the end of them. Raises DamagedArray."""
@@ -87,20 +87,20 @@ def _read_ends(
     start, stop = int(offsets[shard][first]), int(offsets[shard][last])
     limit = len(elements[shard])
     if not start <= stop <= limit:
-        raise offsets.damaged_offsets(shard, last - 1, limit)
+        raise offsets.make_damaged_offsets_error(shard, last - 1, limit)
     return start, stop
 
 
-def _steps(parts: Sequence[_Part]) -> Iterator[_Part]:
+def _split_into_steps(parts: Sequence[_Part]) -> Iterator[_Part]:
     for part in parts:
         for start in range(part.start, part.stop, STEP):
             yield part._replace(start=start, stop=min(start + STEP, part.stop))
 
 
-def _load(part: _Part) -> int:
+def _load_part(part: _Part) -> int:
     """Have a part read in; return its bytes. Raises DamagedArray and Unreadable."""
     array, shard, start, stop = part
-    reader, size = array.reader(shard), stop - start
+    reader, size = array.get_reader(shard), stop - start
     address = get_address(array[shard]) + start
     try:
         will_need(address, size)  # otherwise page by page, where rows were said to be random
@@ -119,7 +119,7 @@ def _load(part: _Part) -> int:
     return size
 
 
-def _lock(part: _Part, total: int) -> None:
+def _lock_part(part: _Part, total: int) -> None:
     """Keep a part in memory for as long as it is mapped. Raises UsageError."""
     address = get_address(part.array[part.shard]) + part.start
     try:
@@ -129,7 +129,7 @@ def _lock(part: _Part, total: int) -> None:
         allowed = "no limit" if most == resource.RLIM_INFINITY else f"at most {most:,} bytes"
         raise UsageError(
             f"memory cannot be locked: {os.strerror(error.errno or 0)}",
-            file=part.array.path(part.shard),
+            file=part.array.get_path(part.shard),
             expected=allowed,
             found=f"{total:,} bytes",
             hint="Raise the limit `ulimit -l`, in KiB, or call preload without `lock`.",

@@ -8,11 +8,11 @@ from fieldslab.schemas.manifest import Manifest
 
 def count_stored_bytes(manifest: Manifest, fields: Iterable[Field], rows: int) -> int:
     """Bytes of the values of fields in `rows` rows of average size, before compression."""
-    total = sum(_field_bytes(manifest, field) for field in fields)
+    total = sum(_count_field_bytes(manifest, field) for field in fields)
     return total * rows // max(manifest.rows, 1)
 
 
-def _field_bytes(manifest: Manifest, field: Field) -> int:
+def _count_field_bytes(manifest: Manifest, field: Field) -> int:
     if field.compression is not None:
         return field.compression.decoded
     if not field.variable:

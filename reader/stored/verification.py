@@ -13,14 +13,14 @@ _MOST = 64
 _call = foreign("int32(int64, uint64, int32)")
 
 
-def _digest_of(_: Any, address: Any, size: Any) -> Any:
+def _make_digest(_: Any, address: Any, size: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return emit_digest(builder, *arguments)
 
     return types.uint64(types.int64, types.int64), build
 
 
-_digest: Any = intrinsic(_digest_of)
+_digest: Any = intrinsic(_make_digest)
 
 
 @kernel(
