@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.optiontext import option, render_for_docs
+from fieldslab.schemas.optiontext import mark_option, render_for_docs
 from fieldslab.schemas.registry import make_unknown_name_error
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -23,7 +23,7 @@ _PLACEHOLDER = "**options\n"
 class Option:
     """What there is to know of an option beside its name and type.
 
-    `help` names other options by `fieldslab.schemas.optiontext.option`.
+    `help` names other options by `fieldslab.schemas.optiontext.mark_option`.
     """
 
     group: str
@@ -77,7 +77,7 @@ def fill_defaults(definition: type, options: dict[str, Any], function: str) -> A
         raise error
     for name, value in options.items():
         if defined[name].option.metavar is None and not isinstance(value, bool):
-            raise UsageError(f"{option(name)}: neither True nor False", found=repr(value))
+            raise UsageError(f"{mark_option(name)}: neither True nor False", found=repr(value))
     return {name: described.default for name, (_, described) in defined.items()} | options
 
 

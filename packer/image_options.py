@@ -9,7 +9,7 @@ import msgspec
 
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import MAX_EVERY
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.registry import make_unknown_name_error
 
 FORMS = {
@@ -85,7 +85,7 @@ def parse_images(
     column, times = next(iter(Counter(columns for columns, _ in pairs).most_common(1)), ("", 0))
     if times > 1:
         raise UsageError(
-            f"{option('image')}: given twice", field=column, hint="A column has one form."
+            f"{mark_option('image')}: given twice", field=column, hint="A column has one form."
         )
     forms = {columns: _parse_form(columns, form) for columns, form in pairs if form is not None}
     return tuple(columns for columns, _ in pairs), forms
@@ -100,7 +100,7 @@ def parse_index_spacing(spacing: int | str | None) -> int | None:
         return 0
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= MAX_EVERY:
         raise UsageError(
-            f"{option('jpeg_index')}: is not valid",
+            f"{mark_option('jpeg_index')}: is not valid",
             found=spacing,
             expected=f"rows, or 1..{MAX_EVERY}",
         )
@@ -113,10 +113,10 @@ def parse_on_error(action: str) -> DamagedImages:
         return _RECORDED[action]
     renamed = [new for new, old in _RECORDED.items() if old == action]
     raise UsageError(
-        f"{option('on_error')}: is not valid",
+        f"{mark_option('on_error')}: is not valid",
         found=action,
         expected=" or ".join(_RECORDED),
-        hint=f"It is now {option('on_error', renamed[0])}." if renamed else None,
+        hint=f"It is now {mark_option('on_error', renamed[0])}." if renamed else None,
     )
 
 
@@ -139,33 +139,38 @@ def _parse_form(columns: str, form: str) -> ImageAs:
     for setting in settings:
         key, _, text = (part.strip() for part in setting.partition("="))
         if key not in FORMS[store]:
-            problem = f"{option('image')}: {store} takes no setting {key!r}"
+            problem = f"{mark_option('image')}: {store} takes no setting {key!r}"
             raise make_unknown_name_error(problem, key, FORMS[store], field=columns)
         name = key.replace("-", "_")
         if name in members:
-            raise UsageError(f"{option('image')}: {key} given twice", field=columns, found=form)
+            raise UsageError(
+                f"{mark_option('image')}: {key} given twice", field=columns, found=form
+            )
         members[name] = _parse_number(text)
         try:
             msgspec.convert({"store": store, name: members[name]}, ImageAs)
         except msgspec.ValidationError as error:
             raise UsageError(
-                f"{option('image')}: wrong {key}", field=columns, found=text, expected=_VALUES[key]
+                f"{mark_option('image')}: wrong {key}",
+                field=columns,
+                found=text,
+                expected=_VALUES[key],
             ) from error
     sides = ("short_side" in members) + ("long_side" in members)
     if sides > 1:
         raise UsageError(
-            f"{option('image')}: use either short-side or long-side, not both", field=columns
+            f"{mark_option('image')}: use either short-side or long-side, not both", field=columns
         )
     if store == "jpeg" and not sides:
         raise UsageError(
-            f"{option('image')}: jpeg needs short-side=N or long-side=N", field=columns
+            f"{mark_option('image')}: jpeg needs short-side=N or long-side=N", field=columns
         )
     return msgspec.convert(members, ImageAs)
 
 
 def _make_unknown_form_error(columns: str, form: str) -> UsageError:
     return UsageError(
-        f"{option('image')}: no such form",
+        f"{mark_option('image')}: no such form",
         field=columns,
         found=form.partition(",")[0],
         expected=", ".join(FORMS),

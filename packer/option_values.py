@@ -11,7 +11,7 @@ from uuid import UUID
 import numpy as np
 
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _EXAMPLES = {
@@ -35,7 +35,7 @@ def parse_names(name: str, names: str | Iterable[str]) -> tuple[str, ...]:
     columns = (names,) if isinstance(names, str) else tuple(names)
     for column in columns:
         if not isinstance(column, str):
-            raise UsageError(f"{option(name)}: not the name of a column", found=repr(column))
+            raise UsageError(f"{mark_option(name)}: not the name of a column", found=repr(column))
     return columns
 
 
@@ -52,10 +52,13 @@ def parse_pairs(
     if isinstance(pairs, Mapping):
         for key, value in pairs.items():
             if not isinstance(key, str):
-                raise UsageError(f"{option(name)}: not the name of a column", found=repr(key))
+                raise UsageError(f"{mark_option(name)}: not the name of a column", found=repr(key))
             if not isinstance(value, types):
                 raise UsageError(
-                    f"{option(name)}: is not valid", field=key, found=repr(value), expected="text"
+                    f"{mark_option(name)}: is not valid",
+                    field=key,
+                    found=repr(value),
+                    expected="text",
                 )
         return {key: str(value) for key, value in pairs.items()}
     parsed: dict[str, str] = {}
@@ -64,12 +67,12 @@ def parse_pairs(
         key, equals, value = (part.strip() for part in str(item).partition("="))
         if not equals or not key or not (value or empty):
             raise UsageError(
-                f"{option(name)}: is not valid",
+                f"{mark_option(name)}: is not valid",
                 found=item,
-                hint=f"Write {option(name, _EXAMPLES[name], column='NAME')}.",
+                hint=f"Write {mark_option(name, _EXAMPLES[name], column='NAME')}.",
             )
         if key in parsed:
-            raise UsageError(f"{option(name)}: given twice", field=key, found=item)
+            raise UsageError(f"{mark_option(name)}: given twice", field=key, found=item)
         parsed[key] = value
     return parsed
 
@@ -84,7 +87,7 @@ def parse_integer(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError as error:
-        raise UsageError(f"{option(name)}: must be an integer", found=repr(value)) from error
+        raise UsageError(f"{mark_option(name)}: must be an integer", found=repr(value)) from error
 
 
 def parse_size(name: str, text: str | int) -> int:
@@ -92,7 +95,7 @@ def parse_size(name: str, text: str | int) -> int:
     match = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:i?B)?", str(text), re.IGNORECASE)
     if match is None:
         raise UsageError(
-            f"{option(name)}: must be a size", found=text, expected="a size like 64M or 1G"
+            f"{mark_option(name)}: must be a size", found=text, expected="a size like 64M or 1G"
         )
     return int(match[1]) * _UNITS[match[2].upper()]
 
@@ -106,7 +109,7 @@ def parse_rows(
         match = re.fullmatch(r"(\d*):(\d*)", rows.strip())
         if match is None:
             raise UsageError(
-                f"{option('rows')}: must have the form A:B",
+                f"{mark_option('rows')}: must have the form A:B",
                 found=rows,
                 expected="0:1000, :1000 or 1000:",
             )
@@ -114,17 +117,17 @@ def parse_rows(
     elif rows is not None:
         if len(rows) != 2:
             raise UsageError(
-                f"{option('rows')}: must be two numbers", found=rows, expected="(0, 1000)"
+                f"{mark_option('rows')}: must be two numbers", found=rows, expected="(0, 1000)"
             )
         start = parse_integer("rows", rows[0])
         stop = None if rows[1] is None else parse_integer("rows", rows[1])
     if limit is not None:
         limit = parse_integer("limit", limit)
         if limit < 0:
-            raise UsageError(f"{option('limit')} must not be negative", found=limit)
+            raise UsageError(f"{mark_option('limit')} must not be negative", found=limit)
         stop = start + limit if stop is None else min(stop, start + limit)
     if start < 0 or (stop is not None and stop < start):
         raise UsageError(
-            f"{option('rows')}: the end lies before the start", found=f"{start}:{stop}"
+            f"{mark_option('rows')}: the end lies before the start", found=f"{start}:{stop}"
         )
     return None if (start, stop) == (0, None) else (start, stop)

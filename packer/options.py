@@ -31,7 +31,7 @@ from fieldslab.packer.option_values import (
 from fieldslab.packer.pack_options import DEFAULT_INDEX, PackOptions
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import MAX_COUNT, Every
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 DTYPES = {
     "b1": "bool",
@@ -170,7 +170,9 @@ def parse_options(**options: Unpack[PackOptions]) -> Options:
     images, image_as = parse_images(values["image"])
     size = parse_size("shard_size", values["shard_size"])
     if size < 1:
-        raise UsageError(f"{option('shard_size')} must be positive", found=values["shard_size"])
+        raise UsageError(
+            f"{mark_option('shard_size')} must be positive", found=values["shard_size"]
+        )
     tokenizers = _parse_tokenizers(values)
     tensors = parse_pairs("tensor", values["tensor"])
     return Options(
@@ -203,7 +205,9 @@ def _parse_ragged(columns: Mapping[str, str] | Iterable[str]) -> dict[str, Ragge
             if match is None:
                 raise _make_ragged_error(item)
             if match[1] in pairs:
-                raise UsageError(f"{option('ragged')}: given twice", field=match[1], found=item)
+                raise UsageError(
+                    f"{mark_option('ragged')}: given twice", field=match[1], found=item
+                )
             pairs[match[1]] = match[2]
         columns = pairs
     parsed = {}
@@ -217,9 +221,9 @@ def _parse_ragged(columns: Mapping[str, str] | Iterable[str]) -> dict[str, Ragge
 
 def _make_ragged_error(text: str) -> UsageError:
     return UsageError(
-        f"{option('ragged')}: is not valid",
+        f"{mark_option('ragged')}: is not valid",
         found=text,
-        hint=f"Write {option('ragged', 'pad=0', column='COLUMN')}, or give `len=LENGTHS` or "
+        hint=f"Write {mark_option('ragged', 'pad=0', column='COLUMN')}, or give `len=LENGTHS` or "
         "`len=LENGTHS,pad=0`, where LENGTHS is a column of them.",
     )
 
@@ -228,17 +232,19 @@ def _parse_tokenizers(values: PackOptions) -> dict[str, Tokenize]:
     files = parse_pairs("tokenize", values["tokenize"], (str, PathLike))
     max_length, pad, special_tokens = values["max_length"], values["pad"], values["special_tokens"]
     dependent = {
-        option("max_length"): max_length is not None,
-        option("pad"): pad,
-        option("special_tokens", False): not special_tokens,
+        mark_option("max_length"): max_length is not None,
+        mark_option("pad"): pad,
+        mark_option("special_tokens", False): not special_tokens,
     }
     for name, is_given in dependent.items():
         if is_given and not files:
-            raise UsageError(f"{name} needs {option('tokenize')}")
+            raise UsageError(f"{name} needs {mark_option('tokenize')}")
     if max_length is not None:
         max_length = _parse_length("max_length", max_length)
     if pad and max_length is None:
-        raise UsageError(f"{option('pad')} needs {option('max_length')}: all rows get that length")
+        raise UsageError(
+            f"{mark_option('pad')} needs {mark_option('max_length')}: all rows get that length"
+        )
     return {
         column: Tokenize(str(Path(file).absolute()), None, max_length, pad, special_tokens)
         for column, file in files.items()
@@ -255,18 +261,19 @@ def _parse_sequences(tokenizers: dict[str, Tokenize], values: PackOptions) -> Se
         }
         for name, is_given in dependent.items():
             if is_given:
-                raise UsageError(f"{option(name)} needs {option('pack_sequences')}")
+                raise UsageError(f"{mark_option(name)} needs {mark_option('pack_sequences')}")
         return None
     length = _parse_length("pack_sequences", values["pack_sequences"])
     if len(tokenizers) != 1:
         raise UsageError(
-            f"{option('pack_sequences')} joins the texts of one column",
+            f"{mark_option('pack_sequences')} joins the texts of one column",
             expected="one tokenized column",
             found=", ".join(sorted(tokenizers)) or None,
         )
     if values["max_length"] is not None:
         raise UsageError(
-            f"{option('pack_sequences')} and {option('max_length')} cannot be used together",
+            f"{mark_option('pack_sequences')} and {mark_option('max_length')} cannot be used "
+            "together",
             hint="Texts are joined whole, and rows are full but for the last one.",
         )
     return Sequences(length, separator, boundaries, values["drop_last"])
@@ -277,7 +284,9 @@ def _parse_length(name: str, value: int) -> int:
     length = parse_integer(name, value)
     if not 1 <= length <= MAX_LENGTH:
         raise UsageError(
-            f"{option(name)}: the length is out of range", found=length, expected=f"1..{MAX_LENGTH}"
+            f"{mark_option(name)}: the length is out of range",
+            found=length,
+            expected=f"1..{MAX_LENGTH}",
         )
     return length
 
@@ -293,7 +302,7 @@ def _parse_levels(columns: Mapping[str, int] | Iterable[str]) -> dict[str, int]:
     for column, level in columns.items():
         if not re.fullmatch(r"[0-9]{1,2}", str(level)) or not 1 <= int(level) <= MAX_LEVEL:
             raise UsageError(
-                f"{option('compress')}: not a level of zstd",
+                f"{mark_option('compress')}: not a level of zstd",
                 field=column,
                 found=level,
                 expected=f"1..{MAX_LEVEL}",
@@ -321,7 +330,7 @@ def parse_tensor(column: str, text: str) -> Tensor:
     ragged = parts[:1] == ["*"]
     if match is None or not all(part.isdigit() for part in parts[ragged:]):
         raise UsageError(
-            f"{option('tensor')}: not a dtype with a shape",
+            f"{mark_option('tensor')}: not a dtype with a shape",
             field=column,
             found=text,
             expected="f4[402,500], f4[*,3] or f4,shape_from=COLUMN",
@@ -329,7 +338,7 @@ def parse_tensor(column: str, text: str) -> Tensor:
     shape = tuple(int(part) for part in parts[ragged:])
     if not is_possible_shape(shape) or (ragged and 0 in shape):
         raise UsageError(
-            f"{option('tensor')}: an array cannot have this shape", field=column, found=text
+            f"{mark_option('tensor')}: an array cannot have this shape", field=column, found=text
         )
     if ragged:
         shape = (-1, *shape)

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import Annotated, Any, Literal, Protocol, TypedDict
 
 from fieldslab.packer.definition import Option
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 SOURCE, COLUMNS, IMAGES, TEXT, OUTPUT = "Source", "Columns", "Images", "Text as tokens", "Output"
 HDF5, LITDATA = "HDF5 sources", "LitData sources"
@@ -192,7 +192,7 @@ class PackOptions(TypedDict, total=False):
         Option(
             TEXT,
             None,
-            f"Pad tokenized rows to {option('max_length')} with the padding token of the "
+            f"Pad tokenized rows to {mark_option('max_length')} with the padding token of the "
             "tokenizer.",
             False,
         ),

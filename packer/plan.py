@@ -44,7 +44,7 @@ from fieldslab.packer.spans import Span, cut_rows
 from fieldslab.schemas.errors import NullsFound, SourceUnsupported, UsageError, combine_errors
 from fieldslab.schemas.fields import Compression, Field, make_file_stem
 from fieldslab.schemas.manifest import VERSION
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 MAX_SHARDS = 1024
 MAX_MAPS = 32_768
@@ -156,12 +156,12 @@ def make_plan(source: Source, options: Options) -> Plan:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError(
-            "two fields would have this name", field=twice, hint=f"Use {option('rename')}."
+            "two fields would have this name", field=twice, hint=f"Use {mark_option('rename')}."
         )
     if options.leave_out and not any(plan.sound for plan in plans):
         raise UsageError(
-            f"{option('on_error')}: no field is an image",
-            hint=f"{option('image', ['COLUMN'])} says that a column is one.",
+            f"{mark_option('on_error')}: no field is an image",
+            hint=f"{mark_option('image', ['COLUMN'])} says that a column is one.",
         )
     if options.sequences is not None:
         _check_only_column(plans, *options.tokenize)
@@ -225,7 +225,7 @@ def _plan_padding(leaf: Leaf, field: Field, leaves: dict[str, Leaf]) -> Padding 
         lengths = leaves[ragged.lengths_from]
         if not pa.types.is_integer(lengths.type):
             raise UsageError(
-                f"{option('ragged')} len: not a column of integers",
+                f"{mark_option('ragged')} len: not a column of integers",
                 field=lengths.name,
                 found=lengths.shown,
             )
@@ -249,7 +249,7 @@ def _set_compression(plan: FieldPlan, level: int | None) -> FieldPlan:
         return plan
     if plan.field.kind in ("image", "categorical"):
         raise UsageError(
-            f"{option('compress')} cannot be used for fields of kind "
+            f"{mark_option('compress')} cannot be used for fields of kind "
             f"{plan.field.kind}: their rows are read in place",
             field=plan.field.name,
         )
@@ -314,10 +314,10 @@ def _check_nulls(plans: list[FieldPlan], source: Source) -> None:
             f"nulls in {len(columns)} columns",
             found=", ".join(shown),
             hint="Say for each what to do with them: "
-            f"{option('nulls', 'mask', column='COLUMN')} keeps them with a validity array "
-            f"({option('nulls', 'mask', column='*')} for all). "
-            f"{option('nulls', 'VALUE', column='COLUMN')} replaces them. "
-            f"{option('exclude', ['COLUMN'])} leaves the column out.",
+            f"{mark_option('nulls', 'mask', column='COLUMN')} keeps them with a validity array "
+            f"({mark_option('nulls', 'mask', column='*')} for all). "
+            f"{mark_option('nulls', 'VALUE', column='COLUMN')} replaces them. "
+            f"{mark_option('exclude', ['COLUMN'])} leaves the column out.",
         )
 
 
@@ -352,15 +352,16 @@ def _check_only_column(plans: list[FieldPlan], column: str) -> None:
     others = [plan.field.name for plan in plans if plan.options.tokenize is None]
     if len(others) == len(plans):
         raise UsageError(
-            f"{option('pack_sequences')}: the column of texts is left out",
+            f"{mark_option('pack_sequences')}: the column of texts is left out",
             field=column,
-            hint=f"Keep it: {option('fields', [column])}.",
+            hint=f"Keep it: {mark_option('fields', [column])}.",
         )
     if others:
         raise UsageError(
-            f"{option('pack_sequences')}: the joined rows do not match the rows of other columns",
+            f"{mark_option('pack_sequences')}: the joined rows do not match the rows of other "
+            "columns",
             found=", ".join(others[:10]) + (", ..." if len(others) > 10 else ""),
-            hint=f"Leave them out: {option('fields', [column])}.",
+            hint=f"Leave them out: {mark_option('fields', [column])}.",
         )
 
 
@@ -369,9 +370,9 @@ def _plan_sequences(plan: Plan, sequences: Sequences) -> Plan:
     (text,) = plan.fields
     if text.options.nulls == "mask":
         raise UsageError(
-            f"{option('pack_sequences')}: a null text would be lost",
+            f"{mark_option('pack_sequences')}: a null text would be lost",
             field=text.field.name,
-            hint=f"{option('nulls', '', column=text.columns[0])} makes it an empty one.",
+            hint=f"{mark_option('nulls', '', column=text.columns[0])} makes it an empty one.",
         )
     spans = [span for task in plan.tasks for span in task.spans]
     source = SequenceSource(plan.source, spans, text, sequences)

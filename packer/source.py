@@ -20,7 +20,7 @@ from fieldslab.schemas.errors import SourceNotFound, SourceUnreadable, UsageErro
 from fieldslab.schemas.fields import DtypeName, Logical
 from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.manifest import MANIFEST
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.registry import Registry, make_unknown_name_error
 from fieldslab.schemas.renamed import refuse_renamed_methods
 
@@ -253,8 +253,8 @@ def _refuse_mixed_folder(kind: type[Source], items: list[str]) -> None:
             raise UsageError(
                 f"holds both {kind.name} files and images",
                 file=item,
-                hint=f"Say which of them to pack: {option('from_', kind.name)}, or "
-                f"{option('from_', 'images')}.",
+                hint=f"Say which of them to pack: {mark_option('from_', kind.name)}, or "
+                f"{mark_option('from_', 'images')}.",
             )
 
 
@@ -286,7 +286,7 @@ def _make_path_error(path: str) -> SourceUnreadable:
         "fieldslab can pack nothing at this path",
         file=path,
         expected="Parquet, HDF5 or image files, a directory of them, or a LitData stream",
-        hint=f"Check the path; {option('from_')} names the kind of source. From Python, "
+        hint=f"Check the path; {mark_option('from_')} names the kind of source. From Python, "
         "`pack` also takes what Arrow can read: a table, a dataset, a stream of record batches.",
     )
 
@@ -299,7 +299,7 @@ def _make_source(cls: Any, data: Any, settings: Mapping[str, Any] | None, tolera
     known = [name for name in keywords if name != "tolerant"]
     for setting in settings or {}:
         if setting not in known:
-            problem = f"{option(setting)}: {cls.name} sources have no such setting"
+            problem = f"{mark_option(setting)}: {cls.name} sources have no such setting"
             raise make_unknown_name_error(problem, setting, known)
     more = {"tolerant": tolerant} if "tolerant" in keywords else {}
     return cls(data, **more, **(settings or {}))

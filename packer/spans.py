@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from fieldslab.packer.source import Source, Unit
 from fieldslab.schemas.errors import SourceInconsistent, UsageError
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 
 class Span(NamedTuple):
@@ -49,7 +49,7 @@ def read_span(
             expected=f"{promised:,} rows",
             found=count,
             hint="Write or download the source again; columns that are damaged can be left out "
-            f"with {option('exclude')}.",
+            f"with {mark_option('exclude')}.",
         )
 
 
@@ -73,6 +73,8 @@ def cut_rows(units: Iterable[Unit], rows: tuple[int, int | None] | None) -> list
         first += unit.rows
     if start > 0 and not spans and stop != start and start >= first:
         raise UsageError(
-            f"{option('rows')}: starts after the last row", found=start, expected=f"below {first}"
+            f"{mark_option('rows')}: starts after the last row",
+            found=start,
+            expected=f"below {first}",
         )
     return spans

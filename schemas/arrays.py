@@ -18,7 +18,7 @@ from fieldslab.schemas.digest import BLOCK, digest, digest_blocks
 from fieldslab.schemas.errors import DamagedArray, FieldslabError
 from fieldslab.schemas.files import RESTORE, OpenFolder, make_unreadable_error, read_bytes
 from fieldslab.schemas.mapping import map_file, populate
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 HEADER = 4096
 """Bytes in front of the data: one page, so that mapped data is page-aligned."""
@@ -186,7 +186,7 @@ def map_array(
                 file=path,
                 field=field,
                 hint="On Linux, vm.max_map_count limits the number of maps. Read fewer fields, or "
-                f"pack with a larger {option('shard_size')}.",
+                f"pack with a larger {mark_option('shard_size')}.",
             ) from error
     return np.ndarray(shape, dtype, buffer=mapped, offset=HEADER)
 

@@ -61,7 +61,7 @@ class FieldslabError(Exception):
     hint
         What to do about it: a sentence.
 
-    `problem` and `hint` name options by `optiontext.option`.
+    `problem` and `hint` name options by `optiontext.mark_option`.
 
     Attributes
     ----------

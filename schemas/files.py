@@ -21,14 +21,14 @@ from fieldslab.schemas.errors import (
     SlabDenied,
     Unreadable,
 )
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 RESTORE = "Restore the file from a copy, or pack the slab again."
 _DISK = "The disk or the file system fails: try again, or copy the slab elsewhere."
 _RIGHTS = "Check the permissions of the slab's folders and files."
 _LINKS = (
     "A link may lead out of the slab, so none is followed unless you say so: "
-    f"{option('follow_links', True)}. `cp -RL SLAB COPY` makes a copy without links."
+    f"{mark_option('follow_links', True)}. `cp -RL SLAB COPY` makes a copy without links."
 )
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _FULL = (errno.EMFILE, errno.ENFILE)

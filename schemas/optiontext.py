@@ -1,8 +1,8 @@
 """Options named in messages: a message is written once, and shown in the words of its reader.
 
 A Python user is told about `jobs=1`, a user of the command line about `--jobs 1`. A message names
-options with `option`, which leaves a mark in the text. `render_for_python` and `render_for_shell`
-turn the marks into words: errors call the first, the command line calls the second.
+options with `mark_option`, which leaves a mark in the text. `render_for_python` and
+`render_for_shell` turn the marks into words: errors call the first, the command line the second.
 """
 
 import json
@@ -25,7 +25,7 @@ _WITH_COLON = {"image", "ragged"}
 """Options of columns that the command line writes as COLUMN:VALUE; all others have COLUMN=VALUE."""
 
 
-def option(name: str, value: Any = _BARE, *, column: str | None = None) -> str:
+def mark_option(name: str, value: Any = _BARE, *, column: str | None = None) -> str:
     """An option within a message, to be shown in the reader's words.
 
     Parameters

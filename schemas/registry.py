@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 
 def make_unknown_name_error(
@@ -101,7 +101,7 @@ class Registry:
 
     def make_unknown_error(self, name: str, also: Iterable[str] = ()) -> UsageError:
         """The error for a name that is not there; `also` are names that are, beside these."""
-        prefix = "" if self._option is None else f"{option(self._option)}: "
+        prefix = "" if self._option is None else f"{mark_option(self._option)}: "
         return make_unknown_name_error(
             f"{prefix}no such {self.kind} {name!r}", name, [*also, *self]
         )

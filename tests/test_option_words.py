@@ -18,7 +18,7 @@ from fieldslab.packer.definition import read_definition
 from fieldslab.packer.pack_options import SourceSettings
 from fieldslab.packer.write.pack import pack
 from fieldslab.schemas.errors import FieldslabError, UsageError
-from fieldslab.schemas.optiontext import option, render_for_python, render_for_shell
+from fieldslab.schemas.optiontext import mark_option, render_for_python, render_for_shell
 
 ROOT = Path(__file__).parent.parent
 FACES = ("packer/commands/", "packer/cli.py", "bench/")
@@ -119,7 +119,7 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_only_the_command_line_speaks_of_dashes() -> None:
-    """No text outside of the commands names an option as the shell does: `option` marks it."""
+    """No text outside of the commands names an option as the shell does: `mark_option` marks it."""
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
         for room in ("packer", "reader", "schemas")
@@ -145,7 +145,7 @@ def test_every_marked_option_exists() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id == "option"
+        and node.func.id == "mark_option"
         and isinstance(node.args[0], ast.Constant)
     }
     assert len(marked) > 30
@@ -159,7 +159,7 @@ def test_what_is_stored_has_no_marks(tmp_path: Path) -> None:
     for text in (*made.reasons.values(), *made.warnings):
         assert render_for_python(text) == render_for_shell(text) == text
     assert made.reasons["x"] == "cast to float32 of int32"
-    assert render_for_python(option("jobs")) != option("jobs")
+    assert render_for_python(mark_option("jobs")) != mark_option("jobs")
 
 
 def test_problems_of_verify_name_options_in_the_words_of_the_reader(

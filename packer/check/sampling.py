@@ -12,7 +12,7 @@ import numpy as np
 from fieldslab.packer.option_values import parse_size
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 Run = tuple[int, int]
 """A block, and the block after the last of a run."""
@@ -44,18 +44,20 @@ def parse_sample(sample: str | None, total: int) -> Selection:
         part, parts = int(match[1]), int(match[2])
         if not 1 <= part <= parts:
             raise UsageError(
-                f"{option('sample')}: no such part", found=sample, expected=f"1/{parts} and up"
+                f"{mark_option('sample')}: no such part", found=sample, expected=f"1/{parts} and up"
             )
         return _make_range_selection(total * (part - 1) // parts, total * part // parts)
     if match := re.fullmatch(r"(\d+(?:\.\d+)?)%", text):
         percent = float(match[1])
         if not 0 < percent <= 100:
             raise UsageError(
-                f"{option('sample')}: not a share", found=sample, expected="0.1% to 100%"
+                f"{mark_option('sample')}: not a share", found=sample, expected="0.1% to 100%"
             )
         return _make_random_selection(total, percent / 100)
     if not re.fullmatch(r"\d+\s*[KMGT]i?B?|\d+\s*B?", text, re.IGNORECASE):
-        raise UsageError(f"{option('sample')}: is not valid", found=sample, expected=_SPELLINGS)
+        raise UsageError(
+            f"{mark_option('sample')}: is not valid", found=sample, expected=_SPELLINGS
+        )
     return _make_random_selection(total, parse_size("sample", text) / max(total * BLOCK, 1))
 
 

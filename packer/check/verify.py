@@ -31,7 +31,7 @@ from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles, check_slab_path, open_slab_files
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.manifest import MANIFEST, Manifest
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 
 def verify(
@@ -96,7 +96,8 @@ def verify(
     """
     if quick and sample is not None:
         raise UsageError(
-            f"{option('quick', True)} reads no values: it does not go with {option('sample')}"
+            f"{mark_option('quick', True)} reads no values: it does not go with "
+            f"{mark_option('sample')}"
         )
     started, path = time.monotonic(), check_slab_path(slab)
     report = Report(
@@ -170,7 +171,7 @@ def choose_fields(manifest: Manifest, fields: str | Iterable[str] | None) -> lis
             if not hits:
                 shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
                 raise UnknownField(
-                    f"{option('fields')}: no such field",
+                    f"{mark_option('fields')}: no such field",
                     field=pattern,
                     hint=f"The fields are: {shown}.",
                 )

@@ -23,7 +23,7 @@ from fieldslab.schemas.errors import (
     SourceInconsistent,
     UndecodableImage,
 )
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 STACKED_AT_ONCE = 1024
 """Rows that are put side by side at a time: so many lie close enough together in memory."""
@@ -186,8 +186,8 @@ def _check_shapes(plan: FieldPlan, shapes: pa.Array, valid: np.ndarray | None) -
                 "its shape differs from the first row's",
                 expected=list(plan.field.shape),
                 found=value,
-                hint=f"A fixed field needs one shape: {option('rows')} leaves rows out, "
-                f"{option('exclude')} the column.",
+                hint=f"A fixed field needs one shape: {mark_option('rows')} leaves rows out, "
+                f"{mark_option('exclude')} the column.",
             )
 
 
@@ -198,14 +198,14 @@ def make_nulls_error(
     mask = (
         ""
         if stacked
-        else (f"{option('nulls', 'mask', column=column)} keeps them with a validity array, ")
+        else (f"{mark_option('nulls', 'mask', column=column)} keeps them with a validity array, ")
     )
     return NullsFound(
         ("" if row is None else "at least ") + format_count(count, "null"),
         field=column,
         row=row,
-        hint=f"Say what to do with them: {mask}{option('nulls', 'VALUE', column=column)} replaces "
-        f"them, {option('exclude', [column])} leaves the column out.",
+        hint=f"Say what to do with them: {mask}{mark_option('nulls', 'VALUE', column=column)} "
+        f"replaces them, {mark_option('exclude', [column])} leaves the column out.",
     )
 
 
@@ -217,12 +217,12 @@ def _make_row_error(plan: FieldPlan, column: str, cause: Exception, row: int) ->
             "a null in a stacked column" if stacked else "a null inside a list",
             field=column,
             row=row,
-            hint=f"{option('nulls', 'VALUE', column=column)} replaces it (a mask covers whole rows "
-            f"only), {option('exclude', [column])} leaves the column out.",
+            hint=f"{mark_option('nulls', 'VALUE', column=column)} replaces it (a mask covers "
+            f"whole rows only), {mark_option('exclude', [column])} leaves the column out.",
         )
     fit = cause if isinstance(cause, Misfit) else Misfit(" ".join(str(cause).split()).rstrip("."))
     cast = plan.options.cast
-    problem = fit.problem if cast is None else f"{option('cast')} to {cast}: {fit.problem}"
+    problem = fit.problem if cast is None else f"{mark_option('cast')} to {cast}: {fit.problem}"
     kind = UndecodableImage if isinstance(fit, Undecodable) else SourceInconsistent
     return kind(
         problem,
@@ -239,9 +239,9 @@ def _make_shape_hint(plan: FieldPlan, column: str) -> str | None:
     field = plan.field
     if plan.form not in ("dense", "list") or not field.shape or plan.options.cast is not None:
         return None
-    hint = f"{option('cast', 'json', column=column)} packs lists of any nesting."
+    hint = f"{mark_option('cast', 'json', column=column)} packs lists of any nesting."
     if plan.form == "dense" and field.logical is None and 0 not in field.shape:
         shape = ",".join(["*", *map(str, field.shape[1:])])
-        tensor = option("tensor", f"{field.dtype}[{shape}]", column=column)
+        tensor = mark_option("tensor", f"{field.dtype}[{shape}]", column=column)
         return f"{tensor} lets the first length differ, {hint}"
     return hint

@@ -12,7 +12,7 @@ from fieldslab.packer.convert.casts import cast_elements
 from fieldslab.packer.convert.misfit import Misfit
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field, Logical
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 KEPT = ("error", "mask")
 """What `--nulls` may say beside a value."""
@@ -84,7 +84,7 @@ def _make_misfit_error(
     if field.logical is not None:
         stored = f"{field.logical.type} ({stored})"
     return UsageError(
-        f"{option(asked_by)}: the value does not fit the column: {reason.rstrip('.')}",
+        f"{mark_option(asked_by)}: the value does not fit the column: {reason.rstrip('.')}",
         field=column,
         expected=stored,
         found=text,

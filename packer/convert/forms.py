@@ -22,7 +22,7 @@ from fieldslab.packer.convert.dense import (
 from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.convert.misfit import InnerNull, Misfit
 from fieldslab.packer.convert.tokens import encode_texts
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _NIBBLES = np.full(256, 255, np.uint8)
 for _value, _digit in enumerate("0123456789abcdef"):
@@ -173,7 +173,7 @@ def _check_text(plan: FieldPlan, array: pa.Array) -> None:
     except pa.ArrowInvalid as error:
         hint = None
         if plan.options.tokenize is None:
-            hint = f"{option('cast', 'binary', column=plan.columns[0])} packs it as bytes."
+            hint = f"{mark_option('cast', 'binary', column=plan.columns[0])} packs it as bytes."
         raise Misfit("text is not UTF-8", hint=hint) from error
 
 

@@ -20,7 +20,7 @@ from fieldslab.packer.convert.shapes import (
 from fieldslab.schemas.errors import SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Logical
 from fieldslab.schemas.images import detect_format
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 Sample = Callable[[str], list[pa.Array]]
 """Gives a few values of a column, nulls left out."""
@@ -50,13 +50,13 @@ def infer_field(leaf: Leaf, sample: Sample) -> Inferred:
     if leaf.options.image and cast is not None:
         hint = "Leave one of them out: images are bytes that are not cast."
         raise UsageError(
-            f"use either {option('image')} or {option('cast')}, not both",
+            f"use either {mark_option('image')} or {mark_option('cast')}, not both",
             field=leaf.name,
             hint=hint,
         )
     if leaf.options.image and not is_bytes(kind):
         raise UsageError(
-            f"{option('image')}: not a column of bytes",
+            f"{mark_option('image')}: not a column of bytes",
             field=leaf.name,
             expected="binary",
             found=str(leaf.type),
@@ -95,9 +95,9 @@ def describe_element(leaf: Leaf, kind: pa.DataType) -> dict[str, Any]:
         cast_elements(strip_layout(pa.array([], kind)), cast)
     except (pa.ArrowException, TypeError) as error:
         raise SourceUnsupported(
-            f"{option('cast')}: {leaf.type} cannot become {cast}",
+            f"{mark_option('cast')}: {leaf.type} cannot become {cast}",
             field=leaf.name,
-            hint=f"{option('tensor', f'{cast}[...]', column=leaf.name)} takes raw bytes."
+            hint=f"{mark_option('tensor', f'{cast}[...]', column=leaf.name)} takes raw bytes."
             if _is_raw(kind)
             else None,
         ) from error
@@ -197,7 +197,7 @@ def _infer_layout(leaf: Leaf, cast: str) -> Inferred:
             cast_layout(pa.array([], strip_type(leaf.type)), cast)
         except pa.ArrowException as error:
             raise SourceUnsupported(
-                f"{option('cast')}: {leaf.type} cannot become {cast}",
+                f"{mark_option('cast')}: {leaf.type} cannot become {cast}",
                 field=leaf.name,
                 hint=_make_json_hint(leaf.name),
             ) from error
@@ -280,8 +280,8 @@ def _is_raw(kind: pa.DataType) -> bool:
 
 def _make_json_hint(column: str) -> str:
     return (
-        f"{option('cast', 'json', column=column)} stores it as JSON text, "
-        f"{option('exclude', [column])} leaves it out."
+        f"{mark_option('cast', 'json', column=column)} stores it as JSON text, "
+        f"{mark_option('exclude', [column])} leaves it out."
     )
 
 
@@ -290,12 +290,14 @@ def _make_unsupported_error(leaf: Leaf) -> SourceUnsupported:
     hint = _make_json_hint(column)
     if pa.types.is_decimal(kind):
         hint = (
-            f"{option('cast', 'text', column=column)} keeps every digit, "
-            f"{option('cast', 'f8', column=column)} the nearest float64, "
-            f"{option('exclude', [column])} leaves it out."
+            f"{mark_option('cast', 'text', column=column)} keeps every digit, "
+            f"{mark_option('cast', 'f8', column=column)} the nearest float64, "
+            f"{mark_option('exclude', [column])} leaves it out."
         )
     elif pa.types.is_null(kind):
-        hint = f"The column holds nothing but nulls: {option('exclude', [column])} leaves it out."
+        hint = (
+            f"The column holds nothing but nulls: {mark_option('exclude', [column])} leaves it out."
+        )
     return SourceUnsupported(
         "type cannot be stored as it is", field=column, found=str(leaf.type), hint=hint
     )

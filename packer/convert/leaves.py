@@ -13,11 +13,11 @@ from fieldslab.packer.image_options import ImageAs
 from fieldslab.packer.options import Options, Ragged, Tensor, Tokenize
 from fieldslab.packer.source import Hint, Source, make_unique, match_names
 from fieldslab.schemas.errors import SourceUnsupported, UnknownField, UsageError
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _ARROW_METADATA = (b"ARROW:", b"PARQUET:")
 
-_LOOK_AT = f"Check the options {option('fields')} and {option('exclude')}."
+_LOOK_AT = f"Check the options {mark_option('fields')} and {mark_option('exclude')}."
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def choose_leaves(leaves: list[Leaf], options: Options) -> list[Leaf]:
     for item in options.image:
         if not _expand_patterns("image", [item], names) & {leaf.name for leaf in chosen}:
             raise UsageError(
-                f"{option('image')}: the column is left out", field=item, hint=_LOOK_AT
+                f"{mark_option('image')}: the column is left out", field=item, hint=_LOOK_AT
             )
     forms: dict[str, ImageAs] = {}
     for columns, form in options.image_as.items():
@@ -142,7 +142,7 @@ def make_unknown_field_error(asked_by: str, name: str, names: Iterable[str]) -> 
         hint = f"It is a struct; its parts are {', '.join(inside[:20])}."
     elif close:
         hint = f"Did you mean {folded[close[0]]!r}?"
-    return UnknownField(f"{option(asked_by)}: no such column", field=name, hint=hint)
+    return UnknownField(f"{mark_option(asked_by)}: no such column", field=name, hint=hint)
 
 
 def _expand_patterns(asked_by: str, items: Iterable[str], names: list[str]) -> set[str]:

@@ -18,7 +18,7 @@ from fieldslab.packer.convert.misfit import Misfit
 from fieldslab.packer.options import Ragged
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 ATTRIBUTE = "fieldslab.padding"
 
@@ -64,14 +64,14 @@ def make_padding(
     """Raises UsageError where a field has no rows of arrays, or no such value."""
     if field.kind != "fixed" or not field.shape:
         raise UsageError(
-            f"{option('ragged')}: its rows are no arrays of one length",
+            f"{mark_option('ragged')}: its rows are no arrays of one length",
             field=column,
             found=f"{field.kind} {field.dtype}{list(field.shape)}",
         )
     scalar = msgspec.structs.replace(field, shape=())
     fill = parse_filler(scalar, asked.fill, column, "ragged")
     if not isinstance(fill, np.generic):
-        raise UsageError(f"{option('ragged')}: its elements are no numbers", field=column)
+        raise UsageError(f"{mark_option('ragged')}: its elements are no numbers", field=column)
     return Padding(field, field.storage.type(fill), lengths)
 
 
@@ -169,8 +169,8 @@ def _check_nan(padding: Padding, values: np.ndarray, lengths: np.ndarray) -> Non
             "it is padded with a NaN of other bits",
             expected=np.array([padding.fill]).tobytes()[::-1].hex(),
             found=bits,
-            hint=f"{option('ragged', 'len=LENGTHS', column='COLUMN')} cannot give it back either: "
-            "leave the column fixed.",
+            hint=f"{mark_option('ragged', 'len=LENGTHS', column='COLUMN')} cannot give it back "
+            "either: leave the column fixed.",
         )
 
 

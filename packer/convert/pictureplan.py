@@ -11,7 +11,7 @@ from fieldslab.schemas.codecs import turbolibrary
 from fieldslab.schemas.errors import SourceUnsupported
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.images import detect_format, read_image_size
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 
 def plan_pictures(
@@ -85,5 +85,5 @@ def make_outside_error(name: str, rows: int) -> SourceUnsupported:
         field=name,
         found=f"{rows} nulls",
         hint="Let datasets embed them: dataset.with_format('arrow').map(embed_table_storage, "
-        f"batched=True), of datasets.table; {option('exclude', [name])} packs the rest.",
+        f"batched=True), of datasets.table; {mark_option('exclude', [name])} packs the rest.",
     )

@@ -13,7 +13,7 @@ from fieldslab.packer.convert.misfit import Misfit, Undecodable
 from fieldslab.packer.image_options import ImageAs
 from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.images import read_image_size
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -302,7 +302,7 @@ def compute_target_size(size: tuple[int, int], form: ImageAs) -> tuple[int, int]
 
 def _make_skip_hint() -> str:
     return (
-        f"{option('on_error', 'skip')} leaves such rows out. Without a form, images "
+        f"{mark_option('on_error', 'skip')} leaves such rows out. Without a form, images "
         "stay as they are."
     )
 

@@ -13,7 +13,7 @@ from fieldslab.packer.options import Options
 from fieldslab.packer.source import Source, match_names
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 
 def find_stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
@@ -33,9 +33,11 @@ def find_stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
         if not hits:
             raise make_unknown_field_error("stack", pattern, [leaf.name for leaf in leaves])
         if both := sorted(taken & hits):
-            raise UsageError(f"{option('stack')}: a column is in two stacks", field=both[0])
+            raise UsageError(f"{mark_option('stack')}: a column is in two stacks", field=both[0])
         if renamed := sorted(hits & options.rename.keys()):
-            raise UsageError(f"{option('rename')}: the column goes into a stack", field=renamed[0])
+            raise UsageError(
+                f"{mark_option('rename')}: the column goes into a stack", field=renamed[0]
+            )
         taken |= hits
         stacks[name] = [leaf for leaf in leaves if leaf.name in hits]
     return stacks
@@ -56,18 +58,18 @@ def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
     for leaf, kind in zip(leaves, kinds, strict=True):
         if (leaf.options.cast, leaf.options.nulls) != (first.cast, first.nulls):
             raise UsageError(
-                f"{option('stack')}: all columns need the same {option('cast')} and "
-                f"{option('nulls')}",
+                f"{mark_option('stack')}: all columns need the same {mark_option('cast')} and "
+                f"{mark_option('nulls')}",
                 field=leaf.name,
                 hint="Give both with the stack's pattern.",
             )
         if kind != kinds[0]:
             raise SourceInconsistent(
-                f"{option('stack')}: the columns differ in type",
+                f"{mark_option('stack')}: the columns differ in type",
                 field=leaf.name,
                 expected=f"{leaves[0].type}, as {leaves[0].name}",
                 found=str(leaf.type),
-                hint=f"{option('cast')} with the stack's pattern gives them one dtype.",
+                hint=f"{mark_option('cast')} with the stack's pattern gives them one dtype.",
             )
     members = kinds[0] | {"shape": (len(leaves),)}
     field = Field(name=name, stem="00-x", kind="fixed", **members)
@@ -96,8 +98,8 @@ def _check_stackable(leaf: Leaf) -> dict[str, Any]:
             if not members["shape"]:
                 return members
     raise SourceUnsupported(
-        f"{option('stack')}: only columns of single numbers can be stacked",
+        f"{mark_option('stack')}: only columns of single numbers can be stacked",
         field=leaf.name,
         found=str(leaf.type),
-        hint=f"A narrower pattern leaves it out; so does {option('exclude', [leaf.name])}.",
+        hint=f"A narrower pattern leaves it out; so does {mark_option('exclude', [leaf.name])}.",
     )

@@ -9,7 +9,7 @@ from fieldslab.packer.convert.shapes import find_list_sizes, strip_type
 from fieldslab.packer.options import is_possible_shape, parse_shape
 from fieldslab.schemas.errors import SourceInconsistent, UsageError
 from fieldslab.schemas.fields import Logical
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 
 def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
@@ -40,7 +40,8 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
     if leaf.options.image or (raw and leaf.options.cast is not None):
         other = "image" if leaf.options.image else "cast"
         raise UsageError(
-            f"{option('tensor')} and {option(other)} contradict each other", field=leaf.name
+            f"{mark_option('tensor')} and {mark_option(other)} contradict each other",
+            field=leaf.name,
         )
     if raw:
         return Inferred(why, "raw", members)
@@ -49,11 +50,11 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
     fits = scalar["dtype"] == dtype and not scalar["shape"] and len(sizes) in (1, len(shape))
     if not sizes or not fits or tensor.big_endian:
         raise UsageError(
-            f"{option('tensor')}: the column does not hold that",
+            f"{mark_option('tensor')}: the column does not hold that",
             field=leaf.name,
             found=str(leaf.type),
             expected=f"bytes, hexadecimal text or lists of {dtype}",
-            hint=f"{option('cast')} changes the dtype of a list's elements.",
+            hint=f"{mark_option('cast')} changes the dtype of a list's elements.",
         )
     if len(sizes) == 1 < len(shape):
         return Inferred(why, "flat", members)

@@ -32,7 +32,7 @@ from fieldslab.schemas.errors import (
     UsageError,
     make_unreadable_source_error,
 )
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -67,7 +67,7 @@ def add_tokenizer_paths(options: Options, files: Sequence[str | Path] = ()) -> O
                 file=name,
                 field=column,
                 expected=f"SHA-256 {tokenize.sha256}",
-                hint=f"Name it: {option('tokenizers', ['FILE'])}.",
+                hint=f"Name it: {mark_option('tokenizers', ['FILE'])}.",
             )
         tokenizers[column] = msgspec.structs.replace(tokenize, file=str(Path(file).absolute()))
     return msgspec.structs.replace(options, tokenize=tokenizers)
@@ -93,7 +93,8 @@ def add_tokenizer_digests(options: Options) -> Options:
         digest = hashlib.sha256(_read_content(tokenize.file)).hexdigest()
         if tokenize.sha256 not in (None, digest):
             raise SourceInconsistent(
-                f"{option('tokenize')}: this is another tokenizer than the slab was packed with",
+                f"{mark_option('tokenize')}: this is another tokenizer than the slab was packed "
+                "with",
                 file=tokenize.file,
                 field=column,
                 expected=tokenize.sha256,
@@ -122,12 +123,12 @@ def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> Inferred:
     }
     for other, value in others.items():
         if value:
-            problem = f"{option('tokenize')} and {option(other)} do not go together"
+            problem = f"{mark_option('tokenize')} and {mark_option(other)} do not go together"
             raise UsageError(problem, field=leaf.name)
     kind = strip_type(leaf.type)
     if not is_text(kind):
         raise UsageError(
-            f"{option('tokenize')}: not a column of text",
+            f"{mark_option('tokenize')}: not a column of text",
             field=leaf.name,
             expected="string",
             found=str(leaf.type),
@@ -136,7 +137,7 @@ def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> Inferred:
     added = tokenizer.num_special_tokens_to_add(False) if tokenize.special_tokens else 0
     if tokenize.max_length is not None and tokenize.max_length <= added:
         raise UsageError(
-            f"{option('max_length')}: the tokenizer adds {added} special tokens to each row",
+            f"{mark_option('max_length')}: the tokenizer adds {added} special tokens to each row",
             field=leaf.name,
             expected=f"at least {added + 1}",
             found=tokenize.max_length,
@@ -155,11 +156,11 @@ def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> Inferred:
         attribute["pad"] = pad
     elif tokenize.pad:
         raise UsageError(
-            f"{option('pad')}: the tokenizer has no token for padding",
+            f"{mark_option('pad')}: the tokenizer has no token for padding",
             file=tokenize.file,
             field=leaf.name,
             expected=" or ".join(PAD_TOKENS),
-            hint=f"Leave {option('pad')} out: rows are ragged then, and Loader's Pad fills "
+            hint=f"Leave {mark_option('pad')} out: rows are ragged then, and Loader's Pad fills "
             "them with any id.",
         )
     members: dict[str, Any] = {
@@ -213,7 +214,7 @@ def find_separator(tokenize: Tokenize, name: str | None) -> int | None:
         token = tokenizer.token_to_id(name)
         if token is None:
             raise UsageError(
-                f"{option('separator')}: the tokenizer has no such token",
+                f"{mark_option('separator')}: the tokenizer has no such token",
                 file=tokenize.file,
                 found=name,
                 expected=", ".join(list(_find_special_tokens(tokenizer))[:_MAX_NAMED]) or None,
@@ -226,11 +227,11 @@ def find_separator(tokenize: Tokenize, name: str | None) -> int | None:
         if end in special:
             return special[end]
     raise UsageError(
-        f"{option('pack_sequences')}: nothing would tell the texts apart",
+        f"{mark_option('pack_sequences')}: nothing would tell the texts apart",
         file=tokenize.file,
         expected=" or ".join(END_TOKENS),
-        hint=f"Name the token that goes between them, {option('separator', 'TOKEN')}; or none, "
-        f"{option('separator', '')}.",
+        hint=f"Name the token that goes between them, {mark_option('separator', 'TOKEN')}; or "
+        f"none, {mark_option('separator', '')}.",
     )
 
 
@@ -268,7 +269,7 @@ def _collect_ids(rows: list[list[int]], dtype: np.dtype[Any]) -> np.ndarray:
 def _read_content(file: str) -> bytes:
     path = Path(file)
     if path.exists() and not path.is_file():
-        raise SourceUnreadable(f"{option('tokenize')}: not a file", file=file, hint=_NAME_IT)
+        raise SourceUnreadable(f"{mark_option('tokenize')}: not a file", file=file, hint=_NAME_IT)
     try:
         return path.read_bytes()
     except OSError as error:
@@ -296,7 +297,7 @@ def _load_cached(file: str, sha256: str | None, max_length: int | None) -> "Toke
         from tokenizers import Tokenizer
     except ImportError as error:
         raise SourceNeedsLibrary(
-            f"{option('tokenize')} needs the library tokenizers: {error}",
+            f"{mark_option('tokenize')} needs the library tokenizers: {error}",
             hint="pip install 'tokenizers>=0.21'",
         ) from error
     content = _read_content(file)

@@ -22,7 +22,7 @@ from fieldslab.packer.source import Source, Unit
 from fieldslab.packer.spans import Span, read_span
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field, make_file_stem
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 
 class SequenceSource(Source):
@@ -49,10 +49,11 @@ class SequenceSource(Source):
         self._fill = tokens.get("pad", self._separator)
         if self._fill is None and not asked.drop_last:
             raise UsageError(
-                f"{option('pack_sequences')}: the tokenizer has no token to fill up the last row",
+                f"{mark_option('pack_sequences')}: the tokenizer has no token to fill up the "
+                "last row",
                 file=text.options.tokenize.file,
                 field=text.field.name,
-                hint=f"{option('drop_last', True)} leaves that row out.",
+                hint=f"{mark_option('drop_last', True)} leaves that row out.",
             )
         self._dtype = text.field.storage
         self.fields = self._make_plans(tokens)

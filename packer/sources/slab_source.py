@@ -12,7 +12,7 @@ from fieldslab.schemas.errors import SourceChanged, UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import open_slab_files
 from fieldslab.schemas.manifest import decode_manifest, encode_manifest
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _JSON = pa.json_(pa.large_string())
 _BYTES = {"text": pa.large_string(), "binary": pa.large_binary(), "image": pa.large_binary()}
@@ -170,7 +170,7 @@ def _make_hint(field: Field) -> Hint:
     pixels = field.kind == "image" and (field.coded or field.codec not in _CODECS)
     refusal = (
         f"images stored as {field.codec or 'pixels'} are not packed again",
-        f"Pack what the slab was packed from; {option('exclude', ['{}'])} leaves them out.",
+        f"Pack what the slab was packed from; {mark_option('exclude', ['{}'])} leaves them out.",
     )
     return Hint(
         attributes=field.attributes,

@@ -37,7 +37,7 @@ from fieldslab.schemas.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.version import get_package_version
 
 MAX_ALL_INLINE_BYTES = 4 * 1024 * 1024
@@ -134,7 +134,7 @@ def _check_manifest(made: Made, **content: Any) -> Manifest:
             f"cannot be described in a manifest: {problem}",
             expected=where.get("expected"),
             found=where.get("found"),
-            hint=f"Leave columns out with {option('exclude')}, or pack them into a slab of "
+            hint=f"Leave columns out with {mark_option('exclude')}, or pack them into a slab of "
             "their own.",
         ) from error
 

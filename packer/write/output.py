@@ -26,7 +26,7 @@ from fieldslab.schemas.folder import (
     restore_url,
 )
 from fieldslab.schemas.manifest import FORMAT, MANIFEST
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
 _OUR_NAMES = re.compile(rf"{re.escape(MANIFEST)}|{layout.TABLES}|shard-[0-9]{{5,}}")
@@ -53,7 +53,7 @@ def name_write_errors(path: Path) -> Iterator[None]:
             raise NoSpace(
                 "a file would be larger than the file system or `ulimit -f` allows",
                 file=file,
-                hint=f"A smaller {option('shard_size')} makes smaller files.",
+                hint=f"A smaller {mark_option('shard_size')} makes smaller files.",
             ) from error
         denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
         kind = OutputDenied if denied else OutputError
@@ -83,11 +83,11 @@ def check_output(out: Path, *, force: bool) -> None:
             return
         if not force:
             raise OutputExists(
-                "exists already", file=out, hint=f"{option('force', True)} replaces a slab."
+                "exists already", file=out, hint=f"{mark_option('force', True)} replaces a slab."
             )
         if out.is_symlink() or not _is_slab(out):
             raise OutputExists(
-                f"exists and is not a slab, so that {option('force', True)} leaves it alone",
+                f"exists and is not a slab, so that {mark_option('force', True)} leaves it alone",
                 file=out,
                 hint="Remove it yourself, or choose another output.",
             )
@@ -95,7 +95,7 @@ def check_output(out: Path, *, force: bool) -> None:
         strangers = [n for n in names if not _OUR_NAMES.fullmatch(n) and n not in _LITTER]
         if strangers:
             raise OutputExists(
-                f"holds more than a slab, so that {option('force', True)} leaves it alone",
+                f"holds more than a slab, so that {mark_option('force', True)} leaves it alone",
                 file=out,
                 found=", ".join(strangers[:5]),
                 hint="Move that elsewhere.",

@@ -29,7 +29,7 @@ from fieldslab.schemas import layout
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.notices import LOG, warn
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackRe
 def check_jobs(jobs: Any) -> None:
     """Raise UsageError for what is no number of processes."""
     if parse_integer("jobs", jobs) < 1:
-        raise UsageError(f"{option('jobs')} must be at least 1", found=jobs)
+        raise UsageError(f"{mark_option('jobs')} must be at least 1", found=jobs)
 
 
 def pack_plan(
@@ -189,7 +189,7 @@ def _check_rows_start(plan: Plan, packed: int) -> None:
     start, stop = plan.options.rows or (0, None)
     if not packed and start > 0 and start != stop:
         raise UsageError(
-            f"{option('rows')}: starts after the last row",
+            f"{mark_option('rows')}: starts after the last row",
             found=start,
             hint="How many rows a stream has, only reading it tells.",
         )

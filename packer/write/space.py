@@ -8,7 +8,7 @@ from pathlib import Path
 from fieldslab.packer.commands.words import format_size
 from fieldslab.packer.plan import Plan
 from fieldslab.schemas.errors import NoSpace
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _MARGIN = 1.1
 """Estimates are by the source's metadata: one that is this much above the room is told."""
@@ -43,7 +43,7 @@ def check_space(plan: Plan, out: Path, done: int) -> str | None:
             expected=f"at least {format_size(certain)}",
             found=f"{format_size(free)} free",
             hint=f"Free some space, choose another output, or pack fewer rows with "
-            f"{option('rows')} or fewer columns with {option('fields')}.",
+            f"{mark_option('rows')} or fewer columns with {mark_option('fields')}.",
         )
     estimates = [field_plan.bytes for field_plan in plan.fields]
     if None in estimates:

@@ -31,7 +31,7 @@ from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas import layout
 from fieldslab.schemas.cores import count_usable_cores
 from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 
 def ignore_progress(rows: int, bytes: int) -> None:
@@ -186,6 +186,6 @@ def check_shard_not_empty(record: ShardRecord) -> None:
             field=first.field,
             row=f"{first.row} and on",
             found=first.reason,
-            hint=f"A larger {option('shard_size')} joins these rows to others; {option('rows')} "
-            "leaves them out.",
+            hint=f"A larger {mark_option('shard_size')} joins these rows to others; "
+            f"{mark_option('rows')} leaves them out.",
         )

@@ -18,7 +18,7 @@ from fieldslab.packer.option_values import parse_size
 from fieldslab.packer.options import Options, Tensor, parse_options, parse_shape, parse_tensor
 from fieldslab.packer.pack_options import PackOptions, SourceSettings
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.optiontext import option, render_for_python
+from fieldslab.schemas.optiontext import mark_option, render_for_python
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_an_option_is_said_once() -> None:
 def test_settings_are_known_to_messages() -> None:
     """A setting of a source is `settings={...}` in Python, and an option on the command line."""
     for name in read_definition(SourceSettings):
-        assert render_for_python(option(name)) == f'settings["{name}"]'
+        assert render_for_python(mark_option(name)) == f'settings["{name}"]'
 
 
 def test_switches_are_true_or_false() -> None:

@@ -35,7 +35,7 @@ from fieldslab.schemas.errors import (
     combine_errors,
     make_unreadable_source_error,
 )
-from fieldslab.schemas.optiontext import option, render_for_shell
+from fieldslab.schemas.optiontext import mark_option, render_for_shell
 
 CLASSES = [
     cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, FieldslabError)
@@ -194,7 +194,7 @@ def test_what_the_system_said() -> None:
 def test_options_in_the_words_of_the_reader() -> None:
     """A message names options as Python does; the command line asks for its own words."""
     error = UsageError(
-        f"{option('jobs')} must be at least 1", found=0, hint=f"Give {option('jobs', 1)}."
+        f"{mark_option('jobs')} must be at least 1", found=0, hint=f"Give {mark_option('jobs', 1)}."
     )
     copy = pickle.loads(pickle.dumps(error))
     assert str(error) == str(copy) == "jobs must be at least 1 (found 0). Give jobs=1."

@@ -10,7 +10,7 @@ import pyarrow as pa
 from h5py import h5t
 
 from fieldslab.schemas.fields import DtypeName, Logical, Unit
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class TypeRefusal:
     """Why something cannot be packed, and what to do about it; `{}` in it is the column."""
 
     problem: str
-    hint: str = f"{option('exclude', ['{}'])} leaves it out."
+    hint: str = f"{mark_option('exclude', ['{}'])} leaves it out."
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _describe_float(kind: h5t.TypeFloatID) -> Element:
     if code is None or int(code[1]) != size:
         raise UnsupportedType(
             f"floating point numbers of {kind.get_precision()} bits cannot be packed",
-            f"Write them as float64, or leave them out: {option('exclude', ['{}'])}.",
+            f"Write them as float64, or leave them out: {mark_option('exclude', ['{}'])}.",
             why=f"float of {size} bytes",
         )
     return _describe_number(np.dtype(_find_byte_order(kind) + code))
@@ -229,9 +229,9 @@ def _describe_opaque(kind: h5t.TypeOpaqueID, rules: Rules) -> Element:
     if not rules.raw:
         raise UnsupportedType(
             "opaque bytes are packed only on request",
-            f"{option('raw', True)} packs them as uint8[{size}], {option('exclude', ['{}'])} "
-            "leaves "
-            "them out.",
+            f"{mark_option('raw', True)} packs them as uint8[{size}], "
+            f"{mark_option('exclude', ['{}'])} "
+            "leaves them out.",
             why=why,
         )
     return Element("raw", np.dtype(f"V{size}"), pa.binary(size), why)

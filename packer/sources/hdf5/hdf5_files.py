@@ -15,7 +15,7 @@ from fieldslab.schemas.errors import (
     SourceUnreadable,
     make_unreadable_source_error,
 )
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5py")
 MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -99,7 +99,10 @@ def name_hdf5_errors(file: str, field: str | None = None, row: Any = None) -> It
         text = " ".join(str(error).split()).rstrip(".")
         problem, hint = f"damaged or unreadable HDF5: {text}", "Write or download the file again."
         if "file signature not found" in text:
-            problem, hint = "is not an HDF5 file", f"{option('from_')} names the kind of source."
+            problem, hint = (
+                "is not an HDF5 file",
+                f"{mark_option('from_')} names the kind of source.",
+            )
         if "unable to lock file" in text:
             problem, hint = "another program has it open for writing", "Pack again when it is done."
         raise SourceUnreadable(problem, file=file, field=field, row=row, hint=hint) from error

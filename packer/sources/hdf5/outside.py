@@ -14,14 +14,14 @@ from h5py import h5d, h5s
 from fieldslab.packer.sources.hdf5.elements import TypeRefusal
 from fieldslab.packer.sources.hdf5.hdf5_files import open_file
 from fieldslab.schemas.errors import SourceUnreadable
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _MOST_DEPTH = 8
 _PREFIXES = ("HDF5_VDS_PREFIX", "HDF5_EXTFILE_PREFIX")
 
 NOT_ADMITTED = (
-    f"{option('external', True)} admits it where every file is there; "
-    f"{option('exclude', ['{}'])} leaves it out."
+    f"{mark_option('external', True)} admits it where every file is there; "
+    f"{mark_option('exclude', ['{}'])} leaves it out."
 )
 
 
@@ -45,7 +45,7 @@ def find_outside_files(
     try:
         _collect_files(dataset, path, files, _MOST_DEPTH)
     except OutsideDataMissing as error:
-        hint = f"Restore the file; {option('exclude', ['{}'])} leaves the column out."
+        hint = f"Restore the file; {mark_option('exclude', ['{}'])} leaves the column out."
         return TypeRefusal(str(error), hint)
     return tuple(sorted(files - {path}))
 

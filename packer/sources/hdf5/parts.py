@@ -12,7 +12,7 @@ from fieldslab.packer.sources.hdf5.read import DatasetColumns
 from fieldslab.packer.sources.hdf5.scan import Dataset, Scan
 from fieldslab.packer.sources.hdf5.types import HDF5Column, Member
 from fieldslab.schemas.errors import SourceInconsistent
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 Key = tuple[str, Member]
 """A column of any of the files: its dataset's name, and its place in the compound type."""
@@ -63,7 +63,7 @@ class ScannedFile:
             rows = rows[0]
         if type(rows) is not int or not 0 <= rows <= length:
             raise SourceInconsistent(
-                f"{option('rows_attr')}: the attribute {attribute} of the file is not a "
+                f"{mark_option('rows_attr')}: the attribute {attribute} of the file is not a "
                 "valid number of rows",
                 file=self.path,
                 expected=f"0..{length}",
@@ -85,8 +85,8 @@ class ScannedFile:
         raise SourceInconsistent(
             f"datasets without the {length or 0:,} rows that most have: {'; '.join(lines)}{more}",
             file=self.path,
-            hint=f"{option('exclude', names)} leaves them out; {option('fields')} packs what it "
-            "names.",
+            hint=f"{mark_option('exclude', names)} leaves them out; {mark_option('fields')} "
+            "packs what it names.",
         )
 
     def check_same_columns(self, columns: "Columns", keys: Sequence[Key]) -> None:
@@ -106,8 +106,8 @@ class ScannedFile:
             raise SourceInconsistent(
                 f"datasets differ from file to file: {'; '.join(lines[:_MOST_LISTED])}",
                 file=self.path,
-                hint=f"Pack the files apart, or choose what they share with {option('fields')} or "
-                f"{option('exclude')}.",
+                hint="Pack the files apart, or choose what they share with "
+                f"{mark_option('fields')} or {mark_option('exclude')}.",
             )
 
 

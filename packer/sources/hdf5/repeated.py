@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from fieldslab.packer.sources.hdf5.parts import Key, ScannedFile
 from fieldslab.schemas.errors import SourceInconsistent
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _MANY = 8
 """So many groups of one layout are a series, whatever they are called."""
@@ -36,9 +36,9 @@ def check_not_repeated(part: ScannedFile, keys: Iterable[Key]) -> None:
                 "such as episodes, not columns of one table",
                 file=part.path,
                 found=f"{first} to {names[-1]}, each with {', '.join(inner[:5])}",
-                hint=f"{option('fields', [f'{first}/*'])} packs one of them. All of them, as rows "
-                "one after the other: see `Episodes` in packer/SOURCES.md. "
-                f"{option('fields', ['*'])} packs them as columns.",
+                hint=f"{mark_option('fields', [f'{first}/*'])} packs one of them. All of them, "
+                "as rows one after the other: see `Episodes` in packer/SOURCES.md. "
+                f"{mark_option('fields', ['*'])} packs them as columns.",
             )
 
 

@@ -14,7 +14,7 @@ from fieldslab.packer.sources.hdf5.hdf5_files import SourceFile, name_hdf5_error
 from fieldslab.packer.sources.hdf5.outside import NOT_ADMITTED, find_outside_files, resolve_path
 from fieldslab.packer.sources.hdf5.types import HDF5Column, list_columns
 from fieldslab.schemas.errors import SourceUnreadable
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _MOST_DEPTH = 64
 _PANDAS_FIXED = ("frame", "series", "wide")
@@ -137,8 +137,7 @@ class _Walker:
                 TypeRefusal(
                     "the fixed layout of pandas holds pickled objects",
                     "Write it as Parquet: pandas.read_hdf(file, key).to_parquet(...); or leave it "
-                    "out: "
-                    f"{option('exclude', ['{}'])}.",
+                    f"out: {mark_option('exclude', ['{}'])}.",
                 ),
             )
             return

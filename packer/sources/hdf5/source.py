@@ -31,7 +31,7 @@ from fieldslab.packer.sources.hdf5.windows import (
 )
 from fieldslab.packer.sources.path_lookup import NoFiles
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _MOST_WINDOWS = 1_000_000
 _MOST_WARNINGS = 10
@@ -224,7 +224,7 @@ class HDF5Source(Source):
                 raise SourceInconsistent(
                     f"its rows take {format_size(rows * row_bytes)}, more than a file can hold",
                     file=part.path,
-                    hint=f"{option('rows_attr')} leaves out rows that were never written.",
+                    hint=f"{mark_option('rows_attr')} leaves out rows that were never written.",
                 )
             for start in starts:
                 stop = min(start + starts.step, rows)

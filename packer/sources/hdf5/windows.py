@@ -9,7 +9,7 @@ from fieldslab.packer.commands.words import format_size
 from fieldslab.packer.sources.hdf5.dataset_storage import count_band_bytes, count_chunk_bytes
 from fieldslab.packer.sources.hdf5.scan import Dataset
 from fieldslab.schemas.errors import SourceUnsupported
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 WINDOW_BYTES = 64 * 1024 * 1024
 IN_FLIGHT = 6
@@ -49,7 +49,7 @@ class ReadMemory(NamedTuple):
                 file=file,
                 field=self.name or None,
                 expected=f"at most {format_size(limit)}",
-                hint=f"{option('memory', f'{ceil(needed / 2**20)}M')} allows it; smaller "
+                hint=f"{mark_option('memory', f'{ceil(needed / 2**20)}M')} allows it; smaller "
                 "chunks need less: "
                 "h5repack -l CHUNK=... writes them.",
             )

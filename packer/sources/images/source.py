@@ -26,7 +26,7 @@ from fieldslab.schemas.errors import (
     SourceUnsupported,
 )
 from fieldslab.schemas.fields import Logical
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 UNIT_FILES = 512
 UNIT_BYTES = 2**24
@@ -107,7 +107,7 @@ class ImageSource(Source):
                 f"{len(without):,} images are not in a class folder; this is the first",
                 file=self.file_of(int(without[0])),
                 hint="Move them into folders, or leave the classes out: "
-                f"{option('exclude', ['label'])}.",
+                f"{mark_option('exclude', ['label'])}.",
             )
 
     def fingerprint(self) -> list[dict[str, Any]]:
@@ -192,7 +192,8 @@ class ImageSource(Source):
                 file=path,
                 expected="the beginning of a JPEG, PNG, WebP or other image file",
                 found=bytes(into[:HEAD]).hex(" ") if len(into) else None,
-                hint=f"Move it elsewhere, or leave such files out: {option('on_error', 'skip')}.",
+                hint=f"Move it elsewhere, or leave such files out: "
+                f"{mark_option('on_error', 'skip')}.",
             )
 
     def _check_unchanged(self, row: int, path: str, file: int) -> None:

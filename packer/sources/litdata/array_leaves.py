@@ -11,7 +11,7 @@ from fieldslab.packer.sources.litdata.items import BadRow, LeafDecoder, RowBytes
 from fieldslab.packer.sources.litdata.library import Dtypes, load_numpy_dtypes, load_torch_dtypes
 from fieldslab.packer.sources.litdata.stream_index import LeafFormat
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 Sizes = tuple[int | None, ...]
 """Shape of an array leaf; None where rows may differ."""
@@ -229,7 +229,7 @@ def _parse_pixels(name: str, parameter: str, piece: RowBytes) -> Arrays:
 
 def make_exclude_hint(name: str) -> str:
     """The hint that a leaf can be left out."""
-    return f"{option('exclude', [name])} leaves it out."
+    return f"{mark_option('exclude', [name])} leaves it out."
 
 
 def _look_up_dtype(dtypes: Dtypes, code: int, name: str) -> np.dtype[Any]:

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from fieldslab.packer.sources.litdata.chunks import ChunkFile
 from fieldslab.schemas.errors import SourceInconsistent
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
-_ONLY_HERE = f"Choose common columns with {option('fields')} or {option('exclude')}."
+_ONLY_HERE = f"Choose common columns with {mark_option('fields')} or {mark_option('exclude')}."
 
 
 def merge_schemas(schemas: Iterable[tuple[str, pa.Schema]], types: Mapping[str, Any]) -> pa.Schema:
@@ -147,5 +147,5 @@ def _make_type_error(
         field=name,
         expected=str(known),
         found=str(kind),
-        hint=f"{option('exclude', [name])} leaves it out.",
+        hint=f"{mark_option('exclude', [name])} leaves it out.",
     )

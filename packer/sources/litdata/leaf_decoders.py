@@ -16,7 +16,7 @@ from fieldslab.packer.sources.litdata.array_leaves import ARRAYS, Arrays, make_a
 from fieldslab.packer.sources.litdata.compact import NotNested, decode_nested
 from fieldslab.packer.sources.litdata.items import BadRow, LeafDecoder, RowBytes, get_values
 from fieldslab.packer.sources.litdata.stream_index import LeafFormat
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _FILES = (
     "bytes",
@@ -72,7 +72,7 @@ def is_refused(leaf: LeafFormat) -> bool:
 
 def describe_refusal(leaf: LeafFormat) -> tuple[str, str]:
     """Why a leaf is refused, and what to do about it; `{}` stands for its name."""
-    hint = f"{option('exclude', ['{}'])} leaves it out."
+    hint = f"{mark_option('exclude', ['{}'])} leaves it out."
     if leaf.kind in ("pickle", "graph"):
         problem = f"a leaf of format {leaf.format} is never read: unpickling runs code"
         return problem, f"{hint} To keep it, write it as arrays, numbers, text or bytes."

@@ -23,7 +23,7 @@ from fieldslab.schemas.errors import (
     SourceUnsupported,
     UsageError,
 )
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 Dtypes = dict[int, np.dtype[Any]]
 """The dtype for each number that stands in a stream."""
@@ -193,8 +193,8 @@ def _load_encryption(index: Index, key: Key | None) -> Any:
             "the stream is encrypted",
             file=index.path,
             found=index.encryption.get("algorithm"),
-            hint=f"{option('key', 'FILE')} names the file that litdata's Encryption.save wrote, "
-            f"{option('key_password_file', 'FILE')} the file with its password.",
+            hint=f"{mark_option('key', 'FILE')} names the file that litdata's Encryption.save "
+            f"wrote, {mark_option('key_password_file', 'FILE')} the file with its password.",
         )
     return _load_key(key)
 
@@ -213,11 +213,11 @@ def _load_key(key: Key) -> Any:
         return getattr(encryption, kind).load(key.file, password.rstrip("\r"))
     except OSError as error:
         raise UsageError(
-            f"{option('key')}: cannot be opened: {error.strerror}", file=error.filename
+            f"{mark_option('key')}: cannot be opened: {error.strerror}", file=error.filename
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"{option('key')}: not a key that litdata saved, or another password: {error}",
+            f"{mark_option('key')}: not a key that litdata saved, or another password: {error}",
             file=key.file,
         ) from error
 

@@ -22,7 +22,7 @@ from fieldslab.packer.sources.litdata.library import NotInstalled
 from fieldslab.packer.sources.litdata.litdata_stream import LitDataStream
 from fieldslab.packer.sources.litdata.stream_index import TOKENS, Index, LeafFormat
 from fieldslab.schemas.errors import SourceError
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _SAMPLE_BYTES = 4 * 1024 * 1024
 
@@ -67,7 +67,8 @@ def read_leaf_columns(
             raise
         except SourceError as error:
             hint = replace(
-                hint, refusal=(_get_problem(error), f"{option('exclude', ['{}'])} leaves it out.")
+                hint,
+                refusal=(_get_problem(error), f"{mark_option('exclude', ['{}'])} leaves it out."),
             )
         else:
             if leaf_decoder is None:

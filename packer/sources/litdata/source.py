@@ -35,7 +35,7 @@ from fieldslab.schemas.errors import (
     SourceUnsupported,
     UsageError,
 )
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 
 class LitData:
@@ -77,14 +77,16 @@ class LitData:
         if len(paths) != 1:
             raise UsageError("a LitData stream is one directory", found=", ".join(paths))
         if key is None and key_password_file is not None:
-            raise UsageError(f"{option('key_password_file')} needs {option('key')}")
+            raise UsageError(f"{mark_option('key_password_file')} needs {mark_option('key')}")
         stream = LitDataStream(paths[0], None if key is None else Key(key, key_password_file))
         if stream.index.loader == PARQUET:
             return _open_parquet(stream)
         if block is not None:
             _check_block(stream, block)
         if key is not None and stream.index.encryption is None:
-            raise UsageError(f"{option('key')}: the stream is not encrypted", file=stream.where)
+            raise UsageError(
+                f"{mark_option('key')}: the stream is not encrypted", file=stream.where
+            )
         settings = {"block": block, "key": key, "key_password_file": key_password_file}
         return LitDataSource(stream, {key: value for key, value in settings.items() if value})
 
@@ -243,15 +245,17 @@ def _open_parquet(stream: LitDataStream) -> ParquetSource:
 def _check_block(stream: LitDataStream, block: Any) -> None:
     if stream.index.loader != TOKENS:
         raise UsageError(
-            f"{option('block')} is for streams that were written for TokensLoader",
+            f"{mark_option('block')} is for streams that were written for TokensLoader",
             file=stream.get_location(INDEX),
             found=stream.index.loader,
         )
     if not isinstance(block, int) or block < 1:
-        raise UsageError(f"{option('block')} must be a number of tokens, at least 1", found=block)
+        raise UsageError(
+            f"{mark_option('block')} must be a number of tokens, at least 1", found=block
+        )
     if stream.index.encryption is not None:
         raise UsageError(
-            f"{option('block')} cannot be used for an encrypted stream", file=stream.where
+            f"{mark_option('block')} cannot be used for an encrypted stream", file=stream.where
         )
     for chunk in stream.index.chunks:
         if chunk.tokens is None:
@@ -259,5 +263,5 @@ def _check_block(stream: LitDataStream, block: Any) -> None:
                 "the index does not say how many tokens the chunk holds",
                 file=stream.get_location(chunk.name),
                 hint="litdata does not write it where the first document is empty. Without "
-                f"{option('block')}, each row is a document, and the number is not needed.",
+                f"{mark_option('block')}, each row is a document, and the number is not needed.",
             )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from fieldslab.packer.convert.dense import find_valid_rows, view_numbers
 from fieldslab.packer.sources.parquet.footers import ParquetPart
 from fieldslab.schemas.errors import SourceUnsupported
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _NS_IN_US = 1000
 _FIRST_US, _LAST_US = -(2**63) // _NS_IN_US + 1, 2**63 // _NS_IN_US - 1
@@ -69,6 +69,6 @@ def _check_timestamps(
             file=part.path,
             field=name,
             row=f"{row + int(bad[0])} of its row group",
-            hint=f"{option('exclude', [name])} leaves the column out; newer writers have "
+            hint=f"{mark_option('exclude', [name])} leaves the column out; newer writers have "
             "better types.",
         )

@@ -20,12 +20,12 @@ from fieldslab.packer.sources.parquet.row_groups import read_batches
 from fieldslab.packer.sources.path_lookup import NoFiles
 from fieldslab.schemas.errors import SourceInconsistent
 from fieldslab.schemas.folder import is_url
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _HOLLOW = Hint(
     refusal=(
         "a group without members holds no values, and pyarrow cannot read the columns next to it",
-        f"{option('exclude', ['{}'])} leaves it out.",
+        f"{mark_option('exclude', ['{}'])} leaves it out.",
     )
 )
 _NOT_OURS = {b"ARROW:schema", b"pandas", b"huggingface"}
@@ -132,7 +132,7 @@ class ParquetSource(Source):
                     f"columns differ from those of {self._parts[0].path}: {'; '.join(lines)}",
                     file=part.path,
                     hint="Pack the files apart, or choose common columns with "
-                    f"{option('fields')} or {option('exclude')}.",
+                    f"{mark_option('fields')} or {mark_option('exclude')}.",
                 )
 
     def fingerprint(self) -> list[dict[str, Any]]:

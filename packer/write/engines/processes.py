@@ -21,7 +21,7 @@ from fieldslab.packer.write.engines.engine import Engine
 from fieldslab.packer.write.stream import ShardWork
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.errors import SourceUnreadable
-from fieldslab.schemas.optiontext import option
+from fieldslab.schemas.optiontext import mark_option
 
 _work: ShardWork
 _steps: Any
@@ -57,7 +57,7 @@ class Processes(Engine):
                 f"a worker process died while it packed shard {' or '.join(map(str, numbers))}",
                 file=first,
                 hint="The file may crash the library that reads it, or memory ran out: try "
-                f"{option('jobs', 1)}.",
+                f"{mark_option('jobs', 1)}.",
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
