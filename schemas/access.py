@@ -1,7 +1,7 @@
 """Folders of arrays: how arrays are read or mapped, and what they must digest to.
 
 All that is stored is reached through `ArrayReader.opened`. `read` gives an error where the disk
-fails; `map` shares memory between processes, and who touches it calls `have_read` before.
+fails; `map` shares memory between processes, and who touches it calls `populate` before.
 """
 
 from bisect import bisect_right
@@ -22,7 +22,7 @@ from fieldslab.schemas.files import RESTORE, OpenFolder, make_unreadable_error, 
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.holes import has_hole
 from fieldslab.schemas.layout import ArrayFile
-from fieldslab.schemas.mapping import allocate_aligned, populate
+from fieldslab.schemas.mapping import allocate_aligned, populate_pages
 
 
 class Folder:
@@ -72,16 +72,16 @@ class Folder:
         """The digest table, uint64[blocks]; None before it was loaded, when nothing is checked."""
         return self._tables[0] if self._tables else None
 
-    def opened(self) -> AbstractContextManager[OpenFolder]:
+    def open(self) -> AbstractContextManager[OpenFolder]:
         """The folder, open for a `with` block; the errors are those of `SlabFiles.open_folder`."""
         return self._slab.open_folder(self._name)
 
-    def array(self, field: Field, role: Role) -> "ArrayReader | None":
+    def get_array(self, field: Field, role: Role) -> "ArrayReader | None":
         """One array of a field; None where this folder does without, as `valid` without nulls."""
         file = self._by_role.get((field.name, role))
         return None if file is None else ArrayReader(self, file)
 
-    def require(self, field: Field, role: Role) -> "ArrayReader":
+    def get_required_array(self, field: Field, role: Role) -> "ArrayReader":
         """One array of a field that its kind has in every folder."""
         return ArrayReader(self, self._by_role[field.name, role])
 
@@ -113,7 +113,7 @@ class Folder:
         path, dtype = self.path / layout.DIGESTS, np.dtype("<u8")
         shape = (layout.count_total_blocks(self.files),)
         size = dtype.itemsize * shape[0]
-        with self.opened() as folder, open_array(folder, layout.DIGESTS, dtype, shape) as fd:
+        with self.open() as folder, open_array(folder, layout.DIGESTS, dtype, shape) as fd:
             # No block has the digest 0, and a hole may be larger than any memory.
             if has_hole(fd, HEADER, HEADER + size):
                 raise DamagedArray(
@@ -125,9 +125,9 @@ class Folder:
                 table = map_array(folder, layout.DIGESTS, dtype, shape)
                 populate_array(table, path)
                 return table
-            return _load(fd, 0, size, path).view(dtype)
+            return _read_bytes(fd, 0, size, path).view(dtype)
 
-    def rows_of(self, file: ArrayFile, start: int, stop: int) -> tuple[int, int] | None:
+    def find_rows(self, file: ArrayFile, start: int, stop: int) -> tuple[int, int] | None:
         """First and last row of the slab that bytes `start` to `stop` of an array belong to.
 
         All rows of the folder where that cannot be told; None where it holds no row.
@@ -140,19 +140,19 @@ class Folder:
         elif file.spec.per == "row+1":
             first, last = first - 1, min(last, self.rows - 1)
         elif file.spec.by is not None:
-            first, last = self._owners(file, file.spec.by, first, last)
+            first, last = self._find_owners(file, file.spec.by, first, last)
         return self.first_row + max(first, 0), self.first_row + last
 
-    def categories_of(self, file: ArrayFile, start: int, stop: int) -> tuple[int, int]:
+    def find_categories(self, file: ArrayFile, start: int, stop: int) -> tuple[int, int]:
         """First and last category that bytes `start` to `stop` of a category table belong to."""
         first, last = start // file.item_bytes, (stop - 1) // file.item_bytes
         if file.spec.by is None:
             return max(first - 1, 0), last
-        return self._owners(file, file.spec.by, first, last)
+        return self._find_owners(file, file.spec.by, first, last)
 
-    def _owners(self, file: ArrayFile, role: Role, first: int, last: int) -> tuple[int, int]:
+    def _find_owners(self, file: ArrayFile, role: Role, first: int, last: int) -> tuple[int, int]:
         """Which rows or categories elements belong to, by a search in the offsets."""
-        offsets = self.require(file.field, role)
+        offsets = self.get_required_array(file.field, role)
         owners = len(offsets) - 1
         try:
             start = bisect_right(offsets, first) - 1
@@ -183,11 +183,11 @@ class ArrayReader:
         return int(self.read(index, index + 1)[0])
 
     @contextmanager
-    def opened(self) -> Iterator[int]:
+    def open(self) -> Iterator[int]:
         """A descriptor on the file, for a `with` block; its size and header were checked."""
         file = self.file
         with (
-            self.folder.opened() as folder,
+            self.folder.open() as folder,
             open_array(folder, file.name, file.dtype, file.shape, file.field.name) as fd,
         ):
             yield fd
@@ -213,15 +213,15 @@ class ArrayReader:
         if checked and first < last:
             base = first // BLOCK * BLOCK
             end = min(-(-last // BLOCK) * BLOCK, file.data_bytes)
-        with self.opened() as fd:  # memory is taken after the file's size was checked
-            data = _load(fd, base, end, self.path, file.field.name)
+        with self.open() as fd:  # memory is taken after the file's size was checked
+            data = _read_bytes(fd, base, end, self.path, file.field.name)
         if checked:
-            self.check(base // BLOCK, data)
+            self.check_blocks(base // BLOCK, data)
         items = data[first - base : last - base].view(file.dtype)
         try:
             return items.reshape(stop - start, *file.shape[1:])
         except ValueError as error:
-            raise self._impossible() from error
+            raise self._make_shape_error() from error
 
     def map(self) -> np.ndarray:
         """Map all of it read-only: shape and dtype are those of the file. Nothing is checked.
@@ -230,42 +230,42 @@ class ArrayReader:
         """
         file = self.file
         try:
-            with self.folder.opened() as folder:
+            with self.folder.open() as folder:
                 return map_array(folder, file.name, file.dtype, file.shape, file.field.name)
         except ValueError as error:
-            raise self._impossible() from error
+            raise self._make_shape_error() from error
 
-    def have_read(self, data: np.ndarray, block: int) -> None:
+    def populate(self, data: np.ndarray, block: int) -> None:
         """Have a part of the map read in that begins with a block: a touch may end the process.
 
         Raises DamagedArray where the file was cut off, Unreadable where the disk fails.
         """
         try:
             if data.nbytes:
-                populate(data.__array_interface__["data"][0], data.nbytes)
+                populate_pages(data.__array_interface__["data"][0], data.nbytes)
         except OSError as error:
-            with self.opened():  # tells if the file was cut off
+            with self.open():  # tells if the file was cut off
                 pass
             field, offset = self.file.field.name, HEADER + block * BLOCK
             raise make_unreadable_error(error, self.path, field=field, offset=offset) from error
 
-    def digests(self) -> np.ndarray:
+    def load_digests(self) -> np.ndarray:
         """What its blocks must digest to, uint64[blocks]; raises what `load_digests` raises."""
         table, first = self.folder.load_digests(), self.file.first_block
         return table[first : first + self.file.blocks]
 
-    def check(self, first: int, data: np.ndarray) -> None:
+    def check_blocks(self, first: int, data: np.ndarray) -> None:
         """Compare whole blocks, uint8[size], from block `first` on, with their digests.
 
         Raises DamagedArray, with the rows that the block belongs to.
         """
-        digests = self.digests()
+        digests = self.load_digests()
         for index, block in enumerate(split_blocks(data.data), first):
             expected, computed = int(digests[index]), digest(block)
             if computed != expected:
                 start = index * BLOCK
-                rows = self.folder.rows_of(self.file, start, start + len(block))
-                raise self.damaged(
+                rows = self.folder.find_rows(self.file, start, start + len(block))
+                raise self.make_damaged_error(
                     "a block does not match its digest",
                     row=None if rows is None else f"{rows[0]}..{rows[1]}",
                     offset=HEADER + start,
@@ -273,15 +273,17 @@ class ArrayReader:
                     found=f"{computed:016x}",
                 )
 
-    def damaged(self, problem: str, **context: Any) -> DamagedArray:
+    def make_damaged_error(self, problem: str, **context: Any) -> DamagedArray:
         """The error for this file."""
         return DamagedArray(
             problem, file=self.path, field=self.file.field.name, **context, hint=RESTORE
         )
 
-    def damaged_offsets(self, index: int, start: int, stop: int, limit: int) -> DamagedArray:
+    def make_damaged_offsets_error(
+        self, index: int, start: int, stop: int, limit: int
+    ) -> DamagedArray:
         """The error for offsets of which `index` and the next are `start` and `stop`."""
-        return self.damaged(
+        return self.make_damaged_error(
             "offsets are damaged",
             row=self.folder.first_row + index,
             offset=HEADER + self.file.item_bytes * index,
@@ -289,7 +291,7 @@ class ArrayReader:
             found=f"{start}, {stop}",
         )
 
-    def _impossible(self) -> DamagedManifest:
+    def _make_shape_error(self) -> DamagedManifest:
         return DamagedManifest(
             "no array can have this shape",
             file=self.path,
@@ -328,10 +330,10 @@ def iterate_folders(slab: SlabFiles) -> Iterator[Folder]:
 
 def load_categories(field: Field, tables: Folder) -> tuple[np.ndarray, np.ndarray]:
     """Offsets, uint64[categories + 1], and bytes of a category table. Raises DamagedArray."""
-    offsets = tables.require(field, "categories.offsets")
-    ends, text = offsets.read(), tables.require(field, "categories.values").read()
+    offsets = tables.get_required_array(field, "categories.offsets")
+    ends, text = offsets.read(), tables.get_required_array(field, "categories.values").read()
     if ends[0] != 0 or ends[-1] != len(text) or (ends[:-1] > ends[1:]).any():
-        raise offsets.damaged(
+        raise offsets.make_damaged_error(
             "offsets of the category table are damaged",
             expected=f"rising numbers from 0 to {len(text)}",
         )
@@ -342,10 +344,10 @@ def load_dictionary(field: Field, tables: Folder | None) -> bytes | None:
     """The trained dictionary of a compressed field, None without. Raises DamagedArray."""
     if tables is None or field.compression is None or not field.compression.dictionary:
         return None
-    return tables.require(field, "dictionary").read().tobytes()
+    return tables.get_required_array(field, "dictionary").read().tobytes()
 
 
-def _load(fd: int, start: int, stop: int, path: Path, field: str | None = None) -> np.ndarray:
+def _read_bytes(fd: int, start: int, stop: int, path: Path, field: str | None = None) -> np.ndarray:
     """Bytes `start` to `stop` of the data of an array: uint8[size]. Raises Unreadable."""
     data = allocate_aligned(stop - start)
     read_exactly(fd, memoryview(data.data), HEADER + start, path, field)

@@ -20,7 +20,7 @@ def announce_compiling() -> None:
         kept = "no directory can keep the result: set NUMBA_CACHE_DIR to one of your own"
     else:
         kept = f"the result is kept in {folder}"
-        if not _first_of_job(folder):
+        if not _claim_announcement(folder):
             return
     # Without logging set up, a warning goes to stderr; with it, to wherever the program wants it.
     logging.getLogger("fieldslab").warning(
@@ -28,7 +28,7 @@ def announce_compiling() -> None:
     )
 
 
-def _first_of_job(folder: Path) -> bool:
+def _claim_announcement(folder: Path) -> bool:
     """Whether no process of this process group has announced it: workers start together."""
     mark = folder / f"announced-{os.getpgid(0)}"
     with suppress(OSError):

@@ -121,17 +121,17 @@ class Compiler:
             library = codegen.create_library(symbol)
             library.outermost = True
             module = library.create_ir_module(symbol)
-            _Entry(self._context, module, symbol).write(result.fndesc)
-            _write_memory(module)
+            _EntryEmitter(self._context, module, symbol).emit(result.fndesc)
+            _emit_memory_functions(module)
             library.add_ir_module(module)
             library.add_linking_library(result.library)
             library.finalize()
-            _check_calls(library._final_module)
+            _refuse_unknown_calls(library._final_module)
             code: bytes = library.emit_native_object()
             return code
 
 
-def _check_calls(module: Any) -> None:
+def _refuse_unknown_calls(module: Any) -> None:
     """Refuse what is not there when the code is loaded: LLVM would end the process."""
     for function in module.functions:
         name = function.name
@@ -140,7 +140,7 @@ def _check_calls(module: Any) -> None:
             raise NotImplementedError(f"kernels may not call {name}")
 
 
-def _write_memory(module: Any) -> None:
+def _emit_memory_functions(module: Any) -> None:
     """Memory for arrays that kernels make: with the header of numba's runtime, on Python's heap."""
     shape = ir.FunctionType(_POINTER, [_I64, _I32])
     make = ir.Function(module, shape, "NRT_MemInfo_alloc_aligned")
@@ -164,7 +164,7 @@ def _write_memory(module: Any) -> None:
     builder.ret_void()
 
 
-class _Entry:
+class _EntryEmitter:
     """Writes the function that Python calls."""
 
     def __init__(self, context: Any, module: Any, symbol: str) -> None:
@@ -177,35 +177,35 @@ class _Entry:
         self._buffers: list[Any] = []
         self._count = function.args[2]
 
-    def write(self, kernel: Any) -> None:
+    def emit(self, kernel: Any) -> None:
         """Write it all: for the kernel that numba describes so."""
         builder = self._builder
         start = builder.block
         first = builder.append_basic_block()
         builder.position_at_end(first)
-        self._demand(builder.icmp_unsigned("==", self._count, _I64(len(kernel.argtypes))))
+        self._emit_demand(builder.icmp_unsigned("==", self._count, _I64(len(kernel.argtypes))))
         values = []
         for number, kind in enumerate(kernel.argtypes):
             address = builder.gep(self._arguments, [_I64(number)])
-            values.append(self._read(builder.load(address), kind))
+            values.append(self._emit_read(builder.load(address), kind))
         target = self._context.declare_function(self._module, kernel)
-        state = self._call("PyEval_SaveThread", _POINTER)
+        state = self._emit_call("PyEval_SaveThread", _POINTER)
         status, result = self._context.call_conv.call_function(
             builder, target, kernel.restype, kernel.argtypes, values
         )
-        self._call("PyEval_RestoreThread", ir.VoidType(), state)
+        self._emit_call("PyEval_RestoreThread", ir.VoidType(), state)
         with builder.if_then(status.is_error, likely=False):
-            self._call("PyErr_NoMemory", _POINTER)  # kernels raise nothing else
+            self._emit_call("PyErr_NoMemory", _POINTER)  # kernels raise nothing else
             builder.branch(self._failed)
-        answer = self._write_result(result, kernel.restype)
-        self._release()
+        answer = self._emit_result(result, kernel.restype)
+        self._emit_release()
         builder.ret(answer)
         builder.position_at_end(self._wrong)
-        with builder.if_then(self._is_null(self._call("PyErr_Occurred", _POINTER))):
-            self._call("PyErr_BadArgument", _I32)
+        with builder.if_then(self._emit_null_check(self._emit_call("PyErr_Occurred", _POINTER))):
+            self._emit_call("PyErr_BadArgument", _I32)
         builder.branch(self._failed)
         builder.position_at_end(self._failed)
-        self._release()
+        self._emit_release()
         builder.ret(_POINTER(None))
         # Only now is it known how many arguments have buffers.
         builder.position_at_end(start)
@@ -213,85 +213,95 @@ class _Entry:
             builder.store(ir.Constant(_BUFFER, None), buffer)
         builder.branch(first)
 
-    def _call(self, name: str, result: Any, *values: Any) -> Any:
+    def _emit_call(self, name: str, result: Any, *values: Any) -> Any:
         shape = ir.FunctionType(result, [value.type for value in values])
         function = self._module.globals.get(name) or ir.Function(self._module, shape, name)
         return self._builder.call(function, values)
 
-    def _demand(self, condition: Any) -> None:
+    def _emit_demand(self, condition: Any) -> None:
         following = self._builder.append_basic_block()
         self._builder.cbranch(condition, following, self._wrong)
         self._builder.position_at_end(following)
 
-    def _is_null(self, pointer: Any) -> Any:
+    def _emit_null_check(self, pointer: Any) -> Any:
         return self._builder.icmp_unsigned("==", pointer, pointer.type(None))
 
-    def _release(self) -> None:
+    def _emit_release(self) -> None:
         for buffer in self._buffers:
-            self._call("PyBuffer_Release", ir.VoidType(), buffer)
+            self._emit_call("PyBuffer_Release", ir.VoidType(), buffer)
 
-    def _read(self, argument: Any, kind: Any) -> Any:
+    def _emit_read(self, argument: Any, kind: Any) -> Any:
         """An argument as numba's value of that type; raises where it is of another."""
         builder = self._builder
         if isinstance(kind, _types.Array):
-            return self._read_array(argument, kind)
+            return self._emit_read_array(argument, kind)
         if isinstance(kind, _types.Record):
-            buffer = self._get_buffer(argument, 0)
-            self._demand(builder.icmp_signed("==", self._member(buffer, _BYTES), _I64(kind.size)))
-            return builder.bitcast(self._member(buffer, _DATA), self._context.get_value_type(kind))
+            buffer = self._emit_get_buffer(argument, 0)
+            self._emit_demand(
+                builder.icmp_signed("==", self._emit_load_member(buffer, _BYTES), _I64(kind.size))
+            )
+            return builder.bitcast(
+                self._emit_load_member(buffer, _DATA), self._context.get_value_type(kind)
+            )
         if isinstance(kind, _types.BaseTuple):
-            self._demand(
+            self._emit_demand(
                 builder.icmp_signed(
-                    "==", self._call("PyTuple_Size", _I64, argument), _I64(len(kind))
+                    "==", self._emit_call("PyTuple_Size", _I64, argument), _I64(len(kind))
                 )
             )
             members = [
-                self._read(self._call("PyTuple_GetItem", _POINTER, argument, _I64(number)), member)
+                self._emit_read(
+                    self._emit_call("PyTuple_GetItem", _POINTER, argument, _I64(number)), member
+                )
                 for number, member in enumerate(kind.types)
             ]
             return self._context.make_tuple(builder, kind, members)
         if isinstance(kind, _types.Boolean):
-            truth = self._call("PyObject_IsTrue", _I32, argument)
-            self._demand(builder.icmp_signed(">=", truth, _I32(0)))
+            truth = self._emit_call("PyObject_IsTrue", _I32, argument)
+            self._emit_demand(builder.icmp_signed(">=", truth, _I32(0)))
             return builder.icmp_signed(">", truth, _I32(0))
         if isinstance(kind, _types.Float):
-            number = self._call("PyFloat_AsDouble", ir.DoubleType(), argument)
+            number = self._emit_call("PyFloat_AsDouble", ir.DoubleType(), argument)
             wide: Any = _types.float64
             suspicious = builder.fcmp_ordered("==", number, number.type(-1.0))
         else:
             wide = _types.int64 if kind.signed else _types.uint64
             name = "PyLong_AsLongLong" if kind.signed else "PyLong_AsUnsignedLongLongMask"
-            number = self._call(name, _I64, argument)
+            number = self._emit_call(name, _I64, argument)
             suspicious = builder.icmp_signed("==", number, _I64(-1))
         with builder.if_then(suspicious, likely=False):
-            self._demand(self._is_null(self._call("PyErr_Occurred", _POINTER)))
+            self._emit_demand(self._emit_null_check(self._emit_call("PyErr_Occurred", _POINTER)))
         return self._context.cast(builder, number, wide, kind)
 
-    def _get_buffer(self, argument: Any, flags: int) -> Any:
+    def _emit_get_buffer(self, argument: Any, flags: int) -> Any:
         builder = self._builder
         with builder.goto_entry_block():
             buffer = builder.alloca(_BUFFER)
         self._buffers.append(buffer)
-        status = self._call("PyObject_GetBuffer", _I32, argument, buffer, _I32(flags))
-        self._demand(builder.icmp_signed("==", status, _I32(0)))
+        status = self._emit_call("PyObject_GetBuffer", _I32, argument, buffer, _I32(flags))
+        self._emit_demand(builder.icmp_signed("==", status, _I32(0)))
         return buffer
 
-    def _member(self, buffer: Any, number: int) -> Any:
+    def _emit_load_member(self, buffer: Any, number: int) -> Any:
         return self._builder.load(self._builder.gep(buffer, [_I32(0), _I32(number)]))
 
-    def _read_array(self, argument: Any, kind: Any) -> Any:
+    def _emit_read_array(self, argument: Any, kind: Any) -> Any:
         builder, dtype = self._builder, _as_dtype(kind.dtype)
-        buffer = self._get_buffer(argument, _ARRAY)
+        buffer = self._emit_get_buffer(argument, _ARRAY)
         item = _I64(dtype.itemsize)
-        self._demand(builder.icmp_signed("==", self._member(buffer, _ITEMSIZE), item))
-        self._demand(builder.icmp_signed("==", self._member(buffer, _NDIM), _I32(kind.ndim)))
-        letter = builder.load(self._member(buffer, _FORMAT))
+        self._emit_demand(
+            builder.icmp_signed("==", self._emit_load_member(buffer, _ITEMSIZE), item)
+        )
+        self._emit_demand(
+            builder.icmp_signed("==", self._emit_load_member(buffer, _NDIM), _I32(kind.ndim))
+        )
+        letter = builder.load(self._emit_load_member(buffer, _FORMAT))
         known = [
             builder.icmp_signed("==", letter, ir.IntType(8)(ord(one)))
             for one in _FORMATS[dtype.kind]
         ]
-        self._demand(_any(builder, known))
-        sizes = self._member(buffer, _SHAPE)
+        self._emit_demand(_emit_any(builder, known))
+        sizes = self._emit_load_member(buffer, _SHAPE)
         shape = [builder.load(builder.gep(sizes, [_I64(axis)])) for axis in range(kind.ndim)]
         strides = [item]
         for size in shape[:0:-1]:
@@ -299,7 +309,7 @@ class _Entry:
         array = _arrayobj.make_array(kind)(self._context, builder)
         _arrayobj.populate_array(
             array,
-            data=builder.bitcast(self._member(buffer, _DATA), array.data.type),
+            data=builder.bitcast(self._emit_load_member(buffer, _DATA), array.data.type),
             shape=shape,
             strides=strides,
             itemsize=item,
@@ -307,33 +317,33 @@ class _Entry:
         )
         return array._getvalue()
 
-    def _write_result(self, value: Any, kind: Any) -> Any:
+    def _emit_result(self, value: Any, kind: Any) -> Any:
         builder, context = self._builder, self._context
         if isinstance(kind, _types.NoneType):
             text = context.insert_const_string(self._module, "")
             shape = ir.FunctionType(_POINTER, [_POINTER], var_arg=True)
             return builder.call(ir.Function(self._module, shape, "Py_BuildValue"), [text])
         if isinstance(kind, _types.BaseTuple):
-            answer = self._call("PyTuple_New", _POINTER, _I64(len(kind)))
+            answer = self._emit_call("PyTuple_New", _POINTER, _I64(len(kind)))
             for number, member in enumerate(kind.types):
-                item = self._write_result(builder.extract_value(value, number), member)
-                self._call("PyTuple_SetItem", _I32, answer, _I64(number), item)
+                item = self._emit_result(builder.extract_value(value, number), member)
+                self._emit_call("PyTuple_SetItem", _I32, answer, _I64(number), item)
             return answer
         if isinstance(kind, _types.Boolean):
-            return self._call("PyBool_FromLong", _POINTER, builder.zext(value, _I64))
+            return self._emit_call("PyBool_FromLong", _POINTER, builder.zext(value, _I64))
         if isinstance(kind, _types.Float):
             wide = context.cast(builder, value, kind, _types.float64)
-            return self._call("PyFloat_FromDouble", _POINTER, wide)
+            return self._emit_call("PyFloat_FromDouble", _POINTER, wide)
         if isinstance(kind, _types.Integer):
             if kind.signed:
                 wide = context.cast(builder, value, kind, _types.int64)
-                return self._call("PyLong_FromLongLong", _POINTER, wide)
+                return self._emit_call("PyLong_FromLongLong", _POINTER, wide)
             wide = context.cast(builder, value, kind, _types.uint64)
-            return self._call("PyLong_FromUnsignedLongLong", _POINTER, wide)
+            return self._emit_call("PyLong_FromUnsignedLongLong", _POINTER, wide)
         raise NotImplementedError(f"a kernel that Python calls may not return {kind}")
 
 
-def _any(builder: Any, conditions: list[Any]) -> Any:
+def _emit_any(builder: Any, conditions: list[Any]) -> Any:
     result = conditions[0]
     for condition in conditions[1:]:
         result = builder.or_(result, condition)

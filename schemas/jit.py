@@ -54,7 +54,7 @@ class Type:
 
 class _Types:
     def __getattr__(self, name: str) -> Type:
-        return Type(name, lambda: getattr(_numba().types, name))
+        return Type(name, lambda: getattr(_import_numba().types, name))
 
 
 types: Any = _Types()
@@ -67,14 +67,14 @@ def _make_real(value: Any) -> Any:
     return value.real if isinstance(value, Type) else value
 
 
-def _numba() -> Any:
+def _import_numba() -> Any:
     from fieldslab.schemas.numbaimport import numba
 
     return numba
 
 
-def _cgutils() -> Any:
-    return _numba().core.cgutils
+def _import_cgutils() -> Any:
+    return _import_numba().core.cgutils
 
 
 class Inlined:
@@ -88,11 +88,11 @@ class Inlined:
     @cached_property
     def dispatcher(self) -> Any:
         """What numba knows it by."""
-        return _host_compiler().make_dispatcher(self._function, forceinline=True)
+        return _get_host_compiler().make_dispatcher(self._function, forceinline=True)
 
     @property
     def _numba_type_(self) -> Any:
-        return _numba().types.Dispatcher(self.dispatcher)
+        return _import_numba().types.Dispatcher(self.dispatcher)
 
 
 class Kernel(Inlined):
@@ -114,7 +114,7 @@ class Kernel(Inlined):
     @cached_property
     def dispatcher(self) -> Any:
         """What numba knows it by: kernels that call it have their arguments cast to its types."""
-        dispatcher = _host_compiler().make_dispatcher(self._function)
+        dispatcher = _get_host_compiler().make_dispatcher(self._function)
         dispatcher.compile(_make_real(self.signature))
         dispatcher.disable_compile()
         return dispatcher
@@ -131,7 +131,7 @@ class Kernel(Inlined):
             code = kept or self.compile(symbol)
             if key and not kept:
                 kernelcache.keep_code(key, code)
-            self._run = machinecode.load(code, symbol)
+            self._run = machinecode.load_function(code, symbol)
             return not kept
 
     def find_key(self) -> kernelcache.Key | None:
@@ -141,12 +141,12 @@ class Kernel(Inlined):
     def compile(self, symbol: str) -> bytes:
         """An object file for this processor, with a function of this name that Python can call."""
         announce_compiling()
-        code: bytes = _host_compiler().compile(self.dispatcher, symbol)
+        code: bytes = _get_host_compiler().compile(self.dispatcher, symbol)
         return code
 
 
 @cache
-def _host_compiler() -> Any:
+def _get_host_compiler() -> Any:
     from fieldslab.schemas.compiling import Compiler
 
     return Compiler(*kernelcache.describe_host())
@@ -155,8 +155,8 @@ def _host_compiler() -> Any:
 def kernel(signature: Any) -> Callable[[_Function], _Function]:
     """Make a kernel of a function at the top of a module.
 
-    The signature is a string in numba's words, or built from `types`, `record_type` and
-    `tuple_type`.
+    The signature is a string in numba's words, or built from `types`, `make_record_type`
+    and `make_tuple_type`.
     """
 
     def make(function: _Function) -> _Function:
@@ -180,7 +180,7 @@ class Intrinsic:
 
     @cached_property
     def _numba_type_(self) -> Any:
-        numba = _numba()
+        numba = _import_numba()
 
         @functools.wraps(self._typed)
         def with_real_types(*parameters: Any) -> Any:
@@ -197,20 +197,20 @@ intrinsic: Any = Intrinsic
 """Makes an operation of kernels from LLVM's instructions."""
 
 
-def record_type(layout: np.dtype) -> Any:
+def make_record_type(layout: np.dtype) -> Any:
     """The type of a record in signatures. Kernels share a record: each sees what another writes.
 
     `layout` is a structured dtype with `align=True`. A record does not keep alive the array that
-    it is an item of: in kernels, make one with `record_maker`.
+    it is an item of: in kernels, make one with `make_record_maker`.
     """
-    return Type(f"record({layout})", lambda: _numba().from_dtype(layout))
+    return Type(f"record({layout})", lambda: _import_numba().from_dtype(layout))
 
 
-def record_maker(layout: np.dtype) -> Callable[[], Any]:
+def make_record_maker(layout: np.dtype) -> Callable[[], Any]:
     """Make a function that gives kernels a new record, all 0, which lasts until they return."""
 
     def typed(_: Any) -> Any:
-        record, cgutils = record_type(layout).real, _cgutils()
+        record, cgutils = make_record_type(layout).real, _import_cgutils()
 
         def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             address = cgutils.alloca_once(builder, context.get_data_type(record))
@@ -224,20 +224,20 @@ def record_maker(layout: np.dtype) -> Callable[[], Any]:
     return make
 
 
-def zero_record(layout: np.dtype) -> Any:
+def make_zero_record(layout: np.dtype) -> Any:
     """A record for Python to hand to kernels, all 0; its fields are attributes."""
     return np.zeros(1, layout).view(np.recarray)[0]
 
 
-def tuple_type(named: type[tuple[Any, ...]], *fields: Any) -> Any:
+def make_tuple_type(named: type[tuple[Any, ...]], *fields: Any) -> Any:
     """The type of a NamedTuple in signatures, from the types of its fields."""
     text = f"{named.__module__}.{named.__qualname__}{fields}"
-    return Type(text, lambda: _numba().types.BaseTuple.from_types(_make_real(fields), named))
+    return Type(text, lambda: _import_numba().types.BaseTuple.from_types(_make_real(fields), named))
 
 
-def _clear(_: Any, record: Any) -> Any:
+def _type_clear(_: Any, record: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _cgutils().memset(builder, arguments[0], _I64(record.size), 0)
+        _import_cgutils().memset(builder, arguments[0], _I64(record.size), 0)
         return context.get_dummy_value()
 
     return types.void(record), build
@@ -330,7 +330,7 @@ def _count_leading_zeros(_: Any, number: Any) -> Any:
     return types.int64(types.uint64), build
 
 
-def foreign(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
+def make_foreign_call(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
     """A way to call C functions of this signature from kernels, by their address.
 
     Parameters
@@ -345,7 +345,7 @@ def foreign(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
     """
 
     def typed(_: Any, address: Any, arguments: Any) -> Any:
-        parameters, result = _numba().core.sigutils.normalize_signature(signature)
+        parameters, result = _import_numba().core.sigutils.normalize_signature(signature)
 
         def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             shape = [context.get_value_type(parameter) for parameter in parameters]
@@ -354,7 +354,7 @@ def foreign(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
             converted = [
                 context.cast(builder, value, passed, wanted)
                 for value, passed, wanted in zip(
-                    _cgutils().unpack_tuple(builder, values[1]),
+                    _import_cgutils().unpack_tuple(builder, values[1]),
                     arguments.types,
                     parameters,
                     strict=True,
@@ -368,7 +368,7 @@ def foreign(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
     return called
 
 
-clear: Callable[[Any], None] = intrinsic(_clear)
+clear: Callable[[Any], None] = intrinsic(_type_clear)
 """clear(record): set every field to 0."""
 memcpy: Callable[[int, int, int], None] = intrinsic(_memcpy)
 """memcpy(target, source, size): addresses and bytes, as int64; a constant size is inlined."""

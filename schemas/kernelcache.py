@@ -78,10 +78,10 @@ def read_code(key: Key) -> bytes | None:
 
 def keep_code(key: Key, code: bytes) -> None:
     """Keep machine code for the next process, if there is a folder for it and room."""
-    path = _kept_file(key)
+    path = _find_kept_file(key)
     if path is not None:
         with suppress(OSError):
-            _write(path, add_digest(code))
+            _write_atomically(path, add_digest(code))
             _remove_old(path)
 
 
@@ -130,12 +130,12 @@ def find_levels() -> list[str]:
 def _find_files(key: Key) -> Iterator[Path]:
     for level in find_levels():
         yield Path(__file__).with_name(SHIPPED) / level / name_shipped(key)
-    kept = _kept_file(key)
+    kept = _find_kept_file(key)
     if kept is not None:
         yield kept
 
 
-def _kept_file(key: Key) -> Path | None:
+def _find_kept_file(key: Key) -> Path | None:
     folder = find_cache_folder()
     if folder is None:
         return None
@@ -172,7 +172,7 @@ def find_cache_folder() -> Path | None:
     over, as is a folder that belongs to another user, or that others may write to: what lies
     there runs.
     """
-    for base in _bases():
+    for base in _list_cache_bases():
         kept = base / "fieldslab-kernels"
         with suppress(OSError):
             kept.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -193,13 +193,13 @@ def digest_sources(module: str) -> str | None:
     while names:
         name = names.pop()
         if name not in stamps and name in sys.modules:
-            stamps[name], imported = _read(name)
+            stamps[name], imported = _digest_module(name)
             names += imported
     return _digest(repr(sorted(stamps.items())).encode()) if stamps.get(module) else None
 
 
 @cache
-def _read(name: str) -> tuple[str, list[str]]:
+def _digest_module(name: str) -> tuple[str, list[str]]:
     """Digest of what a module was made from, empty if there is nothing; names it may import."""
     path = getattr(sys.modules[name], "__file__", None)
     if path is None:
@@ -223,17 +223,17 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _bases() -> Iterator[Path]:
+def _list_cache_bases() -> Iterator[Path]:
     caches = ".cache" if sys.platform != "darwin" else "Library/Caches"
     chosen = [os.environ.get(name, "") for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")]
     home = os.path.expanduser("~")
     return (Path(path) for path in (*chosen, f"{home}/{caches}") if os.path.isabs(path))
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write_atomically(path: Path, data: bytes) -> None:
     """Write a file that is there as a whole or not at all, whoever else writes it just now."""
     # Named as a file of the kernel, so that what a killed process leaves is removed in its turn.
-    handle, draft = tempfile.mkstemp(".kernel", f"{_kernel_of(path)}-draft", path.parent)
+    handle, draft = tempfile.mkstemp(".kernel", f"{_parse_kernel_name(path)}-draft", path.parent)
     try:
         with open(handle, "wb") as file:
             file.write(data)
@@ -245,10 +245,10 @@ def _write(path: Path, data: bytes) -> None:
 
 def _remove_old(path: Path) -> None:
     """Remove all but the newest files of a kernel."""
-    files = sorted(path.parent.glob(f"{_kernel_of(path)}-*.kernel"), key=os.path.getmtime)
+    files = sorted(path.parent.glob(f"{_parse_kernel_name(path)}-*.kernel"), key=os.path.getmtime)
     for file in files[:-NEWEST]:
         file.unlink(missing_ok=True)
 
 
-def _kernel_of(path: Path) -> str:
+def _parse_kernel_name(path: Path) -> str:
     return path.name.rsplit("-", 2)[0]

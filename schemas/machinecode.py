@@ -51,21 +51,21 @@ class _MethodDef(ctypes.Structure):
     )
 
 
-class _Loading:
+class _LinkLock:
     """The lock under which LLVM links; a new one in forked children."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
 
 
-loading = _Loading()
+loading = _LinkLock()
 """Holds the lock under which code is compiled and loaded."""
 register_at_fork(after_in_child=loading.__init__)  # type: ignore[misc]
 _loaded: list[_MethodDef] = []
 """Python's functions refer to these for as long as they live."""
 
 
-def load(code: bytes, symbol: str) -> Callable[..., Any]:
+def load_function(code: bytes, symbol: str) -> Callable[..., Any]:
     """Make a function of an object file callable.
 
     Parameters

@@ -69,7 +69,7 @@ def map_file(fd: int, size: int) -> np.ndarray:
     return np.asarray(_Map(fd, size))
 
 
-def populate(address: int, size: int) -> bool:
+def populate_pages(address: int, size: int) -> bool:
     """Have the pages of a part of a map read in; False where the system has no call for that.
 
     To touch a page that cannot be read, because the disk fails or the file has become shorter,
@@ -90,13 +90,13 @@ def populate(address: int, size: int) -> bool:
     raise OSError(number, os.strerror(number))
 
 
-def will_need(address: int, size: int) -> None:
+def prefetch_pages(address: int, size: int) -> None:
     """Ask the system to start reading a part of a map; nothing depends on whether it does."""
     before = address % mmap.PAGESIZE
     _libc.madvise(address - before, size + before, _WILL_NEED)
 
 
-def lock(address: int, size: int) -> None:
+def lock_pages(address: int, size: int) -> None:
     """Keep a part of a map in memory until it is unmapped. Raises OSError where that is refused."""
     before = address % mmap.PAGESIZE
     if _libc.mlock(address - before, size + before) != 0:
@@ -112,7 +112,7 @@ def get_populate_call() -> tuple[int, int]:
     address, the bytes, and POPULATE_READ.
     """
     page = np.zeros(1, np.uint8)
-    known = populate(page.ctypes.data, len(page))
+    known = populate_pages(page.ctypes.data, len(page))
     address = ctypes.cast(_libc.madvise, ctypes.c_void_p).value or 0
     return (address if known else 0), mmap.PAGESIZE
 

@@ -16,7 +16,7 @@ from fieldslab.schemas.imports import import_edited
 _CONFIG, _FILE = "numba.core.config", ".numba_config.yaml"
 
 
-def _without_file(loader: Any) -> CodeType:
+def _remove_file_name(loader: Any) -> CodeType:
     """The module in which numba names its file, naming none."""
     code: CodeType = loader.get_code(_CONFIG)
     constants = tuple("" if constant == _FILE else constant for constant in code.co_consts)
@@ -24,7 +24,7 @@ def _without_file(loader: Any) -> CodeType:
 
 
 def _import_numba() -> Any:
-    numba = import_edited("numba", _CONFIG, _without_file)
+    numba = import_edited("numba", _CONFIG, _remove_file_name)
     # Where the program imported numba first, what the file said then is the program's own affair;
     # it is not read again, in whatever directory the program is by now.
     config = numba.core.config

@@ -48,7 +48,7 @@ def _find_modules(package: str) -> Iterator[str]:
                 yield found.name
 
 
-def warm(images: bool) -> Iterator[Warmed]:
+def load_kernels(images: bool) -> Iterator[Warmed]:
     """Have the machine code of kernels ready and kept for later processes."""
     for kernel in find_kernels(images):
         started = time.perf_counter()
@@ -58,7 +58,7 @@ def warm(images: bool) -> Iterator[Warmed]:
         )
 
 
-def write_codes(folder: Path) -> None:
+def compile_into(folder: Path) -> None:
     """Compile each kernel into a folder, by the name under which a package brings it."""
     folder.mkdir(parents=True)
     for kernel in find_kernels():
@@ -69,4 +69,4 @@ def write_codes(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_codes(Path(sys.argv[1]))
+    compile_into(Path(sys.argv[1]))

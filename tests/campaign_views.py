@@ -27,7 +27,7 @@ from fieldslab.reader.decoders.roi import Roi
 from fieldslab.reader.decoders.turbojpeg import TurboJpeg
 from fieldslab.reader.pixels import finish, store
 from fieldslab.schemas.images import CODES
-from fieldslab.schemas.jit import zero_record
+from fieldslab.schemas.jit import make_zero_record
 
 Box = tuple[int, int, int, int]
 
@@ -37,7 +37,7 @@ _SHAPES = ((1, 1), (1, 700), (700, 1), (2, 700), (224, 224))
 
 
 class View(NamedTuple):
-    """What is asked for: `first` and `flip` as `finish` has them, `at_end` where memory ends."""
+    """What to make: `first` and `flip` as `write_view` has them, `at_end` where memory ends."""
 
     picture: tuple[int, int]
     box: Box
@@ -105,7 +105,7 @@ class Tight:
 
 
 class Finish:
-    """`finish` on planes of every kind, of which there is no more than it may read."""
+    """`write_view` on planes of every kind, of which there is no more than it may read."""
 
     def __init__(self) -> None:
         self._planes = [Room() for _ in range(3)]
@@ -130,7 +130,7 @@ class Finish:
 
     def _picture(self, rng: random.Random, view: View, pixels: np.ndarray) -> Any:
         """Planes of the box, and of chroma around it at times, in guarded memory."""
-        picture = zero_record(finish.PICTURE)
+        picture = make_zero_record(finish.PICTURE)
         picture.kind = kind = rng.choice([finish.GREY, finish.YCC, finish.RGB])
         picture.shrink = rng.choice([0, 0, 0, 1, 2, 3])
         picture.chroma_shrink = rng.choice([0, 0, 1, 2, 3])
@@ -169,10 +169,10 @@ class Finish:
         self._out.at_end = self._work.at_end = view.at_end
         dtype = np.dtype(FORMS[view.form])
         out = self._out.empty(3 * view.size[0] * view.size[1] * dtype.itemsize, fill)
-        work = self._work.empty(finish.work_bytes(*view.box[2:], *view.size), fill)
+        work = self._work.empty(finish.count_work_bytes(*view.box[2:], *view.size), fill)
         shape = (3, *view.size) if view.first else (*view.size, 3)
         output = store.describe_output(out.view(dtype).reshape(shape), view.first, ONE, ZERO)
-        finish.finish(picture, finish.Box(*view.box), view.flip, output, 0, work.ctypes.data)
+        finish.write_view(picture, finish.Box(*view.box), view.flip, output, 0, work.ctypes.data)
         return out.copy().view(dtype).reshape(shape)
 
 
@@ -187,7 +187,7 @@ class Decoding:
         self._rooms = [self._data, self._points, self._out, self._scratch, self._work]
         self._tight = Tight(self._scratch, isinstance(decoder, TurboJpeg))
         if isinstance(decoder, Roi):
-            decoder._memory.supply = self._supply  # type: ignore[method-assign]
+            decoder._memory.make_room = self._make_room  # type: ignore[method-assign]
         else:
             decoder._scratch = self._tight
 
@@ -232,7 +232,7 @@ class Decoding:
         statuses = self._decoder.decode(batch, np.zeros(1, np.int64), crops, target, 2**26)
         return out.copy(), int(statuses[0])
 
-    def _supply(self, planes: int, resize: int) -> None:
+    def _make_room(self, planes: int, resize: int) -> None:
         memory = self._scratch.empty(4 * planes, self._tight.fill).view(np.int32)
         self._put(memory, self._work.empty(resize, self._tight.fill))
 

@@ -63,7 +63,7 @@ def test_arrays_are_the_same_read_and_mapped(path: Path, checked: bool) -> None:
             if checked:
                 folder.load_digests()
             for file in folder.files:
-                array = folder.require(file.field, file.role)
+                array = folder.get_required_array(file.field, file.role)
                 mapped = array.map()
                 assert mapped.shape == file.shape == (len(array), *mapped.shape[1:])
                 assert not mapped.flags.writeable
@@ -77,13 +77,13 @@ def test_a_folder_knows_its_arrays(path: Path) -> None:
     with open_slab_files(path) as files:
         fields = {field.name: field for field in files.manifest.fields}
         folders = [find_shard_folder(files, index, 0) for index in range(len(SHARDS))]
-        valid = [folder.array(fields["maybe"], "valid") is not None for folder in folders]
+        valid = [folder.get_array(fields["maybe"], "valid") is not None for folder in folders]
         assert valid == [False, True, False]
-        assert folders[0].array(fields["pair"], "offsets") is None
-        assert len(folders[2].require(fields["pair"], "values")) == SHARDS[2]
+        assert folders[0].get_array(fields["pair"], "offsets") is None
+        assert len(folders[2].get_required_array(fields["pair"], "values")) == SHARDS[2]
         tables = find_table_folder(files)
         assert tables is not None
-        assert len(tables.require(fields["place"], "categories.offsets")) == 4
+        assert len(tables.get_required_array(fields["place"], "categories.offsets")) == 4
 
 
 @pytest.mark.parametrize(

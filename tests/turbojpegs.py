@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from fieldslab.schemas.codecs.turbolibrary import Library, find_all
+from fieldslab.schemas.codecs.turbolibrary import Library, find_libraries
 
 GENERATIONS = ("2", "3")
 _INSTALL = {
@@ -18,7 +18,7 @@ def library_of(generation: str) -> Library:
 
     On macOS, where 2.1 is no longer to be had, 3.x stands in: it has all functions of 2.1.
     """
-    found = {library.version[0]: library for library in reversed(find_all())}
+    found = {library.version[0]: library for library in reversed(find_libraries())}
     if generation not in found and sys.platform == "darwin" and found:
         return next(iter(found.values()))
     if generation not in found:

@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 
-from fieldslab.schemas.codecs.turbolibrary import find_all, newest
+from fieldslab.schemas.codecs.turbolibrary import choose_newest, find_libraries
 from fieldslab.schemas.images import read_image_size
 
 _ACCURATE_DCT, _ROOM = 4096, 64
@@ -12,7 +12,7 @@ _ACCURATE_DCT, _ROOM = 4096, 64
 
 def yuv_planes(file: bytes) -> list[np.ndarray]:
     """Y, Cb and Cr of a JPEG of 4:2:0: uint8 arrays, chroma half as high and wide, rounded up."""
-    library = ctypes.CDLL(newest(find_all()).path)
+    library = ctypes.CDLL(choose_newest(find_libraries()).path)
     library.tjInitDecompress.restype = ctypes.c_void_p
     handle = ctypes.c_void_p(library.tjInitDecompress())
     _, height, width = read_image_size(memoryview(file))

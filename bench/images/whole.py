@@ -12,25 +12,25 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
-from fieldslab.reader.pixels.finish import PICTURE, RGB, Box, finish, work_bytes
+from fieldslab.reader.pixels.finish import PICTURE, RGB, Box, count_work_bytes, write_view
 from fieldslab.reader.pixels.store import describe_output
 from fieldslab.reader.stored.array import get_address
-from fieldslab.schemas.codecs.turbolibrary import find_all, newest
+from fieldslab.schemas.codecs.turbolibrary import choose_newest, find_libraries
 from fieldslab.schemas.images import CODES
-from fieldslab.schemas.jit import zero_record
+from fieldslab.schemas.jit import make_zero_record
 
 _PIXEL_FORMAT_RGB, _ACCURATE_DCT = 0, 4096
 
 
 class WholeDecoder:
-    """libjpeg-turbo's `tjDecompress2`, accurate, into RGB; then `finish`."""
+    """libjpeg-turbo's `tjDecompress2`, accurate, into RGB; then `write_view`."""
 
     name = "whole"
     codes: Set[int] = frozenset({CODES["jpeg"]})
 
     def __init__(self) -> None:
         """Find the library. Raises MissingLibrary."""
-        self._library = ctypes.CDLL(newest(find_all()).path)
+        self._library = ctypes.CDLL(choose_newest(find_libraries()).path)
         self._library.tjInitDecompress.restype = ctypes.c_void_p
         self._local = threading.local()
 
@@ -42,7 +42,7 @@ class WholeDecoder:
             self._local.handle = ctypes.c_void_p(self._library.tjInitDecompress())
         output = describe_output(*target)
         views = crops.boxes.shape[1]
-        picture = zero_record(PICTURE)
+        picture = make_zero_record(PICTURE)
         statuses = np.zeros(which.size, np.int32)
         for position, image in enumerate(which.tolist()):
             height, width = images.sizes[image].tolist()
@@ -53,10 +53,10 @@ class WholeDecoder:
             picture.kind, picture.stride = RGB, 3 * width
             picture.planes[0] = get_address(pixels)
             for view, box in enumerate(map(Box._make, crops.boxes[image].tolist())):
-                size = work_bytes(box.height, box.width, output.height, output.width)
+                size = count_work_bytes(box.height, box.width, output.height, output.width)
                 work = np.empty(size, np.uint8)
                 flip, number = int(crops.flips[image, view]), image * views + view
-                finish(picture, box, flip, output, number, get_address(work))
+                write_view(picture, box, flip, output, number, get_address(work))
         return statuses
 
     def _decoded(self, images: Encoded, image: int, height: int, width: int) -> Any:

@@ -69,7 +69,7 @@ def check_piece(piece: BlockRuns) -> CheckResult:
     if piece.hole:
         return _check_hole(piece)
     try:
-        with ArrayReader(folder, file).opened() as fd:
+        with ArrayReader(folder, file).open() as fd:
             return check_blocks(fd, piece)
     except (DamagedArray, Unreadable) as error:
         return CheckResult(piece, [make_problem(error, get_row_range(folder))], [], [], 0, 0)
@@ -133,13 +133,13 @@ def make_block_problem(piece: BlockRuns, first: int, stop: int, **details: str) 
         else (f"{stop - first} blocks do not match their digests")
     )
     if file.role.startswith("categories."):
-        a, b = folder.categories_of(file, start, end)
+        a, b = folder.find_categories(file, start, end)
         text += f"; it holds categories {a}..{b}"
     return Problem(
         problem=text,
         file=str(folder.path / file.name),
         field=file.field.name,
-        rows=folder.rows_of(file, start, end),
+        rows=folder.find_rows(file, start, end),
         offset=HEADER + start,
         **details,
     )
@@ -170,7 +170,7 @@ def _read_chunks(
 def _make_unread_problem(piece: BlockRuns, block: int, error: Unreadable) -> Problem:
     start = block * BLOCK
     end = min(start + BLOCK, piece.file.data_bytes)
-    return make_problem(error, piece.folder.rows_of(piece.file, start, end))
+    return make_problem(error, piece.folder.find_rows(piece.file, start, end))
 
 
 def _read_chunk(fd: int, piece: BlockRuns, first: int, last: int) -> np.ndarray:
@@ -230,7 +230,7 @@ def _check_rule(
         problem=rule.problem,
         file=str(folder.path / file.name),
         field=file.field.name,
-        rows=folder.rows_of(file, byte, byte + 1),
+        rows=folder.find_rows(file, byte, byte + 1),
         offset=HEADER + byte,
         expected=rule.expected,
         found=str(items[index]),

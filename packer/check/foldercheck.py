@@ -63,7 +63,7 @@ class FolderCheck:
         rows = get_row_range(self.folder)
         names = {file.name for file in self.folder.files} | {layout.DIGESTS}
         try:
-            with self.folder.opened() as opened:
+            with self.folder.open() as opened:
                 for path in find_unexpected_files(opened, names):
                     self._findings.add(Problem(problem="file does not belong here", file=path))
         except (DamagedArray, Unreadable) as error:
@@ -177,7 +177,7 @@ class FolderCheck:
 
     def _check_header(self, file: ArrayFile) -> list[Run]:
         """Check a file's size and header; return the holes in it."""
-        with ArrayReader(self.folder, file).opened() as fd:
+        with ArrayReader(self.folder, file).open() as fd:
             return list(find_large_holes(fd, file.data_bytes))
 
     def _make_entry_problem(self, block: int, computed: np.ndarray) -> Problem:

@@ -6,11 +6,11 @@ import numpy as np
 
 from fieldslab.schemas.codecs.baseline import read_header
 from fieldslab.schemas.codecs.jpeg import OK, TRUNCATED, new_frame
-from fieldslab.schemas.codecs.mcus import mcu_columns, mcu_rows, points_per_row
-from fieldslab.schemas.jit import foreign, kernel
+from fieldslab.schemas.codecs.mcus import count_mcu_columns, count_mcu_rows, count_points_per_row
+from fieldslab.schemas.jit import kernel, make_foreign_call
 from fieldslab.schemas.mapping import get_pread
 
-_call = foreign("int64(int32, int64, int64, int64)")
+_call = make_foreign_call("int64(int32, int64, int64, int64)")
 
 
 @kernel("int64(int64, int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
@@ -36,7 +36,9 @@ def _count_header_points(
         status = read_header(buffer, lengths[i], frame)
         counts[i] = 0
         if status == OK:
-            counts[i] = mcu_rows(frame) * points_per_row(mcu_columns(frame), every)
+            counts[i] = count_mcu_rows(frame) * count_points_per_row(
+                count_mcu_columns(frame), every
+            )
         elif status == TRUNCATED:
             counts[i] = -1
     return len(starts)

@@ -41,10 +41,12 @@ class _RowWindow:
         self.folder = folder
         self.field = field
         self.start = start
-        self.ends = folder.require(field, "offsets").read(start, stop + 1).astype(np.int64)
+        self.ends = (
+            folder.get_required_array(field, "offsets").read(start, stop + 1).astype(np.int64)
+        )
         self.lengths = np.diff(self.ends)
-        self.sizes = folder.require(field, "size").read(start, stop).astype(np.int64)
-        codes = folder.array(field, "codec")
+        self.sizes = folder.get_required_array(field, "size").read(start, stop).astype(np.int64)
+        codes = folder.get_array(field, "codec")
         whole = CODES[field.codec] if field.codec in PIXELS else 0
         self.codes = np.full(stop - start, whole, np.uint8)
         if codes is not None:
@@ -70,7 +72,9 @@ class _RowWindow:
 
     def _check_points(self, every: int) -> Iterator[Problem]:
         stop = self.start + len(self.lengths)
-        ends = self.folder.require(self.field, "points.offsets").read(self.start, stop + 1)
+        ends = self.folder.get_required_array(self.field, "points.offsets").read(
+            self.start, stop + 1
+        )
         ends = ends.astype(np.int64)
         counts = np.diff(ends)
         expected = self._count_points(np.flatnonzero(counts), every)
@@ -80,7 +84,9 @@ class _RowWindow:
 
         from fieldslab.packer.check.heads import find_misplaced_point
 
-        points = self.folder.require(self.field, "points.values").read(*ends[[0, -1]].tolist())
+        points = self.folder.get_required_array(self.field, "points.values").read(
+            *ends[[0, -1]].tolist()
+        )
         index = find_misplaced_point(points, counts, self.lengths)
         if index >= 0:
             row = int(np.searchsorted(ends - ends[0], index, side="right")) - 1
@@ -100,8 +106,8 @@ class _RowWindow:
         from fieldslab.packer.check.heads import count_points  # compiled kernels take their time
 
         expected = np.zeros(len(self.lengths), np.int64)
-        values = self.folder.require(self.field, "values")
-        with values.opened() as fd:
+        values = self.folder.get_required_array(self.field, "values")
+        with values.open() as fd:
             for most in _HEADS:
                 starts, sizes = HEADER + self.ends[rows], np.minimum(self.lengths[rows], most)
                 counts = np.zeros(len(rows), np.int64)
@@ -134,7 +140,7 @@ class _RowWindow:
         number = self.folder.first_row + self.start + row
         return Problem(
             problem=text,
-            file=str(self.folder.require(self.field, role).path),
+            file=str(self.folder.get_required_array(self.field, role).path),
             field=self.field.name,
             rows=(number, number),
             offset=offset,

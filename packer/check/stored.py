@@ -83,9 +83,9 @@ class StoredSlab:
         """
         shard, first, _ = next(self._split_by_shard(row, row + 1))
         folder = self._shard(shard)
-        array = folder.require(field, role)
+        array = folder.get_required_array(field, role)
         if array.file.spec.by is not None:
-            first = folder.require(field, array.file.spec.by)[first]
+            first = folder.get_required_array(field, array.file.spec.by)[first]
         within = byte if field.compression is None else 0
         return array.path, HEADER + first * array.file.item_bytes + within
 
@@ -101,8 +101,8 @@ class StoredSlab:
         try:
             return [data[start:stop].decode() for start, stop in pairwise(ends.tolist())]
         except UnicodeDecodeError as error:
-            values = self._open_tables().require(field, "categories.values")
-            raise values.damaged("a category is not UTF-8") from error
+            values = self._open_tables().get_required_array(field, "categories.values")
+            raise values.make_damaged_error("a category is not UTF-8") from error
 
     def _split_by_shard(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """The shards that hold these rows: number, first row and stop row within it."""
@@ -148,7 +148,7 @@ class StoredSlab:
 def _read_rows(folder: Folder, field: Field, start: int, stop: int) -> StoredRows:
     rows: dict[Role, np.ndarray] = {}
     for spec in field.list_arrays():
-        array = folder.array(field, spec.role)
+        array = folder.get_array(field, spec.role)
         if array is not None and spec.by is not None:
             rows[spec.role], rows[spec.by] = _read_variable_items(array, spec.by, start, stop)
         elif array is not None and spec.per == "row":
@@ -164,13 +164,13 @@ def _read_variable_items(
     values: ArrayReader, by: Role, start: int, stop: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """What rows have different numbers of, and how many each: int64[rows]."""
-    offsets = values.folder.require(values.file.field, by)
+    offsets = values.folder.get_required_array(values.file.field, by)
     ends = offsets.read(start, stop + 1)
     wrong = (ends[1:] < ends[:-1]) | (ends[1:] > len(values))
     if wrong.any():
         index = int(np.argmax(wrong))
         first, last = int(ends[index]), int(ends[index + 1])
-        raise offsets.damaged_offsets(start + index, first, last, len(values))
+        raise offsets.make_damaged_offsets_error(start + index, first, last, len(values))
     return values.read(int(ends[0]), int(ends[-1])), np.diff(ends).astype(np.int64)
 
 

@@ -235,7 +235,7 @@ def _check_arrays(
 def _count_present_blocks(folder: Folder, files: list[ArrayFile]) -> list[int]:
     """Blocks of each file; 0 where it has not the size that the manifest says."""
     counts = [0] * len(files)
-    with suppress(DamagedArray, Unreadable), folder.opened() as opened:
+    with suppress(DamagedArray, Unreadable), folder.open() as opened:
         for index, file in enumerate(files):
             with suppress(OSError):
                 info = os.stat(file.name, dir_fd=opened.fd, follow_symlinks=opened.follow_links)

@@ -51,9 +51,9 @@ def info(slab: str | None, decoders: bool, follow_links: bool, as_json: bool) ->
 
 
 def _show_decoders(as_json: bool) -> None:
-    from fieldslab.schemas.codecs.decoders import known_decoders
+    from fieldslab.schemas.codecs.decoders import describe_decoders
 
-    decoders = known_decoders()
+    decoders = describe_decoders()
     if as_json:
         print_json([decoder._asdict() for decoder in decoders])
         return

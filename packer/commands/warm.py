@@ -25,7 +25,7 @@ def warm(images: bool, as_json: bool) -> None:
     from fieldslab.schemas.errors import OutputDenied
 
     folder = kernelcache.find_cache_folder()
-    kernels = list(warming.warm(images))
+    kernels = list(warming.load_kernels(images))
     compiled = [kernel for kernel in kernels if kernel.compiled]
     if compiled and folder is None:
         raise OutputDenied(

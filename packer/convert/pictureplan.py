@@ -51,7 +51,7 @@ def _describe_form(form: ImageAs | None) -> str | None:
     if form is None:
         return None
     if form.store == "baseline":
-        turbolibrary.newest(turbolibrary.find_all())
+        turbolibrary.choose_newest(turbolibrary.find_libraries())
         return "image as baseline: progressive JPEG made baseline, without loss"
     loss = "lossy" if form.lossy else "alpha and 16 bit are dropped"
     return f"image as {form}: {loss}, by Pillow {pixels.get_library_version()}"

@@ -8,7 +8,7 @@ import numpy as np
 from fieldslab.packer.convert import pixels
 from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
 from fieldslab.packer.image_options import ImageAs
-from fieldslab.schemas.codecs.turbolibrary import to_baseline
+from fieldslab.schemas.codecs.turbolibrary import convert_to_baseline
 from fieldslab.schemas.errors import DamagedImage
 from fieldslab.schemas.fields import POINT_ITEMS, Role
 from fieldslab.schemas.images import (
@@ -148,7 +148,7 @@ def _convert_to_baseline(image: memoryview, tally: Counter[str]) -> memoryview:
     if _find_frame_marker(image) in (None, *_SEQUENTIAL):
         return image
     try:
-        baseline = to_baseline(image)
+        baseline = convert_to_baseline(image)
     except DamagedImage:
         tally["not made baseline"] += 1
         return image

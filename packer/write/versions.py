@@ -22,7 +22,9 @@ def find_versions(plan: Plan) -> dict[str, str]:
         if options.tokenize is not None:
             names.add("tokenizers")
         if options.image_as is not None and options.image_as.store == "baseline":
-            versions["libjpeg-turbo"] = turbolibrary.newest(turbolibrary.find_all()).version
+            versions["libjpeg-turbo"] = turbolibrary.choose_newest(
+                turbolibrary.find_libraries()
+            ).version
         elif options.image_as is not None or field_plan.sound:
             versions |= pixels.find_versions()
     for name in sorted(names):

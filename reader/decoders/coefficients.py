@@ -9,8 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fieldslab.reader.decoders.idct import LANES, ZIGZAG
-from fieldslab.schemas.codecs.bits import Stream, refill, skip
-from fieldslab.schemas.codecs.huffman import INVALID, LONG, SKIP, VALUE, fast_entry, long_code
+from fieldslab.schemas.codecs.bits import Stream, refill, skip_bits
+from fieldslab.schemas.codecs.huffman import (
+    INVALID,
+    LONG,
+    SKIP,
+    VALUE,
+    look_up_long_code,
+    look_up_short_code,
+)
 from fieldslab.schemas.jit import inlined, store_u16
 
 DONE = 64
@@ -35,7 +42,7 @@ class BlockTables(NamedTuple):
 
 
 @inlined
-def _value(bits: Any, entry: Any) -> Any:
+def _extend_value(bits: Any, entry: Any) -> Any:
     """The value behind a code (T.81, figure F.12)."""
     ones = (1 << (entry >> 12)) - 1
     value: Any = np.int64(bits >> np.uint64(64 - (entry & 63))) & ones
@@ -43,33 +50,33 @@ def _value(bits: Any, entry: Any) -> Any:
 
 
 @inlined
-def _decode_dc(stream: Any, end: int, table: int, predictor: int) -> Any:
+def _decode_dc_coefficient(stream: Any, end: int, table: int, predictor: int) -> Any:
     """Decode a DC coefficient; returns the stream, the coefficient and the next `k`."""
     if stream.count < 32:
         stream = refill(stream, end)
-    entry: Any = fast_entry(table, stream.bits)
+    entry: Any = look_up_short_code(table, stream.bits)
     k = 1
     if entry == LONG:
-        entry = long_code(table, stream.bits)
+        entry = look_up_long_code(table, stream.bits)
         if entry == INVALID:
             k = _DAMAGED
-    return skip(stream, entry & 63), predictor + _value(stream.bits, entry), k
+    return skip_bits(stream, entry & 63), predictor + _extend_value(stream.bits, entry), k
 
 
 @inlined
-def _decode_ac(stream: Any, end: int, tables: BlockTables, k: Any, block: int) -> Any:
+def _decode_ac_coefficient(stream: Any, end: int, tables: BlockTables, k: Any, block: int) -> Any:
     """Decode a code and its coefficient; returns the stream and the next `k`."""
     if stream.count < 32:
         stream = refill(stream, end)
-    entry: Any = fast_entry(tables.ac, stream.bits)
+    entry: Any = look_up_short_code(tables.ac, stream.bits)
     if entry < VALUE:
         if entry == LONG:
-            entry = long_code(tables.ac, stream.bits)
+            entry = look_up_long_code(tables.ac, stream.bits)
         if entry < VALUE:
-            return skip(stream, entry & 63), k + 16 if entry >= SKIP else DONE
+            return skip_bits(stream, entry & 63), k + 16 if entry >= SKIP else DONE
     k += (entry >> 6) & 63
-    store_u16(block + _OFFSETS[np.uint64(tables.places + k)], _value(stream.bits, entry))
-    return skip(stream, entry & 63), k + 1
+    store_u16(block + _OFFSETS[np.uint64(tables.places + k)], _extend_value(stream.bits, entry))
+    return skip_bits(stream, entry & 63), k + 1
 
 
 @inlined
@@ -93,17 +100,17 @@ def decode_blocks(
     dc_b: Any
     k_a: Any
     k_b: Any
-    a, dc_a, k_a = _decode_dc(a, end, tables.dc, predictors[0])
+    a, dc_a, k_a = _decode_dc_coefficient(a, end, tables.dc, predictors[0])
     store_u16(blocks[0], dc_a)
     dc_b, k_b = predictors[1], DONE
     if both:
-        b, dc_b, k_b = _decode_dc(b, end, tables.dc, predictors[1])
+        b, dc_b, k_b = _decode_dc_coefficient(b, end, tables.dc, predictors[1])
         store_u16(blocks[1], dc_b)
     while k_a < DONE and k_b < DONE:
-        a, k_a = _decode_ac(a, end, tables, k_a, blocks[0])
-        b, k_b = _decode_ac(b, end, tables, k_b, blocks[1])
+        a, k_a = _decode_ac_coefficient(a, end, tables, k_a, blocks[0])
+        b, k_b = _decode_ac_coefficient(b, end, tables, k_b, blocks[1])
     while k_a < DONE:
-        a, k_a = _decode_ac(a, end, tables, k_a, blocks[0])
+        a, k_a = _decode_ac_coefficient(a, end, tables, k_a, blocks[0])
     while k_b < DONE:
-        b, k_b = _decode_ac(b, end, tables, k_b, blocks[1])
+        b, k_b = _decode_ac_coefficient(b, end, tables, k_b, blocks[1])
     return a, b, dc_a, dc_b, k_a > DONE or k_b > DONE

@@ -9,9 +9,9 @@ import numpy as np
 
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status
 from fieldslab.schemas.codecs.jpeg import Frame, new_frame, read_frame
-from fieldslab.schemas.jit import kernel, tuple_type, types
+from fieldslab.schemas.jit import kernel, make_tuple_type, types
 
-ENCODED = tuple_type(
+ENCODED = make_tuple_type(
     Encoded,
     types.uint64[::1],
     types.int64[::1],
@@ -21,7 +21,7 @@ ENCODED = tuple_type(
     types.int64[::1],
     types.int64,
 )
-CROPS = tuple_type(Crops, types.int32[:, :, ::1], types.boolean[:, ::1])
+CROPS = make_tuple_type(Crops, types.int32[:, :, ::1], types.boolean[:, ::1])
 
 _OK = int(Status.OK)
 _TOO_LARGE, _OTHER_SIZE = int(Status.TOO_LARGE), int(Status.OTHER_SIZE)

@@ -56,7 +56,7 @@ def find_chroma_shrink(frame: Any, shrink: int) -> int:
 
 @kernel(types.void(types.int64, Frame, types.int64, types.float32[::1]))
 def scale_quantisers(address: int, frame: Any, shrink: int, out: Any) -> None:
-    """Write the quantisers of each component of the image at `address`, for `transform`."""
+    """Write the quantisers of each component of the image at `address`, for `transform_tile`."""
     for component in range(frame.components):
         scales = 64 * (find_chroma_shrink(frame, shrink) if component > 0 else shrink)
         table, wide = address + (frame.quantisers[component] >> 1), frame.quantisers[component] & 1
@@ -67,7 +67,7 @@ def scale_quantisers(address: int, frame: Any, shrink: int, out: Any) -> None:
 
 
 @inlined
-def _butterfly(
+def _transform_eight(
     r0: Any, r1: Any, r2: Any, r3: Any, r4: Any, r5: Any, r6: Any, r7: Any
 ) -> tuple[Any, Any, Any, Any, Any, Any, Any, Any]:
     """Eight scaled coefficients -> eight samples."""
@@ -84,7 +84,7 @@ def _butterfly(
 
 
 @inlined
-def _level(value: Any) -> Any:
+def _clamp_sample(value: Any) -> Any:
     """A sample as int32 in 0..255; 128.5 was added before."""
     value = value if value > _LOW else _LOW
     value = value if value < _HIGH else _HIGH
@@ -92,7 +92,7 @@ def _level(value: Any) -> Any:
 
 
 @kernel("void(int16[::1], float32[::1], float32[::1])")
-def _columns(tile: Any, quantisers: Any, work: Any) -> None:
+def _transform_columns(tile: Any, quantisers: Any, work: Any) -> None:
     """Dequantise and transform along columns."""
     for column in range(8):
         q0, q1 = quantisers[column], quantisers[column + 8]
@@ -102,7 +102,7 @@ def _columns(tile: Any, quantisers: Any, work: Any) -> None:
         c = tile[16 * column : 16 * column + 912]
         w = work[16 * column : 16 * column + 912]
         for i in range(16):
-            s0, s1, s2, s3, s4, s5, s6, s7 = _butterfly(
+            s0, s1, s2, s3, s4, s5, s6, s7 = _transform_eight(
                 np.float32(c[i]) * q0,
                 np.float32(c[i + 128]) * q1,
                 np.float32(c[i + 256]) * q2,
@@ -117,13 +117,13 @@ def _columns(tile: Any, quantisers: Any, work: Any) -> None:
 
 
 @kernel("void(float32[::1], int32[::1], int64)")
-def _rows(work: Any, out: Any, stride: int) -> None:
+def _transform_rows(work: Any, out: Any, stride: int) -> None:
     """Transform along rows; four samples at a time become an int32."""
     for row in range(8):
         w = work[128 * row : 128 * row + 128]
         o = out[row * stride : row * stride + 32]
         for i in range(16):
-            s0, s1, s2, s3, s4, s5, s6, s7 = _butterfly(
+            s0, s1, s2, s3, s4, s5, s6, s7 = _transform_eight(
                 w[i] + _MIDDLE,
                 w[i + 16],
                 w[i + 32],
@@ -133,14 +133,24 @@ def _rows(work: Any, out: Any, stride: int) -> None:
                 w[i + 96],
                 w[i + 112],
             )
-            low = _level(s0) | (_level(s1) << 8) | (_level(s2) << 16) | (_level(s3) << 24)
-            high = _level(s4) | (_level(s5) << 8) | (_level(s6) << 16) | (_level(s7) << 24)
+            low = (
+                _clamp_sample(s0)
+                | (_clamp_sample(s1) << 8)
+                | (_clamp_sample(s2) << 16)
+                | (_clamp_sample(s3) << 24)
+            )
+            high = (
+                _clamp_sample(s4)
+                | (_clamp_sample(s5) << 8)
+                | (_clamp_sample(s6) << 16)
+                | (_clamp_sample(s7) << 24)
+            )
             o[2 * i] = low
             o[2 * i + 1] = high
 
 
 @inlined
-def _butterfly4(r0: Any, r1: Any, r2: Any, r3: Any) -> tuple[Any, Any, Any, Any]:
+def _transform_four(r0: Any, r1: Any, r2: Any, r3: Any) -> tuple[Any, Any, Any, Any]:
     """Four scaled coefficients -> four samples."""
     e0, e1 = r0 + r2, r0 - r2
     o0, o1 = r1 * _COS1 + r3 * _COS3, r1 * _COS3 - r3 * _COS1
@@ -148,7 +158,7 @@ def _butterfly4(r0: Any, r1: Any, r2: Any, r3: Any) -> tuple[Any, Any, Any, Any]
 
 
 @kernel("void(int16[::1], float32[::1], float32[::1], int32[::1], int64)")
-def _transform4(tile: Any, quantisers: Any, work: Any, out: Any, stride: int) -> None:
+def _transform_to_4x4(tile: Any, quantisers: Any, work: Any, out: Any, stride: int) -> None:
     """Transform the lowest 4 x 4 coefficients."""
     for column in range(4):
         q0, q1 = quantisers[column], quantisers[column + 8]
@@ -156,7 +166,7 @@ def _transform4(tile: Any, quantisers: Any, work: Any, out: Any, stride: int) ->
         c = tile[16 * column : 16 * column + 400]
         w = work[16 * column : 16 * column + 208]
         for i in range(16):
-            s0, s1, s2, s3 = _butterfly4(
+            s0, s1, s2, s3 = _transform_four(
                 np.float32(c[i]) * q0,
                 np.float32(c[i + 128]) * q1,
                 np.float32(c[i + 256]) * q2,
@@ -167,38 +177,45 @@ def _transform4(tile: Any, quantisers: Any, work: Any, out: Any, stride: int) ->
         w = work[64 * row : 64 * row + 64]
         o = out[row * stride : row * stride + 16]
         for i in range(16):
-            s0, s1, s2, s3 = _butterfly4(w[i] + _MIDDLE, w[i + 16], w[i + 32], w[i + 48])
-            o[i] = _level(s0) | (_level(s1) << 8) | (_level(s2) << 16) | (_level(s3) << 24)
+            s0, s1, s2, s3 = _transform_four(w[i] + _MIDDLE, w[i + 16], w[i + 32], w[i + 48])
+            o[i] = (
+                _clamp_sample(s0)
+                | (_clamp_sample(s1) << 8)
+                | (_clamp_sample(s2) << 16)
+                | (_clamp_sample(s3) << 24)
+            )
 
 
 @kernel("void(int16[::1], float32[::1], int32[::1], int64)")
-def _transform2(tile: Any, quantisers: Any, out: Any, stride: int) -> None:
+def _transform_to_2x2(tile: Any, quantisers: Any, out: Any, stride: int) -> None:
     """Transform the lowest 2 x 2 coefficients."""
     q0, q1, q2, q3 = quantisers[0], quantisers[1], quantisers[8], quantisers[9]
     pairs = np.empty((2, 16), np.int32)
     for i in range(16):
         c0, c1 = np.float32(tile[i]) * q0 + _MIDDLE, np.float32(tile[i + 16]) * q1
         c2, c3 = np.float32(tile[i + 128]) * q2, np.float32(tile[i + 144]) * q3
-        pairs[0, i] = _level(c0 + c1 + c2 + c3) | (_level(c0 - c1 + c2 - c3) << 8)
-        pairs[1, i] = _level(c0 + c1 - c2 - c3) | (_level(c0 - c1 - c2 + c3) << 8)
+        pairs[0, i] = _clamp_sample(c0 + c1 + c2 + c3) | (_clamp_sample(c0 - c1 + c2 - c3) << 8)
+        pairs[1, i] = _clamp_sample(c0 + c1 - c2 - c3) | (_clamp_sample(c0 - c1 - c2 + c3) << 8)
     for row in range(2):
         for i in range(8):
             out[row * stride + i] = pairs[row, 2 * i] | (pairs[row, 2 * i + 1] << 16)
 
 
 @kernel("void(int16[::1], float32[::1], int32[::1])")
-def _transform1(tile: Any, quantisers: Any, out: Any) -> None:
+def _transform_to_1x1(tile: Any, quantisers: Any, out: Any) -> None:
     """Turn the first coefficients into samples."""
     for i in range(4):
         sample = np.int32(0)
         for j in range(4):
-            level = _level(np.float32(tile[4 * i + j]) * quantisers[0] + _MIDDLE)
+            level = _clamp_sample(np.float32(tile[4 * i + j]) * quantisers[0] + _MIDDLE)
             sample |= level << (8 * j)
         out[i] = sample
 
 
 @kernel("void(int16[::1], float32[::1], float32[::1], int32[::1], int64, int64)")
-def transform(tile: Any, quantisers: Any, work: Any, out: Any, stride: int, shrink: int) -> None:
+def transform_tile(
+    tile: Any, quantisers: Any, work: Any, out: Any, stride: int, shrink: int
+) -> None:
     """Make samples of a tile: rows of 16 blocks side by side, and leave the tile empty.
 
     Parameters
@@ -215,16 +232,16 @@ def transform(tile: Any, quantisers: Any, work: Any, out: Any, stride: int, shri
         0 to 3: a block has 8 >> shrink rows and columns of samples.
     """
     if shrink == 0:
-        _columns(tile, quantisers, work)
+        _transform_columns(tile, quantisers, work)
         tile[:] = 0
-        _rows(work, out, stride)
+        _transform_rows(work, out, stride)
         return
     if shrink == 1:
-        _transform4(tile, quantisers, work, out, stride)
+        _transform_to_4x4(tile, quantisers, work, out, stride)
     elif shrink == 2:
-        _transform2(tile, quantisers, out, stride)
+        _transform_to_2x2(tile, quantisers, out, stride)
     else:
-        _transform1(tile, quantisers, out)
+        _transform_to_1x1(tile, quantisers, out)
     for row in range(8 >> shrink):
         tile[128 * row : 128 * row + (128 >> shrink)] = 0
     tile[TILE - LANES :] = 0

@@ -10,7 +10,7 @@ from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.images import CODES
 
 
-def find(name: str) -> Decoder:
+def load_decoder(name: str) -> Decoder:
     """The decoder of this name, the same one each time.
 
     Raises
@@ -32,7 +32,7 @@ def load_device_decoder(device: str) -> Any:
 
     Raises MissingLibrary, and UsageError for a device that is not there.
     """
-    find("nvimagecodec")  # names what is missing
+    load_decoder("nvimagecodec")  # names what is missing
     from fieldslab.reader.decoders.nvimagecodec import NvImageCodec
     from fieldslab.reader.pixels.device import parse_device_number
 
@@ -43,10 +43,10 @@ def list_candidates(name: str) -> Iterator[Decoder]:
     """Who is asked, in turn: "auto" for all that are here, or one, and `planes`.
 
     Pixels need no decoding, so `planes` takes them whatever the name. A decoder is imported, and
-    its kernels compiled, when its turn comes. Raises as `find` does for a name that is given.
+    its kernels compiled, when its turn comes. Raises as `load_decoder` does for a given name.
     """
     if name != "auto":
-        yield from dict.fromkeys([find(name), find("planes")])
+        yield from dict.fromkeys([load_decoder(name), load_decoder("planes")])
         return
     for each in AUTO:
         found = _try_load(each)

@@ -64,7 +64,7 @@ class NvImageCodec:
         self, images: Encoded, which: np.ndarray, crops: Crops, target: Target, max_pixels: int
     ) -> np.ndarray:
         """See `Decoder.decode`."""
-        pictures, corners, statuses = self._pictures(images, which, crops, max_pixels, 0)
+        pictures, corners, statuses = self._decode_regions(images, which, crops, max_pixels, 0)
         good = np.flatnonzero(statuses == _OK)
         on_host = [np.ascontiguousarray(pictures[at].cpu()) for at in good]
         count = len(images.addresses)
@@ -115,7 +115,9 @@ class NvImageCodec:
         from fieldslab.reader.pixels import device
 
         with device.use_device(self._device) as (where, stream):
-            pictures, corners, statuses = self._pictures(images, which, crops, max_pixels, stream)
+            pictures, corners, statuses = self._decode_regions(
+                images, which, crops, max_pixels, stream
+            )
             factor, offset = (
                 device.make_channel_tensor(scale, where),
                 device.make_channel_tensor(bias, where),
@@ -129,7 +131,7 @@ class NvImageCodec:
                 )
         return statuses
 
-    def _pictures(
+    def _decode_regions(
         self, images: Encoded, which: np.ndarray, crops: Crops, max_pixels: int, stream: int
     ) -> tuple[list[Any], np.ndarray, np.ndarray]:
         """Decoded regions or None, their top left corners int32[k, 2], and statuses."""
@@ -148,7 +150,9 @@ class NvImageCodec:
         for at in np.flatnonzero(statuses == _OK):
             image = which[at]
             try:
-                whole = nvimgcodec.CodeStream(_view(images.addresses[image], images.lengths[image]))
+                whole = nvimgcodec.CodeStream(
+                    _view_bytes(images.addresses[image], images.lengths[image])
+                )
                 region = nvimgcodec.Region(*map(int, (*low[at], *high[at])))
                 part = whole.get_sub_code_stream(0, region) if self._regions else whole
             except RuntimeError:
@@ -161,7 +165,7 @@ class NvImageCodec:
             streams.append(part)
             kept.append(whole)
         if good:
-            found = self._decode(streams, stream)
+            found = self._call_library(streams, stream)
             for at, picture in zip(good, found, strict=True):
                 expected = (*(high[at] - low[at]), 3)
                 if picture is None or tuple(picture.shape) != expected:
@@ -170,9 +174,9 @@ class NvImageCodec:
                     pictures[at] = picture
         return pictures, low.astype(np.int32), statuses
 
-    def _decode(self, streams: list[Any], stream: int) -> list[Any]:
+    def _call_library(self, streams: list[Any], stream: int) -> list[Any]:
         """What the library makes of each, None for those that it leaves out."""
-        decode = self._decoder().decode
+        decode = self._get_decoder().decode
         try:
             found = list(decode(streams, params=self._params, cuda_stream=stream))
         except RuntimeError:
@@ -181,9 +185,11 @@ class NvImageCodec:
             return found
         if len(streams) == 1:
             return [None]
-        return [self._decode([each], stream)[0] for each in streams]  # which, nothing else tells
+        return [
+            self._call_library([each], stream)[0] for each in streams
+        ]  # which, nothing else tells
 
-    def _decoder(self) -> Any:
+    def _get_decoder(self) -> Any:
         """This thread's own."""
         decoder = getattr(self._local, "decoder", None)
         if decoder is None and self._device is None:
@@ -200,6 +206,6 @@ class NvImageCodec:
         return decoder
 
 
-def _view(address: Any, length: Any) -> Any:
+def _view_bytes(address: Any, length: Any) -> Any:
     """Bytes at an address as an array; nothing is copied."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * int(length)).from_address(int(address)))

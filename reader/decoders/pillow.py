@@ -50,14 +50,14 @@ class Pillow:
         for k, i in enumerate(which.tolist()):
             data = ctypes.string_at(int(images.addresses[i]), int(images.lengths[i]))
             height, width = images.sizes[i].tolist()
-            pixels = _pixels(data, height, width, max_pixels)
+            pixels = _decode_pixels(data, height, width, max_pixels)
             if isinstance(pixels, Status):
                 statuses[k] = pixels
             else:
-                statuses[k] = self._store(pixels, i, images, crops, target)
+                statuses[k] = self._store_view(pixels, i, images, crops, target)
         return statuses
 
-    def _store(
+    def _store_view(
         self, pixels: np.ndarray, index: int, images: Encoded, crops: Crops, target: Target
     ) -> int:
         decoded = images._replace(
@@ -74,7 +74,7 @@ class Pillow:
         return status
 
 
-def measure(data: bytes) -> tuple[int, int, int]:
+def read_size_and_orientation(data: bytes) -> tuple[int, int, int]:
     """Height, width and EXIF orientation from the header; 0, 0, 1 where there is none."""
     try:
         with Image.open(io.BytesIO(data)) as image:
@@ -82,11 +82,11 @@ def measure(data: bytes) -> tuple[int, int, int]:
             known = isinstance(turned, int) and 1 <= turned <= 8
             # Pillow turns TIFF by itself.
             return image.height, image.width, turned if known and image.format != "TIFF" else 1
-    except Exception:  # noqa: BLE001  # see `_pixels`
+    except Exception:  # noqa: BLE001  # see `_decode_pixels`
         return 0, 0, 1
 
 
-def _pixels(data: bytes, height: int, width: int, max_pixels: int) -> np.ndarray | Status:
+def _decode_pixels(data: bytes, height: int, width: int, max_pixels: int) -> np.ndarray | Status:
     """Decode to uint8[height, width, 3], or say why not."""
     if height * width > max_pixels:
         return Status.TOO_LARGE
@@ -99,7 +99,7 @@ def _pixels(data: bytes, height: int, width: int, max_pixels: int) -> np.ndarray
             if image.mode in _NO_RANGE:
                 return Status.UNSUPPORTED
             image.load()
-            return _rgb(image)
+            return _convert_to_rgb(image)
     except UnidentifiedImageError:
         return Status.NOT_AN_IMAGE
     except _BOMBS:
@@ -109,7 +109,7 @@ def _pixels(data: bytes, height: int, width: int, max_pixels: int) -> np.ndarray
         return Status.TRUNCATED if "truncated" in str(error) else Status.DAMAGED
 
 
-def _rgb(image: Any) -> np.ndarray:
+def _convert_to_rgb(image: Any) -> np.ndarray:
     if image.mode in _WIDE:
         grey = (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)
         return np.repeat(grey[:, :, None], 3, axis=2)

@@ -13,9 +13,9 @@ from fieldslab.reader.pixels.finish import (
     YCC,
     Box,
     Picture,
-    finish,
+    count_work_bytes,
     new_picture,
-    work_bytes,
+    write_view,
 )
 from fieldslab.reader.pixels.store import OUTPUT, Output, describe_output
 from fieldslab.schemas.images import CODES
@@ -30,7 +30,7 @@ _UNSUPPORTED = int(Status.UNSUPPORTED)
 
 @kernel(types.int64(ENCODED, types.int64, Picture))
 def _describe_picture(images: Encoded, image: int, picture: Any) -> int:
-    """Fill in what `finish` must know; return a status."""
+    """Fill in what `write_view` must know; return a status."""
     address: Any = np.int64(images.addresses[image])
     height: Any = np.int64(images.sizes[image, 0])
     width: Any = np.int64(images.sizes[image, 1])
@@ -92,7 +92,7 @@ def check_planes(
             if not inside or min(top, left) < 0 or min(box_height, box_width) < 1:
                 status = max(status, _OTHER_SIZE)
             if status == _OK:
-                size = work_bytes(box_height, box_width, output.height, output.width)
+                size = count_work_bytes(box_height, box_width, output.height, output.width)
                 most = max(most, size)
         statuses[position] = status
     return most
@@ -116,7 +116,7 @@ def decode_planes(
         for view in range(views):
             top, left, height, width = crops.boxes[image, view]
             box = Box(np.int64(top), np.int64(left), np.int64(height), np.int64(width))
-            finish(picture, box, crops.flips[image, view], output, image * views + view, work)
+            write_view(picture, box, crops.flips[image, view], output, image * views + view, work)
 
 
 class Planes:

@@ -14,17 +14,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fieldslab.reader.decoders.coefficients import PLACES, BlockTables, decode_blocks
-from fieldslab.reader.decoders.idct import LANES, TILE, find_chroma_shrink, transform
-from fieldslab.schemas.codecs.bits import STREAM, Stream, find_marker, overrun, position, start
+from fieldslab.reader.decoders.idct import LANES, TILE, find_chroma_shrink, transform_tile
+from fieldslab.schemas.codecs.bits import (
+    STREAM,
+    Stream,
+    compute_position,
+    find_marker,
+    is_overrun,
+    start_stream,
+)
 from fieldslab.schemas.codecs.huffman import (
     HUFFMAN_TABLES,
     SIZE,
     HuffmanTables,
-    new_tables,
+    make_empty_tables,
 )
 from fieldslab.schemas.codecs.jpeg import DAMAGED, OK, TRUNCATED, Frame
-from fieldslab.schemas.codecs.mcus import blocks_per_mcu, mcu_columns, points_per_row
-from fieldslab.schemas.jit import inlined, kernel, load_u8, tuple_type, types
+from fieldslab.schemas.codecs.mcus import (
+    count_blocks_per_mcu,
+    count_mcu_columns,
+    count_points_per_row,
+)
+from fieldslab.schemas.jit import inlined, kernel, load_u8, make_tuple_type, types
 
 TILES = 9
 """Tiles of a workspace."""
@@ -80,10 +91,10 @@ class Workspace(NamedTuple):
     planes: np.ndarray
 
 
-INDEXED_IMAGE = tuple_type(IndexedImage, types.int64, types.int64, types.int64, types.int64)
-MCUS = tuple_type(Mcus, *[types.int64] * 5)
+INDEXED_IMAGE = make_tuple_type(IndexedImage, types.int64, types.int64, types.int64, types.int64)
+MCUS = make_tuple_type(Mcus, *[types.int64] * 5)
 PLANE_STARTS = types.UniTuple(types.int64, 3)
-WORKSPACE = tuple_type(
+WORKSPACE = make_tuple_type(
     Workspace,
     HUFFMAN_TABLES,
     types.float32[::1],
@@ -93,10 +104,10 @@ WORKSPACE = tuple_type(
 )
 
 
-def new_workspace() -> Workspace:
+def make_workspace() -> Workspace:
     """A workspace without room for planes."""
     return Workspace(
-        new_tables(),
+        make_empty_tables(),
         np.zeros(192, np.float32),
         np.zeros(TILES * TILE, np.int16),
         np.zeros(TILE, np.float32),
@@ -111,57 +122,57 @@ def _load_u16(address: int) -> int:
 
 
 @inlined
-def _point_bit(point: int) -> int:
+def _load_point_bit(point: int) -> int:
     """The bit that an index point states."""
     return _load_u16(point) | (_load_u16(point + 2) << 16)
 
 
 @inlined
-def _point_predictor(point: int, component: int) -> int:
+def _load_point_predictor(point: int, component: int) -> int:
     """A predictor that an index point states."""
     value = _load_u16(point + 4 + 2 * component)
     return value - 65536 if value > 32767 else value
 
 
 @inlined
-def _no_stream() -> Any:
+def _make_no_stream() -> Any:
     return Stream(np.int64(0), np.uint64(0), np.int64(0))
 
 
 @kernel(STREAM(INDEXED_IMAGE, types.int64, types.int64, types.int64[::1]))
-def _start_at(image: Any, scan: int, point: int, predictors: Any) -> Any:
+def _start_at_point(image: Any, scan: int, point: int, predictors: Any) -> Any:
     """A stream from an index point on; its address is 0 if the point lies outside the scan."""
-    bit = _point_bit(point)
+    bit = _load_point_bit(point)
     address = image.address + (bit >> 3)
     end = image.address + image.length
     if address < scan or address >= end:
-        return _no_stream()
+        return _make_no_stream()
     for component in range(3):
-        predictors[component] = _point_predictor(point, component)
-    return start(address, end, bit & 7)
+        predictors[component] = _load_point_predictor(point, component)
+    return start_stream(address, end, bit & 7)
 
 
 @kernel(STREAM(STREAM, types.int64, types.int64, types.int64[::1]))
-def _restart(stream: Any, end: int, number: int, predictors: Any) -> Any:
+def _start_behind_marker(stream: Any, end: int, number: int, predictors: Any) -> Any:
     """The stream behind the restart marker that must come next; its address is 0 without it."""
     marker = find_marker(stream, end)
     if marker == 0 or load_u8(marker) != 0xD0 + (number & 7):
-        return _no_stream()
+        return _make_no_stream()
     predictors[:] = 0
-    return start(marker + 1, end, 0)
+    return start_stream(marker + 1, end, 0)
 
 
 @kernel(types.boolean(types.int64, types.int64, STREAM, types.int64[::1]))
-def _is_at(address: int, point: int, stream: Any, predictors: Any) -> bool:
+def _is_at_point(address: int, point: int, stream: Any, predictors: Any) -> bool:
     """Whether a stream has come to where an index point says."""
-    same = position(stream) - 8 * address == _point_bit(point)
+    same = compute_position(stream) - 8 * address == _load_point_bit(point)
     for component in range(3):
-        same = same and predictors[component] == _point_predictor(point, component)
+        same = same and predictors[component] == _load_point_predictor(point, component)
     return same
 
 
 @inlined
-def plane_stride(blocks: int, shrink: int) -> int:
+def compute_plane_stride(blocks: int, shrink: int) -> int:
     """Int32 from row to row of a plane of so many blocks, with room for whole tiles.
 
     Sixteen more, so that rows do not lie at multiples of 4 KiB, which share cache lines.
@@ -170,9 +181,9 @@ def plane_stride(blocks: int, shrink: int) -> int:
 
 
 @inlined
-def plane_room(rows: int, blocks: int, shrink: int) -> int:
+def compute_plane_room(rows: int, blocks: int, shrink: int) -> int:
     """Int32 that a plane takes, of so many rows of blocks."""
-    return (8 >> shrink) * rows * plane_stride(blocks, shrink)
+    return (8 >> shrink) * rows * compute_plane_stride(blocks, shrink)
 
 
 @kernel(
@@ -200,7 +211,7 @@ def _plan_blocks(
     `table` and `tile` are the addresses of the first ones.
     """
     luma_blocks = frame.across * frame.down
-    for block in range(blocks_per_mcu(frame)):
+    for block in range(count_blocks_per_mcu(frame)):
         component = max(block - luma_blocks + 1, 0)
         tile_number, lane = component + 1, 0
         if component == 0:
@@ -216,7 +227,7 @@ def _plan_blocks(
         types.int64, types.int64, types.boolean, WORKSPACE, types.int64, types.int64, types.int64
     )
 )
-def _flush(
+def _transform_tiles(
     component: int,
     rows: int,
     both: bool,
@@ -232,7 +243,7 @@ def _flush(
         tile += _SECOND * (i // rows)
         coefficients = workspace.tiles[tile * TILE : (tile + 1) * TILE]
         samples = workspace.planes[first + (8 >> shrink) * i * stride :]
-        transform(coefficients, quantisers, workspace.columns, samples, stride, shrink)
+        transform_tile(coefficients, quantisers, workspace.columns, samples, stride, shrink)
 
 
 @kernel(types.int64(INDEXED_IMAGE, Frame, MCUS, PLANE_STARTS, WORKSPACE))
@@ -252,8 +263,8 @@ def decode_region(
     mcus
         Which MCUs.
     plane_starts
-        For each component, where its plane begins in `workspace.planes`; `plane_stride` tells its
-        rows.
+        For each component, where its plane begins in `workspace.planes`; `compute_plane_stride`
+        tells its rows.
     workspace
         With tables and quantisers of the image.
 
@@ -261,9 +272,9 @@ def decode_region(
     -------
     OK, TRUNCATED or DAMAGED.
     """
-    components, blocks = frame.components, blocks_per_mcu(frame)
-    columns = mcu_columns(frame)
-    row_points = points_per_row(columns, image.every)
+    components, blocks = frame.components, count_blocks_per_mcu(frame)
+    columns = count_mcu_columns(frame)
+    row_points = count_points_per_row(columns, image.every)
     spacing = image.every if image.every > 0 else columns
     first_column = mcus.left // spacing * spacing
     interval = frame.interval
@@ -282,7 +293,9 @@ def decode_region(
     shrinks = np.empty(3, np.int64)
     for component in range(components):
         shrink = find_chroma_shrink(frame, mcus.shrink) if component > 0 else mcus.shrink
-        strides[component] = plane_stride((mcus.right - mcus.left) * widths[component], shrink)
+        strides[component] = compute_plane_stride(
+            (mcus.right - mcus.left) * widths[component], shrink
+        )
         shrinks[component] = shrink
 
     predictors_a, predictors_b = np.zeros(3, np.int64), np.zeros(3, np.int64)
@@ -291,10 +304,10 @@ def decode_region(
         both = row + 1 < mcus.bottom
         point_a = image.points + _POINT_BYTES * (row * row_points + first_column // spacing)
         point_b = point_a + _POINT_BYTES * row_points
-        a = _start_at(image, scan, point_a, predictors_a)
+        a = _start_at_point(image, scan, point_a, predictors_a)
         b = a
         if both:
-            b = _start_at(image, scan, point_b, predictors_b)
+            b = _start_at_point(image, scan, point_b, predictors_b)
         if a.address == 0 or b.address == 0:
             return DAMAGED
         for component in range(components):
@@ -306,19 +319,19 @@ def decode_region(
             if interval > 0 and column > first_column:
                 number = row * columns + column
                 if number % interval == 0:
-                    a = _restart(a, end, number // interval - 1, predictors_a)
+                    a = _start_behind_marker(a, end, number // interval - 1, predictors_a)
                 number += columns
                 if both and number % interval == 0:
-                    b = _restart(b, end, number // interval - 1, predictors_b)
+                    b = _start_behind_marker(b, end, number // interval - 1, predictors_b)
                 if a.address == 0 or b.address == 0:
                     return DAMAGED
             if to_point == 0:
                 point_a += _POINT_BYTES
                 point_b += _POINT_BYTES
                 to_point = spacing
-                if not _is_at(image.address, point_a, a, predictors_a):
+                if not _is_at_point(image.address, point_a, a, predictors_a):
                     return DAMAGED
-                if both and not _is_at(image.address, point_b, b, predictors_b):
+                if both and not _is_at_point(image.address, point_b, b, predictors_b):
                     return DAMAGED
             to_point -= 1
 
@@ -339,9 +352,9 @@ def decode_region(
                 wrong = wrong or missed
             if wrong:
                 return DAMAGED
-            if overrun(a):
+            if is_overrun(a):
                 return TRUNCATED if a.address >= end else DAMAGED
-            if both and overrun(b):
+            if both and is_overrun(b):
                 return TRUNCATED if b.address >= end else DAMAGED
             if not seen:
                 continue
@@ -350,7 +363,7 @@ def decode_region(
                 lanes[component] += widths[component]
                 if lanes[component] < LANES and column + 1 < mcus.right:
                     continue
-                _flush(
+                _transform_tiles(
                     component,
                     heights[component],
                     both,

@@ -16,10 +16,10 @@ from fieldslab.reader.decoders.region import (
     IndexedImage,
     Mcus,
     Workspace,
+    compute_plane_room,
+    compute_plane_stride,
     decode_region,
-    new_workspace,
-    plane_room,
-    plane_stride,
+    make_workspace,
 )
 from fieldslab.reader.decoders.scratch import KEPT
 from fieldslab.reader.pixels.finish import (
@@ -27,15 +27,15 @@ from fieldslab.reader.pixels.finish import (
     YCC,
     Box,
     Picture,
-    finish,
-    most_work_bytes,
+    count_most_work_bytes,
     new_picture,
+    write_view,
 )
 from fieldslab.reader.pixels.store import OUTPUT, Output, describe_output
 from fieldslab.schemas.codecs.baseline import read_header
 from fieldslab.schemas.codecs.huffman import make_tables
 from fieldslab.schemas.codecs.jpeg import Frame, new_frame
-from fieldslab.schemas.codecs.mcus import mcu_columns, mcu_rows, points_per_row
+from fieldslab.schemas.codecs.mcus import count_mcu_columns, count_mcu_rows, count_points_per_row
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel, types
 
@@ -85,7 +85,7 @@ def _find_mcus(boxes: Any, frame: Any, output: Output) -> tuple[bool, Mcus]:
 
 
 @kernel(types.int64(ENCODED, types.int64, types.int64, Frame))
-def _check(images: Encoded, image: int, max_pixels: int, frame: Any) -> int:
+def _check_image(images: Encoded, image: int, max_pixels: int, frame: Any) -> int:
     """Read the header of an image; OK if it can be decoded by its index points."""
     address: Any = np.int64(images.addresses[image])
     status = read_header(address, images.lengths[image], frame)
@@ -96,16 +96,16 @@ def _check(images: Encoded, image: int, max_pixels: int, frame: Any) -> int:
     height, width = images.sizes[image]
     if frame.height != np.int64(height) or frame.width != np.int64(width):
         return _OTHER_SIZE
-    points = mcu_rows(frame) * points_per_row(mcu_columns(frame), images.every)
+    points = count_mcu_rows(frame) * count_points_per_row(count_mcu_columns(frame), images.every)
     return _OK if points == images.counts[image] else _DAMAGED
 
 
 @kernel(types.Tuple((PLANE_STARTS, types.int64))(Frame, MCUS))
-def _place_planes(frame: Any, mcus: Mcus) -> tuple[tuple[int, int, int], int]:
+def _plan_planes(frame: Any, mcus: Mcus) -> tuple[tuple[int, int, int], int]:
     """Decide where the plane of each component begins, and how many int32 they take together."""
     rows, columns = mcus.bottom - mcus.top, mcus.right - mcus.left
-    luma = plane_room(rows * frame.down, columns * frame.across, mcus.shrink)
-    chroma = plane_room(rows, columns, find_chroma_shrink(frame, mcus.shrink))
+    luma = compute_plane_room(rows * frame.down, columns * frame.across, mcus.shrink)
+    chroma = compute_plane_room(rows, columns, find_chroma_shrink(frame, mcus.shrink))
     first: Any = np.int64(0)
     return (first, luma, luma + chroma), luma + (frame.components - 1) * chroma
 
@@ -114,15 +114,15 @@ def _place_planes(frame: Any, mcus: Mcus) -> tuple[tuple[int, int, int], int]:
 def _describe_picture(
     frame: Any, mcus: Mcus, plane_starts: tuple[int, int, int], planes: int, picture: Any
 ) -> None:
-    """Tell `finish` what the planes at the address `planes` show."""
+    """Tell `write_view` what the planes at the address `planes` show."""
     columns = mcus.right - mcus.left
     for component in range(3):
         picture.planes[component] = planes + 4 * plane_starts[component]
     picture.kind = GREY if frame.components == 1 else YCC
     chroma_shrink = find_chroma_shrink(frame, mcus.shrink)
     picture.shrink, picture.chroma_shrink = mcus.shrink, chroma_shrink
-    picture.stride = 4 * plane_stride(columns * frame.across, mcus.shrink)
-    picture.chroma_stride = 4 * plane_stride(columns, chroma_shrink)
+    picture.stride = 4 * compute_plane_stride(columns * frame.across, mcus.shrink)
+    picture.chroma_stride = 4 * compute_plane_stride(columns, chroma_shrink)
     picture.across, picture.down = frame.across - 1, frame.down - 1
     top, left = mcus.top * 8 * frame.down, mcus.left * 8 * frame.across
     picture.top, picture.left = top, left
@@ -143,7 +143,7 @@ def _describe_picture(
         types.int32[::1],
     )
 )
-def _decode(
+def _decode_images(
     images: Encoded,
     which: Any,
     crops: Crops,
@@ -169,15 +169,15 @@ def _decode(
         statuses[position] = _UNSUPPORTED
         if images.counts[image] == 0 or points == 0:
             continue
-        status = _check(images, image, max_pixels, frame)
+        status = _check_image(images, image, max_pixels, frame)
         if status == _OK:
             inside, mcus = _find_mcus(boxes, frame, output)
             status = make_tables(address, frame, workspace.huffman) if inside else _OTHER_SIZE
         statuses[position] = status
         if status != _OK:
             continue
-        plane_starts, room = _place_planes(frame, mcus)
-        resize_bytes = most_work_bytes(boxes, output)
+        plane_starts, room = _plan_planes(frame, mcus)
+        resize_bytes = count_most_work_bytes(boxes, output)
         if room > workspace.planes.size or resize_bytes > resize_memory.size:
             return position, room, resize_bytes
         scale_quantisers(address, frame, mcus.shrink, workspace.quantisers)
@@ -192,7 +192,7 @@ def _decode(
             top, left, height, width = boxes[view]
             box = Box(np.int64(top), np.int64(left), np.int64(height), np.int64(width))
             flip, number = crops.flips[image, view], image * views + view
-            finish(picture, box, flip, output, number, resize_memory.ctypes.data)
+            write_view(picture, box, flip, output, number, resize_memory.ctypes.data)
     return which.size, 0, 0
 
 
@@ -200,10 +200,10 @@ class _Memory(threading.local):
     """What one thread has of its own: tables of the image before, and scratch memory."""
 
     def __init__(self) -> None:
-        self.workspace = new_workspace()
+        self.workspace = make_workspace()
         self.resize = np.empty(0, np.uint8)
 
-    def supply(self, planes: int, resize: int) -> None:
+    def make_room(self, planes: int, resize: int) -> None:
         """Have so many items."""
         if self.workspace.planes.size < planes:
             larger = np.empty(planes + planes // 4, np.int32)
@@ -211,7 +211,7 @@ class _Memory(threading.local):
         if self.resize.size < resize:
             self.resize = np.empty(resize + resize // 4, np.uint8)
 
-    def give_back(self) -> None:
+    def trim(self) -> None:
         """Keep no more than KEPT."""
         if self.workspace.planes.nbytes + self.resize.nbytes > KEPT:
             self.workspace = self.workspace._replace(planes=np.empty(0, np.int32))
@@ -245,7 +245,7 @@ class Roi:
         statuses = np.empty(which.size, np.int32)
         done = 0
         while True:
-            done, planes, resize = _decode(
+            done, planes, resize = _decode_images(
                 images,
                 which,
                 crops,
@@ -258,6 +258,6 @@ class Roi:
             )
             if done == which.size:
                 break
-            memory.supply(planes, resize)
-        memory.give_back()
+            memory.make_room(planes, resize)
+        memory.trim()
         return statuses

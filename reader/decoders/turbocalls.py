@@ -19,7 +19,7 @@ from fieldslab.reader.decoders.decoder import Status
 from fieldslab.reader.pixels.finish import GREY, RGB, YCC, Picture
 from fieldslab.reader.pixels.lanes import load_i32, store_i32, store_i64, store_u16
 from fieldslab.schemas.codecs.jpeg import Frame
-from fieldslab.schemas.jit import foreign, kernel, load_u8, memcpy, tuple_type, types
+from fieldslab.schemas.jit import kernel, load_u8, make_foreign_call, make_tuple_type, memcpy, types
 
 
 class Calls(NamedTuple):
@@ -73,24 +73,26 @@ class Region(NamedTuple):
     shrink: Any
 
 
-CALLS = tuple_type(Calls, *[types.int64] * 10)
-REGION = tuple_type(Region, *[types.int64] * 5)
+CALLS = make_tuple_type(Calls, *[types.int64] * 10)
+REGION = make_tuple_type(Region, *[types.int64] * 5)
 
 _OK, _UNSUPPORTED = int(Status.OK), int(Status.UNSUPPORTED)
 _TRUNCATED, _DAMAGED = int(Status.TRUNCATED), int(Status.DAMAGED)
 
-_init = foreign("int64(int32)")  # tjInitDecompress takes nothing, and does not see the argument
-_destroy = foreign("void(int64)")
-_header3 = foreign("int32(int64, int64, uint64, int64, int64, int64, int64)")
-_planes = foreign("int32(int64, int64, uint64, int64, int32, int64, int32, int32)")
-_code = foreign("int32(int64)")
-_text = foreign("int64(int64)")
-_header = foreign("int32(int64, int64, uint64)")
-_set = foreign("int32(int64, int32, int32)")
-_get = foreign("int32(int64, int32)")
-_scale = foreign("int32(int64, int64)")
-_crop = foreign("int32(int64, int64, int64)")
-_decompress = foreign("int32(int64, int64, uint64, int64, int32, int32)")
+_init = make_foreign_call(
+    "int64(int32)"
+)  # tjInitDecompress takes nothing, and does not see the argument
+_destroy = make_foreign_call("void(int64)")
+_header3 = make_foreign_call("int32(int64, int64, uint64, int64, int64, int64, int64)")
+_planes = make_foreign_call("int32(int64, int64, uint64, int64, int32, int64, int32, int32)")
+_code = make_foreign_call("int32(int64)")
+_text = make_foreign_call("int64(int64)")
+_header = make_foreign_call("int32(int64, int64, uint64)")
+_set = make_foreign_call("int32(int64, int32, int32)")
+_get = make_foreign_call("int32(int64, int32)")
+_scale = make_foreign_call("int32(int64, int64)")
+_crop = make_foreign_call("int32(int64, int64, int64)")
+_decompress = make_foreign_call("int32(int64, int64, uint64, int64, int32, int32)")
 
 _DECOMPRESS = 1  # TJINIT_*
 _FLAGS = 8192 | 32768  # TJFLAG_STOPONWARNING, TJFLAG_LIMITSCANS
@@ -111,7 +113,7 @@ _SPARE = 256
 
 
 @kernel("boolean(int64, Array(uint8, 1, 'C', readonly=True))")
-def _says(text: int, words: Any) -> bool:
+def _contains_words(text: int, words: Any) -> bool:
     """Whether a C string holds these bytes."""
     while load_u8(text) != 0:
         for i in range(words.size):
@@ -131,9 +133,9 @@ def _explain_failure(calls: Calls, handle: int, plain: int) -> int:
     be behind this warning, and every row was decoded. Otherwise the next decoder is asked.
     """
     text = _text(calls.error_text, (handle,))
-    if _code(calls.error_code, (handle,)) == 0 and _says(text, _EXTRANEOUS):
+    if _code(calls.error_code, (handle,)) == 0 and _contains_words(text, _EXTRANEOUS):
         return _OK if plain else _UNSUPPORTED
-    return _TRUNCATED if _says(text, _PREMATURE) else _DAMAGED
+    return _TRUNCATED if _contains_words(text, _PREMATURE) else _DAMAGED
 
 
 @kernel(types.int64(CALLS, types.int64))
@@ -143,18 +145,18 @@ def _explain_header_failure(calls: Calls, handle: int) -> int:
 
 
 @kernel("int64(int64, int64)")
-def _shrunk(value: int, bits: int) -> int:
+def _shift_down(value: int, bits: int) -> int:
     """Return value / 2**bits, rounded up."""
     return (value + (1 << bits) - 1) >> bits
 
 
 @kernel("int64(int64)")
-def _aligned(value: int) -> int:
+def _align(value: int) -> int:
     return (value + _ALIGN - 1) // _ALIGN * _ALIGN
 
 
 @kernel(types.int64(Frame, REGION))
-def _rows_needed(frame: Any, region: Region) -> int:
+def _count_needed_rows(frame: Any, region: Region) -> int:
     """Return the height to state: whole rows of MCUs where the library can end early.
 
     The row below the region is among them, for the sake of its chroma.
@@ -167,10 +169,10 @@ def _rows_needed(frame: Any, region: Region) -> int:
 
 
 @kernel(types.int64(types.int64, Frame, REGION))
-def planes_bytes(length: int, frame: Any, region: Region) -> int:
+def count_planes_bytes(length: int, frame: Any, region: Region) -> int:
     """Return the scratch memory that `decode_planes` needs: a copy, and planes of any sampling."""
-    rows = _shrunk(_rows_needed(frame, region), region.shrink) + 1
-    stride = _aligned(_shrunk(frame.width, region.shrink) + 3)
+    rows = _shift_down(_count_needed_rows(frame, region), region.shrink) + 1
+    stride = _align(_shift_down(frame.width, region.shrink) + 3)
     return _SPARE + length + 3 * rows * stride + 5 * _ALIGN
 
 
@@ -178,7 +180,7 @@ _TO_SAMPLES = (types.int64, types.int64, Frame, REGION, Picture, types.int64)
 
 
 @kernel(types.int64(CALLS, types.int64, *_TO_SAMPLES))
-def _to_planes(
+def _decode_to_planes(
     calls: Calls,
     handle: int,
     data: int,
@@ -193,12 +195,12 @@ def _to_planes(
     pointers = scratch + 64
     strides = scratch + 128
     free = scratch + _SPARE
-    rows = _rows_needed(frame, region)
+    rows = _count_needed_rows(frame, region)
     if rows != frame.height:
         memcpy(free, data, length)
         data = free
         store_u16(data + frame.height_offset, (rows & 0xFF) << 8 | rows >> 8)
-        free = _aligned(free + length)
+        free = _align(free + length)
     stated = results, results + 4, results + 8, results + 12
     if _header3(calls.header, (handle, data, length, *stated)):
         return _explain_header_failure(calls, handle)
@@ -210,12 +212,12 @@ def _to_planes(
         return _UNSUPPORTED
     across = _SAMPLINGS[sampling, 0]
     down = _SAMPLINGS[sampling, 1]
-    width = _shrunk(frame.width, region.shrink)
-    height = _shrunk(rows, region.shrink)
-    stride = _aligned(_shrunk(width, across) << across)
-    chroma_stride = _aligned(_shrunk(width, across))
-    cb = free + stride * (_shrunk(height, down) << down)
-    cr = cb + chroma_stride * _shrunk(height, down)
+    width = _shift_down(frame.width, region.shrink)
+    height = _shift_down(rows, region.shrink)
+    stride = _align(_shift_down(width, across) << across)
+    chroma_stride = _align(_shift_down(width, across))
+    cb = free + stride * (_shift_down(height, down) << down)
+    cr = cb + chroma_stride * _shift_down(height, down)
     picture.kind = GREY if colours == _GREY else YCC
     picture.planes[0], picture.planes[1], picture.planes[2] = free, cb, cr
     picture.stride = stride
@@ -257,9 +259,9 @@ def decode_planes(
     region
         What is needed.
     picture
-        Becomes what `finish` wants to know.
+        Becomes what `write_view` wants to know.
     scratch
-        Address of `planes_bytes` of memory, a multiple of 64.
+        Address of `count_planes_bytes` of memory, a multiple of 64.
 
     Returns
     -------
@@ -268,21 +270,21 @@ def decode_planes(
     handle = _init(calls.init, (_DECOMPRESS,))
     if handle == 0:
         return NO_MEMORY
-    status = _to_planes(calls, handle, data, length, frame, region, picture, scratch)
+    status = _decode_to_planes(calls, handle, data, length, frame, region, picture, scratch)
     _destroy(calls.destroy, (handle,))
     return status
 
 
 @kernel(types.int64(Frame, REGION))
-def region_bytes(frame: Any, region: Region) -> int:
+def count_region_bytes(frame: Any, region: Region) -> int:
     """Return the scratch memory that `decode_region` needs."""
-    rows = _shrunk(region.bottom, region.shrink) - (region.top >> region.shrink)
-    columns = _shrunk(region.right, region.shrink) - (region.left >> region.shrink)
-    return rows * _aligned(3 * (columns + 2 + 8 * frame.across)) + _ALIGN
+    rows = _shift_down(region.bottom, region.shrink) - (region.top >> region.shrink)
+    columns = _shift_down(region.right, region.shrink) - (region.left >> region.shrink)
+    return rows * _align(3 * (columns + 2 + 8 * frame.across)) + _ALIGN
 
 
 @kernel(types.int64(CALLS, types.int64, *_TO_SAMPLES))
-def _to_region(
+def _decode_to_region(
     calls: Calls,
     handle: int,
     data: int,
@@ -307,12 +309,12 @@ def _to_region(
     if sampling < 0 or sampling >= len(_SAMPLINGS) or (colours != _YCBCR and colours != _GREY):
         return _UNSUPPORTED
     # One column more on either side: where chroma is blown up, it is smoothed across.
-    width = _shrunk(frame.width, shrink)
+    width = _shift_down(frame.width, shrink)
     step = max(8 * frame.across >> shrink, 1)
     left = max((region.left >> shrink) - 1, 0) // step * step
-    right = min(_shrunk(region.right, shrink) + 1, width)
+    right = min(_shift_down(region.right, shrink) + 1, width)
     top = region.top >> shrink
-    bottom = _shrunk(region.bottom, shrink)
+    bottom = _shift_down(region.bottom, shrink)
     if _scale(calls.scale, (handle, 1 | 1 << (32 + shrink))):
         return _UNSUPPORTED
     corner = left | top << 32
@@ -320,7 +322,7 @@ def _to_region(
     if _crop(calls.crop, (handle, corner, extent)):
         return _UNSUPPORTED
     pixel_bytes = 1 if colours == _GREY else 3
-    stride = _aligned(pixel_bytes * (right - left))
+    stride = _align(pixel_bytes * (right - left))
     form = _PIXELS_GREY if colours == _GREY else _PIXELS_RGB
     if _decompress(calls.decompress, (handle, data, length, scratch, stride, form)):
         status = _explain_failure(calls, handle, frame.plain)
@@ -345,13 +347,13 @@ def decode_region(
     picture: Any,
     scratch: int,
 ) -> int:
-    """Decode a region alone into red, green and blue in scratch memory: `region_bytes`.
+    """Decode a region alone into red, green and blue in scratch memory: `count_region_bytes`.
 
     `calls` are addresses of `REGION_CALLS`; all else as in `decode_planes`.
     """
     handle = _init(calls.init, (_DECOMPRESS,))
     if handle == 0:
         return NO_MEMORY
-    status = _to_region(calls, handle, data, length, frame, region, picture, scratch)
+    status = _decode_to_region(calls, handle, data, length, frame, region, picture, scratch)
     _destroy(calls.destroy, (handle,))
     return status

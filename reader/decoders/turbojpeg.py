@@ -16,15 +16,15 @@ from fieldslab.reader.decoders.turbocalls import (
     REGION_CALLS,
     Calls,
     Region,
+    count_planes_bytes,
+    count_region_bytes,
     decode_planes,
     decode_region,
-    planes_bytes,
-    region_bytes,
 )
-from fieldslab.reader.pixels.finish import Box, finish, most_work_bytes, new_picture
+from fieldslab.reader.pixels.finish import Box, count_most_work_bytes, new_picture, write_view
 from fieldslab.reader.pixels.store import OUTPUT, Output, describe_output
 from fieldslab.schemas.codecs.jpeg import Frame, new_frame
-from fieldslab.schemas.codecs.turbolibrary import Library, find_all, newest
+from fieldslab.schemas.codecs.turbolibrary import Library, choose_newest, find_libraries
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel, types
 
@@ -77,7 +77,7 @@ def _plan_region(boxes: Any, frame: Any, output: Output) -> tuple[bool, Region]:
         types.int32[::1],
     )
 )
-def _decode(
+def _decode_images(
     calls: Calls,
     images: Encoded,
     which: Any,
@@ -109,10 +109,10 @@ def _decode(
         if status != _OK:
             continue
         if calls.crop:
-            samples_bytes = region_bytes(frame, region)
+            samples_bytes = count_region_bytes(frame, region)
         else:
-            samples_bytes = planes_bytes(length, frame, region)
-        needed = most_work_bytes(boxes, output) + samples_bytes + 64
+            samples_bytes = count_planes_bytes(length, frame, region)
+        needed = count_most_work_bytes(boxes, output) + samples_bytes + 64
         if needed > scratch_bytes:
             return position, needed
         if calls.crop:
@@ -128,7 +128,7 @@ def _decode(
             top, left, height, width = boxes[view]
             box = Box(np.int64(top), np.int64(left), np.int64(height), np.int64(width))
             flip, number = crops.flips[image, view], image * views + view
-            finish(picture, box, flip, output, number, memory + samples_bytes)
+            write_view(picture, box, flip, output, number, memory + samples_bytes)
     return which.size, 0
 
 
@@ -151,7 +151,7 @@ class TurboJpeg:
     codes: Set[int] = frozenset({CODES["jpeg"]})
 
     def __init__(self, library: Library | None = None, regions: bool = True) -> None:
-        self.library = library or newest(find_all())
+        self.library = library or choose_newest(find_libraries())
         self._regions = regions and self.library.regions
         names = REGION_CALLS if self._regions else PLANES_CALLS
         self._calls = Calls(*(self.library.functions[name] for name in names))
@@ -165,7 +165,7 @@ class TurboJpeg:
         statuses = np.empty(len(which), np.int32)
         done = size = 0
         while done < len(which):
-            done, needed = _decode(
+            done, needed = _decode_images(
                 self._calls,
                 images,
                 which,

@@ -304,7 +304,7 @@ class _DecodingJob:
         chain = (
             lookup.list_candidates(decoder_option)
             if isinstance(decoder_option, str)
-            else [decoder_option, lookup.find("planes")]
+            else [decoder_option, lookup.load_decoder("planes")]
         )
         for decoder in chain:
             if not len(which):

@@ -35,7 +35,7 @@ def read_orientations(images: Encoded) -> np.ndarray:
     sides = np.ones(len(images.codes), np.uint8)
     jpegs = np.flatnonzero(images.codes == _JPEG)
     turns = np.empty(len(jpegs), np.uint8)
-    orientation.orientations(images.addresses[jpegs], images.lengths[jpegs], turns)
+    orientation.read_orientations(images.addresses[jpegs], images.lengths[jpegs], turns)
     sides[jpegs] = turns
     for i in np.flatnonzero(~np.isin(images.codes, (_JPEG, *_STORED))).tolist():
         sides[i] = measure_with_pillow(images, i)[2]
@@ -49,10 +49,12 @@ def measure_with_pillow(images: Encoded, index: int) -> tuple[int, int, int]:
     from fieldslab.schemas.errors import MissingLibrary
 
     try:
-        from fieldslab.reader.decoders.pillow import measure
+        from fieldslab.reader.decoders.pillow import read_size_and_orientation
     except MissingLibrary:
         return 0, 0, 1
-    return measure(ctypes.string_at(int(images.addresses[index]), int(images.lengths[index])))
+    return read_size_and_orientation(
+        ctypes.string_at(int(images.addresses[index]), int(images.lengths[index]))
+    )
 
 
 def orient_sizes(sizes: np.ndarray, turns: np.ndarray) -> np.ndarray:

@@ -86,7 +86,7 @@ def make_views(
 ) -> None:
     """Crop, resize, flip and scale a picture, each view into its place.
 
-    The filter is the one of `finish`: antialiased bilinear, within a grey level of Pillow's.
+    The filter is the one of `write_view`: antialiased bilinear, within a grey level of Pillow's.
 
     Parameters
     ----------

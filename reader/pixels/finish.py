@@ -1,28 +1,41 @@
 """From decoded samples of a region to a view in the batch: crop, resize, colours, numbers.
 
-Decoders call `finish` from their kernels, once for each view, when the samples of the region that
-the view needs lie in memory. Chroma is resized from its own size and colours are converted at the
-output's: subsampled planes are never blown up first, but weighed as if they had been.
+Decoders call `write_view` from their kernels, once for each view, when the samples of the region
+that the view needs lie in memory. Chroma is resized from its own size and colours are converted at
+the output's: subsampled planes are never blown up first, but weighed as if they had been.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.pixels.lanes import from_rgb, from_ycc, load_i32
-from fieldslab.reader.pixels.resize import PLANE, Plane, Ring, down, scratch_bytes, supply
+from fieldslab.reader.pixels.lanes import convert_rgb, convert_ycc, load_i32
+from fieldslab.reader.pixels.resize import (
+    PLANE,
+    Plane,
+    Ring,
+    count_scratch_bytes,
+    fill_ring,
+    resize_down,
+)
 from fieldslab.reader.pixels.store import (
     FLOAT32,
     OUTPUT,
     UINT8,
     Output,
-    item_bytes,
+    count_view_bytes,
+    get_item_bytes,
     store_row,
     store_words,
-    view_bytes,
 )
-from fieldslab.reader.pixels.taps import find_taps, most_taps, reach, table_bytes
-from fieldslab.schemas.jit import kernel, record_maker, record_type, tuple_type, types
+from fieldslab.reader.pixels.taps import count_most_taps, count_table_bytes, find_reach, find_taps
+from fieldslab.schemas.jit import (
+    kernel,
+    make_record_maker,
+    make_record_type,
+    make_tuple_type,
+    types,
+)
 
 GREY, YCC, RGB = range(3)
 """What samples may be: one plane; planes of full-range BT.601 Y, Cb, Cr; interleaved red, green
@@ -62,8 +75,8 @@ PICTURE = np.dtype(
                    than the box. Subsampled chroma beside the box has a part in its outermost
                    pixels: what lies within these is read.
 """
-Picture = record_type(PICTURE)
-new_picture = record_maker(PICTURE)
+Picture = make_record_type(PICTURE)
+new_picture = make_record_maker(PICTURE)
 
 
 class Box(NamedTuple):
@@ -75,37 +88,37 @@ class Box(NamedTuple):
     width: Any
 
 
-BOX = tuple_type(Box, types.int64, types.int64, types.int64, types.int64)
+BOX = make_tuple_type(Box, types.int64, types.int64, types.int64, types.int64)
 
 _ALIGN = 64
 
 
 @kernel("int64(int64, int64)")
-def _ring_rows(height: int, out_height: int) -> int:
+def _count_ring_rows(height: int, out_height: int) -> int:
     """Return the rows of a ring: a power of two that holds a window and a block."""
     rows = 32
-    while rows < most_taps(np.float64(height), out_height) + 16:
+    while rows < count_most_taps(np.float64(height), out_height) + 16:
         rows *= 2
     return rows
 
 
 @kernel("int64(int64, int64, int64, int64)")
-def work_bytes(height: int, width: int, out_height: int, out_width: int) -> int:
-    """Return the scratch memory that `finish` needs for a box and an output, of any kind."""
+def count_work_bytes(height: int, width: int, out_height: int, out_width: int) -> int:
+    """Return the scratch memory that `write_view` needs for a box and an output, of any kind."""
     count = (out_width + 15) // 16 * 16
-    tables = table_bytes(out_width, most_taps(np.float64(width), out_width))
-    tables += table_bytes(out_height, most_taps(np.float64(height), out_height))
-    rings = 3 * _ring_rows(height, out_height) * 2 * count
+    tables = count_table_bytes(out_width, count_most_taps(np.float64(width), out_width))
+    tables += count_table_bytes(out_height, count_most_taps(np.float64(height), out_height))
+    rings = 3 * _count_ring_rows(height, out_height) * 2 * count
     lines = (3 * 2 + 3 * 4 + 3 * 4) * count
-    return 2 * tables + rings + lines + scratch_bytes(3 * width, 2 * count) + 4 * _ALIGN
+    return 2 * tables + rings + lines + count_scratch_bytes(3 * width, 2 * count) + 4 * _ALIGN
 
 
 @kernel(types.int64(types.int32[:, ::1], OUTPUT))
-def most_work_bytes(boxes: Any, output: Output) -> int:
+def count_most_work_bytes(boxes: Any, output: Output) -> int:
     """Return the scratch memory that is enough for any of these boxes."""
     most: Any = np.int64(0)
     for view in range(len(boxes)):
-        size = work_bytes(boxes[view, 2], boxes[view, 3], output.height, output.width)
+        size = count_work_bytes(boxes[view, 2], boxes[view, 3], output.height, output.width)
         most = max(most, size)
     return most
 
@@ -120,7 +133,7 @@ def _convert_colours(
     if kind == YCC:
         for x in range(0, count, 16):
             offset = 2 * x
-            from_ycc(
+            convert_ycc(
                 values + 4 * x, stride, numbers, words + offset, second + offset, third + offset
             )
         return
@@ -129,7 +142,9 @@ def _convert_colours(
         third = words
     for x in range(0, count, 16):
         offset = 2 * x
-        from_rgb(values + 4 * x, stride, numbers, words + offset, second + offset, third + offset)
+        convert_rgb(
+            values + 4 * x, stride, numbers, words + offset, second + offset, third + offset
+        )
 
 
 @kernel(types.void(Picture, types.int64, BOX, Plane))
@@ -138,8 +153,8 @@ def _locate_samples(picture: Any, number: int, box: Box, plane: Any) -> None:
     shrink = picture.chroma_shrink if number else picture.shrink
     across = picture.across if number else 0
     below = picture.down if number else 0
-    row, rows = reach(box.top, box.height, shrink, below, picture.top, picture.height)
-    column, columns = reach(box.left, box.width, shrink, across, picture.left, picture.width)
+    row, rows = find_reach(box.top, box.height, shrink, below, picture.top, picture.height)
+    column, columns = find_reach(box.left, box.width, shrink, across, picture.left, picture.width)
     plane.samples = 3 if picture.kind == RGB else 1
     plane.stride = picture.chroma_stride if number else picture.stride
     plane.address = picture.planes[number]
@@ -151,7 +166,7 @@ def _locate_samples(picture: Any, number: int, box: Box, plane: Any) -> None:
 
 
 @kernel(types.void(Picture, BOX, types.int64, OUTPUT, types.int64, types.int64))
-def finish(picture: Any, box: Box, flip: int, output: Output, view: int, work: int) -> None:
+def write_view(picture: Any, box: Box, flip: int, output: Output, view: int, work: int) -> None:
     """Write one view.
 
     The filter is Pillow's antialiased bilinear: for RGB the result differs by at most one grey
@@ -171,16 +186,16 @@ def finish(picture: Any, box: Box, flip: int, output: Output, view: int, work: i
     output, view
         Where views go, and which of them this is.
     work
-        Address of `work_bytes(box.height, box.width, output.height, output.width)` bytes of
+        Address of `count_work_bytes(box.height, box.width, output.height, output.width)` bytes of
         scratch memory, which one thread uses at a time.
     """
     planes_count = 3 if picture.kind == YCC else 1
     out_height, out_width = output.height, output.width
     count = (out_width + 15) // 16 * 16
     row_bytes = 2 * count
-    ring_rows = _ring_rows(box.height, out_height)
-    x_bytes = table_bytes(out_width, most_taps(np.float64(box.width), out_width))
-    y_bytes = table_bytes(out_height, most_taps(np.float64(box.height), out_height))
+    ring_rows = _count_ring_rows(box.height, out_height)
+    x_bytes = count_table_bytes(out_width, count_most_taps(np.float64(box.width), out_width))
+    y_bytes = count_table_bytes(out_height, count_most_taps(np.float64(box.height), out_height))
     tables = (work + _ALIGN - 1) // _ALIGN * _ALIGN
     rings = tables + 2 * (x_bytes + y_bytes)
     words = rings + 3 * ring_rows * row_bytes
@@ -227,8 +242,8 @@ def finish(picture: Any, box: Box, flip: int, output: Output, view: int, work: i
     for channel in range(3):
         factors[channel] = 1.0 if output.form == UINT8 else output.scale[channel]
         factors[3 + channel] = 0.5 if output.form == UINT8 else output.bias[channel]
-    address = output.address + view * view_bytes(output)
-    pixel_bytes = item_bytes(output.form)
+    address = output.address + view * count_view_bytes(output)
+    pixel_bytes = get_item_bytes(output.form)
     plane_bytes = out_height * out_width * pixel_bytes
     line_bytes = out_width * pixel_bytes * (1 if output.channels_first else 3)
     in_place = output.form == FLOAT32 and output.channels_first and count == out_width
@@ -240,12 +255,12 @@ def finish(picture: Any, box: Box, flip: int, output: Output, view: int, work: i
             row = load_i32(plane.y_table + 4 * line)
             needed = min(row + taps, plane.rows)
             if plane.ready < needed:
-                supply(plane, Ring(ring, ring_rows, row_bytes, out_width), needed, scratch)
+                fill_ring(plane, Ring(ring, ring_rows, row_bytes, out_width), needed, scratch)
             weights = plane.y_table + 4 * out_height + 2 * taps * line
             for sample in range(plane.samples):
                 sample_ring = ring + sample * ring_rows * row_bytes
                 target = words + (number + sample) * row_bytes
-                down(
+                resize_down(
                     Ring(sample_ring, ring_rows, row_bytes, out_width),
                     row,
                     weights,

@@ -11,8 +11,6 @@ import numpy as np
 from fieldslab.reader.pixels.lanes import (
     add4_bytes,
     add4_words,
-    end_bytes,
-    end_words,
     load_i32,
     load_i64,
     mix2_bytes,
@@ -21,13 +19,15 @@ from fieldslab.reader.pixels.lanes import (
     mix3_words,
     mix4_bytes,
     mix4_words,
+    round_sums_of_bytes,
+    round_sums_of_words,
     store_i64,
     sum4_bytes,
     sum4_words,
     transpose_bytes,
     transpose_words,
 )
-from fieldslab.schemas.jit import kernel, memcpy, record_type, tuple_type, types
+from fieldslab.schemas.jit import kernel, make_record_type, make_tuple_type, memcpy, types
 
 BLOCK = 16
 """Rows that are taken across at once; an output pixel of theirs is 32 bytes."""
@@ -60,7 +60,7 @@ PLANE = np.dtype(
                        the weights of both axes, as `find_taps` gave them
     ready              rows in the ring, a multiple of 16
 """
-Plane = record_type(PLANE)
+Plane = make_record_type(PLANE)
 
 
 class Ring(NamedTuple):
@@ -84,11 +84,11 @@ class Ring(NamedTuple):
     width: int
 
 
-RING = tuple_type(Ring, types.int64, types.int64, types.int64, types.int64)
+RING = make_tuple_type(Ring, types.int64, types.int64, types.int64, types.int64)
 
 
 @kernel("void(int64, int64, int64, int64)")
-def turn(rows: int, length: int, columns: int, spare: int) -> None:
+def transpose_rows(rows: int, length: int, columns: int, spare: int) -> None:
     """Write bytes 0..length-1 of 16 rows to uint8[length][16] at `columns`.
 
     The addresses of the rows stand at `rows`; 256 bytes at `spare` are used. Nothing outside the
@@ -106,7 +106,9 @@ def turn(rows: int, length: int, columns: int, spare: int) -> None:
 
 
 @kernel("void(int64, int64, int64, int64, int64, int64, int64)")
-def across(columns: int, step: int, table: int, taps: int, size: int, out: int, sums: int) -> None:
+def resize_across(
+    columns: int, step: int, table: int, taps: int, size: int, out: int, sums: int
+) -> None:
     """Weigh the samples at `columns`, `step` bytes apart, to words[size][16] at `out`.
 
     64 bytes at `sums` are used.
@@ -133,11 +135,11 @@ def across(columns: int, step: int, table: int, taps: int, size: int, out: int, 
             for k in range(4, taps, 4):
                 at += 4 * step
                 add4_bytes(sums, here + 2 * k, at, at + step, at + 2 * step, at + 3 * step)
-            end_bytes(out + 32 * x, sums)
+            round_sums_of_bytes(out + 32 * x, sums)
 
 
 @kernel(types.void(RING, types.int64, types.int64, types.int64, types.int64, types.int64))
-def down(ring: Ring, row: int, weights: int, taps: int, out: int, sums: int) -> None:
+def resize_down(ring: Ring, row: int, weights: int, taps: int, out: int, sums: int) -> None:
     """Weigh `taps` rows of a ring, from `row` on, to one row of words.
 
     2 * ring.stride bytes at `sums` are used.
@@ -167,14 +169,14 @@ def down(ring: Ring, row: int, weights: int, taps: int, out: int, sums: int) -> 
             for x in range(0, stride, 32):
                 add4_words(sums + 2 * x, weights + 2 * k, a + x, b + x, c + x, d + x)
         for x in range(0, stride, 32):
-            end_words(out + x, sums + 2 * x)
+            round_sums_of_words(out + x, sums + 2 * x)
 
 
 @kernel(types.void(Plane, RING, types.int64, types.int64))
-def supply(plane: Any, ring: Ring, needed: int, scratch: int) -> None:
+def fill_ring(plane: Any, ring: Ring, needed: int, scratch: int) -> None:
     """Take rows of a plane across until at least `needed` of them are in the ring.
 
-    `scratch` is the address of `scratch_bytes` of memory.
+    `scratch` is the address of `count_scratch_bytes` of memory.
     """
     samples, ready, last_row = plane.samples, plane.ready, plane.rows - 1
     addresses = scratch
@@ -185,10 +187,12 @@ def supply(plane: Any, ring: Ring, needed: int, scratch: int) -> None:
         for i in range(BLOCK):
             row = min(ready + i, last_row)
             store_i64(addresses + 8 * i, plane.address + row * plane.stride)
-        turn(addresses, samples * plane.columns, columns, spare)
+        transpose_rows(addresses, samples * plane.columns, columns, spare)
         for sample in range(samples):
             first = columns + 16 * sample
-            across(first, 16 * samples, plane.x_table, plane.x_taps, ring.width, turned, spare)
+            resize_across(
+                first, 16 * samples, plane.x_table, plane.x_taps, ring.width, turned, spare
+            )
             row = sample * ring.rows + (ready & ring.rows - 1)
             out = ring.address + row * ring.stride
             for x in range(0, ring.stride, 32):
@@ -198,6 +202,6 @@ def supply(plane: Any, ring: Ring, needed: int, scratch: int) -> None:
 
 
 @kernel("int64(int64, int64)")
-def scratch_bytes(length: int, ring_stride: int) -> int:
-    """Return what `supply` needs for rows of `length` bytes: windows may end past the last."""
+def count_scratch_bytes(length: int, ring_stride: int) -> int:
+    """Return what `fill_ring` needs for rows of `length` bytes: windows may end past the last."""
     return 24 * BLOCK + BLOCK * ring_stride + 16 * (length + 3 * BLOCK)

@@ -6,19 +6,19 @@ import numpy as np
 
 from fieldslab.reader.pixels import lanes
 from fieldslab.reader.pixels.lanes import (
-    pixels_bfloat16,
-    pixels_float16,
-    pixels_float32,
-    pixels_uint8,
-    pixels_words,
-    plane_bfloat16,
-    plane_float16,
-    plane_float32,
-    plane_uint8,
-    plane_words,
+    store_pixels_bfloat16,
+    store_pixels_float16,
+    store_pixels_float32,
+    store_pixels_uint8,
+    store_pixels_words,
+    store_plane_bfloat16,
+    store_plane_float16,
+    store_plane_float32,
+    store_plane_uint8,
+    store_plane_words,
 )
 from fieldslab.reader.stored.array import get_address
-from fieldslab.schemas.jit import kernel, memcpy, tuple_type, types
+from fieldslab.schemas.jit import kernel, make_tuple_type, memcpy, types
 
 UINT8, FLOAT32, FLOAT16, BFLOAT16 = range(4)
 """The forms that numbers may be stored in."""
@@ -53,7 +53,7 @@ class Output(NamedTuple):
     bias: np.ndarray
 
 
-OUTPUT = tuple_type(
+OUTPUT = make_tuple_type(
     Output,
     types.int64,
     types.int64,
@@ -79,7 +79,7 @@ def describe_output(
 
 
 @kernel("int64(int64)")
-def item_bytes(form: int) -> int:
+def get_item_bytes(form: int) -> int:
     """Return the bytes of one number."""
     if form == UINT8:
         return 1
@@ -87,44 +87,44 @@ def item_bytes(form: int) -> int:
 
 
 @kernel("void(int64, int64, int64, int64)")
-def _convert(values: int, count: int, form: int, out: int) -> None:
+def _convert_plane(values: int, count: int, form: int, out: int) -> None:
     """Convert float32[count], a multiple of 16."""
     if form == UINT8:
         for x in range(0, count, lanes.LANES):
-            plane_uint8(out + x, values + 4 * x)
+            store_plane_uint8(out + x, values + 4 * x)
     elif form == FLOAT32:
         for x in range(0, count, lanes.LANES):
-            plane_float32(out + 4 * x, values + 4 * x)
+            store_plane_float32(out + 4 * x, values + 4 * x)
     elif form == FLOAT16:
         for x in range(0, count, lanes.LANES):
-            plane_float16(out + 2 * x, values + 4 * x)
+            store_plane_float16(out + 2 * x, values + 4 * x)
     else:
         for x in range(0, count, lanes.LANES):
-            plane_bfloat16(out + 2 * x, values + 4 * x)
+            store_plane_bfloat16(out + 2 * x, values + 4 * x)
 
 
 @kernel("void(int64, int64, int64, int64)")
-def _interleave(values: int, count: int, form: int, out: int) -> None:
+def _convert_pixels(values: int, count: int, form: int, out: int) -> None:
     """Interleave and convert float32[3, count], a multiple of 16."""
     stride = 4 * count
     if form == UINT8:
         for x in range(0, count, lanes.LANES):
-            pixels_uint8(out + 3 * x, values + 4 * x, stride)
+            store_pixels_uint8(out + 3 * x, values + 4 * x, stride)
     elif form == FLOAT32:
         for x in range(0, count, lanes.LANES):
-            pixels_float32(out + 12 * x, values + 4 * x, stride)
+            store_pixels_float32(out + 12 * x, values + 4 * x, stride)
     elif form == FLOAT16:
         for x in range(0, count, lanes.LANES):
-            pixels_float16(out + 6 * x, values + 4 * x, stride)
+            store_pixels_float16(out + 6 * x, values + 4 * x, stride)
     else:
         for x in range(0, count, lanes.LANES):
-            pixels_bfloat16(out + 6 * x, values + 4 * x, stride)
+            store_pixels_bfloat16(out + 6 * x, values + 4 * x, stride)
 
 
 @kernel(types.int64(OUTPUT))
-def view_bytes(output: Output) -> int:
+def count_view_bytes(output: Output) -> int:
     """Return the bytes of one view."""
-    return 3 * output.height * output.width * item_bytes(output.form)
+    return 3 * output.height * output.width * get_item_bytes(output.form)
 
 
 @kernel(types.void(types.int64, types.int64, OUTPUT, types.int64, types.int64))
@@ -135,15 +135,17 @@ def store_row(values: int, count: int, output: Output, row: int, spare: int) -> 
     count bytes at `spare` are used.
     """
     width, form = output.width, output.form
-    item = item_bytes(form)
+    item = get_item_bytes(form)
     if not output.channels_first:
-        _interleave(values, count, form, row if count == width else spare)
+        _convert_pixels(values, count, form, row if count == width else spare)
         if count != width:
             memcpy(row, spare, 3 * width * item)
         return
     for channel in range(3):
         target = row + channel * output.height * width * item
-        _convert(values + 4 * count * channel, count, form, target if count == width else spare)
+        _convert_plane(
+            values + 4 * count * channel, count, form, target if count == width else spare
+        )
         if count != width:
             memcpy(target, spare, width * item)
 
@@ -155,7 +157,7 @@ def store_words(words: int, stride: int, count: int, output: Output, row: int, s
     target = row if count == width else spare
     if not output.channels_first:
         for x in range(0, count, lanes.LANES):
-            pixels_words(target + 3 * x, words + 2 * x, stride)
+            store_pixels_words(target + 3 * x, words + 2 * x, stride)
         if count != width:
             memcpy(row, spare, 3 * width)
         return
@@ -163,6 +165,6 @@ def store_words(words: int, stride: int, count: int, output: Output, row: int, s
         line = row + channel * output.height * width
         target = line if count == width else spare
         for x in range(0, count, lanes.LANES):
-            plane_words(target + x, words + channel * stride + 2 * x)
+            store_plane_words(target + x, words + channel * stride + 2 * x)
         if count != width:
             memcpy(line, spare, width)

@@ -12,7 +12,7 @@ ONE = 65536
 
 
 @kernel("int64(int64)")
-def rounded(taps: int) -> int:
+def round_up_taps(taps: int) -> int:
     """Return for how many taps there is a loop: 2, 3, 4, 8, 12 ..., at least `taps`."""
     if taps <= 2:
         return 2
@@ -20,14 +20,14 @@ def rounded(taps: int) -> int:
 
 
 @kernel("int64(float64, int64)")
-def most_taps(length: float, size: int) -> int:
+def count_most_taps(length: float, size: int) -> int:
     """Return the most taps that `find_taps` gives where `length` samples become `size`."""
     window: Any = np.int64(2 * max(length / size, 1.0))
-    return rounded(window + 2)
+    return round_up_taps(window + 2)
 
 
 @kernel("int64(int64, int64)")
-def table_bytes(size: int, taps: int) -> int:
+def count_table_bytes(size: int, taps: int) -> int:
     """Return the bytes of a table of `size` outputs, rounded up to 64."""
     return (4 * size + 2 * size * taps + 63) // 64 * 64
 
@@ -54,7 +54,7 @@ def _write_weights(sums: np.ndarray, taps: int, weights: int) -> None:
 
 
 @kernel("UniTuple(int64, 2)(int64, int64, int64, int64, int64, int64)")
-def reach(
+def find_reach(
     begin: int, length: int, shrink: int, halved: int, origin: int, size: int
 ) -> tuple[int, int]:
     """Find which samples of an axis have a part in a box: the first, and how many there are.
@@ -94,7 +94,7 @@ def find_taps(
     and that would have been blown up first with weights 3/4 and 1/4, as libjpeg's
     `h2v1_fancy_upsample` does. With `shrink`, 2**shrink of these samples are one that is stored and
     has the sum of their weights. `low` and `high` still count the samples of full size; `first`
-    and `count` are the samples there are, as `reach` found them.
+    and `count` are the samples there are, as `find_reach` found them.
 
     The table has int32[size] first samples, counted from `first`, then uint16[size, taps] weights
     with the sum 65536 (65535 where one sample has it all). With `mirror` the outputs stand in
@@ -102,8 +102,8 @@ def find_taps(
 
     Returns
     -------
-    The number of taps of every output, one that `rounded` gives. A window may reach past the last
-    sample with weights that are 0.
+    The number of taps of every output, one that `round_up_taps` gives. A window may reach past the
+    last sample with weights that are 0.
     """
     scale = (high - low) / size
     support = max(scale, 1.0)
@@ -117,7 +117,7 @@ def find_taps(
         window = max(window, min(np.int64(centre + support + 0.5), end) - start)
     needed = window // 2 + 2 if halved else window
     needed = min((needed + (1 << shrink) - 2 >> shrink) + 1, count)
-    taps = rounded(needed)
+    taps = round_up_taps(needed)
     sums = np.empty(needed, np.float64)
     for x in range(size):
         centre = low + (x + 0.5) * scale

@@ -51,7 +51,7 @@ class StoredArray:
         self.role = spec.role
         self.dtype = dtype
         self.shape = spec.shape
-        self._readers = [folder.array(field, spec.role) for folder in folders]
+        self._readers = [folder.get_array(field, spec.role) for folder in folders]
         self.arrays = [
             None if reader is None else reader.map().view(dtype) for reader in self._readers
         ]
@@ -131,19 +131,19 @@ class StoredArray:
     def make_damaged_offsets_error(self, shard: int, index: int, limit: int) -> DamagedArray:
         """The error for offsets of which `index` or the next is not what it must be."""
         start, stop = self[shard][index : index + 2].tolist()
-        return self.get_reader(shard).damaged_offsets(index, start, stop, limit)
+        return self.get_reader(shard).make_damaged_offsets_error(index, start, stop, limit)
 
     def _verify_block(self, shard: int, block: int) -> None:
         assert self.marks is not None
         reader = self.get_reader(shard)
         data = self[shard].reshape(-1).view(np.uint8)[block * BLOCK : (block + 1) * BLOCK]
-        reader.have_read(data, block)
+        reader.populate(data, block)
         digests = self._digests[shard]
         if digests is None:
-            digests = self._digests[shard] = reader.digests()
+            digests = self._digests[shard] = reader.load_digests()
             self._tables[shard] = get_address(digests)
         if digest(data.data) != digests[block]:
-            reader.check(block, data)
+            reader.check_blocks(block, data)
         self.marks.mark_block(shard, block)
 
 

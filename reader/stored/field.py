@@ -160,7 +160,7 @@ class StoredField:
     def _get_category(self, code: int, shard: int, place: int) -> str:
         if 0 <= code < len(self.categories):
             return self.categories[code]
-        raise self.values.get_reader(shard).damaged(
+        raise self.values.get_reader(shard).make_damaged_error(
             "a code has no category",
             row=self._compute_slab_row(shard, place),
             offset=HEADER + self.values.item_bytes * place,

@@ -12,7 +12,7 @@ from fieldslab.reader.stored.memory import count_available_bytes
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.files import make_unreadable_error, read_exactly
-from fieldslab.schemas.mapping import allocate_aligned, lock, populate, will_need
+from fieldslab.schemas.mapping import allocate_aligned, lock_pages, populate_pages, prefetch_pages
 
 STEP = 8 * 1024 * 1024
 """Bytes that one thread has read in at a time: their requests reach the disk together."""
@@ -103,17 +103,17 @@ def _load_part(part: _Part) -> int:
     reader, size = array.get_reader(shard), stop - start
     address = get_address(array[shard]) + start
     try:
-        will_need(address, size)  # otherwise page by page, where rows were said to be random
-        if populate(address, size):
+        prefetch_pages(address, size)  # otherwise page by page, where rows were said to be random
+        if populate_pages(address, size):
             return size
     except OSError as error:
-        with reader.opened():  # tells if the file was cut off
+        with reader.open():  # tells if the file was cut off
             pass
         field = reader.file.field.name
         raise make_unreadable_error(
             error, reader.path, field=field, offset=HEADER + start
         ) from error
-    with reader.opened() as fd:  # to read brings it into the page cache, too
+    with reader.open() as fd:  # to read brings it into the page cache, too
         view = memoryview(allocate_aligned(size).data)
         read_exactly(fd, view, HEADER + start, reader.path, reader.file.field.name)
     return size
@@ -123,7 +123,7 @@ def _lock_part(part: _Part, total: int) -> None:
     """Keep a part in memory for as long as it is mapped. Raises UsageError."""
     address = get_address(part.array[part.shard]) + part.start
     try:
-        lock(address, part.stop - part.start)
+        lock_pages(address, part.stop - part.start)
     except OSError as error:
         most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
         allowed = "no limit" if most == resource.RLIM_INFINITY else f"at most {most:,} bytes"

@@ -3,14 +3,14 @@
 from typing import Any
 
 from fieldslab.schemas.digest import BLOCK
-from fieldslab.schemas.jit import foreign, intrinsic, kernel, load_u64, types
+from fieldslab.schemas.jit import intrinsic, kernel, load_u64, make_foreign_call, types
 from fieldslab.schemas.mapping import POPULATE_READ
 from fieldslab.schemas.xxh3 import SHORTEST, emit_digest
 
 _MOST = 64
 """Blocks that are read in at a time: 4 MiB."""
 
-_call = foreign("int32(int64, uint64, int32)")
+_call = make_foreign_call("int32(int64, uint64, int32)")
 
 
 def _make_digest(_: Any, address: Any, size: Any) -> Any:

@@ -11,9 +11,9 @@ from fieldslab.schemas.codecs.jpeg import (
     OK,
     UNSUPPORTED,
     Frame,
+    find_next_segment,
     is_jpeg,
     load_big_u16,
-    next_segment,
     read_frame_header,
 )
 from fieldslab.schemas.jit import clear, kernel, load_u8, types
@@ -133,7 +133,7 @@ def read_header(address: int, length: int, frame: Any) -> int:
         return NOT_JPEG
     offset = 2
     while True:
-        marker, offset, size = next_segment(address, offset, length)
+        marker, offset, size = find_next_segment(address, offset, length)
         if marker < 0:
             return -marker
         if marker <= 0x01 or (marker >= 0xD0 and marker <= 0xD9):

@@ -1,15 +1,15 @@
 """Reading entropy-coded data bit by bit, without the stuffed bytes and never past the end.
 
 At a marker, and at the end of the image, a stream goes on with zeros and its count grows by ENDED,
-so that nothing more is read before `overrun` tells, after each MCU, that more was used than there
-is.
+so that nothing more is read before `is_overrun` tells, after each MCU, that more was used than
+there is.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.schemas.jit import inlined, kernel, load_big_u64, load_u8, tuple_type, types
+from fieldslab.schemas.jit import inlined, kernel, load_big_u64, load_u8, make_tuple_type, types
 
 ENDED = 1 << 20
 """More than the bits of an MCU: at most ten blocks of 64 codes and values, 31 bits each."""
@@ -36,7 +36,7 @@ class Stream(NamedTuple):
     count: Any
 
 
-STREAM = tuple_type(Stream, types.int64, types.uint64, types.int64)
+STREAM = make_tuple_type(Stream, types.int64, types.uint64, types.int64)
 
 
 @kernel(STREAM(STREAM, types.int64))
@@ -71,34 +71,34 @@ def refill(stream: Any, end: int) -> Any:
 
 
 @inlined
-def skip(stream: Any, bits: int) -> Any:
+def skip_bits(stream: Any, bits: int) -> Any:
     """The stream behind so many bits."""
     return Stream(stream.address, stream.bits << np.uint64(bits), stream.count - bits)
 
 
 @inlined
-def start(address: int, end: int, bit: int) -> Any:
+def start_stream(address: int, end: int, bit: int) -> Any:
     """A stream from bit 0..7 of the byte at `address` on."""
     nothing: Any = np.int64(0)
-    return skip(refill(Stream(address, np.uint64(0), nothing), end), bit)
+    return skip_bits(refill(Stream(address, np.uint64(0), nothing), end), bit)
 
 
 @inlined
-def unused(count: int) -> int:
+def count_unused_bits(count: int) -> int:
     """How many bits of data were taken and not used; less than 0 after an overrun."""
     return count - ENDED if count > 64 else count
 
 
 @inlined
-def overrun(stream: Any) -> bool:
+def is_overrun(stream: Any) -> bool:
     """Whether more bits were used than there were in front of a marker or the end."""
     return stream.count > 64 and stream.count < ENDED
 
 
 @kernel(types.int64(STREAM))
-def position(stream: Any) -> int:
+def compute_position(stream: Any) -> int:
     """Where the next bit is: 8 * address + bit, counting stuffed bytes."""
-    left = unused(stream.count)
+    left = count_unused_bits(stream.count)
     address = stream.address
     for _ in range((left + 7) >> 3):
         address -= 1
@@ -113,7 +113,7 @@ def find_marker(stream: Any, end: int) -> int:
 
     0 if something else comes, or the end.
     """
-    left = unused(stream.count)
+    left = count_unused_bits(stream.count)
     address = stream.address
     if left < 0 or left > 7 or address + 1 >= end or load_u8(address) != 0xFF:
         return 0

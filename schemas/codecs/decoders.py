@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
-from fieldslab.schemas.codecs.turbolibrary import INSTALL, find_all, newest
+from fieldslab.schemas.codecs.turbolibrary import INSTALL, choose_newest, find_libraries
 from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.registry import Registry
 
@@ -47,11 +47,11 @@ class Known(NamedTuple):
     install: str = ""
 
 
-def known_decoders() -> list[Known]:
+def describe_decoders() -> list[Known]:
     """All decoders, our own in the order in which they are asked, then those of other packages."""
     return [
         *(own.look(Known(name, own.takes, library=own.library)) for name, own in _OWN.items()),
-        *(_of_package(point) for point in DECODERS.find_plugins().values()),
+        *(_describe_plugin(point) for point in DECODERS.find_plugins().values()),
     ]
 
 
@@ -67,9 +67,9 @@ def count_gpus() -> int:
     return count.value
 
 
-def _turbojpeg(known: Known) -> Known:
+def _describe_turbojpeg(known: Known) -> Known:
     try:
-        library = newest(find_all())
+        library = choose_newest(find_libraries())
     except MissingLibrary:
         note = (
             "progressive JPEG, and JPEG without an index, is left to Pillow, which takes more than "
@@ -84,33 +84,33 @@ def _turbojpeg(known: Known) -> Known:
     return known._replace(note=note, install=install)
 
 
-def _pillow(known: Known) -> Known:
-    path = _folder_of("PIL")
+def _describe_pillow(known: Known) -> Known:
+    path = _find_package_folder("PIL")
     if path is not None:
-        return known._replace(version=_version("pillow"), path=path)
+        return known._replace(version=_find_version("pillow"), path=path)
     note = "PNG, WebP, CMYK and whatever else is not JPEG cannot be decoded"
     return known._replace(here=False, note=note, install="Install it: pip install 'pillow>=11.3'.")
 
 
-def _nvimagecodec(known: Known) -> Known:
-    path = _folder_of("nvidia.nvimgcodec")
+def _describe_nvimagecodec(known: Known) -> Known:
+    path = _find_package_folder("nvidia.nvimgcodec")
     if path is None:
         install = f"Install it: {GPU_INSTALL}."
         return known._replace(here=False, note="GPUs decode no images", install=install)
-    found = next((text for name in _GPU_PACKAGES if (text := _version(name))), None)
+    found = next((text for name in _GPU_PACKAGES if (text := _find_version(name))), None)
     note = "never run on a GPU so far: what is tested is the same code on the processor"
     if not count_gpus():
         note = "no GPU is here: it decodes on the processor, all that is tested so far"
     return known._replace(version=found, path=path, note=note)
 
 
-def _of_package(point: EntryPoint) -> Known:
+def _describe_plugin(point: EntryPoint) -> Known:
     found = point.dist.version if point.dist else None
     package = point.dist.name if point.dist else point.value
     return Known(point.name, "what its package says", library=package, version=found)
 
 
-def _folder_of(package: str) -> str | None:
+def _find_package_folder(package: str) -> str | None:
     """Where a package is; it is not imported, though the one that it is in may be."""
     try:
         spec = importlib.util.find_spec(package)
@@ -119,7 +119,7 @@ def _folder_of(package: str) -> str | None:
     return str(Path(spec.origin).parent) if spec and spec.origin else None
 
 
-def _version(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
@@ -143,14 +143,17 @@ _OWN = {
     "planes": _Own(f"{_READER}.planes:Planes", "pixels stored by pack"),
     "roi": _Own(f"{_READER}.roi:Roi", "baseline JPEG, by its index"),
     "turbojpeg": _Own(
-        f"{_READER}.turbojpeg:TurboJpeg", "JPEG, progressive as well", "libjpeg-turbo", _turbojpeg
+        f"{_READER}.turbojpeg:TurboJpeg",
+        "JPEG, progressive as well",
+        "libjpeg-turbo",
+        _describe_turbojpeg,
     ),
-    "pillow": _Own(f"{_READER}.pillow:Pillow", "everything else", "Pillow", _pillow),
+    "pillow": _Own(f"{_READER}.pillow:Pillow", "everything else", "Pillow", _describe_pillow),
     "nvimagecodec": _Own(
         f"{_READER}.nvimagecodec:NvImageCodec",
         "JPEG on NVIDIA GPUs, where it is asked for",
         "nvImageCodec",
-        _nvimagecodec,
+        _describe_nvimagecodec,
         auto=False,
     ),
 }

@@ -7,9 +7,10 @@ the value has:
 
     bits of the value << 12 | zeros << 6 | bits in all
 
-LONG stands for codes of more than FAST bits, which `long_code` finds by their length. Behind the
-fast entries come, for lengths 1..16, the first left-aligned code that is longer (LIMITS) and what
-to add to a code to get the place of its entry (PLACES); then entries in the order of their codes.
+LONG stands for codes of more than FAST bits, which `look_up_long_code` finds by their length.
+Behind the fast entries come, for lengths 1..16, the first left-aligned code that is longer (LIMITS)
+and what to add to a code to get the place of its entry (PLACES); then entries in the order of their
+codes.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fieldslab.schemas.codecs.jpeg import DAMAGED, OK, Frame
-from fieldslab.schemas.jit import inlined, kernel, load_u8, load_u16, tuple_type, types
+from fieldslab.schemas.jit import inlined, kernel, load_u8, load_u16, make_tuple_type, types
 
 FAST = 10
 LONG = 0
@@ -42,16 +43,16 @@ class HuffmanTables(NamedTuple):
     keys: np.ndarray
 
 
-HUFFMAN_TABLES = tuple_type(HuffmanTables, types.uint16[::1], types.uint8[:, ::1])
+HUFFMAN_TABLES = make_tuple_type(HuffmanTables, types.uint16[::1], types.uint8[:, ::1])
 
 
-def new_tables() -> HuffmanTables:
+def make_empty_tables() -> HuffmanTables:
     """Eight empty tables."""
     return HuffmanTables(np.zeros(8 * SIZE, np.uint16), np.zeros((8, KEY), np.uint8))
 
 
 @inlined
-def _entry(symbol: int, length: int, is_ac: bool) -> int:
+def _make_entry(symbol: int, length: int, is_ac: bool) -> int:
     """What a code of `length` bits stands for."""
     if not is_ac:
         return (symbol << 12) | (length + symbol)
@@ -62,7 +63,7 @@ def _entry(symbol: int, length: int, is_ac: bool) -> int:
 
 
 @inlined
-def is_made(address: int, key: Any) -> bool:
+def is_made_from(address: int, key: Any) -> bool:
     """Whether a table was made from the bytes at `address`."""
     total = 0
     for i in range(16):
@@ -82,7 +83,7 @@ def make_table(address: int, is_ac: bool, table: Any, key: Any) -> int:
     `address` is that of the 16 counts; they and the symbols behind them can be read, at most 256.
     Returns OK, or DAMAGED (and makes an empty table) if the counts are no prefix code of bytes.
     """
-    if is_made(address, key):
+    if is_made_from(address, key):
         return OK
     table[:] = 0
     key[:] = 0
@@ -99,7 +100,7 @@ def make_table(address: int, is_ac: bool, table: Any, key: Any) -> int:
             if symbol > 15 and not is_ac:
                 table[:] = 0
                 return DAMAGED
-            entry = _entry(symbol, length, is_ac)
+            entry = _make_entry(symbol, length, is_ac)
             table[ENTRIES + place] = entry
             if length <= FAST:
                 first = code << (FAST - length)
@@ -127,7 +128,7 @@ def make_tables(address: int, frame: Any, tables: Any) -> int:
 
 
 @kernel("int64(int64, uint64)")
-def long_code(table: int, bits: Any) -> int:
+def look_up_long_code(table: int, bits: Any) -> int:
     """The entry of a code of more than FAST bits, in the table at this address."""
     code: Any = np.int64(bits >> np.uint64(48))
     for length in range(FAST + 1, 17):
@@ -138,7 +139,7 @@ def long_code(table: int, bits: Any) -> int:
 
 
 @inlined
-def fast_entry(table: int, bits: Any) -> Any:
+def look_up_short_code(table: int, bits: Any) -> Any:
     """The entry that the next bits find in the table at this address, or LONG.
 
     By address, because numba counts references to the arrays that a part of a kernel uses.

@@ -12,17 +12,22 @@ import numpy as np
 from fieldslab.schemas.codecs.baseline import read_header
 from fieldslab.schemas.codecs.jpeg import OK, new_frame
 from fieldslab.schemas.codecs.lanes import POINT_BYTES, Lane, new_lane
-from fieldslab.schemas.codecs.mcus import blocks_per_mcu, mcu_columns, mcu_rows, points_per_row
+from fieldslab.schemas.codecs.mcus import (
+    count_blocks_per_mcu,
+    count_mcu_columns,
+    count_mcu_rows,
+    count_points_per_row,
+)
 from fieldslab.schemas.codecs.walking import (
     FINISHED,
     SCRATCH,
     Scratch,
     begin_image,
     end_block,
-    new_scratch,
+    make_scratch,
     skip_codes,
 )
-from fieldslab.schemas.jit import kernel, tuple_type, types
+from fieldslab.schemas.jit import kernel, make_tuple_type, types
 
 LARGEST = 1 << 29
 """Images from this many bytes on have no points: a bit position has 32 bits."""
@@ -37,10 +42,10 @@ def _count_points(address: int, lengths: Any, every: int, counts: Any) -> int:
         length = lengths[i]
         counts[i] = 0
         if length < LARGEST and read_header(address, length, frame) == OK:
-            rows, columns = mcu_rows(frame), mcu_columns(frame)
+            rows, columns = count_mcu_rows(frame), count_mcu_columns(frame)
             # A block has at least one bit for DC and one for AC: headers that lie cost nothing.
-            if rows * columns * blocks_per_mcu(frame) * 2 <= 8 * length:
-                counts[i] = rows * points_per_row(columns, every)
+            if rows * columns * count_blocks_per_mcu(frame) * 2 <= 8 * length:
+                counts[i] = rows * count_points_per_row(columns, every)
                 total += counts[i]
         address += length
     return total
@@ -57,7 +62,7 @@ class Images(NamedTuple):
     every: int
 
 
-IMAGES = tuple_type(
+IMAGES = make_tuple_type(
     Images,
     types.int64[::1],
     types.int64[::1],
@@ -69,7 +74,7 @@ IMAGES = tuple_type(
 
 
 @kernel(types.boolean(Lane, Lane, SCRATCH, IMAGES, types.int64[::1]))
-def _take_image(lane: Any, other: Any, scratch: Any, images: Any, next_image: Any) -> bool:
+def _begin_next_image(lane: Any, other: Any, scratch: Any, images: Any, next_image: Any) -> bool:
     """Put the next image that can have points on a lane; False if none is left."""
     lane.image = -1
     points: Any = np.int64(images.points.ctypes.data)
@@ -97,8 +102,8 @@ def _find_points(images: Images, scratch: Scratch) -> None:
     a.image = b.image = -1
     b.number = 1
     next_image = np.zeros(1, np.int64)
-    more_a = _take_image(a, b, scratch, images, next_image)
-    more_b = _take_image(b, a, scratch, images, next_image)
+    more_a = _begin_next_image(a, b, scratch, images, next_image)
+    more_b = _begin_next_image(b, a, scratch, images, next_image)
     bit_a, bit_b = a.bit, b.bit
     table_a, table_b = a.skip_tables[0], b.skip_tables[0]
     k_a, k_b = 1, 1
@@ -109,14 +114,14 @@ def _find_points(images: Images, scratch: Scratch) -> None:
             bit_a = end_block(a, bit_a, k_a, entry_a)
             if bit_a < 0:
                 images.counts[a.image] *= bit_a == FINISHED
-                more_a = _take_image(a, b, scratch, images, next_image)
+                more_a = _begin_next_image(a, b, scratch, images, next_image)
                 bit_a = a.bit
             k_a, table_a = 1, a.skip_tables[np.uint64(a.block)]
         if k_b >= 64:
             bit_b = end_block(b, bit_b, k_b, entry_b)
             if bit_b < 0:
                 images.counts[b.image] *= bit_b == FINISHED
-                more_b = _take_image(b, a, scratch, images, next_image)
+                more_b = _begin_next_image(b, a, scratch, images, next_image)
                 bit_b = b.bit
             k_b, table_b = 1, b.skip_tables[np.uint64(b.block)]
     while more_a:
@@ -168,6 +173,6 @@ def index_images(
     possible = counts.copy()
     addresses, first_points = np.cumsum(lengths) - lengths + address, np.cumsum(counts) - counts
     images = Images(addresses, lengths, counts, first_points, points, every)
-    _find_points(images, new_scratch())
+    _find_points(images, make_scratch())
     whole = counts == possible
     return points if whole.all() else points[np.repeat(whole, possible)], counts

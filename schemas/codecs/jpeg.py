@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.schemas.jit import clear, inlined, kernel, load_u8, record_maker, record_type, types
+from fieldslab.schemas.jit import (
+    clear,
+    inlined,
+    kernel,
+    load_u8,
+    make_record_maker,
+    make_record_type,
+    types,
+)
 
 OK, UNSUPPORTED, NOT_JPEG, TRUNCATED, DAMAGED = 0, 1, 2, 3, 4
 """What became of an image; the reader's `Status` has the same numbers."""
@@ -59,8 +67,8 @@ Only `baseline.read_header` fills in the others:
     quantiser_tables   as `quantisers`, of each table
     colours            what JFIF or Adobe segments say about colours
 """
-Frame = record_type(FRAME)
-new_frame = record_maker(FRAME)
+Frame = make_record_type(FRAME)
+new_frame = make_record_maker(FRAME)
 
 
 @inlined
@@ -70,7 +78,7 @@ def load_big_u16(address: int) -> int:
 
 
 @inlined
-def next_segment(address: int, offset: int, length: int) -> tuple[int, int, int]:
+def find_next_segment(address: int, offset: int, length: int) -> tuple[int, int, int]:
     """Find the segment at `offset`, behind fill bytes: its marker, and offset and size of its data.
 
     The marker is 0 where there is none; 0x01 and 0xD0 to 0xD9 come without data. It is -TRUNCATED
@@ -157,7 +165,7 @@ def read_frame(address: int, length: int, frame: Any) -> int:
     sequential = False
     offset = 2
     while True:
-        marker, offset, size = next_segment(address, offset, length)
+        marker, offset, size = find_next_segment(address, offset, length)
         if marker < 0:
             return -marker
         if marker == 0xD8 or marker == 0xD9:

@@ -15,9 +15,9 @@ from fieldslab.schemas.jit import (
     load_big_u64,
     load_u8,
     load_u16,
+    make_record_maker,
+    make_record_type,
     memcpy,
-    record_maker,
-    record_type,
     store_u16,
     types,
 )
@@ -89,8 +89,8 @@ LANE = np.dtype(
     predictors         of each component
     blocks             in an MCU; of each of them: its component, and addresses of its tables
 """
-Lane = record_type(LANE)
-new_lane = record_maker(LANE)
+Lane = make_record_type(LANE)
+new_lane = make_record_maker(LANE)
 
 
 @inlined
@@ -101,7 +101,7 @@ def _mark_ones(address: int) -> Any:
 
 
 @kernel(types.int64(Lane, types.int64))
-def fill(lane: Any, bit: int) -> int:
+def fill_window(lane: Any, bit: int) -> int:
     """Move the data from a bit on to the front of the window, and fill it; returns the new bit."""
     first = bit >> 3
     while lane.first_gap < lane.last_gap and load_u16(lane.gaps + 2 * lane.first_gap) < first:
@@ -172,7 +172,7 @@ def start_data(lane: Any, address: int) -> int:
     lane.ended = lane.bytes = lane.first_gap = lane.last_gap = 0
     for component in range(3):
         lane.predictors[component] = 0
-    return fill(lane, 0)
+    return fill_window(lane, 0)
 
 
 @kernel(types.boolean(Lane, types.int64))

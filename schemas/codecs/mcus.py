@@ -6,26 +6,26 @@ from fieldslab.schemas.jit import inlined
 
 
 @inlined
-def mcu_rows(frame: Any) -> int:
+def count_mcu_rows(frame: Any) -> int:
     """Rows of MCUs in the picture."""
     mcu_height = 8 * frame.down
     return (frame.height + mcu_height - 1) // mcu_height
 
 
 @inlined
-def mcu_columns(frame: Any) -> int:
+def count_mcu_columns(frame: Any) -> int:
     """MCUs in a row."""
     mcu_width = 8 * frame.across
     return (frame.width + mcu_width - 1) // mcu_width
 
 
 @inlined
-def points_per_row(columns: int, every: int) -> int:
+def count_points_per_row(columns: int, every: int) -> int:
     """Index points in a row of so many MCUs."""
     return (columns + every - 1) // every if every > 0 else 1
 
 
 @inlined
-def blocks_per_mcu(frame: Any) -> int:
+def count_blocks_per_mcu(frame: Any) -> int:
     """Blocks in an MCU of a baseline image, of all components."""
     return frame.across * frame.down + frame.components - 1

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.schemas.codecs.jpeg import load_big_u16, next_segment
+from fieldslab.schemas.codecs.jpeg import find_next_segment, load_big_u16
 from fieldslab.schemas.jit import inlined, kernel, load_u8
 
 UPRIGHT = 1
@@ -15,7 +15,7 @@ _ORIENTATION, _SHORT = 0x0112, 3
 
 
 @inlined
-def _load(at: int, size: int, swapped: bool) -> int:
+def _load_number(at: int, size: int, swapped: bool) -> int:
     """A number of 2 or 4 bytes, the high byte first unless `swapped`."""
     number = 0
     for i in range(size):
@@ -24,31 +24,31 @@ def _load(at: int, size: int, swapped: bool) -> int:
 
 
 @kernel("int64(int64, int64)")
-def _in_tiff(tiff: int, size: int) -> int:
+def _read_tiff_orientation(tiff: int, size: int) -> int:
     """From the first directory of TIFF data (TIFF 6.0, section 2)."""
     if size < 8:
         return UPRIGHT
     swapped = load_big_u16(tiff) == 0x4949
-    if (not swapped and load_big_u16(tiff) != 0x4D4D) or _load(tiff + 2, 2, swapped) != 42:
+    if (not swapped and load_big_u16(tiff) != 0x4D4D) or _load_number(tiff + 2, 2, swapped) != 42:
         return UPRIGHT
-    at = _load(tiff + 4, 4, swapped)
+    at = _load_number(tiff + 4, 4, swapped)
     if at + 2 > size:
         return UPRIGHT
-    entries = _load(tiff + at, 2, swapped)
+    entries = _load_number(tiff + at, 2, swapped)
     at += 2
     for _ in range(entries):
         if at + 12 > size:
             return UPRIGHT
-        tag, kind = _load(tiff + at, 2, swapped), _load(tiff + at + 2, 2, swapped)
+        tag, kind = _load_number(tiff + at, 2, swapped), _load_number(tiff + at + 2, 2, swapped)
         if tag == _ORIENTATION:
-            value = _load(tiff + at + 8, 2, swapped)
+            value = _load_number(tiff + at + 8, 2, swapped)
             return value if kind == _SHORT and 1 <= value <= 8 else UPRIGHT
         at += 12
     return UPRIGHT
 
 
 @kernel("int64(int64, int64)")
-def orientation(address: int, length: int) -> int:
+def read_orientation(address: int, length: int) -> int:
     """The orientation, 1 to 8, of the JPEG of `length` bytes at `address` (EXIF 2.3, 4.6.4).
 
     UPRIGHT for whatever cannot be read; nothing is read outside the image.
@@ -57,17 +57,17 @@ def orientation(address: int, length: int) -> int:
         return UPRIGHT
     at = 2
     while True:
-        marker, at, size = next_segment(address, at, length)
+        marker, at, size = find_next_segment(address, at, length)
         if marker < 0xC0 or (marker >= 0xD0 and marker <= 0xDA):
             return UPRIGHT
-        if marker == 0xE1 and size >= 6 and _load(address + at, 4, False) == _EXIF:
-            return _in_tiff(address + at + 6, size - 6)
+        if marker == 0xE1 and size >= 6 and _load_number(address + at, 4, False) == _EXIF:
+            return _read_tiff_orientation(address + at + 6, size - 6)
         at += size
 
 
 @kernel("void(uint64[::1], int64[::1], uint8[::1])")
-def orientations(addresses: Any, lengths: Any, out: Any) -> None:
+def read_orientations(addresses: Any, lengths: Any, out: Any) -> None:
     """The orientation of each of many images."""
     for i in range(len(addresses)):
         address: Any = np.int64(addresses[i])
-        out[i] = orientation(address, lengths[i])
+        out[i] = read_orientation(address, lengths[i])

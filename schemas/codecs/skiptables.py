@@ -30,7 +30,7 @@ SKIP_SIZE = 2 << WINDOW
 
 
 @inlined
-def _fill(item: int, count: int, entry: int) -> None:
+def _fill_entries(item: int, count: int, entry: int) -> None:
     """Write an entry to some items one behind the other."""
     for i in range(count):
         store_u16(item + 2 * i, entry)
@@ -58,12 +58,12 @@ def make_skip_table(codes: Any, key: Any, table: Any) -> None:
             item = first_item + 2 * ((1 << window) + code * free)
             code += 1
             if entry < SKIP:
-                _fill(item, free, (ENDING << SHIFT) | bits)
+                _fill_entries(item, free, (ENDING << SHIFT) | bits)
                 continue
             coefficients = 16 if entry < VALUE else ((entry >> 6) & 63) + 1
             own: Any = (coefficients << SHIFT) | bits
             if bits >= window:
-                _fill(item, free, own)
+                _fill_entries(item, free, own)
                 continue
             rest = 1 << (window - bits)
             for i in range(free):
@@ -75,7 +75,7 @@ def make_skip_table(codes: Any, key: Any, table: Any) -> None:
 
 
 @inlined
-def find_entry(table: int, bits: Any) -> Any:
+def look_up_skip(table: int, bits: Any) -> Any:
     """The entry that the next bits find in the table at this address."""
     item: Any = np.int64(bits >> np.uint64(64 - WINDOW))
     return load_u16(table + (2 << WINDOW) + 2 * item)

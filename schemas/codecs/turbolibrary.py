@@ -30,7 +30,7 @@ STOP_ON_WARNING, LIMIT_SCANS = 8192, 32768
 """TJFLAG_*: a warning is a failure; a picture of more than 500 scans is an attack."""
 
 MAX_PIXELS = 2**28
-"""`to_baseline` takes no larger picture: its coefficients lie in memory, six bytes a pixel."""
+"""`convert_to_baseline` takes no larger picture: coefficients take six bytes a pixel of memory."""
 
 _NEEDED = (
     "tjInitDecompress",
@@ -90,17 +90,17 @@ class Library:
 
 
 @cache
-def find_all() -> tuple[Library, ...]:
+def find_libraries() -> tuple[Library, ...]:
     """Every library there is: the system's first, then conda's, then those inside wheels."""
     found: dict[str, Library] = {}
-    for candidate in _candidates():
-        library = load(candidate)
+    for candidate in _list_candidates():
+        library = load_library(candidate)
         if library is not None:
             found.setdefault(library.path, library)
     return tuple(found.values())
 
 
-def newest(libraries: Sequence[Library]) -> Library:
+def choose_newest(libraries: Sequence[Library]) -> Library:
     """The one to use of those that were found; raises MissingLibrary where there is none."""
     if not libraries:
         raise MissingLibrary("no TurboJPEG library was found", hint=INSTALL)
@@ -108,7 +108,7 @@ def newest(libraries: Sequence[Library]) -> Library:
 
 
 @cache
-def load(name: str) -> Library | None:
+def load_library(name: str) -> Library | None:
     """Load a library by its path, or by a name that the system knows; None if it is not one."""
     try:
         opened = ctypes.CDLL(name)
@@ -125,10 +125,12 @@ def load(name: str) -> Library | None:
         function: ctypes.cast(getattr(opened, function), ctypes.c_void_p).value or 0
         for function in known
     }
-    return Library(_file_of(functions["tjTransform"]) or name, version, regions, functions)
+    return Library(
+        _find_library_file(functions["tjTransform"]) or name, version, regions, functions
+    )
 
 
-def _candidates() -> Iterator[str]:
+def _list_candidates() -> Iterator[str]:
     yield from _NAMES
     for folder in (*_FOLDERS, Path(sys.prefix) / "lib"):
         yield from (str(path) for name in _NAMES if (path := Path(folder) / name).exists())
@@ -151,7 +153,7 @@ class _Symbol(ctypes.Structure):
     )
 
 
-def _file_of(address: int) -> str | None:
+def _find_library_file(address: int) -> str | None:
     """The file that a function came from; None where the C library cannot tell."""
     try:
         dladdr = ctypes.CDLL(None).dladdr
@@ -191,7 +193,7 @@ _TRANSFORM = ctypes.CFUNCTYPE(
 )
 
 
-def to_baseline(data: Any, library: Library | None = None) -> bytes:
+def convert_to_baseline(data: Any, library: Library | None = None) -> bytes:
     """A JPEG as a baseline one, with the same coefficients and so the very same pixels.
 
     Progressive files decode about three times slower, and have no index. EXIF, ICC profiles and
@@ -223,7 +225,7 @@ def to_baseline(data: Any, library: Library | None = None) -> bytes:
         raise DamagedImage(
             "has too many pixels", expected=f"up to {MAX_PIXELS}", found=f"{height}x{width}"
         )
-    library = library or newest(find_all())
+    library = library or choose_newest(find_libraries())
     function = library.functions
     handle = _INIT(function["tjInitTransform"])()
     if not handle:

@@ -11,9 +11,9 @@ from fieldslab.schemas.codecs.huffman import (
     LONG,
     SIZE,
     SKIP,
-    fast_entry,
-    is_made,
-    long_code,
+    is_made_from,
+    look_up_long_code,
+    look_up_short_code,
     make_table,
 )
 from fieldslab.schemas.codecs.jpeg import OK, Frame, new_frame
@@ -21,22 +21,22 @@ from fieldslab.schemas.codecs.lanes import (
     DATA,
     MCU_BYTES,
     Lane,
-    fill,
+    fill_window,
     find_marker,
     start_data,
     write_point,
 )
-from fieldslab.schemas.codecs.mcus import blocks_per_mcu, mcu_columns, mcu_rows
+from fieldslab.schemas.codecs.mcus import count_blocks_per_mcu, count_mcu_columns, count_mcu_rows
 from fieldslab.schemas.codecs.skiptables import (
     BITS,
     ENDING,
     SHIFT,
     SKIP_SIZE,
     STUCK,
-    find_entry,
+    look_up_skip,
     make_skip_table,
 )
-from fieldslab.schemas.jit import inlined, kernel, load_big_u64, load_u8, tuple_type, types
+from fieldslab.schemas.jit import inlined, kernel, load_big_u64, load_u8, make_tuple_type, types
 
 FAILED = -1
 """In place of a bit: the image is damaged, or ends otherwise than with its last MCU."""
@@ -54,7 +54,7 @@ class Scratch(NamedTuple):
     skips: np.ndarray
 
 
-SCRATCH = tuple_type(
+SCRATCH = make_tuple_type(
     Scratch,
     types.uint8[:, ::1],
     types.uint16[:, ::1],
@@ -64,7 +64,7 @@ SCRATCH = tuple_type(
 )
 
 
-def new_scratch() -> Scratch:
+def make_scratch() -> Scratch:
     """Scratch memory with empty tables."""
     return Scratch(
         np.zeros((2, DATA + MCU_BYTES + 16), np.uint8),
@@ -85,7 +85,7 @@ def _begin_mcu(lane: Any, bit: int) -> int:
     if bit > 8 * lane.bytes:
         return FAILED
     if not lane.ended and 8 * lane.bytes - bit < 8 * MCU_BYTES:
-        bit = fill(lane, bit)
+        bit = fill_window(lane, bit)
     if lane.column == lane.columns:
         lane.column = lane.to_point = 0
         lane.rows -= 1
@@ -110,7 +110,7 @@ def _begin_mcu(lane: Any, bit: int) -> int:
 
 
 @inlined
-def _peek(window: int, bit: int) -> Any:
+def _peek_bits(window: int, bit: int) -> Any:
     """The bits from a place in a window on: 57 of 64."""
     return load_big_u64(window + (bit >> 3)) << np.uint64(bit & 7)
 
@@ -122,14 +122,14 @@ def skip_codes(window: int, bit: int, k: Any, table: int) -> tuple[Any, Any, Any
     Returns the next bit, the next coefficient `k`, which is 64 or more at the end of a block, and
     the last entry.
     """
-    bits = _peek(window, bit)
-    entry: Any = find_entry(table, bits)
+    bits = _peek_bits(window, bit)
+    entry: Any = look_up_skip(table, bits)
     taken: Any = entry & BITS
     bit += taken
     k += entry >> SHIFT
     if k < 64:
         bits <<= np.uint64(taken)
-        entry = find_entry(table, bits)
+        entry = look_up_skip(table, bits)
         bit += entry & BITS
         k += entry >> SHIFT
     return bit, k, entry
@@ -139,10 +139,10 @@ def skip_codes(window: int, bit: int, k: Any, table: int) -> tuple[Any, Any, Any
 def _skip_single_codes(window: int, bit: int, k: int, table: int) -> int:
     """Skip the codes of AC up to the end of the block; returns the next bit, or FAILED."""
     while k < 64:
-        bits = _peek(window, bit)
-        entry = fast_entry(table, bits)
+        bits = _peek_bits(window, bit)
+        entry = look_up_short_code(table, bits)
         if entry == LONG:
-            entry = long_code(table, bits)
+            entry = look_up_long_code(table, bits)
         bit += entry & 63
         if entry < SKIP:
             break
@@ -153,12 +153,12 @@ def _skip_single_codes(window: int, bit: int, k: int, table: int) -> int:
 @inlined
 def _begin_block(lane: Any, bit: int) -> int:
     """Skip the DC coefficient of a block; returns the next bit, or FAILED."""
-    bits = _peek(lane.window, bit)
+    bits = _peek_bits(lane.window, bit)
     block = np.uint64(lane.block)
     table = lane.dc_tables[block]
-    entry = fast_entry(table, bits)
+    entry = look_up_short_code(table, bits)
     if entry == LONG:
-        entry = long_code(table, bits)
+        entry = look_up_long_code(table, bits)
         if entry == INVALID:
             return FAILED
     ones = (1 << (entry >> 12)) - 1
@@ -190,22 +190,22 @@ def end_block(lane: Any, bit: int, k: int, entry: int) -> int:
 
 
 @kernel(types.boolean(types.int64, Frame, types.uint8[:, ::1]))
-def _are_made(address: int, frame: Any, keys: Any) -> bool:
+def _has_tables_of(address: int, frame: Any, keys: Any) -> bool:
     """Whether a set of tables has those of an image."""
     for number in range(8):
         offset = frame.huffman[number]
-        if offset != 0 and not is_made(address + offset, keys[number]):
+        if offset != 0 and not is_made_from(address + offset, keys[number]):
             return False
     return True
 
 
 @kernel(types.boolean(types.int64, Frame, SCRATCH, types.int64))
-def _make_set(address: int, frame: Any, scratch: Scratch, number: int) -> bool:
+def _make_table_set(address: int, frame: Any, scratch: Scratch, number: int) -> bool:
     """Make the tables of an image; False if they are damaged."""
     for i in range(8):
         table = address + frame.huffman[i]
         key, entries = scratch.keys[number, i], scratch.entries[number, i]
-        if frame.huffman[i] == 0 or is_made(table, key):
+        if frame.huffman[i] == 0 or is_made_from(table, key):
             continue
         status = make_table(table, i >= 4, entries, key)
         if i >= 4:
@@ -225,17 +225,17 @@ def begin_image(address: int, length: int, every: int, lane: Any, other: Any, sc
     if read_header(address, length, frame) != OK:
         return False
     number = 0
-    if not _are_made(address, frame, scratch.keys[0]):
+    if not _has_tables_of(address, frame, scratch.keys[0]):
         number = 1 if other.image >= 0 and other.table_set == 0 else 0
-        if not _are_made(address, frame, scratch.keys[1]):
-            if not _make_set(address, frame, scratch, number):
+        if not _has_tables_of(address, frame, scratch.keys[1]):
+            if not _make_table_set(address, frame, scratch, number):
                 return False
         else:
             number = 1
     lane.table_set = number
     entries: Any = np.int64(scratch.entries[number].ctypes.data)
     skips: Any = np.int64(scratch.skips[number].ctypes.data)
-    lane.blocks = blocks_per_mcu(frame)
+    lane.blocks = count_blocks_per_mcu(frame)
     for block in range(lane.blocks):
         component = max(block - frame.across * frame.down + 1, 0)
         ac_table = frame.ac_tables[component]
@@ -246,7 +246,7 @@ def begin_image(address: int, length: int, every: int, lane: Any, other: Any, sc
     lane.address, lane.end = address, address + length
     lane.window = np.int64(scratch.windows[lane.number].ctypes.data)
     lane.gaps = np.int64(scratch.gaps[lane.number].ctypes.data)
-    lane.rows, lane.columns = mcu_rows(frame), mcu_columns(frame)
+    lane.rows, lane.columns = count_mcu_rows(frame), count_mcu_columns(frame)
     lane.column = lane.to_point = lane.restarts = 0
     lane.every = every if every > 0 else lane.columns
     lane.interval = frame.interval

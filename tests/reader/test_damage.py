@@ -32,7 +32,7 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.fields import Role
 from fieldslab.schemas.folder import load_manifest
-from fieldslab.schemas.mapping import populate
+from fieldslab.schemas.mapping import populate_pages
 
 WORDS = ["alpha", "", "gamma", "delta", "epsilon"]
 SIZE = sum(map(len, WORDS))
@@ -171,7 +171,7 @@ def test_files_cut_off_while_they_are_open(tmp_path: Path) -> None:
     path = write_slab(tmp_path / "x.slab", {"x": np.arange(40_000)})
     slab = open_slab(path)
     first = slab["x"][:1]  # reads the first block
-    if populate(first.ctypes.data, first.nbytes):  # the system can tell
+    if populate_pages(first.ctypes.data, first.nbytes):  # the system can tell
         os.truncate(array_path(path, "x"), HEADER + 100_000)
         with pytest.raises(DamagedArray, match="wrong size"):
             slab.gather([39_999])

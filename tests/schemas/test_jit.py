@@ -13,23 +13,23 @@ import pytest
 
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import (
-    _host_compiler,
+    _get_host_compiler,
     clear,
-    foreign,
     kernel,
     load_u8,
-    record_maker,
-    record_type,
-    tuple_type,
+    make_foreign_call,
+    make_record_maker,
+    make_record_type,
+    make_tuple_type,
+    make_zero_record,
     types,
-    zero_record,
 )
 from fieldslab.schemas.numbaimport import numba
 
 _LIBRARY = ctypes.CDLL(None)
-_ldexp = foreign("float64(float64, int32)")
-_strlen = foreign("int64(int64)")
-_div = foreign("int64(int32, int32)")
+_ldexp = make_foreign_call("float64(float64, int32)")
+_strlen = make_foreign_call("int64(int64)")
+_div = make_foreign_call("int64(int32, int32)")
 
 
 def address_of(name: str) -> int:
@@ -77,7 +77,7 @@ def test_bytes_have_no_sign() -> None:
 
 
 TRIPLE = np.dtype([("total", np.int64), ("parts", np.int64, 3)], align=True)
-_new_triple = record_maker(TRIPLE)
+_new_triple = make_record_maker(TRIPLE)
 
 
 class Pair(NamedTuple):
@@ -87,7 +87,7 @@ class Pair(NamedTuple):
     factor: Any
 
 
-@kernel(types.void(record_type(TRIPLE), types.int64))
+@kernel(types.void(make_record_type(TRIPLE), types.int64))
 def put_parts(triple: Any, first: int) -> None:
     """Fill in three parts and their sum."""
     for i in range(3):
@@ -105,7 +105,7 @@ def add_records(count: int) -> int:
     return triple.total + triple.parts[2] + untouched.total + untouched.parts[0]
 
 
-@kernel(types.int64(tuple_type(Pair, types.int64[::1], types.int64)))
+@kernel(types.int64(make_tuple_type(Pair, types.int64[::1], types.int64)))
 def add_scaled(pair: Pair) -> int:
     """The sum of the values, times the factor."""
     return pair.values.sum() * pair.factor
@@ -113,7 +113,7 @@ def add_scaled(pair: Pair) -> int:
 
 def test_kernels_share_records() -> None:
     """What one kernel writes, its caller sees, in Python too; records of kernels begin as 0."""
-    triple = zero_record(TRIPLE)
+    triple = make_zero_record(TRIPLE)
     put_parts(triple, 5)
     assert (triple.total, triple.parts.tolist()) == (18, [5, 6, 7])
     assert add_records(1) == 0 + 1 + 2 + 2
@@ -267,6 +267,6 @@ def test_kernels_need_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where numba is told not to compile, the error names the variable that says so."""
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
     increased: Any = kernel("int64(int64)")(lambda value: value + 1)
-    _host_compiler.cache_clear()
+    _get_host_compiler.cache_clear()
     with pytest.raises(UsageError, match="NUMBA_DISABLE_JIT"):
         increased(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fieldslab.schemas.mapping import map_file, populate
+from fieldslab.schemas.mapping import map_file, populate_pages
 
 
 def test_map_outlives_descriptor_and_name(tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_pages_that_cannot_be_read_are_an_error_before_they_are_touched(tmp_path
     with path.open("rb") as file:
         mapped = map_file(file.fileno(), 40_000)
     start = mapped.ctypes.data + 5000
-    told = populate(start, 35_000)
+    told = populate_pages(start, 35_000)
     os.truncate(path, 20_000)
-    assert populate(start, 14_000) == told
+    assert populate_pages(start, 14_000) == told
     if told:  # else the system has no call for that
         with pytest.raises(OSError, match="shorter"):
-            populate(start, 35_000)
+            populate_pages(start, 35_000)

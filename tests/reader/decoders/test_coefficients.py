@@ -7,7 +7,7 @@ import pytest
 
 from fieldslab.reader.decoders.coefficients import BlockTables, decode_blocks
 from fieldslab.reader.decoders.idct import LANES, TILE, ZIGZAG
-from fieldslab.schemas.codecs.bits import start
+from fieldslab.schemas.codecs.bits import start_stream
 from fieldslab.schemas.codecs.huffman import SIZE, make_table
 from fieldslab.schemas.jit import kernel
 
@@ -42,8 +42,8 @@ def _decode(a: int, b: int, size_a: int, size_b: int, both: bool, table: int, ti
     end = max(a + size_a, b + size_b)
     tile: Any = np.int64(tiles.ctypes.data)
     return decode_blocks(
-        start(a, end, 0),
-        start(b, end, 0),
+        start_stream(a, end, 0),
+        start_stream(b, end, 0),
         both,
         end,
         BlockTables(table, table + 2 * SIZE, 0),

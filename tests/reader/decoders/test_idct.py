@@ -10,7 +10,7 @@ from tests.jpegs import encode, photograph
 from fieldslab.reader.decoders import idct
 from fieldslab.schemas.codecs import jpeg
 from fieldslab.schemas.codecs.baseline import read_header
-from fieldslab.schemas.jit import zero_record
+from fieldslab.schemas.jit import make_zero_record
 
 BASIS = np.array(
     [
@@ -27,13 +27,13 @@ STRIDE = 40
 
 def read_frame(data: bytes) -> tuple[np.ndarray, Any]:
     """The image in memory, and its frame."""
-    values, frame = np.frombuffer(data, np.uint8), zero_record(jpeg.FRAME)
+    values, frame = np.frombuffer(data, np.uint8), make_zero_record(jpeg.FRAME)
     assert read_header(values.ctypes.data, len(values), frame) == jpeg.OK
     return values, frame
 
 
 def scales(shrink: int = 0) -> np.ndarray:
-    """Quantisers of 1, as `transform` wants them."""
+    """Quantisers of 1, as `transform_tile` wants them."""
     values, frame = read_frame(encode(photograph(8, 8), "grey", quality=100))
     out = np.empty(64, np.float32)
     idct.scale_quantisers(values.ctypes.data, frame, shrink, out)
@@ -45,7 +45,7 @@ def samples(tile: np.ndarray, quantisers: np.ndarray, shrink: int = 0) -> np.nda
     side = 8 >> shrink
     out = np.full(8 * STRIDE, -1, np.int32)
     flat = tile.reshape(-1).copy()
-    idct.transform(flat, quantisers, np.empty(idct.TILE, np.float32), out, STRIDE, shrink)
+    idct.transform_tile(flat, quantisers, np.empty(idct.TILE, np.float32), out, STRIDE, shrink)
     assert not flat.any()
     rows = out.view(np.uint8).reshape(8, 4 * STRIDE)
     assert (rows[:, 16 * side :] == 255).all()

@@ -10,7 +10,7 @@ from tests.jpegs import encode, photograph
 from tests.reader.images.packing import pack_images, save
 
 from fieldslab.reader.decoders import lookup
-from fieldslab.reader.decoders.lookup import find, list_candidates
+from fieldslab.reader.decoders.lookup import list_candidates, load_decoder
 from fieldslab.schemas.codecs.decoders import AUTO, DECODERS
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.images import CODES
@@ -19,8 +19,8 @@ from fieldslab.schemas.images import CODES
 @pytest.mark.parametrize("name", AUTO)
 def test_names_lead_to_decoders(name: str) -> None:
     """Each name gives the decoder that bears it, the same one each time."""
-    assert find(name).name == name
-    assert find(name) is find(name)
+    assert load_decoder(name).name == name
+    assert load_decoder(name) is load_decoder(name)
 
 
 def test_auto_asks_all_that_are_here() -> None:
@@ -33,7 +33,7 @@ def test_auto_asks_all_that_are_here() -> None:
 def test_no_such_decoder() -> None:
     """The message names those there are."""
     with pytest.raises(UsageError, match="turbojpeg"):
-        find("jpegturbo")
+        load_decoder("jpegturbo")
 
 
 def test_every_kind_of_image_is_taken() -> None:
@@ -87,7 +87,7 @@ from fieldslab.reader.decoders import lookup
 print([decoder.name for decoder in lookup.list_candidates("auto")])
 print(lookup.suggest_install(2))
 try:
-    lookup.find("pillow")
+    lookup.load_decoder("pillow")
 except MissingLibrary as error:
     print(error)
 """

@@ -98,7 +98,7 @@ def test_images_that_the_library_leaves_out_are_failures() -> None:
     images = [encode(photograph(90, 120, number), quality=90) for number in range(3)]
     batch, _kept = encoded([images[0], images[1][:500], images[2]], [(90, 120)] * 3, CODES["jpeg"])
     codec = NvImageCodec(None)
-    codec._local.decoder = Leaving(codec._decoder())
+    codec._local.decoder = Leaving(codec._get_decoder())
     out = torch.zeros((3, 1, 3, 90, 120))
     ones, zeros = np.ones(3, np.float32), np.zeros(3, np.float32)
     crops = crops_of([[(0, 0, 90, 120)]] * 3, np.zeros((3, 1), np.bool_))

@@ -12,7 +12,7 @@ from tests.reader.decoders.battery import Battery
 from tests.reader.decoders.decoding import crops_of, decode, encoded
 
 from fieldslab.reader.decoders.decoder import Status
-from fieldslab.reader.decoders.pillow import Pillow, measure
+from fieldslab.reader.decoders.pillow import Pillow, read_size_and_orientation
 from fieldslab.schemas.images import CODES
 
 PILLOW = Pillow()
@@ -92,7 +92,11 @@ def test_measure_reads_headers() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     for codec in ("png", "webp", "avif", "jpeg"):
-        assert measure(save(photograph(30, 50), codec, exif=exif.tobytes())) == (30, 50, 6)
-    assert measure(save(photograph(30, 50), "tiff", exif=exif)) == (50, 30, 1)
-    assert measure(save(photograph(9, 5), "gif")) == (9, 5, 1)
-    assert measure(b"nothing") == (0, 0, 1)
+        assert read_size_and_orientation(save(photograph(30, 50), codec, exif=exif.tobytes())) == (
+            30,
+            50,
+            6,
+        )
+    assert read_size_and_orientation(save(photograph(30, 50), "tiff", exif=exif)) == (50, 30, 1)
+    assert read_size_and_orientation(save(photograph(9, 5), "gif")) == (9, 5, 1)
+    assert read_size_and_orientation(b"nothing") == (0, 0, 1)

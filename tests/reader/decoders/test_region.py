@@ -12,17 +12,17 @@ from fieldslab.reader.decoders.idct import TILE, scale_quantisers
 from fieldslab.reader.decoders.region import (
     IndexedImage,
     Mcus,
+    compute_plane_room,
+    compute_plane_stride,
     decode_region,
-    new_workspace,
-    plane_room,
-    plane_stride,
+    make_workspace,
 )
 from fieldslab.schemas.codecs import jpeg
 from fieldslab.schemas.codecs.baseline import read_header
 from fieldslab.schemas.codecs.huffman import make_tables
 from fieldslab.schemas.codecs.indexpoints import index_images
-from fieldslab.schemas.codecs.mcus import mcu_columns, mcu_rows
-from fieldslab.schemas.jit import kernel, types, zero_record
+from fieldslab.schemas.codecs.mcus import count_mcu_columns, count_mcu_rows
+from fieldslab.schemas.jit import kernel, make_zero_record, types
 
 HEIGHT, WIDTH = 61, 333
 WAYS: list[dict[str, Any]] = [{}, {"restart_marker_blocks": 5}, {"optimize": True, "quality": 98}]
@@ -31,8 +31,8 @@ WAYS: list[dict[str, Any]] = [{}, {"restart_marker_blocks": 5}, {"optimize": Tru
 @kernel(types.void(jpeg.Frame, types.int64[::1], types.int64[::1]))
 def _measure(frame: Any, blocks: Any, out: Any) -> None:
     """Rows and columns of MCUs; for blocks (rows, columns) the stride and room of a plane."""
-    out[0], out[1] = mcu_rows(frame), mcu_columns(frame)
-    out[2], out[3] = plane_stride(blocks[1], 0), plane_room(blocks[0], blocks[1], 0)
+    out[0], out[1] = count_mcu_rows(frame), count_mcu_columns(frame)
+    out[2], out[3] = compute_plane_stride(blocks[1], 0), compute_plane_room(blocks[0], blocks[1], 0)
 
 
 def measure(frame: Any, rows: int = 1, columns: int = 1) -> list[int]:
@@ -51,7 +51,7 @@ class Region:
         assert counts[0] > 0
         address = self._data.ctypes.data
         self._image = IndexedImage(address, len(data), self._points.ctypes.data, every)
-        self._frame, self._workspace = zero_record(jpeg.FRAME), new_workspace()
+        self._frame, self._workspace = make_zero_record(jpeg.FRAME), make_workspace()
         assert read_header(address, len(data), self._frame) == jpeg.OK
         assert make_tables(address, self._frame, self._workspace.huffman) == jpeg.OK
         scale_quantisers(address, self._frame, 0, self._workspace.quantisers)

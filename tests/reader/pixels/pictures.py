@@ -1,4 +1,4 @@
-"""Real photographs as arrays, and `finish` called on them."""
+"""Real photographs as arrays, and `write_view` called on them."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -10,7 +10,7 @@ from PIL import Image
 
 from fieldslab.reader.pixels import finish, store
 from fieldslab.reader.stored.array import get_address
-from fieldslab.schemas.jit import zero_record
+from fieldslab.schemas.jit import make_zero_record
 
 ONE, ZERO = np.ones(3, np.float32), np.zeros(3, np.float32)
 FORMS = {
@@ -30,8 +30,8 @@ def photograph(height: int = 512, width: int = 512) -> np.ndarray:
 
 
 def rgb_picture(pixels: np.ndarray) -> Any:
-    """Describe interleaved pixels, uint8[height, width, 3], to `finish`."""
-    picture = zero_record(finish.PICTURE)
+    """Describe interleaved pixels, uint8[height, width, 3], to `write_view`."""
+    picture = make_zero_record(finish.PICTURE)
     picture.kind = finish.RGB
     picture.planes[0] = get_address(pixels)
     picture.stride = pixels.strides[0]
@@ -39,8 +39,8 @@ def rgb_picture(pixels: np.ndarray) -> Any:
 
 
 def ycc_picture(planes: Sequence[np.ndarray], across: int, down: int) -> Any:
-    """Describe planes of Y, Cb and Cr to `finish`."""
-    picture = zero_record(finish.PICTURE)
+    """Describe planes of Y, Cb and Cr to `write_view`."""
+    picture = make_zero_record(finish.PICTURE)
     picture.kind = finish.YCC
     picture.planes[:] = [get_address(plane) for plane in planes]
     picture.stride, picture.chroma_stride = planes[0].strides[0], planes[1].strides[0]
@@ -64,10 +64,10 @@ def finished(
     dtype = np.dtype(FORMS[form])
     guarded = np.full(64 + 3 * size[0] * size[1] * dtype.itemsize + 64, 0xA5, np.uint8)
     out = guarded[64:-64].view(dtype).reshape(shape)
-    work = np.empty(finish.work_bytes(box[2], box[3], *size) + 64, np.uint8)
+    work = np.empty(finish.count_work_bytes(box[2], box[3], *size) + 64, np.uint8)
     work[-64:] = 0x5A
     output = store.describe_output(out, first, scale, bias)
-    finish.finish(picture, finish.Box(*box), flip, output, 0, get_address(work))
+    finish.write_view(picture, finish.Box(*box), flip, output, 0, get_address(work))
     assert (guarded[:64] == 0xA5).all()
     assert (guarded[-64:] == 0xA5).all()
     assert (work[-64:] == 0x5A).all()

@@ -20,14 +20,14 @@ STUFFED = bytes([1, 0xFF, 0, 2, 3, 0xFF, 0, 0xFF, 0, 4, 5, 6, 7, 8, 9, 10, 11, 1
 def _read(address: int, length: int, bit: int, step: int, values: Any, places: Any) -> int:
     """Take `step` bits at a time; returns how many times there were enough."""
     end = address + length
-    stream = bits.start(address, end, bit)
+    stream = bits.start_stream(address, end, bit)
     for i in range(len(values)):
         if stream.count < 32:
             stream = bits.refill(stream, end)
-        places[i] = bits.position(stream) - 8 * address
+        places[i] = bits.compute_position(stream) - 8 * address
         values[i] = np.int64(stream.bits >> np.uint64(64 - step))
-        stream = bits.skip(stream, step)
-        if bits.overrun(stream):
+        stream = bits.skip_bits(stream, step)
+        if bits.is_overrun(stream):
             return i
     return len(values)
 

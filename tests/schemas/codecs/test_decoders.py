@@ -11,7 +11,7 @@ from tests.turbojpegs import library_of
 
 from fieldslab.packer.cli import run
 from fieldslab.packer.commands.info import format_decoders
-from fieldslab.schemas.codecs.decoders import DECODERS, GPU_INSTALL, Known, known_decoders
+from fieldslab.schemas.codecs.decoders import DECODERS, GPU_INSTALL, Known, describe_decoders
 from fieldslab.schemas.codecs.turbolibrary import INSTALL
 
 
@@ -28,7 +28,9 @@ def test_libraries_are_named_with_version_and_place(capsys: pytest.CaptureFixtur
 
 def test_all_that_can_be_asked_for_are_known() -> None:
     """The reader finds by these names what the packer tells of."""
-    assert [one.name for one in known_decoders()] == [DECODERS.load(name).name for name in DECODERS]
+    assert [one.name for one in describe_decoders()] == [
+        DECODERS.load(name).name for name in DECODERS
+    ]
 
 
 def test_what_is_missing_is_said() -> None:
@@ -46,10 +48,12 @@ def test_each_has_a_line_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
     """All are listed, with their libraries; whatever is not here comes with what to do."""
     assert run(["info", "--decoders"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for one in known_decoders():
+    for one in describe_decoders():
         assert any(line.startswith(f"{one.name} ") for line in lines)
         assert one.here or one.install
-    assert all(len(line) <= 70 for line in format_decoders(known_decoders(), 70) if "/" not in line)
+    assert all(
+        len(line) <= 70 for line in format_decoders(describe_decoders(), 70) if "/" not in line
+    )
 
 
 def test_info_needs_a_slab_or_decoders(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,15 +64,15 @@ def test_info_needs_a_slab_or_decoders(capsys: pytest.CaptureFixture[str]) -> No
 
 WITHOUT = """
 from fieldslab.schemas.codecs import turbolibrary
-turbolibrary._candidates = lambda: iter(())
+turbolibrary._list_candidates = lambda: iter(())
 from fieldslab.reader.decoders import lookup
-from fieldslab.schemas.codecs.decoders import known_decoders
+from fieldslab.schemas.codecs.decoders import describe_decoders
 from fieldslab.schemas.errors import MissingLibrary
 print([decoder.name for decoder in lookup.list_candidates("auto")])
-print([one.install for one in known_decoders() if not one.here])
+print([one.install for one in describe_decoders() if not one.here])
 print(lookup.suggest_install(1))
 try:
-    lookup.find("turbojpeg")
+    lookup.load_decoder("turbojpeg")
 except MissingLibrary as error:
     print(error)
 """
@@ -92,7 +96,7 @@ def test_without_a_turbojpeg_library() -> None:
 
 def test_what_was_never_run_is_said() -> None:
     """Whoever has a GPU learns that nobody decoded there so far, and of both versions of CUDA."""
-    (codec,) = [one for one in known_decoders() if one.name == "nvimagecodec"]
+    (codec,) = [one for one in describe_decoders() if one.name == "nvimagecodec"]
     assert "on the processor" in codec.note
     assert "so far" in codec.note
     assert "cu12" in GPU_INSTALL

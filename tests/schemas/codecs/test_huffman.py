@@ -22,7 +22,7 @@ def entry(table: np.ndarray, code: str) -> int:
     """What a kernel finds when this code comes next, with ones behind it."""
     bits = int(code.ljust(64, "1"), 2)
     found = int(table[bits >> (64 - huffman.FAST)])
-    return found or huffman.long_code(table.ctypes.data, np.uint64(bits))
+    return found or huffman.look_up_long_code(table.ctypes.data, np.uint64(bits))
 
 
 def codes(counts: list[int]) -> list[str]:

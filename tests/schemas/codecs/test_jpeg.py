@@ -9,7 +9,7 @@ from tests.jpegs import SAMPLINGS, UNUSUAL, encode, frame_header, photograph
 
 from fieldslab.schemas.codecs import jpeg
 from fieldslab.schemas.codecs.baseline import read_header
-from fieldslab.schemas.jit import zero_record
+from fieldslab.schemas.jit import make_zero_record
 
 PIXELS = photograph(21, 34)
 WHOLE = encode(PIXELS, quality=80)
@@ -19,7 +19,7 @@ BLOCKS = {"grey": (1, 1), "4:4:4": (1, 1), "4:2:2": (2, 1), "4:4:0": (1, 2), "4:
 
 def read(data: bytes) -> tuple[int, Any]:
     """Status and frame of an image, against a guard page."""
-    frame = zero_record(jpeg.FRAME)
+    frame = make_zero_record(jpeg.FRAME)
     return read_header(MEMORY.put(data, True), len(data), frame), frame
 
 
@@ -115,7 +115,7 @@ def test_stray_bytes_are_damage() -> None:
 def test_any_byte_may_be_any_other() -> None:
     """No header makes a place outside the image, whatever one of its bytes becomes."""
     scan = int(read(WHOLE)[1].scan)
-    frame = zero_record(jpeg.FRAME)
+    frame = make_zero_record(jpeg.FRAME)
     seen = set()
     for at in range(scan):
         for value in (0, 1, 0x7F, 0xC2, 0xFF, WHOLE[at] ^ 0x10):

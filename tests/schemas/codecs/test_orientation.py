@@ -8,7 +8,7 @@ from PIL import Image
 from tests.guarded import Guarded
 from tests.jpegs import encode, photograph
 
-from fieldslab.schemas.codecs.orientation import UPRIGHT, orientation, orientations
+from fieldslab.schemas.codecs.orientation import UPRIGHT, read_orientation, read_orientations
 
 PIXELS = photograph(8, 8)
 MEMORY = Guarded(5000)
@@ -24,7 +24,7 @@ def turned(value: int) -> bytes:
 
 def read(data: bytes) -> int:
     """The orientation of an image, against a guard page."""
-    return orientation(MEMORY.put(data, True), len(data))
+    return read_orientation(MEMORY.put(data, True), len(data))
 
 
 @pytest.mark.parametrize("value", range(1, 9))
@@ -53,10 +53,10 @@ def test_cut_and_changed_headers_are_read_within_their_bytes() -> None:
     data = turned(6)
     head = data.index(b"\xff\xdb")
     for at in range(head):
-        assert orientation(MEMORY.put(data[:at], True), at) == UPRIGHT
+        assert read_orientation(MEMORY.put(data[:at], True), at) == UPRIGHT
         for value in (0, 1, 0xFF):
             changed = data[:at] + bytes([value]) + data[at + 1 : head]
-            assert 1 <= orientation(MEMORY.put(changed, True), head) <= 8
+            assert 1 <= read_orientation(MEMORY.put(changed, True), head) <= 8
 
 
 def test_many_at_once() -> None:
@@ -64,5 +64,5 @@ def test_many_at_once() -> None:
     images = [np.frombuffer(turned(value), np.uint8) for value in (3, 8, 1)]
     addresses = np.array([image.ctypes.data for image in images], np.uint64)
     out = np.zeros(3, np.uint8)
-    orientations(addresses, np.array([len(image) for image in images]), out)
+    read_orientations(addresses, np.array([len(image) for image in images]), out)
     assert out.tolist() == [3, 8, 1]

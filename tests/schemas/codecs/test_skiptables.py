@@ -12,19 +12,23 @@ from fieldslab.schemas.codecs.huffman import (
     INVALID,
     SIZE,
     SKIP,
-    long_code,
+    look_up_long_code,
+    make_empty_tables,
     make_tables,
-    new_tables,
 )
 from fieldslab.schemas.codecs.jpeg import FRAME, OK
-from fieldslab.schemas.jit import zero_record
+from fieldslab.schemas.jit import make_zero_record
 
 
 def test_entries_are_the_sums_of_their_codes() -> None:
     """An entry counts the bits and coefficients of all codes that are whole in its window."""
     pixels = photograph(64, 96)
     for image in (encode(pixels), encode(pixels, optimize=True, quality=97)):
-        data, frame, tables = np.frombuffer(image, np.uint8), zero_record(FRAME), new_tables()
+        data, frame, tables = (
+            np.frombuffer(image, np.uint8),
+            make_zero_record(FRAME),
+            make_empty_tables(),
+        )
         assert read_header(data.ctypes.data, len(data), frame) == OK
         assert make_tables(data.ctypes.data, frame, tables) == OK
         for number in (4, 5):
@@ -40,7 +44,7 @@ def _add_up(codes: np.ndarray, window: int) -> int:
     taken = coefficients = 0
     while taken < skiptables.WINDOW:
         bits = np.uint64((window << 64 - skiptables.WINDOW + taken) & (2**64 - 1))
-        entry = int(codes[int(bits) >> 64 - FAST]) or long_code(codes.ctypes.data, bits)
+        entry = int(codes[int(bits) >> 64 - FAST]) or look_up_long_code(codes.ctypes.data, bits)
         if entry == INVALID or (entry & 63) - (entry >> 12) > skiptables.WINDOW - taken:
             break
         taken += entry & 63

@@ -9,7 +9,7 @@ from tests.turbojpegs import GENERATIONS, library_of
 
 from fieldslab.bench.photographs import photographs
 from fieldslab.schemas.codecs import turbolibrary
-from fieldslab.schemas.codecs.turbolibrary import Library, to_baseline
+from fieldslab.schemas.codecs.turbolibrary import Library, convert_to_baseline
 from fieldslab.schemas.errors import DamagedImage, MissingLibrary
 from fieldslab.schemas.images import find_jpeg_frame
 
@@ -44,7 +44,7 @@ def pixels(data: bytes) -> np.ndarray:
 def test_baseline_has_the_same_pixels(library: Library, mode: str, subsampling: str) -> None:
     """A progressive file becomes baseline, bit for bit the same picture, with its EXIF data."""
     data = encoded(mode, subsampling)
-    made = to_baseline(memoryview(data), library)
+    made = convert_to_baseline(memoryview(data), library)
     assert find_jpeg_frame(data)[0] == PROGRESSIVE
     assert find_jpeg_frame(made)[0] == BASELINE
     np.testing.assert_array_equal(pixels(made), pixels(data))
@@ -54,28 +54,30 @@ def test_baseline_has_the_same_pixels(library: Library, mode: str, subsampling: 
 def test_any_library_makes_the_same_bytes() -> None:
     """Which library is found does not change what is packed."""
     data = encoded()
-    assert len({to_baseline(data, library_of(generation)) for generation in GENERATIONS}) == 1
+    assert (
+        len({convert_to_baseline(data, library_of(generation)) for generation in GENERATIONS}) == 1
+    )
 
 
 def test_baseline_stays_as_it_is(library: Library) -> None:
     """A file that is baseline is returned byte for byte."""
     data = encoded(progressive=False)
-    assert to_baseline(np.frombuffer(data, np.uint8), library) == data
+    assert convert_to_baseline(np.frombuffer(data, np.uint8), library) == data
 
 
 def test_damage_is_named(library: Library) -> None:
     """Nothing is made of a damaged file: what the library says of it is in the error."""
     data = encoded()
     with pytest.raises(DamagedImage, match="Premature end"):
-        to_baseline(data[: len(data) // 2], library)
+        convert_to_baseline(data[: len(data) // 2], library)
     flipped = bytearray(data)
     for at in range(len(data) // 2, len(data) - 1000, 100):
         flipped[at] ^= 0x55
     with pytest.raises(DamagedImage, match="baseline JPEG"):
-        to_baseline(flipped, library)
+        convert_to_baseline(flipped, library)
     for nothing in (b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", data[:100]):
         with pytest.raises(DamagedImage, match="no JPEG header"):
-            to_baseline(nothing, library)
+            convert_to_baseline(nothing, library)
 
 
 def test_bombs_are_refused(library: Library) -> None:
@@ -84,24 +86,24 @@ def test_bombs_are_refused(library: Library) -> None:
     at = data.index(b"\xff\xc2") + 5
     data[at : at + 4] = b"\xff\xff\xff\xff"
     with pytest.raises(DamagedImage, match="too many pixels"):
-        to_baseline(data, library)
+        convert_to_baseline(data, library)
 
 
 def test_the_newest_is_used() -> None:
     """A library that can leave out what is not needed is preferred to one that cannot."""
     older, newer = library_of("2"), library_of("3")
-    assert turbolibrary.newest([older, newer]) == newer
-    assert turbolibrary.newest([older]) == older
+    assert turbolibrary.choose_newest([older, newer]) == newer
+    assert turbolibrary.choose_newest([older]) == older
     assert newer.regions
 
 
 def test_without_a_library_it_says_what_to_install() -> None:
     """Where no library is found, the error names packages that have one."""
     with pytest.raises(MissingLibrary, match=r"apt install libturbojpeg0.*pip install pylibjxl"):
-        turbolibrary.newest([])
+        turbolibrary.choose_newest([])
 
 
 def test_what_exports_no_symbol_is_no_library() -> None:
     """Any other library, and a file that is none, are passed over."""
-    assert turbolibrary.load("libc.so.6") is None
-    assert turbolibrary.load(__file__) is None
+    assert turbolibrary.load_library("libc.so.6") is None
+    assert turbolibrary.load_library(__file__) is None
