@@ -50,6 +50,6 @@ def _spans(
 
 def written_pages(size: int) -> np.ndarray:
     """Memory as batches have it, each page written once: uint8[size]."""
-    pages = Pool().empty(None, (max(size, 1),), np.dtype(np.uint8))
+    pages = Pool().allocate_array(None, (max(size, 1),), np.dtype(np.uint8))
     pages[:] = 1
     return pages

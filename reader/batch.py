@@ -5,7 +5,7 @@ from typing import Any, Generic, NamedTuple, Self, SupportsIndex, TypeVar, overl
 
 import numpy as np
 
-from fieldslab.reader.buffers import Kept, Pool
+from fieldslab.reader.buffers import Pool, ReusedMemory
 from fieldslab.reader.image_values import Pictures, Views
 from fieldslab.reader.rows import check_index
 from fieldslab.schemas.errors import DamagedArray, UnknownField, UsageError
@@ -56,9 +56,9 @@ class VarLenValues(Generic[_Item]):
     def __getitem__(self, row: SupportsIndex | slice) -> _Item | Self:
         """One row, or neighbouring rows `[a:b]` that share `values`. Raises RowOutOfRange."""
         if isinstance(row, slice):
-            return self._slice(row)
+            return self._slice_rows(row)
         row = check_index(row, len(self))
-        return self._item(row, self.values[self.offsets[row] : self.offsets[row + 1]])
+        return self._get_item(row, self.values[self.offsets[row] : self.offsets[row + 1]])
 
     def __iter__(self) -> Iterator[_Item]:
         return (self[row] for row in range(len(self)))
@@ -86,10 +86,10 @@ class VarLenValues(Generic[_Item]):
         starts, counts = self.offsets[:-1], np.minimum(lengths, length)
         return pad(self.values, starts, counts, length, fill, False, _PADDED)
 
-    def _item(self, row: int, values: np.ndarray) -> _Item:
+    def _get_item(self, row: int, values: np.ndarray) -> _Item:
         raise NotImplementedError
 
-    def _slice(self, rows: slice) -> Self:
+    def _slice_rows(self, rows: slice) -> Self:
         start, stop, step = rows.indices(len(self))
         if step != 1:
             raise UsageError("rows of different lengths can only be sliced with step 1", found=step)
@@ -111,7 +111,7 @@ class Ragged(VarLenValues[np.ndarray]):
         """Rows as lists of Python numbers."""
         return [row.tolist() for row in self]
 
-    def _item(self, row: int, values: np.ndarray) -> np.ndarray:
+    def _get_item(self, row: int, values: np.ndarray) -> np.ndarray:
         return values
 
 
@@ -124,7 +124,7 @@ class Text(VarLenValues[str]):
         """Rows as strings."""
         return list(self)
 
-    def _item(self, row: int, values: np.ndarray) -> str:
+    def _get_item(self, row: int, values: np.ndarray) -> str:
         try:
             return str(values.data, "utf-8")
         except UnicodeDecodeError as error:
@@ -140,7 +140,7 @@ class Binary(VarLenValues[bytes]):
         """Rows as bytes."""
         return list(self)
 
-    def _item(self, row: int, values: np.ndarray) -> bytes:
+    def _get_item(self, row: int, values: np.ndarray) -> bytes:
         return values.tobytes()
 
 
@@ -240,7 +240,7 @@ class Batch(Mapping[str, Any]):
         try:
             return self._columns[name]
         except KeyError:
-            raise make_unknown_field(name, self._columns) from None
+            raise make_unknown_field_error(name, self._columns) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._columns
@@ -263,7 +263,7 @@ class Batch(Mapping[str, Any]):
         return sum(values.nbytes for values in self._columns.values())
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}: {_describe(values)}" for name, values in self.items())
+        fields = ", ".join(f"{name}: {_describe_values(values)}" for name, values in self.items())
         return f"Batch({len(self.rows)} rows; {fields})"
 
     def _repr_html_(self) -> str:
@@ -301,7 +301,7 @@ class Buffers(Batch):
         The memory of its values.
     """
 
-    def __init__(self, fields: tuple[Field, ...], room: int, memory: Kept) -> None:
+    def __init__(self, fields: tuple[Field, ...], room: int, memory: ReusedMemory) -> None:
         super().__init__(np.empty(0, np.int64), {}, {}, {})
         self.fields = fields
         self.room = room
@@ -315,7 +315,9 @@ class Buffers(Batch):
             )
         if fields == self.fields:
             return
-        wanted, present = ([_layout(field) for field in some] for some in (fields, self.fields))
+        wanted, present = (
+            [_describe_layout(field) for field in some] for some in (fields, self.fields)
+        )
         if wanted != present:
             different = [name for name in wanted if name not in present] or wanted
             raise UsageError(
@@ -331,19 +333,19 @@ class Buffers(Batch):
         self.failures, self.visits = batch.failures, batch.visits
 
 
-def make_unknown_field(name: object, names: Mapping[str, Any]) -> UnknownField:
+def make_unknown_field_error(name: object, names: Mapping[str, Any]) -> UnknownField:
     """Make the error for an unknown field; it lists the known ones."""
     known = ", ".join(map(repr, list(names)[:20])) + (", ..." if len(names) > 20 else "")
     return UnknownField(f"no field {name!r}", hint=f"There are: {known or 'none'}.")
 
 
-def _describe(values: Values) -> str:
+def _describe_values(values: Values) -> str:
     if isinstance(values, np.ndarray):
         return f"{values.dtype}{list(values.shape[1:]) or ''}"
     return type(values).__name__
 
 
-def _layout(field: Field) -> str:
+def _describe_layout(field: Field) -> str:
     """What decides whether two fields can be gathered into the same memory."""
     null = " or null" if field.nullable else ""
     return f"{field.name!r}: {field.kind} {field.view}{list(field.shape) or ''}{null}"

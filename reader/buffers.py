@@ -34,7 +34,9 @@ _HUGE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 class Allocator(Protocol):
     """Where a gather puts its results."""
 
-    def empty(self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    def allocate_array(
+        self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> np.ndarray:
         """An uninitialised array in C order; `key` names it within the batch."""
 
 
@@ -68,14 +70,16 @@ class Pool:
         self._turns = self._peak = self._earlier_peak = 0
         forks.register_for_forks(self)
 
-    def empty(self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    def allocate_array(
+        self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> np.ndarray:
         """An uninitialised array of its own; `key` plays no part. Raises MemoryError."""
         size = math.prod(shape) * dtype.itemsize
         if size < SMALL:
             return np.empty(shape, dtype)
         with self._lock:
-            self._take_back()
-            block = self._take(size) or self._make_block(size)
+            self._collect_idle_blocks()
+            block = self._pop_idle_block(size) or self._make_block(size)
             owner = Owner(shape, dtype, block)
             lease = ref(owner, self._dead.append)
             self._leases[id(lease)] = lease, block
@@ -90,7 +94,7 @@ class Pool:
     def idle_bytes(self) -> int:
         """Bytes that wait for their next use."""
         with self._lock:
-            self._take_back()
+            self._collect_idle_blocks()
             return sum(map(len, self._idle))
 
     def after_fork(self) -> None:
@@ -101,9 +105,9 @@ class Pool:
         self._dead = deque()
 
     def _make_block(self, size: int) -> Block:
-        return _fresh(size)
+        return _allocate_zeroed(size)
 
-    def _take_back(self) -> None:
+    def _collect_idle_blocks(self) -> None:
         """Collect the blocks of leases that are over; keep what may be needed again."""
         while self._dead:
             _, block = self._leases.pop(id(self._dead.popleft()))
@@ -112,7 +116,7 @@ class Pool:
         if len(self._idle) > keep:
             del self._idle[: len(self._idle) - keep]
 
-    def _take(self, size: int) -> Block | None:
+    def _pop_idle_block(self, size: int) -> Block | None:
         """The block that fits and was used last, and so is likeliest in the caches."""
         for index in range(len(self._idle) - 1, -1, -1):
             if size <= len(self._idle[index]) <= WASTE * size:
@@ -120,19 +124,21 @@ class Pool:
         return None
 
 
-class Kept:
+class ReusedMemory:
     """Memory of one batch that is gathered into again and again; it grows where it must."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._blocks: dict[Hashable, np.ndarray] = {}
 
-    def empty(self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    def allocate_array(
+        self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> np.ndarray:
         """An uninitialised array over the memory that `key` had before, if that is enough."""
         size = math.prod(shape) * dtype.itemsize
         block = self._blocks.get(key)
         if block is None or block.nbytes < size:
-            block = self._pool.empty(key, (round_up_capacity(size),), np.dtype(np.uint8))
+            block = self._pool.allocate_array(key, (round_up_capacity(size),), np.dtype(np.uint8))
             self._blocks[key] = block
         return np.ndarray(shape, dtype, buffer=block)
 
@@ -142,7 +148,7 @@ def round_up_capacity(size: int) -> int:
     return 1 << max(size - 1, 1).bit_length()
 
 
-def _fresh(size: int) -> mmap.mmap:
+def _allocate_zeroed(size: int) -> mmap.mmap:
     """Zeroed memory, page-aligned and private: a forked child gets pages of its own."""
     try:
         block = mmap.mmap(-1, round_up_capacity(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -24,7 +24,7 @@ def count_kept_bytes() -> int:
 def _find_last_level_bytes() -> int:
     """Bytes of the last-level cache; what is usual where the system does not tell."""
     try:
-        sizes = [_parse(path.read_text()) for path in _CPU.glob("index*/size")]
+        sizes = [_parse_size(path.read_text()) for path in _CPU.glob("index*/size")]
     except (OSError, ValueError, KeyError):
         sizes = []
     if not sizes and "SC_LEVEL3_CACHE_SIZE" in os.sysconf_names:
@@ -32,7 +32,7 @@ def _find_last_level_bytes() -> int:
     return max(sizes, default=0) or _USUAL
 
 
-def _parse(text: str) -> int:
+def _parse_size(text: str) -> int:
     """Bytes, of a text such as "32768K"."""
     number = text.strip()
     return int(number[:-1]) * _UNITS[number[-1]]

@@ -61,9 +61,9 @@ def locate_rows(
 
     Raises RowOutOfRange.
     """
-    numbers = pool.empty(None, (2, len(rows)), _INT64)
+    numbers = pool.allocate_array(None, (2, len(rows)), _INT64)
     locations = RowLocations(numbers[0], numbers[1])
-    wrong = kernels.place(
+    wrong = kernels.find_shards(
         rows,
         len(view),
         view.start,
@@ -78,7 +78,7 @@ def locate_rows(
     return locations
 
 
-def gather(
+def gather_fields(
     pool: Pool,
     fields: list[StoredField],
     locations: RowLocations,
@@ -112,7 +112,7 @@ def gather(
         if stored.size is not None:
             columns.sizes[name] = gather_items(stored.size, locations, memory, name)
         if stored.valid is not None:
-            columns.valid[name] = gather_valid(stored.valid, locations, memory, name)
+            columns.valid[name] = gather_validity(stored.valid, locations, memory, name)
     for padding in paddings.values():
         if padding.mask is not None:
             columns.values[padding.mask] = masks[padding.mask]
@@ -131,14 +131,14 @@ def find_addresses(
         )
     values, item = stored.values, stored.values.item_bytes
     if stored.offsets is None:
-        _verify(values, locations, _ONE)
+        _verify_blocks(values, locations, _ONE)
         starts, lengths = (
             locations.in_shard * item,
             np.full(len(locations.in_shard), item, np.int64),
         )
     else:
         rows = locate_elements(stored, locations, pool, pool)
-        _verify(values, RowLocations(locations.shards, rows.starts), rows.counts)
+        _verify_blocks(values, RowLocations(locations.shards, rows.starts), rows.counts)
         starts, lengths = rows.starts * item, rows.counts * item
     return (values.addresses[locations.shards] + starts).astype(np.uint64), lengths
 
@@ -152,7 +152,9 @@ def locate_elements(
     """
     array = stored.offsets
     assert array is not None
-    offsets = memory.empty((stored.field.name, array.role), (len(locations.in_shard) + 1,), _INT64)
+    offsets = memory.allocate_array(
+        (stored.field.name, array.role), (len(locations.in_shard) + 1,), _INT64
+    )
     return _read_ranges(array, stored.values, locations, offsets, pool)
 
 
@@ -164,12 +166,14 @@ def _read_ranges(
     pool: Pool,
 ) -> ElementRanges:
     """Which elements rows have, by the array of their offsets. Raises DamagedArray."""
-    _verify(array, locations, _TWO)
+    _verify_blocks(array, locations, _TWO)
     starts, counts = (
-        _allocate_numbers(pool, len(locations.in_shard)),
-        _allocate_numbers(pool, len(locations.in_shard)),
+        _allocate_int64(pool, len(locations.in_shard)),
+        _allocate_int64(pool, len(locations.in_shard)),
     )
-    total = kernels.locate(*locations, array.addresses, elements.items, starts, counts, offsets)
+    total = kernels.find_element_ranges(
+        *locations, array.addresses, elements.items, starts, counts, offsets
+    )
     if total < 0:
         shard, place = int(locations.shards[~total]), int(locations.in_shard[~total])
         raise array.make_damaged_offsets_error(shard, place, int(elements.items[shard]))
@@ -187,7 +191,7 @@ def count_elements(stored: StoredField, locations: RowLocations, pool: Pool) -> 
     return counts.astype(np.int64)
 
 
-def find_points(
+def find_index_points(
     stored: StoredField, locations: RowLocations, pool: Pool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Where the index points of images lie, uint64[n], and how many: int64[n].
@@ -198,9 +202,9 @@ def find_points(
     assert array is not None
     assert ends is not None
     rows = _read_ranges(
-        ends, array, locations, _allocate_numbers(pool, len(locations.in_shard) + 1), pool
+        ends, array, locations, _allocate_int64(pool, len(locations.in_shard) + 1), pool
     )
-    _verify(array, RowLocations(locations.shards, rows.starts), rows.counts)
+    _verify_blocks(array, RowLocations(locations.shards, rows.starts), rows.counts)
     starts = array.addresses[locations.shards] + rows.starts * array.item_bytes
     return starts.astype(np.uint64), rows.counts
 
@@ -210,8 +214,8 @@ def gather_items(
 ) -> np.ndarray:
     """Items of one array that has one for each row; `live` as in `gather`. Raises DamagedArray."""
     shape = (len(locations.in_shard), *array.shape)
-    out = memory.empty((name, array.role), shape, array.dtype)
-    _copy(array, locations, _ONE, out, live)
+    out = memory.allocate_array((name, array.role), shape, array.dtype)
+    _verify_and_copy(array, locations, _ONE, out, live)
     return out
 
 
@@ -221,8 +225,8 @@ def _gather_var_len(
     rows = locate_elements(stored, locations, memory, pool)
     array, name = stored.values, stored.field.name
     shape = (rows.total, *array.shape)
-    out = memory.empty((name, array.role), shape, array.dtype)
-    _copy(array, RowLocations(locations.shards, rows.starts), rows.counts, out, live)
+    out = memory.allocate_array((name, array.role), shape, array.dtype)
+    _verify_and_copy(array, RowLocations(locations.shards, rows.starts), rows.counts, out, live)
     return VAR_LEN_CLASSES[stored.field.kind](out, rows.offsets, name)
 
 
@@ -235,19 +239,23 @@ def _gather_padded(
     live: int,
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Gather rows where they are padded, and the mask by its name, if there is to be one."""
-    from fieldslab.reader.padding import make_mask, prepare_copy  # compiles a kernel
+    from fieldslab.reader.padding import make_padding_mask, prepare_copy  # compiles a kernel
 
     array, name = stored.values, stored.field.name
     rows = locate_elements(stored, locations, pool, pool)
     length = padding.choose_length(rows.counts)
     counts = np.minimum(rows.counts, length)
     starts = rows.starts + (rows.counts - counts) if padding.left else rows.starts
-    out = memory.empty((name, array.role), (len(counts), length, *array.shape), array.dtype)
+    out = memory.allocate_array(
+        (name, array.role), (len(counts), length, *array.shape), array.dtype
+    )
     copy = prepare_copy(out, padding.fill, padding.left)
-    _copy(array, RowLocations(locations.shards, starts), counts, out, live, copy)
+    _verify_and_copy(array, RowLocations(locations.shards, starts), counts, out, live, copy)
     if padding.mask is None:
         return out, {}
-    return out, {padding.mask: make_mask(counts, length, padding.left, memory, padding.mask)}
+    return out, {
+        padding.mask: make_padding_mask(counts, length, padding.left, memory, padding.mask)
+    }
 
 
 def _gather_compressed(
@@ -256,9 +264,9 @@ def _gather_compressed(
     """Gather frames, then decompress them all at once."""
     field = stored.field
     rows = locate_elements(stored, locations, pool, pool)
-    packed = pool.empty(None, (rows.total,), np.dtype(np.uint8))
+    packed = pool.allocate_array(None, (rows.total,), np.dtype(np.uint8))
     frame_locations = RowLocations(locations.shards, rows.starts)
-    _copy(stored.values, frame_locations, rows.counts, packed, live=0)
+    _verify_and_copy(stored.values, frame_locations, rows.counts, packed, live=0)
     counts = None
     if stored.lengths is not None:
         counts = gather_items(stored.lengths, locations, pool, field.name)
@@ -266,50 +274,52 @@ def _gather_compressed(
     total = (
         int(sizes.sum()) // max(field.item_bytes, 1) if field.variable else len(locations.in_shard)
     )
-    out = memory.empty((field.name, "values"), (total, *field.shape), stored.dtype)
+    out = memory.allocate_array((field.name, "values"), (total, *field.shape), stored.dtype)
     frames.decompress(packed, rows.offsets, sizes, out.reshape(-1).view(np.uint8))
     if counts is None:
         return out
-    offsets = memory.empty((field.name, "offsets"), (len(locations.in_shard) + 1,), _INT64)
+    offsets = memory.allocate_array((field.name, "offsets"), (len(locations.in_shard) + 1,), _INT64)
     offsets[0] = 0
     np.cumsum(counts, out=offsets[1:], dtype=np.int64)
     return VAR_LEN_CLASSES[field.kind](out, offsets, field.name)
 
 
-def gather_valid(
+def gather_validity(
     array: StoredArray, locations: RowLocations, memory: Allocator, name: str
 ) -> np.ndarray:
     """Validity of rows; a shard without nulls has no such array."""
-    out = memory.empty((name, array.role), locations.in_shard.shape, array.dtype)
+    out = memory.allocate_array((name, array.role), locations.in_shard.shape, array.dtype)
     if array.present.all():
-        _copy(array, locations, _ONE, out)
+        _verify_and_copy(array, locations, _ONE, out)
         return out
     out[:] = True
     stored = np.flatnonzero(array.present[locations.shards])
     part = np.empty(len(stored), np.bool_)
-    _copy(array, RowLocations(locations.shards[stored], locations.in_shard[stored]), _ONE, part)
+    _verify_and_copy(
+        array, RowLocations(locations.shards[stored], locations.in_shard[stored]), _ONE, part
+    )
     out[stored] = part
     return out
 
 
-def _copy(
+def _verify_and_copy(
     array: StoredArray,
     locations: RowLocations,
     counts: np.ndarray,
     out: np.ndarray,
     live: int = 1,
-    copy: Callable[..., int] = kernels.copy,
+    copy: Callable[..., int] = kernels.copy_rows,
 ) -> None:
     """Verify rows and copy them; many new blocks by turns, so that they are copied from a cache.
 
-    `copy` is `kernels.copy` or takes the same arguments.
+    `copy` is `kernels.copy_rows` or takes the same arguments.
     """
     if not out.nbytes:
         return
     item, addresses = array.item_bytes, array.addresses
     stream = live * out.nbytes > count_kept_bytes()
     to = addressof(c_char.from_buffer(out.view(_BYTE).data))  # `out.ctypes` takes 1 us
-    blocks = _find_unmarked(array, locations, counts)
+    blocks = _find_unmarked_blocks(array, locations, counts)
     if len(blocks) <= _AT_A_TIME:
         if len(blocks):
             array.verify_blocks(blocks)
@@ -321,23 +331,30 @@ def _copy(
         part, items = RowLocations(locations.shards[some], locations.in_shard[some]), counts
         if len(counts) > 1:
             items = counts[some]
-        _verify(array, part, items)
+        _verify_blocks(array, part, items)
         to = copy(*part, items, item, addresses, to, stream)
 
 
-def _verify(array: StoredArray, locations: RowLocations, counts: np.ndarray) -> None:
-    blocks = _find_unmarked(array, locations, counts)
+def _verify_blocks(array: StoredArray, locations: RowLocations, counts: np.ndarray) -> None:
+    blocks = _find_unmarked_blocks(array, locations, counts)
     if len(blocks):
         array.verify_blocks(blocks)
 
 
-def _find_unmarked(array: StoredArray, locations: RowLocations, counts: np.ndarray) -> np.ndarray:
+def _find_unmarked_blocks(
+    array: StoredArray, locations: RowLocations, counts: np.ndarray
+) -> np.ndarray:
     """Blocks under rows that were not verified yet: int64[n], ascending, none twice."""
     marks = array.marks
     if marks is None or marks.complete:
         return _NONE
     find = partial(
-        kernels.unmarked, *locations, counts, array.item_bytes, marks.firsts, marks.table
+        kernels.find_unmarked_blocks,
+        *locations,
+        counts,
+        array.item_bytes,
+        marks.firsts,
+        marks.table,
     )
     count = find(_NONE)
     if not count:
@@ -347,5 +364,5 @@ def _find_unmarked(array: StoredArray, locations: RowLocations, counts: np.ndarr
     return np.unique(blocks[: min(count, len(blocks))])
 
 
-def _allocate_numbers(pool: Pool, count: int) -> np.ndarray:
-    return pool.empty(None, (count,), _INT64)
+def _allocate_int64(pool: Pool, count: int) -> np.ndarray:
+    return pool.allocate_array(None, (count,), _INT64)

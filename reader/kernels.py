@@ -40,7 +40,7 @@ _Array = np.ndarray
 @kernel(
     "int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])"
 )
-def place(
+def find_shards(
     rows: _Array,
     length: int,
     first: int,
@@ -82,7 +82,7 @@ def place(
 @kernel(
     "int64(int64[::1], int64[::1], int64[::1], uint64[::1], int64[::1], int64[::1], int64[::1])"
 )
-def locate(
+def find_element_ranges(
     shards: _Array,
     places: _Array,
     addresses: _Array,
@@ -117,7 +117,7 @@ def locate(
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64[::1], uint8[::1], int64[::1])")
-def unmarked(
+def find_unmarked_blocks(
     shards: _Array,
     places: _Array,
     counts: _Array,
@@ -146,7 +146,7 @@ def unmarked(
 
 
 @inlined
-def _copy_short(out: int, source: int, size: int) -> None:
+def _copy_short_row(out: int, source: int, size: int) -> None:
     """Copy up to 128 bytes as two halves that may overlap, which spares a call."""
     if size >= 64:
         memcpy(out, source, 64)
@@ -171,30 +171,30 @@ def _copy_short(out: int, source: int, size: int) -> None:
 
 
 @inlined
-def _stream(out: int, source: int, size: int) -> None:
+def _copy_past_caches(out: int, source: int, size: int) -> None:
     """Copy 64 bytes or more past the caches: whole lines of `out` are not read before."""
     head = -out & 63
-    _copy_short(out, source, head)
+    _copy_short_row(out, source, head)
     line, end = out + head, out + size
     while line <= end - 64:
         stream_line(line, source + (line - out))
         line += 64
-    _copy_short(line, source + (line - out), end - line)
+    _copy_short_row(line, source + (line - out), end - line)
 
 
 @inlined
 def copy_row(out: int, source: int, size: int, stream: bool) -> None:
     """Copy one row; see `copy`."""
     if size <= 128:
-        _copy_short(out, source, size)
+        _copy_short_row(out, source, size)
     elif stream and size >= STREAMED_ROW:
-        _stream(out, source, size)
+        _copy_past_caches(out, source, size)
     else:
         memcpy(out, source, size)
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64[::1], int64, boolean)")
-def copy(
+def copy_rows(
     shards: _Array,
     places: _Array,
     counts: _Array,

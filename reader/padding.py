@@ -42,7 +42,7 @@ def pad(
         raise ValueError("rows do not lie within the values")
     values = np.ascontiguousarray(values)
     starts, counts = (np.ascontiguousarray(each, np.int64) for each in (starts, counts))
-    out = memory.empty(key, (len(starts), length, *values.shape[1:]), values.dtype)
+    out = memory.allocate_array(key, (len(starts), length, *values.shape[1:]), values.dtype)
     if out.size:
         item = out.nbytes // (len(starts) * length)
         shards, addresses = np.zeros(len(starts), np.int64), np.array([_find_address(values)])
@@ -52,11 +52,11 @@ def pad(
 
 
 def prepare_copy(out: np.ndarray, fill: Any, left: bool) -> Callable[..., int]:
-    """What copies and pads rows into `out`, (rows, length, *shape): used as `kernels.copy` is."""
+    """Copies and pads rows into `out`, (rows, length, *shape): as `kernels.copy_rows`."""
     blank = np.full(out.shape[1:], fill, out.dtype)
     address = _find_address(blank)
 
-    pad_rows: Any = _pad
+    pad_rows: Any = _copy_and_pad_rows
 
     def copy(*arguments: Any) -> int:
         padded: int = pad_rows(*arguments, len(blank), left, address)
@@ -65,11 +65,11 @@ def prepare_copy(out: np.ndarray, fill: Any, left: bool) -> Callable[..., int]:
     return copy
 
 
-def make_mask(
+def make_padding_mask(
     counts: np.ndarray, length: int, left: bool, memory: Allocator, key: Hashable
 ) -> np.ndarray:
     """True where padded rows have elements: bool[rows, length]."""
-    mask = memory.empty(key, (len(counts), length), np.dtype(np.bool_))
+    mask = memory.allocate_array(key, (len(counts), length), np.dtype(np.bool_))
     columns = np.arange(length)
     if left:
         np.greater_equal(columns, length - counts[:, None], out=mask)
@@ -82,7 +82,7 @@ def make_mask(
     "int64(int64[::1], int64[::1], int64[::1], int64, int64[::1], int64, boolean,"
     "int64, boolean, int64)"
 )
-def _pad(
+def _copy_and_pad_rows(
     shards: _Array,
     places: _Array,
     counts: _Array,
@@ -94,7 +94,7 @@ def _pad(
     left: bool,
     fill: int,
 ) -> int:
-    """As `kernels.copy`; each row is filled up to `length` items from the address `fill` on."""
+    """As `kernels.copy_rows`; each row is filled up to `length` items from address `fill` on."""
     last = len(places) - 1
     for i in range(len(places)):
         coming = min(i + AHEAD, last)

@@ -47,7 +47,7 @@ class ShardDirectory:
         shard = bisect_right(self._starts, row) - 1
         return shard, row - self._starts[shard]
 
-    def split(self, first: int, last: int) -> list[tuple[int, int, int]]:
+    def split_by_shard(self, first: int, last: int) -> list[tuple[int, int, int]]:
         """Rows `first` up to `last` by shard: its number, and first and last row in there."""
         spans = []
         while first < last:
@@ -105,7 +105,7 @@ def check_rows(rows: Rows, length: int) -> np.ndarray:
         return np.array(numbers, np.int64, order="C")
     if isinstance(rows, np.ndarray) or numbers.dtype.kind not in "Of":
         _refuse_dtype(numbers)
-    return _convert_items(rows, length)
+    return _convert_list(rows, length)
 
 
 def check_integer(name: str, value: Any, least: int | None = None) -> int:
@@ -136,7 +136,7 @@ def _convert_range(rows: range, length: int) -> np.ndarray:
     return rows[0] + step * np.arange(len(rows), dtype=np.int64)
 
 
-def _convert_items(rows: Any, length: int) -> np.ndarray:
+def _convert_list(rows: Any, length: int) -> np.ndarray:
     """Row numbers from a list that numpy does not take for integers: empty, huge or wrong."""
     numbers = np.empty(len(rows), np.int64)
     for position, row in enumerate(rows):

@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 
 from fieldslab.reader.batch import Batch, Buffers, Padding, Text
-from fieldslab.reader.buffers import Allocator, Kept
+from fieldslab.reader.buffers import Allocator, ReusedMemory
 from fieldslab.reader.column import Column
 from fieldslab.reader.draws.visits import check_visits
 from fieldslab.reader.images.steps import ImageSteps, check_decode_option
@@ -238,11 +238,13 @@ class Slab:
         if check_index(batch_size, 2**63) != batch_size:
             raise UsageError("a batch size cannot be negative", found=batch_size)
         chosen = tuple(self.fields[name] for name in self.names(fields))
-        memory = Kept(self._storage.pool)
+        memory = ReusedMemory(self._storage.pool)
         for field in chosen:
             for spec in field.list_arrays():
                 if spec.per == "row":
-                    memory.empty((field.name, spec.role), (batch_size, *spec.shape), spec.dtype)
+                    memory.allocate_array(
+                        (field.name, spec.role), (batch_size, *spec.shape), spec.dtype
+                    )
         out = Buffers(chosen, batch_size, memory)
         return self.gather([], out=out)
 
@@ -285,7 +287,7 @@ class Slab:
         if not self._view:
             return 0
         first, last = sorted((self._view[0], self._view[-1]))
-        spans = self._storage.directory.split(first, last + 1)
+        spans = self._storage.directory.split_by_shard(first, last + 1)
         return preload_rows(stored, spans, lock, progress)
 
     def addresses(self, rows: Rows, field: str) -> tuple[np.ndarray, np.ndarray]:
@@ -346,7 +348,7 @@ class Slab:
     def __reduce__(self) -> tuple[Any, ...]:
         storage = self._storage
         opening = storage.path, storage.verify, storage.files.follow_links
-        return _reopen, (*opening, storage.manifest.id, self._view)
+        return _reopen_slab, (*opening, storage.manifest.id, self._view)
 
 
 def read_batch(
@@ -383,7 +385,7 @@ def read_batch(
     return batch
 
 
-def _reopen(path: Path, verify: bool, follow_links: bool, content: str, view: range) -> Slab:
+def _reopen_slab(path: Path, verify: bool, follow_links: bool, content: str, view: range) -> Slab:
     slab = open_slab(path, verify=verify, follow_links=follow_links)
     if slab.manifest.id != content:
         raise SlabReplaced(

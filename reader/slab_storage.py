@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fieldslab.reader import forks
-from fieldslab.reader.batch import make_unknown_field
+from fieldslab.reader.batch import make_unknown_field_error
 from fieldslab.reader.buffers import Pool
 from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.field import StoredField
@@ -64,22 +64,22 @@ class Storage:
 
     @cached_property
     def locate_rows(self) -> Callable[[range, np.ndarray], "RowLocations"]:
-        """place(view, rows): see `gather.place`."""
+        """locate_rows(view, rows): see `gather.locate_rows`."""
         from fieldslab.reader.gather import locate_rows
 
         return partial(locate_rows, self.directory, self.pool)
 
     @cached_property
     def gather(self) -> Callable[..., "Columns"]:
-        """gather(fields, locations, memory, live, paddings): see `gather.gather`."""
-        from fieldslab.reader.gather import gather
+        """gather(fields, locations, memory, live, paddings): see `gather.gather_fields`."""
+        from fieldslab.reader.gather import gather_fields
 
-        return partial(gather, self.pool)
+        return partial(gather_fields, self.pool)
 
     def check_field_name(self, name: str) -> None:
         """Raise UnknownField if there is no field of this name."""
         if name not in self.fields:
-            raise make_unknown_field(name, self.fields)
+            raise make_unknown_field_error(name, self.fields)
 
     def after_fork(self) -> None:
         """Replace the lock in a forked child; the maps are as good there."""

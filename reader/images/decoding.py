@@ -193,7 +193,7 @@ class _DecodingJob:
             if self.images.device is not None:
                 arrays.append(self._decode_on_device(*part, shape, dtype))
                 continue
-            out = self.memory.empty((self.name, "decoded", number), shape, dtype)
+            out = self.memory.allocate_array((self.name, "decoded", number), shape, dtype)
             self._decode_on_host(self._find_pending(), *part, out)
             arrays.append(out)
         for out in arrays:
@@ -208,7 +208,7 @@ class _DecodingJob:
         count = len(sizes)
         offsets = np.concatenate([[0], np.cumsum(3 * sizes.prod(axis=1))])
         size = (int(offsets[-1]),)
-        pixels = self.memory.empty((self.name, "decoded"), size, np.dtype(np.uint8))
+        pixels = self.memory.allocate_array((self.name, "decoded"), size, np.dtype(np.uint8))
         flips = np.zeros(count, np.bool_)
         if self.images.flip is not None:
             flips = draw_flips(self.images.flip.p, drawn, self.images.seed, epoch, 0)

@@ -9,9 +9,9 @@ from fieldslab.reader.decoders.decoder import Encoded
 from fieldslab.reader.gather import (
     RowLocations,
     find_addresses,
-    find_points,
+    find_index_points,
     gather_items,
-    gather_valid,
+    gather_validity,
 )
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.images import CODES
@@ -43,9 +43,9 @@ def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> Fou
     if stored.points is None:
         points, counts = np.zeros(count, np.uint64), np.zeros(count, np.int64)
     else:
-        points, counts = find_points(stored, locations, pool)
+        points, counts = find_index_points(stored, locations, pool)
     valid = (
-        None if stored.valid is None else gather_valid(stored.valid, locations, pool, field.name)
+        None if stored.valid is None else gather_validity(stored.valid, locations, pool, field.name)
     )
     every = field.index or 0
     return FoundImages(Encoded(starts, lengths, sizes, codes, points, counts, every), valid)

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.images.step import Step
-from fieldslab.reader.transforms.standardize import as_mean_and_std
-from fieldslab.reader.transforms.transform import as_dtype
+from fieldslab.reader.transforms.standardize import check_mean_and_std
+from fieldslab.reader.transforms.transform import convert_dtype
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.renamed import refuse_renamed_parameters
 
@@ -50,7 +50,7 @@ class Normalize(Step):
             hint = "To scale a field of numbers, write Standardize(field, mean, std)."
             raise UsageError("`mean` must be one number, or three", found=repr(mean), hint=hint)
         bfloat16 = str(dtype).removeprefix("torch.") == "bfloat16"
-        self.dtype: Any = "bfloat16" if bfloat16 else as_dtype(dtype)  # numpy has no bfloat16
+        self.dtype: Any = "bfloat16" if bfloat16 else convert_dtype(dtype)  # numpy has no bfloat16
         if str(self.dtype) not in _DTYPES:
             raise UsageError(
                 "images cannot have this dtype", expected=" or ".join(_DTYPES), found=self.dtype
@@ -60,7 +60,7 @@ class Normalize(Step):
             raise UsageError("uint8 keeps grey levels and takes no `mean` and `std`")
         mean = (0.0 if is_uint8 else IMAGENET_MEAN) if mean is None else mean
         std = (1.0 if is_uint8 else IMAGENET_STD) if std is None else std
-        self.mean, self.std = as_mean_and_std(mean, std, np.dtype(np.float32))
+        self.mean, self.std = check_mean_and_std(mean, std, np.dtype(np.float32))
         if self.mean.shape not in ((), (3,)) or self.std.shape not in ((), (3,)):
             raise UsageError("`mean` and `std` must be one number, or three", found=self.mean.shape)
         hint = "Multiply both by 255: grey levels go from 0 to 255."

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fieldslab.reader.batch import make_unknown_field
+from fieldslab.reader.batch import make_unknown_field_error
 from fieldslab.reader.decoders.decoder import Decoder
 from fieldslab.reader.images.normalize import Normalize
 from fieldslab.reader.images.step import Step
@@ -282,7 +282,7 @@ def check_decode_option(
     images = {}
     for name, steps in (decode or {}).items():
         if name not in fields:
-            raise make_unknown_field(name, fields)
+            raise make_unknown_field_error(name, fields)
         if fields[name].kind != "image":
             raise UsageError(
                 "only image fields can be decoded", field=name, found=fields[name].kind

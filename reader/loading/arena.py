@@ -120,7 +120,7 @@ def dump_value(value: Any, pool: SharedPool) -> Message:
         if reference is None:
             if data.nbytes < SMALL:
                 return True
-            copy = pool.empty(None, (data.nbytes,), np.dtype(np.uint8))
+            copy = pool.allocate_array(None, (data.nbytes,), np.dtype(np.uint8))
             copy[:] = np.frombuffer(data, np.uint8)
             buffer = pickle.PickleBuffer(copy.data)
             reference = pool.arena.find_offset(buffer.raw())

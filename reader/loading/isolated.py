@@ -247,7 +247,7 @@ class IsolatedWorkers:
             return prepared
         watch = Stopwatch()
         batch = self._convert(prepared.batch)
-        watch.lap("convert")
+        watch.record_stage("convert")
         stages = prepared.stages
         stages["convert"] = stages.get("convert", 0.0) + watch.stages["convert"]
         return prepared._replace(batch=batch)

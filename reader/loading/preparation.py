@@ -88,12 +88,12 @@ class Preparation:
         watch = Stopwatch()
         if self._read_ahead is not None:
             self._request_pages(indexes[-1], self._read_ahead)
-            watch.lap("read ahead")
+            watch.record_stage("read ahead")
         rows, sizes = self._compute_neighbouring_rows(indexes)
-        watch.lap("order")
+        watch.record_stage("order")
         batches = split_batch(self._gather_batch(rows, watch), sizes)
         results = [
-            (self._chain(batch, self._epoch, watch.lap), len(batch.rows), batch.nbytes)
+            (self._chain(batch, self._epoch, watch.record_stage), len(batch.rows), batch.nbytes)
             for batch in batches
         ]
         stages = {stage: seconds / len(indexes) for stage, seconds in watch.stages.items()}
@@ -102,13 +102,13 @@ class Preparation:
     def _make_batch(self, index: int, watch: Stopwatch) -> PreparedBatch:
         if self._read_ahead is not None:
             self._request_pages(index, self._read_ahead)
-            watch.lap("read ahead")
+            watch.record_stage("read ahead")
         rows = self._compute_rows(index)
-        watch.lap("order")
+        watch.record_stage("order")
         visits = self._compute_visits(index) if self._decode or self._chain.draws else None
         batch = self._gather_batch(rows, watch, visits)
         size = batch.nbytes
-        result = self._chain(batch, self._epoch, watch.lap)
+        result = self._chain(batch, self._epoch, watch.record_stage)
         return PreparedBatch(result, len(result.rows), size, watch.stages, len(result.failures))
 
     def _gather_batch(
@@ -124,7 +124,7 @@ class Preparation:
             self._decode,
             self._epoch,
             visits,
-            watch.lap,
+            watch.record_stage,
             self._live,
             self._chain.paddings,
         )

@@ -28,7 +28,7 @@ class Stopwatch:
         self.stages: dict[str, float] = {}
         self._last = time.perf_counter()
 
-    def lap(self, stage: str) -> None:
+    def record_stage(self, stage: str) -> None:
         """Book the time since the last call under a stage."""
         now = time.perf_counter()
         self.stages[stage] = self.stages.get(stage, 0.0) + now - self._last

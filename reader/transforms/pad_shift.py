@@ -14,7 +14,12 @@ from fieldslab.reader.batch import (
 )
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.rows import check_integer
-from fieldslab.reader.transforms.transform import FRESH, Transform, as_dtype, explain_no_numbers
+from fieldslab.reader.transforms.transform import (
+    FRESH,
+    Transform,
+    convert_dtype,
+    explain_not_numeric,
+)
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -47,7 +52,7 @@ class Pad(Transform):
         if side not in ("right", "left"):
             raise UsageError("unknown `side`", expected='"right" or "left"', found=side)
         self.field = field
-        self.length = _length(length)
+        self.length = _check_length(length)
         self.fill = fill
         self.side = side
         self.mask = mask
@@ -68,12 +73,12 @@ class Pad(Transform):
         left = self.side == "left"
         starts = packed.offsets[1:] - counts if left else packed.offsets[:-1]
         padded: dict[str, Values] = {
-            self.field: _padded(packed.values, starts, counts, length, self.fill, left, memory)
+            self.field: _pad_values(packed.values, starts, counts, length, self.fill, left, memory)
         }
         if self.mask is not None:
-            from fieldslab.reader.padding import make_mask
+            from fieldslab.reader.padding import make_padding_mask
 
-            padded[self.mask] = make_mask(counts, length, left, memory, self.mask)
+            padded[self.mask] = make_padding_mask(counts, length, left, memory, self.mask)
         return padded
 
     def impossible(self, field: Field) -> str | None:
@@ -127,11 +132,11 @@ class Shift(Transform):
         if layout not in ("BL", "LB"):
             raise UsageError("unknown `layout`", expected='"BL" or "LB"', found=layout)
         self.field = field
-        self.length = _length(length)
+        self.length = _check_length(length)
         self.pad = pad
         self.ignore = pad if ignore is None else ignore
         self.layout = layout
-        self.dtype = None if dtype is None else as_dtype(dtype)
+        self.dtype = None if dtype is None else convert_dtype(dtype)
         self.names = inputs, targets, mask
 
     def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
@@ -146,7 +151,7 @@ class Shift(Transform):
                 "Shift: tokens must be ragged, or fixed with shape (tokens,)", field=self.field
             )
         if self.dtype is not None and self.dtype != values.dtype:
-            wide = memory.empty(self.field, values.shape, self.dtype)
+            wide = memory.allocate_array(self.field, values.shape, self.dtype)
             np.copyto(wide, values, casting="same_kind")
             values = wide
         pairs = np.maximum(np.diff(offsets) - 1, 0)
@@ -154,15 +159,15 @@ class Shift(Transform):
         counts = np.minimum(pairs, length)
         inputs, targets, mask = self.names
         starts = offsets[:-1]
-        first = _padded(values, starts, counts, length, self.pad, False, memory)
+        first = _pad_values(values, starts, counts, length, self.pad, False, memory)
         # A row without a pair has no next token: its start may lie behind the last one.
         behind = np.where(counts > 0, starts + 1, 0)
-        second = _padded(values, behind, counts, length, self.ignore, False, memory)
-        is_target = memory.empty(mask, (len(counts), length), np.dtype(np.bool_))
+        second = _pad_values(values, behind, counts, length, self.ignore, False, memory)
+        is_target = memory.allocate_array(mask, (len(counts), length), np.dtype(np.bool_))
         np.less(np.arange(length), counts[:, None], out=is_target)
         columns = {inputs: first, targets: second, mask: is_target}
         if self.layout == "LB":
-            return {name: _turned(array, memory) for name, array in columns.items()}
+            return {name: _transpose(array, memory) for name, array in columns.items()}
         return dict(columns)
 
     def impossible(self, field: Field) -> str | None:
@@ -176,7 +181,7 @@ class Shift(Transform):
             return "tokens are single integers"
         dtype = self.dtype or field.view
         return (
-            explain_no_numbers(field)
+            explain_not_numeric(field)
             or explain_dtype_misfit(self.pad, dtype)
             or explain_dtype_misfit(self.ignore, dtype)
         )
@@ -186,18 +191,18 @@ class Shift(Transform):
         return list(self.names)
 
 
-def _padded(*arguments: Any) -> np.ndarray:
+def _pad_values(*arguments: Any) -> np.ndarray:
     """See `pad`."""
     from fieldslab.reader.padding import pad  # compiles a kernel: only who pads waits for it
 
     return pad(*arguments)
 
 
-def _turned(array: np.ndarray, memory: Allocator) -> np.ndarray:
-    out = memory.empty(None, array.shape[::-1], array.dtype)
+def _transpose(array: np.ndarray, memory: Allocator) -> np.ndarray:
+    out = memory.allocate_array(None, array.shape[::-1], array.dtype)
     np.copyto(out, array.T)
     return out
 
 
-def _length(length: int | None) -> int | None:
+def _check_length(length: int | None) -> int | None:
     return None if length is None else check_integer("length", length, least=0)

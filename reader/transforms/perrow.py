@@ -60,12 +60,12 @@ class TensorGenerator(RowGenerator):
 
     def generators(self) -> list[torch.Generator]:
         """A torch.Generator for each row, seeded by it, on the CPU."""
-        return generators(self.seeds())
+        return make_generators(self.seeds())
 
-    def _float(self, dtype: Any) -> np.dtype[Any]:
-        return super()._float(torch.get_default_dtype() if dtype is None else dtype)
+    def _convert_float_dtype(self, dtype: Any) -> np.dtype[Any]:
+        return super()._convert_float_dtype(torch.get_default_dtype() if dtype is None else dtype)
 
-    def _give(self, array: np.ndarray) -> torch.Tensor:
+    def _convert_result(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array)
 
 
@@ -128,7 +128,7 @@ class PerRow(Transform):
         values = batch[self.field]
         arrays = isinstance(values, np.ndarray)
         results = []
-        for value, generator in zip(values, generators(rng.seeds()), strict=True):
+        for value, generator in zip(values, make_generators(rng.seeds()), strict=True):
             with DrawFrom(generator):
                 results.append(self.function(torch.as_tensor(value)))
         shapes = {tuple(result.shape) for result in results}
@@ -140,6 +140,6 @@ class PerRow(Transform):
         return {self.field: stacked.numpy() if arrays else stacked}
 
 
-def generators(seeds: Any) -> list[torch.Generator]:
+def make_generators(seeds: Any) -> list[torch.Generator]:
     """A torch.Generator for each seed."""
     return [torch.Generator().manual_seed(seed) for seed in seeds.tolist()]

@@ -65,7 +65,9 @@ class RowGenerator:
 
         Raises UsageError.
         """
-        return self._give(self._random(size, self._float(dtype), lengths))
+        return self._convert_result(
+            self._draw_uniform(size, self._convert_float_dtype(dtype), lengths)
+        )
 
     def uniform(
         self,
@@ -77,12 +79,14 @@ class RowGenerator:
         dtype: Any = None,
     ) -> Any:
         """Numbers from [low, high): see `random`."""
-        drawn = self._random(size, self._float(dtype), lengths)
-        return self._give(self._scaled(drawn, low, np.subtract(high, low)))
+        drawn = self._draw_uniform(size, self._convert_float_dtype(dtype), lengths)
+        return self._convert_result(self._scale_and_shift(drawn, low, np.subtract(high, low)))
 
     def standard_normal(self, size: _Size = None, dtype: Any = None, *, lengths: Any = None) -> Any:
         """Normal numbers of mean 0 and deviation 1: see `random`."""
-        return self._give(self._normal(size, self._float(dtype), lengths))
+        return self._convert_result(
+            self._draw_normal(size, self._convert_float_dtype(dtype), lengths)
+        )
 
     def normal(
         self,
@@ -96,7 +100,11 @@ class RowGenerator:
         """Normal numbers of mean `loc` and deviation `scale`: see `random`."""
         if np.less(scale, 0).any():
             raise UsageError("`scale` must not be negative", found=scale)
-        return self._give(self._scaled(self._normal(size, self._float(dtype), lengths), loc, scale))
+        return self._convert_result(
+            self._scale_and_shift(
+                self._draw_normal(size, self._convert_float_dtype(dtype), lengths), loc, scale
+            )
+        )
 
     def integers(
         self,
@@ -113,7 +121,7 @@ class RowGenerator:
         `low` and `high` may be arrays that broadcast against the result, such as int64[rows] for
         one draw a row. int64 if `dtype` is not given. Raises UsageError.
         """
-        drawn = self._bits(size, lengths)
+        drawn = self._draw_bits(size, lengths)
         low, high = (0, low) if high is None else (low, high)
         try:
             lows, highs = np.asarray(low), np.asarray(high)
@@ -123,16 +131,16 @@ class RowGenerator:
             lows = np.array(np.broadcast_to(lows, drawn.shape))
             highs = np.array(np.broadcast_to(highs, drawn.shape))
         except ValueError:
-            raise _no_broadcast((low, high), drawn.shape) from None
+            raise _make_broadcast_error((low, high), drawn.shape) from None
         if (lows > highs).any():
             raise UsageError("`low` must be below `high`", found=(low, high))
         integers = drawn.reshape(-1)
-        _bound(integers, lows.reshape(-1), highs.reshape(-1))
+        _scale_to_range(integers, lows.reshape(-1), highs.reshape(-1))
         wide = integers.view(np.int64).reshape(drawn.shape)
-        out = wide.astype(self._dtype(dtype))
+        out = wide.astype(self._convert_dtype(dtype))
         if (out != wide).any():
             raise UsageError("the dtype cannot hold these integers", found=str(dtype))
-        return self._give(out)
+        return self._convert_result(out)
 
     def choice(self, a: Any, size: _Size = None, *, p: Any = None, lengths: Any = None) -> Any:
         """Elements of `a`, or of 0..a-1, each draw from all of them; `p` are probabilities."""
@@ -143,73 +151,73 @@ class RowGenerator:
         if shares.shape != (len(options),) or not (shares >= 0).all() or not shares.sum() > 0:
             raise UsageError("`p` must have one probability for each option", found=repr(p))
         ends = np.cumsum(shares)
-        drawn = self._random(size, _FLOATS[0], lengths) * ends[-1]
+        drawn = self._draw_uniform(size, _FLOATS[0], lengths) * ends[-1]
         chosen = np.searchsorted(ends, drawn, side="right")
-        return self._give(options[np.minimum(chosen, np.searchsorted(ends, ends[-1]))])
+        return self._convert_result(options[np.minimum(chosen, np.searchsorted(ends, ends[-1]))])
 
     def seeds(self) -> Any:
         """A seed for each row, for generators of other libraries: int64[rows], from 0."""
-        return self._give((self._bits(None, None) >> np.uint64(1)).astype(np.int64))
+        return self._convert_result((self._draw_bits(None, None) >> np.uint64(1)).astype(np.int64))
 
-    def _random(self, size: _Size, dtype: np.dtype[Any], lengths: Any) -> np.ndarray:
-        bits = self._bits(size, lengths)
+    def _draw_uniform(self, size: _Size, dtype: np.dtype[Any], lengths: Any) -> np.ndarray:
+        bits = self._draw_bits(size, lengths)
         if dtype == np.float32:
             return (bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
         return (bits >> np.uint64(11)) * 2.0**-53
 
-    def _normal(self, size: _Size, dtype: np.dtype[Any], lengths: Any) -> np.ndarray:
-        bits = self._bits(size, lengths)
+    def _draw_normal(self, size: _Size, dtype: np.dtype[Any], lengths: Any) -> np.ndarray:
+        bits = self._draw_bits(size, lengths)
         out = np.empty(bits.shape, np.float64)
-        _to_normal(bits.reshape(-1), out.reshape(-1))
+        _compute_normals(bits.reshape(-1), out.reshape(-1))
         return out.astype(dtype, copy=False)
 
-    def _bits(self, size: _Size, lengths: Any) -> np.ndarray:
+    def _draw_bits(self, size: _Size, lengths: Any) -> np.ndarray:
         """Fresh random bits: uint64 [rows, *size], or flat for rows of some lengths."""
         key = make_keys("rng", *self._key, self._calls)
         self._calls += 1
         if lengths is None:
-            shape = _shape(size)
+            shape = _check_shape(size)
             counts = np.full(self.rows, math.prod(shape), np.int64)
             out = np.empty((self.rows, *shape), np.uint64)
         else:
-            counts = _lengths(lengths, size, self.rows)
+            counts = _check_lengths(lengths, size, self.rows)
             out = np.empty(int(counts.sum()), np.uint64)
-        _draw(self._subjects, counts, key, out.reshape(-1))
+        _fill_streams(self._subjects, counts, key, out.reshape(-1))
         return out
 
-    def _scaled(self, drawn: np.ndarray, start: Any, step: Any) -> np.ndarray:
+    def _scale_and_shift(self, drawn: np.ndarray, start: Any, step: Any) -> np.ndarray:
         """`start + step * drawn` in the shape and dtype of `drawn`."""
         try:
             return np.add(np.multiply(drawn, step), start).astype(drawn.dtype).reshape(drawn.shape)
         except ValueError:
-            raise _no_broadcast((start, step), drawn.shape) from None
+            raise _make_broadcast_error((start, step), drawn.shape) from None
 
-    def _float(self, dtype: Any) -> np.dtype[Any]:
-        float_dtype = np.dtype(np.float64) if dtype is None else self._dtype(dtype)
+    def _convert_float_dtype(self, dtype: Any) -> np.dtype[Any]:
+        float_dtype = np.dtype(np.float64) if dtype is None else self._convert_dtype(dtype)
         if float_dtype not in _FLOATS:
             raise UsageError(
                 "cannot draw this dtype", expected="float64 or float32", found=str(dtype)
             )
         return float_dtype
 
-    def _dtype(self, dtype: Any) -> np.dtype[Any]:
-        from fieldslab.reader.transforms.transform import as_dtype
+    def _convert_dtype(self, dtype: Any) -> np.dtype[Any]:
+        from fieldslab.reader.transforms.transform import convert_dtype
 
-        return as_dtype(dtype)
+        return convert_dtype(dtype)
 
-    def _give(self, array: np.ndarray) -> Any:
+    def _convert_result(self, array: np.ndarray) -> Any:
         """What the user gets."""
         return array
 
 
-def _shape(size: _Size) -> tuple[int, ...]:
+def _check_shape(size: _Size) -> tuple[int, ...]:
     shape = () if size is None else (size,) if np.ndim(size) == 0 else tuple(size)  # type: ignore[arg-type]
     if not all(isinstance(side, int | np.integer) and side >= 0 for side in shape):
         raise UsageError("`size` must be the shape of one row's draws", found=size)
     return tuple(int(side) for side in shape)  # type: ignore[arg-type]
 
 
-def _lengths(lengths: Any, size: _Size, rows: int) -> np.ndarray:
+def _check_lengths(lengths: Any, size: _Size, rows: int) -> np.ndarray:
     if size is not None:
         raise UsageError("give `size` or `lengths`, not both")
     counts = np.asarray(lengths)
@@ -218,7 +226,7 @@ def _lengths(lengths: Any, size: _Size, rows: int) -> np.ndarray:
     return np.ascontiguousarray(counts, np.int64)
 
 
-def _no_broadcast(parameters: Any, shape: tuple[int, ...]) -> UsageError:
+def _make_broadcast_error(parameters: Any, shape: tuple[int, ...]) -> UsageError:
     hint = "For one number a row, write low[:, None] beside a `size`."
     return UsageError(
         "parameters do not broadcast against the draws", expected=shape, found=parameters, hint=hint
@@ -226,7 +234,7 @@ def _no_broadcast(parameters: Any, shape: tuple[int, ...]) -> UsageError:
 
 
 @kernel("void(uint64[::1], int64[::1], uint64[::1], uint64[::1])")
-def _draw(subjects: _Array, counts: _Array, key: _Array, out: _Array) -> None:
+def _fill_streams(subjects: _Array, counts: _Array, key: _Array, out: _Array) -> None:
     """Fill `out` with the beginnings of the rows' streams, `counts` of each."""
     step = np.uint64(0x9E3779B97F4A7C15)
     place = 0
@@ -239,7 +247,7 @@ def _draw(subjects: _Array, counts: _Array, key: _Array, out: _Array) -> None:
 
 
 @kernel("void(uint64[::1], float64[::1])")
-def _to_normal(bits: _Array, out: _Array) -> None:
+def _compute_normals(bits: _Array, out: _Array) -> None:
     """Normal numbers of random bits: two numbers of 32 bits make one of them.
 
     Compiled, not in numpy, whose vectors may round a number otherwise at another place.
@@ -252,7 +260,7 @@ def _to_normal(bits: _Array, out: _Array) -> None:
 
 
 @inlined
-def _upper(left: Any, right: Any) -> Any:
+def _multiply_high(left: Any, right: Any) -> Any:
     """The upper 64 bits of the product of two numbers: uint64."""
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
@@ -262,9 +270,11 @@ def _upper(left: Any, right: Any) -> Any:
 
 
 @kernel("void(uint64[::1], int64[::1], int64[::1])")
-def _bound(bits: _Array, lows: _Array, highs: _Array) -> None:
+def _scale_to_range(bits: _Array, lows: _Array, highs: _Array) -> None:
     """Put in place of random bits the bits of an int64 from low to high, both included."""
     for i in range(len(bits)):
         count = np.uint64(highs[i]) - np.uint64(lows[i]) + np.uint64(1)
-        drawn = bits[i] if count == np.uint64(0) else _upper(bits[i], count)  # 0: all of 2**64
+        drawn = (
+            bits[i] if count == np.uint64(0) else _multiply_high(bits[i], count)
+        )  # 0: all of 2**64
         bits[i] = np.uint64(lows[i]) + drawn

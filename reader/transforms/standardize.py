@@ -9,8 +9,8 @@ from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.transforms.transform import (
     FRESH,
     Transform,
-    as_dtype,
-    explain_no_numbers,
+    convert_dtype,
+    explain_not_numeric,
     get_numbers,
     wrap_like,
 )
@@ -45,23 +45,23 @@ class Standardize(Transform):
 
     def __init__(self, field: str, mean: Any, std: Any, dtype: Any = np.float32) -> None:
         self.field = field
-        self.dtype = as_dtype(dtype)
+        self.dtype = convert_dtype(dtype)
         if self.dtype.kind != "f":
             raise UsageError(
                 "the dtype of Standardize must be a float", field=field, found=self.dtype
             )
         self._compute_dtype = np.result_type(self.dtype, np.float32)
-        self.mean, self.std = as_mean_and_std(mean, std, self._compute_dtype)
+        self.mean, self.std = check_mean_and_std(mean, std, self._compute_dtype)
 
     def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
         """See `Transform`."""
         values = get_numbers(batch, self.field)
-        scaled = memory.empty(self.field, values.shape, self._compute_dtype)
+        scaled = memory.allocate_array(self.field, values.shape, self._compute_dtype)
         np.subtract(values, self.mean, out=scaled, dtype=self._compute_dtype)
         np.divide(scaled, self.std, out=scaled)
         if self._compute_dtype == self.dtype:
             return {self.field: wrap_like(batch[self.field], scaled)}
-        out = memory.empty(self.field, values.shape, self.dtype)
+        out = memory.allocate_array(self.field, values.shape, self.dtype)
         np.copyto(out, scaled, casting="same_kind")
         return {self.field: wrap_like(batch[self.field], out)}
 
@@ -69,14 +69,14 @@ class Standardize(Transform):
         """See `Transform`."""
         if field.view.kind not in "biuf":
             return f"cannot standardize {field.view}"
-        return explain_no_numbers(field)
+        return explain_not_numeric(field)
 
     def __repr__(self) -> str:
         mean, std = self.mean.tolist(), self.std.tolist()
         return f"Standardize({self.field!r}, mean={mean}, std={std}, dtype={self.dtype})"
 
 
-def as_mean_and_std(mean: Any, std: Any, dtype: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
+def check_mean_and_std(mean: Any, std: Any, dtype: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
     """Both as arrays of `dtype`. Raises UsageError if they are not finite or `std` has a 0."""
     try:
         means, deviations = np.asarray(mean, dtype), np.asarray(std, dtype)

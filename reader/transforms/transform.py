@@ -24,20 +24,22 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch, Ragged, Values, make_unknown_field
+from fieldslab.reader.batch import Batch, Ragged, Values, make_unknown_field_error
 from fieldslab.reader.buffers import Allocator
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
 
-class _Fresh:
+class _NumpyAllocator:
     """Memory that is not recycled."""
 
-    def empty(self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    def allocate_array(
+        self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> np.ndarray:
         return np.empty(shape, dtype)
 
 
-FRESH = _Fresh()
+FRESH = _NumpyAllocator()
 
 
 class Transform(ABC):
@@ -63,7 +65,7 @@ class Transform(ABC):
         None stands for a field that an earlier transform made.
         """
         if self.field not in fields:
-            raise make_unknown_field(self.field, fields)
+            raise make_unknown_field_error(self.field, fields)
         field = fields[self.field]
         if field is not None and (reason := self.impossible(field)):
             raise UsageError(f"{type(self).__name__}: {reason}", field=self.field)
@@ -87,18 +89,18 @@ class Cast(Transform):
 
     def __init__(self, field: str, dtype: Any) -> None:
         self.field = field
-        self.dtype = as_dtype(dtype)
+        self.dtype = convert_dtype(dtype)
 
     def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
         """See `Transform`."""
         values = get_numbers(batch, self.field)
-        out = memory.empty(self.field, values.shape, self.dtype)
+        out = memory.allocate_array(self.field, values.shape, self.dtype)
         np.copyto(out, values, casting="unsafe")
         return {self.field: wrap_like(batch[self.field], out)}
 
     def impossible(self, field: Field) -> str | None:
         """See `Transform`."""
-        return explain_no_numbers(field)
+        return explain_not_numeric(field)
 
 
 class Lambda(Transform):
@@ -140,7 +142,7 @@ def wrap_like(values: Values, out: np.ndarray) -> Values:
     return Ragged(out, values.offsets, values.name) if isinstance(values, Ragged) else out
 
 
-def explain_no_numbers(field: Field) -> str | None:
+def explain_not_numeric(field: Field) -> str | None:
     """Why a field cannot be computed with, or None."""
     if field.kind in ("text", "binary", "image"):
         return f"a field of kind {field.kind} has no numbers"
@@ -149,7 +151,7 @@ def explain_no_numbers(field: Field) -> str | None:
     return None
 
 
-def as_dtype(dtype: Any) -> np.dtype[Any]:
+def convert_dtype(dtype: Any) -> np.dtype[Any]:
     """Convert anything that names a dtype, such as a dtype of torch. Raises UsageError."""
     try:
         return np.dtype(str(dtype).removeprefix("torch.") if "torch." in str(dtype) else dtype)

@@ -7,7 +7,7 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch, Ragged, Values
 from fieldslab.reader.buffers import Allocator
-from fieldslab.reader.transforms.transform import FRESH, Transform, explain_no_numbers
+from fieldslab.reader.transforms.transform import FRESH, Transform, explain_not_numeric
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -54,7 +54,7 @@ class UpperTriangle(Transform):
             raise UsageError("UpperTriangle: the field has no rows of pairs", field=self.field)
         values = rows.values if isinstance(rows, Ragged) else rows
         shape = values.shape[1:] if isinstance(rows, Ragged) else values.shape[2:]
-        out = memory.empty(self.field, (len(rows), self.n, self.n, *shape), values.dtype)
+        out = memory.allocate_array(self.field, (len(rows), self.n, self.n, *shape), values.dtype)
         pairs = np.empty((self._pairs + 1, *shape), values.dtype)
         for index, row in enumerate(rows):
             if len(row) > self._pairs:
@@ -68,7 +68,7 @@ class UpperTriangle(Transform):
             pairs[: len(row)] = row
             pairs[len(row) :] = self.fill
             if self.padding is not None:
-                pairs[self._absent(pairs)] = self.fill
+                pairs[self._find_padding_pairs(pairs)] = self.fill
             np.take(pairs, self._places, axis=0, out=out[index], mode="clip")
         return {self.field: out}
 
@@ -78,9 +78,9 @@ class UpperTriangle(Transform):
             return f"{self.n} x {self.n} have {self._pairs} pairs, not {list(field.shape)}"
         if field.kind not in ("fixed", "ragged"):
             return "its rows are no pairs"
-        return explain_no_numbers(field)
+        return explain_not_numeric(field)
 
-    def _absent(self, pairs: np.ndarray) -> np.ndarray:
+    def _find_padding_pairs(self, pairs: np.ndarray) -> np.ndarray:
         """Which pairs hold nothing but padding: bool[pairs]."""
         nan = isinstance(self.padding, float) and isnan(self.padding)
         same = np.isnan(pairs) if nan else pairs == self.padding

@@ -36,7 +36,7 @@ def test_nothing_is_compiled_after_it(tmp_path: Path) -> None:
     assert first.returncode == second.returncode == 0, first.stderr
     told, again = (json.loads(done.stdout) for done in (first, second))
     names = {kernel["name"] for kernel in told["kernels"] if kernel["compiled"]}
-    assert "fieldslab.reader.kernels.copy" in names
+    assert "fieldslab.reader.kernels.copy_rows" in names
     assert not any("decoders" in name for name in names)
     assert not any(kernel["compiled"] for kernel in again["kernels"])
     assert len(again["kernels"]) == len(list(Path(told["folder"]).glob("*.kernel")))

@@ -13,7 +13,7 @@ import torch
 from tests.slabs import write_slab
 
 from fieldslab.reader import Slab, open_slab
-from fieldslab.reader.buffers import SMALL, SPARE, Kept, Pool
+from fieldslab.reader.buffers import SMALL, SPARE, Pool, ReusedMemory
 from fieldslab.reader.stored.array import get_address
 
 BYTES = np.dtype(np.uint8)
@@ -30,11 +30,11 @@ def large(tmp_path: Path) -> Slab:
 def test_memory_is_used_again() -> None:
     """A block returns when its array dies, and the next array of about that size gets it."""
     pool = Pool()
-    array = pool.empty(None, (SMALL,), BYTES)
+    array = pool.allocate_array(None, (SMALL,), BYTES)
     address = get_address(array)
     del array
     assert pool.idle_bytes == SMALL
-    assert get_address(pool.empty(None, (SMALL // 8,), np.dtype("f8"))) == address
+    assert get_address(pool.allocate_array(None, (SMALL // 8,), np.dtype("f8"))) == address
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_memory_is_used_again() -> None:
 def test_any_view_keeps_the_memory(view: Any) -> None:
     """As long as a view lives, in whatever form, its memory is given to nobody else."""
     pool = Pool()
-    array = pool.empty(None, (SMALL,), BYTES)
+    array = pool.allocate_array(None, (SMALL,), BYTES)
     held = view(array)
     address = get_address(array)
     del array
     assert pool.idle_bytes == 0
-    assert get_address(pool.empty(None, (SMALL,), BYTES)) != address
+    assert get_address(pool.allocate_array(None, (SMALL,), BYTES)) != address
     del held
     gc.collect()
     assert pool.idle_bytes == 2 * SMALL
@@ -122,11 +122,11 @@ def test_a_dropped_batch_makes_room(large: Slab) -> None:
 def test_idle_memory_follows_use() -> None:
     """After a burst of held arrays, idle blocks shrink to about what is in use at one time."""
     pool = Pool()
-    burst = [pool.empty(None, (SMALL,), BYTES) for _ in range(50)]
+    burst = [pool.allocate_array(None, (SMALL,), BYTES) for _ in range(50)]
     burst.clear()
     assert pool.idle_bytes == 50 * SMALL
     for _ in range(600):
-        held = pool.empty(None, (SMALL,), BYTES)
+        held = pool.allocate_array(None, (SMALL,), BYTES)
         del held
     assert pool.idle_bytes <= (1 + SPARE) * SMALL
 
@@ -137,7 +137,7 @@ def test_arrays_of_two_sizes_in_turn_find_their_memory() -> None:
     places: dict[int, set[int]] = {SMALL: set(), 64 * SMALL: set()}
     for turn in range(600):
         size = SMALL if turn % 2 else 64 * SMALL
-        held = pool.empty(None, (size,), BYTES)
+        held = pool.allocate_array(None, (size,), BYTES)
         places[size].add(get_address(held))
         del held
     assert [len(found) for found in places.values()] == [1, 1]
@@ -146,9 +146,9 @@ def test_arrays_of_two_sizes_in_turn_find_their_memory() -> None:
 def test_a_small_array_does_not_take_a_giant_block() -> None:
     """A block far larger than what is asked for waits for something its size."""
     pool = Pool()
-    giant = pool.empty(None, (64 * SMALL,), BYTES)
+    giant = pool.allocate_array(None, (64 * SMALL,), BYTES)
     del giant
-    small = pool.empty(None, (SMALL,), BYTES)
+    small = pool.allocate_array(None, (SMALL,), BYTES)
     assert pool.idle_bytes == 64 * SMALL
     assert small.nbytes == SMALL
 
@@ -156,7 +156,7 @@ def test_a_small_array_does_not_take_a_giant_block() -> None:
 def test_small_arrays_are_not_pooled() -> None:
     """Below 64 KiB numpy's own allocator serves."""
     pool = Pool()
-    small = pool.empty(None, (SMALL - 1,), BYTES)
+    small = pool.allocate_array(None, (SMALL - 1,), BYTES)
     assert small.base is None
     assert pool.idle_bytes == 0
 
@@ -166,8 +166,8 @@ def test_too_much_memory_is_a_memory_error() -> None:
     pool = Pool()
     for size in (2**46, 2**62, 2**70):
         with pytest.raises(MemoryError):
-            pool.empty(None, (size,), BYTES)
-    assert pool.empty(None, (SMALL,), BYTES).nbytes == SMALL
+            pool.allocate_array(None, (size,), BYTES)
+    assert pool.allocate_array(None, (SMALL,), BYTES).nbytes == SMALL
 
 
 def test_threads_share_a_pool() -> None:
@@ -176,7 +176,7 @@ def test_threads_share_a_pool() -> None:
 
     def work(number: int) -> None:
         for turn in range(300):
-            array = pool.empty(None, (SMALL + turn % 7,), BYTES)
+            array = pool.allocate_array(None, (SMALL + turn % 7,), BYTES)
             array[:] = number
             if (array != number).any():
                 wrong.append(number)
@@ -192,10 +192,10 @@ def test_threads_share_a_pool() -> None:
 
 def test_kept_memory_grows_and_stays() -> None:
     """Memory of an `out` batch is kept per name, and replaced only where it is too small."""
-    kept = Kept(Pool())
-    first = get_address(kept.empty("a", (SMALL,), BYTES))
-    assert get_address(kept.empty("a", (10,), BYTES)) == first
-    assert get_address(kept.empty("b", (SMALL,), BYTES)) != first
-    grown = get_address(kept.empty("a", (9 * SMALL,), BYTES))
-    assert get_address(kept.empty("a", (10 * SMALL,), BYTES)) == grown
-    assert kept.empty("c", (0, 5), BYTES).shape == (0, 5)
+    kept = ReusedMemory(Pool())
+    first = get_address(kept.allocate_array("a", (SMALL,), BYTES))
+    assert get_address(kept.allocate_array("a", (10,), BYTES)) == first
+    assert get_address(kept.allocate_array("b", (SMALL,), BYTES)) != first
+    grown = get_address(kept.allocate_array("a", (9 * SMALL,), BYTES))
+    assert get_address(kept.allocate_array("a", (10 * SMALL,), BYTES)) == grown
+    assert kept.allocate_array("c", (0, 5), BYTES).shape == (0, 5)

@@ -22,7 +22,7 @@ def test_place_agrees_with_bisection(name: str) -> None:
     edges = np.concatenate([directory.starts[:-1], directory.starts[1:] - 1])
     rows = np.concatenate([edges, np.random.default_rng(1).integers(0, total, 1000)])
     shards, places = np.empty_like(rows), np.empty_like(rows)
-    wrong = kernels.place(
+    wrong = kernels.find_shards(
         rows, total, 0, 1, directory.starts, directory.table, directory.shift, shards, places
     )
     assert wrong == -1
@@ -37,7 +37,7 @@ def test_place_returns_the_first_row_out_of_range(bad: int) -> None:
     rows = np.array([-10, 9, bad, 10])
     out = np.empty((2, 4), np.int64)
     arguments = (directory.starts, directory.table, directory.shift, *out)
-    assert kernels.place(rows, 10, 0, 1, *arguments) == 2
+    assert kernels.find_shards(rows, 10, 0, 1, *arguments) == 2
     assert rows.tolist() == [0, 9, bad, 10]
 
 
@@ -51,7 +51,7 @@ def test_copy_copies_every_byte_and_no_other(counts: np.ndarray, stream: bool) -
         out = np.full(5 * size + 128, 255, np.uint8)
         begin = get_address(out) + 64
         addresses = np.array([get_address(source)])
-        end = kernels.copy(np.zeros(5, np.int64), rows, counts, size, addresses, begin, stream)
+        end = kernels.copy_rows(np.zeros(5, np.int64), rows, counts, size, addresses, begin, stream)
         assert end - begin == 5 * size, size
         assert np.array_equal(out[64:-64].reshape(5, size), source[rows]), size
         assert (out[:64] == 255).all(), size
@@ -67,7 +67,7 @@ def test_copy_stays_between_guards_at_every_alignment() -> None:
         for at_end in (True, False):
             addresses = np.array([sources.put(content, at_end)])
             out = outs.take(2 * length, at_end, 0)
-            end = kernels.copy(shards, places, ONE, length, addresses, get_address(out), True)
+            end = kernels.copy_rows(shards, places, ONE, length, addresses, get_address(out), True)
             assert end == get_address(out) + 2 * length
             assert out.tobytes() == content, (length, at_end)
     rows = np.array([5000, 4096, 100, 0, 4097])
@@ -76,7 +76,7 @@ def test_copy_stays_between_guards_at_every_alignment() -> None:
     for shift in range(64):
         addresses = np.array([sources.put(content + bytes(shift), True)])
         out = outs.take(len(content) + shift, True, 7)
-        kernels.copy(np.zeros(5, np.int64), starts, rows, 1, addresses, get_address(out), True)
+        kernels.copy_rows(np.zeros(5, np.int64), starts, rows, 1, addresses, get_address(out), True)
         assert out.tobytes() == content + bytes([7]) * shift, shift
 
 
@@ -86,7 +86,7 @@ def test_copy_takes_rows_of_any_length() -> None:
     starts, counts = np.array([5, 900, 0, 7, 300]), np.array([0, 100, 1, 3, 64])
     out = np.empty(168, np.uint16)
     addresses = np.array([get_address(source)])
-    kernels.copy(np.zeros(5, np.int64), starts, counts, 2, addresses, get_address(out), False)
+    kernels.copy_rows(np.zeros(5, np.int64), starts, counts, 2, addresses, get_address(out), False)
     wanted = [source[a : a + n] for a, n in zip(starts, counts, strict=True)]
     assert np.array_equal(out, np.concatenate(wanted))
 
@@ -97,7 +97,12 @@ def test_locate_adds_up_lengths() -> None:
     found = [np.empty(3, np.int64), np.empty(3, np.int64), np.empty(4, np.int64)]
     shards, places = np.zeros(3, np.int64), np.array([2, 1, 0])
     elements = np.array([10], np.uint64)
-    assert kernels.locate(shards, places, np.array([get_address(offsets)]), elements, *found) == 10
+    assert (
+        kernels.find_element_ranges(
+            shards, places, np.array([get_address(offsets)]), elements, *found
+        )
+        == 10
+    )
     assert [part.tolist() for part in found] == [[3, 3, 0], [7, 0, 3], [0, 7, 7, 10]]
 
 
@@ -112,7 +117,7 @@ def test_locate_refuses_impossible_offsets(pair: tuple[int, int]) -> None:
     shards, places = np.zeros(2, np.int64), np.array([0, 2])
     elements = np.array([10], np.uint64)
     addresses = np.array([get_address(offsets)])
-    assert kernels.locate(shards, places, addresses, elements, *found) == ~1
+    assert kernels.find_element_ranges(shards, places, addresses, elements, *found) == ~1
 
 
 def test_locate_refuses_a_sum_beyond_int64() -> None:
@@ -122,7 +127,7 @@ def test_locate_refuses_a_sum_beyond_int64() -> None:
     shards = np.zeros(9, np.int64)
     found = [np.empty(9, np.int64), np.empty(9, np.int64), np.empty(10, np.int64)]
     addresses, elements = np.array([get_address(offsets)]), np.array([giant], np.uint64)
-    assert kernels.locate(shards, shards, addresses, elements, *found) == ~2
+    assert kernels.find_element_ranges(shards, shards, addresses, elements, *found) == ~2
 
 
 def test_unmarked_finds_the_blocks_under_rows() -> None:
@@ -131,12 +136,17 @@ def test_unmarked_finds_the_blocks_under_rows() -> None:
     shards, places = np.array([0, 1, 1, 0]), np.array([65_535, 0, 65_536, 65_536])
     counts = np.array([2, 65_537, 0, 0])
     out = np.empty(8, np.int64)
-    assert kernels.unmarked(shards, places, counts, 1, firsts, marks, out) == 3
+    assert kernels.find_unmarked_blocks(shards, places, counts, 1, firsts, marks, out) == 3
     assert out[:3].tolist() == [1, 3, 4]
-    assert kernels.unmarked(shards, places, counts, 1, firsts, marks, out[:1]) == 3
+    assert kernels.find_unmarked_blocks(shards, places, counts, 1, firsts, marks, out[:1]) == 3
 
 
 def test_kernels_have_one_signature_each() -> None:
     """Nothing is compiled while batches are gathered."""
-    every: list[Any] = [kernels.place, kernels.locate, kernels.unmarked, kernels.copy]
+    every: list[Any] = [
+        kernels.find_shards,
+        kernels.find_element_ranges,
+        kernels.find_unmarked_blocks,
+        kernels.copy_rows,
+    ]
     assert [len(kernel.dispatcher.signatures) for kernel in every] == [1, 1, 1, 1]

@@ -158,13 +158,13 @@ def test_few_batches_are_alive(numbers: Slab, prefetch: int, threads: int) -> No
 def test_memory_is_allocated_once(numbers: Slab, monkeypatch: pytest.MonkeyPatch) -> None:
     """For hundreds of batches, memory is taken for as many as may be alive; that is left behind."""
     taken: list[int] = []
-    fresh = buffers._fresh
+    fresh = buffers._allocate_zeroed
 
     def counted(size: int) -> Any:
         taken.append(size)
         return fresh(size)
 
-    monkeypatch.setattr(buffers, "_fresh", counted)
+    monkeypatch.setattr(buffers, "_allocate_zeroed", counted)
     loader = Loader(numbers, 8, fields=["wide"], prefetch=3, threads=2)
     for _ in range(30):
         for batch in loader:
