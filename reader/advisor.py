@@ -120,8 +120,8 @@ class Advice:
         for name, count in self.unindexed.items():
             lines.append(
                 f"images      {name}: {count:,} of {measured.rows:,} are JPEG without an index, as "
-                "progressive ones are: crops of large ones take ten times longer. Packed with "
-                f"--image {name}:baseline they would not, and lose nothing"
+                "progressive ones are: crops of large ones take ten times longer. The image form "
+                "`baseline` avoids that without loss: pack them with it"
             )
         if self.blocked:
             lines.append("order       Blocked: the data is larger than the memory that is free")

@@ -34,6 +34,8 @@ _DATA, _BYTES, _ITEMSIZE, _NDIM, _FORMAT, _SHAPE = 0, 2, 3, 5, 6, 7
 _ARRAY = 0x4 | 0x38 | 0x1
 """PyBUF_FORMAT, PyBUF_C_CONTIGUOUS and PyBUF_WRITABLE."""
 _FORMATS = {"i": "bhilq", "u": "BHILQ", "f": "efd", "b": "?"}
+_NATIVE = "<=@"
+"""Marks of the order of bytes before the letter of a format: all are that of this processor."""
 _codegen: Any = numba.core.codegen
 _registry: Any = numba.core.registry
 _arrayobj: Any = importlib.import_module("numba.np.arrayobj")
@@ -285,6 +287,17 @@ class _EntryEmitter:
     def _emit_load_member(self, buffer: Any, number: int) -> Any:
         return self._builder.load(self._builder.gep(buffer, [_I32(0), _I32(number)]))
 
+    def _emit_load_format(self, text: Any) -> Any:
+        """The letter of a format: "q" of "q" and of "<q", which numpy says of some arrays."""
+        builder = self._builder
+        first = builder.load(text)
+        marked = _any(
+            builder,
+            [builder.icmp_signed("==", first, ir.IntType(8)(ord(mark))) for mark in _NATIVE],
+        )
+        second = builder.load(builder.gep(text, [_I64(1)]))
+        return builder.select(marked, second, first)
+
     def _emit_read_array(self, argument: Any, kind: Any) -> Any:
         builder, dtype = self._builder, _as_dtype(kind.dtype)
         buffer = self._emit_get_buffer(argument, _ARRAY)
@@ -295,10 +308,10 @@ class _EntryEmitter:
         self._emit_demand(
             builder.icmp_signed("==", self._emit_load_member(buffer, _NDIM), _I32(kind.ndim))
         )
-        letter = builder.load(self._emit_load_member(buffer, _FORMAT))
+        letter = self._emit_load_format(self._emit_load_member(buffer, _FORMAT))
         known = [
-            builder.icmp_signed("==", letter, ir.IntType(8)(ord(one)))
-            for one in _FORMATS[dtype.kind]
+            builder.icmp_signed("==", letter, ir.IntType(8)(ord(character)))
+            for character in _FORMATS[dtype.kind]
         ]
         self._emit_demand(_emit_any(builder, known))
         sizes = self._emit_load_member(buffer, _SHAPE)

@@ -159,12 +159,15 @@ def _read_chunks(
         last = min(first + CHUNK // BLOCK, stop)
         try:
             yield first, _read_chunk(fd, piece, first, last)
-        except Unreadable:  # block by block, to know which rows they are
+        except Unreadable as failure:  # block by block, to know which rows they are
+            known = len(problems)
             for block in range(first, last):
                 try:
                     yield block, _read_chunk(fd, piece, block, block + 1)
                 except Unreadable as error:
                     problems.append(_make_unread_problem(piece, block, error))
+            if len(problems) == known:  # a disk that fails once is a finding, too
+                problems.append(_make_unread_problem(piece, first, failure))
 
 
 def _make_unread_problem(piece: BlockRuns, block: int, error: Unreadable) -> Problem:

@@ -32,6 +32,8 @@ def warm(images: bool, as_json: bool) -> None:
             "no directory can keep compiled kernels",
             hint="Set NUMBA_CACHE_DIR to an absolute path of your own.",
         )
+    kernels = list(warming.warm(images))
+    compiled = [kernel for kernel in kernels if kernel.compiled]
     seconds = sum(kernel.seconds for kernel in kernels)
     if as_json:
         print_json(

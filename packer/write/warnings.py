@@ -11,8 +11,8 @@ from fieldslab.schemas.fields import Field
 
 _REMARKS = {
     "progressive": "are JPEG without an index, since they are progressive or of another rare kind: "
-    "crops of large ones decode ten times slower (stored as `baseline` images they would not, and "
-    "without loss: --image COLUMN:baseline)",
+    "crops of large ones decode ten times slower; the image form `baseline` avoids that, "
+    "without loss",
     "not indexed": "are JPEG without an index, since they are damaged or of a rare sampling; they "
     "are kept byte for byte",
     "not made baseline": "could not be made baseline JPEG, and are kept byte for byte",

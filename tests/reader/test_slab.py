@@ -225,14 +225,18 @@ def test_without_digests(example: Example) -> None:
     assert slab.storage.load_field("label").values.marks is None
 
 
-def test_reading_rows_does_not_import_numba(example: Example) -> None:
+def test_reading_rows_does_not_import_numba(example: Example, tmp_path: Path) -> None:
     """Only a gather compiles: importing, opening, rows and column slices do without numba."""
     code = (
         "import sys; from fieldslab.reader import open_slab; "
         f"slab = open_slab({str(example.path)!r}); slab[3]; slab['label'][2:5]; "
         "assert 'numba' not in sys.modules; slab.gather([1]); assert 'numba' in sys.modules"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "NUMBA_CACHE_DIR": str(tmp_path),  # nothing is compiled yet
+    }
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 

@@ -164,6 +164,17 @@ def test_arguments_are_of_the_types_that_the_signature_says() -> None:
     assert read_only.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_arguments_may_have_any_name_of_their_type() -> None:
+    """int64 is int64, however its buffer says so: as "l", "q", or "<q" with the order of bytes."""
+    letters = set()
+    for dtype in (np.dtype("l"), np.dtype("q"), np.dtype("i8").newbyteorder("<")):
+        values = np.arange(3, dtype=dtype)
+        letters.add(memoryview(values).format)
+        negate(values)
+        assert values.tolist() == [0, -1, -2]
+    assert letters == {"l", "q", "<q"}
+
+
 def test_kernels_return_tuples_and_nothing() -> None:
     """Numbers are Python's."""
     table = np.array([[1, 2], [3, 4]], np.int32)
