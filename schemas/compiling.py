@@ -291,7 +291,7 @@ class _EntryEmitter:
         """The letter of a format: "q" of "q" and of "<q", which numpy says of some arrays."""
         builder = self._builder
         first = builder.load(text)
-        marked = _any(
+        marked = _emit_any(
             builder,
             [builder.icmp_signed("==", first, ir.IntType(8)(ord(mark))) for mark in _NATIVE],
         )
