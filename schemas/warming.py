@@ -58,6 +58,12 @@ def load_kernels(images: bool) -> Iterator[Warmed]:
         )
 
 
+def are_ready(images: bool) -> bool:
+    """Whether all machine code is there already: kept by an earlier process, or installed."""
+    keys = (kernel.find_key() for kernel in find_kernels(images))
+    return all(key is not None and kernelcache.read_code(key) is not None for key in keys)
+
+
 def compile_into(folder: Path) -> None:
     """Compile each kernel into a folder, by the name under which a package brings it."""
     folder.mkdir(parents=True)

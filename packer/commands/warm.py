@@ -25,14 +25,12 @@ def warm(images: bool, as_json: bool) -> None:
     from fieldslab.schemas.errors import OutputDenied
 
     folder = kernelcache.find_cache_folder()
-    kernels = list(warming.load_kernels(images))
-    compiled = [kernel for kernel in kernels if kernel.compiled]
-    if compiled and folder is None:
+    if folder is None and not warming.are_ready(images):
         raise OutputDenied(
             "no directory can keep compiled kernels",
             hint="Set NUMBA_CACHE_DIR to an absolute path of your own.",
         )
-    kernels = list(warming.warm(images))
+    kernels = list(warming.load_kernels(images))
     compiled = [kernel for kernel in kernels if kernel.compiled]
     seconds = sum(kernel.seconds for kernel in kernels)
     if as_json:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from fieldslab.schemas.jit import kernel
+from fieldslab.schemas.jit import Kernel, kernel
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _RELOCATION = struct.Struct("<QQq")
@@ -40,6 +40,7 @@ def test_machine_code_may_lie_anywhere() -> None:
 
     LLVM would end the process that loads code and constants further apart than code can reach.
     """
+    assert isinstance(look_up, Kernel)
     relocations = set(read_relocations(look_up.compile("anywhere")))
     assert relocations
     assert relocations <= _ANYWHERE

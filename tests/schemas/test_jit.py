@@ -169,7 +169,7 @@ def test_arguments_may_have_any_name_of_their_type() -> None:
     letters = set()
     for dtype in (np.dtype("l"), np.dtype("q"), np.dtype("i8").newbyteorder("<")):
         values = np.arange(3, dtype=dtype)
-        letters.add(memoryview(values).format)
+        letters.add(values.data.format)
         negate(values)
         assert values.tolist() == [0, -1, -2]
     assert letters == {"l", "q", "<q"}
