@@ -84,7 +84,7 @@ def test_recognised(tmp_path: Path, kind: str, rows: list[bytes]) -> None:
         assert back.column("i") == rows
         assert stored_sizes(back, "i") == sizes(rows)
         assert "sampled values are" in packed.manifest.made.reasons["i"]
-        progressive = [warning for warning in packed.warnings if "stored as `baseline`" in warning]
+        progressive = [warning for warning in packed.warnings if "image form `baseline`" in warning]
         assert len(packed.warnings) == len(progressive) == (len(rows) > 1)
 
 

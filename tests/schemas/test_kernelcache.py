@@ -57,7 +57,12 @@ class Probe:
     def run(self, root: Path | None = None) -> str:
         """What the kernel computes in a fresh process, and whether it was compiled there."""
         path = os.pathsep.join(map(str, (root or self.root, _NAMESPACE)))
-        environment = os.environ | {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(self.cache)}
+        environment = os.environ | {
+            "PYTHONPATH": path,
+            "NUMBA_CACHE_DIR": str(self.cache),
+            # Python takes its own bytecode of a file edited twice in one second for the new one.
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         command = [sys.executable, "-c", _RUN]
         return subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, text=True, check=True
