@@ -26,7 +26,7 @@ from fieldslab.bench.spans import copy_spans, written_pages
 from fieldslab.bench.timing import Ratio, interleave, program, ratio
 from fieldslab.packer import pack
 from fieldslab.reader import Batch, Slab, open_slab
-from fieldslab.reader.stored.array import get_address
+from fieldslab.schemas.mapping import get_address
 
 KIB = 1024
 BATCH_ROWS = 256

@@ -6,8 +6,8 @@ import numpy as np
 
 from fieldslab.reader import Slab
 from fieldslab.reader.buffers import Pool
-from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.jit import kernel, memcpy
+from fieldslab.schemas.mapping import get_address
 
 
 @kernel("void(int64[::1], int64[::1], int64)")

@@ -184,7 +184,7 @@ def _copy_past_caches(out: int, source: int, size: int) -> None:
 
 @inlined
 def copy_row(out: int, source: int, size: int, stream: bool) -> None:
-    """Copy one row; see `copy`."""
+    """Copy one row; see `copy_rows`."""
     if size <= 128:
         _copy_short_row(out, source, size)
     elif stream and size >= STREAMED_ROW:

@@ -8,6 +8,7 @@ import numpy as np
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.kernels import AHEAD, copy_row
 from fieldslab.schemas.jit import fence, kernel, memcpy, prefetch
+from fieldslab.schemas.mapping import get_address
 
 _Array = np.ndarray
 
@@ -45,16 +46,16 @@ def pad(
     out = memory.allocate_array(key, (len(starts), length, *values.shape[1:]), values.dtype)
     if out.size:
         item = out.nbytes // (len(starts) * length)
-        shards, addresses = np.zeros(len(starts), np.int64), np.array([_find_address(values)])
+        shards, addresses = np.zeros(len(starts), np.int64), np.array([get_address(values)])
         copy = prepare_copy(out, fill, left)
-        copy(shards, starts, counts, item, addresses, _find_address(out), False)
+        copy(shards, starts, counts, item, addresses, get_address(out), False)
     return out
 
 
 def prepare_copy(out: np.ndarray, fill: Any, left: bool) -> Callable[..., int]:
-    """Copies and pads rows into `out`, (rows, length, *shape): as `kernels.copy_rows`."""
+    """Make what copies and pads rows into `out`, (rows, length, *shape): as `kernels.copy_rows`."""
     blank = np.full(out.shape[1:], fill, out.dtype)
-    address = _find_address(blank)
+    address = get_address(blank)
 
     pad_rows: Any = _copy_and_pad_rows
 
@@ -116,8 +117,3 @@ def _copy_and_pad_rows(
     if stream:
         fence()
     return out
-
-
-def _find_address(array: np.ndarray) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

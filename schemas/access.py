@@ -22,7 +22,7 @@ from fieldslab.schemas.files import RESTORE, OpenFolder, make_unreadable_error, 
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.holes import has_hole
 from fieldslab.schemas.layout import ArrayFile
-from fieldslab.schemas.mapping import allocate_aligned, populate_pages
+from fieldslab.schemas.mapping import allocate_aligned, get_address, populate_pages
 
 
 class Folder:
@@ -242,7 +242,7 @@ class ArrayReader:
         """
         try:
             if data.nbytes:
-                populate_pages(data.__array_interface__["data"][0], data.nbytes)
+                populate_pages(get_address(data), data.nbytes)
         except OSError as error:
             with self.open():  # tells if the file was cut off
                 pass

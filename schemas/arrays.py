@@ -17,7 +17,7 @@ import numpy as np
 from fieldslab.schemas.digest import BLOCK, digest, digest_blocks
 from fieldslab.schemas.errors import DamagedArray, FieldslabError
 from fieldslab.schemas.files import RESTORE, OpenFolder, make_unreadable_error, read_bytes
-from fieldslab.schemas.mapping import map_file, populate_pages
+from fieldslab.schemas.mapping import get_address, map_file, populate_pages
 from fieldslab.schemas.optiontext import mark_option
 
 HEADER = 4096
@@ -198,7 +198,7 @@ def populate_array(array: np.ndarray, path: Path) -> None:
     """
     try:
         if array.nbytes:
-            populate_pages(array.__array_interface__["data"][0], array.nbytes)
+            populate_pages(get_address(array), array.nbytes)
     except OSError as error:
         raise make_unreadable_error(error, path, offset=HEADER) from error
 

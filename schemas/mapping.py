@@ -124,6 +124,12 @@ def get_pread() -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
+def get_address(array: np.ndarray) -> int:
+    """Where the data of an array begins in memory."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
 def allocate_aligned(size: int) -> np.ndarray:
     """Memory to read files into, uint8[size], uninitialised, from the start of a page on.
 
@@ -131,5 +137,5 @@ def allocate_aligned(size: int) -> np.ndarray:
     of one, where large arrays of numpy begin.
     """
     data = np.empty(size + mmap.PAGESIZE, np.uint8)
-    start = -data.__array_interface__["data"][0] % mmap.PAGESIZE
+    start = -get_address(data) % mmap.PAGESIZE
     return data[start : start + size]

@@ -14,10 +14,10 @@ import numpy as np
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.reader.pixels.finish import PICTURE, RGB, Box, count_work_bytes, write_view
 from fieldslab.reader.pixels.store import describe_output
-from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.codecs.turbolibrary import choose_newest, find_libraries
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import make_zero_record
+from fieldslab.schemas.mapping import get_address
 
 _PIXEL_FORMAT_RGB, _ACCURATE_DCT = 0, 4096
 

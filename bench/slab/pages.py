@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldslab.reader.stored.array import get_address
+from fieldslab.schemas.mapping import get_address
 
 _LOOK = 2**30
 """So many bytes of a file are looked at."""

@@ -15,9 +15,9 @@ import numpy as np
 
 from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
 from fieldslab.reader.decoders.planes import Planes
-from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.images import CODES
+from fieldslab.schemas.mapping import get_address
 
 try:
     from PIL import Image, UnidentifiedImageError

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 
-from fieldslab.reader.stored.array import get_address
+from fieldslab.schemas.mapping import get_address
 
 KEPT = 2**26
 """Bytes that a thread keeps from batch to batch; what a giant picture needs is given back."""

@@ -18,8 +18,8 @@ from weakref import finalize
 import numpy as np
 
 from fieldslab.reader.buffers import SMALL, Pool, round_up_capacity
-from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.mapping import get_address
 
 _INLINE = 16 * 1024
 """Arrays of fewer bytes are copied with the batch."""

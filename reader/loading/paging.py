@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.jit import kernel, types
+from fieldslab.schemas.mapping import get_address
 
 RANDOM, WILLNEED = 1, 3
 """Advice: the same numbers on Linux and macOS."""

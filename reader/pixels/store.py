@@ -17,8 +17,8 @@ from fieldslab.reader.pixels.lanes import (
     store_plane_uint8,
     store_plane_words,
 )
-from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.jit import kernel, make_tuple_type, memcpy, types
+from fieldslab.schemas.mapping import get_address
 
 UINT8, FLOAT32, FLOAT16, BFLOAT16 = range(4)
 """The forms that numbers may be stored in."""

@@ -11,7 +11,7 @@ from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.digest import BLOCK, count_blocks, digest
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.fields import ArraySpec, Field
-from fieldslab.schemas.mapping import get_populate_call
+from fieldslab.schemas.mapping import get_address, get_populate_call
 
 
 class StoredArray:
@@ -145,9 +145,3 @@ class StoredArray:
         if digest(data.data) != digests[block]:
             reader.check_blocks(block, data)
         self.marks.mark_block(shard, block)
-
-
-def get_address(array: np.ndarray) -> int:
-    """Where the data of an array begins in memory."""
-    address: int = array.__array_interface__["data"][0]
-    return address

@@ -6,13 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from fieldslab.reader.stored.array import StoredArray, get_address
+from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.memory import count_available_bytes
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.files import make_unreadable_error, read_exactly
-from fieldslab.schemas.mapping import allocate_aligned, lock_pages, populate_pages, prefetch_pages
+from fieldslab.schemas.mapping import (
+    allocate_aligned,
+    get_address,
+    lock_pages,
+    populate_pages,
+    prefetch_pages,
+)
 
 STEP = 8 * 1024 * 1024
 """Bytes that one thread has read in at a time: their requests reach the disk together."""

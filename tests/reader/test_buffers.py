@@ -14,7 +14,7 @@ from tests.slabs import write_slab
 
 from fieldslab.reader import Slab, open_slab
 from fieldslab.reader.buffers import SMALL, SPARE, Pool, ReusedMemory
-from fieldslab.reader.stored.array import get_address
+from fieldslab.schemas.mapping import get_address
 
 BYTES = np.dtype(np.uint8)
 ROWS, WIDTH = 64, 20_000

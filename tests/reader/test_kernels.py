@@ -9,7 +9,7 @@ from tests.reader.test_rows import SHARDS
 
 from fieldslab.reader import kernels
 from fieldslab.reader.rows import ShardDirectory
-from fieldslab.reader.stored.array import get_address
+from fieldslab.schemas.mapping import get_address
 
 ONE = np.ones(1, np.int64)
 

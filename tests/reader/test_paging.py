@@ -5,7 +5,7 @@ import mmap
 import numpy as np
 
 from fieldslab.reader.loading import paging
-from fieldslab.reader.stored.array import get_address
+from fieldslab.schemas.mapping import get_address
 
 PAGE = mmap.PAGESIZE
 

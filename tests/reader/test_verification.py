@@ -8,12 +8,12 @@ import pytest
 from tests.slabs import array_path, flip, write_slab
 
 from fieldslab.reader import Slab, open_slab
-from fieldslab.reader.stored.array import StoredArray, get_address
+from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.verification import verify_marks
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK, digest_blocks
 from fieldslab.schemas.errors import DamagedArray
-from fieldslab.schemas.mapping import get_populate_call
+from fieldslab.schemas.mapping import get_address, get_populate_call
 
 ROWS, WIDTH = 10_000, 1000
 SHARDS = [3333, 1, 2000, 4666]

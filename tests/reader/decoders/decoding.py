@@ -8,8 +8,8 @@ import numpy as np
 from PIL import Image
 
 from fieldslab.reader.decoders.decoder import Crops, Decoder, Encoded, Target
-from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.codecs.indexpoints import index_images
+from fieldslab.schemas.mapping import get_address
 
 EVERY = 8
 MAX_PIXELS = 2**26

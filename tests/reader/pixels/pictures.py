@@ -9,8 +9,8 @@ import skimage.data
 from PIL import Image
 
 from fieldslab.reader.pixels import finish, store
-from fieldslab.reader.stored.array import get_address
 from fieldslab.schemas.jit import make_zero_record
+from fieldslab.schemas.mapping import get_address
 
 ONE, ZERO = np.ones(3, np.float32), np.zeros(3, np.float32)
 FORMS = {
