@@ -62,20 +62,11 @@ def locate_rows(
     Raises RowOutOfRange.
     """
     numbers = pool.allocate_array(None, (2, len(rows)), _INT64)
-    locations = RowLocations(numbers[0], numbers[1])
-    wrong = kernels.find_shards(
-        rows,
-        len(view),
-        view.start,
-        view.step,
-        directory.starts,
-        directory.table,
-        directory.shift,
-        *locations,
-    )
+    length = len(view)
+    wrong = kernels.find_shards(rows, length, view.start, view.step, *directory.lookup, numbers)
     if wrong >= 0:
-        raise make_out_of_range_error(int(rows[wrong]), len(view), int(wrong))
-    return locations
+        raise make_out_of_range_error(int(rows[wrong]), length, wrong)
+    return RowLocations(numbers[0], numbers[1])
 
 
 def gather_fields(

@@ -37,26 +37,47 @@ BLOCK_BITS = 16
 _Array = np.ndarray
 
 
-@kernel(
-    "int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])"
-)
+@inlined
+def load_i64(address: int) -> Any:
+    """An int64 at an address that is a multiple of 8."""
+    return np.int64(load_u64(address))
+
+
+@inlined
+def find_shard(row: int, starts: int, table: int, shift: int) -> int:
+    """Find the shard of a row of the slab, by what `ShardDirectory.lookup` says.
+
+    Shard `s` holds the slab's rows from `starts[s]` up to `starts[s + 1]`; row `k` lies in a shard
+    from `table[k >> shift]` to `table[(k >> shift) + 1]`.
+    """
+    bucket = table + 8 * (row >> shift)
+    low = load_i64(bucket)
+    high = load_i64(bucket + 8)
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if load_i64(starts + 8 * middle) <= row:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64, int64, int64, int64[:, ::1])")
 def find_shards(
     rows: _Array,
     length: int,
     first: int,
     step: int,
-    starts: _Array,
-    table: _Array,
+    starts: int,
+    table: int,
     shift: int,
-    out_shards: _Array,
-    out_places: _Array,
+    out: _Array,
 ) -> int:
     """Find the shard of each row of a view; return -1, or the position of a row out of range.
 
     Row `r` of the view is row `first + step * r` of the slab, for `r` in 0..length-1. Negative
-    rows count from the end and are made positive in `rows`. Shard `s` holds the slab's rows from
-    `starts[s]` up to `starts[s + 1]`; row `k` lies in a shard from `table[k >> shift]` to
-    `table[(k >> shift) + 1]`.
+    rows count from the end and are made positive in `rows`. `starts`, `table` and `shift` are those
+    of `find_shard`. `out` gets the shards, and the rows within them.
     """
     for i in range(len(rows)):
         row = rows[i]
@@ -66,16 +87,9 @@ def find_shards(
             return i
         rows[i] = row
         row = first + step * row
-        low = table[row >> shift]
-        high = table[(row >> shift) + 1]
-        while low < high:
-            middle = (low + high + 1) >> 1
-            if starts[middle] <= row:
-                low = middle
-            else:
-                high = middle - 1
-        out_shards[i] = low
-        out_places[i] = row - starts[low]
+        shard = find_shard(row, starts, table, shift)
+        out[0, i] = shard
+        out[1, i] = row - load_i64(starts + 8 * shard)
     return -1
 
 

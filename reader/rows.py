@@ -9,6 +9,7 @@ from typing import Any, NoReturn, SupportsIndex
 import numpy as np
 
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
+from fieldslab.schemas.mapping import get_address
 
 Rows = np.ndarray | Sequence[int] | range
 
@@ -41,6 +42,11 @@ class ShardDirectory:
         firsts = np.arange((self._last >> self.shift) + 2, dtype=np.int64) << self.shift
         shards = np.searchsorted(self.starts[1:], firsts, side="right").astype(np.int64)
         return np.minimum(shards, len(self._starts) - 2)
+
+    @cached_property
+    def lookup(self) -> tuple[int, int, int]:
+        """For kernels: the addresses of `starts` and of `table`, and `shift`."""
+        return get_address(self.starts), get_address(self.table), self.shift
 
     def find_shard(self, row: int) -> tuple[int, int]:
         """Shard of a row of the slab, and its place in there; `row` is known to exist."""

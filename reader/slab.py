@@ -299,26 +299,19 @@ class Slab:
             uint64[n] and int64[n], in bytes. The memory is read-only. It stays mapped as long as
             the slab, or any view or column of it, exists.
         """
-        from fieldslab.reader.gather import find_addresses
-
-        storage = self._storage
-        (name,) = self.names([field])
-        locations = storage.locate_rows(self._view, check_rows(rows, len(self)))
-        return find_addresses(storage.load_field(name), locations, storage.pool)
+        finder, view = self._storage.row_finder, self._view
+        return finder.find_addresses(view, check_rows(rows, len(view)), field)
 
     def lengths(self, rows: Rows, field: str) -> np.ndarray:
         """Lengths of rows, int64[n]: elements of a ragged field; bytes of text, binary and images.
 
         Only offsets are read. Raises UsageError for a field of fixed size.
         """
-        from fieldslab.reader.gather import count_elements
-
-        (name,) = self.names([field])
-        if not self.fields[name].variable:
-            shape = list(self.fields[name].shape)
-            raise UsageError("a field of fixed size has no lengths", field=name, found=shape)
-        locations = self._storage.locate_rows(self._view, check_rows(rows, len(self)))
-        return count_elements(self._storage.load_field(name), locations, self._storage.pool)
+        stored, view = self._storage.load_field(field), self._view
+        if not stored.field.variable:
+            shape = list(stored.field.shape)
+            raise UsageError("a field of fixed size has no lengths", field=field, found=shape)
+        return self._storage.row_finder.count_elements(view, check_rows(rows, len(view)), field)
 
     def categories(self, field: str) -> Sequence[str] | Text:
         """Names of the categories of a categorical field, by code. Raises UsageError for others."""

@@ -19,6 +19,7 @@ from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles
 
 if TYPE_CHECKING:
+    from fieldslab.reader.addresses import RowFinder
     from fieldslab.reader.gather import Columns, RowLocations
 
 
@@ -75,6 +76,13 @@ class Storage:
         from fieldslab.reader.gather import gather_fields
 
         return partial(gather_fields, self.pool)
+
+    @cached_property
+    def row_finder(self) -> "RowFinder":
+        """Finds rows of single fields in memory."""
+        from fieldslab.reader.addresses import RowFinder
+
+        return RowFinder(self.directory, self.pool, self.load_field)
 
     def check_field_name(self, name: str) -> None:
         """Raise UnknownField if there is no field of this name."""

@@ -26,6 +26,7 @@ ROOMS = (
     ("batch",),
     ("stored",),
     ("gather",),
+    ("addresses",),
     ("slab_storage",),
     ("draws",),
     ("transforms",),

@@ -1,6 +1,5 @@
 """Batches: gathered rows are those that were written, wherever they go."""
 
-import ctypes
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -258,23 +257,3 @@ def test_out_serves_another_slab_of_the_same_fields(slab: Slab, tmp_path: Path) 
     out = slab.buffers(4, ["label"])
     assert other.gather([1, 8], out=out)["label"].tolist() == [51, 58]
     assert slab[10:].gather([0], out=out)["label"].tolist() == [10]
-
-
-def test_addresses_point_at_the_values(slab: Slab, example: Example) -> None:
-    """Addresses and lengths in bytes lead to the stored bytes, for fixed and variable rows."""
-    rows = [299, 0, 7, 8, -1, 150]
-    for name in ("photo", "box", "tokens", "label"):
-        addresses, lengths = slab.addresses(rows, name)
-        assert addresses.dtype == np.uint64
-        assert lengths.dtype == np.int64
-        found = [
-            ctypes.string_at(int(address), int(length))
-            for address, length in zip(addresses, lengths, strict=True)
-        ]
-        wanted = example.values(name, rows)
-        assert found == [
-            np.asarray(value).tobytes() if name != "photo" else value for value in wanted
-        ]
-    with pytest.raises(RowOutOfRange):
-        slab.addresses([ROWS], "photo")
-    assert len(slab.addresses([], "photo")[0]) == 0

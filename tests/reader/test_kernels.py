@@ -21,12 +21,9 @@ def test_place_agrees_with_bisection(name: str) -> None:
     total = int(directory.starts[-1])
     edges = np.concatenate([directory.starts[:-1], directory.starts[1:] - 1])
     rows = np.concatenate([edges, np.random.default_rng(1).integers(0, total, 1000)])
-    shards, places = np.empty_like(rows), np.empty_like(rows)
-    wrong = kernels.find_shards(
-        rows, total, 0, 1, directory.starts, directory.table, directory.shift, shards, places
-    )
-    assert wrong == -1
-    found = list(zip(shards.tolist(), places.tolist(), strict=True))
+    out = np.empty((2, len(rows)), np.int64)
+    assert kernels.find_shards(rows, total, 0, 1, *directory.lookup, out) == -1
+    found = list(zip(*out.tolist(), strict=True))
     assert found == [directory.find_shard(row) for row in rows.tolist()]
 
 
@@ -36,8 +33,7 @@ def test_place_returns_the_first_row_out_of_range(bad: int) -> None:
     directory = ShardDirectory([4, 6])
     rows = np.array([-10, 9, bad, 10])
     out = np.empty((2, 4), np.int64)
-    arguments = (directory.starts, directory.table, directory.shift, *out)
-    assert kernels.find_shards(rows, 10, 0, 1, *arguments) == 2
+    assert kernels.find_shards(rows, 10, 0, 1, *directory.lookup, out) == 2
     assert rows.tolist() == [0, 9, bad, 10]
 
 

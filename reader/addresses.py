@@ -1,0 +1,148 @@
+"""Where the values of rows lie in memory: one kernel call for a batch, with little around it.
+
+At 256 rows a batch, checks and steps in numpy would take ten times as long as the search itself.
+What the kernel does not answer, such as rows in blocks that are still to be verified, takes the way
+of `gather`, which verifies, and raises what is to be raised.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fieldslab.reader.buffers import Pool
+from fieldslab.reader.gather import count_elements, find_addresses, locate_rows
+from fieldslab.reader.kernels import BLOCK_BITS, find_shard, load_i64
+from fieldslab.reader.rows import ShardDirectory
+from fieldslab.reader.stored.array import StoredArray
+from fieldslab.reader.stored.field import StoredField
+from fieldslab.schemas.jit import inlined, kernel, load_u8, load_u64, prefetch
+from fieldslab.schemas.mapping import get_address
+
+_Array = np.ndarray
+
+
+class _Search(NamedTuple):
+    """A field, and what `_find_rows` needs of it: int64[12]."""
+
+    stored: StoredField
+    places: np.ndarray
+
+
+class RowFinder:
+    """Finds rows of the fields of a slab. Any thread may call it."""
+
+    def __init__(
+        self, directory: ShardDirectory, pool: Pool, load_field: Callable[[str], StoredField]
+    ) -> None:
+        self._directory = directory
+        self._pool = pool
+        self._load_field = load_field
+        self._by_address: dict[str, _Search] = {}
+        self._by_length: dict[str, _Search] = {}
+
+    def find_addresses(
+        self, view: range, rows: np.ndarray, name: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Where rows of a view lie, uint64[n], and their bytes, int64[n]; see `Slab.addresses`."""
+        search = self._by_address.get(name)
+        if search is None:
+            search = self._by_address[name] = self._prepare_search(name, with_values=True)
+        out = np.empty((2, len(rows)), np.int64)
+        if _find_rows(rows, len(view), view.start, view.step, search.places, out):
+            return out[0].view(np.uint64), out[1]
+        locations = locate_rows(self._directory, self._pool, view, rows)
+        return find_addresses(search.stored, locations, self._pool)
+
+    def count_elements(self, view: range, rows: np.ndarray, name: str) -> np.ndarray:
+        """Elements of rows of variable length: int64[n]; see `Slab.lengths`."""
+        search = self._by_length.get(name)
+        if search is None:
+            search = self._by_length[name] = self._prepare_search(name, with_values=False)
+        out = np.empty((2, len(rows)), np.int64)
+        if _find_rows(rows, len(view), view.start, view.step, search.places, out):
+            return out[1]
+        locations = locate_rows(self._directory, self._pool, view, rows)
+        return count_elements(search.stored, locations, self._pool)
+
+    def _prepare_search(self, name: str, *, with_values: bool) -> _Search:
+        stored = self._load_field(name)
+        item, values, offsets = 1, [0, 0, 0], [0, 0, 0]
+        if with_values:
+            item, values = stored.values.item_bytes, _list_places(stored.values)
+        if stored.offsets is not None:
+            offsets = _list_places(stored.offsets)
+        elements = get_address(stored.values.items)
+        lookup = self._directory.lookup
+        compressed = stored.frames is not None
+        places = np.array([*lookup, item, *values, *offsets, elements, compressed], np.int64)
+        return _Search(stored, places)
+
+
+def _list_places(array: StoredArray) -> list[int]:
+    """Addresses of the arrays that say where an array lies, and which blocks were verified."""
+    marks = array.marks
+    verified = [0, 0] if marks is None else [get_address(marks.firsts), get_address(marks.table)]
+    return [get_address(array.addresses), *verified]
+
+
+@inlined
+def _are_verified(firsts: int, marks: int, shard: int, begin: int, end: int) -> bool:
+    """Whether the blocks of these bytes carry marks, or need none."""
+    if firsts == 0 or begin >= end:
+        return True
+    first = load_i64(firsts + 8 * shard)
+    for block in range(first + (begin >> BLOCK_BITS), first + ((end - 1) >> BLOCK_BITS) + 1):
+        if load_u8(marks + block) == 0:
+            return False
+    return True
+
+
+@kernel("boolean(int64[::1], int64, int64, int64, int64[::1], int64[:, ::1])")
+def _find_rows(
+    rows: _Array, length: int, first: int, step: int, places: _Array, out: _Array
+) -> Any:
+    """Find rows of a view, as `kernels.find_shards` has it; False where that takes more.
+
+    `out` gets addresses, and bytes. `places` are those of `RowFinder`: the lookup of shards; bytes
+    of an item; for values, and for offsets, the addresses of `StoredArray.addresses` and of the
+    firsts and the table of its marks, 0 for what is not there; the address of the numbers of
+    elements; and whether the field is compressed.
+    """
+    starts, table, shift, item = places[0], places[1], places[2], places[3]
+    values, offsets = places[4], places[7]
+    if places[11] != 0:
+        return False
+    for i in range(len(rows)):
+        row = rows[i]
+        if row < 0:
+            row += length
+        if row < 0 or row >= length:
+            return False
+        row = first + step * row
+        shard = find_shard(row, starts, table, shift)
+        place = row - load_i64(starts + 8 * shard)
+        out[0, i] = shard
+        out[1, i] = place
+        if offsets != 0:
+            prefetch(load_i64(offsets + 8 * shard) + 8 * place)
+    for i in range(len(rows)):
+        shard, place = out[0, i], out[1, i]
+        count: Any = np.int64(1)
+        if offsets != 0:
+            if not _are_verified(places[8], places[9], shard, 8 * place, 8 * place + 16):
+                return False
+            address = load_i64(offsets + 8 * shard) + 8 * place
+            start = load_u64(address)
+            end = load_u64(address + 8)
+            if start > end or end > load_u64(places[10] + 8 * shard):
+                return False
+            place = np.int64(start)
+            count = np.int64(end) - place
+        if values != 0:
+            begin = place * item
+            if not _are_verified(places[5], places[6], shard, begin, begin + count * item):
+                return False
+            out[0, i] = load_i64(values + 8 * shard) + begin
+        out[1, i] = count * item
+    return True
