@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.reader.conftest import Example
-from tests.slabs import write_slab
+from tests.slabs import array_path, lie_about, write_slab
 
 from fieldslab.reader import Slab, open_slab
 from fieldslab.reader.loading import paging
-from fieldslab.reader.stored import preloading
 from fieldslab.reader.stored.array import StoredArray
+from fieldslab.schemas.arrays import HEADER, make_array_header
 from fieldslab.schemas.errors import DamagedArray, UnknownField, UsageError
 
 ROWS, ITEMS = 1200, 16 * 1024
@@ -100,14 +100,21 @@ def test_every_kind_of_field_can_be_preloaded(example: Example) -> None:
         slab.preload(["nothing"])
 
 
-def test_data_that_does_not_fit_is_refused(
-    example: Example, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     """The error says how much there is and how much is needed; nothing is read."""
-    monkeypatch.setattr(preloading, "count_available_bytes", lambda: 1000)
+    path = write_slab(tmp_path / "large.slab", {"x": np.zeros((2, 1), np.uint8), "y": np.arange(2)})
+    row_bytes = PAGE * os.sysconf("SC_PHYS_PAGES")
+    lie_about(path, "x", shape=(row_bytes,))
+    file = array_path(path, "x")
+    file.write_bytes(make_array_header(np.dtype("u1"), (2, row_bytes)))
+    os.truncate(file, HEADER + 2 * row_bytes)  # of which the disk keeps nothing but the header
+    slab = open_slab(path)
+    steps: list[int] = []
     with pytest.raises(UsageError, match="does not fit in memory") as caught:
-        open_slab(example.path).preload()
-    assert "1,000 bytes" in str(caught.value)
+        slab.preload(["x"], progress=steps.append)
+    assert caught.value.context["found"] == f"{2 * row_bytes:,} bytes"
+    assert not steps
+    assert slab.preload(["y"]) == 16
 
 
 def test_a_file_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
@@ -146,10 +153,9 @@ def test_a_limit_of_locked_memory_is_named(tmp_path: Path) -> None:
     program = """
 import os, resource, sys
 from fieldslab.reader import open_slab
-from fieldslab.reader.stored import preloading
 from fieldslab.schemas.errors import UsageError
 slab = open_slab(sys.argv[1])
-slab[0]
+slab.preload(["one"])  # all is imported, wherever another user may not read
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
 if os.getuid() == 0:
     os.setuid(65534)
