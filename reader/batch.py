@@ -81,10 +81,12 @@ class VarLenValues(Generic[_Item]):
             length = int(lengths.max(initial=0))
         if length < 0:
             raise UsageError("a length cannot be negative", found=length)
-        from fieldslab.reader.padding import pad  # compiles a kernel: only who pads waits for it
+        from fieldslab.reader.padding import (
+            pad_rows,  # compiles a kernel: only who pads waits for it
+        )
 
         starts, counts = self.offsets[:-1], np.minimum(lengths, length)
-        return pad(self.values, starts, counts, length, fill, False, _PADDED)
+        return pad_rows(self.values, starts, counts, length, fill, False, _PADDED)
 
     def _get_item(self, row: int, values: np.ndarray) -> _Item:
         raise NotImplementedError

@@ -13,7 +13,7 @@ from fieldslab.schemas.mapping import get_address
 _Array = np.ndarray
 
 
-def pad(
+def pad_rows(
     values: np.ndarray,
     starts: np.ndarray,
     counts: np.ndarray,
@@ -57,10 +57,10 @@ def prepare_copy(out: np.ndarray, fill: Any, left: bool) -> Callable[..., int]:
     blank = np.full(out.shape[1:], fill, out.dtype)
     address = get_address(blank)
 
-    pad_rows: Any = _copy_and_pad_rows
+    copy_and_pad: Any = _copy_and_pad_rows
 
     def copy(*arguments: Any) -> int:
-        padded: int = pad_rows(*arguments, len(blank), left, address)
+        padded: int = copy_and_pad(*arguments, len(blank), left, address)
         return padded
 
     return copy

@@ -173,19 +173,23 @@ def inlined(function: _Function) -> _Function:
 
 
 class Intrinsic:
-    """An operation of kernels, which numba asks for its type."""
+    """An operation that kernels can use.
 
-    def __init__(self, typed: Any) -> None:
-        self._typed = typed
+    `define` takes numba's types of the arguments, the first for numba's own use; it returns the
+    signature and a function that emits the LLVM instructions.
+    """
+
+    def __init__(self, define: Any) -> None:
+        self._define = define
 
     @cached_property
     def _numba_type_(self) -> Any:
         numba = _import_numba()
 
-        @functools.wraps(self._typed)
+        @functools.wraps(self._define)
         def with_real_types(*parameters: Any) -> Any:
-            signature, build = self._typed(*parameters)
-            return _make_real(signature), build
+            signature, emit = self._define(*parameters)
+            return _make_real(signature), emit
 
         operation = numba.extending.intrinsic(with_real_types)
         context = numba.core.registry.cpu_target.typing_context
@@ -209,18 +213,18 @@ def make_record_type(layout: np.dtype) -> Any:
 def make_record_maker(layout: np.dtype) -> Callable[[], Any]:
     """Make a function that gives kernels a new record, all 0, which lasts until they return."""
 
-    def typed(_: Any) -> Any:
+    def define(_: Any) -> Any:
         record, cgutils = make_record_type(layout).real, _import_cgutils()
 
-        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             address = cgutils.alloca_once(builder, context.get_data_type(record))
             address.align = layout.alignment
             cgutils.memset(builder, address, _I64(record.size), 0)
             return address
 
-        return record(), build
+        return record(), emit
 
-    make: Callable[[], Any] = intrinsic(typed)
+    make: Callable[[], Any] = intrinsic(define)
     return make
 
 
@@ -235,99 +239,99 @@ def make_tuple_type(named: type[tuple[Any, ...]], *fields: Any) -> Any:
     return Type(text, lambda: _import_numba().types.BaseTuple.from_types(_make_real(fields), named))
 
 
-def _type_clear(_: Any, record: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _define_clear(_: Any, record: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _import_cgutils().memset(builder, arguments[0], _I64(record.size), 0)
         return context.get_dummy_value()
 
-    return types.void(record), build
+    return types.void(record), emit
 
 
-def _memcpy(_: Any, target: Any, source: Any, size: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _define_memcpy(_: Any, target: Any, source: Any, size: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         copy = builder.module.declare_intrinsic("llvm.memcpy", [_POINTER, _POINTER, _I64])
         to, start, count = arguments
         pointers = builder.inttoptr(to, _POINTER), builder.inttoptr(start, _POINTER)
         builder.call(copy, [*pointers, count, ir.Constant(ir.IntType(1), 0)])
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.int64), build
+    return types.void(types.int64, types.int64, types.int64), emit
 
 
-def _stream_line(_: Any, target: Any, source: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _define_stream_line(_: Any, target: Any, source: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         to, start = (builder.inttoptr(each, ir.PointerType(_LINE)) for each in arguments)
         store = builder.store(builder.load(start, align=1), to, align=64)
         store.set_metadata("nontemporal", builder.module.add_metadata([_I32(1)]))
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64), build
+    return types.void(types.int64, types.int64), emit
 
 
-def _fence(_: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _define_fence(_: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.fence("seq_cst")
         return context.get_dummy_value()
 
-    return types.void(), build
+    return types.void(), emit
 
 
-def _prefetch(_: Any, address: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _define_prefetch(_: Any, address: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         shape = ir.FunctionType(ir.VoidType(), [_POINTER, _I32, _I32, _I32])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [_POINTER], shape)
         read, keep, data = _I32(0), _I32(3), _I32(1)
         builder.call(fetch, [builder.inttoptr(arguments[0], _POINTER), read, keep, data])
         return context.get_dummy_value()
 
-    return types.void(types.int64), build
+    return types.void(types.int64), emit
 
 
-def _load_u64(_: Any, address: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _define_load_u64(_: Any, address: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load(builder.inttoptr(arguments[0], ir.PointerType(_I64)), align=8)
 
-    return types.uint64(types.int64), build
+    return types.uint64(types.int64), emit
 
 
-def _load_u8(_: Any, address: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _define_load_u8(_: Any, address: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.zext(builder.load(builder.inttoptr(arguments[0], _POINTER)), _I64)
 
-    return types.int64(types.int64), build
+    return types.int64(types.int64), emit
 
 
-def _load_u16(_: Any, address: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _define_load_u16(_: Any, address: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], ir.PointerType(_I16))
         return builder.zext(builder.load(pointer, align=2), _I64)
 
-    return types.int64(types.int64), build
+    return types.int64(types.int64), emit
 
 
-def _store_u16(_: Any, address: Any, number: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _define_store_u16(_: Any, address: Any, number: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], ir.PointerType(_I16))
         builder.store(builder.trunc(arguments[1], _I16), pointer, align=2)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64), build
+    return types.void(types.int64, types.int64), emit
 
 
-def _load_big_u64(_: Any, address: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _define_load_big_u64(_: Any, address: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bswap(
             builder.load(builder.inttoptr(arguments[0], ir.PointerType(_I64)), align=1)
         )
 
-    return types.uint64(types.int64), build
+    return types.uint64(types.int64), emit
 
 
-def _count_leading_zeros(_: Any, number: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _define_count_leading_zeros(_: Any, number: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
-    return types.int64(types.uint64), build
+    return types.int64(types.uint64), emit
 
 
 def make_foreign_call(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
@@ -344,10 +348,10 @@ def make_foreign_call(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
     call(address, arguments): an address of no such function crashes the process.
     """
 
-    def typed(_: Any, address: Any, arguments: Any) -> Any:
+    def define(_: Any, address: Any, arguments: Any) -> Any:
         parameters, result = _import_numba().core.sigutils.normalize_signature(signature)
 
-        def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             shape = [context.get_value_type(parameter) for parameter in parameters]
             function = ir.FunctionType(context.get_value_type(result), shape)
             target = builder.inttoptr(values[0], ir.PointerType(function))
@@ -362,34 +366,34 @@ def make_foreign_call(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
             ]
             return builder.call(target, converted)
 
-        return result(types.int64.real, arguments), build
+        return result(types.int64.real, arguments), emit
 
-    called: Callable[[int, tuple[Any, ...]], Any] = intrinsic(typed)
-    return called
+    call: Callable[[int, tuple[Any, ...]], Any] = intrinsic(define)
+    return call
 
 
-clear: Callable[[Any], None] = intrinsic(_type_clear)
+clear: Callable[[Any], None] = intrinsic(_define_clear)
 """clear(record): set every field to 0."""
-memcpy: Callable[[int, int, int], None] = intrinsic(_memcpy)
+memcpy: Callable[[int, int, int], None] = intrinsic(_define_memcpy)
 """memcpy(target, source, size): addresses and bytes, as int64; a constant size is inlined."""
-stream_line: Callable[[int, int], None] = intrinsic(_stream_line)
+stream_line: Callable[[int, int], None] = intrinsic(_define_stream_line)
 """stream_line(target, source): copy 64 bytes past the caches; `target` is a multiple of 64.
 
 `fence` must follow before another thread may read them.
 """
-fence: Callable[[], None] = intrinsic(_fence)
+fence: Callable[[], None] = intrinsic(_define_fence)
 """fence(): other threads see what was stored before, if they see anything stored after."""
-prefetch: Callable[[int], None] = intrinsic(_prefetch)
+prefetch: Callable[[int], None] = intrinsic(_define_prefetch)
 """prefetch(address): ask for the cache line there; any address is safe."""
-load_u64: Callable[[int], Any] = intrinsic(_load_u64)
+load_u64: Callable[[int], Any] = intrinsic(_define_load_u64)
 """load_u64(address) -> uint64: `address` is a multiple of 8."""
-load_u8: Callable[[int], int] = intrinsic(_load_u8)
+load_u8: Callable[[int], int] = intrinsic(_define_load_u8)
 """load_u8(address) -> int64 in 0..255."""
-load_u16: Callable[[int], int] = intrinsic(_load_u16)
+load_u16: Callable[[int], int] = intrinsic(_define_load_u16)
 """load_u16(address) -> int64 in 0..65535: `address` is a multiple of 2."""
-store_u16: Callable[[int, int], None] = intrinsic(_store_u16)
+store_u16: Callable[[int, int], None] = intrinsic(_define_store_u16)
 """store_u16(address, number): the low 16 bits of an int64; `address` is a multiple of 2."""
-load_big_u64: Callable[[int], Any] = intrinsic(_load_big_u64)
+load_big_u64: Callable[[int], Any] = intrinsic(_define_load_big_u64)
 """load_big_u64(address) -> uint64: eight bytes at any address, the first the highest."""
-count_leading_zeros: Callable[[Any], int] = intrinsic(_count_leading_zeros)
+count_leading_zeros: Callable[[Any], int] = intrinsic(_define_count_leading_zeros)
 """count_leading_zeros(uint64) -> int64 in 0..64."""

@@ -46,7 +46,7 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     points: tuple[Count, ...] = ()
 
 
-class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How the slab came to be. No reader needs it, and `id` does not cover it."""
 
     tool: str
@@ -89,7 +89,7 @@ class Manifest(
 ):
     """A slab's manifest, validated: whatever an instance says is consistent in itself."""
 
-    made: Made
+    made: Provenance
     id: Sha256
 
     @cached_property
@@ -139,7 +139,7 @@ class Manifest(
             raise ValueError("`id` is not the digest of the content - at `$.id`")
 
 
-def create_manifest(made: Made, **content: Any) -> Manifest:
+def create_manifest(made: Provenance, **content: Any) -> Manifest:
     """A manifest of the current version; `content` are the members of `Content`."""
     content |= {"format": FORMAT, "version": VERSION}
     # By way of plain values: msgspec leaves out a default only where it is the very same object,

@@ -28,7 +28,13 @@ PARAMETERS = {
 }
 """Parameters of a function: old name, and what to write now."""
 
-METHODS = {"fieldslab.packer.source.Source": {"check_unchosen": "check_default_columns"}}
+METHODS = {
+    "fieldslab.packer.source.Source": {"check_unchosen": "check_default_columns"},
+    "fieldslab.reader.transforms.transform.Transform": {
+        "impossible": "explain_misfit",
+        "makes": "list_outputs",
+    },
+}
 """Methods that a subclass may override: old name and new name."""
 
 

@@ -18,7 +18,7 @@ _IMAGES = ("codecs", "decoders", "images", "pixels")
 """Folders in them whose kernels only images need."""
 
 
-class Warmed(NamedTuple):
+class PreparedKernel(NamedTuple):
     """A kernel that is ready: module and name, whether it was compiled, and the seconds it took."""
 
     name: str
@@ -48,12 +48,12 @@ def _find_modules(package: str) -> Iterator[str]:
                 yield found.name
 
 
-def load_kernels(images: bool) -> Iterator[Warmed]:
+def load_kernels(images: bool) -> Iterator[PreparedKernel]:
     """Have the machine code of kernels ready and kept for later processes."""
     for kernel in find_kernels(images):
         started = time.perf_counter()
         compiled = kernel.load()
-        yield Warmed(
+        yield PreparedKernel(
             f"{kernel.__module__}.{kernel.__name__}", compiled, time.perf_counter() - started
         )
 

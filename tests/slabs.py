@@ -19,8 +19,8 @@ from fieldslab.schemas.files import OpenFolder
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.manifest import (
     MANIFEST,
-    Made,
     Manifest,
+    Provenance,
     Shard,
     create_manifest,
     encode_manifest,
@@ -98,7 +98,7 @@ def write_slab(path: Path, columns: Mapping[str, Any], shards: Sequence[int] | N
 
 def store(path: Path, **content: Any) -> Manifest:
     """Write a manifest, sealed as it should be, whatever it says."""
-    made = Made(tool="tests", time="2000-01-01T00:00:00Z", plan=NO_ROOT)
+    made = Provenance(tool="tests", time="2000-01-01T00:00:00Z", plan=NO_ROOT)
     manifest = create_manifest(made, **content)
     (path / MANIFEST).write_bytes(encode_manifest(manifest))
     return manifest

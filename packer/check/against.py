@@ -70,7 +70,7 @@ def compare(
     except _DIFFERENT as error:
         findings.add(make_problem(error, prefix=_NOT_PACKED))
         return
-    plans = list(_match_fields(manifest, plan, chosen, findings))
+    plans = list(_select_matching_plans(manifest, plan, chosen, findings))
     if plan.rows is not None and plan.rows != manifest.rows and not options.leave_out:
         _report_row_counts(findings, plan.rows, manifest.rows)
     if plans:
@@ -237,7 +237,7 @@ class _Comparison:
                 )
 
 
-def _match_fields(
+def _select_matching_plans(
     manifest: Manifest, plan: Plan, chosen: set[str], findings: Findings
 ) -> Iterator[FieldPlan]:
     """The plans of chosen fields that slab and source agree on; enter the others."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from fieldslab.packer.check.digests import compute_digests, digest_file
 from fieldslab.packer.check.findings import Problem, make_problem
-from fieldslab.packer.check.rules import Rule, find_rule
+from fieldslab.packer.check.rules import Rule, choose_rule
 from fieldslab.packer.check.sampling import Run
 from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.arrays import HEADER
@@ -93,7 +93,7 @@ def _digest_zeros() -> int:
 def check_blocks(fd: int, piece: BlockRuns) -> CheckResult:
     """Check the blocks of a piece; its header was checked when the file was opened."""
     checked = CheckResult(piece, [], [], [], 0, 0)
-    rule = find_rule(piece.folder, piece.file)
+    rule = choose_rule(piece.folder, piece.file)
     size = nulls = 0
     _advise_access(fd, piece)
     looks = rule is not None or piece.file.role == "valid"
@@ -223,7 +223,7 @@ def _check_rule(
     """The first item of a chunk that breaks the array's rule."""
     items = data.view(rule.dtype)
     first_item = first * BLOCK // rule.dtype.itemsize
-    flags = rule.wrong(items, first_item, _read_item_before(fd, piece, rule, first_item))
+    flags = rule.find_broken(items, first_item, _read_item_before(fd, piece, rule, first_item))
     if not flags.any():
         return
     index = int(np.argmax(flags))

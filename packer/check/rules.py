@@ -8,8 +8,8 @@ import numpy as np
 from fieldslab.schemas.access import Folder
 from fieldslab.schemas.layout import ArrayFile
 
-Wrong = Callable[[np.ndarray, int, int], np.ndarray]
-"""Flags wrong items: (flat items, index of the first, the item in front of it) -> bool[items]."""
+FindBroken = Callable[[np.ndarray, int, int], np.ndarray]
+"""Flags items that break a rule: (flat items, first index, item before) -> bool[items]."""
 
 
 class Rule(NamedTuple):
@@ -18,11 +18,11 @@ class Rule(NamedTuple):
     problem: str
     expected: str
     dtype: np.dtype[np.generic]
-    wrong: Wrong
+    find_broken: FindBroken
 
 
-def find_rule(folder: Folder, file: ArrayFile) -> Rule | None:
-    """The rule of an array; None where any bytes will do."""
+def choose_rule(folder: Folder, file: ArrayFile) -> Rule | None:
+    """Return the rule that the items of an array must obey, or None if any bytes are allowed."""
     field = file.field
     for other in folder.files:
         if other.field is field and other.spec.by == file.role:
@@ -37,9 +37,9 @@ def find_rule(folder: Folder, file: ArrayFile) -> Rule | None:
 
 
 def _make_offsets_rule(last: int, elements: int) -> Rule:
-    """Offsets rise from 0, at item 0, to the number of elements, at item `last`."""
+    """Make the rule of offsets: item 0 is 0, item `last` is `elements`, and none decreases."""
 
-    def wrong(items: np.ndarray, first: int, before: int) -> np.ndarray:
+    def find_broken(items: np.ndarray, first: int, before: int) -> np.ndarray:
         flags = np.empty(len(items), np.bool_)
         flags[0] = items[0] < before
         np.less(items[1:], items[:-1], out=flags[1:])
@@ -52,13 +52,13 @@ def _make_offsets_rule(last: int, elements: int) -> Rule:
         return flags
 
     problem = f"offsets do not rise from 0 to {elements}"
-    return Rule(problem, f"0..{elements}, never decreasing", np.dtype("<u8"), wrong)
+    return Rule(problem, f"0..{elements}, never decreasing", np.dtype("<u8"), find_broken)
 
 
 def _make_limits_rule(limits: tuple[int, int], problem: str, dtype: np.dtype[np.generic]) -> Rule:
     low, high = limits
 
-    def wrong(items: np.ndarray, first: int, before: int) -> np.ndarray:
+    def find_broken(items: np.ndarray, first: int, before: int) -> np.ndarray:
         return items > high if dtype.kind == "u" else (items < low) | (items > high)
 
-    return Rule(problem, f"{low}..{high}", dtype, wrong)
+    return Rule(problem, f"{low}..{high}", dtype, find_broken)

@@ -13,7 +13,7 @@ from fieldslab.packer.check import digests
 from fieldslab.packer.check.block_check import check_piece
 from fieldslab.packer.check.findings import Findings, Problem, Report, VerifyProgress, make_problem
 from fieldslab.packer.check.foldercheck import FolderCheck, find_unexpected_files
-from fieldslab.packer.check.rules import find_rule
+from fieldslab.packer.check.rules import choose_rule
 from fieldslab.packer.check.sampling import Selection, parse_sample, select_all
 from fieldslab.packer.check.threads import start_threads
 from fieldslab.schemas import layout
@@ -115,7 +115,7 @@ def verify(
         report.rows, report.fields = files.manifest.rows, len(chosen)
         try:
             with files.open_folder() as opened:
-                for name in find_unexpected_files(opened, _list_expected_names(files.manifest)):
+                for name in find_unexpected_files(opened, _make_expected_names(files.manifest)):
                     findings.add(Problem(problem="does not belong here", file=name))
         except Unreadable as error:
             findings.add(make_problem(error))
@@ -179,7 +179,7 @@ def choose_fields(manifest: Manifest, fields: str | Iterable[str] | None) -> lis
     return [manifest.fields[names.index(name)] for name in chosen]
 
 
-def _list_expected_names(manifest: Manifest) -> set[str]:
+def _make_expected_names(manifest: Manifest) -> set[str]:
     names = {MANIFEST} | {layout.name_shard(index) for index in range(len(manifest.shards))}
     return names if manifest.tables is None else names | {layout.TABLES}
 
@@ -246,7 +246,7 @@ def _count_present_blocks(folder: Folder, files: list[ArrayFile]) -> list[int]:
 
 def _select_for_quick(folder: Folder, file: ArrayFile) -> Selection:
     """For `quick`: all of an array whose content obeys a rule, nothing of any other."""
-    return select_all if find_rule(folder, file) is not None else _select_nothing
+    return select_all if choose_rule(folder, file) is not None else _select_nothing
 
 
 def _select_nothing(start: int, stop: int) -> Iterator[tuple[int, int]]:

@@ -36,7 +36,7 @@ def are_requested(arguments: Sequence[str]) -> bool:
     return "--progress=json" in arguments or ("--progress", "json") in pairs
 
 
-def switch_events(on: bool) -> None:
+def enable_events(on: bool) -> None:
     """Write events from now on, or no longer."""
     global _on
     _on = on
@@ -61,7 +61,7 @@ def track_progress(task: str, path: str, total: int | None, unit: str) -> Iterat
     done = {"rows": 0, "bytes": 0}
     started = last = time.monotonic()
 
-    def write_done(event: str) -> None:
+    def write_counts(event: str) -> None:
         seconds = round(time.monotonic() - started, 3)
         write_event(event, task=task, path=path, **done, seconds=seconds)
 
@@ -71,8 +71,8 @@ def track_progress(task: str, path: str, total: int | None, unit: str) -> Iterat
         done["bytes"] += bytes
         if time.monotonic() - last >= SECONDS:
             last = time.monotonic()
-            write_done("progress")
+            write_counts("progress")
 
     write_event("start", task=task, path=path, total=total, unit=unit)
     yield add_done
-    write_done("finish")
+    write_counts("finish")

@@ -16,7 +16,7 @@ from fieldslab.packer.commands.terminal import (
 from fieldslab.schemas.errors import UsageError
 
 if TYPE_CHECKING:
-    from fieldslab.schemas.codecs.decoders import Known
+    from fieldslab.schemas.codecs.decoders import DecoderInfo
 
 EXAMPLES = """\
 Examples:
@@ -60,7 +60,7 @@ def _show_decoders(as_json: bool) -> None:
     print_lines(format_decoders(decoders, get_terminal_width(sys.stdout)))
 
 
-def format_decoders(decoders: Sequence["Known"], width: int | None) -> Iterator[str]:
+def format_decoders(decoders: Sequence["DecoderInfo"], width: int | None) -> Iterator[str]:
     """A line for each decoder, and below it its library, what is amiss, and what to do."""
     names = max(len(decoder.name) for decoder in decoders) + 2
     indent = " " * (names + 5)

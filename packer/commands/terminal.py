@@ -30,13 +30,13 @@ class Interrupted(Exception):
 
 def run_guarded(command: Callable[[], int], *, as_json: bool, as_events: bool = False) -> int:
     """Run a command and return its exit code; whatever it raises is said in a line or two."""
-    events.switch_events(as_events)
+    events.enable_events(as_events)
     try:
         code = _run_and_report(command, as_json)
         events.write_event("end", code=code)
         return code
     finally:
-        events.switch_events(False)
+        events.enable_events(False)
 
 
 def _run_and_report(command: Callable[[], int], as_json: bool) -> int:

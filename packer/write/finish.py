@@ -30,8 +30,8 @@ from fieldslab.schemas.fields import (
 )
 from fieldslab.schemas.manifest import (
     COUNTS,
-    Made,
     Manifest,
+    Provenance,
     Shard,
     create_manifest,
     decode_manifest,
@@ -80,7 +80,7 @@ def finish_slab(
         )
         for record in records
     )
-    made = Made(
+    made = Provenance(
         tool=f"fieldslab {get_package_version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=plan.compute_fingerprint(),
@@ -122,7 +122,7 @@ def _sum_nulls(plan: Plan, records: list[ShardRecord]) -> list[int]:
     return [sum(record.nulls[index] for record in records) for index in range(len(plan.fields))]
 
 
-def _check_manifest(made: Made, **content: Any) -> Manifest:
+def _check_manifest(made: Provenance, **content: Any) -> Manifest:
     """The manifest, read back once: a slab that no reader opens is never published."""
     try:
         manifest = create_manifest(made, **content)

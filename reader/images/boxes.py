@@ -41,7 +41,7 @@ def draw_boxes(
 
 
 @draw_boxes.register
-def _(
+def _draw_random_resized_crops(
     crop: RandomResizedCrop,
     sizes: np.ndarray,
     rows: np.ndarray,
@@ -57,7 +57,7 @@ def _(
 
 
 @draw_boxes.register
-def _(
+def _place_center_crops(
     crop: CenterCrop, sizes: np.ndarray, rows: np.ndarray, seed: int, epoch: int, view: int
 ) -> np.ndarray:
     shown = np.array(crop.size, np.float64)
@@ -70,20 +70,20 @@ def _(
 
 
 @draw_boxes.register
-def _(
+def _select_whole_images(
     crop: Resize, sizes: np.ndarray, rows: np.ndarray, seed: int, epoch: int, view: int
 ) -> np.ndarray:
     return np.concatenate([np.zeros_like(sizes), sizes], axis=1).astype(np.int32)
 
 
 def draw_flips(p: float, rows: np.ndarray, seed: int, epoch: int, view: int) -> np.ndarray:
-    """Whether left and right change places in a view, with probability `p`: bool[n]."""
+    """Decide which views are mirrored, each with probability `p`: bool[n]."""
     return draw_uniform(rows, make_keys("flip", seed, epoch, view)) < p
 
 
 @inlined
-def _emit_uniform(state: Any) -> float:
-    """A number in [0, 1) from the state of the generator."""
+def _scale_to_unit(state: Any) -> float:
+    """Turn the state of the generator into a number in [0, 1)."""
     return np.float64(mix_bits(state) >> np.uint64(11)) * 2.0**-53
 
 
@@ -112,9 +112,9 @@ def _draw_random_boxes(
         fits = False
         for _ in range(TRIES):
             state += step
-            area = height * width * (scale_low + (scale_high - scale_low) * _emit_uniform(state))
+            area = height * width * (scale_low + (scale_high - scale_low) * _scale_to_unit(state))
             state += step
-            ratio = math.exp(ratio_low + (ratio_high - ratio_low) * _emit_uniform(state))
+            ratio = math.exp(ratio_low + (ratio_high - ratio_low) * _scale_to_unit(state))
             w: Any = np.int64(np.rint(math.sqrt(area * ratio)))
             h: Any = np.int64(np.rint(math.sqrt(area / ratio)))
             if 0 < w <= width and 0 < h <= height:
@@ -122,9 +122,9 @@ def _draw_random_boxes(
                 break
         if fits:
             state += step
-            top = np.int64(_emit_uniform(state) * (height - h + 1))
+            top = np.int64(_scale_to_unit(state) * (height - h + 1))
             state += step
-            left = np.int64(_emit_uniform(state) * (width - w + 1))
+            left = np.int64(_scale_to_unit(state) * (width - w + 1))
         else:
             w = width
             h = height

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.images.step import Step
-from fieldslab.reader.transforms.standardize import check_mean_and_std
+from fieldslab.reader.transforms.standardize import convert_mean_and_std
 from fieldslab.reader.transforms.transform import convert_dtype
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.renamed import refuse_renamed_parameters
@@ -60,7 +60,7 @@ class Normalize(Step):
             raise UsageError("uint8 keeps grey levels and takes no `mean` and `std`")
         mean = (0.0 if is_uint8 else IMAGENET_MEAN) if mean is None else mean
         std = (1.0 if is_uint8 else IMAGENET_STD) if std is None else std
-        self.mean, self.std = check_mean_and_std(mean, std, np.dtype(np.float32))
+        self.mean, self.std = convert_mean_and_std(mean, std, np.dtype(np.float32))
         if self.mean.shape not in ((), (3,)) or self.std.shape not in ((), (3,)):
             raise UsageError("`mean` and `std` must be one number, or three", found=self.mean.shape)
         hint = "Multiply both by 255: grey levels go from 0 to 255."

@@ -23,23 +23,23 @@ _I8, _I16, _I32, _F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatT
 def _make_operation(arguments: int) -> Callable[[Callable[..., None]], _Operation]:
     """Make a function that writes instructions into one that kernels may call."""
 
-    def made(build: Callable[..., None]) -> _Operation:
+    def wrap(emit: Callable[..., None]) -> _Operation:
         signature = types.void(*[types.int64] * arguments)
 
         def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
-            build(builder, *values)
+            emit(builder, *values)
             return context.get_dummy_value()
 
-        def typed(*_: Any) -> Any:
+        def define(*_: Any) -> Any:
             return signature, generate
 
         names = ["context", *(f"argument{i}" for i in range(arguments))]
         parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-        typed.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        operation: _Operation = intrinsic(typed)
+        define.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        operation: _Operation = intrinsic(define)
         return operation
 
-    return made
+    return wrap
 
 
 def _emit_load(b: Any, address: Any, kind: Any, count: int = LANES) -> Any:
@@ -104,8 +104,9 @@ def transpose_words(b: Any, out: Any, stride: Any, columns: Any) -> None:
     """
     for y in (0, 8):
         for x in (0, 8):
-            at = [_emit_offset(b, columns, 2 * (LANES * (x + i) + y)) for i in range(8)]
-            rows = _emit_transpose(b, [_emit_load(b, address, _I16, 8) for address in at])
+            offsets = [2 * (LANES * (x + i) + y) for i in range(8)]
+            addresses = [_emit_offset(b, columns, offset) for offset in offsets]
+            rows = _emit_transpose(b, [_emit_load(b, address, _I16, 8) for address in addresses])
             for i, row in enumerate(rows):
                 line = b.add(out, b.mul(stride, ir.Constant(stride.type, y + i)))
                 _emit_store(b, row, _emit_offset(b, line, 2 * x))
@@ -117,7 +118,7 @@ def _make_weighted_sum(kind: Any, taps: int) -> _Operation:
     Each product is cut to 1/256, for which half of that is made good at once.
     """
 
-    def build(b: Any, out: Any, weights: Any, *sources: Any) -> None:
+    def emit(b: Any, out: Any, weights: Any, *sources: Any) -> None:
         long = ir.VectorType(_I32, LANES)
         short = ir.VectorType(_I16, LANES)
         total = _make_splat(taps // 2, _I16)
@@ -130,7 +131,7 @@ def _make_weighted_sum(kind: Any, taps: int) -> _Operation:
             total = b.add(total, b.trunc(b.lshr(product, _make_splat(16, _I32)), short))
         _emit_store(b, total, out)
 
-    return _make_operation(2 + taps)(build)
+    return _make_operation(2 + taps)(emit)
 
 
 mix2_bytes, mix2_words = _make_weighted_sum(_I8, 2), _make_weighted_sum(_I16, 2)
@@ -140,7 +141,7 @@ mix4_bytes, mix4_words = _make_weighted_sum(_I8, 4), _make_weighted_sum(_I16, 4)
 
 
 def _make_exact_sum(kind: Any, fresh: bool) -> _Operation:
-    def build(b: Any, sums: Any, weights: Any, *sources: Any) -> None:
+    def emit(b: Any, sums: Any, weights: Any, *sources: Any) -> None:
         long = ir.VectorType(_I32, LANES)
         total = _make_splat(0, _I32) if fresh else _emit_load(b, sums, _I32)
         for i, source in enumerate(sources):
@@ -148,7 +149,7 @@ def _make_exact_sum(kind: Any, fresh: bool) -> _Operation:
             total = b.add(total, b.mul(b.zext(_emit_load(b, source, kind), long), weight))
         _emit_store(b, total, sums)
 
-    return _make_operation(6)(build)
+    return _make_operation(6)(emit)
 
 
 sum4_bytes, sum4_words = _make_exact_sum(_I8, fresh=True), _make_exact_sum(_I16, fresh=True)
@@ -159,13 +160,13 @@ add4_bytes, add4_words = _make_exact_sum(_I8, fresh=False), _make_exact_sum(_I16
 
 def _make_sum_rounding(bits: int) -> _Operation:
     @_make_operation(2)
-    def build(b: Any, out: Any, sums: Any) -> None:
+    def emit(b: Any, out: Any, sums: Any) -> None:
         total = b.add(_emit_load(b, sums, _I32), _make_splat(1 << bits - 1, _I32))
         _emit_store(
             b, b.trunc(b.lshr(total, _make_splat(bits, _I32)), ir.VectorType(_I16, LANES)), out
         )
 
-    return build
+    return emit
 
 
 round_sums_of_bytes, round_sums_of_words = _make_sum_rounding(8), _make_sum_rounding(16)
@@ -202,7 +203,7 @@ def convert_ycc(b: Any, out: Any, stride: Any, table: Any, y: Any, cb: Any, cr: 
     table[c] * value + table[3 + c] of values cut to 0..255.
     """
     luma = _emit_load_words(b, y)
-    blue, red = (b.fadd(_emit_load_words(b, at), _make_splat(-128.0, _F32)) for at in (cb, cr))
+    blue, red = (b.fadd(_emit_load_words(b, c), _make_splat(-128.0, _F32)) for c in (cb, cr))
     green = _emit_multiply_add(b, _make_splat(-0.344136, _F32), blue, luma)
     channels = [
         _emit_multiply_add(b, _make_splat(1.402, _F32), red, luma),
@@ -216,7 +217,7 @@ def convert_ycc(b: Any, out: Any, stride: Any, table: Any, y: Any, cb: Any, cr: 
 def convert_rgb(b: Any, out: Any, stride: Any, table: Any, red: Any, green: Any, blue: Any) -> None:
     """convert_rgb(out, stride, table, red, green, blue): the same of words that are RGB."""
     _emit_scale_and_store(
-        b, out, stride, table, [_emit_load_words(b, at) for at in (red, green, blue)]
+        b, out, stride, table, [_emit_load_words(b, channel) for channel in (red, green, blue)]
     )
 
 
@@ -263,15 +264,15 @@ def _emit_round_words(b: Any, words: Any) -> Any:
 
 def _make_plane_store(convert: Callable[..., Any], kind: Any = _F32) -> _Operation:
     @_make_operation(2)
-    def build(b: Any, out: Any, values: Any) -> None:
+    def emit(b: Any, out: Any, values: Any) -> None:
         _emit_store(b, convert(b, _emit_load(b, values, kind)), out)
 
-    return build
+    return emit
 
 
 def _make_pixel_store(convert: Callable[..., Any], kind: Any = _F32) -> _Operation:
     @_make_operation(3)
-    def build(b: Any, out: Any, values: Any, stride: Any) -> None:
+    def emit(b: Any, out: Any, values: Any, stride: Any) -> None:
         red, green, blue = (
             convert(
                 b, _emit_load(b, b.add(values, b.mul(stride, ir.Constant(stride.type, i))), kind)
@@ -283,7 +284,7 @@ def _make_pixel_store(convert: Callable[..., Any], kind: Any = _F32) -> _Operati
         order = [lane for i in range(LANES) for lane in (i, LANES + i, 2 * LANES + i)]
         _emit_store(b, _emit_shuffle(b, both, last, order), out)
 
-    return build
+    return emit
 
 
 store_plane_uint8, store_plane_float32 = (
@@ -314,22 +315,22 @@ store_plane_words, store_pixels_words = (
 def _make_load_and_store(kind: Any, signed: bool) -> tuple[_Operation, _Operation]:
     """Make load(address) -> int64 and store(address, int64)."""
 
-    def load(_: Any, address: Any) -> Any:
-        def build(context: Any, b: Any, signature: Any, values: Any) -> Any:
+    def define_load(_: Any, address: Any) -> Any:
+        def emit(context: Any, b: Any, signature: Any, values: Any) -> Any:
             number = b.load(b.inttoptr(values[0], ir.PointerType(kind)), align=1)
             wide = ir.IntType(64)
             if kind == wide:
                 return number
             return b.sext(number, wide) if signed else b.zext(number, wide)
 
-        return types.int64(types.int64), build
+        return types.int64(types.int64), emit
 
     @_make_operation(2)
     def store(b: Any, address: Any, value: Any) -> None:
         short = value if kind == value.type else b.trunc(value, kind)
         b.store(short, b.inttoptr(address, ir.PointerType(kind)), align=1)
 
-    return intrinsic(load), store
+    return intrinsic(define_load), store
 
 
 load_i32, store_i32 = _make_load_and_store(_I32, signed=True)

@@ -116,25 +116,27 @@ def resize_across(
     weights = table + 4 * size
     if taps == 2:
         for x in range(size):
-            at = columns + step * load_i32(table + 4 * x)
-            mix2_bytes(out + 32 * x, weights + 4 * x, at, at + step)
+            first = columns + step * load_i32(table + 4 * x)
+            mix2_bytes(out + 32 * x, weights + 4 * x, first, first + step)
     elif taps == 3:
         for x in range(size):
-            at = columns + step * load_i32(table + 4 * x)
-            mix3_bytes(out + 32 * x, weights + 6 * x, at, at + step, at + 2 * step)
+            first = columns + step * load_i32(table + 4 * x)
+            mix3_bytes(out + 32 * x, weights + 6 * x, first, first + step, first + 2 * step)
     elif taps == 4:
         for x in range(size):
-            at = columns + step * load_i32(table + 4 * x)
-            here = weights + 8 * x
-            mix4_bytes(out + 32 * x, here, at, at + step, at + 2 * step, at + 3 * step)
+            first = columns + step * load_i32(table + 4 * x)
+            row = weights + 8 * x
+            mix4_bytes(out + 32 * x, row, first, first + step, first + 2 * step, first + 3 * step)
     else:
         for x in range(size):
-            at = columns + step * load_i32(table + 4 * x)
-            here = weights + 2 * taps * x
-            sum4_bytes(sums, here, at, at + step, at + 2 * step, at + 3 * step)
+            first = columns + step * load_i32(table + 4 * x)
+            row = weights + 2 * taps * x
+            sum4_bytes(sums, row, first, first + step, first + 2 * step, first + 3 * step)
             for k in range(4, taps, 4):
-                at += 4 * step
-                add4_bytes(sums, here + 2 * k, at, at + step, at + 2 * step, at + 3 * step)
+                first += 4 * step
+                add4_bytes(
+                    sums, row + 2 * k, first, first + step, first + 2 * step, first + 3 * step
+                )
             round_sums_of_bytes(out + 32 * x, sums)
 
 

@@ -13,14 +13,14 @@ _MOST = 64
 _call = make_foreign_call("int32(int64, uint64, int32)")
 
 
-def _make_digest(_: Any, address: Any, size: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _define_digest(_: Any, address: Any, size: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return emit_digest(builder, *arguments)
 
-    return types.uint64(types.int64, types.int64), build
+    return types.uint64(types.int64, types.int64), emit
 
 
-_digest: Any = intrinsic(_make_digest)
+_digest: Any = intrinsic(_define_digest)
 
 
 @kernel(

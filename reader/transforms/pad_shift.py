@@ -81,13 +81,13 @@ class Pad(Transform):
             padded[self.mask] = make_padding_mask(counts, length, left, memory, self.mask)
         return padded
 
-    def impossible(self, field: Field) -> str | None:
+    def explain_misfit(self, field: Field) -> str | None:
         """See `Transform`."""
         if not field.variable:
             return "the field has no rows of different lengths"
         return explain_dtype_misfit(self.fill, field.view)
 
-    def makes(self) -> list[str]:
+    def list_outputs(self) -> list[str]:
         """See `Transform`."""
         return [self.field] if self.mask is None else [self.field, self.mask]
 
@@ -170,7 +170,7 @@ class Shift(Transform):
             return {name: _transpose(array, memory) for name, array in columns.items()}
         return dict(columns)
 
-    def impossible(self, field: Field) -> str | None:
+    def explain_misfit(self, field: Field) -> str | None:
         """See `Transform`."""
         shape = () if field.kind == "ragged" else field.shape[1:]
         if field.kind not in ("ragged", "fixed") or shape or field.view.kind not in "iu":
@@ -186,16 +186,16 @@ class Shift(Transform):
             or explain_dtype_misfit(self.ignore, dtype)
         )
 
-    def makes(self) -> list[str]:
+    def list_outputs(self) -> list[str]:
         """See `Transform`."""
         return list(self.names)
 
 
 def _pad_values(*arguments: Any) -> np.ndarray:
-    """See `pad`."""
-    from fieldslab.reader.padding import pad  # compiles a kernel: only who pads waits for it
+    """See `pad_rows`."""
+    from fieldslab.reader.padding import pad_rows  # compiles a kernel: only who pads waits for it
 
-    return pad(*arguments)
+    return pad_rows(*arguments)
 
 
 def _transpose(array: np.ndarray, memory: Allocator) -> np.ndarray:

@@ -51,7 +51,7 @@ class Standardize(Transform):
                 "the dtype of Standardize must be a float", field=field, found=self.dtype
             )
         self._compute_dtype = np.result_type(self.dtype, np.float32)
-        self.mean, self.std = check_mean_and_std(mean, std, self._compute_dtype)
+        self.mean, self.std = convert_mean_and_std(mean, std, self._compute_dtype)
 
     def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
         """See `Transform`."""
@@ -65,7 +65,7 @@ class Standardize(Transform):
         np.copyto(out, scaled, casting="same_kind")
         return {self.field: wrap_like(batch[self.field], out)}
 
-    def impossible(self, field: Field) -> str | None:
+    def explain_misfit(self, field: Field) -> str | None:
         """See `Transform`."""
         if field.view.kind not in "biuf":
             return f"cannot standardize {field.view}"
@@ -76,7 +76,9 @@ class Standardize(Transform):
         return f"Standardize({self.field!r}, mean={mean}, std={std}, dtype={self.dtype})"
 
 
-def check_mean_and_std(mean: Any, std: Any, dtype: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
+def convert_mean_and_std(
+    mean: Any, std: Any, dtype: np.dtype[Any]
+) -> tuple[np.ndarray, np.ndarray]:
     """Both as arrays of `dtype`. Raises UsageError if they are not finite or `std` has a 0."""
     try:
         means, deviations = np.asarray(mean, dtype), np.asarray(std, dtype)

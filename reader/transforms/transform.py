@@ -28,6 +28,7 @@ from fieldslab.reader.batch import Batch, Ragged, Values, make_unknown_field_err
 from fieldslab.reader.buffers import Allocator
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
+from fieldslab.schemas.renamed import refuse_renamed_methods
 
 
 class _NumpyAllocator:
@@ -55,6 +56,10 @@ class Transform(ABC):
     field: str
     takes_tensors = False
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        refuse_renamed_methods(Transform, cls)
+
     @abstractmethod
     def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
         """Return the fields that are made or replaced, by name; `memory` gives large arrays."""
@@ -67,17 +72,17 @@ class Transform(ABC):
         if self.field not in fields:
             raise make_unknown_field_error(self.field, fields)
         field = fields[self.field]
-        if field is not None and (reason := self.impossible(field)):
+        if field is not None and (reason := self.explain_misfit(field)):
             raise UsageError(f"{type(self).__name__}: {reason}", field=self.field)
-        for name in self.makes():
+        for name in self.list_outputs():
             fields[name] = None
 
-    def impossible(self, field: Field) -> str | None:
-        """Why a field cannot be transformed, or None."""
+    def explain_misfit(self, field: Field) -> str | None:
+        """Say why a field cannot be transformed; None if it can."""
         return None
 
-    def makes(self) -> list[str]:
-        """Names of the fields that are made or replaced."""
+    def list_outputs(self) -> list[str]:
+        """Return the names of the fields that are made or replaced."""
         return [self.field]
 
 
@@ -98,7 +103,7 @@ class Cast(Transform):
         np.copyto(out, values, casting="unsafe")
         return {self.field: wrap_like(batch[self.field], out)}
 
-    def impossible(self, field: Field) -> str | None:
+    def explain_misfit(self, field: Field) -> str | None:
         """See `Transform`."""
         return explain_not_numeric(field)
 

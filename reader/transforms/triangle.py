@@ -72,7 +72,7 @@ class UpperTriangle(Transform):
             np.take(pairs, self._places, axis=0, out=out[index], mode="clip")
         return {self.field: out}
 
-    def impossible(self, field: Field) -> str | None:
+    def explain_misfit(self, field: Field) -> str | None:
         """See `Transform`."""
         if field.kind == "fixed" and field.shape[:1] != (self._pairs,):
             return f"{self.n} x {self.n} have {self._pairs} pairs, not {list(field.shape)}"

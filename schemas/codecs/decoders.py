@@ -18,7 +18,7 @@ GPU_INSTALL = "pip install 'nvidia-nvimgcodec-cu12[nvjpeg]>=0.8', or -cu13 for C
 _GPU_PACKAGES = ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13")
 
 
-class Known(NamedTuple):
+class DecoderInfo(NamedTuple):
     """A decoder, and what was found of it.
 
     Attributes
@@ -47,10 +47,13 @@ class Known(NamedTuple):
     install: str = ""
 
 
-def describe_decoders() -> list[Known]:
+def describe_decoders() -> list[DecoderInfo]:
     """All decoders, our own in the order in which they are asked, then those of other packages."""
     return [
-        *(own.look(Known(name, own.takes, library=own.library)) for name, own in _OWN.items()),
+        *(
+            own.look(DecoderInfo(name, own.takes, library=own.library))
+            for name, own in _OWN.items()
+        ),
         *(_describe_plugin(point) for point in DECODERS.find_plugins().values()),
     ]
 
@@ -67,7 +70,7 @@ def count_gpus() -> int:
     return count.value
 
 
-def _describe_turbojpeg(known: Known) -> Known:
+def _describe_turbojpeg(known: DecoderInfo) -> DecoderInfo:
     try:
         library = choose_newest(find_libraries())
     except MissingLibrary:
@@ -84,7 +87,7 @@ def _describe_turbojpeg(known: Known) -> Known:
     return known._replace(note=note, install=install)
 
 
-def _describe_pillow(known: Known) -> Known:
+def _describe_pillow(known: DecoderInfo) -> DecoderInfo:
     path = _find_package_folder("PIL")
     if path is not None:
         return known._replace(version=_find_version("pillow"), path=path)
@@ -92,7 +95,7 @@ def _describe_pillow(known: Known) -> Known:
     return known._replace(here=False, note=note, install="Install it: pip install 'pillow>=11.3'.")
 
 
-def _describe_nvimagecodec(known: Known) -> Known:
+def _describe_nvimagecodec(known: DecoderInfo) -> DecoderInfo:
     path = _find_package_folder("nvidia.nvimgcodec")
     if path is None:
         install = f"Install it: {GPU_INSTALL}."
@@ -104,10 +107,10 @@ def _describe_nvimagecodec(known: Known) -> Known:
     return known._replace(version=found, path=path, note=note)
 
 
-def _describe_plugin(point: EntryPoint) -> Known:
+def _describe_plugin(point: EntryPoint) -> DecoderInfo:
     found = point.dist.version if point.dist else None
     package = point.dist.name if point.dist else point.value
-    return Known(point.name, "what its package says", library=package, version=found)
+    return DecoderInfo(point.name, "what its package says", library=package, version=found)
 
 
 def _find_package_folder(package: str) -> str | None:
@@ -126,13 +129,13 @@ def _find_version(package: str) -> str | None:
         return None
 
 
-class _Own(NamedTuple):
+class _BuiltInDecoder(NamedTuple):
     """A decoder of the reader: its class, which images it takes, and the library that it needs."""
 
     place: str
     takes: str
     library: str | None = None
-    look: Callable[[Known], Known] = lambda known: known
+    look: Callable[[DecoderInfo], DecoderInfo] = lambda known: known
     """Enters what is found of the library."""
     auto: bool = True
     """Whether it is asked for an image unless the user names another."""
@@ -140,16 +143,18 @@ class _Own(NamedTuple):
 
 _READER = "fieldslab.reader.decoders"
 _OWN = {
-    "planes": _Own(f"{_READER}.planes:Planes", "pixels stored by pack"),
-    "roi": _Own(f"{_READER}.roi:Roi", "baseline JPEG, by its index"),
-    "turbojpeg": _Own(
+    "planes": _BuiltInDecoder(f"{_READER}.planes:Planes", "pixels stored by pack"),
+    "roi": _BuiltInDecoder(f"{_READER}.roi:Roi", "baseline JPEG, by its index"),
+    "turbojpeg": _BuiltInDecoder(
         f"{_READER}.turbojpeg:TurboJpeg",
         "JPEG, progressive as well",
         "libjpeg-turbo",
         _describe_turbojpeg,
     ),
-    "pillow": _Own(f"{_READER}.pillow:Pillow", "everything else", "Pillow", _describe_pillow),
-    "nvimagecodec": _Own(
+    "pillow": _BuiltInDecoder(
+        f"{_READER}.pillow:Pillow", "everything else", "Pillow", _describe_pillow
+    ),
+    "nvimagecodec": _BuiltInDecoder(
         f"{_READER}.nvimagecodec:NvImageCodec",
         "JPEG on NVIDIA GPUs, where it is asked for",
         "nvImageCodec",

@@ -94,7 +94,7 @@ new_lane = make_record_maker(LANE)
 
 
 @inlined
-def _mark_ones(address: int) -> Any:
+def _find_ff_bytes(address: int) -> Any:
     """The highest bit of each byte that is 0xFF, of the eight at an address."""
     word = load_big_u64(address)
     return (word & _LOWS) + _ONES & word & _HIGHS
@@ -118,8 +118,8 @@ def fill_window(lane: Any, bit: int) -> int:
     source, end, window = lane.source, lane.end, lane.window
     while place <= DATA - 8:
         if source + 32 <= end and place <= DATA - 32:
-            marks = _mark_ones(source) | _mark_ones(source + 8)
-            if marks | _mark_ones(source + 16) | _mark_ones(source + 24) == np.uint64(0):
+            marks = _find_ff_bytes(source) | _find_ff_bytes(source + 8)
+            if marks | _find_ff_bytes(source + 16) | _find_ff_bytes(source + 24) == np.uint64(0):
                 memcpy(window + place, source, 32)
                 place += 32
                 source += 32
@@ -127,7 +127,7 @@ def fill_window(lane: Any, bit: int) -> int:
         plain = 0  # bytes up to the next 0xFF
         if source + 8 <= end:
             memcpy(window + place, source, 8)
-            plain = count_leading_zeros(_mark_ones(source)) >> 3
+            plain = count_leading_zeros(_find_ff_bytes(source)) >> 3
         else:
             while source + plain < end and load_u8(source + plain) != 0xFF:
                 memcpy(window + place + plain, source + plain, 1)

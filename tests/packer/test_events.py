@@ -76,7 +76,7 @@ def test_progress_is_told_now_and_then(slab: Path) -> None:
     code = (
         "import sys, time\n"
         "from fieldslab.packer.commands import events\n"
-        "events.switch_events(True)\n"
+        "events.enable_events(True)\n"
         "with events.track_progress('packing', 'a', 9, 'rows') as move:\n"
         "    for _ in range(3):\n"
         "        time.sleep(events.SECONDS / 2)\n"

@@ -26,7 +26,7 @@ from fieldslab.reader import (
     Transform,
     open_slab,
 )
-from fieldslab.reader.padding import pad
+from fieldslab.reader.padding import pad_rows
 from fieldslab.reader.transforms.transform import FRESH
 from fieldslab.schemas.errors import UnknownField, UsageError
 from fieldslab.schemas.fields import Logical
@@ -154,8 +154,8 @@ def test_padding_checks_what_it_gets() -> None:
         "left": False,
         "memory": FRESH,
     }
-    assert pad(**arguments).tolist() == [[0, 1], [3, 4]]
-    assert pad(**arguments | {"length": 3}).tolist() == [[0, 1, 7], [3, 4, 7]]
+    assert pad_rows(**arguments).tolist() == [[0, 1], [3, 4]]
+    assert pad_rows(**arguments | {"length": 3}).tolist() == [[0, 1, 7], [3, 4, 7]]
     wrong: dict[str, list[Any]] = {
         "starts": [[0, 4], [-1, 0]],
         "counts": [[2, 3], [-1, 2]],
@@ -164,7 +164,7 @@ def test_padding_checks_what_it_gets() -> None:
     for name, values in wrong.items():
         for value in values:
             with case(name, value), pytest.raises(ValueError, match="do not lie"):
-                pad(**arguments | {name: np.array(value) if name != "length" else value})
+                pad_rows(**arguments | {name: np.array(value) if name != "length" else value})
 
 
 def test_shift_pairs_each_token_with_the_next(batch: Batch) -> None:

@@ -5,10 +5,10 @@ import numpy as np
 from fieldslab.schemas import layout
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.fields import CategoryTable, Field
-from fieldslab.schemas.manifest import Made, Manifest, Shard, create_manifest
+from fieldslab.schemas.manifest import Manifest, Provenance, Shard, create_manifest
 
 ROOT = "0" * 64
-MADE = Made(tool="tests", time="", plan="")
+MADE = Provenance(tool="tests", time="", plan="")
 FIELDS = (
     Field(name="x", stem="00-x", kind="fixed", dtype="float32", shape=(3, 2), nullable=True),
     Field(name="r", stem="01-r", kind="ragged", dtype="int16", shape=(2,)),

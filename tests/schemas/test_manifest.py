@@ -16,8 +16,8 @@ from fieldslab.schemas.fields import MAX_COUNT, CategoryTable, Field, Logical
 from fieldslab.schemas.manifest import (
     MAX_BYTES,
     Content,
-    Made,
     Manifest,
+    Provenance,
     Shard,
     create_manifest,
     decode_manifest,
@@ -25,7 +25,7 @@ from fieldslab.schemas.manifest import (
 )
 
 ROOT = "0" * 64
-MADE = Made(tool="tests", time="2000-01-01T00:00:00+00:00", plan=ROOT)
+MADE = Provenance(tool="tests", time="2000-01-01T00:00:00+00:00", plan=ROOT)
 FIELDS = (
     Field(name="x", stem="00-x", kind="fixed", dtype="float32", shape=(3, 2), nullable=True),
     Field(name="größe ", stem="01-gr_e", kind="ragged", dtype="int16"),

@@ -11,7 +11,7 @@ from tests.turbojpegs import library_of
 
 from fieldslab.packer.cli import run
 from fieldslab.packer.commands.info import format_decoders
-from fieldslab.schemas.codecs.decoders import DECODERS, GPU_INSTALL, Known, describe_decoders
+from fieldslab.schemas.codecs.decoders import DECODERS, GPU_INSTALL, DecoderInfo, describe_decoders
 from fieldslab.schemas.codecs.turbolibrary import INSTALL
 
 
@@ -35,7 +35,9 @@ def test_all_that_can_be_asked_for_are_known() -> None:
 
 def test_what_is_missing_is_said() -> None:
     """As text: a line for each, and below it what it costs and what to install."""
-    missing = Known("x", "pictures", False, "libx", None, None, "it costs", "Install it: get x.")
+    missing = DecoderInfo(
+        "x", "pictures", False, "libx", None, None, "it costs", "Install it: get x."
+    )
     assert list(format_decoders([missing], None)) == [
         "x  no   pictures",
         "        libx was not found",
