@@ -90,7 +90,11 @@ def add_options(definition: type) -> Callable[[_Function], _Function]:
     def decorate(function: _Function) -> _Function:
         defined = read_definition(definition)
         signature = inspect.signature(function)
-        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        own = [
+            parameter
+            for parameter in signature.parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        ]
         keywords = [
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=described.default, annotation=kind

@@ -1,7 +1,7 @@
-"""Compressed rows: one zstd frame (RFC 8878) a row, decompressed a batch at a time.
+"""Decompression of rows that are stored as zstd frames (RFC 8878), one frame for each row.
 
 `zstandard.multi_decompress_to_buffer` was measured beside libzstd called from a kernel: both
-decode 0.6 GB/s a thread here, and it needs no shared library that may or may not be there.
+decode 0.6 GB/s per thread here, and it needs no shared library that may be missing.
 """
 
 import threading
@@ -22,7 +22,7 @@ class FrameReader:
     """Decompresses the rows of one field; any number of threads may use it at once."""
 
     def __init__(self, field: str, dictionary: bytes | None = None) -> None:
-        """`dictionary` is the trained one that the frames were made with."""
+        """`dictionary` is the trained dictionary that the frames were compressed with."""
         self._field = field
         self._dictionary = None
         if dictionary:
@@ -34,22 +34,22 @@ class FrameReader:
     def compute_sizes(
         self, offsets: np.ndarray, counts: np.ndarray | None, item: int
     ) -> np.ndarray:
-        """Bytes that rows must have when decompressed: int64[rows].
+        """Compute the decompressed size of each row in bytes: int64[rows].
 
-        `offsets` are those of the frames, `counts` (uint64[rows]) the elements of each row, None
-        for one; an element has `item` bytes. Raises DamagedArray where so much cannot be in a
-        frame of that length.
+        `offsets` (int64[rows + 1]) says where the frames begin and end. `counts` (uint64[rows]) is
+        the number of elements of each row; None stands for one element each. An element takes
+        `item` bytes. Raises DamagedArray if a frame is too short to hold that much.
         """
         most = (np.diff(offsets) // _SMALLEST_BLOCK + 1) * _BLOCK_BYTES // max(item, 1)
         if counts is None:
             counts = np.ones(len(most), np.uint64)
-        wrong = np.flatnonzero(counts > most.astype(np.uint64))
-        if len(wrong) and item:
+        too_large = np.flatnonzero(counts > most.astype(np.uint64))
+        if len(too_large) and item:
             raise self._make_damaged_error(
                 "a row is larger than its frame can hold",
-                row=f"{wrong[0]} of the batch",
-                expected=f"at most {most[wrong[0]]} elements",
-                found=counts[wrong[0]],
+                row=f"{too_large[0]} of the batch",
+                expected=f"at most {most[too_large[0]]} elements",
+                found=counts[too_large[0]],
             )
         return counts.astype(np.int64) * item
 
@@ -61,18 +61,18 @@ class FrameReader:
         Parameters
         ----------
         frames
-            uint8[bytes], the frames one behind the other.
+            uint8[bytes], the frames one after the other.
         offsets
-            int64[rows + 1], where each begins and ends.
+            int64[rows + 1], where each frame begins and ends.
         sizes
-            int64[rows], bytes that each row must have when decompressed: see `compute_sizes`.
+            int64[rows], the decompressed size of each row in bytes, from `compute_sizes`.
         out
-            uint8[sum(sizes)], where they go.
+            uint8[sum(sizes)], where the rows are written.
 
         Raises
         ------
         DamagedArray
-            A frame is damaged, or its size is not what it must be.
+            A frame is damaged, or holds another number of bytes than `sizes` says.
         """
         present = np.flatnonzero(sizes)
         if not len(present):
@@ -82,20 +82,20 @@ class FrameReader:
         self._check_frame_sizes(data, spans, sizes[present], present)
         lengths = sizes[present].astype("<u8").tobytes()
         try:
-            found = self._get_decompressor().multi_decompress_to_buffer(
+            rows = self._get_decompressor().multi_decompress_to_buffer(
                 zstandard.BufferWithSegments(data, spans.tobytes()), decompressed_sizes=lengths
             )
         except (zstandard.ZstdError, ValueError) as error:
             raise self._make_damaged_error(str(error)) from error
         start = 0
-        for row in found:
+        for row in rows:
             out[start : start + len(row)] = np.frombuffer(row, np.uint8)
             start += len(row)
 
     def read_values(
         self, frames: np.ndarray, offsets: np.ndarray, counts: np.ndarray | None, field: Field
     ) -> np.ndarray:
-        """The values of rows: (elements, *shape), or (rows, *shape) where `counts` is None.
+        """Decompress rows into values: (elements, *shape), or (rows, *shape) if `counts` is None.
 
         Parameters and errors are those of `compute_sizes` and `decompress`.
         """
@@ -124,7 +124,7 @@ class FrameReader:
                 )
 
     def _get_decompressor(self) -> Any:
-        """One decompressor a thread: they are not to be shared."""
+        """Return the decompressor of this thread; threads cannot share one."""
         if not hasattr(self._local, "decompressor"):
             options: dict[str, Any] = {}
             if self._dictionary is not None:

@@ -139,14 +139,14 @@ class Manifest(
             raise ValueError("`id` is not the digest of the content - at `$.id`")
 
 
-def create_manifest(made: Provenance, **content: Any) -> Manifest:
+def create_manifest(provenance: Provenance, **content: Any) -> Manifest:
     """A manifest of the current version; `content` are the members of `Content`."""
     content |= {"format": FORMAT, "version": VERSION}
     # By way of plain values: msgspec leaves out a default only where it is the very same object,
     # and a dtype's name, say, may be an equal one.
     plain = msgspec.convert(msgspec.to_builtins(Content(**content)), Content)
     members = {name: getattr(plain, name) for name in Content.__struct_fields__}
-    return Manifest(**members, made=made, id=plain.compute_id())
+    return Manifest(**members, made=provenance, id=plain.compute_id())
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

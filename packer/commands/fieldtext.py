@@ -63,5 +63,5 @@ def field_to_json(field: Field) -> dict[str, Any]:
         "table",
         "compression",
     )
-    found = {"dtype": field.dtype, "shape": list(field.shape)} | members
-    return {name: found[name] for name in names if found.get(name) is not None}
+    values = {"dtype": field.dtype, "shape": list(field.shape)} | members
+    return {name: values[name] for name in names if values.get(name) is not None}

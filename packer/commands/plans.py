@@ -29,14 +29,14 @@ def format_plan(plan: "Plan", width: int | None) -> Iterator[str]:
     head = ("field", "kind", "type", "if null", "bytes", "why")
     rows = [
         (
-            one.field.name,
-            one.field.kind,
-            format_type(one.field),
-            one.options.nulls,
-            "?" if one.bytes is None else format_size(one.bytes),
-            one.why,
+            field_plan.field.name,
+            field_plan.field.kind,
+            format_type(field_plan.field),
+            field_plan.options.nulls,
+            "?" if field_plan.bytes is None else format_size(field_plan.bytes),
+            field_plan.why,
         )
-        for one in plan.fields
+        for field_plan in plan.fields
     ]
     yield from format_table(head, rows, width, right="bytes")
     yield ""
@@ -60,14 +60,14 @@ def plan_to_json(plan: "Plan") -> dict[str, Any]:
         "shards": None if plan.rows is None else len(plan.tasks),
         "source": plan.source.name,
         "fields": [
-            field_to_json(one.field)
+            field_to_json(field_plan.field)
             | {
-                "columns": list(one.columns),
-                "nulls": one.options.nulls,
-                "bytes": one.bytes,
-                "why": one.why,
+                "columns": list(field_plan.columns),
+                "nulls": field_plan.options.nulls,
+                "bytes": field_plan.bytes,
+                "why": field_plan.why,
             }
-            for one in plan.fields
+            for field_plan in plan.fields
         ],
         "warnings": list(plan.notes),
     }
@@ -114,11 +114,11 @@ def pack_result_to_json(packed: "PackResult") -> dict[str, Any]:
             field_to_json(field) | {"why": manifest.made.reasons.get(field.name)}
             for field in manifest.fields
         ],
-        "left_out": [to_builtins(one) for one in packed.left_out],
+        "left_out": [to_builtins(left_out) for left_out in packed.left_out],
         "warnings": list(packed.warnings),
     }
 
 
 def _sum_planned_bytes(plan: "Plan") -> int | None:
-    sizes = [one.bytes for one in plan.fields]
-    return None if None in sizes else sum(one or 0 for one in sizes)
+    sizes = [field_plan.bytes for field_plan in plan.fields]
+    return None if None in sizes else sum(size or 0 for size in sizes)

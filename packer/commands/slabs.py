@@ -33,7 +33,7 @@ def format_info(slab: SlabFiles, width: int | None) -> Iterator[str]:
     yield from wrap_lines(_format_summary(slab), width)
     yield ""
     manifest = slab.manifest
-    made, sizes, nulls = manifest.made, _count_field_bytes(slab), _count_nulls(manifest)
+    provenance, sizes, nulls = manifest.made, _count_field_bytes(slab), _count_nulls(manifest)
     lines = [
         (
             field.name,
@@ -41,7 +41,7 @@ def format_info(slab: SlabFiles, width: int | None) -> Iterator[str]:
             format_type(field),
             f"{nulls[field.name]:,}",
             format_field_bytes(field, sizes[field.name]),
-            made.reasons.get(field.name, ""),
+            provenance.reasons.get(field.name, ""),
         )
         for field in manifest.fields
     ]
@@ -51,14 +51,14 @@ def format_info(slab: SlabFiles, width: int | None) -> Iterator[str]:
 
 def _format_summary(slab: SlabFiles) -> Iterator[str]:
     """What the whole of a slab is, line by line."""
-    manifest, made = slab.manifest, slab.manifest.made
+    manifest, provenance = slab.manifest, slab.manifest.made
     total = format_size(_count_total_bytes(slab))
     yield f"{escape_controls(str(slab.path))}: {format_count(manifest.rows, 'row')}, {total}"
     yield f"id      {manifest.id}"
-    yield f"packed  {escape_controls(made.time)} by {escape_controls(made.tool)}"
+    yield f"packed  {escape_controls(provenance.time)} by {escape_controls(provenance.tool)}"
     yield f"from    {escape_controls(_format_origin(manifest))}"
     yield from _format_origins(manifest)
-    options = {key: value for key, value in made.options.items() if key != "from"}
+    options = {key: value for key, value in provenance.options.items() if key != "from"}
     if options:
         yield f"options {escape_controls(json.dumps(options, ensure_ascii=False))}"
     rows = [shard.rows for shard in manifest.shards]
@@ -70,7 +70,7 @@ def _format_summary(slab: SlabFiles) -> Iterator[str]:
 def info_to_json(slab: SlabFiles) -> dict[str, Any]:
     """What a slab is, as JSON-ready values."""
     manifest = slab.manifest
-    made, sizes, nulls = manifest.made, _count_field_bytes(slab), _count_nulls(manifest)
+    provenance, sizes, nulls = manifest.made, _count_field_bytes(slab), _count_nulls(manifest)
     return {
         "path": str(slab.path),
         "id": manifest.id,
@@ -78,18 +78,18 @@ def info_to_json(slab: SlabFiles) -> dict[str, Any]:
         "rows": manifest.rows,
         "bytes": _count_total_bytes(slab),
         "made": {
-            "tool": made.tool,
-            "time": made.time,
-            "sources": list(made.sources),
-            "options": made.options,
-            "warnings": list(made.warnings),
+            "tool": provenance.tool,
+            "time": provenance.time,
+            "sources": list(provenance.sources),
+            "options": provenance.options,
+            "warnings": list(provenance.warnings),
         },
         "fields": [
             field_to_json(field)
             | {
                 "nulls": nulls[field.name],
                 "bytes": sizes[field.name],
-                "why": made.reasons.get(field.name),
+                "why": provenance.reasons.get(field.name),
             }
             for field in manifest.fields
         ],
@@ -178,10 +178,11 @@ def _count_total_bytes(slab: SlabFiles) -> int:
 def _format_origins(manifest: Manifest) -> Iterator[str]:
     """Which rows came from which of several files, of the first few."""
     sources = [source for source in manifest.made.sources if _is_range(source.get("rows"))]
-    for at, source in enumerate(sources[:MOST_ORIGINS] if len(sources) > 1 else []):
+    for index, source in enumerate(sources[:MOST_ORIGINS] if len(sources) > 1 else []):
         start, stop = source["rows"]
         rows = f"{start:,}..{stop - 1:,}" if stop > start else "none"
-        yield f"{'rows' if not at else '':<7} {rows} from {escape_controls(str(source['path']))}"
+        label, path = "" if index else "rows", escape_controls(str(source["path"]))
+        yield f"{label:<7} {rows} from {path}"
     if len(sources) > MOST_ORIGINS:
         yield f"{'':<7} and {len(sources) - MOST_ORIGINS:,} more: --json lists them"
 
@@ -193,13 +194,13 @@ def _is_range(rows: Any) -> bool:
 
 def _format_origin(manifest: Manifest) -> str:
     """What a slab was packed from, in a line."""
-    made = manifest.made
-    kind = made.options.get("from", "unknown source")
-    paths = [str(source["path"]) for source in made.sources if "path" in source]
+    provenance = manifest.made
+    kind = provenance.options.get("from", "unknown source")
+    paths = [str(source["path"]) for source in provenance.sources if "path" in source]
     if not paths:
         return f"{kind}, in memory" if kind == "arrow" else str(kind)
-    sizes = [source.get("bytes") for source in made.sources]
-    total = sum(one for one in sizes if isinstance(one, int))
-    noun = "folders" if "files" in made.sources[0] else "files"
+    sizes = [source.get("bytes") for source in provenance.sources]
+    total = sum(size for size in sizes if isinstance(size, int))
+    noun = "folders" if "files" in provenance.sources[0] else "files"
     files = paths[0] if len(paths) == 1 else f"{len(paths):,} {noun}, {paths[0]} and on"
     return f"{kind}: {files}, {format_size(total)}"

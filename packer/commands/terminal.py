@@ -105,8 +105,8 @@ def report_error(error: FieldslabError, *, as_json: bool) -> None:
         events.write_event("error", **error.as_dict(render_for_shell))
         return
     errors = (error, *error.others)
-    for one in errors[:MOST_ERRORS]:
-        statement, hint = one.render_for_shell()
+    for shown in errors[:MOST_ERRORS]:
+        statement, hint = shown.render_for_shell()
         _print_message(f"error: {statement}", hint)
     if len(errors) > MOST_ERRORS:
         _print_message(f"error: ... and {len(errors) - MOST_ERRORS} more like these")
@@ -191,8 +191,8 @@ def _handle_signals() -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         _received.append(number)
-        for one in caught:
-            signal.signal(one, signal.SIG_DFL)
+        for each in caught:
+            signal.signal(each, signal.SIG_DFL)
         raise KeyboardInterrupt
 
     for number in caught:

@@ -130,10 +130,10 @@ def _numbers_to_json(field: Field, values: np.ndarray) -> list[Any]:
 def _shorten_floats(numbers: np.ndarray) -> list[Any]:
     """The shortest decimals that give the same float of that width."""
     if numbers.dtype.itemsize < 8:
-        found = [float(str(number)) for number in numbers]
+        floats = [float(str(number)) for number in numbers]
     else:
-        found = numbers.tolist()
-    return [one if math.isfinite(one) else _name_non_finite(one) for one in found]
+        floats = numbers.tolist()
+    return [value if math.isfinite(value) else _name_non_finite(value) for value in floats]
 
 
 def _name_non_finite(number: float) -> str:

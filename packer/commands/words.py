@@ -59,9 +59,9 @@ def format_table(
     not fit beside each other, each row becomes a block: see `stacked`.
     """
     cells = [list(head), *([escape_controls(cell) for cell in row] for row in rows)]
-    widths = [max(cell_len(row[at]) for row in cells) for at in range(len(head) - 1)]
+    widths = [max(cell_len(row[column]) for row in cells) for column in range(len(head) - 1)]
     if width is not None:
-        widths = [min(one, max(width // 3, 12)) for one in widths]
+        widths = [min(wanted, max(width // 3, 12)) for wanted in widths]
     indent = sum(widths) + 2 * len(widths)
     longest = max(cell_len(row[-1]) for row in cells)
     if width is not None and indent + min(longest, _NARROWEST) > width:

@@ -224,9 +224,10 @@ def _convert_to_rgb(opened: "PillowImage", tally: Counter[str]) -> "PillowImage"
         high = (np.asarray(opened).astype(np.uint16) >> 8).astype(np.uint8)
         return Image.fromarray(high).convert("RGB")
     if opened.mode in ("I", "F", "LAB"):
-        found = f"{opened.format} of mode {opened.mode}"
         raise Undecodable(
-            "an image holds numbers of no known range", found=found, hint=_make_skip_hint()
+            "the range of an image's numbers is not known",
+            found=f"{opened.format} of mode {opened.mode}",
+            hint=_make_skip_hint(),
         )
     if "A" in opened.mode or "a" in opened.mode or "transparency" in opened.info:
         tally["alpha"] += 1
@@ -308,8 +309,8 @@ def _make_skip_hint() -> str:
 
 
 def _make_undecodable_error(text: str) -> Undecodable:
-    found = " ".join(text.split()).rstrip(".")[:200]
-    return Undecodable("an image cannot be decoded", found=found, hint=_make_skip_hint())
+    reason = " ".join(text.split()).rstrip(".")[:200]
+    return Undecodable("an image cannot be decoded", found=reason, hint=_make_skip_hint())
 
 
 def _make_too_large_error(size: str) -> Undecodable:

@@ -80,7 +80,7 @@ def finish_slab(
         )
         for record in records
     )
-    made = Provenance(
+    provenance = Provenance(
         tool=f"fieldslab {get_package_version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=plan.compute_fingerprint(),
@@ -92,7 +92,7 @@ def finish_slab(
         warnings=(*plan.notes, *find_warnings(plan, fields, records, tallies)),
     )
     return _check_manifest(
-        made,
+        provenance,
         rows=sum(record.rows for record in records),
         fields=tuple(fields),
         shards=shards,
@@ -122,10 +122,10 @@ def _sum_nulls(plan: Plan, records: list[ShardRecord]) -> list[int]:
     return [sum(record.nulls[index] for record in records) for index in range(len(plan.fields))]
 
 
-def _check_manifest(made: Provenance, **content: Any) -> Manifest:
+def _check_manifest(provenance: Provenance, **content: Any) -> Manifest:
     """The manifest, read back once: a slab that no reader opens is never published."""
     try:
-        manifest = create_manifest(made, **content)
+        manifest = create_manifest(provenance, **content)
         return decode_manifest(encode_manifest(manifest))
     except (DamagedManifest, ValueError) as error:
         problem = error.problem if isinstance(error, DamagedManifest) else str(error)

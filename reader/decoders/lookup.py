@@ -20,10 +20,10 @@ def load_decoder(name: str) -> Decoder:
     MissingLibrary
         It needs a library that is not here.
     """
-    found = _try_load(name)
-    if isinstance(found, MissingLibrary):
-        raise MissingLibrary(found.problem, hint=found.hint, **found.context)
-    return found
+    decoder = _try_load(name)
+    if isinstance(decoder, MissingLibrary):
+        raise MissingLibrary(decoder.problem, hint=decoder.hint, **decoder.context)
+    return decoder
 
 
 @cache
@@ -49,9 +49,9 @@ def list_candidates(name: str) -> Iterator[Decoder]:
         yield from dict.fromkeys([load_decoder(name), load_decoder("planes")])
         return
     for each in AUTO:
-        found = _try_load(each)
-        if not isinstance(found, MissingLibrary):
-            yield found
+        decoder = _try_load(each)
+        if not isinstance(decoder, MissingLibrary):
+            yield decoder
 
 
 @cache
@@ -75,7 +75,7 @@ def suggest_install(code: int) -> str | None:
     """What to install for images of this code that nobody who is here takes."""
     hints = []
     for name in AUTO:
-        found = _try_load(name)
-        if isinstance(found, MissingLibrary) and (code == CODES["jpeg"] or name != "turbojpeg"):
-            hints.append((found.hint or "").removeprefix("Install it: ").rstrip("."))
+        decoder = _try_load(name)
+        if isinstance(decoder, MissingLibrary) and (code == CODES["jpeg"] or name != "turbojpeg"):
+            hints.append((decoder.hint or "").removeprefix("Install it: ").rstrip("."))
     return f"Install a decoder: {'; or '.join(hints)}." if hints else None

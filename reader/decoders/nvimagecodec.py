@@ -66,15 +66,15 @@ class NvImageCodec:
         """See `Decoder.decode`."""
         pictures, corners, statuses = self._decode_regions(images, which, crops, max_pixels, 0)
         good = np.flatnonzero(statuses == _OK)
-        on_host = [np.ascontiguousarray(pictures[at].cpu()) for at in good]
+        on_host = [np.ascontiguousarray(pictures[index].cpu()) for index in good]
         count = len(images.addresses)
         addresses, lengths = np.zeros(count, np.uint64), np.zeros(count, np.int64)
         sizes, boxes = np.zeros((count, 2), np.uint32), crops.boxes.copy()
-        for at, pixels in zip(good, on_host, strict=True):
-            image = which[at]
+        for index, pixels in zip(good, on_host, strict=True):
+            image = which[index]
             addresses[image], lengths[image] = pixels.ctypes.data, pixels.nbytes
             sizes[image] = pixels.shape[:2]
-            boxes[image, :, :2] -= corners[at]
+            boxes[image, :, :2] -= corners[index]
         decoded = images._replace(
             addresses=addresses,
             lengths=lengths,
@@ -122,12 +122,12 @@ class NvImageCodec:
                 device.make_channel_tensor(scale, where),
                 device.make_channel_tensor(bias, where),
             )
-            for at in np.flatnonzero(statuses == _OK):
-                boxes = crops.boxes[which[at]].copy()
-                boxes[:, :2] -= corners[at]
-                pixels = device.view_as_tensor(pictures[at], where)
+            for index in np.flatnonzero(statuses == _OK):
+                boxes = crops.boxes[which[index]].copy()
+                boxes[:, :2] -= corners[index]
+                pixels = device.view_as_tensor(pictures[index], where)
                 device.make_views(
-                    pixels, boxes, crops.flips[which[at]], factor, offset, out[which[at]]
+                    pixels, boxes, crops.flips[which[index]], factor, offset, out[which[index]]
                 )
         return statuses
 
@@ -147,42 +147,42 @@ class NvImageCodec:
             low, high = np.zeros_like(low), images.sizes[which].astype(np.int64)
         pictures: list[Any] = [None] * len(which)
         good, streams, kept = [], [], []
-        for at in np.flatnonzero(statuses == _OK):
-            image = which[at]
+        for index in np.flatnonzero(statuses == _OK):
+            image = which[index]
             try:
                 whole = nvimgcodec.CodeStream(
                     _view_bytes(images.addresses[image], images.lengths[image])
                 )
-                region = nvimgcodec.Region(*map(int, (*low[at], *high[at])))
+                region = nvimgcodec.Region(*map(int, (*low[index], *high[index])))
                 part = whole.get_sub_code_stream(0, region) if self._regions else whole
             except RuntimeError:
-                statuses[at] = _DAMAGED
+                statuses[index] = _DAMAGED
                 continue
             if (whole.height, whole.width) != tuple(images.sizes[image]):
-                statuses[at] = _DAMAGED
+                statuses[index] = _DAMAGED
                 continue
-            good.append(at)
+            good.append(index)
             streams.append(part)
             kept.append(whole)
         if good:
-            found = self._call_library(streams, stream)
-            for at, picture in zip(good, found, strict=True):
-                expected = (*(high[at] - low[at]), 3)
+            decoded = self._call_library(streams, stream)
+            for index, picture in zip(good, decoded, strict=True):
+                expected = (*(high[index] - low[index]), 3)
                 if picture is None or tuple(picture.shape) != expected:
-                    statuses[at] = _DAMAGED
+                    statuses[index] = _DAMAGED
                 else:
-                    pictures[at] = picture
+                    pictures[index] = picture
         return pictures, low.astype(np.int32), statuses
 
     def _call_library(self, streams: list[Any], stream: int) -> list[Any]:
         """What the library makes of each, None for those that it leaves out."""
         decode = self._get_decoder().decode
         try:
-            found = list(decode(streams, params=self._params, cuda_stream=stream))
+            pictures = list(decode(streams, params=self._params, cuda_stream=stream))
         except RuntimeError:
-            found = []
-        if len(found) == len(streams):
-            return found
+            pictures = []
+        if len(pictures) == len(streams):
+            return pictures
         if len(streams) == 1:
             return [None]
         return [

@@ -66,9 +66,9 @@ class Pillow:
             sizes=images.sizes[index : index + 1],
             codes=np.array([CODES["rgb"]], np.uint8),
         )
-        one = slice(index, index + 1)
-        crops = Crops(crops.boxes[one], crops.flips[one])
-        target = target._replace(out=target.out[one])
+        image = slice(index, index + 1)
+        crops = Crops(crops.boxes[image], crops.flips[image])
+        target = target._replace(out=target.out[image])
         first = np.zeros(1, np.int64)
         status: int = self._planes.decode(decoded, first, crops, target, 2**62)[0]
         return status

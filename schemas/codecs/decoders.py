@@ -70,7 +70,7 @@ def count_gpus() -> int:
     return count.value
 
 
-def _describe_turbojpeg(known: DecoderInfo) -> DecoderInfo:
+def _describe_turbojpeg(info: DecoderInfo) -> DecoderInfo:
     try:
         library = choose_newest(find_libraries())
     except MissingLibrary:
@@ -78,39 +78,41 @@ def _describe_turbojpeg(known: DecoderInfo) -> DecoderInfo:
             "progressive JPEG, and JPEG without an index, is left to Pillow, which takes more than "
             "twice the time; images cannot be packed as `baseline`"
         )
-        return known._replace(here=False, note=note, install=INSTALL)
-    known = known._replace(version=library.version, path=library.path)
+        return info._replace(here=False, note=note, install=INSTALL)
+    info = info._replace(version=library.version, path=library.path)
     if library.regions:
-        return known
+        return info
     note = "decodes all that is above, left and right of a crop; 3.x does not"
     install = "Install 3.x: pip install pylibjxl, or conda install libjpeg-turbo."
-    return known._replace(note=note, install=install)
+    return info._replace(note=note, install=install)
 
 
-def _describe_pillow(known: DecoderInfo) -> DecoderInfo:
+def _describe_pillow(info: DecoderInfo) -> DecoderInfo:
     path = _find_package_folder("PIL")
     if path is not None:
-        return known._replace(version=_find_version("pillow"), path=path)
+        return info._replace(version=_find_version("pillow"), path=path)
     note = "PNG, WebP, CMYK and whatever else is not JPEG cannot be decoded"
-    return known._replace(here=False, note=note, install="Install it: pip install 'pillow>=11.3'.")
+    return info._replace(here=False, note=note, install="Install it: pip install 'pillow>=11.3'.")
 
 
-def _describe_nvimagecodec(known: DecoderInfo) -> DecoderInfo:
+def _describe_nvimagecodec(info: DecoderInfo) -> DecoderInfo:
     path = _find_package_folder("nvidia.nvimgcodec")
     if path is None:
         install = f"Install it: {GPU_INSTALL}."
-        return known._replace(here=False, note="GPUs decode no images", install=install)
-    found = next((text for name in _GPU_PACKAGES if (text := _find_version(name))), None)
+        return info._replace(here=False, note="GPUs decode no images", install=install)
+    package_version = next((text for name in _GPU_PACKAGES if (text := _find_version(name))), None)
     note = "never run on a GPU so far: what is tested is the same code on the processor"
     if not count_gpus():
         note = "no GPU is here: it decodes on the processor, all that is tested so far"
-    return known._replace(version=found, path=path, note=note)
+    return info._replace(version=package_version, path=path, note=note)
 
 
 def _describe_plugin(point: EntryPoint) -> DecoderInfo:
-    found = point.dist.version if point.dist else None
+    package_version = point.dist.version if point.dist else None
     package = point.dist.name if point.dist else point.value
-    return DecoderInfo(point.name, "what its package says", library=package, version=found)
+    return DecoderInfo(
+        point.name, "what its package says", library=package, version=package_version
+    )
 
 
 def _find_package_folder(package: str) -> str | None:
@@ -135,7 +137,7 @@ class _BuiltInDecoder(NamedTuple):
     place: str
     takes: str
     library: str | None = None
-    look: Callable[[DecoderInfo], DecoderInfo] = lambda known: known
+    look: Callable[[DecoderInfo], DecoderInfo] = lambda info: info
     """Enters what is found of the library."""
     auto: bool = True
     """Whether it is asked for an image unless the user names another."""

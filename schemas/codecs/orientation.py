@@ -15,11 +15,11 @@ _ORIENTATION, _SHORT = 0x0112, 3
 
 
 @inlined
-def _load_number(at: int, size: int, swapped: bool) -> int:
+def _load_number(address: int, size: int, swapped: bool) -> int:
     """A number of 2 or 4 bytes, the high byte first unless `swapped`."""
     number = 0
     for i in range(size):
-        number |= load_u8(at + i) << (8 * i if swapped else 8 * (size - 1 - i))
+        number |= load_u8(address + i) << (8 * i if swapped else 8 * (size - 1 - i))
     return number
 
 
@@ -31,19 +31,20 @@ def _read_tiff_orientation(tiff: int, size: int) -> int:
     swapped = load_big_u16(tiff) == 0x4949
     if (not swapped and load_big_u16(tiff) != 0x4D4D) or _load_number(tiff + 2, 2, swapped) != 42:
         return UPRIGHT
-    at = _load_number(tiff + 4, 4, swapped)
-    if at + 2 > size:
+    offset = _load_number(tiff + 4, 4, swapped)
+    if offset + 2 > size:
         return UPRIGHT
-    entries = _load_number(tiff + at, 2, swapped)
-    at += 2
+    entries = _load_number(tiff + offset, 2, swapped)
+    offset += 2
     for _ in range(entries):
-        if at + 12 > size:
+        if offset + 12 > size:
             return UPRIGHT
-        tag, kind = _load_number(tiff + at, 2, swapped), _load_number(tiff + at + 2, 2, swapped)
+        tag = _load_number(tiff + offset, 2, swapped)
+        kind = _load_number(tiff + offset + 2, 2, swapped)
         if tag == _ORIENTATION:
-            value = _load_number(tiff + at + 8, 2, swapped)
+            value = _load_number(tiff + offset + 8, 2, swapped)
             return value if kind == _SHORT and 1 <= value <= 8 else UPRIGHT
-        at += 12
+        offset += 12
     return UPRIGHT
 
 
@@ -55,14 +56,14 @@ def read_orientation(address: int, length: int) -> int:
     """
     if length < 2 or load_big_u16(address) != 0xFFD8:
         return UPRIGHT
-    at = 2
+    offset = 2
     while True:
-        marker, at, size = find_next_segment(address, at, length)
+        marker, offset, size = find_next_segment(address, offset, length)
         if marker < 0xC0 or (marker >= 0xD0 and marker <= 0xDA):
             return UPRIGHT
-        if marker == 0xE1 and size >= 6 and _load_number(address + at, 4, False) == _EXIF:
-            return _read_tiff_orientation(address + at + 6, size - 6)
-        at += size
+        if marker == 0xE1 and size >= 6 and _load_number(address + offset, 4, False) == _EXIF:
+            return _read_tiff_orientation(address + offset + 6, size - 6)
+        offset += size
 
 
 @kernel("void(uint64[::1], int64[::1], uint8[::1])")

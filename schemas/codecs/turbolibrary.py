@@ -160,8 +160,8 @@ def _find_library_file(address: int) -> str | None:
     except AttributeError:
         return None
     symbol = _Symbol()
-    found = dladdr(ctypes.c_void_p(address), ctypes.byref(symbol))
-    return str(Path(symbol.file.decode()).resolve()) if found and symbol.file else None
+    is_known = dladdr(ctypes.c_void_p(address), ctypes.byref(symbol))
+    return str(Path(symbol.file.decode()).resolve()) if is_known and symbol.file else None
 
 
 class _Transform(ctypes.Structure):
