@@ -4,7 +4,7 @@ from fieldslab.schemas.version import get_installed_version
 
 
 def __getattr__(name: str) -> str:
-    """`__version__`, looked up when it is asked for."""
+    """Look up `__version__` when it is asked for."""
     if name == "__version__":
         return get_installed_version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -73,20 +73,20 @@ class Folder:
         return self._tables[0] if self._tables else None
 
     def open(self) -> AbstractContextManager[OpenFolder]:
-        """The folder, open for a `with` block; the errors are those of `SlabFiles.open_folder`."""
+        """Open the folder for a `with` block. Raises the errors of `SlabFiles.open_folder`."""
         return self._slab.open_folder(self._name)
 
     def get_array(self, field: Field, role: Role) -> "ArrayReader | None":
-        """One array of a field; None where this folder does without, as `valid` without nulls."""
+        """Return one array of a field; None if this folder lacks it, as `valid` without nulls."""
         file = self._by_role.get((field.name, role))
         return None if file is None else ArrayReader(self, file)
 
     def get_required_array(self, field: Field, role: Role) -> "ArrayReader":
-        """One array of a field that its kind has in every folder."""
+        """Return an array that every folder has for fields of this kind."""
         return ArrayReader(self, self._by_role[field.name, role])
 
     def load_digests(self) -> np.ndarray:
-        """The digest table: uint64[blocks], read by the first call.
+        """Return the digest table, uint64[blocks]; the first call reads it.
 
         Raises DamagedArray where the file or its root is wrong, and what `open_array` raises.
         """
@@ -109,7 +109,7 @@ class Folder:
         self._tables.append(table)
 
     def read_digests(self) -> np.ndarray:
-        """The digest table as it stands in the file. Raises DamagedArray and Unreadable."""
+        """Read the digest table from its file. Raises DamagedArray and Unreadable."""
         path, dtype = self.path / layout.DIGESTS, np.dtype("<u8")
         shape = (layout.count_total_blocks(self.files),)
         size = dtype.itemsize * shape[0]
@@ -128,7 +128,7 @@ class Folder:
             return _read_bytes(fd, 0, size, path).view(dtype)
 
     def find_rows(self, file: ArrayFile, start: int, stop: int) -> tuple[int, int] | None:
-        """First and last row of the slab that bytes `start` to `stop` of an array belong to.
+        """Find the first and last row of the slab that own bytes `start` to `stop` of an array.
 
         All rows of the folder where that cannot be told; None where it holds no row.
         """
@@ -144,14 +144,14 @@ class Folder:
         return self.first_row + max(first, 0), self.first_row + last
 
     def find_categories(self, file: ArrayFile, start: int, stop: int) -> tuple[int, int]:
-        """First and last category that bytes `start` to `stop` of a category table belong to."""
+        """Find the first and last category that own bytes `start` to `stop` of a category table."""
         first, last = start // file.item_bytes, (stop - 1) // file.item_bytes
         if file.spec.by is None:
             return max(first - 1, 0), last
         return self._find_owners(file, file.spec.by, first, last)
 
     def _find_owners(self, file: ArrayFile, role: Role, first: int, last: int) -> tuple[int, int]:
-        """Which rows or categories elements belong to, by a search in the offsets."""
+        """Search the offsets for the rows or categories that own some elements."""
         offsets = self.get_required_array(file.field, role)
         owners = len(offsets) - 1
         try:
@@ -165,7 +165,7 @@ class Folder:
 
 
 class ArrayReader:
-    """One array file. A sequence of scalars, too, so that `bisect` finds a place in it."""
+    """Reads one array file; also a sequence of scalars, so that `bisect` can search it."""
 
     def __init__(self, folder: Folder, file: ArrayFile) -> None:
         self.folder = folder
@@ -184,7 +184,7 @@ class ArrayReader:
 
     @contextmanager
     def open(self) -> Iterator[int]:
-        """A descriptor on the file, for a `with` block; its size and header were checked."""
+        """Open the file for a `with` block, after a check of its size and header."""
         file = self.file
         with (
             self.folder.open() as folder,
@@ -193,7 +193,7 @@ class ArrayReader:
             yield fd
 
     def read(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Items `start` to `stop`: ndarray (stop - start, *shape).
+        """Read items `start` to `stop`: ndarray (stop - start, *shape).
 
         The blocks under them are checked if the folder's digests were loaded.
 
@@ -236,7 +236,7 @@ class ArrayReader:
             raise self._make_shape_error() from error
 
     def populate(self, data: np.ndarray, block: int) -> None:
-        """Have a part of the map read in that begins with a block: a touch may end the process.
+        """Read a part of the map into memory before it is touched: a failing touch kills us.
 
         Raises DamagedArray where the file was cut off, Unreadable where the disk fails.
         """
@@ -250,7 +250,7 @@ class ArrayReader:
             raise make_unreadable_error(error, self.path, field=field, offset=offset) from error
 
     def load_digests(self) -> np.ndarray:
-        """What its blocks must digest to, uint64[blocks]; raises what `load_digests` raises."""
+        """Return the expected digests of its blocks, uint64[blocks]. Raises DamagedArray."""
         table, first = self.folder.load_digests(), self.file.first_block
         return table[first : first + self.file.blocks]
 
@@ -274,7 +274,7 @@ class ArrayReader:
                 )
 
     def make_damaged_error(self, problem: str, **context: Any) -> DamagedArray:
-        """The error for this file."""
+        """Make the DamagedArray error for this file."""
         return DamagedArray(
             problem, file=self.path, field=self.file.field.name, **context, hint=RESTORE
         )
@@ -282,7 +282,7 @@ class ArrayReader:
     def make_damaged_offsets_error(
         self, index: int, start: int, stop: int, limit: int
     ) -> DamagedArray:
-        """The error for offsets of which `index` and the next are `start` and `stop`."""
+        """Make the error for offsets `index` and `index + 1`, which hold `start` and `stop`."""
         return self.make_damaged_error(
             "offsets are damaged",
             row=self.folder.first_row + index,
@@ -301,7 +301,7 @@ class ArrayReader:
 
 
 def find_shard_folder(slab: SlabFiles, index: int, first_row: int, mapped: bool = False) -> Folder:
-    """Shard `index` of a slab, whose first row is `first_row`."""
+    """Return the folder of shard `index`, whose first row is `first_row`."""
     shard = slab.manifest.shards[index]
     files = layout.list_shard_files(slab.manifest, index)
     name = layout.name_shard(index)
@@ -309,7 +309,7 @@ def find_shard_folder(slab: SlabFiles, index: int, first_row: int, mapped: bool 
 
 
 def find_table_folder(slab: SlabFiles, mapped: bool = False) -> Folder | None:
-    """The folder `tables`, where the slab has one."""
+    """Return the folder `tables` if the slab has one."""
     manifest = slab.manifest
     if manifest.tables is None:
         return None
@@ -318,7 +318,7 @@ def find_table_folder(slab: SlabFiles, mapped: bool = False) -> Folder | None:
 
 
 def iterate_folders(slab: SlabFiles) -> Iterator[Folder]:
-    """`tables`, where there is one, then the shards."""
+    """Yield the folder `tables`, if there is one, then the folder of each shard."""
     tables = find_table_folder(slab)
     if tables is not None:
         yield tables
@@ -329,7 +329,7 @@ def iterate_folders(slab: SlabFiles) -> Iterator[Folder]:
 
 
 def load_categories(field: Field, tables: Folder) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets, uint64[categories + 1], and bytes of a category table. Raises DamagedArray."""
+    """Load a category table: offsets, uint64[categories + 1], and bytes. Raises DamagedArray."""
     offsets = tables.get_required_array(field, "categories.offsets")
     ends, text = offsets.read(), tables.get_required_array(field, "categories.values").read()
     if ends[0] != 0 or ends[-1] != len(text) or (ends[:-1] > ends[1:]).any():
@@ -341,14 +341,14 @@ def load_categories(field: Field, tables: Folder) -> tuple[np.ndarray, np.ndarra
 
 
 def load_dictionary(field: Field, tables: Folder | None) -> bytes | None:
-    """The trained dictionary of a compressed field, None without. Raises DamagedArray."""
+    """Load the dictionary of a compressed field, or None if it has none. Raises DamagedArray."""
     if tables is None or field.compression is None or not field.compression.dictionary:
         return None
     return tables.get_required_array(field, "dictionary").read().tobytes()
 
 
 def _read_bytes(fd: int, start: int, stop: int, path: Path, field: str | None = None) -> np.ndarray:
-    """Bytes `start` to `stop` of the data of an array: uint8[size]. Raises Unreadable."""
+    """Read bytes `start` to `stop` of an array's data: uint8[size]. Raises Unreadable."""
     data = allocate_aligned(stop - start)
     read_exactly(fd, memoryview(data.data), HEADER + start, path, field)
     return data

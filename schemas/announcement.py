@@ -29,7 +29,7 @@ def announce_compiling() -> None:
 
 
 def _claim_announcement(folder: Path) -> bool:
-    """Whether no process of this process group has announced it: workers start together."""
+    """Return True for the first process of this process group: workers start together."""
     mark = folder / f"announced-{os.getpgid(0)}"
     with suppress(OSError):
         for other in folder.glob("announced-*"):

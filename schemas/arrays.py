@@ -25,7 +25,7 @@ HEADER = 4096
 
 
 def make_array_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """The 4096 header bytes of a `.npy` 1.0 file in C order (numpy.lib.format)."""
+    """Make the 4096 header bytes of a `.npy` 1.0 file in C order (numpy.lib.format)."""
     dims = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
     text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({dims}), }}"
     start = b"\x93NUMPY\x01\x00" + struct.pack("<H", HEADER - 10)
@@ -93,12 +93,12 @@ class ArrayWriter:
 
 
 def view_bytes(items: np.ndarray) -> memoryview:
-    """The bytes of an array in C order; no copy where it already is contiguous."""
+    """View an array as bytes in C order; it is copied only if it is not contiguous."""
     return memoryview(np.ascontiguousarray(items).reshape(-1).view(np.uint8).data)
 
 
 class _OpenedFile:
-    """A file descriptor for a `with` block; never follows a link, never blocks on a pipe."""
+    """Opens a file for a `with` block; never follows a link, never blocks on a pipe."""
 
     def __init__(self, path: Path, flags: int) -> None:
         self._fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -125,7 +125,7 @@ def open_array(
     shape: tuple[int, ...],
     field: str | None = None,
 ) -> Iterator[int]:
-    """A descriptor on an array file whose type, size and header were checked, for a `with` block.
+    """Open an array file for a `with` block, after a check of its type, size and header.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def map_array(
 
 
 def populate_array(array: np.ndarray, path: Path) -> None:
-    """Have all of a mapped array read in: a touch that fails would end the process.
+    """Read all of a mapped array into memory: a touch that fails would end the process.
 
     Raises Unreadable where the disk fails.
     """
@@ -204,7 +204,7 @@ def populate_array(array: np.ndarray, path: Path) -> None:
 
 
 def count_array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """Bytes of data of an array, in unbounded integers."""
+    """Count the data bytes of an array, in unbounded integers."""
     size = dtype.itemsize
     for length in shape:
         size *= length

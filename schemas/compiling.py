@@ -112,7 +112,7 @@ class Compiler:
         self._context, self._dispatcher = context, Dispatcher
 
     def make_dispatcher(self, function: Any, **options: Any) -> Any:
-        """What numba knows a function by that others call."""
+        """Make the object by which numba calls a function from other kernels."""
         return self._dispatcher(function, targetoptions=_OPTIONS | options)
 
     def compile(self, dispatcher: Any, symbol: str) -> bytes:
@@ -143,7 +143,7 @@ def _refuse_unknown_calls(module: Any) -> None:
 
 
 def _emit_memory_functions(module: Any) -> None:
-    """Memory for arrays that kernels make: with the header of numba's runtime, on Python's heap."""
+    """Emit the functions that allocate arrays of kernels, on Python's heap."""
     shape = ir.FunctionType(_POINTER, [_I64, _I32])
     make = ir.Function(module, shape, "NRT_MemInfo_alloc_aligned")
     builder = ir.IRBuilder(make.append_basic_block())
@@ -233,7 +233,7 @@ class _EntryEmitter:
             self._emit_call("PyBuffer_Release", ir.VoidType(), buffer)
 
     def _emit_read(self, argument: Any, kind: Any) -> Any:
-        """An argument as numba's value of that type; raises where it is of another."""
+        """Emit code that reads an argument as a value of numba's type, or raises TypeError."""
         builder = self._builder
         if isinstance(kind, _types.Array):
             return self._emit_read_array(argument, kind)
@@ -288,7 +288,7 @@ class _EntryEmitter:
         return self._builder.load(self._builder.gep(buffer, [_I32(0), _I32(number)]))
 
     def _emit_load_format(self, text: Any) -> Any:
-        """The letter of a format: "q" of "q" and of "<q", which numpy says of some arrays."""
+        """Emit code that loads a format's letter: "q" of "q" and of "<q", which numpy also uses."""
         builder = self._builder
         first = builder.load(text)
         marked = _emit_any(

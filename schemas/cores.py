@@ -4,7 +4,7 @@ import os
 
 
 def count_usable_cores() -> int:
-    """Processors that this process may use."""
+    """Count the processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -11,7 +11,7 @@ BLOCK = 64 * 1024
 
 
 def count_blocks(size: int) -> int:
-    """Blocks in `size` bytes of data; the last one may be short."""
+    """Count the blocks in `size` bytes of data; the last one may be short."""
     return -(-size // BLOCK)
 
 
@@ -21,15 +21,15 @@ def digest_blocks(data: memoryview) -> np.ndarray:
 
 
 def split_blocks(data: memoryview) -> Iterator[memoryview]:
-    """The blocks of `data`, in order."""
+    """Yield the blocks of `data`, in order."""
     return (data[start : start + BLOCK] for start in range(0, len(data), BLOCK))
 
 
 def digest(block: memoryview | bytes | bytearray) -> int:
-    """XXH3-64 of one block, seed 0 (https://github.com/Cyan4973/xxHash)."""
+    """Compute the XXH3-64 of one block, seed 0 (https://github.com/Cyan4973/xxHash)."""
     return xxhash.xxh3_64_intdigest(block)
 
 
 def compute_root(digests: np.ndarray) -> str:
-    """SHA-256 in hex over the data of a folder's `digests.npy`."""
+    """Compute the SHA-256, in hex, of the data of a folder's `digests.npy`."""
     return hashlib.sha256(np.ascontiguousarray(digests, "<u8").tobytes()).hexdigest()

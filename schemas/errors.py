@@ -110,7 +110,7 @@ class FieldslabError(Exception):
         return self._format_statement(self.problem)
 
     def render_for_shell(self) -> tuple[str, str | None]:
-        """`statement` and `hint`, with options in the words of the command line."""
+        """Return `statement` and `hint`, with options in the words of the command line."""
         problem, hint = self.marked
         return self._format_statement(
             render_for_shell(problem)
@@ -133,7 +133,7 @@ class FieldslabError(Exception):
         return _rebuild_error, (type(self), *self.marked, self.context, self.others)
 
     def as_dict(self, words: Callable[[str], str] = render_for_python) -> dict[str, Any]:
-        """The error as JSON-ready values; `--json` renders options with `render_for_shell`."""
+        """Return the error as JSON-ready values. `--json` passes `render_for_shell`."""
         problem, hint = (None if text is None else words(text) for text in self.marked)
         where = {key: _convert_to_json(value) for key, value in self.context.items()}
         if self.option is not None:
@@ -147,7 +147,7 @@ _Error = TypeVar("_Error", bound=FieldslabError)
 
 
 def combine_errors(errors: Sequence[_Error]) -> _Error:
-    """The first of some errors, with the others in `others`, so that a user can fix all at once."""
+    """Return the first error, with the others in its `others`, so that all can be fixed at once."""
     first, *others = errors
     first.others = tuple(others)
     return first
@@ -180,7 +180,7 @@ class UsageError(FieldslabError, ValueError):
 
 
 class MissingLibrary(UsageError, ImportError):
-    """What is asked for needs a library that is not here; the hint says how to install it."""
+    """A library that is needed is not installed; the hint says how to install it."""
 
 
 class UnknownField(UsageError, KeyError):
@@ -222,7 +222,7 @@ class SlabReplaced(NotASlab):
 
 
 class Unreadable(FieldslabError, OSError):
-    """The disk or the file system fails, so nobody knows whether the bytes are right.
+    """The disk or the file system fails, so it is unknown whether the bytes are right.
 
     `errno` is what the system said, None where it said nothing.
     """
@@ -298,7 +298,7 @@ class SourceInconsistent(SourceError):
 
 
 class UndecodableImage(SourceInconsistent):
-    """An image that cannot become pixels, and should, or should be left out if it cannot."""
+    """An image that should become pixels cannot be decoded."""
 
 
 class SourceChanged(SourceError):
@@ -306,7 +306,7 @@ class SourceChanged(SourceError):
 
 
 class NullsFound(SourceError):
-    """Nulls, and no option says what to do with them."""
+    """There are nulls, and no option says what to do with them."""
 
 
 class OutputError(FieldslabError, OSError):
@@ -342,7 +342,7 @@ class Busy(OutputError):
 def make_unreadable_source_error(
     error: Exception, problem: str, *, hint: str | None = None, **context: Any
 ) -> SourceUnreadable:
-    """The SourceUnreadable for what was raised: SourceNotFound, SourceDenied, or just that."""
+    """Make the SourceUnreadable, SourceNotFound or SourceDenied for an error of the system."""
     kinds = {FileNotFoundError: SourceNotFound, PermissionError: SourceDenied}
     kind = next((kinds[base] for base in kinds if isinstance(error, base)), SourceUnreadable)
     return kind(problem, hint=hint, **context)

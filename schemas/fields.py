@@ -87,7 +87,7 @@ class Logical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     codes: tuple[int, ...] | None = None
 
     def find_contradiction(self, dtype: str) -> str | None:
-        """Why these members cannot stand together, or with that dtype; None if they can."""
+        """Say why these members contradict each other or the dtype; None if they do not."""
         if self.type in ("timestamp", "duration") and dtype != "int64":
             return f"a {self.type} is stored as int64, not as {dtype}"
         if self.type in ("timestamp", "duration", "date", "time") and self.unit is None:
@@ -215,7 +215,7 @@ class Field(
         return self.storage.itemsize * math.prod(max(length, 1) for length in self.shape)
 
     def list_arrays(self) -> tuple[ArraySpec, ...]:
-        """The arrays of this field in every shard, in file order; `valid` comes only with nulls."""
+        """List the arrays of this field in every shard, in file order; `valid` only with nulls."""
         stored, limits = self.stored, None
         if self.kind == "categorical":
             limits = -1, self.category_count - 1
@@ -242,7 +242,7 @@ class Field(
         return tuple(specs)
 
     def list_table_arrays(self) -> tuple[tuple[ArraySpec, int], ...]:
-        """The arrays of this field in the folder `tables`, in file order, each with its items."""
+        """List the arrays of this field in `tables`, in file order, each with its item count."""
         specs: list[tuple[ArraySpec, int]] = []
         if self.table is not None:
             names = ArraySpec("categories.values", _U1, (), "table", "categories.offsets")
@@ -255,7 +255,7 @@ class Field(
         return tuple(specs)
 
     def find_contradiction(self) -> str | None:
-        """Why these members cannot stand together, or None."""
+        """Say why these members contradict each other; None if they do not."""
         byte_wise = self.kind in ("text", "binary", "image")
         if byte_wise and (self.dtype != "uint8" or self.shape):
             return f"kind {self.kind} is stored as bytes, not as {self.dtype}{list(self.shape)}"
@@ -277,7 +277,7 @@ class Field(
         return None if self.logical is None else self.logical.find_contradiction(self.dtype)
 
     def describe(self) -> str:
-        """What a row of this field is, for people: `float32[16]`, `text, or null`."""
+        """Describe a row of this field for people: `float32[16]`, `text, or null`."""
         shape = "[" + ", ".join(map(str, self.shape)) + "]" if self.shape else ""
         categories = self.table.count if self.table else len(self.categories or ())
         words = {

@@ -56,7 +56,7 @@ class OpenFolder:
     def open_file(
         self, name: str, damaged: type[Damaged] = DamagedArray, field: str | None = None
     ) -> Iterator[tuple[int, int]]:
-        """Descriptor and size of a regular file, for a `with` block.
+        """Open a regular file for a `with` block: its descriptor and size.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class OpenFolder:
 
     @contextmanager
     def open_folder(self, name: str) -> Iterator["OpenFolder"]:
-        """A directory in this one, for a `with` block; the errors are those of `open_file`."""
+        """Open a directory in this one for a `with` block. Raises the errors of `open_file`."""
         path = self.path / name
         try:
             fd = os.open(name, _FLAGS | os.O_DIRECTORY | self._link_flag, dir_fd=self.fd)
@@ -94,7 +94,7 @@ class OpenFolder:
             os.close(fd)
 
     def is_at(self, path: str) -> bool:
-        """Whether a path leads here."""
+        """Return True if a path leads to this directory."""
         try:
             return os.path.samestat(os.stat(path), os.fstat(self.fd))
         except OSError:
@@ -124,7 +124,7 @@ class OpenFolder:
 
 
 def make_link_error(path: Path, field: str | None = None) -> NotASlab:
-    """The error for a link inside a slab."""
+    """Make the error for a link inside a slab."""
     return NotASlab(
         "is a link, and links in a slab are not followed", file=path, field=field, hint=_LINKS
     )
@@ -133,7 +133,7 @@ def make_link_error(path: Path, field: str | None = None) -> NotASlab:
 def make_opening_error(
     error: OSError, path: Path, damaged: type[Damaged], field: str | None = None
 ) -> FieldslabError:
-    """What it means that something of a slab cannot be opened."""
+    """Make the error for a part of a slab that cannot be opened."""
     if error.errno == errno.ELOOP:
         return make_link_error(path, field)
     if isinstance(error, PermissionError):
@@ -152,7 +152,7 @@ def make_unreadable_error(
     offset: int | None = None,
     row: str | None = None,
 ) -> Unreadable:
-    """The error for a disk that fails, at `offset` of a file."""
+    """Make the error for a disk that fails, at `offset` of a file."""
     hint = "The limit of open files is `ulimit -n`." if error.errno in _FULL else _DISK
     return Unreadable(
         f"cannot be read: {error.strerror or error}",
@@ -190,7 +190,7 @@ def read_exactly(
 
 
 def read_bytes(fd: int, size: int, offset: int, path: Path, field: str | None = None) -> bytearray:
-    """`size` bytes of a file from `offset` on. Raises Unreadable as `read_exactly` does."""
+    """Read `size` bytes of a file from `offset` on. Raises Unreadable as `read_exactly` does."""
     data = bytearray(size)
     read_exactly(fd, memoryview(data), offset, path, field)
     return data

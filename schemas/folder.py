@@ -35,19 +35,19 @@ _SHORTENED_URL = re.compile(r"(?!file:)([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 
 
 def is_url(path: str | Path) -> bool:
-    """Whether a path names a place elsewhere, as `s3://bucket/x` does; `C:/x` does not."""
+    """Return True for a path that names another machine, as `s3://bucket/x`, but not `C:/x`."""
     return _URL.match(str(path)) is not None
 
 
 def restore_url(url: object) -> str:
-    """A URL as it was written, also where it became a `Path`, which keeps one slash of two."""
+    """Restore a URL as it was written: a `Path` keeps only one of two slashes."""
     text = str(url)
     scheme = _SHORTENED_URL.match(text)
     return text if scheme is None else f"{scheme[1]}://{text[scheme.end() :]}"
 
 
 def check_slab_path(path: object) -> Path:
-    """The path of a slab to read, from what a caller gives.
+    """Convert what a caller passes to the path of a slab.
 
     Raises UsageError where that is no path, NotASlab where it is a URL.
     """
@@ -67,7 +67,7 @@ def check_slab_path(path: object) -> Path:
 
 
 def get_partial_path(slab: Path) -> Path:
-    """Where a slab is built before it is complete: beside it, on the same file system."""
+    """Return where a slab is built before it is complete: beside it, on the same file system."""
     return slab.with_name(slab.name + ".partial")
 
 
@@ -105,7 +105,7 @@ class SlabFiles:
 
     @contextmanager
     def open_folder(self, name: str = ".") -> Iterator[OpenFolder]:
-        """A shard's folder, `tables`, or the slab's own, for a `with` block.
+        """Open a shard's folder, `tables`, or the slab's own, for a `with` block.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class SlabFiles:
         self._check_manifest()
 
     def close(self) -> None:
-        """Let go of the directory; what is mapped stays mapped."""
+        """Close the directory; what is mapped stays mapped."""
         directory, self._directory = self._directory, OpenFolder(self.path, -1)
         with suppress(OSError):  # who closed it already may have opened something else since
             if os.path.samestat(os.fstat(directory.fd), self._inode):
@@ -199,7 +199,7 @@ def load_manifest(slab: str | Path, *, follow_links: bool = False) -> Manifest:
 
 
 def _try_open(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | None:
-    """The slab, or None where it was replaced meanwhile, or is just being replaced."""
+    """Open the slab; None if it was replaced meanwhile, or is just being replaced."""
     try:
         fd = os.open(slab, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -238,7 +238,7 @@ def _read_manifest(directory: OpenFolder) -> Manifest:
 
 
 def _read_stamp(directory: OpenFolder) -> tuple[int, ...] | None:
-    """What tells one manifest from another without reading it; None where there is none."""
+    """Read what changes when a manifest is replaced; None if there is no manifest."""
     try:
         info = os.stat(MANIFEST, dir_fd=directory.fd, follow_symlinks=directory.follow_links)
     except FileNotFoundError:
@@ -249,7 +249,7 @@ def _read_stamp(directory: OpenFolder) -> tuple[int, ...] | None:
 
 
 def _make_absent_error(slab: Path) -> NotASlab:
-    """The error for a path without a manifest."""
+    """Make the error for a path without a manifest."""
     if slab.is_dir():
         if (slab / JOURNAL).exists() or (slab / layout.name_shard(0)).is_dir():
             return IncompleteSlab(

@@ -16,7 +16,7 @@ _Span = tuple[int, int]
 
 
 def find_large_holes(fd: int, size: int) -> Iterator[_Span]:
-    """Runs of whole blocks of an array's `size` data bytes that lie in large holes.
+    """Find the runs of whole blocks of an array's `size` data bytes that lie in large holes.
 
     Each run comes without the blocks at its ends, which are read like any other: what is wrong
     with zeros behind something else is found there.
@@ -28,12 +28,12 @@ def find_large_holes(fd: int, size: int) -> Iterator[_Span]:
 
 
 def has_hole(fd: int, start: int, stop: int) -> bool:
-    """Whether there is a hole among these bytes of a file."""
+    """Return True if there is a hole among these bytes of a file."""
     return next(_seek_holes(fd, start, stop), None) is not None
 
 
 def _seek_holes(fd: int, start: int, stop: int) -> Iterator[_Span]:
-    """The holes among bytes `start` to `stop`; none where the system does not tell."""
+    """Yield the holes among bytes `start` to `stop`; none if the system does not tell."""
     if not hasattr(os, "SEEK_HOLE"):
         return
     while start < stop:

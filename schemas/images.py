@@ -19,7 +19,7 @@ _SCAN_OR_END = frozenset({0xD9, 0xDA})
 
 
 def detect_format(data: memoryview) -> str | None:
-    """'jpeg', 'png' or 'webp' by the first bytes; None for anything else."""
+    """Detect 'jpeg', 'png' or 'webp' by the first bytes; None for anything else."""
     head = bytes(data[:12])
     if head.startswith(b"\xff\xd8\xff"):
         return "jpeg"
@@ -31,7 +31,7 @@ def detect_format(data: memoryview) -> str | None:
 
 
 def read_image_size(data: memoryview) -> tuple[str | None, int, int]:
-    """Codec, height and width from the header; (None, 0, 0) where there is none to be read.
+    """Read codec, height and width from the header; (None, 0, 0) if that fails.
 
     The size is that of the stored picture: EXIF orientation is not applied.
     """
@@ -53,7 +53,7 @@ def read_image_size(data: memoryview) -> tuple[str | None, int, int]:
 def read_image_sizes(
     values: np.ndarray, lengths: np.ndarray
 ) -> tuple[np.ndarray, list[str | None]]:
-    """Sizes and codecs of many images.
+    """Read the sizes and codecs of many images.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def read_image_sizes(
 
 
 def find_jpeg_frame(data: memoryview | bytes) -> tuple[int, int, int]:
-    """Marker, height and width of a JPEG's frame (ITU-T T.81, B.2.2); stray bytes are skipped.
+    """Read marker, height and width of a JPEG's frame (ITU-T T.81, B.2.2); skip stray bytes.
 
     Raises ValueError, IndexError or struct.error where there is none.
     """
@@ -104,7 +104,7 @@ def find_jpeg_frame(data: memoryview | bytes) -> tuple[int, int, int]:
 
 
 def _read_png_size(data: memoryview) -> tuple[int, int]:
-    """From the first chunk, IHDR (ISO 15948, 11.2.2)."""
+    """Read height and width from the first chunk, IHDR (ISO 15948, 11.2.2)."""
     width, height = struct.unpack_from(">II", data, 16)
     if bytes(data[12:16]) != b"IHDR" or max(width, height) >= 2**31:
         raise ValueError("the header has no size")
@@ -112,7 +112,7 @@ def _read_png_size(data: memoryview) -> tuple[int, int]:
 
 
 def _read_webp_size(data: memoryview) -> tuple[int, int]:
-    """From the first chunk (RFC 9649): lossy, lossless or extended."""
+    """Read height and width from the first chunk (RFC 9649): lossy, lossless or extended."""
     chunk = bytes(data[12:16])
     if chunk == b"VP8 " and bytes(data[23:26]) == b"\x9d\x01\x2a":
         width, height = struct.unpack_from("<HH", data, 26)

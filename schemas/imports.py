@@ -33,7 +33,7 @@ def import_edited(library: str, module: str, edit: Callable[[Any], CodeType]) ->
 
 
 class _Finder:
-    """Finds one module, and has its code made otherwise."""
+    """Finds one module, and lets the caller change how its code is made."""
 
     def __init__(self, module: str, edit: Callable[[Any], CodeType]) -> None:
         self._module = module

@@ -26,7 +26,7 @@ _LINE = ir.VectorType(_I64, 8)
 
 
 class Type:
-    """A type of numba, made when numba is there; its text is part of what code is found by."""
+    """A type of numba that is created on first use; its text is part of a kernel's cache key."""
 
     def __init__(self, text: str, make: Callable[[], Any]) -> None:
         self._text = text
@@ -34,7 +34,7 @@ class Type:
 
     @cached_property
     def real(self) -> Any:
-        """As numba has it."""
+        """The type itself, as numba defines it."""
         return self._make()
 
     @property
@@ -48,7 +48,7 @@ class Type:
         return Type(f"{self}[{index}]", lambda: self.real[index])
 
     def __call__(self, *parameters: Any) -> "Type":
-        """The signature of a function that returns this."""
+        """Make the signature of a function that returns this type."""
         return Type(f"{self}{parameters}", lambda: self.real(*_make_real(parameters)))
 
 
@@ -78,7 +78,7 @@ def _import_cgutils() -> Any:
 
 
 class Inlined:
-    """A part of kernels, which numba asks for its type."""
+    """A function that numba inlines into the kernels that call it."""
 
     def __init__(self, function: Any) -> None:
         self.__name__, self.__module__ = function.__name__, function.__module__
@@ -87,7 +87,7 @@ class Inlined:
 
     @cached_property
     def dispatcher(self) -> Any:
-        """What numba knows it by."""
+        """The object by which numba calls it."""
         return _get_host_compiler().make_dispatcher(self._function, forceinline=True)
 
     @property
@@ -96,7 +96,7 @@ class Inlined:
 
 
 class Kernel(Inlined):
-    """A kernel: Python calls it with positional arguments of just its types, else TypeError."""
+    """A compiled function. Python calls it with positional arguments of exactly its types."""
 
     def __init__(self, function: Any, signature: Any) -> None:
         super().__init__(function)
@@ -113,14 +113,14 @@ class Kernel(Inlined):
 
     @cached_property
     def dispatcher(self) -> Any:
-        """What numba knows it by: kernels that call it have their arguments cast to its types."""
+        """The object by which numba calls it from other kernels, whose arguments are cast."""
         dispatcher = _get_host_compiler().make_dispatcher(self._function)
         dispatcher.compile(_make_real(self.signature))
         dispatcher.disable_compile()
         return dispatcher
 
     def load(self) -> bool:
-        """Have its machine code ready; return whether it had to be compiled.
+        """Load the machine code, or compile it; return True if it was compiled.
 
         Raises UsageError where NUMBA_DISABLE_JIT forbids to compile.
         """
@@ -135,11 +135,11 @@ class Kernel(Inlined):
             return not kept
 
     def find_key(self) -> kernelcache.Key | None:
-        """What its machine code is found by; None if it has no source."""
+        """Return the key of its machine code in the cache; None if it has no source."""
         return kernelcache.make_key(self._function, str(self.signature))
 
     def compile(self, symbol: str) -> bytes:
-        """An object file for this processor, with a function of this name that Python can call."""
+        """Compile an object file for this processor, with a function `symbol` that Python calls."""
         announce_compiling()
         code: bytes = _get_host_compiler().compile(self.dispatcher, symbol)
         return code
@@ -167,7 +167,7 @@ def kernel(signature: Any) -> Callable[[_Function], _Function]:
 
 
 def inlined(function: _Function) -> _Function:
-    """Mark a part of kernels: it becomes part of each kernel that calls it."""
+    """Decorate a function that is inlined into each kernel that calls it."""
     result: Any = Inlined(function)
     return result
 
@@ -202,7 +202,7 @@ intrinsic: Any = Intrinsic
 
 
 def make_record_type(layout: np.dtype) -> Any:
-    """The type of a record in signatures. Kernels share a record: each sees what another writes.
+    """Make the type of a record for signatures. Kernels that get a record share its memory.
 
     `layout` is a structured dtype with `align=True`. A record does not keep alive the array that
     it is an item of: in kernels, make one with `make_record_maker`.
@@ -229,12 +229,12 @@ def make_record_maker(layout: np.dtype) -> Callable[[], Any]:
 
 
 def make_zero_record(layout: np.dtype) -> Any:
-    """A record for Python to hand to kernels, all 0; its fields are attributes."""
+    """Make a record with all fields 0 that Python passes to kernels; its fields are attributes."""
     return np.zeros(1, layout).view(np.recarray)[0]
 
 
 def make_tuple_type(named: type[tuple[Any, ...]], *fields: Any) -> Any:
-    """The type of a NamedTuple in signatures, from the types of its fields."""
+    """Make the type of a NamedTuple for signatures, from the types of its fields."""
     text = f"{named.__module__}.{named.__qualname__}{fields}"
     return Type(text, lambda: _import_numba().types.BaseTuple.from_types(_make_real(fields), named))
 
@@ -335,7 +335,7 @@ def _define_count_leading_zeros(_: Any, number: Any) -> Any:
 
 
 def make_foreign_call(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
-    """A way to call C functions of this signature from kernels, by their address.
+    """Make an operation with which kernels call C functions of this signature, by address.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class Key(NamedTuple):
-    """What machine code of a kernel is found by."""
+    """The name under which machine code of a kernel is cached."""
 
     kernel: str
     """Module, name and line, as the beginning of a file name."""
@@ -51,7 +51,7 @@ class Key(NamedTuple):
 
 
 def make_key(function: Any, signature: str) -> Key | None:
-    """The key of a kernel; None where there is no source, as for code that was typed in."""
+    """Make the key of a kernel; None if there is no source, as for code typed into a prompt."""
     sources, compiler = digest_sources(function.__module__), _digest_compiler()
     if sources is None or compiler is None or function.__closure__:
         return None
@@ -61,7 +61,7 @@ def make_key(function: Any, signature: str) -> Key | None:
 
 
 def read_code(key: Key) -> bytes | None:
-    """Machine code of just this kernel for this processor, or None: there is none.
+    """Read the machine code of this kernel for this processor; None if there is none.
 
     What came with the package is taken first, then what an earlier process kept.
     """
@@ -86,18 +86,18 @@ def keep_code(key: Key, code: bytes) -> None:
 
 
 def add_digest(code: bytes) -> bytes:
-    """What a file holds: a digest, and the code."""
+    """Put a digest in front of the code, as cache files hold it."""
     return hashlib.sha256(code).digest() + code
 
 
 def name_shipped(key: Key) -> str:
-    """The name of the file that a package brings."""
+    """Return the name of the file in which a package ships this kernel."""
     return f"{key.kernel}-{key.stamp}.kernel"
 
 
 @cache
 def describe_host() -> tuple[str, str]:
-    """Name and features of this processor, in the words of LLVM; the environment may choose."""
+    """Return name and features of this processor, in LLVM's words; the environment may override."""
     name, features = (os.environ.get(f"NUMBA_CPU_{word}") for word in ("NAME", "FEATURES"))
     if name is None and features is None:
         features = _find_features().flatten()
@@ -113,7 +113,7 @@ def _find_features() -> Any:
 
 @cache
 def find_levels() -> list[str]:
-    """Groups of processors that this one belongs to, the best first: packages bring their code.
+    """List the processor levels that this processor belongs to, the best first.
 
     None of them where the environment chooses how kernels are compiled.
     """
@@ -165,7 +165,7 @@ def _digest_compiler() -> str | None:
 
 @cache
 def find_cache_folder() -> Path | None:
-    """Where compiled kernels are kept, or None: no place is safe, or none can be written to.
+    """Find a folder in which to cache compiled kernels; None if none is safe and writable.
 
     That is `fieldslab-kernels` in the NUMBA_CACHE_DIR of the environment, else in the user's
     cache directory. A path that is not absolute depends on the working directory and is passed

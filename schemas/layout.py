@@ -48,17 +48,17 @@ class ArrayFile(NamedTuple):
 
 
 def name_shard(index: int) -> str:
-    """Folder of a shard."""
+    """Return the folder name of a shard."""
     return f"shard-{index:05d}"
 
 
 def name_file(field: Field, role: Role) -> str:
-    """File of one array of a field."""
+    """Return the file name of one array of a field."""
     return f"{field.stem}.{role}.npy"
 
 
 def list_shard_files(manifest: Manifest, index: int) -> list[ArrayFile]:
-    """The arrays of one shard, in manifest order; `digests.npy` stands beside them."""
+    """List the arrays of one shard, in manifest order, without `digests.npy`."""
     shard = manifest.shards[index]
     nulls = iter(shard.nulls)
     counts = {per: iter(getattr(shard, member)) for per, member in COUNTS.items()}
@@ -73,7 +73,7 @@ def list_shard_files(manifest: Manifest, index: int) -> list[ArrayFile]:
 
 
 def list_table_files(manifest: Manifest) -> list[ArrayFile]:
-    """The arrays of the folder `tables`, which serve the whole slab."""
+    """List the arrays of the folder `tables`, which serve the whole slab."""
     files: list[ArrayFile] = []
     for field in manifest.fields:
         for spec, items in field.list_table_arrays():
@@ -82,7 +82,7 @@ def list_table_files(manifest: Manifest) -> list[ArrayFile]:
 
 
 def count_total_blocks(files: list[ArrayFile]) -> int:
-    """Length of the `digests.npy` that belongs to `files`."""
+    """Count the blocks of `files`: the length of their `digests.npy`."""
     return files[-1].first_block + files[-1].blocks if files else 0
 
 

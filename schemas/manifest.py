@@ -47,7 +47,7 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How the slab came to be. No reader needs it, and `id` does not cover it."""
+    """How the slab was packed. No reader needs it, and `id` does not cover it."""
 
     tool: str
     time: str
@@ -61,7 +61,7 @@ class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 class Content(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
 ):
-    """What `id` covers: everything of a manifest but how and when the slab was made."""
+    """The part of a manifest that `id` covers: all but how and when the slab was packed."""
 
     format: Literal["fieldslab"]
     version: Literal[1]
@@ -72,7 +72,7 @@ class Content(
     attributes: dict[str, Any] = {}
 
     def to_canonical_json(self) -> bytes:
-        """RFC 8259 JSON of these members: sorted keys, no spaces, defaults left out."""
+        """Encode these members as RFC 8259 JSON: sorted keys, no spaces, defaults left out."""
         members = msgspec.to_builtins(self)
         content = {key: members[key] for key in Content.__struct_fields__ if key in members}
         return json.dumps(
@@ -80,7 +80,7 @@ class Content(
         ).encode()
 
     def compute_id(self) -> str:
-        """SHA-256 in hex of `to_canonical_json()`: equal for two packs of equal content."""
+        """Compute the SHA-256, in hex, of `to_canonical_json()`: packs of equal content agree."""
         return hashlib.sha256(self.to_canonical_json()).hexdigest()
 
 
@@ -140,7 +140,7 @@ class Manifest(
 
 
 def create_manifest(provenance: Provenance, **content: Any) -> Manifest:
-    """A manifest of the current version; `content` are the members of `Content`."""
+    """Create a manifest of the current version; `content` are the members of `Content`."""
     content |= {"format": FORMAT, "version": VERSION}
     # By way of plain values: msgspec leaves out a default only where it is the very same object,
     # and a dtype's name, say, may be an equal one.
@@ -150,7 +150,7 @@ def create_manifest(provenance: Provenance, **content: Any) -> Manifest:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The bytes of `manifest.json`: one member a line, one field or shard a line, then the seal.
+    """Encode `manifest.json`: one member, field or shard a line, and the seal at the end.
 
     The seal is the last member, `sha256`: the SHA-256 of every byte in front of it.
     """
@@ -210,7 +210,7 @@ def decode_manifest(data: bytes, file: str | Path = MANIFEST) -> Manifest:
 
 
 def _parse_strict_json(data: bytes, damaged: Any) -> Any:
-    """Strict JSON: UTF-8, no duplicate keys, no NaN, no endless nesting."""
+    """Parse strict JSON: UTF-8, no duplicate keys, no NaN, no endless nesting."""
 
     def make_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)

@@ -70,7 +70,7 @@ def map_file(fd: int, size: int) -> np.ndarray:
 
 
 def populate_pages(address: int, size: int) -> bool:
-    """Have the pages of a part of a map read in; False where the system has no call for that.
+    """Read the pages of a part of a map into memory; return False if the system cannot.
 
     To touch a page that cannot be read, because the disk fails or the file has become shorter,
     ends the process with SIGBUS: this tells beforehand, and is faster than to touch page by page.
@@ -91,7 +91,7 @@ def populate_pages(address: int, size: int) -> bool:
 
 
 def prefetch_pages(address: int, size: int) -> None:
-    """Ask the system to start reading a part of a map; nothing depends on whether it does."""
+    """Ask the system to start reading a part of a map; it may ignore that."""
     before = address % mmap.PAGESIZE
     _libc.madvise(address - before, size + before, _WILL_NEED)
 
@@ -106,7 +106,7 @@ def lock_pages(address: int, size: int) -> None:
 
 @cache
 def get_populate_call() -> tuple[int, int]:
-    """For kernels that populate: the address of `madvise`, and the bytes of a page.
+    """Return the address of `madvise`, for kernels that populate, and the bytes of a page.
 
     The address is 0 where the system has no call for that. `madvise` takes the first page's
     address, the bytes, and POPULATE_READ.
@@ -119,19 +119,19 @@ def get_populate_call() -> tuple[int, int]:
 
 @cache
 def get_pread() -> int:
-    """For kernels that read: the address of `pread`, whose offset has 64 bits."""
+    """Return the address of `pread` with 64-bit offsets, for kernels that read."""
     function = getattr(_libc, "pread64", _libc.pread)
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def get_address(array: np.ndarray) -> int:
-    """Where the data of an array begins in memory."""
+    """Return the address of an array's data in memory."""
     address: int = array.__array_interface__["data"][0]
     return address
 
 
 def allocate_aligned(size: int) -> np.ndarray:
-    """Memory to read files into, uint8[size], uninitialised, from the start of a page on.
+    """Allocate page-aligned memory to read files into: uint8[size], uninitialised.
 
     Some processors (AMD Zen 3) copy from a page three times slower to a few bytes behind the start
     of one, where large arrays of numpy begin.

@@ -50,7 +50,7 @@ def digest_pieces(data: np.ndarray, size: int, out: np.ndarray) -> None:
 
 @cache
 def _compile_functions() -> tuple[Callable[..., None], Callable[..., int], Any]:
-    """The functions of `_emit_digest_pieces` and `_emit_read_digests`, and their code's owner."""
+    """Compile `_emit_digest_pieces` and `_emit_read_digests`; return both and the code's owner."""
     _binding.initialize_native_target()
     _binding.initialize_native_asmprinter()
     machine = _binding.Target.from_default_triple().create_target_machine(

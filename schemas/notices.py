@@ -14,11 +14,11 @@ LOG.addHandler(logging.NullHandler())
 
 
 class FieldslabWarning(UserWarning):
-    """Something odd in the data, or in how it is used, that is no error."""
+    """Something odd in the data, or in how it is used, that is not an error."""
 
 
 def warn(text: str) -> None:
-    """Warn the caller of fieldslab: of the first line of code that is none of ours."""
+    """Warn with the first line of the call stack that is not fieldslab's own."""
     LOG.info("warning: %s", text)
     level, frame = 2, sys._getframe(1)
     while frame.f_back and str(frame.f_globals.get("__name__", "")).startswith("fieldslab."):

@@ -17,7 +17,7 @@ _CONFIG, _FILE = "numba.core.config", ".numba_config.yaml"
 
 
 def _remove_file_name(loader: Any) -> CodeType:
-    """The module in which numba names its file, naming none."""
+    """Compile numba's configuration module without the name of its file, which is then not read."""
     code: CodeType = loader.get_code(_CONFIG)
     constants = tuple("" if constant == _FILE else constant for constant in code.co_consts)
     return code.replace(co_consts=constants)

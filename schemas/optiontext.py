@@ -26,7 +26,7 @@ _WITH_COLON = {"image", "ragged"}
 
 
 def mark_option(name: str, value: Any = _BARE, *, column: str | None = None) -> str:
-    """An option within a message, to be shown in the reader's words.
+    """Mark an option within a message, so that it is shown in the reader's words.
 
     Parameters
     ----------
@@ -53,23 +53,23 @@ def mark_option(name: str, value: Any = _BARE, *, column: str | None = None) -> 
 
 
 def render_for_python(text: str) -> str:
-    """The text in the words of a Python user: `nulls={"weight": "mask"}`."""
+    """Render the text in the words of a Python user: `nulls={"weight": "mask"}`."""
     return _render_marks(text, _format_for_python)
 
 
 def render_for_shell(text: str) -> str:
-    """The text in the words of the command line: `--nulls weight=mask`."""
+    """Render the text in the words of the command line: `--nulls weight=mask`."""
     return _render_marks(text, _format_for_shell)
 
 
 def render_for_docs(text: str) -> str:
-    """The text for a docstring: in the words of Python, options and quoted words as code."""
+    """Render the text for a docstring, with options and quoted words as code."""
     text = _MARK.sub(lambda mark: f"`{render_for_python(mark[0])}`", text)
     return re.sub(r"(?<!\w)'([^' ][^']*)'", r"`\1`", text)
 
 
 def find_first_option(text: str) -> str | None:
-    """Name of the first option in a text that is not rendered yet; None without one."""
+    """Find the name of the first option in a text that is not rendered yet; None without one."""
     match = _MARK.search(text)
     return None if match is None else match[1].partition(_NEXT)[0]
 

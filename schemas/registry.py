@@ -13,7 +13,7 @@ from fieldslab.schemas.optiontext import mark_option
 def make_unknown_name_error(
     problem: str, name: str, names: Iterable[str], *, field: str | None = None
 ) -> UsageError:
-    """The error for a name that is not among `names`, with all of them and the closest."""
+    """Make the error for a name that is not in `names`; it lists them and suggests the closest."""
     names = list(names)
     close = difflib.get_close_matches(str(name), names, 1)
     hint = f"Did you mean {close[0]!r}?" if close else None
@@ -60,17 +60,17 @@ class Registry:
         self._base = base
 
     def __iter__(self) -> Iterator[str]:
-        """Names, our own first: to look for others takes longer than a small pack."""
+        """Yield the names, our own first: to look for others takes longer than a small pack."""
         yield from self.built_in
         yield from self.find_plugins()
 
     def find_plugins(self) -> dict[str, EntryPoint]:
-        """Entry points by name, sorted; of two with one name, the first on `sys.path` counts."""
+        """Find entry points by name, sorted; of two with one name, the first on `sys.path` wins."""
         points = {point.name: point for point in reversed(tuple(entry_points(group=self.group)))}
         return {name: points[name] for name in sorted(points.keys() - self.built_in.keys())}
 
     def load(self, name: str) -> Any:
-        """Import what has this name.
+        """Import the class of this name.
 
         Raises UsageError where nothing has this name, or its package cannot be loaded.
         """
@@ -88,7 +88,7 @@ class Registry:
         return loaded
 
     def make_broken_error(self, name: str, error: Exception) -> UsageError:
-        """The error for what another package offers and cannot be used."""
+        """Make the error for a plugin that cannot be used."""
         if isinstance(error, UsageError):
             return error
         point = self.find_plugins()[name]
@@ -100,7 +100,7 @@ class Registry:
         )
 
     def make_unknown_error(self, name: str, also: Iterable[str] = ()) -> UsageError:
-        """The error for a name that is not there; `also` are names that are, beside these."""
+        """Make the error for an unknown name; `also` are names that are known beside these."""
         prefix = "" if self._option is None else f"{mark_option(self._option)}: "
         return make_unknown_name_error(
             f"{prefix}no such {self.kind} {name!r}", name, [*also, *self]

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 @cache
 def get_installed_version() -> str:
-    """Such as `0.1.0`; `unknown` where the folders lie on the path without being installed."""
+    """Return a version such as `0.1.0`; `unknown` if fieldslab is not installed."""
     try:
         return version("fieldslab")
     except PackageNotFoundError:
@@ -15,5 +15,5 @@ def get_installed_version() -> str:
 
 @cache
 def get_package_version(name: str) -> str:
-    """The version of an installed package, kept: to parse metadata takes a millisecond or more."""
+    """Return the version of an installed package; cached, since metadata is slow to parse."""
     return version(name)

@@ -27,7 +27,7 @@ class PreparedKernel(NamedTuple):
 
 
 def find_kernels(images: bool = True) -> Iterator[Kernel]:
-    """All kernels, or those that images do not need; imports the modules that have some."""
+    """Yield all kernels, or those that images do not need; import the modules that have some."""
     for room in ROOMS:
         for module in sorted(_find_modules(f"fieldslab.{room}")):
             if not images and not set(_IMAGES).isdisjoint(module.split(".")):
@@ -49,7 +49,7 @@ def _find_modules(package: str) -> Iterator[str]:
 
 
 def load_kernels(images: bool) -> Iterator[PreparedKernel]:
-    """Have the machine code of kernels ready and kept for later processes."""
+    """Load or compile kernels and keep their machine code for later processes."""
     for kernel in find_kernels(images):
         started = time.perf_counter()
         compiled = kernel.load()
@@ -59,7 +59,7 @@ def load_kernels(images: bool) -> Iterator[PreparedKernel]:
 
 
 def are_ready(images: bool) -> bool:
-    """Whether all machine code is there already: kept by an earlier process, or installed."""
+    """Return True if all machine code is cached or came with the package."""
     keys = (kernel.find_key() for kernel in find_kernels(images))
     return all(key is not None and kernelcache.read_code(key) is not None for key in keys)
 

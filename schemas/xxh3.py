@@ -124,7 +124,7 @@ def emit_loop(b: Any, count: Any, state: Any, step: Callable[[Any, Any], Any]) -
 
 
 def _emit_secret_table(b: Any) -> Any:
-    """Where the secret lies in memory."""
+    """Emit the secret as a constant, and return its address."""
     kind = ir.ArrayType(_I8, len(_SECRET))
     table = ir.GlobalVariable(b.module, kind, b.module.get_unique_name("xxh3.secret"))
     table.linkage, table.global_constant = "internal", True
@@ -133,7 +133,7 @@ def _emit_secret_table(b: Any) -> Any:
 
 
 def _make_secret_vector(offset: int) -> Any:
-    """64 bytes of the secret."""
+    """Make a vector of 64 bytes of the secret."""
     words = range(offset, offset + _STRIPE, 8)
     return ir.Constant(
         _LANES, [int.from_bytes(_SECRET[start : start + 8], "little") for start in words]

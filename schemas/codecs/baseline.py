@@ -42,7 +42,7 @@ def _check_sampling(frame: Any) -> int:
 
 @kernel(_READ_SEGMENT)
 def _read_huffman_tables(address: int, offset: int, size: int, frame: Any) -> int:
-    """DHT: note where each table begins."""
+    """Read DHT: note where each table begins."""
     end = offset + size
     while offset < end:
         if end - offset < 17:
@@ -60,7 +60,7 @@ def _read_huffman_tables(address: int, offset: int, size: int, frame: Any) -> in
 
 @kernel(_READ_SEGMENT)
 def _read_quantiser_tables(address: int, offset: int, size: int, frame: Any) -> int:
-    """DQT: note where each table begins, and whether its numbers have 8 or 16 bits."""
+    """Read DQT: note where each table begins, and whether its numbers have 8 or 16 bits."""
     end = offset + size
     while offset < end:
         name = load_u8(address + offset)
@@ -74,7 +74,7 @@ def _read_quantiser_tables(address: int, offset: int, size: int, frame: Any) -> 
 
 @kernel(types.void(types.int64, types.int64, Frame))
 def _read_application(address: int, size: int, frame: Any) -> None:
-    """APP0 of JFIF or APP14 of Adobe, which say how colours are coded."""
+    """Read APP0 of JFIF or APP14 of Adobe, which say how colours are coded."""
     if size < 12:
         return
     name = (load_big_u16(address) << 16) | load_big_u16(address + 2)
@@ -87,7 +87,7 @@ def _read_application(address: int, size: int, frame: Any) -> None:
 
 @kernel(_READ_SEGMENT)
 def _read_scan_header(address: int, offset: int, size: int, frame: Any) -> int:
-    """SOS: the one scan of all components, with tables that are there, coded as Y, Cb and Cr."""
+    """Read SOS: one scan of all components, whose tables exist, coded as Y, Cb and Cr."""
     components = frame.components
     if components == 0 or size < 1:
         return DAMAGED

@@ -19,7 +19,7 @@ _HIGHS = np.uint64(0x8080808080808080)
 
 
 class Stream(NamedTuple):
-    """Where reading has come to.
+    """A position in the bits of a JPEG's data, with the bits read ahead.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ STREAM = make_tuple_type(Stream, types.int64, types.uint64, types.int64)
 
 @kernel(STREAM(STREAM, types.int64))
 def _refill_by_bytes(stream: Any, end: int) -> Stream:
-    """Refill where a stuffed byte, a marker or the end is near."""
+    """Refill byte by byte, where a stuffed byte, a marker or the end is near."""
     address, bits, count = stream
     while count <= 56:
         if address >= end:
@@ -72,32 +72,32 @@ def refill(stream: Any, end: int) -> Any:
 
 @inlined
 def skip_bits(stream: Any, bits: int) -> Any:
-    """The stream behind so many bits."""
+    """Return the stream after the next `bits` bits."""
     return Stream(stream.address, stream.bits << np.uint64(bits), stream.count - bits)
 
 
 @inlined
 def start_stream(address: int, end: int, bit: int) -> Any:
-    """A stream from bit 0..7 of the byte at `address` on."""
+    """Start a stream at bit 0..7 of the byte at `address`."""
     nothing: Any = np.int64(0)
     return skip_bits(refill(Stream(address, np.uint64(0), nothing), end), bit)
 
 
 @inlined
 def count_unused_bits(count: int) -> int:
-    """How many bits of data were taken and not used; less than 0 after an overrun."""
+    """Count the data bits that were read ahead and not used; negative after an overrun."""
     return count - ENDED if count > 64 else count
 
 
 @inlined
 def is_overrun(stream: Any) -> bool:
-    """Whether more bits were used than there were in front of a marker or the end."""
+    """Return True if more bits were used than lie before a marker or the end."""
     return stream.count > 64 and stream.count < ENDED
 
 
 @kernel(types.int64(STREAM))
 def compute_position(stream: Any) -> int:
-    """Where the next bit is: 8 * address + bit, counting stuffed bytes."""
+    """Compute where the next bit is: 8 * address + bit, counting stuffed bytes."""
     left = count_unused_bits(stream.count)
     address = stream.address
     for _ in range((left + 7) >> 3):
@@ -109,7 +109,7 @@ def compute_position(stream: Any) -> int:
 
 @kernel(types.int64(STREAM, types.int64))
 def find_marker(stream: Any, end: int) -> int:
-    """Address of the code of the marker that comes next, behind the padding of the last byte.
+    """Find the address of the next marker's code, after the padding of the last byte.
 
     0 if something else comes, or the end.
     """

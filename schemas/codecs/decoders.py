@@ -19,7 +19,7 @@ _GPU_PACKAGES = ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13")
 
 
 class DecoderInfo(NamedTuple):
-    """A decoder, and what was found of it.
+    """A decoder, and which version of its library is installed.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class DecoderInfo(NamedTuple):
 
 
 def describe_decoders() -> list[DecoderInfo]:
-    """All decoders, our own in the order in which they are asked, then those of other packages."""
+    """Describe our own decoders, in the order in which they are tried, then those of plugins."""
     return [
         *(
             own.look(DecoderInfo(name, own.takes, library=own.library))
@@ -59,7 +59,7 @@ def describe_decoders() -> list[DecoderInfo]:
 
 
 def count_gpus() -> int:
-    """How many GPUs CUDA's driver sees; 0 without a driver."""
+    """Count the GPUs that CUDA's driver sees; 0 without a driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -116,7 +116,7 @@ def _describe_plugin(point: EntryPoint) -> DecoderInfo:
 
 
 def _find_package_folder(package: str) -> str | None:
-    """Where a package is; it is not imported, though the one that it is in may be."""
+    """Find the folder of a package without importing it; its parent packages may be imported."""
     try:
         spec = importlib.util.find_spec(package)
     except ModuleNotFoundError:

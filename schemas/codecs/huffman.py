@@ -37,7 +37,7 @@ KEY = 16 + 256
 
 
 class HuffmanTables(NamedTuple):
-    """Eight tables, uint16[8 * SIZE], and the bytes they were made from, uint8[8, KEY]."""
+    """Eight tables, uint16[8 * SIZE], and the bytes they were built from, uint8[8, KEY]."""
 
     entries: np.ndarray
     keys: np.ndarray
@@ -47,13 +47,13 @@ HUFFMAN_TABLES = make_tuple_type(HuffmanTables, types.uint16[::1], types.uint8[:
 
 
 def make_empty_tables() -> HuffmanTables:
-    """Eight empty tables."""
+    """Make eight empty tables."""
     return HuffmanTables(np.zeros(8 * SIZE, np.uint16), np.zeros((8, KEY), np.uint8))
 
 
 @inlined
 def _make_entry(symbol: int, length: int, is_ac: bool) -> int:
-    """What a code of `length` bits stands for."""
+    """Make the entry of a code of `length` bits."""
     if not is_ac:
         return (symbol << 12) | (length + symbol)
     zeros, size = symbol >> 4, symbol & 15
@@ -64,7 +64,7 @@ def _make_entry(symbol: int, length: int, is_ac: bool) -> int:
 
 @inlined
 def is_made_from(address: int, key: Any) -> bool:
-    """Whether a table was made from the bytes at `address`."""
+    """Return True if a table was built from the bytes at `address`."""
     total = 0
     for i in range(16):
         if load_u8(address + i) != key[i]:
@@ -129,7 +129,7 @@ def make_tables(address: int, frame: Any, tables: Any) -> int:
 
 @kernel("int64(int64, uint64)")
 def look_up_long_code(table: int, bits: Any) -> int:
-    """The entry of a code of more than FAST bits, in the table at this address."""
+    """Return the entry of a code of more than FAST bits, in the table at this address."""
     code: Any = np.int64(bits >> np.uint64(48))
     for length in range(FAST + 1, 17):
         if code < load_u16(table + 2 * (LIMITS + length)):
@@ -140,7 +140,7 @@ def look_up_long_code(table: int, bits: Any) -> int:
 
 @inlined
 def look_up_short_code(table: int, bits: Any) -> Any:
-    """The entry that the next bits find in the table at this address, or LONG.
+    """Return the entry for the next bits in the table at this address, or LONG.
 
     By address, because numba counts references to the arrays that a part of a kernel uses.
     """

@@ -35,7 +35,7 @@ LARGEST = 1 << 29
 
 @kernel("int64(int64, int64[::1], int64, int64[::1])")
 def _count_points(address: int, lengths: Any, every: int, counts: Any) -> int:
-    """How many points each image has if it is whole, by its header; returns the sum."""
+    """Count the points of each image from its header, as if it were whole; return the sum."""
     frame = new_frame()
     total = 0
     for i in range(len(lengths)):
@@ -52,7 +52,7 @@ def _count_points(address: int, lengths: Any, every: int, counts: Any) -> int:
 
 
 class Images(NamedTuple):
-    """Images to walk through, how many points each has, and which item of `points` is its first."""
+    """Images to index: how many points each has, and the index in `points` of its first."""
 
     addresses: np.ndarray
     lengths: np.ndarray

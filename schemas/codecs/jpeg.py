@@ -73,7 +73,7 @@ new_frame = make_record_maker(FRAME)
 
 @inlined
 def load_big_u16(address: int) -> int:
-    """Two bytes, the high one first."""
+    """Load two bytes, the high one first."""
     return (load_u8(address) << 8) | load_u8(address + 1)
 
 
@@ -103,7 +103,7 @@ def find_next_segment(address: int, offset: int, length: int) -> tuple[int, int,
 
 @inlined
 def is_jpeg(address: int, length: int) -> bool:
-    """Whether an image begins as a JPEG does."""
+    """Return True if an image begins as a JPEG does."""
     return length >= 3 and load_big_u16(address) == 0xFFD8 and load_u8(address + 2) == 0xFF
 
 
@@ -138,7 +138,7 @@ def read_frame_header(address: int, offset: int, size: int, frame: Any) -> int:
 
 @inlined
 def _has_valid_sampling(frame: Any) -> bool:
-    """Whether all sampling factors are from 1 to 4."""
+    """Return True if all sampling factors are from 1 to 4."""
     for component in range(frame.components):
         across, down = frame.samplings[component] >> 4, frame.samplings[component] & 15
         if across < 1 or across > 4 or down < 1 or down > 4:

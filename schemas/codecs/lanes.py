@@ -95,14 +95,14 @@ new_lane = make_record_maker(LANE)
 
 @inlined
 def _find_ff_bytes(address: int) -> Any:
-    """The highest bit of each byte that is 0xFF, of the eight at an address."""
+    """Set the highest bit of each byte that is 0xFF, of the eight bytes at an address."""
     word = load_big_u64(address)
     return (word & _LOWS) + _ONES & word & _HIGHS
 
 
 @kernel(types.int64(Lane, types.int64))
 def fill_window(lane: Any, bit: int) -> int:
-    """Move the data from a bit on to the front of the window, and fill it; returns the new bit."""
+    """Move the data from `bit` on to the front of the window, refill it, and return the new bit."""
     first = bit >> 3
     while lane.first_gap < lane.last_gap and load_u16(lane.gaps + 2 * lane.first_gap) < first:
         lane.first_gap += 1
@@ -151,7 +151,7 @@ def fill_window(lane: Any, bit: int) -> int:
 
 @kernel(types.int64(Lane, types.int64))
 def find_marker(lane: Any, bit: int) -> int:
-    """Address of the code of the marker that comes next, behind the padding of the last byte.
+    """Find the address of the next marker's code, after the padding of the last byte.
 
     0 if something else comes, or the end.
     """
@@ -167,7 +167,7 @@ def find_marker(lane: Any, bit: int) -> int:
 
 @kernel(types.int64(Lane, types.int64))
 def start_data(lane: Any, address: int) -> int:
-    """Begin with the entropy-coded data at an address; returns the bit."""
+    """Start with the entropy-coded data at an address; return the bit."""
     lane.source = lane.origin = address
     lane.ended = lane.bytes = lane.first_gap = lane.last_gap = 0
     for component in range(3):

@@ -16,7 +16,7 @@ _ORIENTATION, _SHORT = 0x0112, 3
 
 @inlined
 def _load_number(address: int, size: int, swapped: bool) -> int:
-    """A number of 2 or 4 bytes, the high byte first unless `swapped`."""
+    """Load a number of 2 or 4 bytes, the high byte first unless `swapped`."""
     number = 0
     for i in range(size):
         number |= load_u8(address + i) << (8 * i if swapped else 8 * (size - 1 - i))
@@ -25,7 +25,7 @@ def _load_number(address: int, size: int, swapped: bool) -> int:
 
 @kernel("int64(int64, int64)")
 def _read_tiff_orientation(tiff: int, size: int) -> int:
-    """From the first directory of TIFF data (TIFF 6.0, section 2)."""
+    """Read the orientation from the first directory of TIFF data (TIFF 6.0, section 2)."""
     if size < 8:
         return UPRIGHT
     swapped = load_big_u16(tiff) == 0x4949
@@ -50,7 +50,7 @@ def _read_tiff_orientation(tiff: int, size: int) -> int:
 
 @kernel("int64(int64, int64)")
 def read_orientation(address: int, length: int) -> int:
-    """The orientation, 1 to 8, of the JPEG of `length` bytes at `address` (EXIF 2.3, 4.6.4).
+    """Read the EXIF orientation, 1 to 8, of a JPEG (EXIF 2.3, 4.6.4).
 
     UPRIGHT for whatever cannot be read; nothing is read outside the image.
     """
@@ -68,7 +68,7 @@ def read_orientation(address: int, length: int) -> int:
 
 @kernel("void(uint64[::1], int64[::1], uint8[::1])")
 def read_orientations(addresses: Any, lengths: Any, out: Any) -> None:
-    """The orientation of each of many images."""
+    """Read the orientation of many images."""
     for i in range(len(addresses)):
         address: Any = np.int64(addresses[i])
         out[i] = read_orientation(address, lengths[i])

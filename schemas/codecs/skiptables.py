@@ -76,6 +76,6 @@ def make_skip_table(codes: Any, key: Any, table: Any) -> None:
 
 @inlined
 def look_up_skip(table: int, bits: Any) -> Any:
-    """The entry that the next bits find in the table at this address."""
+    """Return the entry for the next bits in the table at this address."""
     item: Any = np.int64(bits >> np.uint64(64 - WINDOW))
     return load_u16(table + (2 << WINDOW) + 2 * item)

@@ -91,7 +91,7 @@ class Library:
 
 @cache
 def find_libraries() -> tuple[Library, ...]:
-    """Every library there is: the system's first, then conda's, then those inside wheels."""
+    """Find every libturbojpeg: the system's first, then conda's, then those inside wheels."""
     found: dict[str, Library] = {}
     for candidate in _list_candidates():
         library = load_library(candidate)
@@ -101,7 +101,7 @@ def find_libraries() -> tuple[Library, ...]:
 
 
 def choose_newest(libraries: Sequence[Library]) -> Library:
-    """The one to use of those that were found; raises MissingLibrary where there is none."""
+    """Choose the newest library. Raises MissingLibrary if there is none."""
     if not libraries:
         raise MissingLibrary("no TurboJPEG library was found", hint=INSTALL)
     return max(libraries, key=lambda library: library.version)
@@ -154,7 +154,7 @@ class _Symbol(ctypes.Structure):
 
 
 def _find_library_file(address: int) -> str | None:
-    """The file that a function came from; None where the C library cannot tell."""
+    """Find the file that a function came from; None if the C library cannot tell."""
     try:
         dladdr = ctypes.CDLL(None).dladdr
     except AttributeError:
@@ -194,7 +194,7 @@ _TRANSFORM = ctypes.CFUNCTYPE(
 
 
 def convert_to_baseline(data: Any, library: Library | None = None) -> bytes:
-    """A JPEG as a baseline one, with the same coefficients and so the very same pixels.
+    """Convert a JPEG to a baseline one with the same coefficients, and so the same pixels.
 
     Progressive files decode about three times slower, and have no index. EXIF, ICC profiles and
     other markers are kept; the Huffman tables are the standard's examples, so that the same file

@@ -65,7 +65,7 @@ SCRATCH = make_tuple_type(
 
 
 def make_scratch() -> Scratch:
-    """Scratch memory with empty tables."""
+    """Make scratch memory with empty tables."""
     return Scratch(
         np.zeros((2, DATA + MCU_BYTES + 16), np.uint8),
         np.empty((2, DATA), np.uint16),
@@ -77,7 +77,7 @@ def make_scratch() -> Scratch:
 
 @kernel(types.int64(Lane, types.int64))
 def _begin_mcu(lane: Any, bit: int) -> int:
-    """What there is to do in front of an MCU, and behind the last one.
+    """Store index points and pass restart markers before an MCU, or after the last one.
 
     Returns the bit of its first block, FINISHED or FAILED.
     """
@@ -111,13 +111,13 @@ def _begin_mcu(lane: Any, bit: int) -> int:
 
 @inlined
 def _peek_bits(window: int, bit: int) -> Any:
-    """The bits from a place in a window on: 57 of 64."""
+    """Load the next bits of a window, of which 57 are valid."""
     return load_big_u64(window + (bit >> 3)) << np.uint64(bit & 7)
 
 
 @inlined
 def skip_codes(window: int, bit: int, k: Any, table: int) -> tuple[Any, Any, Any]:
-    """Skip the codes of AC that two table entries stand for, or one if it ends the block.
+    """Skip the AC codes that two table entries stand for, or one if it ends the block.
 
     Returns the next bit, the next coefficient `k`, which is 64 or more at the end of a block, and
     the last entry.
@@ -137,7 +137,7 @@ def skip_codes(window: int, bit: int, k: Any, table: int) -> tuple[Any, Any, Any
 
 @kernel("int64(int64, int64, int64, int64)")
 def _skip_single_codes(window: int, bit: int, k: int, table: int) -> int:
-    """Skip the codes of AC up to the end of the block; returns the next bit, or FAILED."""
+    """Skip the AC codes up to the end of the block; return the next bit, or FAILED."""
     while k < 64:
         bits = _peek_bits(window, bit)
         entry = look_up_short_code(table, bits)
@@ -152,7 +152,7 @@ def _skip_single_codes(window: int, bit: int, k: int, table: int) -> int:
 
 @inlined
 def _begin_block(lane: Any, bit: int) -> int:
-    """Skip the DC coefficient of a block; returns the next bit, or FAILED."""
+    """Skip the DC coefficient of a block; return the next bit, or FAILED."""
     bits = _peek_bits(lane.window, bit)
     block = np.uint64(lane.block)
     table = lane.dc_tables[block]
@@ -171,7 +171,7 @@ def _begin_block(lane: Any, bit: int) -> int:
 
 @inlined
 def end_block(lane: Any, bit: int, k: int, entry: int) -> int:
-    """Go from the end of a block, as `skip_codes` found it, to AC of the next block.
+    """Go from the end of a block, as `skip_codes` found it, to the AC codes of the next block.
 
     Returns the bit there, FINISHED or FAILED.
     """
@@ -191,7 +191,7 @@ def end_block(lane: Any, bit: int, k: int, entry: int) -> int:
 
 @kernel(types.boolean(types.int64, Frame, types.uint8[:, ::1]))
 def _has_tables_of(address: int, frame: Any, keys: Any) -> bool:
-    """Whether a set of tables has those of an image."""
+    """Return True if a set of tables has those of an image."""
     for number in range(8):
         offset = frame.huffman[number]
         if offset != 0 and not is_made_from(address + offset, keys[number]):
