@@ -18,11 +18,11 @@ from fieldslab.packer.sources.path_lookup import (
 )
 from fieldslab.schemas.errors import SourceNotFound, SourceUnreadable, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
-from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.registry import Registry, make_unknown_name_error
 from fieldslab.schemas.renamed import refuse_renamed_methods
+from fieldslab.schemas.urls import is_url
 
 
 class Unit(NamedTuple):

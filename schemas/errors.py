@@ -9,9 +9,13 @@
     │   ├── SlabNotFound           no slab at this path (FileNotFoundError)
     │   │   └── IncompleteSlab     packing was cut off; the message says what to run
     │   ├── SlabDenied             no permission to read it (PermissionError)
+    │   │   └── AccessDenied       a store refuses: no credentials, wrong or expired ones
+    │   ├── ObjectNotFound         a store holds nothing of this name (FileNotFoundError)
     │   ├── UnsupportedVersion     written by a newer fieldslab
     │   └── SlabReplaced           packed again, or removed, since it was opened: open it again
+    │       └── SlabChanged        another slab is at its URL since it was opened
     ├── Unreadable              3  the disk or the file system fails (OSError)
+    │   └── RemoteUnreadable       a store or the network fails, after several attempts
     ├── Damaged                 1  bytes are not what pack wrote
     │   ├── DamagedManifest
     │   ├── DamagedArray           a file's size, header or content
@@ -45,7 +49,7 @@ from typing import Any, ClassVar, TypeVar
 
 from fieldslab.schemas.optiontext import find_first_option, render_for_python, render_for_shell
 
-_CONTEXT = ("file", "field", "row", "offset", "expected", "found")
+_CONTEXT = ("file", "field", "row", "offset", "status", "attempts", "expected", "found")
 
 
 class FieldslabError(Exception):
@@ -55,9 +59,10 @@ class FieldslabError(Exception):
     ----------
     problem
         What is wrong, in a few words.
-    file, field, row, offset, expected, found
+    file, field, row, offset, status, attempts, expected, found
         Where it is wrong: whatever of these is known. `row` may be a number or a range as text;
-        `offset` is in bytes from the start of the file.
+        `offset` is in bytes from the start of the file. `status` is what a server answered, and
+        `attempts` says how often it was asked.
     hint
         What to do about it: a sentence.
 
@@ -213,12 +218,26 @@ class SlabDenied(NotASlab, PermissionError):
     _errno = EACCES
 
 
+class AccessDenied(SlabDenied):
+    """A store refuses to give an object: there are no credentials, or wrong or expired ones."""
+
+
+class ObjectNotFound(NotASlab, FileNotFoundError):
+    """A store holds nothing of this name."""
+
+    _errno = ENOENT
+
+
 class UnsupportedVersion(NotASlab):
     """Written by a newer fieldslab."""
 
 
 class SlabReplaced(NotASlab):
     """Packed again, or removed, since it was opened; what was read before stays right."""
+
+
+class SlabChanged(SlabReplaced):
+    """Another slab is at the URL since this one was opened; what was read before stays right."""
 
 
 class Unreadable(FieldslabError, OSError):
@@ -235,6 +254,13 @@ class Unreadable(FieldslabError, OSError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return *super().__reduce__(), {"errno": self.errno}
+
+
+class RemoteUnreadable(Unreadable):
+    """A store or the network fails, after several attempts.
+
+    `context` holds the URL of the object as `file`, and `status` and `attempts`.
+    """
 
 
 class Damaged(FieldslabError):

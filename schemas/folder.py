@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.files import OpenFolder, make_opening_error, read_bytes
 from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, Manifest, decode_manifest
+from fieldslab.schemas.urls import is_url, restore_url
 
 JOURNAL = "journal.jsonl"
 REPLACED = "old"
@@ -29,21 +29,6 @@ REPLACED = "old"
 
 _ATTEMPTS = 20
 _OPEN_AGAIN = "Open it again."
-
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-_SHORTENED_URL = re.compile(r"(?!file:)([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
-
-
-def is_url(path: str | Path) -> bool:
-    """Return True for a path that names another machine, as `s3://bucket/x`, but not `C:/x`."""
-    return _URL.match(str(path)) is not None
-
-
-def restore_url(url: object) -> str:
-    """Restore a URL as it was written: a `Path` keeps only one of two slashes."""
-    text = str(url)
-    scheme = _SHORTENED_URL.match(text)
-    return text if scheme is None else f"{scheme[1]}://{text[scheme.end() :]}"
 
 
 def check_slab_path(path: object) -> Path:

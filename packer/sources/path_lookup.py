@@ -12,7 +12,7 @@ from fieldslab.schemas.errors import (
     SourceUnreadable,
     make_unreadable_source_error,
 )
-from fieldslab.schemas.folder import is_url, restore_url
+from fieldslab.schemas.urls import is_url, restore_url
 
 
 class NoFiles(SourceNotFound):

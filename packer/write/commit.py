@@ -31,7 +31,6 @@ from fieldslab.packer.write.journal import Journal
 from fieldslab.packer.write.output import (
     check_output,
     is_empty_directory,
-    name_write_errors,
     was_cleanup_interrupted,
 )
 from fieldslab.packer.write.replaced import is_being_read, remove_or_set_aside, remove_unread_slabs
@@ -50,6 +49,7 @@ from fieldslab.schemas.folder import (
     load_manifest,
 )
 from fieldslab.schemas.manifest import MANIFEST, Manifest, encode_manifest
+from fieldslab.schemas.write_errors import name_write_errors
 
 _ATTEMPTS = "attempts"
 

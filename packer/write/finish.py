@@ -13,7 +13,6 @@ from fieldslab.packer.convert.pictures import CODEC_COUNT
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.commit import Staging, make_attempt_folder
 from fieldslab.packer.write.origins import list_sources
-from fieldslab.packer.write.output import name_write_errors
 from fieldslab.packer.write.prepare import Prepared
 from fieldslab.packer.write.warnings import find_warnings
 from fieldslab.packer.write.writers import ShardRecord, merge_tallies, write_digests
@@ -39,6 +38,7 @@ from fieldslab.schemas.manifest import (
 )
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.version import get_package_version
+from fieldslab.schemas.write_errors import name_write_errors
 
 MAX_ALL_INLINE_BYTES = 4 * 1024 * 1024
 """Categories of all fields that stand in the manifest, together."""

@@ -1,63 +1,26 @@
 """Where a slab may be written, and what is told of an output that cannot be."""
 
-import contextlib
-import errno
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from fieldslab.packer.write.journal import Journal
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import (
     FieldslabError,
-    NoSpace,
-    OutputDenied,
-    OutputError,
     OutputExists,
     UsageError,
 )
-from fieldslab.schemas.folder import (
-    JOURNAL,
-    check_slab_path,
-    get_partial_path,
-    is_url,
-    load_manifest,
-    restore_url,
-)
+from fieldslab.schemas.folder import JOURNAL, check_slab_path, get_partial_path, load_manifest
 from fieldslab.schemas.manifest import FORMAT, MANIFEST
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.urls import is_url, restore_url
+from fieldslab.schemas.write_errors import name_write_errors
 
 _FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
 _OUR_NAMES = re.compile(rf"{re.escape(MANIFEST)}|{layout.TABLES}|shard-[0-9]{{5,}}")
 _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
 """What file managers leave everywhere, and nobody misses."""
-
-
-@contextlib.contextmanager
-def name_write_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError while writing into an OutputError that names the path."""
-    try:
-        yield
-    except FieldslabError:
-        raise
-    except OSError as error:
-        file = error.filename or path
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpace(
-                "no space left on the device",
-                file=file,
-                hint="Free some space and run the same command again.",
-            ) from error
-        if error.errno == errno.EFBIG:
-            raise NoSpace(
-                "a file would be larger than the file system or `ulimit -f` allows",
-                file=file,
-                hint=f"A smaller {mark_option('shard_size')} makes smaller files.",
-            ) from error
-        denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-        kind = OutputDenied if denied else OutputError
-        raise kind(f"cannot be written: {error.strerror or error}", file=file) from error
 
 
 def parse_output(path: object) -> Path:

@@ -24,7 +24,6 @@ from fieldslab.packer.write.ahead import read_ahead
 from fieldslab.packer.write.batches import read_batches
 from fieldslab.packer.write.commit import make_attempt_folder
 from fieldslab.packer.write.indexing import IndexingThreads
-from fieldslab.packer.write.output import name_write_errors
 from fieldslab.packer.write.prepare import Prepared
 from fieldslab.packer.write.versions import find_versions
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
@@ -32,6 +31,7 @@ from fieldslab.schemas import layout
 from fieldslab.schemas.cores import count_usable_cores
 from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.write_errors import name_write_errors
 
 
 def ignore_progress(rows: int, bytes: int) -> None:

@@ -22,8 +22,8 @@ from fieldslab.packer.sources.path_lookup import (
     make_remote_error,
 )
 from fieldslab.schemas.errors import SourceUnreadable, make_unreadable_source_error
-from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.images import detect_format
+from fieldslab.schemas.urls import is_url
 
 SUFFIXES = (
     ".jpg",

@@ -19,8 +19,8 @@ from fieldslab.packer.sources.parquet.footers import (
 from fieldslab.packer.sources.parquet.row_groups import read_batches
 from fieldslab.packer.sources.path_lookup import NoFiles
 from fieldslab.schemas.errors import SourceInconsistent
-from fieldslab.schemas.folder import is_url
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.urls import is_url
 
 _HOLLOW = Hint(
     refusal=(

@@ -1,0 +1,1 @@
+"""Places that hold slabs: directories, buckets and web servers."""
