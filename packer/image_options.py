@@ -39,7 +39,7 @@ _VALUES = {
 _Side = Annotated[int, msgspec.Meta(ge=1, le=_MOST_PIXELS)]
 
 
-class ImageAs(msgspec.Struct, frozen=True, omit_defaults=True):
+class ImageForm(msgspec.Struct, frozen=True, omit_defaults=True):
     """In which form the images of a column are stored; anything but `baseline` may lose detail.
 
     Larger images are made smaller until the short or the long side has so many pixels; none is
@@ -53,7 +53,7 @@ class ImageAs(msgspec.Struct, frozen=True, omit_defaults=True):
     quality: Annotated[int, msgspec.Meta(ge=1, le=100)] = 95
 
     @property
-    def pixels(self) -> bool:
+    def stores_pixels(self) -> bool:
         """Whether images are stored decoded."""
         return self.store in ("rgb", "yuv420")
 
@@ -73,7 +73,7 @@ class ImageAs(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def parse_images(
     images: str | Iterable[str] | Mapping[str, str | None],
-) -> tuple[tuple[str, ...], dict[str, ImageAs]]:
+) -> tuple[tuple[str, ...], dict[str, ImageForm]]:
     """The columns that are images, and the form that some of them get.
 
     `a`, `a,b`, `a:FORM` or `{"a": "FORM", "b": None}`. Raises UsageError.
@@ -130,7 +130,7 @@ def _split_item(item: str) -> tuple[str, str | None]:
     return item, None
 
 
-def _parse_form(columns: str, form: str) -> ImageAs:
+def _parse_form(columns: str, form: str) -> ImageForm:
     """The form `STORE` or `STORE,SETTING=VALUE,...`."""
     store, *settings = (part.strip() for part in form.split(","))
     if store not in FORMS:
@@ -148,7 +148,7 @@ def _parse_form(columns: str, form: str) -> ImageAs:
             )
         members[name] = _parse_number(text)
         try:
-            msgspec.convert({"store": store, name: members[name]}, ImageAs)
+            msgspec.convert({"store": store, name: members[name]}, ImageForm)
         except msgspec.ValidationError as error:
             raise UsageError(
                 f"{mark_option('image')}: wrong {key}",
@@ -165,7 +165,7 @@ def _parse_form(columns: str, form: str) -> ImageAs:
         raise UsageError(
             f"{mark_option('image')}: jpeg needs short-side=N or long-side=N", field=columns
         )
-    return msgspec.convert(members, ImageAs)
+    return msgspec.convert(members, ImageForm)
 
 
 def _make_unknown_form_error(columns: str, form: str) -> UsageError:

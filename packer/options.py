@@ -15,7 +15,7 @@ import numpy as np
 from fieldslab.packer.definition import fill_defaults
 from fieldslab.packer.image_options import (
     DamagedImages,
-    ImageAs,
+    ImageForm,
     parse_images,
     parse_index_spacing,
     parse_on_error,
@@ -137,7 +137,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     cast: dict[str, str] = {}
     tensor: dict[str, Tensor] = {}
     image: tuple[str, ...] = ()
-    image_as: dict[str, ImageAs] = {}
+    image_as: dict[str, ImageForm] = {}
     jpeg_index: Every | None = DEFAULT_INDEX
     damaged_images: DamagedImages = "error"
     stack: dict[str, str] = {}

@@ -23,9 +23,9 @@ from fieldslab.packer.convert.leaves import (
 )
 from fieldslab.packer.convert.padding import Padding, make_padding
 from fieldslab.packer.convert.pictureplan import (
-    estimate_decoded_bytes,
+    estimate_largest_image_bytes,
     plan_pictures,
-    refuse_outside_images,
+    refuse_external_images,
 )
 from fieldslab.packer.convert.pixels import get_library_version
 from fieldslab.packer.convert.samples import make_sampler
@@ -85,10 +85,10 @@ class Plan:
         return find_columns(self.fields)
 
     @property
-    def recorded(self) -> dict[str, Any]:
-        """The options as a manifest keeps them: without places of this machine."""
-        recorded: dict[str, Any] = msgspec.to_builtins(drop_tokenizer_paths(self.options))
-        return recorded
+    def recorded_options(self) -> dict[str, Any]:
+        """The options as the manifest records them, without paths on this machine."""
+        options: dict[str, Any] = msgspec.to_builtins(drop_tokenizer_paths(self.options))
+        return options
 
     @property
     def first_row(self) -> int:
@@ -100,7 +100,7 @@ class Plan:
         content = [
             VERSION,
             self.source.fingerprint(),
-            self.recorded,
+            self.recorded_options,
             [msgspec.to_builtins(plan.field) for plan in self.fields],
         ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -142,7 +142,7 @@ def make_plan(source: Source, options: Options) -> Plan:
         stack = stacked.get(leaf.name)
         try:
             if stack is None:
-                refuse_outside_images(leaf, leaves, source)
+                refuse_external_images(leaf, leaves, source)
                 plans.append(_plan_leaf(leaf, source, sample, by_name, options))
             elif leaf is stacks[stack][0]:
                 plans.append(plan_stack(stack, stacks[stack], source))
@@ -158,7 +158,7 @@ def make_plan(source: Source, options: Options) -> Plan:
         raise UsageError(
             "two fields would have this name", field=twice, hint=f"Use {mark_option('rename')}."
         )
-    if options.leave_out and not any(plan.sound for plan in plans):
+    if options.leave_out and not any(plan.skips_damaged_images for plan in plans):
         raise UsageError(
             f"{mark_option('on_error')}: no field is an image",
             hint=f"{mark_option('image', ['COLUMN'])} says that a column is one.",
@@ -201,8 +201,8 @@ def _plan_leaf(
         shape_path=shapes.path if shapes else None,
         permutation=inferred.permutation,
         padding=padding,
-        decoded=estimate_decoded_bytes(leaf, sample),
-        sound=options.leave_out and field.kind == "image",
+        decoded_image_bytes=estimate_largest_image_bytes(leaf, sample),
+        skips_damaged_images=options.leave_out and field.kind == "image",
         why=why if padding is None else f"ragged {leaf.options.ragged} of {inferred.why}",
         bytes=source.column_bytes(leaf.path),
     )

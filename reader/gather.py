@@ -182,7 +182,7 @@ def count_elements(stored: StoredField, locations: RowLocations, pool: Pool) -> 
     return counts.astype(np.int64)
 
 
-def find_index_points(
+def locate_index_points(
     stored: StoredField, locations: RowLocations, pool: Pool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Where the index points of images lie, uint64[n], and how many: int64[n].

@@ -53,23 +53,26 @@ def pad_rows(
 
 
 def prepare_copy(out: np.ndarray, fill: Any, left: bool) -> Callable[..., int]:
-    """Make what copies and pads rows into `out`, (rows, length, *shape): as `kernels.copy_rows`."""
+    """Return a function like `kernels.copy_rows` that also pads each row of `out`.
+
+    `out` is (rows, length, *shape).
+    """
     blank = np.full(out.shape[1:], fill, out.dtype)
     address = get_address(blank)
 
-    copy_and_pad: Any = _copy_and_pad_rows
+    pad: Any = _copy_and_pad_rows
 
-    def copy(*arguments: Any) -> int:
-        padded: int = copy_and_pad(*arguments, len(blank), left, address)
-        return padded
+    def copy_and_pad(*arguments: Any) -> int:
+        end_address: int = pad(*arguments, len(blank), left, address)
+        return end_address
 
-    return copy
+    return copy_and_pad
 
 
 def make_padding_mask(
     counts: np.ndarray, length: int, left: bool, memory: Allocator, key: Hashable
 ) -> np.ndarray:
-    """True where padded rows have elements: bool[rows, length]."""
+    """Make a mask that is True where padded rows have elements: bool[rows, length]."""
     mask = memory.allocate_array(key, (len(counts), length), np.dtype(np.bool_))
     columns = np.arange(length)
     if left:
@@ -95,7 +98,7 @@ def _copy_and_pad_rows(
     left: bool,
     fill: int,
 ) -> int:
-    """As `kernels.copy_rows`; each row is filled up to `length` items from address `fill` on."""
+    """Copy as `kernels.copy_rows` does, and fill each row up to `length` items from `fill`."""
     last = len(places) - 1
     for i in range(len(places)):
         coming = min(i + AHEAD, last)

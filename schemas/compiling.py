@@ -73,8 +73,8 @@ class _Codegen(_codegen.AOTCPUCodegen):  # type: ignore[misc]
         return self._features
 
 
-class _Executable:
-    """What numba knows a compiled function by; nothing is run while others are compiled."""
+class _ExecutablePlaceholder:
+    """Stands for the address of a compiled function: kernels are only compiled here, never run."""
 
 
 class Compiler:
@@ -97,7 +97,7 @@ class Compiler:
             context = host.target_context.subtarget(
                 _internal_codegen=_Codegen(processor, features),
                 aot_mode=True,
-                get_executable=lambda *_: _Executable(),
+                get_executable=lambda *_: _ExecutablePlaceholder(),
             )
 
         class Target(_registry.CPUTarget):  # type: ignore[misc]

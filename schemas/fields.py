@@ -241,14 +241,14 @@ class Field(
             specs.append(VALID)
         return tuple(specs)
 
-    def list_table_arrays(self) -> tuple[tuple[ArraySpec, int], ...]:
-        """List the arrays of this field in `tables`, in file order, each with its item count."""
+    def list_arrays_in_tables(self) -> tuple[tuple[ArraySpec, int], ...]:
+        """List the arrays of this field in the folder `tables`, each with its number of items."""
         specs: list[tuple[ArraySpec, int]] = []
         if self.table is not None:
-            names = ArraySpec("categories.values", _U1, (), "table", "categories.offsets")
-            specs.append((names, self.table.bytes))
-            ends = ArraySpec("categories.offsets", _U8, (), "table")
-            specs.append((ends, self.table.count + 1))
+            values = ArraySpec("categories.values", _U1, (), "table", "categories.offsets")
+            specs.append((values, self.table.bytes))
+            offsets = ArraySpec("categories.offsets", _U8, (), "table")
+            specs.append((offsets, self.table.count + 1))
         if self.compression is not None and self.compression.dictionary:
             dictionary = ArraySpec("dictionary", _U1, (), "table")
             specs.append((dictionary, self.compression.dictionary))

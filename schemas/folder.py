@@ -107,9 +107,9 @@ class SlabFiles:
         except (Damaged, NotASlab, Unreadable) as error:
             if not self._directory.is_at(self._place):
                 raise self._make_replaced_error() from error
-            self._check_manifest()
+            self._check_not_replaced()
             raise
-        self._check_manifest()
+        self._check_not_replaced()
 
     def close(self) -> None:
         """Close the directory; what is mapped stays mapped."""
@@ -137,7 +137,7 @@ class SlabFiles:
             "the descriptor of its directory was closed", file=self.path, hint=_OPEN_AGAIN
         )
 
-    def _check_manifest(self) -> None:
+    def _check_not_replaced(self) -> None:
         """Raise SlabReplaced where another slab was written into the directory itself.
 
         `rsync` and the like do that. The manifest comes first or last there, so that what was

@@ -76,7 +76,7 @@ def list_table_files(manifest: Manifest) -> list[ArrayFile]:
     """List the arrays of the folder `tables`, which serve the whole slab."""
     files: list[ArrayFile] = []
     for field in manifest.fields:
-        for spec, items in field.list_table_arrays():
+        for spec, items in field.list_arrays_in_tables():
             _append_array_file(files, field, spec, items)
     return files
 

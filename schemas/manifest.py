@@ -133,7 +133,7 @@ class Manifest(
         total = sum(shard.rows for shard in self.shards)
         if total != self.rows:
             raise ValueError(f"shards hold {total} rows, `rows` says {self.rows} - at `$.rows`")
-        if (self.tables is None) == any(field.list_table_arrays() for field in self.fields):
+        if (self.tables is None) == any(field.list_arrays_in_tables() for field in self.fields):
             raise ValueError("`tables` contradicts the fields - at `$.tables`")
         if self.id != self.compute_id():
             raise ValueError("`id` is not the digest of the content - at `$.id`")

@@ -30,7 +30,7 @@ def digest_blocks(data: np.ndarray) -> np.ndarray:
     return digests
 
 
-def read_digests(fd: int, offset: int, buffer: np.ndarray, out: np.ndarray) -> int:
+def digest_file_blocks(fd: int, offset: int, buffer: np.ndarray, out: np.ndarray) -> int:
     """Read whole blocks of a file from `offset` on and digest them into `out`, uint64[blocks].
 
     `buffer`, uint8 of whole blocks, is read into again and again: small enough, it stays in the
@@ -50,7 +50,7 @@ def digest_pieces(data: np.ndarray, size: int, out: np.ndarray) -> None:
 
 @cache
 def _compile_functions() -> tuple[Callable[..., None], Callable[..., int], Any]:
-    """Compile `_emit_digest_pieces` and `_emit_read_digests`; return both and the code's owner."""
+    """Compile both functions of this module; return them and the owner of their code."""
     _binding.initialize_native_target()
     _binding.initialize_native_asmprinter()
     machine = _binding.Target.from_default_triple().create_target_machine(
@@ -67,7 +67,7 @@ def _compile_functions() -> tuple[Callable[..., None], Callable[..., int], Any]:
     read_type = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 7)
     return (
         digest_type(owner.get_function_address("digest_pieces")),
-        read_type(owner.get_function_address("read_digests")),
+        read_type(owner.get_function_address("digest_file_blocks")),
         owner,
     )
 
@@ -83,7 +83,7 @@ def _list_cpu_features() -> str:
 def _build_module() -> Any:
     module = ir.Module()
     digest_pieces = _emit_digest_pieces(module)
-    _emit_read_digests(module, digest_pieces)
+    _emit_digest_file_blocks(module, digest_pieces)
     return module
 
 
@@ -104,12 +104,13 @@ def _emit_digest_pieces(module: Any) -> Any:
     return function
 
 
-def _emit_read_digests(module: Any, digest_pieces: Any) -> None:
-    """Write `read_digests(pread, fd, offset, buffer, step, out, blocks)`: it gives the blocks done.
+def _emit_digest_file_blocks(module: Any, digest_pieces: Any) -> None:
+    """Emit `digest_file_blocks(pread, fd, offset, buffer, step, out, blocks)`.
 
-    Reads `step` blocks at a time; stops at the first read that is not whole.
+    It writes the digests of blocks of a file to `out`, and returns how many blocks were done. It
+    reads `step` blocks at a time; stops at the first read that is not whole.
     """
-    function = ir.Function(module, ir.FunctionType(_I64, [_I64] * 7), "read_digests")
+    function = ir.Function(module, ir.FunctionType(_I64, [_I64] * 7), "digest_file_blocks")
     pread, fd, offset, buffer, most, out, blocks = function.args
     entry, head, read, digests, end = (
         function.append_basic_block(name) for name in ("entry", "head", "read", "digests", "end")

@@ -79,7 +79,7 @@ def compare(
         fields = tuple(
             field_plan
             for field_plan in plan.fields
-            if field_plan.field.name in names or field_plan.sound
+            if field_plan.field.name in names or field_plan.skips_damaged_images
         )
         comparison = _Comparison(slab, replace(plan, fields=fields), plans, findings)
         comparison.run(progress)
@@ -161,7 +161,7 @@ class _Comparison:
             index, seen = self._indices.get(field.name), self._seen.get(field.name)
             # An index that the slab does without is no difference, nor is another one.
             own = msgspec.structs.replace(field_plan.field, index=field.index, coded=field.coded)
-            field_plan = replace(field_plan, field=own, sound=False)
+            field_plan = replace(field_plan, field=own, skips_damaged_images=False)
             try:
                 converted = convert_field(field_plan, batch, index)
                 if seen is not None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fieldslab.packer.check.stored import StoredRows
-from fieldslab.packer.convert.fieldplan import Converted
+from fieldslab.packer.convert.fieldplan import ConvertedRows
 from fieldslab.schemas.fields import ArraySpec, Field, Role
 
 _NAMES: dict[Role, str] = {"size": "[height, width]", "points.values": "index point"}
@@ -31,7 +31,7 @@ class Difference(NamedTuple):
 
 
 def find_differences(
-    field: Field, source: Converted, stored: StoredRows, first_row: int
+    field: Field, source: ConvertedRows, stored: StoredRows, first_row: int
 ) -> Iterator[Difference]:
     """The runs of rows that differ; both hold the same number of rows, from `first_row` on.
 
@@ -48,13 +48,13 @@ def find_differences(
 
 
 def _find_differing_rows(
-    field: Field, source: Converted, stored: StoredRows, count: int
+    field: Field, source: ConvertedRows, stored: StoredRows, count: int
 ) -> np.ndarray:
     """bool[rows]: which rows differ in anything."""
     wrong = _fill_valid(source.valid, count) != _fill_valid(stored.valid, count)
     wrong |= _compare_items(source.values, source.lengths, stored.values, stored.lengths)
     for spec in field.list_arrays():
-        if spec.role in stored.beside:
+        if spec.role in stored.other_arrays:
             wrong |= _compare_items(*_get_items(source, spec), *_get_items(stored, spec))
     return wrong
 
@@ -88,14 +88,14 @@ def _compare_items(
 
 
 def _get_items(
-    rows: Converted | StoredRows, spec: ArraySpec
+    rows: ConvertedRows | StoredRows, spec: ArraySpec
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """The items of an array beside the values, and how many each row has."""
-    return rows.beside[spec.role], None if spec.by is None else rows.beside[spec.by]
+    """Return the items of an array other than the values, and how many each row has."""
+    return rows.other_arrays[spec.role], None if spec.by is None else rows.other_arrays[spec.by]
 
 
 def _describe_row(
-    field: Field, source: Converted, stored: StoredRows, row: int
+    field: Field, source: ConvertedRows, stored: StoredRows, row: int
 ) -> tuple[Role, int, str, str, str]:
     """Array, byte in the row's items, what differs, and both values, of one row that differs."""
     valid = [rows.valid is None or bool(rows.valid[row]) for rows in (source, stored)]
@@ -118,11 +118,11 @@ def _describe_row(
 
 
 def _describe_other_arrays(
-    field: Field, source: Converted, stored: StoredRows, row: int
+    field: Field, source: ConvertedRows, stored: StoredRows, row: int
 ) -> tuple[Role, int, str, str, str]:
     """The same where the values are equal: what differs in another array of the field."""
     for spec in field.list_arrays():
-        if spec.role not in stored.beside:
+        if spec.role not in stored.other_arrays:
             continue
         (ours, lengths), (theirs, other_lengths) = (
             _get_items(source, spec),
@@ -151,7 +151,7 @@ def _describe_other_arrays(
     raise AssertionError(f"row {row} does not differ")
 
 
-def _slice_value(rows: Converted | StoredRows, row: int) -> np.ndarray:
+def _slice_value(rows: ConvertedRows | StoredRows, row: int) -> np.ndarray:
     """The values of one row, with an axis in front."""
     if rows.lengths is None:
         return rows.values[row : row + 1]

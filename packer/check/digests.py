@@ -29,7 +29,7 @@ def digest_file(fd: int, offset: int, blocks: int, buffer: np.ndarray) -> np.nda
     from fieldslab.schemas import native
 
     digests = np.empty(blocks, np.uint64)
-    return digests[: native.read_digests(fd, offset, buffer, digests)]
+    return digests[: native.digest_file_blocks(fd, offset, buffer, digests)]
 
 
 def release_lock() -> None:

@@ -27,14 +27,14 @@ class StoredRows(NamedTuple):
     """Some rows of one field.
 
     `values` is (rows, *shape), or (elements, *shape) with `lengths` int64[rows]; `valid` is
-    bool[rows], or None where no row is null. `beside` has what the field's other arrays hold, by
+    bool[rows], or None where no row is null. `other_arrays` has the items of the other arrays, by
     role: for offsets, the numbers of items, int64[rows].
     """
 
     values: np.ndarray
     lengths: np.ndarray | None = None
     valid: np.ndarray | None = None
-    beside: Mapping[Role, np.ndarray] = {}
+    other_arrays: Mapping[Role, np.ndarray] = {}
 
 
 class StoredSlab:
@@ -119,10 +119,10 @@ class StoredSlab:
             return rows
         if field.name not in self._frames:
             dictionary = load_dictionary(
-                field, self._open_tables() if field.list_table_arrays() else None
+                field, self._open_tables() if field.list_arrays_in_tables() else None
             )
             self._frames[field.name] = FrameReader(field.name, dictionary)
-        counts = rows.beside.get("lengths")
+        counts = rows.other_arrays.get("lengths")
         assert rows.lengths is not None
         offsets = np.concatenate([[0], np.cumsum(rows.lengths)])
         values = self._frames[field.name].read_values(rows.values, offsets, counts, field)
@@ -187,14 +187,14 @@ def _join_pieces(pieces: list[StoredRows]) -> StoredRows:
         )
 
     def join_role(role: Role) -> np.ndarray:
-        return np.concatenate([piece.beside[role] for piece in pieces])
+        return np.concatenate([piece.other_arrays[role] for piece in pieces])
 
     lengths = [piece.lengths for piece in pieces if piece.lengths is not None]
     return StoredRows(
         np.concatenate([piece.values for piece in pieces]),
         np.concatenate(lengths) if lengths else None,
         valid,
-        {role: join_role(role) for role in pieces[0].beside},
+        {role: join_role(role) for role in pieces[0].other_arrays},
     )
 
 

@@ -8,7 +8,7 @@ from fieldslab.packer.check.stored import StoredRows, StoredSlab
 from fieldslab.packer.commands.values import find_codec, select_row
 from fieldslab.packer.convert import pixels
 from fieldslab.packer.convert.misfit import Misfit
-from fieldslab.packer.image_options import ImageAs
+from fieldslab.packer.image_options import ImageForm
 from fieldslab.schemas.errors import DamagedImage, OutputError, UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.images import PIXELS
@@ -72,12 +72,12 @@ def _encode_image(
     if codec in PIXELS or side is not None:
         pixels.get_library_version()
     if codec in PIXELS:
-        height, width = row.beside["size"][0].tolist()
+        height, width = row.other_arrays["size"][0].tolist()
         return pixels.encode_png(codec, row.values, height, width, side), "png"
     image = memoryview(row.values.data)
     if side is not None and codec is not None:
         try:
-            smaller = pixels.encode_smaller(image, ImageAs("jpeg", long_side=side), Counter())
+            smaller = pixels.encode_smaller(image, ImageForm("jpeg", long_side=side), Counter())
         except Misfit:  # damaged, which the file shows best as it is
             smaller = image
         if smaller is not image:

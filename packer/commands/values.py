@@ -26,14 +26,18 @@ def select_row(rows: StoredRows, index: int) -> StoredRows:
     start = int(rows.lengths[:index].sum())
     values = rows.values[start : start + int(rows.lengths[index])]
     roles: tuple[Role, ...] = ("size", "codec")
-    beside = {role: rows.beside[role][index : index + 1] for role in roles if role in rows.beside}
-    return StoredRows(values, rows.lengths[index : index + 1], valid, beside)
+    other_arrays = {
+        role: rows.other_arrays[role][index : index + 1]
+        for role in roles
+        if role in rows.other_arrays
+    }
+    return StoredRows(values, rows.lengths[index : index + 1], valid, other_arrays)
 
 
 def find_codec(field: Field, row: StoredRows) -> str | None:
     """The codec of one image, by its code, its field, or its first bytes; None if not known."""
-    if "codec" in row.beside:
-        code = int(row.beside["codec"][0])
+    if "codec" in row.other_arrays:
+        code = int(row.other_arrays["codec"][0])
         return CODECS[code] if code < len(CODECS) else None
     if field.codec in PIXELS:
         return field.codec
@@ -49,7 +53,7 @@ def value_to_json(field: Field, row: StoredRows, categories: Sequence[str] = ())
     if row.valid is not None and not row.valid[0]:
         return None
     if field.kind == "image":
-        height, width = row.beside["size"][0].tolist()
+        height, width = row.other_arrays["size"][0].tolist()
         codec = find_codec(field, row)
         return {"codec": codec, "height": height, "width": width, "bytes": len(row.values)}
     if field.kind == "binary":
@@ -73,7 +77,7 @@ def format_value(
     if row.valid is not None and not row.valid[0]:
         return "null"
     if field.kind == "image":
-        height, width_ = row.beside["size"][0].tolist()
+        height, width_ = row.other_arrays["size"][0].tolist()
         codec = find_codec(field, row)
         if codec is None:
             return f"no JPEG, PNG or WebP, {format_size(len(row.values))}"

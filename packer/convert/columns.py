@@ -11,7 +11,7 @@ from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.casts import LAYOUTS, cast_layout, count_rounded
 from fieldslab.packer.convert.categories import CategoryIndex
 from fieldslab.packer.convert.dense import decode_layout, find_valid_rows, is_list, strip_layout
-from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
+from fieldslab.packer.convert.fieldplan import ConvertedRows, FieldPlan
 from fieldslab.packer.convert.forms import FORMS, read_elements
 from fieldslab.packer.convert.misfit import InnerNull, Misfit, Undecodable
 from fieldslab.packer.convert.padding import cut_padding
@@ -33,7 +33,7 @@ _BAD = (Misfit, InnerNull, pa.ArrowException)
 
 def convert_field(
     plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None = None
-) -> Converted:
+) -> ConvertedRows:
     """The rows of a batch as the arrays of one field; `categories` grow as new ones are met.
 
     Raises
@@ -47,7 +47,9 @@ def convert_field(
     try:
         return _convert_and_count_rounded(plan, batch, categories)
     except _BAD as error:
-        if not (plan.sound and isinstance(error, Undecodable)):  # else all of them are looked for
+        if not (
+            plan.skips_damaged_images and isinstance(error, Undecodable)
+        ):  # else all of them are looked for
             batch = _find_bad_row(plan, batch, categories)
         cause = _catch_failure(_convert_and_count_rounded, plan, batch, categories) or error
         raise _make_row_error(
@@ -57,7 +59,7 @@ def convert_field(
 
 def _convert_and_count_rounded(
     plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None
-) -> Converted:
+) -> ConvertedRows:
     if plan.form == "stack":
         converted = _stack_columns(plan, batch)
     else:
@@ -102,7 +104,7 @@ def _find_bad_column(plan: FieldPlan, row: SourceBatch) -> str:
 
 def _convert_column(
     plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None
-) -> Converted:
+) -> ConvertedRows:
     array = batch.get_column(plan.paths[0])
     if plan.options.cast in LAYOUTS:
         array = cast_layout(array, plan.options.cast)
@@ -121,15 +123,15 @@ def _convert_column(
     if plan.form == "categorical":
         assert categories is not None
         ordered = plan.field.attributes.get("ordered") is True
-        converted = Converted(categories.encode(array, ordered=ordered))
+        converted = ConvertedRows(categories.encode(array, ordered=ordered))
     else:
-        converted = FORMS[plan.form](plan.as_read, array)
+        converted = FORMS[plan.form](plan.with_padding, array)
     if plan.padding is not None:
         path = plan.padding.lengths
         lengths = None if path is None else batch.get_column(path)
         if lengths is not None and valid is not None:
             lengths = lengths.filter(pa.array(valid))
-        converted = Converted(*cut_padding(plan.padding, converted.values, lengths))
+        converted = ConvertedRows(*cut_padding(plan.padding, converted.values, lengths))
     if valid is not None:
         converted = _scatter_between_nulls(plan, converted, valid)
     if plan.field.kind == "image":
@@ -145,7 +147,7 @@ def _fill_nulls(array: pa.Array, value: str) -> pa.Array:
     return filled.dictionary_encode() if encoded else filled
 
 
-def _stack_columns(plan: FieldPlan, batch: SourceBatch) -> Converted:
+def _stack_columns(plan: FieldPlan, batch: SourceBatch) -> ConvertedRows:
     """Many numeric columns side by side: (rows, columns)."""
     columns = [read_elements(plan, batch.get_column(path)) for path in plan.paths]
     values = np.empty((len(batch), len(columns)), plan.field.storage)
@@ -153,10 +155,12 @@ def _stack_columns(plan: FieldPlan, batch: SourceBatch) -> Converted:
         rows = slice(start, start + STACKED_AT_ONCE)
         for index, column in enumerate(columns):
             values[rows, index] = column[rows]
-    return Converted(values)
+    return ConvertedRows(values)
 
 
-def _scatter_between_nulls(plan: FieldPlan, rows: Converted, valid: np.ndarray) -> Converted:
+def _scatter_between_nulls(
+    plan: FieldPlan, rows: ConvertedRows, valid: np.ndarray
+) -> ConvertedRows:
     """Put converted rows back between the nulls, which become the filler, or stay null."""
     if rows.lengths is not None:
         lengths = np.zeros(len(valid), np.int64)

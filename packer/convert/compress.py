@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import zstandard
 
-from fieldslab.packer.convert.fieldplan import Converted
+from fieldslab.packer.convert.fieldplan import ConvertedRows
 from fieldslab.schemas.arrays import view_bytes
 from fieldslab.schemas.fields import Field
 
@@ -34,7 +34,7 @@ class Compressor:
     level: int
     dictionary: bytes = b""
 
-    def compress_rows(self, field: Field, rows: Converted) -> Frames:
+    def compress_rows(self, field: Field, rows: ConvertedRows) -> Frames:
         """One frame a row; a row without bytes has none."""
         sizes = count_row_bytes(field, rows)
         ends = np.cumsum(sizes)
@@ -62,14 +62,14 @@ Compressors = dict[str, Compressor]
 """The compressor of each compressed field, by field name."""
 
 
-def count_row_bytes(field: Field, rows: Converted) -> np.ndarray:
+def count_row_bytes(field: Field, rows: ConvertedRows) -> np.ndarray:
     """Bytes of each row before compression: int64[rows]."""
     if rows.lengths is None:
         return np.full(len(rows.values), field.item_bytes, np.int64)
     return rows.lengths * field.item_bytes
 
 
-def train_compressor(field: Field, level: int, sample: list[Converted]) -> Compressor:
+def train_compressor(field: Field, level: int, sample: list[ConvertedRows]) -> Compressor:
     """A compressor with a dictionary trained on sampled rows, if they are small and it helps."""
     plain = Compressor(level)
     texts = [text for rows in sample for text in _split_rows(field, rows)]
@@ -85,11 +85,11 @@ def train_compressor(field: Field, level: int, sample: list[Converted]) -> Compr
     return trained if after < before * _LEAST_GAIN else plain
 
 
-def _measure_sample(compressor: Compressor, field: Field, sample: list[Converted]) -> int:
+def _measure_sample(compressor: Compressor, field: Field, sample: list[ConvertedRows]) -> int:
     return sum(int(compressor.compress_rows(field, rows).lengths.sum()) for rows in sample)
 
 
-def _split_rows(field: Field, rows: Converted) -> list[Any]:
+def _split_rows(field: Field, rows: ConvertedRows) -> list[Any]:
     data = view_bytes(rows.values)
     ends = np.cumsum(count_row_bytes(field, rows)).tolist()
     spans = zip([0, *ends[:-1]], ends, strict=True)

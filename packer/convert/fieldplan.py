@@ -19,13 +19,13 @@ Form = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class FieldPlan:
-    """How one field is made.
+    """How one field is converted.
 
     `paths` lead to its source columns: the index of a top-level column, then of struct children;
     a stack has many, all others one. `options` are what was asked of the column; where their
-    `nulls` is a value, `filler` is that value as it is stored. `decoded` is about the bytes of an
-    image as pixels, where pixels are stored, and `sound` says that images which cannot be decoded
-    are left out. `why` is for people; `bytes` an estimate, None if unknown.
+    `nulls` is a value, `filler` is that value as it is stored. `decoded_image_bytes` is
+    an estimate for images that are stored as pixels. With `skips_damaged_images`, rows whose image
+    cannot be decoded are left out. `why` is for people; `bytes` an estimate, None if unknown.
     """
 
     field: Field
@@ -37,35 +37,35 @@ class FieldPlan:
     shape_path: tuple[int, ...] | None = None
     permutation: tuple[int, ...] = ()
     padding: Padding | None = None
-    decoded: int | None = None
-    sound: bool = False
+    decoded_image_bytes: int | None = None
+    skips_damaged_images: bool = False
     why: str = ""
     bytes: int | None = None
 
     @property
     def all_paths(self) -> list[tuple[int, ...]]:
-        """Every path that is read to make the field: of values, of shapes, of lengths."""
+        """Every path that is read to fill the field: of values, shapes and lengths."""
         lengths = None if self.padding is None else self.padding.lengths
         return [*self.paths, *filter(None, (self.shape_path, lengths))]
 
     @property
-    def as_read(self) -> "FieldPlan":
-        """The same with the padding still in."""
+    def with_padding(self) -> "FieldPlan":
+        """The same plan with the padding still in the field."""
         return self if self.padding is None else replace(self, field=self.padding.padded)
 
 
-class Converted(NamedTuple):
+class ConvertedRows(NamedTuple):
     """Some rows of one field.
 
     `values` is (rows, *shape), or (elements, *shape) with `lengths` int64[rows]; `valid` is
     bool[rows], or None where no row is null. Values under nulls are zero (categories: -1).
-    `beside` has what the field's other arrays may hold, by role: for offsets, the numbers of items,
-    int64[rows]. `tally` counts what happened on the way: integers "rounded" by `--cast`, rows
-    "shortened" by `--max-length`, images by codec and by what is odd about them.
+    `other_arrays` has the items of the field's other arrays, by role: for offsets, the numbers of
+    items, int64[rows]. `tally` counts integers "rounded" by `--cast`, rows "shortened" by
+    `--max-length`, and images by codec and by oddity.
     """
 
     values: np.ndarray
     lengths: np.ndarray | None = None
     valid: np.ndarray | None = None
-    beside: Mapping[Role, np.ndarray] = {}
+    other_arrays: Mapping[Role, np.ndarray] = {}
     tally: Mapping[str, int] = {}

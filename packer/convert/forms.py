@@ -19,7 +19,7 @@ from fieldslab.packer.convert.dense import (
     view_bytes,
     view_numbers,
 )
-from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
+from fieldslab.packer.convert.fieldplan import ConvertedRows, FieldPlan
 from fieldslab.packer.convert.misfit import InnerNull, Misfit
 from fieldslab.packer.convert.tokens import encode_texts
 from fieldslab.schemas.optiontext import mark_option
@@ -51,18 +51,18 @@ def read_elements(plan: FieldPlan, array: pa.Array) -> np.ndarray:
     return view_numbers(array, plan.field.storage)
 
 
-def _read_dense(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_dense(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
     """Scalars, or lists in lists that all have the field's shape."""
-    return Converted(
+    return ConvertedRows(
         convert_lists(decode_layout(array), _get_item_shape(plan), partial(read_elements, plan))
     )
 
 
-def _read_lists(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_lists(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
     """Lists of any length, of scalars or of lists that all have the field's shape."""
     array = decode_layout(array)
     values = convert_lists(get_elements(array), _get_item_shape(plan), partial(read_elements, plan))
-    return Converted(values, compute_lengths(array))
+    return ConvertedRows(values, compute_lengths(array))
 
 
 def _get_item_shape(plan: FieldPlan) -> tuple[int, ...]:
@@ -72,7 +72,7 @@ def _get_item_shape(plan: FieldPlan) -> tuple[int, ...]:
     return plan.field.shape[:-1] if own_axis else plan.field.shape
 
 
-def _read_flat(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_flat(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
     """Flat lists that hold a whole nd array each, row-major."""
     array = decode_layout(array)
     return _reshape_values(
@@ -80,16 +80,16 @@ def _read_flat(plan: FieldPlan, array: pa.Array) -> Converted:
     )
 
 
-def _read_permuted(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_permuted(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
     """arrow.fixed_shape_tensor: axis i of a row is axis permutation[i] of what is stored."""
     order = plan.permutation
     stored = tuple(plan.field.shape[order.index(axis)] for axis in range(len(order)))
     flat = read_elements(plan, get_elements(decode_layout(array)))
     rows = flat.reshape(len(array), *stored)
-    return Converted(np.ascontiguousarray(rows.transpose(0, *(axis + 1 for axis in order))))
+    return ConvertedRows(np.ascontiguousarray(rows.transpose(0, *(axis + 1 for axis in order))))
 
 
-def _read_raw(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_raw(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
     """Raw bytes or hexadecimal digits as a tensor."""
     assert plan.options.tensor is not None
     field, array = plan.field, decode_layout(array)
@@ -115,7 +115,7 @@ def _read_raw(plan: FieldPlan, array: pa.Array) -> Converted:
 
 def _reshape_values(
     plan: FieldPlan, values: np.ndarray, lengths: np.ndarray, what: str
-) -> Converted:
+) -> ConvertedRows:
     """Flat values, `lengths` of them a row, in the shape of the field."""
     field = plan.field
     item = math.prod(field.shape)
@@ -130,8 +130,8 @@ def _reshape_values(
             found=f"{lengths[wrong[0]]} {what}",
         )
     if field.variable:
-        return Converted(values.reshape(-1, *field.shape), lengths // item)
-    return Converted(values.reshape(len(lengths), *field.shape))
+        return ConvertedRows(values.reshape(-1, *field.shape), lengths // item)
+    return ConvertedRows(values.reshape(len(lengths), *field.shape))
 
 
 def _decode_hex(data: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -145,15 +145,15 @@ def _decode_hex(data: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.n
     return nibbles[::2] << 4 | nibbles[1::2], lengths // 2
 
 
-def _read_bytes(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_bytes(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
     """Text and bytes."""
     array = decode_layout(array)
     if plan.field.kind == "text":
         _check_text(plan, array)
-    return Converted(*_view_bytes_and_lengths(array))
+    return ConvertedRows(*_view_bytes_and_lengths(array))
 
 
-def _read_tokens(plan: FieldPlan, array: pa.Array) -> Converted:
+def _read_tokens(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
     """Text as the tokens that it consists of."""
     array = decode_layout(array)
     _check_text(plan, array)
@@ -177,7 +177,7 @@ def _check_text(plan: FieldPlan, array: pa.Array) -> None:
         raise Misfit("text is not UTF-8", hint=hint) from error
 
 
-FORMS: dict[str, Callable[[FieldPlan, pa.Array], Converted]] = {
+FORMS: dict[str, Callable[[FieldPlan, pa.Array], ConvertedRows]] = {
     "dense": _read_dense,
     "list": _read_lists,
     "flat": _read_flat,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.image_options import ImageAs
+from fieldslab.packer.image_options import ImageForm
 from fieldslab.packer.options import Options, Ragged, Tensor, Tokenize
 from fieldslab.packer.source import Hint, Source, make_unique, match_names
 from fieldslab.schemas.errors import SourceUnsupported, UnknownField, UsageError
@@ -27,7 +27,7 @@ class ColumnOptions:
     cast: str | None = None
     tensor: Tensor | None = None
     image: bool = False
-    image_as: ImageAs | None = None
+    image_as: ImageForm | None = None
     nulls: str = "error"
     ragged: Ragged | None = None
     tokenize: Tokenize | None = None
@@ -108,7 +108,7 @@ def choose_leaves(leaves: list[Leaf], options: Options) -> list[Leaf]:
             raise UsageError(
                 f"{mark_option('image')}: the column is left out", field=item, hint=_LOOK_AT
             )
-    forms: dict[str, ImageAs] = {}
+    forms: dict[str, ImageForm] = {}
     for columns, form in options.image_as.items():
         forms |= dict.fromkeys(_expand_patterns("image", [columns], names), form)
     # Of a struct{bytes, path}, the path is no image unless it is called one.

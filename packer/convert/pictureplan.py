@@ -5,7 +5,7 @@ import msgspec
 from fieldslab.packer.convert import pixels
 from fieldslab.packer.convert.infer import Sample
 from fieldslab.packer.convert.leaves import Leaf
-from fieldslab.packer.image_options import ImageAs
+from fieldslab.packer.image_options import ImageForm
 from fieldslab.packer.source import Source
 from fieldslab.schemas.codecs import turbolibrary
 from fieldslab.schemas.errors import SourceUnsupported
@@ -24,18 +24,18 @@ def plan_pictures(
     if field.kind != "image":
         return field, None
     form = leaf.options.image_as
-    if form is not None and form.pixels and form.fraction == 1:
+    if form is not None and form.stores_pixels and form.fraction == 1:
         return msgspec.structs.replace(field, codec=form.store), _describe_form(form)
     if every is not None and (form is None or form.store != "jpeg") and not _has_jpeg(leaf, sample):
         every = None
-    coded = form is not None and form.pixels
+    coded = form is not None and form.stores_pixels
     return msgspec.structs.replace(field, index=every, coded=coded), _describe_form(form)
 
 
-def estimate_decoded_bytes(leaf: Leaf, sample: Sample) -> int | None:
-    """Bytes of the largest sampled image as pixels; None where images stay files."""
+def estimate_largest_image_bytes(leaf: Leaf, sample: Sample) -> int | None:
+    """Estimate the decoded bytes of the largest sampled image; None if images stay encoded."""
     form = leaf.options.image_as
-    if form is None or not form.pixels:
+    if form is None or not form.stores_pixels:
         return None
     largest = 0
     for array in sample(leaf.name):
@@ -46,8 +46,8 @@ def estimate_decoded_bytes(leaf: Leaf, sample: Sample) -> int | None:
     return largest
 
 
-def _describe_form(form: ImageAs | None) -> str | None:
-    """What an option does to images, with the library that does it."""
+def _describe_form(form: ImageForm | None) -> str | None:
+    """Say what an option does to images, and by which library."""
     if form is None:
         return None
     if form.store == "baseline":
@@ -65,8 +65,8 @@ def _has_jpeg(leaf: Leaf, sample: Sample) -> bool:
     )
 
 
-def refuse_outside_images(leaf: Leaf, leaves: list[Leaf], source: Source) -> None:
-    """Raise SourceUnsupported for images of HuggingFace that are there as paths only."""
+def refuse_external_images(leaf: Leaf, leaves: list[Leaf], source: Source) -> None:
+    """Raise SourceUnsupported for images of HuggingFace of which only the paths are stored."""
     rows = [unit.rows for unit in source.units]
     if leaf.feature.get("_type") != "Image" or None in rows:
         return
@@ -75,11 +75,11 @@ def refuse_outside_images(leaf: Leaf, leaves: list[Leaf], source: Source) -> Non
         if other.role == "path" and other.path[:-1] == leaf.path[:-1]:
             missing, pathless = source.null_count(leaf.path), source.null_count(other.path)
             if total and missing == total and pathless is not None and pathless < total:
-                raise make_outside_error(leaf.name, total)
+                raise make_external_images_error(leaf.name, total)
 
 
-def make_outside_error(name: str, rows: int) -> SourceUnsupported:
-    """The error for images that lie outside the source."""
+def make_external_images_error(name: str, rows: int) -> SourceUnsupported:
+    """Make the error for images that lie outside the source."""
     return SourceUnsupported(
         "the images lie outside the source: it holds their paths and no bytes",
         field=name,

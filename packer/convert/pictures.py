@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 
 from fieldslab.packer.convert import pixels
-from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
-from fieldslab.packer.image_options import ImageAs
+from fieldslab.packer.convert.fieldplan import ConvertedRows, FieldPlan
+from fieldslab.packer.image_options import ImageForm
 from fieldslab.schemas.codecs.turbolibrary import convert_to_baseline
 from fieldslab.schemas.errors import DamagedImage
 from fieldslab.schemas.fields import POINT_ITEMS, Role
@@ -31,7 +31,7 @@ _SEQUENTIAL = (0xC0, 0xC1)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def convert_pictures(plan: FieldPlan, rows: Converted, first_row: int) -> Converted:
+def convert_pictures(plan: FieldPlan, rows: ConvertedRows, first_row: int) -> ConvertedRows:
     """Rows of an image field, null ones included, with what is stored beside them.
 
     Raises Undecodable for an image that must be decoded, or sound, and is not.
@@ -44,23 +44,23 @@ def convert_pictures(plan: FieldPlan, rows: Converted, first_row: int) -> Conver
     else:
         rows, sizes, codes = _convert_form(plan.options.image_as, rows, first_row, tally)
     points, counts = find_points(plan.field.index, rows, codes)
-    if plan.sound:
+    if plan.skips_damaged_images:
         _check_decodable(rows, codes, counts)
     if plan.field.index is not None:
         tally.update(_count_unindexed(rows, codes, counts))
     present = codes if rows.valid is None else codes[rows.valid]
     tally.update(CODEC_COUNT + (CODECS[code] or "") for code in present.tolist())
-    beside: dict[Role, np.ndarray] = {
+    other_arrays: dict[Role, np.ndarray] = {
         "size": sizes,
         "codec": codes,
         "points.values": points,
         "points.offsets": counts,
     }
-    return rows._replace(beside=beside, tally=tally)
+    return rows._replace(other_arrays=other_arrays, tally=tally)
 
 
 def find_points(
-    every: int | None, rows: Converted, codes: np.ndarray
+    every: int | None, rows: ConvertedRows, codes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Index points of the JPEG images among rows: uint16[points, 5], and int64[rows] of each."""
     assert rows.lengths is not None
@@ -68,10 +68,10 @@ def find_points(
     if every is None or not (codes == JPEG).any():
         return none
     from fieldslab.schemas.codecs.indexpoints import (
-        index_images,
+        find_index_points,
     )  # compiled kernels take their time
 
-    points, counts = index_images(np.ascontiguousarray(rows.values), rows.lengths, every)
+    points, counts = find_index_points(np.ascontiguousarray(rows.values), rows.lengths, every)
     odd = (codes != JPEG) & (counts > 0)  # pixels that happen to be the bytes of a JPEG
     if odd.any():
         points, counts = points[~np.repeat(odd, counts)], np.where(odd, 0, counts)
@@ -93,8 +93,8 @@ def choose_rows(fraction: float, first_row: int, count: int) -> np.ndarray:
 
 
 def _convert_form(
-    form: ImageAs, rows: Converted, first_row: int, tally: Counter[str]
-) -> tuple[Converted, np.ndarray, np.ndarray]:
+    form: ImageForm, rows: ConvertedRows, first_row: int, tally: Counter[str]
+) -> tuple[ConvertedRows, np.ndarray, np.ndarray]:
     """The rows in the form asked for, their sizes and codes."""
     assert rows.lengths is not None
     count = len(rows.lengths)
@@ -107,7 +107,7 @@ def _convert_form(
     stored: list[np.ndarray] = []
     for row, (length, end) in enumerate(zip(rows.lengths.tolist(), ends, strict=True)):
         image = data[end - length : end]
-        if chosen[row] and form.pixels:
+        if chosen[row] and form.stores_pixels:
             decoded, height, width = pixels.decode_image(image, form, tally)
             stored.append(decoded)
             sizes[row], codes[row] = (height, width), CODES[form.store]
@@ -124,10 +124,10 @@ def _convert_form(
         sizes[row], codes[row] = (height, width), CODES[codec]
     values = np.concatenate([np.empty(0, np.uint8), *stored])
     lengths = np.array([len(image) for image in stored], np.int64)
-    return Converted(values, lengths, rows.valid), sizes, codes
+    return ConvertedRows(values, lengths, rows.valid), sizes, codes
 
 
-def _check_decodable(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> None:
+def _check_decodable(rows: ConvertedRows, codes: np.ndarray, counts: np.ndarray) -> None:
     """Raise Undecodable for an image that cannot be decoded.
 
     A JPEG that has index points was read to its end, and pixels were decoded already.
@@ -155,7 +155,7 @@ def _convert_to_baseline(image: memoryview, tally: Counter[str]) -> memoryview:
     return memoryview(baseline)
 
 
-def _count_unindexed(rows: Converted, codes: np.ndarray, counts: np.ndarray) -> Counter[str]:
+def _count_unindexed(rows: ConvertedRows, codes: np.ndarray, counts: np.ndarray) -> Counter[str]:
     """Why JPEG images have no index points."""
     assert rows.lengths is not None
     tally: Counter[str] = Counter()

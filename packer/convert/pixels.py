@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fieldslab.packer.convert.misfit import Misfit, Undecodable
-from fieldslab.packer.image_options import ImageAs
+from fieldslab.packer.image_options import ImageForm
 from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.images import read_image_size
 from fieldslab.schemas.optiontext import mark_option
@@ -58,7 +58,7 @@ def find_versions() -> dict[str, str]:
 
 
 def decode_image(
-    image: memoryview, form: ImageAs, tally: Counter[str]
+    image: memoryview, form: ImageForm, tally: Counter[str]
 ) -> tuple[np.ndarray, int, int]:
     """An image as pixels: uint8[bytes] as FORMAT.md has `rgb` and `yuv420`, height and width.
 
@@ -115,7 +115,7 @@ def _undo_doubling(rows: np.ndarray) -> np.ndarray:
     return 3 * (rows[:, ::2] + rows[:, 1::2]) - around[:, :-2:2] - around[:, 3::2]
 
 
-def encode_smaller(image: memoryview, form: ImageAs, tally: Counter[str]) -> memoryview:
+def encode_smaller(image: memoryview, form: ImageForm, tally: Counter[str]) -> memoryview:
     """An image as a JPEG of the size asked for; what is no larger is returned as it is.
 
     Grey stays grey, all else becomes 4:2:0. EXIF orientation is kept, other metadata is not.
@@ -159,7 +159,7 @@ def encode_png(
             planes.append(wide.crop((0, 0, width, height)))
         picture = Image.merge("YCbCr", planes).convert("RGB")
     stream = io.BytesIO()
-    form = ImageAs("rgb", long_side=side)
+    form = ImageForm("rgb", long_side=side)
     _resize(picture, form).save(stream, "PNG")
     return stream.getbuffer()
 
@@ -281,7 +281,7 @@ def _holds_halved(opened: Any) -> bool:
     ]
 
 
-def _resize(picture: "PillowImage", form: ImageAs) -> "PillowImage":
+def _resize(picture: "PillowImage", form: ImageForm) -> "PillowImage":
     """The picture at the size asked for, by Pillow's antialiased bicubic filter."""
     from PIL import Image
 
@@ -291,7 +291,7 @@ def _resize(picture: "PillowImage", form: ImageAs) -> "PillowImage":
     return picture.resize(size, Image.Resampling.BICUBIC)
 
 
-def compute_target_size(size: tuple[int, int], form: ImageAs) -> tuple[int, int]:
+def compute_target_size(size: tuple[int, int], form: ImageForm) -> tuple[int, int]:
     """Width and height at which a side has the length asked for; never larger than they are."""
     side = min(size) if form.short_side is not None else max(size)
     wanted = form.short_side or form.long_side or side

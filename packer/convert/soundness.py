@@ -30,7 +30,7 @@ def find_damaged_rows(
     """Which rows of a batch have an image that cannot be decoded, counted in it, and the errors."""
     damaged: dict[int, UndecodableImage] = {}
     for plan in plans:
-        if not plan.sound or _try_convert(plan, batch) is None:
+        if not plan.skips_damaged_images or _try_convert(plan, batch) is None:
             continue
         for row in range(len(batch)):
             if (

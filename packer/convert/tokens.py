@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.convert.dense import compute_lengths, is_text
-from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
+from fieldslab.packer.convert.fieldplan import ConvertedRows, FieldPlan
 from fieldslab.packer.convert.infer import Inferred
 from fieldslab.packer.convert.leaves import Leaf
 from fieldslab.packer.convert.misfit import Misfit
@@ -174,7 +174,7 @@ def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> Inferred:
     return Inferred(f"{why}, of {leaf.shown}", "tokens", members)
 
 
-def encode_texts(plan: FieldPlan, array: pa.Array) -> Converted:
+def encode_texts(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
     """Texts, none of them null, as tokens: ragged, or fixed where they are padded.
 
     Raises Misfit for a text that the tokenizer cannot encode.
@@ -194,11 +194,11 @@ def encode_texts(plan: FieldPlan, array: pa.Array) -> Converted:
             tally["shortened"] += sum(bool(encoding.overflowing) for encoding in encodings)
     values = np.concatenate(parts)
     if plan.field.variable:
-        return Converted(values, lengths, tally=tally)
+        return ConvertedRows(values, lengths, tally=tally)
     pad = plan.field.attributes[ATTRIBUTE]["pad"]
     padded = np.full((len(array), *plan.field.shape), pad, plan.field.storage)
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = values
-    return Converted(padded, tally=tally)
+    return ConvertedRows(padded, tally=tally)
 
 
 def find_separator(tokenize: Tokenize, name: str | None) -> int | None:

@@ -11,28 +11,32 @@ from fieldslab.packer.spans import Span, read_span
 BATCH_BYTES = 32 * 1024 * 1024
 """About so much Arrow data is in flight at a time."""
 
-DECODED = 512 * 1024
+DECODED_BYTES = 512 * 1024
 """Least bytes of an image as pixels that batches are cut for: samples may be small by chance."""
 
 
 def read_batches(
     source: Source, spans: Iterable[Span], plans: Sequence[FieldPlan], first_row: int = 0
 ) -> Iterator[SourceBatch]:
-    """The columns that some fields need, for all rows of some spans.
+    """Read the columns that the planned fields need, for all rows of some spans.
 
     A batch holds about `BATCH_BYTES`, before and after conversion: padded tokens and decoded images
-    may take far more room than what they are made of.
+    may take far more room than their source.
 
     Parameters
     ----------
     first_row
-        Rows of the pack before the first span.
+        Number of packed rows before the first span.
     """
-    padded = [
+    padded_row_bytes = [
         plan.field.item_bytes for plan in plans if plan.options.tokenize and not plan.field.variable
     ]
-    decoded = [max(plan.decoded, DECODED) for plan in plans if plan.decoded is not None]
-    most_rows = max(1, BATCH_BYTES // max(padded + decoded, default=1))
+    image_bytes = [
+        max(plan.decoded_image_bytes, DECODED_BYTES)
+        for plan in plans
+        if plan.decoded_image_bytes is not None
+    ]
+    most_rows = max(1, BATCH_BYTES // max(padded_row_bytes + image_bytes, default=1))
     columns = find_columns(plans)
     positions = index_columns(columns)
     for span in spans:

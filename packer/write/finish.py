@@ -8,7 +8,7 @@ import numpy as np
 
 from fieldslab.packer.convert.categories import CategoryIndex
 from fieldslab.packer.convert.dense import compute_lengths, view_bytes
-from fieldslab.packer.convert.pictureplan import make_outside_error
+from fieldslab.packer.convert.pictureplan import make_external_images_error
 from fieldslab.packer.convert.pictures import CODEC_COUNT
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.commit import Staging, make_attempt_folder
@@ -50,7 +50,7 @@ def finish_slab(
     plan: Plan, records: list[ShardRecord], prepared: Prepared, staging: Staging
 ) -> Manifest:
     """Write what shards share and draw up the manifest from the shards' records."""
-    _refuse_outside_images(plan, records)
+    _refuse_external_images(plan, records)
     nullable = [count > 0 for count in _sum_nulls(plan, records)]
     tallies = merge_tallies(records)
     room = MAX_ALL_INLINE_BYTES
@@ -87,11 +87,11 @@ def finish_slab(
         sources=_limit_sources(
             list_sources(plan, [row for record in records for row in record.left_out])
         ),
-        options=plan.recorded | {"from": plan.source.name},
+        options=plan.recorded_options | {"from": plan.source.name},
         reasons={field_plan.field.name: field_plan.why for field_plan in plan.fields},
         warnings=(*plan.notes, *find_warnings(plan, fields, records, tallies)),
     )
-    return _check_manifest(
+    return _make_manifest(
         provenance,
         rows=sum(record.rows for record in records),
         fields=tuple(fields),
@@ -101,8 +101,8 @@ def finish_slab(
     )
 
 
-def _refuse_outside_images(plan: Plan, records: list[ShardRecord]) -> None:
-    """As `refuse_outside_images`, for a stream: only the end tells that all images are null."""
+def _refuse_external_images(plan: Plan, records: list[ShardRecord]) -> None:
+    """As `refuse_external_images`, for a stream: only the end tells that all images are null."""
     rows = sum(record.rows for record in records)
     nulls = _sum_nulls(plan, records)
     for image, image_nulls in zip(plan.fields, nulls, strict=True):
@@ -114,7 +114,7 @@ def _refuse_outside_images(plan: Plan, records: list[ShardRecord]) -> None:
                 if path.paths[0][:-1] == struct and path.field.kind == "text"
             ]
             if path_nulls and min(path_nulls) < rows:
-                raise make_outside_error(image.field.name, rows)
+                raise make_external_images_error(image.field.name, rows)
 
 
 def _sum_nulls(plan: Plan, records: list[ShardRecord]) -> list[int]:
@@ -122,7 +122,7 @@ def _sum_nulls(plan: Plan, records: list[ShardRecord]) -> list[int]:
     return [sum(record.nulls[index] for record in records) for index in range(len(plan.fields))]
 
 
-def _check_manifest(provenance: Provenance, **content: Any) -> Manifest:
+def _make_manifest(provenance: Provenance, **content: Any) -> Manifest:
     """The manifest, read back once: a slab that no reader opens is never published."""
     try:
         manifest = create_manifest(provenance, **content)
@@ -157,7 +157,7 @@ def _add_categories(field: Field, index: CategoryIndex, room: int) -> Field:
 
 def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> str | None:
     """Write the folder `tables`, where a field needs it; returns its root."""
-    stored = [field for field in fields if field.list_table_arrays()]
+    stored = [field for field in fields if field.list_arrays_in_tables()]
     if not stored:
         return None
     folder = make_attempt_folder(staging.attempts, layout.TABLES)
@@ -173,7 +173,7 @@ def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> 
             else:
                 dictionary = prepared.compressors[field.name].dictionary
                 items["dictionary"] = np.frombuffer(dictionary, np.uint8)
-            for spec, _ in field.list_table_arrays():
+            for spec, _ in field.list_arrays_in_tables():
                 writer = ArrayWriter(folder / layout.name_file(field, spec.role), spec.dtype)
                 writer.append(items[spec.role])
                 digests.append(writer.close()[1])

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.categories import CategoryIndex
 from fieldslab.packer.convert.columns import convert_field
-from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
+from fieldslab.packer.convert.fieldplan import ConvertedRows, FieldPlan
 
 PIECE_BYTES = 2 * 1024 * 1024
 MOST_THREADS = 8
@@ -26,11 +26,13 @@ class IndexingThreads:
         self._plans = [
             plan
             for plan in plans
-            if plan.field.index is not None and plan.options.image_as is None and not plan.sound
+            if plan.field.index is not None
+            and plan.options.image_as is None
+            and not plan.skips_damaged_images
         ]
         self._threads = min(threads, MOST_THREADS) if self._plans else 1
         self._pool = ThreadPoolExecutor(self._threads, "fieldslab-index")
-        self._begun: dict[tuple[str, int], Future[Converted]] = {}
+        self._begun: dict[tuple[str, int], Future[ConvertedRows]] = {}
 
     def split_batches(self, batches: Iterable[SourceBatch]) -> Iterator[SourceBatch]:
         """The same rows in smaller batches, of which some are converted ahead."""
@@ -52,7 +54,7 @@ class IndexingThreads:
 
     def convert(
         self, plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None
-    ) -> Converted:
+    ) -> ConvertedRows:
         """The rows of a batch as the arrays of one field; raises as `convert_field` does."""
         begun = self._begun.pop((plan.field.name, batch.first_row), None)
         return convert_field(plan, batch, categories) if begun is None else begun.result()

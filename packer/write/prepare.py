@@ -16,7 +16,7 @@ from fieldslab.packer.convert.compress import (
     count_row_bytes,
     train_compressor,
 )
-from fieldslab.packer.convert.fieldplan import Converted, FieldPlan
+from fieldslab.packer.convert.fieldplan import ConvertedRows, FieldPlan
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.batches import read_batches
 
@@ -54,8 +54,8 @@ def _find_compressors(plan: Plan) -> Compressors:
     return compressors
 
 
-def _read_first_rows(plan: Plan, field_plan: FieldPlan) -> list[Converted]:
-    pieces: list[Converted] = []
+def _read_first_rows(plan: Plan, field_plan: FieldPlan) -> list[ConvertedRows]:
+    pieces: list[ConvertedRows] = []
     rows = size = 0
     for (converted,) in _convert_fields(plan, [field_plan], {}):
         pieces.append(converted)
@@ -68,7 +68,7 @@ def _read_first_rows(plan: Plan, field_plan: FieldPlan) -> list[Converted]:
 
 def _convert_fields(
     plan: Plan, plans: list[FieldPlan], categories: Categories
-) -> Iterator[list[Converted]]:
+) -> Iterator[list[ConvertedRows]]:
     """These fields alone, batch by batch."""
     for task in plan.tasks:
         for batch in read_batches(plan.source, task.spans, plans, task.first_row):

@@ -10,7 +10,7 @@ import numpy as np
 
 from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.compress import count_row_bytes
-from fieldslab.packer.convert.fieldplan import Converted
+from fieldslab.packer.convert.fieldplan import ConvertedRows
 from fieldslab.packer.convert.soundness import (
     LeftOut,
     add_file_to_error,
@@ -145,7 +145,7 @@ class RowStream:
             rows.append(self._damaged.popleft())
         return rows
 
-    def _convert(self, batch: SourceBatch) -> list[Converted]:
+    def _convert(self, batch: SourceBatch) -> list[ConvertedRows]:
         categories = self._prepared.categories
         try:
             return [

@@ -25,7 +25,7 @@ def find_versions(plan: Plan) -> dict[str, str]:
             versions["libjpeg-turbo"] = turbolibrary.choose_newest(
                 turbolibrary.find_libraries()
             ).version
-        elif options.image_as is not None or field_plan.sound:
+        elif options.image_as is not None or field_plan.skips_damaged_images:
             versions |= pixels.find_versions()
     for name in sorted(names):
         with suppress(PackageNotFoundError):  # a source may do without one of its libraries

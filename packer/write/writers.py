@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from fieldslab.packer.convert.compress import Compressor, Compressors
-from fieldslab.packer.convert.fieldplan import Converted
+from fieldslab.packer.convert.fieldplan import ConvertedRows
 from fieldslab.packer.convert.soundness import LeftOut
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
@@ -21,7 +21,7 @@ class ShardRecord(msgspec.Struct, frozen=True):
     """What a finished shard adds to the manifest; one line of the journal.
 
     `nulls` has a count for every field, `elements` and `points` for each field that has such
-    arrays. `tallies` has what else was counted, by field: see `Converted`; of a compressed field,
+    arrays. `tallies` has other counts of each field, as in `ConvertedRows`; of a compressed field,
     the bytes of its rows before compression, too. `left_out` are the rows that are not in it, since
     their images are damaged. `attempt` is the name of the folder that the shard was written in, and
     `versions` are those of the libraries that wrote it.
@@ -72,14 +72,14 @@ class FieldWriter:
                 self._ends[spec.role] = np.zeros(1, np.uint64)
                 self._arrays[spec.role].append(self._ends[spec.role])
 
-    def append(self, rows: Converted) -> None:
+    def append(self, rows: ConvertedRows) -> None:
         """Append converted rows."""
         count = len(rows.values) if rows.lengths is None else len(rows.lengths)
         self._append_valid(rows.valid, count)
         self.tally.update(rows.tally)
         if self._compressor is not None:
             rows = self._compress_rows(self._compressor, rows)
-        items = {"values": rows.values, "offsets": rows.lengths, **rows.beside}
+        items = {"values": rows.values, "offsets": rows.lengths, **rows.other_arrays}
         for spec in self._specs:
             if spec.role != "valid":
                 self._append_items(spec, items[spec.role])
@@ -100,13 +100,13 @@ class FieldWriter:
             self.items[spec.per] += len(items)
         self._arrays[spec.role].append(items)
 
-    def _compress_rows(self, compressor: Compressor, rows: Converted) -> Converted:
+    def _compress_rows(self, compressor: Compressor, rows: ConvertedRows) -> ConvertedRows:
         self.tally["bytes before compression"] += rows.values.nbytes
         frames = compressor.compress_rows(self.field, rows)
-        beside: dict[Role, np.ndarray] = {}
+        other_arrays: dict[Role, np.ndarray] = {}
         if rows.lengths is not None:
-            beside["lengths"] = rows.lengths.astype("<u8")
-        return Converted(frames.values, frames.lengths, rows.valid, beside=beside)
+            other_arrays["lengths"] = rows.lengths.astype("<u8")
+        return ConvertedRows(frames.values, frames.lengths, rows.valid, other_arrays=other_arrays)
 
     def _append_valid(self, valid: np.ndarray | None, count: int) -> None:
         nulls = 0 if valid is None else count - int(np.count_nonzero(valid))
@@ -130,7 +130,7 @@ class ShardWriter:
         self._folder = folder
         self.writers = [FieldWriter(folder, field, compressors.get(field.name)) for field in fields]
 
-    def append(self, columns: Sequence[Converted]) -> None:
+    def append(self, columns: Sequence[ConvertedRows]) -> None:
         """Append converted rows, those of all fields."""
         for converted, writer in zip(columns, self.writers, strict=True):
             writer.append(converted)

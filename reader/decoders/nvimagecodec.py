@@ -37,8 +37,9 @@ _OK, _DAMAGED, _OTHER_SIZE = int(Status.OK), int(Status.DAMAGED), int(Status.OTH
 class NvImageCodec:
     """Decodes JPEG images a batch at a time, with one decoder a thread.
 
-    Each image is a view of the map. Where regions work, no more than the crops need is decoded.
-    Damage is known by what nvImageCodec says: unlike libjpeg-turbo called by us, it lets some pass.
+    Each image is read in place from the mapped slab. Where nvImageCodec can decode regions, only
+    the part that the crops need is decoded. Some damaged images pass here that the decoder
+    `turbojpeg` refuses.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ class NvImageCodec:
 
     def __init__(self, device: int | None = -1) -> None:
         self._device = device if device is None or count_gpus() else None
-        self._regions = self._device is None or nvimgcodec.__version__ in _PROVEN_REGIONS
+        self._decodes_regions = self._device is None or nvimgcodec.__version__ in _PROVEN_REGIONS
         self._planes = Planes()
         self._local = threading.local()
         # The size in the slab is that of the stored picture, and so are the boxes.
@@ -143,7 +144,7 @@ class NvImageCodec:
         empty = (boxes[..., 2:] < 1).any(axis=(1, 2))
         outside = empty | (low < 0).any(axis=1) | (high > images.sizes[which]).any(axis=1)
         statuses[(statuses == _OK) & outside] = _OTHER_SIZE
-        if not self._regions:
+        if not self._decodes_regions:
             low, high = np.zeros_like(low), images.sizes[which].astype(np.int64)
         pictures: list[Any] = [None] * len(which)
         good, streams, kept = [], [], []
@@ -154,7 +155,7 @@ class NvImageCodec:
                     _view_bytes(images.addresses[image], images.lengths[image])
                 )
                 region = nvimgcodec.Region(*map(int, (*low[index], *high[index])))
-                part = whole.get_sub_code_stream(0, region) if self._regions else whole
+                part = whole.get_sub_code_stream(0, region) if self._decodes_regions else whole
             except RuntimeError:
                 statuses[index] = _DAMAGED
                 continue

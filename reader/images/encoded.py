@@ -9,9 +9,9 @@ from fieldslab.reader.decoders.decoder import Encoded
 from fieldslab.reader.gather import (
     RowLocations,
     find_addresses,
-    find_index_points,
     gather_items,
     gather_validity,
+    locate_index_points,
 )
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.images import CODES
@@ -43,7 +43,7 @@ def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> Fou
     if stored.points is None:
         points, counts = np.zeros(count, np.uint64), np.zeros(count, np.int64)
     else:
-        points, counts = find_index_points(stored, locations, pool)
+        points, counts = locate_index_points(stored, locations, pool)
     valid = (
         None if stored.valid is None else gather_validity(stored.valid, locations, pool, field.name)
     )

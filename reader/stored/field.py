@@ -137,7 +137,7 @@ class StoredField:
 
     def _load_tables(self) -> Folder | None:
         """The folder `tables`, if the field has something there, its digest table loaded."""
-        if self._tables is None or not self.field.list_table_arrays():
+        if self._tables is None or not self.field.list_arrays_in_tables():
             return None
         if self._verify:
             self._tables.load_digests()

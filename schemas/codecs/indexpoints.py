@@ -142,7 +142,7 @@ def _find_points(images: Images, scratch: Scratch) -> None:
         images.counts[b.image] *= bit_b == FINISHED
 
 
-def index_images(
+def find_index_points(
     values: np.ndarray, lengths: np.ndarray, every: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Find the index points of many images.
@@ -150,16 +150,17 @@ def index_images(
     Parameters
     ----------
     values
-        uint8[bytes], C-contiguous: the images one behind the other.
+        uint8[bytes], C-contiguous: the images one after the other.
     lengths
         int64[images], bytes of each.
     every
-        MCUs from one point to the next along a row of MCUs; 0 for one point a row.
+        MCUs from one point to the next along a row of MCUs; 0 for one point per row.
 
     Returns
     -------
-    uint16[points, 5], and int64[images]: how many points each image has. None where it is no
-    baseline JPEG of a kind that can be decoded from the middle, or is damaged.
+    uint16[points, 5], with columns as at the top of this module, and int64[images], the number of
+    points of each image: 0 if it is damaged, or not a baseline JPEG that can be decoded from the
+    middle.
     """
     values, lengths = np.ascontiguousarray(values), np.array(lengths, np.int64)
     if lengths.size and (lengths.min() < 0 or lengths.sum() > values.size):

@@ -5,18 +5,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from fieldslab.packer.image_options import ImageAs
+from fieldslab.packer.image_options import ImageForm
 from fieldslab.packer.options import Options, parse_options
 from fieldslab.schemas.errors import UsageError
 
 FORMS = {
-    "baseline": ImageAs("baseline"),
-    "rgb": ImageAs("rgb"),
-    "yuv420,short-side=256": ImageAs("yuv420", short_side=256),
-    "rgb,long-side=256,fraction=0.5": ImageAs("rgb", long_side=256, fraction=0.5),
-    "yuv420, fraction=1": ImageAs("yuv420"),
-    "jpeg,short-side=256": ImageAs("jpeg", short_side=256),
-    "jpeg,long-side=9,quality=80": ImageAs("jpeg", long_side=9, quality=80),
+    "baseline": ImageForm("baseline"),
+    "rgb": ImageForm("rgb"),
+    "yuv420,short-side=256": ImageForm("yuv420", short_side=256),
+    "rgb,long-side=256,fraction=0.5": ImageForm("rgb", long_side=256, fraction=0.5),
+    "yuv420, fraction=1": ImageForm("yuv420"),
+    "jpeg,short-side=256": ImageForm("jpeg", short_side=256),
+    "jpeg,long-side=9,quality=80": ImageForm("jpeg", long_side=9, quality=80),
 }
 
 

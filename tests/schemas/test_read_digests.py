@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldslab.schemas import native
 from fieldslab.schemas.digest import BLOCK, digest_blocks
 from fieldslab.schemas.mapping import allocate_aligned
+from fieldslab.schemas.native import digest_file_blocks
 
 
 def test_digests_are_those_of_the_library(tmp_path: Path) -> None:
@@ -22,13 +22,13 @@ def test_digests_are_those_of_the_library(tmp_path: Path) -> None:
             expected = digest_blocks(data[offset:].data)[:whole]
             for blocks in (1, 2, 16):
                 buffer, out = allocate_aligned(blocks * BLOCK), np.zeros(whole, np.uint64)
-                assert native.read_digests(fd, offset, buffer, out) == whole
+                assert digest_file_blocks(fd, offset, buffer, out) == whole
                 assert (out == expected).all()
-        assert native.read_digests(fd, 0, allocate_aligned(BLOCK), np.zeros(9, np.uint64)) == 7
-        assert native.read_digests(fd, 0, allocate_aligned(BLOCK), np.zeros(0, np.uint64)) == 0
+        assert digest_file_blocks(fd, 0, allocate_aligned(BLOCK), np.zeros(9, np.uint64)) == 7
+        assert digest_file_blocks(fd, 0, allocate_aligned(BLOCK), np.zeros(0, np.uint64)) == 0
     finally:
         os.close(fd)
-    assert native.read_digests(fd, 0, allocate_aligned(BLOCK), np.zeros(1, np.uint64)) == 0
+    assert digest_file_blocks(fd, 0, allocate_aligned(BLOCK), np.zeros(1, np.uint64)) == 0
 
 
 def test_aligned_memory_begins_a_page() -> None:

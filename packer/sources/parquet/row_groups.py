@@ -26,10 +26,10 @@ SPIKE_BYTES = 2**26
 """A piece may be so large where short values are followed by long ones of a dictionary."""
 FRONT_CODED_ROWS = 64
 """Rows of a piece at most where values share their beginnings, of which the footer says nothing."""
-MOST_PAGES = 2**28
-PAGES_OF_A_COLUMN = 2**21
-"""The decoder holds a page and a dictionary of every column that it reads: so many bytes of them
-at a time, if each column has about so many."""
+MOST_PAGE_BYTES = 2**28
+PAGE_BYTES_OF_A_COLUMN = 2**21
+"""The decoder holds a page and a dictionary of every column that it reads: at most
+`MOST_PAGE_BYTES` of them at a time, where a column counts for at most `PAGE_BYTES_OF_A_COLUMN`."""
 
 
 def read_batches(
@@ -42,26 +42,33 @@ def read_batches(
     if not positions:
         yield from _make_batches_without_columns(part.metadata.row_group(group).num_rows)
         return
-    parts = _split_columns(part, group, positions)
+    parts = _group_columns_by_memory(part, group, positions)
     streams = [
         _read_columns(part, group, some, max(1, batch_bytes // len(parts)), name) for some in parts
     ]
     yield from streams[0] if len(streams) == 1 else join_streams(streams)
 
 
-def _split_columns(part: ParquetPart, group: int, positions: list[int]) -> list[list[int]]:
-    """Runs of columns of which one page each fits in memory, as the decoder needs."""
-    runs: list[list[int]] = [[]]
-    filled = 0
+def _group_columns_by_memory(
+    part: ParquetPart, group: int, positions: list[int]
+) -> list[list[int]]:
+    """Split columns into consecutive groups that the decoder can read at once.
+
+    It holds one page and one dictionary of every column of a group in memory.
+    """
+    groups: list[list[int]] = [[]]
+    filled_bytes = 0
     for position in positions:
         chunks = [part.get_chunk(group, leaf) for leaf in part.leaves[position]]
-        pages = sum(min(chunk.total_uncompressed_size, PAGES_OF_A_COLUMN) for chunk in chunks)
-        if runs[-1] and filled + pages > MOST_PAGES:
-            runs.append([])
-            filled = 0
-        runs[-1].append(position)
-        filled += pages
-    return runs
+        page_bytes = sum(
+            min(chunk.total_uncompressed_size, PAGE_BYTES_OF_A_COLUMN) for chunk in chunks
+        )
+        if groups[-1] and filled_bytes + page_bytes > MOST_PAGE_BYTES:
+            groups.append([])
+            filled_bytes = 0
+        groups[-1].append(position)
+        filled_bytes += page_bytes
+    return groups
 
 
 def _read_columns(
@@ -119,7 +126,7 @@ def _find_longest_in_dictionaries(part: ParquetPart, group: int, leaves: list[in
     paths = [schema.column(leaf).path for leaf in chosen]
     with part.open(len(chosen), read_dictionary=paths) as parquet:
         first = parquet.reader.iter_batches(1, row_groups=[group], column_indices=chosen)
-        row = next(first, None)  # None where pages lack the rows that the footer promises
+        row = next(first, None)  # None where page_bytes lack the rows that the footer promises
     return 0 if row is None else max(map(_find_longest, row.columns))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from fieldslab.reader.decoders.decoder import Crops, Decoder, Encoded, Target
-from fieldslab.schemas.codecs.indexpoints import index_images
+from fieldslab.schemas.codecs.indexpoints import find_index_points
 from fieldslab.schemas.mapping import get_address
 
 EVERY = 8
@@ -33,7 +33,7 @@ def encoded(
     starts = np.cumsum(lengths) - lengths
     originals = images if indexed is None else indexed
     whole = np.frombuffer(b"".join(originals), np.uint8)
-    points, counts = index_images(whole, np.array([len(each) for each in originals]), EVERY)
+    points, counts = find_index_points(whole, np.array([len(each) for each in originals]), EVERY)
     first = np.cumsum(counts) - counts
     addresses = np.where(counts > 0, get_address(points) + 10 * first, 0)
     batch = Encoded(

@@ -20,7 +20,7 @@ from fieldslab.reader.decoders.region import (
 from fieldslab.schemas.codecs import jpeg
 from fieldslab.schemas.codecs.baseline import read_header
 from fieldslab.schemas.codecs.huffman import make_tables
-from fieldslab.schemas.codecs.indexpoints import index_images
+from fieldslab.schemas.codecs.indexpoints import find_index_points
 from fieldslab.schemas.codecs.mcus import count_mcu_columns, count_mcu_rows
 from fieldslab.schemas.jit import kernel, make_zero_record, types
 
@@ -47,7 +47,7 @@ class Region:
 
     def __init__(self, data: bytes, every: int) -> None:
         self._data = np.frombuffer(data, np.uint8)
-        self._points, counts = index_images(self._data, np.array([len(data)]), every)
+        self._points, counts = find_index_points(self._data, np.array([len(data)]), every)
         assert counts[0] > 0
         address = self._data.ctypes.data
         self._image = IndexedImage(address, len(data), self._points.ctypes.data, every)

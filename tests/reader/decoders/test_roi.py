@@ -17,7 +17,7 @@ from tests.reader.pixels.pictures import psnr
 from fieldslab.bench import photographs
 from fieldslab.reader.decoders.decoder import Encoded, Status
 from fieldslab.reader.decoders.roi import Roi
-from fieldslab.schemas.codecs.indexpoints import index_images
+from fieldslab.schemas.codecs.indexpoints import find_index_points
 from fieldslab.schemas.images import CODES
 
 ROI = Roi()
@@ -69,7 +69,7 @@ def test_views_made_much_smaller_look_as_pillow_decodes_them(sampling: str) -> N
 def test_shrunken_views_do_not_depend_on_the_points(sampling: str, every: int) -> None:
     """A box anywhere in the picture, from any index point on, is cut from the same samples."""
     data = encode(photograph(333, 401), sampling, restart_marker_blocks=7)
-    points, _ = index_images(np.frombuffer(data, np.uint8), np.array([len(data)]), every)
+    points, _ = find_index_points(np.frombuffer(data, np.uint8), np.array([len(data)]), every)
     batch, _kept = with_points(data, points, every, (333, 401))
     other, _also = encoded([data], [(333, 401)], JPEG)
     for box in ((0, 0, 333, 401), (100, 131, 233, 270), (17, 255, 146, 146)):
@@ -110,7 +110,7 @@ def test_all_distances_of_points_give_the_same(sampling: str) -> None:
     boxes = crops_of([[(0, 0, 130, 201), (31, 90, 55, 66), (129, 200, 1, 1)]])
     wanted = None
     for every in (0, 1, 3, 8, 100):
-        points, _ = index_images(np.frombuffer(data, np.uint8), np.array([len(data)]), every)
+        points, _ = find_index_points(np.frombuffer(data, np.uint8), np.array([len(data)]), every)
         batch, _kept = with_points(data, points, every, (130, 201))
         out, statuses = decode(ROI, batch, boxes, (40, 40))
         assert statuses.tolist() == [Status.OK]
@@ -134,7 +134,7 @@ def test_other_kinds_are_left_to_other_decoders(kind: str) -> None:
 def test_points_that_lie_are_damage() -> None:
     """Another bit, another predictor, one too many or too few: never a wrong picture here."""
     data = encode(photograph(64, 200))
-    points, counts = index_images(np.frombuffer(data, np.uint8), np.array([len(data)]), 8)
+    points, counts = find_index_points(np.frombuffer(data, np.uint8), np.array([len(data)]), 8)
     boxes = crops_of([(0, 0, 64, 200)])
     assert counts.tolist() == [8]
     lies = [points[:-1], np.concatenate([points, points[-1:]]), points[::-1]]
@@ -151,7 +151,7 @@ def test_points_that_lie_are_damage() -> None:
 def test_random_points_lead_nowhere_else() -> None:
     """Against guard pages, a thousand lies are refused, or decoded from the image's bytes."""
     data = encode(photograph(64, 200), restart_marker_blocks=5)
-    points, _ = index_images(np.frombuffer(data, np.uint8), np.array([len(data)]), 8)
+    points, _ = find_index_points(np.frombuffer(data, np.uint8), np.array([len(data)]), 8)
     random = np.random.default_rng(5)
     room = Guarded(len(data))
     boxes = crops_of([[(0, 0, 64, 200), (20, 130, 30, 31)]])

@@ -8,7 +8,7 @@ from tests.guarded import Guarded
 from tests.jpegs import SAMPLINGS, UNUSUAL, encode, frame_header, photograph
 from tests.schemas.codecs.reference import index_points
 
-from fieldslab.schemas.codecs.indexpoints import index_images
+from fieldslab.schemas.codecs.indexpoints import find_index_points
 
 SIZES = [(1, 1), (8, 8), (17, 33), (61, 150)]
 WAYS = {
@@ -24,7 +24,7 @@ WHOLE = encode(photograph(61, 150))
 def found(images: list[bytes], every: int) -> tuple[np.ndarray, list[int]]:
     """Points and counts of some images."""
     values = np.frombuffer(b"".join(images), np.uint8)
-    points, counts = index_images(values, np.array([len(image) for image in images]), every)
+    points, counts = find_index_points(values, np.array([len(image) for image in images]), every)
     assert points.dtype == np.uint16
     assert points.shape == (counts.sum(), 5)
     return points, counts.tolist()
@@ -106,9 +106,9 @@ def test_lengths_must_fit_the_bytes() -> None:
     values = np.zeros(10, np.uint8)
     for lengths in ([11], [5, 6], [-1]):
         with pytest.raises(ValueError, match="lengths"):
-            index_images(values, np.array(lengths), 8)
+            find_index_points(values, np.array(lengths), 8)
     with pytest.raises(ValueError, match="every"):
-        index_images(values, np.array([10]), -1)
+        find_index_points(values, np.array([10]), -1)
 
 
 @pytest.mark.parametrize("sampling", ["grey", "4:2:0"])
@@ -125,7 +125,7 @@ def test_mutated_images_are_never_read_beyond_their_bytes(sampling: str) -> None
             changed[generator.randrange(len(image))] = generator.randrange(256)
         data = bytes(changed[: generator.randrange(len(image))] if number % 3 else changed)
         view = memory.view(data, at_end=number % 2 == 0)
-        _, counts = index_images(view, np.array([len(data)]), 4)
+        _, counts = find_index_points(view, np.array([len(data)]), 4)
         seen.add(counts[0] > 0)
     assert points > 0
     assert seen == {True, False}
