@@ -17,6 +17,7 @@ from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.loading.stats import Stats
 from fieldslab.reader.orders.blocked import Blocked
 from fieldslab.reader.orders.bylength import ByLength
+from fieldslab.reader.orders.near import Near
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled, Strided, Subset, Weighted
 from fieldslab.reader.slab import Slab, open_slab
 from fieldslab.reader.transforms.pad_shift import Pad, Shift
@@ -40,6 +41,7 @@ __all__ = [
     "Lambda",
     "Loader",
     "MultiCrop",
+    "Near",
     "Normalize",
     "Order",
     "Pad",

@@ -79,9 +79,10 @@ def grain_batches(
     seed = check_integer("seed", seed)
     order = Shuffled(seed) if order is None else order
     rank, world_size = _find_process(rank, world_size)
-    length = order.attach(slab).length(len(slab))
+    attached = order.attach(slab)
+    length = attached.length(len(slab))
     size = check_integer("batch_size", batch_size, least=1)
-    plan = EpochPlan(length, size, rank, world_size, drop_last)
+    plan = EpochPlan(length, size, rank, world_size, drop_last, groups=attached.groups)
     epochs = check_integer("epochs", epochs, least=1)
     names = slab.names(fields)
     images = check_decode_option(decode, slab.fields, names)

@@ -17,6 +17,8 @@ from fieldslab.schemas.files import RESTORE
 FORMAT = "fieldslab"
 VERSION = 1
 MANIFEST = "manifest.json"
+SHUFFLE_ATTRIBUTE = "shuffle"
+"""The member of `attributes` that says how rows were shuffled when the slab was packed."""
 MAX_BYTES = 16 * 1024 * 1024
 MAX_ARRAY_BYTES = 2**62
 """No array may be larger, not even in lengths beside a 0: no program could map it."""

@@ -1,6 +1,7 @@
 """How an epoch is cut into batches, and a batch into the shares of ranks."""
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from fieldslab.schemas.errors import UsageError
 
 
 class PositionRange(NamedTuple):
-    """Neighbouring positions of an epoch, from `start` up to `stop`.
+    """Positions of an epoch, from `start` up to `stop`, each `step` behind the one before it.
 
     `lap` counts how often the epoch began anew before them: 0, but where shares are filled up.
     """
@@ -17,6 +18,7 @@ class PositionRange(NamedTuple):
     start: int
     stop: int
     lap: int
+    step: int = 1
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class EpochPlan:
     world_size: int = 1
     drop_last: bool = False
     start: int = 0
+    groups: int = 1
 
     @cached_property
     def step(self) -> int:
@@ -55,15 +58,30 @@ class EpochPlan:
         first = self.start + index * self.step
         count = min(self.step, self.length - first)
         size = -(-count // self.world_size)
-        position = first + self.rank * size
-        parts = []
-        while size > 0:
-            begin = position % self.length
-            end = min(begin + size, self.length)
-            parts.append(PositionRange(begin, end, position // self.length))
-            size -= end - begin
-            position += end - begin
+        begin = self.rank * size
+        parts = list(self._find_group_positions(first, first + count, begin, begin + size))
+        missing = begin + size - max(count, begin)
+        position = self.length + max(begin - count, 0)  # the epoch begins anew
+        while missing > 0:
+            start = position % self.length
+            stop = min(start + missing, self.length)
+            parts.append(PositionRange(start, stop, position // self.length))
+            missing -= stop - start
+            position += stop - start
         return parts
+
+    def _find_group_positions(
+        self, start: int, stop: int, begin: int, end: int
+    ) -> Iterator["PositionRange"]:
+        """Positions `start` up to `stop` by group; of this sequence those from `begin` to `end`."""
+        groups = self.groups if self.world_size > 1 else 1
+        for group in range(groups):
+            positions = range(start + (group - start) % groups, stop, groups)
+            part = positions[max(begin, 0) : max(end, 0)]
+            if part:
+                yield PositionRange(part[0], part[-1] + 1, 0, groups)
+            begin -= len(positions)
+            end -= len(positions)
 
     def find_position_after(self, index: int) -> int:
         """Where the epoch stands when every rank has had its batch of this index."""

@@ -305,10 +305,9 @@ class Loader:
         return identity
 
     def _make_plan(self, start: int) -> EpochPlan:
-        length = self._attached.length(len(self.slab))
-        return EpochPlan(
-            length, self.batch_size, *find_rank_and_size(*self._given), self.drop_last, start
-        )
+        order, share = self._attached, find_rank_and_size(*self._given)
+        length = order.length(len(self.slab))
+        return EpochPlan(length, self.batch_size, *share, self.drop_last, start, order.groups)
 
     def _start_workers(self, plan: EpochPlan) -> Source:
         ahead = self.prefetch + self.threads - 1

@@ -132,6 +132,10 @@ class Preparation:
     def _compute_rows(self, index: int) -> np.ndarray:
         parts = [
             self._compute_rows_between(part.start, part.stop)
+            if part.step == 1
+            else self._order.rows_at(
+                self._epoch, np.arange(*part[:2], part.step, dtype=np.int64), len(self._slab)
+            )
             for part in self._plan.find_rank_positions(index)
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -150,7 +154,7 @@ class Preparation:
         """What tells the visits of a row apart, for a batch: int64[n]; see `Order.visits`."""
         parts = [
             # Rows that fill up the last step were visited before in this epoch.
-            self._order.visits(self._epoch, part.start, part.stop, len(self._slab))
+            self._order.visits(self._epoch, part.start, part.stop, len(self._slab))[:: part.step]
             + part.lap * self._plan.length
             for part in self._plan.find_rank_positions(index)
         ]

@@ -29,9 +29,13 @@ class Order(ABC):
     repeats
         Whether an epoch may have a row more than once. Default: True. Random draws for a row then
         also depend on its visit: see `visits`.
+    groups
+        Position `p` belongs to group `p % groups`: ranks get positions of as few groups as
+        possible. Default: 1, where each rank gets neighbouring positions.
     """
 
     repeats: bool = True
+    groups: int = 1
 
     @abstractmethod
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
@@ -39,6 +43,16 @@ class Order(ABC):
 
         `total` is the number of rows of the slab; 0 <= start <= stop <= length(total).
         """
+
+    def rows_at(self, epoch: int, positions: np.ndarray, total: int) -> np.ndarray:
+        """Rows at ascending positions of an epoch: int64[n] for int64[n].
+
+        By default taken from all rows between the first and the last of them.
+        """
+        if not len(positions):
+            return np.empty(0, np.int64)
+        first, last = int(positions[0]), int(positions[-1])
+        return self.rows(epoch, first, last + 1, total)[positions - first]
 
     def length(self, total: int) -> int:
         """Number of positions in an epoch over `total` rows."""

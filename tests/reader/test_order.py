@@ -13,6 +13,7 @@ from tests.slabs import ragged, write_slab
 from fieldslab.reader import (
     Blocked,
     ByLength,
+    Near,
     Order,
     Sequential,
     Shuffled,
@@ -328,6 +329,9 @@ def test_orders_that_differ_have_different_keys() -> None:
         Weighted([1, 3]),
         ByLength("a"),
         ByLength("b"),
+        Near(),
+        Near(2),
+        Near(1, 2),
     ]
     keys = [json.dumps(order.key()) for order in orders]
     assert len(set(keys)) == len(orders)
