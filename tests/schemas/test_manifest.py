@@ -58,12 +58,20 @@ def sealed(body: bytes) -> bytes:
     return body + b',\n"sha256": "' + seal.encode() + b'"\n}\n'
 
 
-def forged(content: dict[str, Any]) -> bytes:
-    """A manifest of these members with a right seal, and a right id where one can be computed."""
+def forged(content: dict[str, Any], by_lines: bool = False) -> bytes:
+    """A manifest of these members with a right seal, and a right id where one can be computed.
+
+    With `by_lines`, shards stand as `encode_manifest` writes them.
+    """
     kept = {key: content[key] for key in Content.__struct_fields__ if key in content}
     text = json.dumps(kept, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-    return sealed(json.dumps(content | {"id": digest})[:-1].encode())
+    body = json.dumps(content | {"id": digest})[:-1]
+    if by_lines:
+        shards = json.dumps(content["shards"])
+        body = body.replace(f' "shards": {shards}', f'\n"shards": [\n{shards[1:-1]}\n]')
+        assert "\n]" in body
+    return sealed(body.encode())
 
 
 def refuse(data: bytes) -> str:
@@ -218,6 +226,67 @@ def test_wrong_members_are_refused_by_path() -> None:
     for path, value, where in WRONG:
         with case(path, value):
             assert where in refuse(forged(change(path, value)))
+            if path.startswith("shards."):
+                assert where in refuse(forged(change(path, value), by_lines=True))
+
+
+SHARD = '{"rows": 5, "elements": [9, 4, 7], "nulls": [0, 5], "root": "' + ROOT + '", "points": [3]}'
+NOT_SHARDS = {
+    "duplicate key": SHARD.replace('"rows": 5', '"rows": 5, "rows": 5'),
+    "duplicate key, escaped": SHARD.replace('"rows": 5', '"rows": 5, "r\\u006fws": 5'),
+    "duplicate points": SHARD.replace('"points"', '"points": [], "points"'),
+    "a whole float": SHARD.replace("9", "9.0"),
+    "a whole power": SHARD.replace("9", "9e0"),
+    "a leading zero": SHARD.replace("9", "09"),
+    "a plus": SHARD.replace("9", "+9"),
+    "a number of 5000 digits": SHARD.replace("9", "9" * 5000),
+    "NaN": SHARD.replace("9", "NaN"),
+    "a comma too many": SHARD + ",",
+    "no comma": SHARD + SHARD,
+    "nothing": "",
+    "a form feed": SHARD.replace("9", "\f9"),
+    "200,000 nested brackets": SHARD.replace("9", "[" * 200_000 + "]" * 200_000),
+    "half a surrogate pair": SHARD.replace(ROOT, "\\ud800" * 64),
+    "another list behind it": SHARD + "\n], [\n" + SHARD,
+    "another member of this name": SHARD + '\n],\n"shards": [\n' + SHARD,
+}
+
+
+def test_json_of_shards_is_strict() -> None:
+    """Shards are read by a parser of their own, which takes no more than the other one."""
+    data = encode_manifest(manifest())
+    body = data[: data.rindex(b',\n"sha256"')].decode()
+    assert SHARD in body
+    for name, shard in NOT_SHARDS.items():
+        with case(name):
+            refuse(sealed(body.replace(SHARD, shard).encode()))
+
+
+def test_shards_elsewhere_are_no_shards() -> None:
+    """What looks like the shards, but stands deeper in a manifest, is not taken for them."""
+    options = f'"options": {{\n"shards": [\n{SHARD}\n]}}, '
+    body = BODY.replace('"made": {', '"made": {' + options)
+    decoded = decode_manifest(sealed(body.encode()))
+    assert decoded.shards == manifest().shards
+    assert decoded.made.options == {"shards": [json.loads(SHARD)]}
+    shards = json.dumps(members()["shards"])
+    assert "$.rows" in refuse(sealed(body.replace(f'"shards": {shards}', '"shards": []').encode()))
+
+
+def test_members_of_shards_come_in_any_order() -> None:
+    """Members in another order, with spaces, or spelt out though empty, say the same."""
+    made = create_manifest(MADE, rows=3, fields=(), shards=(Shard(3, (), (), ROOT),))
+    data = encode_manifest(made)
+    body = data[: data.rindex(b',\n"sha256"')].decode()
+    shard = '{"rows": 3, "elements": [], "nulls": [], "root": "' + ROOT + '"}'
+    assert shard in body
+    for other in (
+        '{"root": "' + ROOT + '",\t"nulls" :[ ],"elements":[\n],"rows":3}',
+        shard.replace('"}', '", "points": []}'),
+        shard.replace("rows", "r\\u006fws"),
+    ):
+        with case(other):
+            assert decode_manifest(sealed(body.replace(shard, other).encode())) == made
 
 
 @pytest.mark.parametrize("member", ["rows", "fields", "shards", "made", "version"])
