@@ -262,7 +262,7 @@ class Batch(Mapping[str, Any]):
     @property
     def nbytes(self) -> int:
         """Bytes of all values."""
-        return sum(values.nbytes for values in self._columns.values())
+        return sum([values.nbytes for values in self._columns.values()])
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {_describe_values(values)}" for name, values in self.items())
@@ -276,7 +276,7 @@ class Batch(Mapping[str, Any]):
 
 def split_batch(batch: Batch, sizes: Iterable[int]) -> Iterator[Batch]:
     """Cut a batch into batches of so many rows each, over the same memory."""
-    columns: list[tuple[str, Any]] = list(batch.items())
+    columns: list[tuple[str, Any]] = list(batch._columns.items())
     valid, pixels = list(batch.valid.items()), list(batch.sizes.items())
     start = 0
     for size in sizes:
@@ -284,8 +284,8 @@ def split_batch(batch: Batch, sizes: Iterable[int]) -> Iterator[Batch]:
         yield Batch(
             batch.rows[part],
             {name: values[part] for name, values in columns},
-            {name: each[part] for name, each in valid},
-            {name: each[part] for name, each in pixels},
+            {name: each[part] for name, each in valid} if valid else {},
+            {name: each[part] for name, each in pixels} if pixels else {},
         )
         start += size
 

@@ -7,12 +7,14 @@ parsed, never evaluated, into the keys of today.
 import ast
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from fieldslab.reader.orders.order import Order
+from fieldslab.reader.rows import check_integer
 from fieldslab.schemas.errors import UsageError
 
+STATE_VERSION = 2
 _NUMBERS = re.compile(r"<(\d+) numbers, sha256 ([0-9a-f]{16})>")
 _FIRST = {
     "Strided": "n",
@@ -32,6 +34,51 @@ _UNSAID: dict[str, dict[str, Any]] = {
     "Blocked": {"spread": False},
 }
 """Parameters that such a text may leave out."""
+
+
+class SavedRun(NamedTuple):
+    """What a state says: the order, the same attached to the slab, epoch and position."""
+
+    order: Order
+    attached: Order
+    epoch: int
+    position: int
+
+
+def read_state(
+    state: Mapping[str, Any],
+    recall: Callable[[Any], tuple[Order, Order]],
+    describe: Callable[[Order, Order], Mapping[str, Any]],
+) -> SavedRun:
+    """Read a loader's state of any version.
+
+    `recall` gives the order of this key, and the same attached; `describe` gives what must be the
+    same in both runs, by name. Raises UsageError where it is not.
+    """
+    try:
+        version = state["version"]
+        if version not in (1, STATE_VERSION):
+            problem = "unknown version of a loader state"
+            raise UsageError(problem, expected=STATE_VERSION, found=version)
+        saved = upgrade_state(state) if version == 1 else dict(state)
+        epoch, position = (check_integer(name, saved[name], 0) for name in ("epoch", "position"))
+        order, attached = recall(saved["order"])
+        if version == 1 and state["order"] == make_version_1_repr(order, attached):
+            saved["order"] = make_order_key(order, attached)
+        for name, expected in describe(order, attached).items():
+            saved_value = saved.get("seed") if name == "seed" else saved[name]
+            if saved_value != expected:
+                raise UsageError(
+                    f"the state is of another {name}",
+                    expected=expected,
+                    found=saved_value,
+                    hint="Make the loader as it was when the state was saved.",
+                )
+    except (AttributeError, KeyError, TypeError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError("not a loader state", found=repr(state)[:80]) from None
+    return SavedRun(order, attached, epoch, position)
 
 
 def make_order_key(order: Order, attached: Order) -> dict[str, Any]:

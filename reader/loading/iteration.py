@@ -12,15 +12,28 @@ if TYPE_CHECKING:
 
 
 class Position:
-    """Where an epoch stands."""
+    """Where an epoch stands: behind `taken` batches of a plan, or at `start` without one."""
 
-    def __init__(self, epoch: int, position: int) -> None:
+    def __init__(self, epoch: int, start: int) -> None:
         self.epoch = epoch
-        self.position = position
+        self.start = start
+        self.plan: EpochPlan | None = None
+        self.taken = 0
+
+    @property
+    def position(self) -> int:
+        """The next position of the epoch that no rank has visited."""
+        # Computed when somebody asks: between two batches, each line takes ten times its time.
+        return self.start if self.plan is None else self.plan.find_position_after(self.taken - 1)
 
     def copy(self) -> "Position":
         """Another one that says the same."""
         return Position(self.epoch, self.position)
+
+    def end_epoch(self) -> None:
+        """Go on to the next epoch."""
+        self.epoch += 1
+        self.start, self.plan = 0, None
 
 
 class Source(Protocol):
@@ -59,11 +72,10 @@ class EpochIterator(Iterator[Any]):
         where: Position,
         recorder: Recorder,
     ) -> None:
+        where.plan, where.taken = plan, 0
         self._source = source
-        self._plan = plan
         self._where = where  # the loader's, until it starts another iteration
         self._recorder = recorder
-        self._index = 0
         self._ended = False
 
     def __next__(self) -> Any:
@@ -73,18 +85,14 @@ class EpochIterator(Iterator[Any]):
         try:
             prepared = self._source.get_next()
         except StopIteration:
-            self._ended = True
-            self._where.epoch += 1
-            self._where.position = 0
+            self._where.end_epoch()
             self.close()
             raise
         except BaseException:
             self.close()
             raise
-        waited = time.perf_counter() - started
-        self._where.position = self._plan.find_position_after(self._index)
-        self._index += 1
-        self._recorder.add_batch(prepared, waited)
+        self._where.taken += 1
+        self._recorder.add_batch(prepared, started)
         return prepared.batch
 
     def close(self) -> None:

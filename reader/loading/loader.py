@@ -8,7 +8,7 @@ from weakref import WeakSet
 from fieldslab.reader.images.steps import ImageSteps, check_decode_option
 from fieldslab.reader.loading.chain import Chain, check_transforms, choose_seed, find_paddings
 from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
-from fieldslab.reader.loading.identity import make_order_key, make_version_1_repr, upgrade_state
+from fieldslab.reader.loading.identity import STATE_VERSION, make_order_key, read_state
 from fieldslab.reader.loading.iteration import EpochIterator, OnDemand, Position, Source
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 MOST_THREADS = 4
 """By default there are no more: copying saturates memory with a few."""
-_STATE = 2
 
 
 class Loader:
@@ -192,7 +191,7 @@ class Loader:
         UsageError if the order has neither a `key` nor a `repr` of its own.
         """
         return {
-            "version": _STATE,
+            "version": STATE_VERSION,
             "epoch": self._position.epoch,
             "position": self._position.position,
             **self._describe_identity(self.order, self._attached),
@@ -211,39 +210,13 @@ class Loader:
             Not a loader state, or one of other data or of another order: rows would be visited
             twice or never. Nothing changes then.
         """
-        try:
-            version = state["version"]
-            if version not in (1, _STATE):
-                raise UsageError(
-                    "unknown version of a loader state", expected=_STATE, found=version
-                )
-            saved = upgrade_state(state) if version == 1 else dict(state)
-            position = Position(
-                check_integer("epoch", saved["epoch"], 0),
-                check_integer("position", saved["position"], 0),
-            )
-            order, attached = self._recall_order(saved["order"])
-            if version == 1 and state["order"] == make_version_1_repr(order, attached):
-                saved["order"] = make_order_key(order, attached)
-            for name, expected in self._describe_identity(order, attached).items():
-                saved_value = saved.get("seed") if name == "seed" else saved[name]
-                if saved_value != expected:
-                    raise UsageError(
-                        f"the state is of another {name}",
-                        expected=expected,
-                        found=saved_value,
-                        hint="Make the loader as it was when the state was saved.",
-                    )
-        except (AttributeError, KeyError, TypeError) as error:
-            if isinstance(error, UsageError):
-                raise
-            raise UsageError("not a loader state", found=repr(state)[:80]) from None
-        if position.position > attached.length(len(self.slab)):
+        saved = read_state(state, self._recall_order, self._describe_identity)
+        if saved.position > saved.attached.length(len(self.slab)):
             raise UsageError(
-                "the state's position is beyond the end of the epoch", found=position.position
+                "the state's position is beyond the end of the epoch", found=saved.position
             )
-        self.order, self._attached = order, attached
-        self._position = position
+        self.order, self._attached = saved.order, saved.attached
+        self._position = Position(saved.epoch, saved.position)
         self._resumes = True
 
     def stats(self) -> Stats:
@@ -273,12 +246,14 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: everything but the iterations that run."""
-        state = self.__dict__ | {"_recorder": Recorder(), "_position": self._position.copy()}
-        del state["_running"], state["_task_queues"], state["_idle"]
+        state = self.__dict__ | {"_position": self._position.copy()}
+        for name in ("_recorder", "_running", "_task_queues", "_idle"):
+            del state[name]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._recorder = Recorder()
         self._running = WeakSet()
         self._task_queues = WeakSet()
         self._idle = []

@@ -74,17 +74,13 @@ class TaskQueue(Generic[_Made]):
 
     def get_next(self) -> _Made:
         """See `Workers.get_next`."""
-        if self._taken >= self._count:
+        taken = self._taken
+        if taken >= self._count:
             raise StopIteration
-        if self._forked:
-            raise UsageError(
-                "the process was forked while this iteration ran",
-                hint="Begin a new one in the child: iter(loader).",
-            )
-        outcome = None if self._stopped else self._get_result_queue(self._taken).get()
+        outcome = None if self._stopped else self._done[taken % self._ahead].get()
         if outcome is None:
-            raise UsageError("this iteration was closed", hint="Begin a new one.")
-        self._taken += 1
+            raise self._make_end_error()
+        self._taken = taken + 1
         self._queue_next()
         if isinstance(outcome, _Failure):
             self.stop()
@@ -97,7 +93,7 @@ class TaskQueue(Generic[_Made]):
         if index is None:
             return False
         outcome = self._make_outcome(index)
-        self._get_result_queue(index).put(outcome)
+        self._done[index % self._ahead].put(outcome)  # no two under way have the same place
         if self._stopped:
             self._drop_results()
         return isinstance(outcome, _Success)
@@ -126,15 +122,19 @@ class TaskQueue(Generic[_Made]):
         self._threads = []
         self._stopped = self._forked = True
 
+    def _make_end_error(self) -> UsageError:
+        if self._forked:
+            return UsageError(
+                "the process was forked while this iteration ran",
+                hint="Begin a new one in the child: iter(loader).",
+            )
+        return UsageError("this iteration was closed", hint="Begin a new one.")
+
     def _create_queues(self) -> None:
         self._todo: SimpleQueue[int | None] = SimpleQueue()
         self._done: list[SimpleQueue[_Success[_Made] | _Failure | None]] = [
             SimpleQueue() for _ in range(self._ahead)
         ]
-
-    def _get_result_queue(self, index: int) -> "SimpleQueue[_Success[_Made] | _Failure | None]":
-        """Where a result is put: no two that are under way have the same place."""
-        return self._done[index % self._ahead]
 
     def _queue_next(self) -> None:
         """Have one more made, or behind the last one a thread end; there are `ahead` at most."""
