@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
 
     def run_program() -> int:
-        if (instruction := completion.read_request()) is not None:
+        if (instruction := completion.read_completion_request()) is not None:
             return completion.print_completion(program, instruction)
         _refuse_repeated_options(arguments)
         color = False if os.environ.get("NO_COLOR") else None
@@ -78,7 +78,9 @@ def run(arguments: Sequence[str]) -> int:
         return code if isinstance(code, int) else 0
 
     return run_guarded(
-        run_program, as_json=_has_json_option(arguments), as_events=events.are_requested(arguments)
+        run_program,
+        as_json=_has_json_option(arguments),
+        as_events=events.has_events_option(arguments),
     )
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from fieldslab.packer.convert.columns import make_nulls_error
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.fillers import parse_filler
-from fieldslab.packer.convert.infer import Inferred, Sample, infer_field
+from fieldslab.packer.convert.infer import InferredField, Sample, infer_field
 from fieldslab.packer.convert.leaves import (
     Leaf,
     choose_leaves,
@@ -208,7 +208,7 @@ def _plan_leaf(
     )
 
 
-def _infer_leaf(leaf: Leaf, sample: Sample) -> Inferred:
+def _infer_leaf(leaf: Leaf, sample: Sample) -> InferredField:
     if leaf.options.tokenize is not None:
         return infer_tokens(leaf, leaf.options.tokenize)
     return infer_tensor(leaf, sample) if leaf.options.tensor else infer_field(leaf, sample)
@@ -227,7 +227,7 @@ def _plan_padding(leaf: Leaf, field: Field, leaves: dict[str, Leaf]) -> Padding 
             raise UsageError(
                 f"{mark_option('ragged')} len: not a column of integers",
                 field=lengths.name,
-                found=lengths.shown,
+                found=lengths.type_text,
             )
     return make_padding(field, ragged, leaf.name, None if lengths is None else lengths.path)
 

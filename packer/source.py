@@ -21,7 +21,7 @@ from fieldslab.schemas.fields import DtypeName, Logical
 from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.registry import Registry, make_unknown_name_error
-from fieldslab.schemas.renamed import refuse_renamed_methods
+from fieldslab.schemas.renamed import refuse_renamed_methods, refuse_renamed_name
 from fieldslab.schemas.urls import is_url
 
 
@@ -43,7 +43,7 @@ class Unit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Hint:
+class ColumnHint:
     """What a source knows about a column beyond its Arrow type.
 
     Attributes
@@ -101,7 +101,7 @@ class Source(ABC):
     """The source's own attributes, ready for JSON. They are kept in the manifest."""
     settings: Mapping[str, Any] = {}
     """Settings that decide what is read, ready for JSON; kept in the manifest."""
-    hints: Mapping[int, Hint] = {}
+    hints: Mapping[int, ColumnHint] = {}
     """What the Arrow type of a column does not say, by the index of the column."""
     libraries: Sequence[str] = ()
     """Packages that decide which values `read` gives, beside numpy and pyarrow. A shard is not
@@ -161,7 +161,7 @@ SOURCES = Registry(
     "source",
     "fieldslab.sources",
     {
-        "litdata": "fieldslab.packer.sources.litdata.source:LitData",
+        "litdata": "fieldslab.packer.sources.litdata.source:LitDataOpener",
         "parquet": "fieldslab.packer.sources.parquet.source:ParquetSource",
         "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
         "hdf5": "fieldslab.packer.sources.hdf5.source:HDF5Source",
@@ -331,7 +331,7 @@ def _read_first_rows(
                 return
 
 
-def make_unique(names: Iterable[str]) -> list[str]:
+def make_names_unique(names: Iterable[str]) -> list[str]:
     """Names in order, all different: the second `a` becomes `a#2`."""
     names = list(names)
     if len(set(names)) == len(names):
@@ -370,3 +370,8 @@ def match_names(pattern: str, names: Iterable[str]) -> list[str]:
     """The names that a shell pattern matches; an exact name matches itself alone."""
     names = list(names)
     return [pattern] if pattern in names else fnmatch.filter(names, pattern)
+
+
+def __getattr__(name: str) -> Any:
+    refuse_renamed_name(__name__, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -43,7 +43,7 @@ class Allocator(Protocol):
 Block = mmap.mmap | memoryview
 
 
-class Owner(np.ndarray):
+class LeaseOwner(np.ndarray):
     """What lies in a block for as long as one lease lasts.
 
     Numpy makes an array's base that of the array it is a view of, while types are the same: of
@@ -64,9 +64,9 @@ class Pool:
     def __init__(self) -> None:
         self._lock = Lock()
         self._idle: list[Block] = []  # that used last comes last
-        self._leases: dict[int, tuple[ref[Owner], Block]] = {}
+        self._leases: dict[int, tuple[ref[LeaseOwner], Block]] = {}
         # An owner may die at any point of any thread, so its death is only noted.
-        self._dead: deque[ref[Owner]] = deque()
+        self._dead: deque[ref[LeaseOwner]] = deque()
         self._turns = self._peak = self._earlier_peak = 0
         forks.register_for_forks(self)
 
@@ -80,7 +80,7 @@ class Pool:
         with self._lock:
             self._collect_idle_blocks()
             block = self._pop_idle_block(size) or self._make_block(size)
-            owner = Owner(shape, dtype, block)
+            owner = LeaseOwner(shape, dtype, block)
             lease = ref(owner, self._dead.append)
             self._leases[id(lease)] = lease, block
             self._turns += 1

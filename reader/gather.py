@@ -10,7 +10,7 @@ import numpy as np
 from fieldslab.reader import kernels
 from fieldslab.reader.batch import VAR_LEN_CLASSES, Binary, Padding, Ragged, Text, Values
 from fieldslab.reader.buffers import Allocator, Pool
-from fieldslab.reader.caches import count_kept_bytes
+from fieldslab.reader.processor_cache import get_cache_budget
 from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
@@ -37,7 +37,7 @@ class RowLocations(NamedTuple):
     in_shard: np.ndarray
 
 
-class Columns(NamedTuple):
+class GatheredFields(NamedTuple):
     """What a gather yields, each by field name: see `Batch`."""
 
     values: dict[str, Values]
@@ -74,18 +74,18 @@ def gather_fields(
     fields: list[StoredField],
     locations: RowLocations,
     memory: Allocator,
-    live: int = 1,
+    batches_in_turn: int = 1,
     paddings: Mapping[str, Padding] | None = None,
-) -> Columns:
-    """Gather rows of some fields; results go to `memory`, what is needed on the way to `pool`.
+) -> GatheredFields:
+    """Gather rows of some fields; results go to `memory`, intermediate arrays to `pool`.
 
-    `live` is how many batches are written in turn before this one is read: if caches cannot hold
-    as many, it is written past them. `paddings` are of uncompressed fields of variable length, by
-    name; their masks come last among the values. Raises DamagedArray.
+    `batches_in_turn` is how many batches are written before this one is read: if they do not fit
+    into the processor's cache, this one is written past it. `paddings` are of uncompressed fields
+    of variable length, by name; their masks come last among the values. Raises DamagedArray.
     """
     paddings = paddings or {}
     masks: dict[str, np.ndarray] = {}
-    columns = Columns({}, {}, {})
+    columns = GatheredFields({}, {}, {})
     for stored in fields:
         name = stored.field.name
         if stored.frames is not None:
@@ -93,13 +93,17 @@ def gather_fields(
                 stored, stored.frames, locations, memory, pool
             )
         elif stored.offsets is None:
-            columns.values[name] = gather_items(stored.values, locations, memory, name, live)
+            columns.values[name] = gather_items(
+                stored.values, locations, memory, name, batches_in_turn
+            )
         elif name in paddings:
-            values, mask = _gather_padded(stored, paddings[name], locations, memory, pool, live)
+            values, mask = _gather_padded(
+                stored, paddings[name], locations, memory, pool, batches_in_turn
+            )
             columns.values[name] = values
             masks |= mask
         else:
-            columns.values[name] = _gather_var_len(stored, locations, memory, pool, live)
+            columns.values[name] = _gather_var_len(stored, locations, memory, pool, batches_in_turn)
         if stored.size is not None:
             columns.sizes[name] = gather_items(stored.size, locations, memory, name)
         if stored.valid is not None:
@@ -201,23 +205,36 @@ def locate_index_points(
 
 
 def gather_items(
-    array: StoredArray, locations: RowLocations, memory: Allocator, name: str, live: int = 1
+    array: StoredArray,
+    locations: RowLocations,
+    memory: Allocator,
+    name: str,
+    batches_in_turn: int = 1,
 ) -> np.ndarray:
-    """Items of one array that has one for each row; `live` as in `gather`. Raises DamagedArray."""
+    """Gather the items of an array with one item per row. Raises DamagedArray.
+
+    `batches_in_turn` is as in `gather_fields`.
+    """
     shape = (len(locations.in_shard), *array.shape)
     out = memory.allocate_array((name, array.role), shape, array.dtype)
-    _verify_and_copy(array, locations, _ONE, out, live)
+    _verify_and_copy(array, locations, _ONE, out, batches_in_turn)
     return out
 
 
 def _gather_var_len(
-    stored: StoredField, locations: RowLocations, memory: Allocator, pool: Pool, live: int
+    stored: StoredField,
+    locations: RowLocations,
+    memory: Allocator,
+    pool: Pool,
+    batches_in_turn: int,
 ) -> Ragged | Text | Binary:
     rows = locate_elements(stored, locations, memory, pool)
     array, name = stored.values, stored.field.name
     shape = (rows.total, *array.shape)
     out = memory.allocate_array((name, array.role), shape, array.dtype)
-    _verify_and_copy(array, RowLocations(locations.shards, rows.starts), rows.counts, out, live)
+    _verify_and_copy(
+        array, RowLocations(locations.shards, rows.starts), rows.counts, out, batches_in_turn
+    )
     return VAR_LEN_CLASSES[stored.field.kind](out, rows.offsets, name)
 
 
@@ -227,7 +244,7 @@ def _gather_padded(
     locations: RowLocations,
     memory: Allocator,
     pool: Pool,
-    live: int,
+    batches_in_turn: int,
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Gather rows where they are padded, and the mask by its name, if there is to be one."""
     from fieldslab.reader.padding import make_padding_mask, prepare_copy  # compiles a kernel
@@ -241,7 +258,9 @@ def _gather_padded(
         (name, array.role), (len(counts), length, *array.shape), array.dtype
     )
     copy = prepare_copy(out, padding.fill, padding.left)
-    _verify_and_copy(array, RowLocations(locations.shards, starts), counts, out, live, copy)
+    _verify_and_copy(
+        array, RowLocations(locations.shards, starts), counts, out, batches_in_turn, copy
+    )
     if padding.mask is None:
         return out, {}
     return out, {
@@ -257,7 +276,7 @@ def _gather_compressed(
     rows = locate_elements(stored, locations, pool, pool)
     packed = pool.allocate_array(None, (rows.total,), np.dtype(np.uint8))
     frame_locations = RowLocations(locations.shards, rows.starts)
-    _verify_and_copy(stored.values, frame_locations, rows.counts, packed, live=0)
+    _verify_and_copy(stored.values, frame_locations, rows.counts, packed, batches_in_turn=0)
     counts = None
     if stored.lengths is not None:
         counts = gather_items(stored.lengths, locations, pool, field.name)
@@ -298,7 +317,7 @@ def _verify_and_copy(
     locations: RowLocations,
     counts: np.ndarray,
     out: np.ndarray,
-    live: int = 1,
+    batches_in_turn: int = 1,
     copy: Callable[..., int] = kernels.copy_rows,
 ) -> None:
     """Verify rows and copy them; many new blocks by turns, so that they are copied from a cache.
@@ -308,7 +327,7 @@ def _verify_and_copy(
     if not out.nbytes:
         return
     item, addresses = array.item_bytes, array.addresses
-    stream = live * out.nbytes > count_kept_bytes()
+    stream = batches_in_turn * out.nbytes > get_cache_budget()
     to = addressof(c_char.from_buffer(out.view(_BYTE).data))  # `out.ctypes` takes 1 us
     blocks = _find_unmarked_blocks(array, locations, counts)
     if len(blocks) <= _AT_A_TIME:

@@ -18,7 +18,7 @@ from typing import Any
 
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.images.steps import ImageSteps, check_decode_option
-from fieldslab.reader.loading.chain import Chain, choose_seed
+from fieldslab.reader.loading.chain import TransformChain, choose_seed
 from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
 from fieldslab.reader.loading.preparation import Preparation
 from fieldslab.reader.orders.order import Order, Shuffled
@@ -124,18 +124,18 @@ class GrainBatches:
         self._seed = seed
 
     def __len__(self) -> int:
-        return self._plan.batches * self._epochs
+        return self._plan.batch_count * self._epochs
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One batch. Raises RowOutOfRange, DamagedArray."""
-        epoch, number = divmod(check_index(index, len(self)), self._plan.batches)
+        epoch, number = divmod(check_index(index, len(self)), self._plan.batch_count)
         prepare = Preparation(
             self._slab,
             self._attached,
             epoch,
             self._plan,
             self._fields,
-            Chain(self._transforms, self._seed, self._slab.view, self._slab.storage.pool),
+            TransformChain(self._transforms, self._seed, self._slab.view, self._slab.storage.pool),
             read_ahead=None,
             ahead=0,
             decode=self._decode,

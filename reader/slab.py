@@ -353,15 +353,14 @@ def read_batch(
     epoch: int = 0,
     visits: Any = None,
     lap: Callable[[str], None] = lambda stage: None,
-    live: int = 1,
+    batches_in_turn: int = 1,
     paddings: Mapping[str, Padding] | None = None,
 ) -> Batch:
     """Read a batch: the one way of `Slab.gather` and of loaders, which have checked `names`.
 
     `rows` (int64[n]) become the batch's own: negative ones are made positive. `lap` is called after
-    each stage with its name. `live` is the number of batches that are made before one is read.
-    `paddings` are those of uncompressed fields, where no images are decoded. Raises what
-    `Slab.gather` raises.
+    each stage with its name. `batches_in_turn` and `paddings` are as in
+    `gather.gather_fields`; no images are decoded with `paddings`. Raises what `Slab.gather` raises.
     """
     storage = slab.storage
     places = storage.locate_rows(slab.view, rows)
@@ -373,7 +372,9 @@ def read_batch(
             storage, slab.view, rows, places, names, images, epoch, memory, counted, lap
         )
     stored = [storage.load_field(name) for name in names]
-    batch = Batch(rows, *storage.gather(stored, places, memory, live, paddings), visits=visits)
+    batch = Batch(
+        rows, *storage.gather(stored, places, memory, batches_in_turn, paddings), visits=visits
+    )
     lap("gather")
     return batch
 

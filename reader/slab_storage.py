@@ -20,7 +20,7 @@ from fieldslab.schemas.folder import SlabFiles
 
 if TYPE_CHECKING:
     from fieldslab.reader.addresses import RowFinder
-    from fieldslab.reader.gather import Columns, RowLocations
+    from fieldslab.reader.gather import GatheredFields, RowLocations
 
 
 class Storage:
@@ -71,8 +71,8 @@ class Storage:
         return partial(locate_rows, self.directory, self.pool)
 
     @cached_property
-    def gather(self) -> Callable[..., "Columns"]:
-        """gather(fields, locations, memory, live, paddings): see `gather.gather_fields`."""
+    def gather(self) -> Callable[..., "GatheredFields"]:
+        """`gather.gather_fields` with the memory pool of this slab as its first argument."""
         from fieldslab.reader.gather import gather_fields
 
         return partial(gather_fields, self.pool)

@@ -28,7 +28,7 @@ from torch.utils.data import Dataset, Sampler, default_collate
 import fieldslab.reader.gather  # noqa: F401  # so that forked workers inherit the kernels
 from fieldslab.reader.draws.visits import Visit
 from fieldslab.reader.images.steps import check_decode_option
-from fieldslab.reader.loading.chain import Chain, check_transforms
+from fieldslab.reader.loading.chain import TransformChain, check_transforms
 from fieldslab.reader.row_samples import Samples
 from fieldslab.reader.rows import Rows, check_integer
 from fieldslab.reader.slab import Slab, check_slab
@@ -102,7 +102,7 @@ class SlabDataset(Dataset[dict[str, Any]]):
         if self.transforms:
             convert = ToTensors(self.slab.fields, False, self.decode)
             memory = self.slab.storage.pool
-            chain = Chain(self.transforms, self.seed, self.slab.view, memory, convert)
+            chain = TransformChain(self.transforms, self.seed, self.slab.view, memory, convert)
         return Samples(self.slab, rows, self.fields, self.decode, self.epoch, chain=chain)
 
 

@@ -33,23 +33,23 @@ class Type:
         self._make = make
 
     @cached_property
-    def real(self) -> Any:
+    def numba_type(self) -> Any:
         """The type itself, as numba defines it."""
         return self._make()
 
     @property
     def _numba_type_(self) -> Any:
-        return self.real  # of functions of the C library, which kernels name as globals
+        return self.numba_type  # of functions of the C library, which kernels name as globals
 
     def __repr__(self) -> str:
         return self._text
 
     def __getitem__(self, index: Any) -> "Type":
-        return Type(f"{self}[{index}]", lambda: self.real[index])
+        return Type(f"{self}[{index}]", lambda: self.numba_type[index])
 
     def __call__(self, *parameters: Any) -> "Type":
         """Make the signature of a function that returns this type."""
-        return Type(f"{self}{parameters}", lambda: self.real(*_make_real(parameters)))
+        return Type(f"{self}{parameters}", lambda: self.numba_type(*_make_numba_type(parameters)))
 
 
 class _Types:
@@ -61,10 +61,10 @@ types: Any = _Types()
 """Numba's types, for signatures."""
 
 
-def _make_real(value: Any) -> Any:
+def _make_numba_type(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(map(_make_real, value))
-    return value.real if isinstance(value, Type) else value
+        return tuple(map(_make_numba_type, value))
+    return value.numba_type if isinstance(value, Type) else value
 
 
 def _import_numba() -> Any:
@@ -77,7 +77,7 @@ def _import_cgutils() -> Any:
     return _import_numba().core.cgutils
 
 
-class Inlined:
+class InlinedFunction:
     """A function that numba inlines into the kernels that call it."""
 
     def __init__(self, function: Any) -> None:
@@ -95,7 +95,7 @@ class Inlined:
         return _import_numba().types.Dispatcher(self.dispatcher)
 
 
-class Kernel(Inlined):
+class Kernel(InlinedFunction):
     """A compiled function. Python calls it with positional arguments of exactly its types."""
 
     def __init__(self, function: Any, signature: Any) -> None:
@@ -115,7 +115,7 @@ class Kernel(Inlined):
     def dispatcher(self) -> Any:
         """The object by which numba calls it from other kernels, whose arguments are cast."""
         dispatcher = _get_host_compiler().make_dispatcher(self._function)
-        dispatcher.compile(_make_real(self.signature))
+        dispatcher.compile(_make_numba_type(self.signature))
         dispatcher.disable_compile()
         return dispatcher
 
@@ -134,7 +134,7 @@ class Kernel(Inlined):
             self._run = machinecode.load_function(code, symbol)
             return not kept
 
-    def find_key(self) -> kernelcache.Key | None:
+    def find_key(self) -> kernelcache.KernelKey | None:
         """Return the key of its machine code in the cache; None if it has no source."""
         return kernelcache.make_key(self._function, str(self.signature))
 
@@ -168,7 +168,7 @@ def kernel(signature: Any) -> Callable[[_Function], _Function]:
 
 def inlined(function: _Function) -> _Function:
     """Decorate a function that is inlined into each kernel that calls it."""
-    result: Any = Inlined(function)
+    result: Any = InlinedFunction(function)
     return result
 
 
@@ -189,7 +189,7 @@ class Intrinsic:
         @functools.wraps(self._define)
         def with_real_types(*parameters: Any) -> Any:
             signature, emit = self._define(*parameters)
-            return _make_real(signature), emit
+            return _make_numba_type(signature), emit
 
         operation = numba.extending.intrinsic(with_real_types)
         context = numba.core.registry.cpu_target.typing_context
@@ -214,7 +214,7 @@ def make_record_maker(layout: np.dtype) -> Callable[[], Any]:
     """Make a function that gives kernels a new record, all 0, which lasts until they return."""
 
     def define(_: Any) -> Any:
-        record, cgutils = make_record_type(layout).real, _import_cgutils()
+        record, cgutils = make_record_type(layout).numba_type, _import_cgutils()
 
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             address = cgutils.alloca_once(builder, context.get_data_type(record))
@@ -236,7 +236,9 @@ def make_zero_record(layout: np.dtype) -> Any:
 def make_tuple_type(named: type[tuple[Any, ...]], *fields: Any) -> Any:
     """Make the type of a NamedTuple for signatures, from the types of its fields."""
     text = f"{named.__module__}.{named.__qualname__}{fields}"
-    return Type(text, lambda: _import_numba().types.BaseTuple.from_types(_make_real(fields), named))
+    return Type(
+        text, lambda: _import_numba().types.BaseTuple.from_types(_make_numba_type(fields), named)
+    )
 
 
 def _define_clear(_: Any, record: Any) -> Any:
@@ -366,7 +368,7 @@ def make_foreign_call(signature: str) -> Callable[[int, tuple[Any, ...]], Any]:
             ]
             return builder.call(target, converted)
 
-        return result(types.int64.real, arguments), emit
+        return result(types.int64.numba_type, arguments), emit
 
     call: Callable[[int, tuple[Any, ...]], Any] = intrinsic(define)
     return call

@@ -36,7 +36,7 @@ LEVELS = {
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-class Key(NamedTuple):
+class KernelKey(NamedTuple):
     """The name under which machine code of a kernel is cached."""
 
     kernel: str
@@ -50,17 +50,17 @@ class Key(NamedTuple):
         return f"kernel_{self.stamp}"
 
 
-def make_key(function: Any, signature: str) -> Key | None:
+def make_key(function: Any, signature: str) -> KernelKey | None:
     """Make the key of a kernel; None if there is no source, as for code typed into a prompt."""
     sources, compiler = digest_sources(function.__module__), _digest_compiler()
     if sources is None or compiler is None or function.__closure__:
         return None
     code = function.__code__
     kernel = re.sub(r"[^\w.-]", "", f"{function.__module__}.{code.co_name}-{code.co_firstlineno}")
-    return Key(kernel, _digest(repr((sources, compiler, signature, kernel)).encode())[:32])
+    return KernelKey(kernel, _digest(repr((sources, compiler, signature, kernel)).encode())[:32])
 
 
-def read_code(key: Key) -> bytes | None:
+def read_code(key: KernelKey) -> bytes | None:
     """Read the machine code of this kernel for this processor; None if there is none.
 
     What came with the package is taken first, then what an earlier process kept.
@@ -76,7 +76,7 @@ def read_code(key: Key) -> bytes | None:
     return None
 
 
-def keep_code(key: Key, code: bytes) -> None:
+def keep_code(key: KernelKey, code: bytes) -> None:
     """Keep machine code for the next process, if there is a folder for it and room."""
     path = _find_kept_file(key)
     if path is not None:
@@ -90,7 +90,7 @@ def add_digest(code: bytes) -> bytes:
     return hashlib.sha256(code).digest() + code
 
 
-def name_shipped(key: Key) -> str:
+def name_shipped_file(key: KernelKey) -> str:
     """Return the name of the file in which a package ships this kernel."""
     return f"{key.kernel}-{key.stamp}.kernel"
 
@@ -112,7 +112,7 @@ def _find_features() -> Any:
 
 
 @cache
-def find_levels() -> list[str]:
+def find_processor_levels() -> list[str]:
     """List the processor levels that this processor belongs to, the best first.
 
     None of them where the environment chooses how kernels are compiled.
@@ -127,15 +127,15 @@ def find_levels() -> list[str]:
     return [f"{system}-{level}" for level in known]
 
 
-def _find_files(key: Key) -> Iterator[Path]:
-    for level in find_levels():
-        yield Path(__file__).with_name(SHIPPED) / level / name_shipped(key)
+def _find_files(key: KernelKey) -> Iterator[Path]:
+    for level in find_processor_levels():
+        yield Path(__file__).with_name(SHIPPED) / level / name_shipped_file(key)
     kept = _find_kept_file(key)
     if kept is not None:
         yield kept
 
 
-def _find_kept_file(key: Key) -> Path | None:
+def _find_kept_file(key: KernelKey) -> Path | None:
     folder = find_cache_folder()
     if folder is None:
         return None

@@ -14,6 +14,8 @@ _R = TypeVar("_R")
 
 NAMES = {
     "fieldslab.packer": {"Packed": "PackResult"},
+    "fieldslab.packer.source": {"Hint": "ColumnHint"},
+    "fieldslab.reader.decoders.decoder": {"Encoded": "EncodedImages"},
     "fieldslab.reader": {"Images": "ImageSteps", "Packed": "VarLenValues"},
 }
 """Classes and functions of a module: old name and new name."""

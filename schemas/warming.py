@@ -18,7 +18,7 @@ _IMAGES = ("codecs", "decoders", "images", "pixels")
 """Folders in them whose kernels only images need."""
 
 
-class PreparedKernel(NamedTuple):
+class WarmedKernel(NamedTuple):
     """A kernel that is ready: module and name, whether it was compiled, and the seconds it took."""
 
     name: str
@@ -48,31 +48,31 @@ def _find_modules(package: str) -> Iterator[str]:
                 yield found.name
 
 
-def load_kernels(images: bool) -> Iterator[PreparedKernel]:
+def load_kernels(images: bool) -> Iterator[WarmedKernel]:
     """Load or compile kernels and keep their machine code for later processes."""
     for kernel in find_kernels(images):
         started = time.perf_counter()
         compiled = kernel.load()
-        yield PreparedKernel(
+        yield WarmedKernel(
             f"{kernel.__module__}.{kernel.__name__}", compiled, time.perf_counter() - started
         )
 
 
-def are_ready(images: bool) -> bool:
+def are_kernels_ready(images: bool) -> bool:
     """Return True if all machine code is cached or came with the package."""
     keys = (kernel.find_key() for kernel in find_kernels(images))
     return all(key is not None and kernelcache.read_code(key) is not None for key in keys)
 
 
-def compile_into(folder: Path) -> None:
+def compile_kernels_into(folder: Path) -> None:
     """Compile each kernel into a folder, by the name under which a package brings it."""
     folder.mkdir(parents=True)
     for kernel in find_kernels():
         key = kernel.find_key()
         assert key is not None, f"{kernel.__name__} has no source"
         code = kernelcache.add_digest(kernel.compile(key.symbol))
-        (folder / kernelcache.name_shipped(key)).write_bytes(code)
+        (folder / kernelcache.name_shipped_file(key)).write_bytes(code)
 
 
 if __name__ == "__main__":
-    compile_into(Path(sys.argv[1]))
+    compile_kernels_into(Path(sys.argv[1]))

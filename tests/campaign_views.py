@@ -21,7 +21,7 @@ from tests.reader.decoders.decoding import crops_of, encoded
 from tests.reader.pixels.pictures import FORMS, ONE, ZERO, resized
 from tests.turbojpegs import library_of
 
-from fieldslab.reader.decoders.decoder import Crops, Encoded, Target
+from fieldslab.reader.decoders.decoder import Crops, EncodedImages, Target
 from fieldslab.reader.decoders.planes import Planes
 from fieldslab.reader.decoders.roi import Roi
 from fieldslab.reader.decoders.turbojpeg import TurboJpeg
@@ -92,7 +92,7 @@ class Tight:
         self._more = more
         self.fill = 0
 
-    def address(self, room: int) -> int:
+    def get_address(self, room: int) -> int:
         """The address of as many bytes as are needed."""
         needed = room
         if self._more:
@@ -220,7 +220,9 @@ class Decoding:
             return "depends on what was in memory"
         return ""
 
-    def _make(self, batch: Encoded, crops: Crops, view: View, fill: int) -> tuple[np.ndarray, int]:
+    def _make(
+        self, batch: EncodedImages, crops: Crops, view: View, fill: int
+    ) -> tuple[np.ndarray, int]:
         self._tight.fill = fill
         if isinstance(self._decoder, Roi):
             self._put(np.empty(0, np.int32), np.empty(0, np.uint8))

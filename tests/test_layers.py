@@ -20,7 +20,7 @@ FORBIDDEN = {
 }
 # Files and folders of the reader, the lowest first: each imports only from those in front of it.
 ROOMS = (
-    ("caches", "forks", "interpreters", "kernels", "png_thumbnails", "rows"),
+    ("processor_cache", "forks", "interpreters", "kernels", "png_thumbnails", "rows"),
     ("buffers", "image_values", "notebook"),
     ("padding",),
     ("batch",),

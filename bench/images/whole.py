@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
+from fieldslab.reader.decoders.decoder import Crops, EncodedImages, Status, Target
 from fieldslab.reader.pixels.finish import PICTURE, RGB, Box, count_work_bytes, write_view
 from fieldslab.reader.pixels.store import describe_output
 from fieldslab.schemas.codecs.turbolibrary import choose_newest, find_libraries
@@ -35,7 +35,12 @@ class WholeDecoder:
         self._local = threading.local()
 
     def decode(
-        self, images: Encoded, which: np.ndarray, crops: Crops, target: Target, max_pixels: int
+        self,
+        images: EncodedImages,
+        which: np.ndarray,
+        crops: Crops,
+        target: Target,
+        max_pixels: int,
     ) -> np.ndarray:
         """See `Decoder.decode`; pictures are trusted to be what the slab says."""
         if not hasattr(self._local, "handle"):
@@ -59,7 +64,7 @@ class WholeDecoder:
                 write_view(picture, box, flip, output, number, get_address(work))
         return statuses
 
-    def _decoded(self, images: Encoded, image: int, height: int, width: int) -> Any:
+    def _decoded(self, images: EncodedImages, image: int, height: int, width: int) -> Any:
         pixels = np.empty((height, width, 3), np.uint8)
         failed = self._library.tjDecompress2(
             self._local.handle,

@@ -8,7 +8,7 @@ import numpy as np
 from fieldslab.bench.report import words
 from fieldslab.bench.report.style import Theme, axis_titles, chart
 from fieldslab.bench.slab.results import Results
-from fieldslab.packer.commands.words import format_count
+from fieldslab.packer.commands.text_format import format_count
 
 _NEAR = 0.4
 """From this share of memcpy on, a radar shows its ring."""

@@ -11,7 +11,7 @@ from fieldslab.bench.report.style import DARK, LIGHT, png
 from fieldslab.bench.report.table import found_text, lines
 from fieldslab.bench.slab.results import Results
 from fieldslab.bench.slab.targets import POINTS
-from fieldslab.packer.commands.words import format_count, format_size
+from fieldslab.packer.commands.text_format import format_count, format_size
 from fieldslab.schemas.errors import MissingLibrary
 
 try:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fieldslab.bench.machine import load_in_words
 from fieldslab.bench.report import words
 from fieldslab.bench.slab.results import Results, Speed, Spread, Target
-from fieldslab.packer.commands.words import (
+from fieldslab.packer.commands.text_format import (
     escape_controls,
     format_count,
     format_size,

@@ -7,7 +7,7 @@ from collections.abc import Set
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
+from fieldslab.reader.decoders.decoder import Crops, EncodedImages, Status, Target
 from fieldslab.schemas.images import CODES
 
 
@@ -18,7 +18,12 @@ class DraftDecoder:
     codes: Set[int] = frozenset({CODES["jpeg"]})
 
     def decode(
-        self, images: Encoded, which: np.ndarray, crops: Crops, target: Target, max_pixels: int
+        self,
+        images: EncodedImages,
+        which: np.ndarray,
+        crops: Crops,
+        target: Target,
+        max_pixels: int,
     ) -> np.ndarray:
         """See `fieldslab.reader.decoders.decoder.Decoder`."""
         statuses = np.zeros(len(which), np.int32)
@@ -27,7 +32,7 @@ class DraftDecoder:
         return statuses
 
     def _decode_image(
-        self, images: Encoded, image: int, crops: Crops, target: Target, max_pixels: int
+        self, images: EncodedImages, image: int, crops: Crops, target: Target, max_pixels: int
     ) -> Status:
         """Decode all views of one image; store them only if all went well."""
         height, width = images.sizes[image].tolist()

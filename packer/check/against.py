@@ -14,8 +14,8 @@ from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.categories import CategoryIndex
 from fieldslab.packer.convert.columns import convert_field
+from fieldslab.packer.convert.damaged_rows import find_damaged_rows, find_runs_between
 from fieldslab.packer.convert.fieldplan import FieldPlan
-from fieldslab.packer.convert.soundness import find_damaged_rows, find_runs_between
 from fieldslab.packer.convert.tokens import add_tokenizer_paths
 from fieldslab.packer.options import CASTS, DTYPES, Options
 from fieldslab.packer.plan import Plan, make_plan

@@ -15,7 +15,7 @@ import numpy as np
 
 from fieldslab.packer.check.digests import compute_digests, digest_file
 from fieldslab.packer.check.findings import Problem, make_problem
-from fieldslab.packer.check.rules import Rule, choose_rule
+from fieldslab.packer.check.rules import ContentRule, choose_rule
 from fieldslab.packer.check.sampling import Run
 from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.arrays import HEADER
@@ -32,27 +32,27 @@ _thread = threading.local()
 
 
 class BlockRuns(NamedTuple):
-    """Some runs of blocks of one array, and the digests of the array's blocks, where known.
+    """Runs of blocks of one array, and the digests of the array's blocks if they are known.
 
     A `hole` is one run of blocks that were never written: they are zeros, and are not read.
     """
 
     folder: Folder
     file: ArrayFile
-    runs: tuple[Run, ...]
+    ranges: tuple[Run, ...]
     digests: np.ndarray | None
     hole: bool = False
 
 
 class CheckResult(NamedTuple):
-    """What came of a piece.
+    """What a check of runs found.
 
     `wrong` are the problems of blocks that differ from the digest table, `problems` all others.
     `digests` are those of the blocks that could be read, by first block in the array; `nulls`
     counts the zeros of a `valid` array.
     """
 
-    piece: BlockRuns
+    runs: BlockRuns
     problems: list[Problem]
     wrong: list[Problem]
     digests: list[tuple[int, np.ndarray]]
@@ -60,29 +60,29 @@ class CheckResult(NamedTuple):
     nulls: int
 
 
-def check_piece(piece: BlockRuns) -> CheckResult:
-    """Read the blocks of a piece and check them; what is wrong with the file is in the result.
+def check_block_runs(runs: BlockRuns) -> CheckResult:
+    """Read blocks and check them; what is wrong with the file is in the result.
 
     Raises SlabReplaced and NotASlab, as `SlabFiles.open_folder` does.
     """
-    folder, file = piece.folder, piece.file
-    if piece.hole:
-        return _check_hole(piece)
+    folder, file = runs.folder, runs.file
+    if runs.hole:
+        return _check_hole(runs)
     try:
         with ArrayReader(folder, file).open() as fd:
-            return check_blocks(fd, piece)
+            return check_blocks(fd, runs)
     except (DamagedArray, Unreadable) as error:
-        return CheckResult(piece, [make_problem(error, get_row_range(folder))], [], [], 0, 0)
+        return CheckResult(runs, [make_problem(error, get_row_range(folder))], [], [], 0, 0)
 
 
-def _check_hole(piece: BlockRuns) -> CheckResult:
+def _check_hole(runs: BlockRuns) -> CheckResult:
     """Check blocks that are zeros. The rule needs no look: it holds in the block before them."""
-    [(start, stop)] = piece.runs
+    [(start, stop)] = runs.ranges
     digests = np.broadcast_to(np.uint64(_digest_zeros()), (stop - start,))
-    wrong = list(_find_wrong_blocks(piece, start, digests))
+    wrong = list(_find_wrong_blocks(runs, start, digests))
     size = (stop - start) * BLOCK
-    nulls = size if piece.file.role == "valid" else 0
-    return CheckResult(piece, [], wrong, [(start, digests)], size, nulls)
+    nulls = size if runs.file.role == "valid" else 0
+    return CheckResult(runs, [], wrong, [(start, digests)], size, nulls)
 
 
 @cache
@@ -90,29 +90,29 @@ def _digest_zeros() -> int:
     return digest(bytes(BLOCK))
 
 
-def check_blocks(fd: int, piece: BlockRuns) -> CheckResult:
-    """Check the blocks of a piece; its header was checked when the file was opened."""
-    checked = CheckResult(piece, [], [], [], 0, 0)
-    rule = choose_rule(piece.folder, piece.file)
+def check_blocks(fd: int, runs: BlockRuns) -> CheckResult:
+    """Check blocks of an array; its header was checked when the file was opened."""
+    checked = CheckResult(runs, [], [], [], 0, 0)
+    rule = choose_rule(runs.folder, runs.file)
     size = nulls = 0
-    _advise_access(fd, piece)
-    looks = rule is not None or piece.file.role == "valid"
-    for start, stop in piece.runs:
+    _advise_access(fd, runs)
+    looks = rule is not None or runs.file.role == "valid"
+    for start, stop in runs.ranges:
         if not looks:
-            digests = _digest_run(fd, piece, start, stop)
+            digests = _digest_run(fd, runs, start, stop)
             checked.digests.append((start, digests))
-            checked.wrong.extend(_find_wrong_blocks(piece, start, digests))
+            checked.wrong.extend(_find_wrong_blocks(runs, start, digests))
             size += len(digests) * BLOCK
             start += len(digests)
-        for first, data in _read_chunks(fd, piece, start, stop, checked.problems):
+        for first, data in _read_chunks(fd, runs, start, stop, checked.problems):
             size += len(data)
             digests = compute_digests(data)
             checked.digests.append((first, digests))
-            wrong = list(_find_wrong_blocks(piece, first, digests))
+            wrong = list(_find_wrong_blocks(runs, first, digests))
             checked.wrong.extend(wrong)
             if rule is not None and not wrong:
-                checked.problems.extend(_check_rule(rule, fd, piece, first, data))
-            if piece.file.role == "valid":
+                checked.problems.extend(_check_rule(rule, fd, runs, first, data))
+            if runs.file.role == "valid":
                 nulls += len(data) - int(np.count_nonzero(data))
     return checked._replace(bytes=size, nulls=nulls)
 
@@ -122,9 +122,9 @@ def get_row_range(folder: Folder) -> tuple[int, int] | None:
     return (folder.first_row, folder.first_row + folder.rows - 1) if folder.rows else None
 
 
-def make_block_problem(piece: BlockRuns, first: int, stop: int, **details: str) -> Problem:
+def make_block_problem(runs: BlockRuns, first: int, stop: int, **details: str) -> Problem:
     """The problem of blocks that are not what their digests say."""
-    folder, file = piece.folder, piece.file
+    folder, file = runs.folder, runs.file
     start, end = first * BLOCK, min(stop * BLOCK, file.data_bytes)
     single = stop - first == 1
     text = (
@@ -145,42 +145,42 @@ def make_block_problem(piece: BlockRuns, first: int, stop: int, **details: str) 
     )
 
 
-def _digest_run(fd: int, piece: BlockRuns, start: int, stop: int) -> np.ndarray:
+def _digest_run(fd: int, runs: BlockRuns, start: int, stop: int) -> np.ndarray:
     """Digests of the whole blocks of a run, or of fewer: see `digest_file`."""
-    stop = min(stop, piece.file.data_bytes // BLOCK)
+    stop = min(stop, runs.file.data_bytes // BLOCK)
     return digest_file(fd, HEADER + start * BLOCK, max(stop - start, 0), _get_buffer())
 
 
 def _read_chunks(
-    fd: int, piece: BlockRuns, start: int, stop: int, problems: list[Problem]
+    fd: int, runs: BlockRuns, start: int, stop: int, problems: list[Problem]
 ) -> Iterator[tuple[int, np.ndarray]]:
     """First block and bytes of each chunk of a run; what cannot be read becomes a problem."""
     for first in range(start, stop, CHUNK // BLOCK):
         last = min(first + CHUNK // BLOCK, stop)
         try:
-            yield first, _read_chunk(fd, piece, first, last)
+            yield first, _read_chunk(fd, runs, first, last)
         except Unreadable as failure:  # block by block, to know which rows they are
             known = len(problems)
             for block in range(first, last):
                 try:
-                    yield block, _read_chunk(fd, piece, block, block + 1)
+                    yield block, _read_chunk(fd, runs, block, block + 1)
                 except Unreadable as error:
-                    problems.append(_make_unread_problem(piece, block, error))
+                    problems.append(_make_unread_problem(runs, block, error))
             if len(problems) == known:  # a disk that fails once is a finding, too
-                problems.append(_make_unread_problem(piece, first, failure))
+                problems.append(_make_unread_problem(runs, first, failure))
 
 
-def _make_unread_problem(piece: BlockRuns, block: int, error: Unreadable) -> Problem:
+def _make_unread_problem(runs: BlockRuns, block: int, error: Unreadable) -> Problem:
     start = block * BLOCK
-    end = min(start + BLOCK, piece.file.data_bytes)
-    return make_problem(error, piece.folder.find_rows(piece.file, start, end))
+    end = min(start + BLOCK, runs.file.data_bytes)
+    return make_problem(error, runs.folder.find_rows(runs.file, start, end))
 
 
-def _read_chunk(fd: int, piece: BlockRuns, first: int, last: int) -> np.ndarray:
+def _read_chunk(fd: int, runs: BlockRuns, first: int, last: int) -> np.ndarray:
     """Bytes of blocks `first` to `last`. Raises Unreadable."""
-    start, stop = HEADER + first * BLOCK, HEADER + min(last * BLOCK, piece.file.data_bytes)
+    start, stop = HEADER + first * BLOCK, HEADER + min(last * BLOCK, runs.file.data_bytes)
     data = _get_buffer()[: stop - start]
-    path, field = piece.folder.path / piece.file.name, piece.file.field.name
+    path, field = runs.folder.path / runs.file.name, runs.file.field.name
     read_exactly(fd, memoryview(data.data), start, path, field)
     return data
 
@@ -193,17 +193,17 @@ def _get_buffer() -> np.ndarray:
     return buffer
 
 
-def _advise_access(fd: int, piece: BlockRuns) -> None:
+def _advise_access(fd: int, runs: BlockRuns) -> None:
     if hasattr(os, "posix_fadvise"):
-        sequential = len(piece.runs) == 1
+        sequential = len(runs.ranges) == 1
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL if sequential else os.POSIX_FADV_RANDOM)
 
 
-def _find_wrong_blocks(piece: BlockRuns, first: int, computed: np.ndarray) -> Iterator[Problem]:
+def _find_wrong_blocks(runs: BlockRuns, first: int, computed: np.ndarray) -> Iterator[Problem]:
     """One problem for each run of blocks that differ from the digest table."""
-    if piece.digests is None:
+    if runs.digests is None:
         return
-    expected = piece.digests[first : first + len(computed)]
+    expected = runs.digests[first : first + len(computed)]
     flags = computed != expected
     if not flags.any():
         return
@@ -214,21 +214,21 @@ def _find_wrong_blocks(piece: BlockRuns, first: int, computed: np.ndarray) -> It
         details = {}
         if stop - start == 1:
             details = {"expected": f"{expected[start]:016x}", "found": f"{computed[start]:016x}"}
-        yield make_block_problem(piece, first + start, first + stop, **details)
+        yield make_block_problem(runs, first + start, first + stop, **details)
 
 
 def _check_rule(
-    rule: Rule, fd: int, piece: BlockRuns, first: int, data: np.ndarray
+    rule: ContentRule, fd: int, runs: BlockRuns, first: int, data: np.ndarray
 ) -> Iterator[Problem]:
     """The first item of a chunk that breaks the array's rule."""
     items = data.view(rule.dtype)
     first_item = first * BLOCK // rule.dtype.itemsize
-    flags = rule.find_broken(items, first_item, _read_item_before(fd, piece, rule, first_item))
+    flags = rule.find_broken(items, first_item, _read_item_before(fd, runs, rule, first_item))
     if not flags.any():
         return
     index = int(np.argmax(flags))
     byte = (first_item + index) * rule.dtype.itemsize
-    folder, file = piece.folder, piece.file
+    folder, file = runs.folder, runs.file
     yield Problem(
         problem=rule.problem,
         file=str(folder.path / file.name),
@@ -240,13 +240,13 @@ def _check_rule(
     )
 
 
-def _read_item_before(fd: int, piece: BlockRuns, rule: Rule, index: int) -> int:
+def _read_item_before(fd: int, runs: BlockRuns, rule: ContentRule, index: int) -> int:
     """The item in front of `index`; 0 at the start. Offsets go on from there."""
     size = rule.dtype.itemsize
     if index == 0 or rule.dtype != np.dtype("<u8"):
         return 0
     try:
-        item = read_bytes(fd, size, HEADER + (index - 1) * size, piece.folder.path)
+        item = read_bytes(fd, size, HEADER + (index - 1) * size, runs.folder.path)
     except Unreadable:
         return 0  # whoever reads that block reports it
     return int.from_bytes(item, "little")

@@ -22,7 +22,7 @@ def compute_digests(data: np.ndarray) -> np.ndarray:
 def digest_file(fd: int, offset: int, blocks: int, buffer: np.ndarray) -> np.ndarray:
     """Digest blocks of a file from `offset` on, by way of `buffer`: uint64[up to `blocks`].
 
-    They are fewer where one cannot be read, and none before `release_lock`.
+    They are fewer where one cannot be read, and none before `switch_to_native_digests`.
     """
     if _digests is _digest_by_library:
         return np.empty(0, np.uint64)
@@ -32,7 +32,7 @@ def digest_file(fd: int, offset: int, blocks: int, buffer: np.ndarray) -> np.nda
     return digests[: native.digest_file_blocks(fd, offset, buffer, digests)]
 
 
-def release_lock() -> None:
+def switch_to_native_digests() -> None:
     """Digest without the interpreter lock from now on, in every thread; calls after do nothing."""
     global _digests
     if _digests is not _digest_by_library:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from fieldslab.packer.commands.words import (
+from fieldslab.packer.commands.text_format import (
     escape_controls,
     format_count,
     format_duration,
@@ -61,8 +61,8 @@ class Problem:
         known.pop("shell", None)
         return known
 
-    def in_shell(self) -> "Problem":
-        """The problem in the words of the command line."""
+    def with_shell_words(self) -> "Problem":
+        """Return the problem in the words of the command line."""
         return self if self.shell is None else replace(self, problem=self.shell)
 
 

@@ -106,7 +106,7 @@ class FolderCheck:
 
     def add_result(self, checked: CheckResult) -> None:
         """Enter what came of a piece."""
-        file = checked.piece.file
+        file = checked.runs.file
         if self._table_problem is not None and self._judges:
             self._computed += [
                 (file.first_block + first, digests) for first, digests in checked.digests

@@ -82,7 +82,7 @@ class _RowWindow:
         text = "not the number of index points that its header requires"
         yield from self._report_first(wrong, "points.offsets", 8, text, expected, counts)
 
-        from fieldslab.packer.check.heads import find_misplaced_point
+        from fieldslab.packer.check.index_point_counts import find_misplaced_point
 
         points = self.folder.get_required_array(self.field, "points.values").read(
             *ends[[0, -1]].tolist()
@@ -103,7 +103,9 @@ class _RowWindow:
 
     def _count_points(self, rows: np.ndarray, every: int) -> np.ndarray:
         """How many points the JPEG images at `rows` have if they are indexed: int64[all rows]."""
-        from fieldslab.packer.check.heads import count_points  # compiled kernels take their time
+        from fieldslab.packer.check.index_point_counts import (
+            count_points,  # compiled kernels take their time
+        )
 
         expected = np.zeros(len(self.lengths), np.int64)
         values = self.folder.get_required_array(self.field, "values")

@@ -12,7 +12,7 @@ FindBroken = Callable[[np.ndarray, int, int], np.ndarray]
 """Flags items that break a rule: (flat items, first index, item before) -> bool[items]."""
 
 
-class Rule(NamedTuple):
+class ContentRule(NamedTuple):
     """A rule: what to say where it is broken, what is expected, and which items break it."""
 
     problem: str
@@ -21,7 +21,7 @@ class Rule(NamedTuple):
     find_broken: FindBroken
 
 
-def choose_rule(folder: Folder, file: ArrayFile) -> Rule | None:
+def choose_rule(folder: Folder, file: ArrayFile) -> ContentRule | None:
     """Return the rule that the items of an array must obey, or None if any bytes are allowed."""
     field = file.field
     for other in folder.files:
@@ -36,7 +36,7 @@ def choose_rule(folder: Folder, file: ArrayFile) -> Rule | None:
     return _make_limits_rule(file.spec.limits, f"no {file.role} has this code", file.dtype)
 
 
-def _make_offsets_rule(last: int, elements: int) -> Rule:
+def _make_offsets_rule(last: int, elements: int) -> ContentRule:
     """Make the rule of offsets: item 0 is 0, item `last` is `elements`, and none decreases."""
 
     def find_broken(items: np.ndarray, first: int, before: int) -> np.ndarray:
@@ -52,13 +52,15 @@ def _make_offsets_rule(last: int, elements: int) -> Rule:
         return flags
 
     problem = f"offsets do not rise from 0 to {elements}"
-    return Rule(problem, f"0..{elements}, never decreasing", np.dtype("<u8"), find_broken)
+    return ContentRule(problem, f"0..{elements}, never decreasing", np.dtype("<u8"), find_broken)
 
 
-def _make_limits_rule(limits: tuple[int, int], problem: str, dtype: np.dtype[np.generic]) -> Rule:
+def _make_limits_rule(
+    limits: tuple[int, int], problem: str, dtype: np.dtype[np.generic]
+) -> ContentRule:
     low, high = limits
 
     def find_broken(items: np.ndarray, first: int, before: int) -> np.ndarray:
         return items > high if dtype.kind == "u" else (items < low) | (items > high)
 
-    return Rule(problem, f"{low}..{high}", dtype, find_broken)
+    return ContentRule(problem, f"{low}..{high}", dtype, find_broken)

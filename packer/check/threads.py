@@ -13,7 +13,7 @@ _Result = TypeVar("_Result")
 
 
 class MapInThreads(Protocol):
-    """What `start_threads` gives."""
+    """What `open_thread_pool` gives."""
 
     def __call__(
         self, function: Callable[[_Work], _Result], work: Iterable[_Work], /
@@ -22,7 +22,7 @@ class MapInThreads(Protocol):
 
 
 @contextmanager
-def start_threads() -> Iterator[MapInThreads]:
+def open_thread_pool() -> Iterator[MapInThreads]:
     """Threads for a `with` block; calls that have not begun at its end are dropped."""
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="fieldslab-verify")
     try:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from fieldslab.packer.check import digests
-from fieldslab.packer.check.block_check import check_piece
+from fieldslab.packer.check.block_check import check_block_runs
 from fieldslab.packer.check.findings import Findings, Problem, Report, VerifyProgress, make_problem
 from fieldslab.packer.check.foldercheck import FolderCheck, find_unexpected_files
 from fieldslab.packer.check.rules import choose_rule
 from fieldslab.packer.check.sampling import Selection, parse_sample, select_all
-from fieldslab.packer.check.threads import start_threads
+from fieldslab.packer.check.threads import open_thread_pool
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import Folder, iterate_folders
 from fieldslab.schemas.arrays import HEADER
@@ -208,7 +208,7 @@ def _check_arrays(
     )
     selection = parse_sample(sample, total)
     number = 0
-    with start_threads() as run:
+    with open_thread_pool() as run:
         for folder, counted in zip(iterate_folders(slab), nulls + counts, strict=True):
             files = [file for file in folder.files if file.field.name in chosen]
             numbers = list(accumulate(_count_present_blocks(folder, files), initial=number))
@@ -220,11 +220,11 @@ def _check_arrays(
                 (file, _select_for_quick(folder, file) if quick else selection, first)
                 for file, first in zip(files, numbers, strict=True)
             ]
-            for checked in run(check_piece, check.split_work(work)):
+            for checked in run(check_block_runs, check.split_work(work)):
                 check.add_result(checked)
                 findings.report.bytes += checked.bytes
                 if findings.report.bytes >= digests.WORTH:
-                    digests.release_lock()
+                    digests.switch_to_native_digests()
                 if progress is not None:
                     progress(0, checked.bytes)
             check.check_whole_folder()

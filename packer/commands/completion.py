@@ -32,6 +32,6 @@ def print_completion(program: click.Command, instruction: str) -> int:
     return shell_complete(program, {}, "fieldslab", ASKED, instruction)
 
 
-def read_request() -> str | None:
+def read_completion_request() -> str | None:
     """What a shell asks for; None if it runs a command."""
     return os.environ.get(ASKED)

@@ -30,7 +30,7 @@ SECONDS = 0.5
 _on = False
 
 
-def are_requested(arguments: Sequence[str]) -> bool:
+def has_events_option(arguments: Sequence[str]) -> bool:
     """Whether a command line asks for events."""
     pairs = pairwise(arguments)
     return "--progress=json" in arguments or ("--progress", "json") in pairs
@@ -42,7 +42,7 @@ def enable_events(on: bool) -> None:
     _on = on
 
 
-def are_on() -> bool:
+def are_events_on() -> bool:
     """Whether events are written instead of words for people."""
     return _on
 

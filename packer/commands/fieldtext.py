@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from fieldslab.packer.commands.words import format_count, format_size
+from fieldslab.packer.commands.text_format import format_count, format_size
 from fieldslab.schemas.fields import Field
 
 

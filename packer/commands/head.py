@@ -11,7 +11,7 @@ import click
 from fieldslab.packer.commands.params import MESSAGES, Option, command
 from fieldslab.packer.commands.shared import FOLLOW_LINKS, SLAB
 from fieldslab.packer.commands.terminal import get_terminal_width, print_json, print_lines
-from fieldslab.packer.commands.words import format_count
+from fieldslab.packer.commands.text_format import format_count
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
 
 ROWS, IMAGES = "Rows and fields", "Images"

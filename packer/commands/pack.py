@@ -22,7 +22,7 @@ from fieldslab.packer.commands.terminal import (
     print_lines,
     print_warning,
 )
-from fieldslab.packer.commands.words import format_count
+from fieldslab.packer.commands.text_format import format_count
 from fieldslab.packer.definition import fill_defaults
 from fieldslab.packer.pack_options import OUTPUT, PackOptions, SourceSettings
 from fieldslab.schemas.errors import Damaged, UsageError

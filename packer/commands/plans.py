@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from fieldslab.packer.commands.fieldtext import field_to_json, format_type
-from fieldslab.packer.commands.words import (
+from fieldslab.packer.commands.text_format import (
     escape_controls,
     format_count,
     format_duration,

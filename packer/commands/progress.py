@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from fieldslab.packer.check.findings import VerifyProgress
 from fieldslab.packer.commands import events
-from fieldslab.packer.commands.words import format_rate
+from fieldslab.packer.commands.text_format import format_rate
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def show_bar(
     something happens. Nothing is drawn if `hidden`, or where stderr is no terminal. Where events
     are wanted, they take its place.
     """
-    if events.are_on():
+    if events.are_events_on():
         with events.track_progress(label, path, total, unit) as progress_events:
             yield progress_events
         return

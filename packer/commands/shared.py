@@ -34,10 +34,10 @@ def verify_with_bar(slab: str | Path, *, hidden: bool, silent: bool, **options: 
 
     def print_problem(problem: Problem) -> None:
         if not silent:
-            print(problem.in_shell(), flush=True)
+            print(problem.with_shell_words(), flush=True)
 
     total = compute_expected_bytes(slab, **options)
     with show_bar("verifying", str(slab), total, "bytes", hidden=hidden) as progress:
         report = verify(slab, progress=progress, tell=print_problem, **options)
-    report.problems = [problem.in_shell() for problem in report.problems]
+    report.problems = [problem.with_shell_words() for problem in report.problems]
     return report

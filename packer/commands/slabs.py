@@ -8,8 +8,7 @@ from rich.cells import cell_len
 
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.commands.fieldtext import field_to_json, format_field_bytes, format_type
-from fieldslab.packer.commands.values import format_value, select_row, value_to_json
-from fieldslab.packer.commands.words import (
+from fieldslab.packer.commands.text_format import (
     escape_controls,
     format_count,
     format_size,
@@ -17,6 +16,7 @@ from fieldslab.packer.commands.words import (
     truncate_text,
     wrap_lines,
 )
+from fieldslab.packer.commands.values import format_value, select_row, value_to_json
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import iterate_folders
 from fieldslab.schemas.arrays import HEADER

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from fieldslab.packer.commands import events
-from fieldslab.packer.commands.words import escape_controls
+from fieldslab.packer.commands.text_format import escape_controls
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.optiontext import render_for_shell
 
@@ -101,7 +101,7 @@ def report_error(error: FieldslabError, *, as_json: bool) -> None:
     if as_json:
         print_json(error.as_dict(render_for_shell), indent=None)
         return
-    if events.are_on():
+    if events.are_events_on():
         events.write_event("error", **error.as_dict(render_for_shell))
         return
     errors = (error, *error.others)
@@ -114,7 +114,7 @@ def report_error(error: FieldslabError, *, as_json: bool) -> None:
 
 def print_warning(text: str) -> None:
     """A warning on stderr."""
-    if events.are_on():
+    if events.are_events_on():
         events.write_event("warning", text=text)
     else:
         _print_message(f"warning: {text}")
@@ -147,7 +147,7 @@ def _report_failure(text: str, name: str, problem: str, as_json: bool) -> None:
     """What ended a command and is no error of ours."""
     if as_json:
         print_json({"error": name, "problem": problem, "hint": None}, indent=None)
-    elif events.are_on():
+    elif events.are_events_on():
         events.write_event("error", error=name, problem=problem, hint=None)
     else:
         _print_message(text)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.packer.check.stored import StoredRows
-from fieldslab.packer.commands.words import escape_controls, format_size, truncate_text
+from fieldslab.packer.commands.text_format import escape_controls, format_size, truncate_text
 from fieldslab.schemas.fields import Field, Logical, Role
 from fieldslab.schemas.images import CODECS, PIXELS, detect_format
 

@@ -7,7 +7,7 @@ import click
 from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option, command
 from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, PROGRESS, verify_with_bar
 from fieldslab.packer.commands.terminal import print_json
-from fieldslab.packer.commands.words import escape_controls
+from fieldslab.packer.commands.text_format import escape_controls
 from fieldslab.schemas.errors import Damaged, NotASlab, UsageError
 from fieldslab.schemas.optiontext import render_for_shell
 

@@ -25,7 +25,7 @@ def warm(images: bool, as_json: bool) -> None:
     from fieldslab.schemas.errors import OutputDenied
 
     folder = kernelcache.find_cache_folder()
-    if folder is None and not warming.are_ready(images):
+    if folder is None and not warming.are_kernels_ready(images):
         raise OutputDenied(
             "no directory can keep compiled kernels",
             hint="Set NUMBA_CACHE_DIR to an absolute path of your own.",

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.commands.words import format_count
+from fieldslab.packer.commands.text_format import format_count
 from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.casts import LAYOUTS, cast_layout, count_rounded
 from fieldslab.packer.convert.categories import CategoryIndex

@@ -27,7 +27,7 @@ Sample = Callable[[str], list[pa.Array]]
 
 
 @dataclass
-class Inferred:
+class InferredField:
     """The members of a field and of its plan that follow from a column's type and options."""
 
     why: str
@@ -36,7 +36,7 @@ class Inferred:
     permutation: tuple[int, ...] = ()
 
 
-def infer_field(leaf: Leaf, sample: Sample) -> Inferred:
+def infer_field(leaf: Leaf, sample: Sample) -> InferredField:
     """Decide what a leaf becomes, where no `--tensor` says it.
 
     Raises
@@ -66,10 +66,10 @@ def infer_field(leaf: Leaf, sample: Sample) -> Inferred:
     if cast is None and (ordered := _find_category_order(leaf.type)) is not None:
         attributes = {"attributes": leaf.attributes | {"ordered": True}} if ordered else {}
         members = {"kind": "categorical", "dtype": "int32"} | attributes
-        return Inferred(leaf.shown, "categorical", members)
+        return InferredField(leaf.type_text, "categorical", members)
     if cast is None and is_text(kind):
         logical = Logical("json") if get_extension_name(leaf.type) == "arrow.json" else None
-        return Inferred(leaf.shown, "bytes", {"kind": "text", "logical": logical})
+        return InferredField(leaf.type_text, "bytes", {"kind": "text", "logical": logical})
     if cast is None and is_bytes(kind):
         return _infer_bytes(leaf, sample)
     if get_extension_name(kind) == "arrow.fixed_shape_tensor":
@@ -152,7 +152,7 @@ def _describe_scalar(kind: pa.DataType) -> tuple[str, tuple[int, ...], Logical |
     return None
 
 
-def _infer_numbers(leaf: Leaf, sample: Sample) -> Inferred:
+def _infer_numbers(leaf: Leaf, sample: Sample) -> InferredField:
     """Scalars and (nested) lists of scalars."""
     sizes, element = find_list_sizes(leaf.type)
     members = describe_element(leaf, element)
@@ -177,20 +177,20 @@ def _infer_numbers(leaf: Leaf, sample: Sample) -> Inferred:
         why = f"HuggingFace ClassLabel with {len(members['logical'].names)} names"
     if sizes[:1] == (None,):
         members |= {"kind": "ragged", "shape": (*sizes[1:], *members["shape"])}
-        return Inferred(why, "list", members)
+        return InferredField(why, "list", members)
     members |= {"kind": "fixed", "shape": (*sizes, *members["shape"])}
-    return Inferred(why, "dense", members)
+    return InferredField(why, "dense", members)
 
 
-def _infer_fixed_shape_tensor(leaf: Leaf, kind: Any) -> Inferred:
+def _infer_fixed_shape_tensor(leaf: Leaf, kind: Any) -> InferredField:
     members = describe_element(leaf, kind.value_type)
     order = tuple(kind.permutation or range(len(kind.shape)))
     shape = tuple(kind.shape[axis] for axis in order)
     members |= {"kind": "fixed", "shape": shape}
-    return Inferred(_describe_leaf(leaf), "permuted", members, permutation=order)
+    return InferredField(_describe_leaf(leaf), "permuted", members, permutation=order)
 
 
-def _infer_layout(leaf: Leaf, cast: str) -> Inferred:
+def _infer_layout(leaf: Leaf, cast: str) -> InferredField:
     """Text, binary, JSON and categories, by `--cast`."""
     if cast != "json":
         try:
@@ -203,23 +203,23 @@ def _infer_layout(leaf: Leaf, cast: str) -> Inferred:
             ) from error
     if cast == "categorical":
         members: dict[str, Any] = {"kind": "categorical", "dtype": "int32"}
-        return Inferred(_describe_leaf(leaf), "categorical", members)
+        return InferredField(_describe_leaf(leaf), "categorical", members)
     if cast == "binary":
-        return Inferred(_describe_leaf(leaf), "bytes", {"kind": "binary"})
+        return InferredField(_describe_leaf(leaf), "bytes", {"kind": "binary"})
     logical = Logical("json") if cast == "json" else None
-    return Inferred(_describe_leaf(leaf), "bytes", {"kind": "text", "logical": logical})
+    return InferredField(_describe_leaf(leaf), "bytes", {"kind": "text", "logical": logical})
 
 
-def _infer_bytes(leaf: Leaf, sample: Sample) -> Inferred:
+def _infer_bytes(leaf: Leaf, sample: Sample) -> InferredField:
     media = leaf.feature.get("_type")
     if media == "Audio":
         members = {"kind": "binary", "logical": Logical("audio")}
-        return Inferred("HuggingFace Audio", "bytes", members)
+        return InferredField("HuggingFace Audio", "bytes", members)
     picture = {"kind": "image", "codec": "mixed"}
     if leaf.hint.image:
-        return Inferred(leaf.shown, "bytes", picture)
+        return InferredField(leaf.type_text, "bytes", picture)
     if leaf.options.image or media == "Image":
-        return Inferred(
+        return InferredField(
             "image, as asked for" if leaf.options.image else "HuggingFace Image", "bytes", picture
         )
     values = [memoryview(value.as_buffer()) for array in sample(leaf.name) for value in array]
@@ -229,12 +229,12 @@ def _infer_bytes(leaf: Leaf, sample: Sample) -> Inferred:
     if leaf.hint.dtype == "uint8":
         plain_bytes = {"kind": "ragged", "dtype": "uint8"}
     if not images:
-        return Inferred(leaf.shown, "bytes", plain_bytes)
+        return InferredField(leaf.type_text, "bytes", plain_bytes)
     why = f"{len(images)} of {len(formats)} sampled values are {'/'.join(sorted(set(images)))}"
     if len(images) == len(formats):
-        return Inferred(why, "bytes", picture)
+        return InferredField(why, "bytes", picture)
     why += ": not all, so they stay bytes; the option `image` makes them images"
-    return Inferred(why, "bytes", plain_bytes)
+    return InferredField(why, "bytes", plain_bytes)
 
 
 def _find_category_order(kind: pa.DataType) -> bool | None:
@@ -271,7 +271,7 @@ def _find_class_names(leaf: Leaf, kind: pa.DataType) -> Logical | None:
 
 def _describe_leaf(leaf: Leaf) -> str:
     cast = leaf.options.cast
-    return leaf.shown if cast is None else f"cast to {cast} of {leaf.shown}"
+    return leaf.type_text if cast is None else f"cast to {cast} of {leaf.type_text}"
 
 
 def _is_raw(kind: pa.DataType) -> bool:

@@ -26,7 +26,7 @@ from fieldslab.packer.convert.dense import (
     is_list,
     is_text,
 )
-from fieldslab.packer.source import make_unique
+from fieldslab.packer.source import make_names_unique
 
 _INTERVAL = ("months", "days", "nanoseconds")
 
@@ -100,7 +100,7 @@ def _convert_maps(array: pa.Array) -> list[Any]:
 
 
 def _convert_structs(array: pa.Array) -> list[Any]:
-    names = make_unique([field.name for field in array.type])
+    names = make_names_unique([field.name for field in array.type])
     columns = [_convert_values(get_child(array, index)) for index in range(len(names))]
     rows = zip(*columns, strict=True) if columns else repeat((), len(array))
     valid = array.is_valid().to_pylist()

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fieldslab.packer.image_options import ImageForm
 from fieldslab.packer.options import Options, Ragged, Tensor, Tokenize
-from fieldslab.packer.source import Hint, Source, make_unique, match_names
+from fieldslab.packer.source import ColumnHint, Source, make_names_unique, match_names
 from fieldslab.schemas.errors import SourceUnsupported, UnknownField, UsageError
 from fieldslab.schemas.optiontext import mark_option
 
@@ -48,11 +48,11 @@ class Leaf:
     feature: dict[str, Any] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
     role: str | None = None
-    hint: Hint = field(default_factory=Hint)
+    hint: ColumnHint = field(default_factory=ColumnHint)
     options: ColumnOptions = ColumnOptions()
 
     @property
-    def shown(self) -> str:
+    def type_text(self) -> str:
         """The type, for people."""
         return self.hint.why or str(self.type)
 
@@ -70,11 +70,11 @@ def find_leaves(source: Source, options: Options) -> list[Leaf]:
     features = _read_features(source.schema)
     leaves: list[Leaf] = []
     for index, column in enumerate(source.schema):
-        feature, hint = features.get(column.name), source.hints.get(index, Hint())
-        for leaf in _flatten(column, column.name, (index,), feature, options):
+        feature, hint = features.get(column.name), source.hints.get(index, ColumnHint())
+        for leaf in _list_leaves(column, column.name, (index,), feature, options):
             attributes = leaf.attributes | dict(hint.attributes)
             leaves.append(replace(leaf, hint=hint, attributes=attributes))
-    names = make_unique([leaf.name for leaf in leaves])
+    names = make_names_unique([leaf.name for leaf in leaves])
     known = frozenset(names)
     return [
         replace(leaf, name=name, options=_select_options(name, leaf.role, known, options))
@@ -126,7 +126,7 @@ def refuse_unsupported_leaf(leaf: Leaf) -> None:
     if leaf.hint.refusal is not None:
         problem, hint = leaf.hint.refusal
         raise SourceUnsupported(
-            problem, field=leaf.name, found=leaf.shown, hint=hint.format(leaf.name)
+            problem, field=leaf.name, found=leaf.type_text, hint=hint.format(leaf.name)
         )
 
 
@@ -198,7 +198,7 @@ def look_up_option(
     return values[hits[-1]] if hits else None
 
 
-def _flatten(
+def _list_leaves(
     column: pa.Field, name: str, path: tuple[int, ...], feature: Any, options: Options
 ) -> Iterator[Leaf]:
     kind = column.type
@@ -220,7 +220,7 @@ def _flatten(
                 f"{name}.path", (*path, index), inner.type, {}, _read_attributes(inner), "path"
             )
         else:
-            yield from _flatten(
+            yield from _list_leaves(
                 inner, f"{name}.{child}", (*path, index), feature.get(child), options
             )
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from fieldslab.packer.convert.dense import decode_layout, is_bytes, is_text
-from fieldslab.packer.convert.infer import Inferred, Sample, describe_element
+from fieldslab.packer.convert.infer import InferredField, Sample, describe_element
 from fieldslab.packer.convert.leaves import Leaf
 from fieldslab.packer.convert.shapes import find_list_sizes, strip_type
 from fieldslab.packer.options import is_possible_shape, parse_shape
@@ -12,7 +12,7 @@ from fieldslab.schemas.fields import Logical
 from fieldslab.schemas.optiontext import mark_option
 
 
-def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
+def infer_tensor(leaf: Leaf, sample: Sample) -> InferredField:
     """Decide what a leaf with `--tensor` becomes.
 
     Raises
@@ -44,7 +44,7 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
             field=leaf.name,
         )
     if raw:
-        return Inferred(why, "raw", members)
+        return InferredField(why, "raw", members)
     sizes, element = find_list_sizes(kind)
     scalar = describe_element(leaf, element) if sizes else {"dtype": str(leaf.type), "shape": ()}
     fits = scalar["dtype"] == dtype and not scalar["shape"] and len(sizes) in (1, len(shape))
@@ -57,8 +57,8 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> Inferred:
             hint=f"{mark_option('cast')} changes the dtype of a list's elements.",
         )
     if len(sizes) == 1 < len(shape):
-        return Inferred(why, "flat", members)
-    return Inferred(why, "list" if shape[:1] == (-1,) else "dense", members)
+        return InferredField(why, "flat", members)
+    return InferredField(why, "list" if shape[:1] == (-1,) else "dense", members)
 
 
 def _find_first_shape(column: str, sample: Sample) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from fieldslab.packer.convert.dense import compute_lengths, is_text
 from fieldslab.packer.convert.fieldplan import ConvertedRows, FieldPlan
-from fieldslab.packer.convert.infer import Inferred
+from fieldslab.packer.convert.infer import InferredField
 from fieldslab.packer.convert.leaves import Leaf
 from fieldslab.packer.convert.misfit import Misfit
 from fieldslab.packer.convert.shapes import strip_type
@@ -104,7 +104,7 @@ def add_tokenizer_digests(options: Options) -> Options:
     return msgspec.structs.replace(options, tokenize=tokenizers)
 
 
-def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> Inferred:
+def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> InferredField:
     """What a column of text becomes.
 
     Raises
@@ -171,7 +171,7 @@ def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> Inferred:
     if tokenize.pad and tokenize.max_length is not None:
         members |= {"kind": "fixed", "shape": (tokenize.max_length,)}
     why = f"tokenized by {Path(tokenize.file).name}, {attribute['vocabulary']:,} tokens"
-    return Inferred(f"{why}, of {leaf.shown}", "tokens", members)
+    return InferredField(f"{why}, of {leaf.type_text}", "tokens", members)
 
 
 def encode_texts(plan: FieldPlan, array: pa.Array) -> ConvertedRows:

@@ -14,7 +14,7 @@ from fieldslab.packer.source import (
     Source,
     Unit,
     check_utf8_names,
-    make_unique,
+    make_names_unique,
 )
 from fieldslab.packer.sources.objects import ROWS_AT_ONCE, BatchStream, open_object
 from fieldslab.schemas.errors import (
@@ -43,7 +43,7 @@ class ArrowSource(Source):
             stream = _open_stream(data)
             self._batches, self._schema = stream.batches, stream.schema
             check_utf8_names(self._schema)
-        names = make_unique(self._schema.names)
+        names = make_names_unique(self._schema.names)
         fields = [f.with_name(name) for f, name in zip(self._schema, names, strict=True)]
         self.schema = pa.schema(fields, self._schema.metadata)
         self.hints = stream.hints

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.source import Hint
+from fieldslab.packer.source import ColumnHint
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import DtypeName
 
@@ -26,7 +26,7 @@ class BatchStream(NamedTuple):
     batches: Iterator[Any]
     schema: pa.Schema
     rows: int | None = None
-    hints: Mapping[int, Hint] = {}
+    hints: Mapping[int, ColumnHint] = {}
 
 
 def open_object(data: Any) -> BatchStream | None:
@@ -103,13 +103,13 @@ def _open_columns(columns: Mapping[Any, Any]) -> BatchStream:
             hint=f"Choose a split: pack(dataset[{splits[0]!r}], ...).",
         )
     arrays: dict[str, Any] = {}
-    hints: dict[int, Hint] = {}
+    hints: dict[int, ColumnHint] = {}
     for index, (name, value) in enumerate(columns.items()):
         if not isinstance(name, str):
             raise UsageError("a column name is not text", found=repr(name))
         arrays[name], dtype = _convert_column(name, value)
         if dtype is not None:
-            hints[index] = Hint(dtype=dtype, why=dtype)
+            hints[index] = ColumnHint(dtype=dtype, why=dtype)
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         shown = [f"{name}: {length:,}" for name, length in list(lengths.items())[:20]]

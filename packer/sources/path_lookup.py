@@ -75,7 +75,7 @@ def find_matches(pattern: str) -> Iterator[str]:
     seen: set[str] = set()
     for base in bases:
         for folder in (
-            _walk_folders(base, Folders(base or ".")) if os.path.isdir(base or ".") else ()
+            _walk_folders(base, FolderPath(base or ".")) if os.path.isdir(base or ".") else ()
         ):
             for path in find_matches(os.path.join(glob.escape(folder), *(tail or ["*"]))):
                 if path not in seen:
@@ -83,15 +83,15 @@ def find_matches(pattern: str) -> Iterator[str]:
                     yield path
 
 
-def _walk_folders(folder: str, way: "Folders") -> Iterator[str]:
+def _walk_folders(folder: str, folders: "FolderPath") -> Iterator[str]:
     """A folder and those in it, without hidden ones."""
     yield folder
     for entry in list_folder(folder or "."):
         if not entry.name.startswith(".") and entry.is_dir():
             path = os.path.join(folder, entry.name)
-            with way.descend(path) as new:
+            with folders.descend(path) as new:
                 if new:
-                    yield from _walk_folders(path, way)
+                    yield from _walk_folders(path, folders)
 
 
 def get_glob_root(pattern: str) -> str:
@@ -124,28 +124,28 @@ def list_folder(path: str) -> list[os.DirEntry[str]]:
         raise _make_unlisted_error(error) from error
 
 
-class Folders:
-    """The folders on the way down from one that was named; links among them are followed.
+class FolderPath:
+    """The folders from a root down to the current one, so that endless links are not followed.
 
-    A link that leads back to a folder on its own way has no end, and is not followed.
+    Links to folders are followed, unless they lead back to a folder of this path.
     """
 
     def __init__(self, root: str) -> None:
-        """Begin at `root`. Raises SourceUnreadable where it cannot be looked at."""
-        self._way = [_get_identity(root)]
+        """Start at `root`. Raises SourceUnreadable if it cannot be read."""
+        self._identities = [_get_identity(root)]
 
     @contextmanager
     def descend(self, path: str) -> Iterator[bool]:
-        """Go down into a folder and back up; False where it is on the way already."""
+        """Enter a folder for a `with` block; yield False if the path already leads through it."""
         folder = _get_identity(path)
-        if folder in self._way:
+        if folder in self._identities:
             yield False
             return
-        self._way.append(folder)
+        self._identities.append(folder)
         try:
             yield True
         finally:
-            self._way.pop()
+            self._identities.pop()
 
 
 def _get_identity(path: str) -> tuple[int, int]:
@@ -171,18 +171,18 @@ def name_disk_errors() -> Iterator[None]:
 
 def _collect_files(directory: str, suffixes: Sequence[str]) -> list[str]:
     """Files of a directory and those in it. Raises SourceUnreadable: none is passed over."""
-    return list(_walk_files(directory, tuple(suffixes), Folders(directory)))
+    return list(_walk_files(directory, tuple(suffixes), FolderPath(directory)))
 
 
-def _walk_files(directory: str, suffixes: tuple[str, ...], way: Folders) -> Iterator[str]:
+def _walk_files(directory: str, suffixes: tuple[str, ...], folders: FolderPath) -> Iterator[str]:
     for entry in list_folder(directory):
         path = os.path.join(directory, entry.name)
         if entry.name.startswith((".", "_")):
             continue
         if entry.is_dir():
-            with way.descend(path) as new:
+            with folders.descend(path) as new:
                 if new:
-                    yield from _walk_files(path, suffixes, way)
+                    yield from _walk_files(path, suffixes, folders)
         elif entry.name.lower().endswith(suffixes):
             if entry.is_file():
                 yield path

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.check.stored import StoredRows, StoredSlab
-from fieldslab.packer.source import Hint, Source, Unit
+from fieldslab.packer.source import ColumnHint, Source, Unit
 from fieldslab.schemas.errors import SourceChanged, UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import open_slab_files
@@ -163,16 +163,16 @@ def _make_elements(field: Field, values: np.ndarray) -> pa.Array:
     return array
 
 
-def _make_hint(field: Field) -> Hint:
+def _make_hint(field: Field) -> ColumnHint:
     why = f"{field.kind} of a slab"
     if field.kind in ("fixed", "ragged"):
-        return Hint(field.dtype, field.logical, field.attributes, why)
+        return ColumnHint(field.dtype, field.logical, field.attributes, why)
     pixels = field.kind == "image" and (field.coded or field.codec not in _CODECS)
     refusal = (
         f"images stored as {field.codec or 'pixels'} are not packed again",
         f"Pack what the slab was packed from; {mark_option('exclude', ['{}'])} leaves them out.",
     )
-    return Hint(
+    return ColumnHint(
         attributes=field.attributes,
         why=why,
         image=field.kind == "image",

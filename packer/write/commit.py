@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from fieldslab.packer.commands.words import format_count
+from fieldslab.packer.commands.text_format import format_count
 from fieldslab.packer.write.directories import (
     lock_directory,
     remove_path,

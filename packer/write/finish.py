@@ -13,7 +13,7 @@ from fieldslab.packer.convert.pictures import CODEC_COUNT
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.commit import Staging, make_attempt_folder
 from fieldslab.packer.write.origins import list_sources
-from fieldslab.packer.write.prepare import Prepared
+from fieldslab.packer.write.prepare import SharedData
 from fieldslab.packer.write.warnings import find_warnings
 from fieldslab.packer.write.writers import ShardRecord, merge_tallies, write_digests
 from fieldslab.schemas import layout
@@ -47,7 +47,7 @@ MAX_SOURCES = 1000
 
 
 def finish_slab(
-    plan: Plan, records: list[ShardRecord], prepared: Prepared, staging: Staging
+    plan: Plan, records: list[ShardRecord], prepared: SharedData, staging: Staging
 ) -> Manifest:
     """Write what shards share and draw up the manifest from the shards' records."""
     _refuse_external_images(plan, records)
@@ -155,7 +155,7 @@ def _add_categories(field: Field, index: CategoryIndex, room: int) -> Field:
     return msgspec.structs.replace(field, table=CategoryTable(len(index.values), size))
 
 
-def _write_tables(fields: list[Field], prepared: Prepared, staging: Staging) -> str | None:
+def _write_tables(fields: list[Field], prepared: SharedData, staging: Staging) -> str | None:
     """Write the folder `tables`, where a field needs it; returns its root."""
     stored = [field for field in fields if field.list_arrays_in_tables()]
     if not stored:

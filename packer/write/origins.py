@@ -5,11 +5,11 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
-from fieldslab.packer.convert.soundness import LeftOut
+from fieldslab.packer.convert.damaged_rows import LeftOutRow
 from fieldslab.packer.plan import Plan
 
 
-def list_sources(plan: Plan, left_out: Sequence[LeftOut]) -> list[dict[str, Any]]:
+def list_sources(plan: Plan, left_out: Sequence[LeftOutRow]) -> list[dict[str, Any]]:
     """The fingerprint of the source; files have `rows`, too: those from the first up to the second.
 
     A file that comes several times has an entry for each time. Streams have no such rows.

@@ -9,8 +9,8 @@ from typing import Any, Unpack
 
 from msgspec.structs import replace
 
-from fieldslab.packer.commands.words import format_count, format_duration, format_size
-from fieldslab.packer.convert.soundness import LeftOut
+from fieldslab.packer.commands.text_format import format_count, format_duration, format_size
+from fieldslab.packer.convert.damaged_rows import LeftOutRow
 from fieldslab.packer.definition import add_options, fill_defaults
 from fieldslab.packer.option_values import parse_integer
 from fieldslab.packer.options import parse_options
@@ -21,7 +21,7 @@ from fieldslab.packer.write.commit import Staging, make_attempt_folder
 from fieldslab.packer.write.engines.engine import find_engine
 from fieldslab.packer.write.finish import finish_slab
 from fieldslab.packer.write.output import check_output, parse_output
-from fieldslab.packer.write.prepare import prepare
+from fieldslab.packer.write.prepare import prepare_shared_data
 from fieldslab.packer.write.space import check_space
 from fieldslab.packer.write.stream import ShardWork, check_shard_not_empty, ignore_progress
 from fieldslab.packer.write.versions import check_versions, find_versions
@@ -42,7 +42,7 @@ class PackResult:
     seconds: float
     reused_shards: int
     dropped_shards: int
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOutRow, ...] = ()
 
     def __repr__(self) -> str:
         manifest = self.manifest
@@ -151,7 +151,7 @@ def pack_plan(
         done = sum(record.bytes for record in staging.finished.values())
         if (warning := check_space(plan, out, done)) is not None:
             tell(warning)
-        prepared = prepare(plan)
+        prepared = prepare_shared_data(plan)
         work = ShardWork(plan, prepared, staging.attempts, min(jobs, len(plan.tasks)))
         if plan.rows is None:
             _pack_stream(work, staging, progress)

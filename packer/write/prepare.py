@@ -21,16 +21,16 @@ from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.batches import read_batches
 
 
-class Prepared(NamedTuple):
+class SharedData(NamedTuple):
     """What all shards of a slab share."""
 
     categories: Categories
     compressors: Compressors
 
 
-def prepare(plan: Plan) -> Prepared:
+def prepare_shared_data(plan: Plan) -> SharedData:
     """Read what shards share; raises the errors of the source."""
-    return Prepared(_find_categories(plan), _find_compressors(plan))
+    return SharedData(_find_categories(plan), _find_compressors(plan))
 
 
 def _find_categories(plan: Plan) -> Categories:

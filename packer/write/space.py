@@ -5,7 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
-from fieldslab.packer.commands.words import format_size
+from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.plan import Plan
 from fieldslab.schemas.errors import NoSpace
 from fieldslab.schemas.optiontext import mark_option

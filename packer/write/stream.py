@@ -10,21 +10,21 @@ import numpy as np
 
 from fieldslab.packer.convert.batch import SourceBatch
 from fieldslab.packer.convert.compress import count_row_bytes
-from fieldslab.packer.convert.fieldplan import ConvertedRows
-from fieldslab.packer.convert.soundness import (
-    LeftOut,
+from fieldslab.packer.convert.damaged_rows import (
+    LeftOutRow,
     add_file_to_error,
-    describe_left_out,
     find_damaged_rows,
     find_runs_between,
+    make_left_out_row,
 )
+from fieldslab.packer.convert.fieldplan import ConvertedRows
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.plan import Plan, ShardTask
 from fieldslab.packer.write.ahead import read_ahead
 from fieldslab.packer.write.batches import read_batches
 from fieldslab.packer.write.commit import make_attempt_folder
 from fieldslab.packer.write.indexing import IndexingThreads
-from fieldslab.packer.write.prepare import Prepared
+from fieldslab.packer.write.prepare import SharedData
 from fieldslab.packer.write.versions import find_versions
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas import layout
@@ -47,7 +47,7 @@ class ShardWork:
     """
 
     plan: Plan
-    prepared: Prepared
+    prepared: SharedData
     attempts: Path
     jobs: int = 1
 
@@ -76,7 +76,7 @@ class RowStream:
     of the batch. If the shard is full, the rest of the batch waits for the next shard.
     """
 
-    def __init__(self, plan: Plan, prepared: Prepared, task: ShardTask, threads: int = 1) -> None:
+    def __init__(self, plan: Plan, prepared: SharedData, task: ShardTask, threads: int = 1) -> None:
         """Begin to read the rows of a task; `threads` index photographs."""
         self._plan = plan
         self._fields = [field_plan.field for field_plan in plan.fields]
@@ -87,7 +87,7 @@ class RowStream:
         self._indexing = IndexingThreads(plan.fields, threads)
         self._pieces = self._indexing.split_batches(self._read)
         self._waiting: deque[SourceBatch] = deque()
-        self._damaged: deque[LeftOut] = deque()  # in front of rows that wait, or behind them
+        self._damaged: deque[LeftOutRow] = deque()  # in front of rows that wait, or behind them
 
     def write_shard(
         self, number: int, folder: Path, progress: Progress, target: int | None = None
@@ -96,7 +96,7 @@ class RowStream:
 
         The shard ends behind the row that fills it, whatever batches the rows came in.
         """
-        left_out: list[LeftOut] = []
+        left_out: list[LeftOutRow] = []
         room = target
         with name_write_errors(folder):
             shard = ShardWriter(folder, self._fields, self._prepared.compressors)
@@ -137,7 +137,7 @@ class RowStream:
     def _next_batch(self) -> SourceBatch | None:
         return self._waiting.popleft() if self._waiting else next(self._pieces, None)
 
-    def _pop_damaged_before(self, batch: SourceBatch | None) -> list[LeftOut]:
+    def _pop_damaged_before(self, batch: SourceBatch | None) -> list[LeftOutRow]:
         """Damaged rows in front of a batch; all of them where no batch follows."""
         end = None if batch is None else self._plan.first_row + batch.first_row
         rows = []
@@ -170,7 +170,7 @@ class RowStream:
         self._waiting.extendleft(reversed(runs))
         first_row = self._plan.first_row + batch.first_row
         self._damaged.extendleft(
-            describe_left_out(damage, self._plan.source, first_row + row)
+            make_left_out_row(damage, self._plan.source, first_row + row)
             for row, damage in reversed(damaged.items())
         )
         return len(damaged)

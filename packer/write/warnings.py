@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from fieldslab.packer.commands.words import format_count
+from fieldslab.packer.commands.text_format import format_count
 from fieldslab.packer.convert.pictures import CODEC_COUNT
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.writers import ShardRecord, Tallies

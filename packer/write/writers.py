@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from fieldslab.packer.convert.compress import Compressor, Compressors
+from fieldslab.packer.convert.damaged_rows import LeftOutRow
 from fieldslab.packer.convert.fieldplan import ConvertedRows
-from fieldslab.packer.convert.soundness import LeftOut
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
 from fieldslab.schemas.digest import compute_root
@@ -37,7 +37,7 @@ class ShardRecord(msgspec.Struct, frozen=True):
     attempt: str
     versions: dict[str, str]
     points: list[int] = []
-    left_out: list[LeftOut] = []
+    left_out: list[LeftOutRow] = []
 
 
 Tallies = dict[str, Counter[str]]
@@ -136,7 +136,7 @@ class ShardWriter:
             writer.append(converted)
 
     def close(
-        self, index: int, versions: dict[str, str], left_out: Sequence[LeftOut] = ()
+        self, index: int, versions: dict[str, str], left_out: Sequence[LeftOutRow] = ()
     ) -> ShardRecord:
         """Finish every array, write the digest table, and say what the shard holds, and lacks."""
         digests = [digest for writer in self.writers for digest in writer.close()]

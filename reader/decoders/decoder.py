@@ -8,9 +8,11 @@ written that it calls OK, and never raises for what the bytes of an image are.
 
 from collections.abc import Set
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+
+from fieldslab.schemas.renamed import refuse_renamed_name
 
 
 class Status(IntEnum):
@@ -36,7 +38,7 @@ MEANINGS = {
 """What to tell about an image, by its status."""
 
 
-class Encoded(NamedTuple):
+class EncodedImages(NamedTuple):
     """The n images of a batch, in place.
 
     Attributes
@@ -117,7 +119,12 @@ class Decoder(Protocol):
     """Which codes it takes; whether it can decode a certain image, its status says."""
 
     def decode(
-        self, images: Encoded, which: np.ndarray, crops: Crops, target: Target, max_pixels: int
+        self,
+        images: EncodedImages,
+        which: np.ndarray,
+        crops: Crops,
+        target: Target,
+        max_pixels: int,
     ) -> np.ndarray:
         """Decode the images `which` (int64[k]) into their places in `target.out`.
 
@@ -130,3 +137,8 @@ class Decoder(Protocol):
         int32[k] of `Status`.
         """
         ...
+
+
+def __getattr__(name: str) -> Any:
+    refuse_renamed_name(__name__, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

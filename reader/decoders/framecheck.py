@@ -1,18 +1,18 @@
 """Whether the frame header of a JPEG states what the slab does, for decoders that use a library.
 
-Also the types of `Encoded` and `Crops` in the signatures of kernels.
+Also the types of `EncodedImages` and `Crops` in the signatures of kernels.
 """
 
 from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.decoders.decoder import Crops, Encoded, Status
+from fieldslab.reader.decoders.decoder import Crops, EncodedImages, Status
 from fieldslab.schemas.codecs.jpeg import Frame, new_frame, read_frame
 from fieldslab.schemas.jit import kernel, make_tuple_type, types
 
 ENCODED = make_tuple_type(
-    Encoded,
+    EncodedImages,
     types.uint64[::1],
     types.int64[::1],
     types.uint32[:, ::1],
@@ -28,7 +28,7 @@ _TOO_LARGE, _OTHER_SIZE = int(Status.TOO_LARGE), int(Status.OTHER_SIZE)
 
 
 @kernel(types.int64(ENCODED, types.int64, types.int64, Frame))
-def check_frame(images: Encoded, image: int, max_pixels: int, frame: Any) -> int:
+def check_frame(images: EncodedImages, image: int, max_pixels: int, frame: Any) -> int:
     """Read the frame of an image by `read_frame`; returns a `Status`.
 
     TOO_LARGE if it states more than `max_pixels`, and OTHER_SIZE if not the size that the slab has.
@@ -45,7 +45,7 @@ def check_frame(images: Encoded, image: int, max_pixels: int, frame: Any) -> int
 
 
 @kernel(types.void(ENCODED, types.int64[::1], types.int64, types.int32[::1]))
-def check_frames(images: Encoded, which: Any, max_pixels: int, statuses: Any) -> None:
+def check_frames(images: EncodedImages, which: Any, max_pixels: int, statuses: Any) -> None:
     """Check the frames of the images `which`; `statuses` is as long as that."""
     frame = new_frame()
     for position in range(len(which)):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
+from fieldslab.reader.decoders.decoder import Crops, EncodedImages, Status, Target
 from fieldslab.reader.decoders.framecheck import check_frames
 from fieldslab.reader.decoders.planes import Planes
 from fieldslab.schemas.codecs.decoders import GPU_INSTALL, count_gpus
@@ -62,7 +62,12 @@ class NvImageCodec:
         )
 
     def decode(
-        self, images: Encoded, which: np.ndarray, crops: Crops, target: Target, max_pixels: int
+        self,
+        images: EncodedImages,
+        which: np.ndarray,
+        crops: Crops,
+        target: Target,
+        max_pixels: int,
     ) -> np.ndarray:
         """See `Decoder.decode`."""
         pictures, corners, statuses = self._decode_regions(images, which, crops, max_pixels, 0)
@@ -90,7 +95,7 @@ class NvImageCodec:
 
     def decode_on_device(
         self,
-        images: Encoded,
+        images: EncodedImages,
         which: np.ndarray,
         crops: Crops,
         out: Any,
@@ -133,7 +138,7 @@ class NvImageCodec:
         return statuses
 
     def _decode_regions(
-        self, images: Encoded, which: np.ndarray, crops: Crops, max_pixels: int, stream: int
+        self, images: EncodedImages, which: np.ndarray, crops: Crops, max_pixels: int, stream: int
     ) -> tuple[list[Any], np.ndarray, np.ndarray]:
         """Decoded regions or None, their top left corners int32[k, 2], and statuses."""
         statuses = np.empty(len(which), np.int32)

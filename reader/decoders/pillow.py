@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
+from fieldslab.reader.decoders.decoder import Crops, EncodedImages, Status, Target
 from fieldslab.reader.decoders.planes import Planes
 from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.images import CODES
@@ -43,7 +43,12 @@ class Pillow:
         self._planes = Planes()
 
     def decode(
-        self, images: Encoded, which: np.ndarray, crops: Crops, target: Target, max_pixels: int
+        self,
+        images: EncodedImages,
+        which: np.ndarray,
+        crops: Crops,
+        target: Target,
+        max_pixels: int,
     ) -> np.ndarray:
         """See `Decoder`."""
         statuses = np.empty(len(which), np.int32)
@@ -58,7 +63,7 @@ class Pillow:
         return statuses
 
     def _store_view(
-        self, pixels: np.ndarray, index: int, images: Encoded, crops: Crops, target: Target
+        self, pixels: np.ndarray, index: int, images: EncodedImages, crops: Crops, target: Target
     ) -> int:
         decoded = images._replace(
             addresses=np.array([get_address(pixels)], np.uint64),

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
+from fieldslab.reader.decoders.decoder import Crops, EncodedImages, Status, Target
 from fieldslab.reader.decoders.framecheck import CROPS, ENCODED
-from fieldslab.reader.decoders.scratch import Scratch
+from fieldslab.reader.decoders.scratch import ThreadScratch
 from fieldslab.reader.pixels.finish import (
     RGB,
     YCC,
@@ -17,7 +17,7 @@ from fieldslab.reader.pixels.finish import (
     new_picture,
     write_view,
 )
-from fieldslab.reader.pixels.store import OUTPUT, Output, describe_output
+from fieldslab.reader.pixels.store import OUTPUT, ViewOutput, describe_output
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import clear, kernel, types
 
@@ -29,7 +29,7 @@ _UNSUPPORTED = int(Status.UNSUPPORTED)
 
 
 @kernel(types.int64(ENCODED, types.int64, Picture))
-def _describe_picture(images: Encoded, image: int, picture: Any) -> int:
+def _describe_picture(images: EncodedImages, image: int, picture: Any) -> int:
     """Fill in what `write_view` must know; return a status."""
     address: Any = np.int64(images.addresses[image])
     height: Any = np.int64(images.sizes[image, 0])
@@ -66,7 +66,12 @@ def _describe_picture(images: Encoded, image: int, picture: Any) -> int:
     )
 )
 def check_planes(
-    images: Encoded, which: Any, boxes: Any, output: Output, max_pixels: int, statuses: Any
+    images: EncodedImages,
+    which: Any,
+    boxes: Any,
+    output: ViewOutput,
+    max_pixels: int,
+    statuses: Any,
 ) -> int:
     """Fill in `statuses`; return the scratch memory that `decode_planes` needs.
 
@@ -100,7 +105,7 @@ def check_planes(
 
 @kernel(types.void(ENCODED, types.int64[::1], CROPS, OUTPUT, types.int64, types.int32[::1]))
 def decode_planes(
-    images: Encoded, which: Any, crops: Crops, output: Output, work: int, statuses: Any
+    images: EncodedImages, which: Any, crops: Crops, output: ViewOutput, work: int, statuses: Any
 ) -> None:
     """Write all views of those of the images `which` that `check_planes` found OK.
 
@@ -126,15 +131,20 @@ class Planes:
     codes: Set[int] = frozenset({_RGB, _YUV420})
 
     def __init__(self) -> None:
-        self._scratch = Scratch()
+        self._scratch = ThreadScratch()
 
     def decode(
-        self, images: Encoded, which: np.ndarray, crops: Crops, target: Target, max_pixels: int
+        self,
+        images: EncodedImages,
+        which: np.ndarray,
+        crops: Crops,
+        target: Target,
+        max_pixels: int,
     ) -> np.ndarray:
         """See `Decoder`."""
         statuses = np.empty(len(which), np.int32)
         output = describe_output(*target)
         size = check_planes(images, which, crops.boxes, output, max_pixels, statuses)
-        decode_planes(images, which, crops, output, self._scratch.address(size), statuses)
+        decode_planes(images, which, crops, output, self._scratch.get_address(size), statuses)
         self._scratch.trim()
         return statuses

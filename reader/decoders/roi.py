@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
+from fieldslab.reader.decoders.decoder import Crops, EncodedImages, Status, Target
 from fieldslab.reader.decoders.framecheck import CROPS, ENCODED
 from fieldslab.reader.decoders.idct import find_chroma_shrink, scale_quantisers
 from fieldslab.reader.decoders.region import (
@@ -31,7 +31,7 @@ from fieldslab.reader.pixels.finish import (
     new_picture,
     write_view,
 )
-from fieldslab.reader.pixels.store import OUTPUT, Output, describe_output
+from fieldslab.reader.pixels.store import OUTPUT, ViewOutput, describe_output
 from fieldslab.schemas.codecs.baseline import read_header
 from fieldslab.schemas.codecs.huffman import make_tables
 from fieldslab.schemas.codecs.jpeg import Frame, new_frame
@@ -50,7 +50,7 @@ _DAMAGED = int(Status.DAMAGED)
 
 
 @kernel(types.Tuple((types.boolean, MCUS))(types.int32[:, ::1], Frame, OUTPUT))
-def _find_mcus(boxes: Any, frame: Any, output: Output) -> tuple[bool, Mcus]:
+def _find_mcus(boxes: Any, frame: Any, output: ViewOutput) -> tuple[bool, Mcus]:
     """Find the MCUs under all boxes, and how far they may be shrunk.
 
     False if a box is not inside the picture. Where chroma is subsampled, that of one pixel around
@@ -85,7 +85,7 @@ def _find_mcus(boxes: Any, frame: Any, output: Output) -> tuple[bool, Mcus]:
 
 
 @kernel(types.int64(ENCODED, types.int64, types.int64, Frame))
-def _check_image(images: Encoded, image: int, max_pixels: int, frame: Any) -> int:
+def _check_image(images: EncodedImages, image: int, max_pixels: int, frame: Any) -> int:
     """Read the header of an image; OK if it can be decoded by its index points."""
     address: Any = np.int64(images.addresses[image])
     status = read_header(address, images.lengths[image], frame)
@@ -144,10 +144,10 @@ def _describe_picture(
     )
 )
 def _decode_images(
-    images: Encoded,
+    images: EncodedImages,
     which: Any,
     crops: Crops,
-    output: Output,
+    output: ViewOutput,
     max_pixels: int,
     first: int,
     workspace: Workspace,
@@ -238,7 +238,12 @@ class Roi:
         return Roi, ()
 
     def decode(
-        self, images: Encoded, which: np.ndarray, crops: Crops, target: Target, max_pixels: int
+        self,
+        images: EncodedImages,
+        which: np.ndarray,
+        crops: Crops,
+        target: Target,
+        max_pixels: int,
     ) -> np.ndarray:
         """See `Decoder.decode`."""
         memory, output = self._memory, describe_output(*target)

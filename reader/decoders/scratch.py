@@ -10,13 +10,13 @@ KEPT = 2**26
 """Bytes that a thread keeps from batch to batch; what a giant picture needs is given back."""
 
 
-class Scratch(threading.local):
+class ThreadScratch(threading.local):
     """Grows to what was needed most, and is never shared: two threads see two of it."""
 
     def __init__(self) -> None:
         self._memory = np.empty(0, np.uint8)
 
-    def address(self, room: int) -> int:
+    def get_address(self, room: int) -> int:
         """The address of at least `room` bytes, which hold anything."""
         if len(self._memory) < room:
             self._memory = np.empty(room, np.uint8)

@@ -1,8 +1,8 @@
 """Kernels that call libjpeg-turbo: from the bytes of a JPEG to the samples that its crops need.
 
-Two ways lead there. `decode_planes` takes the functions of every version since 2.0: it lets the
+Two ways lead there. `call_decode_planes` takes functions of every version since 2.0: it lets the
 library end early, by a copy of the file whose header states no more rows than are needed, and
-takes Y, Cb and Cr as they are. `decode_region` takes those of 3.x, which leave out what lies
+takes Y, Cb and Cr as they are. `call_decode_region` takes those of 3.x, which leave out what lies
 left, right, above and below of a region.
 
 Both let the library halve the picture where the crops are made much smaller anyway. The library's
@@ -22,7 +22,7 @@ from fieldslab.schemas.codecs.jpeg import Frame
 from fieldslab.schemas.jit import kernel, load_u8, make_foreign_call, make_tuple_type, memcpy, types
 
 
-class Calls(NamedTuple):
+class TurboFunctions(NamedTuple):
     """Addresses of the functions that a way calls; 0 for those that it does not."""
 
     init: int
@@ -57,7 +57,7 @@ REGION_CALLS = (
     "tj3SetScalingFactor",
     "tj3SetCroppingRegion",
 )
-"""What each way calls, in the order of `Calls`."""
+"""What each way calls, in the order of `TurboFunctions`."""
 
 NO_MEMORY = -1
 """Returned where the library had no memory for a handle."""
@@ -73,7 +73,7 @@ class Region(NamedTuple):
     shrink: Any
 
 
-CALLS = make_tuple_type(Calls, *[types.int64] * 10)
+CALLS = make_tuple_type(TurboFunctions, *[types.int64] * 10)
 REGION = make_tuple_type(Region, *[types.int64] * 5)
 
 _OK, _UNSUPPORTED = int(Status.OK), int(Status.UNSUPPORTED)
@@ -126,7 +126,7 @@ def _contains_words(text: int, words: Any) -> bool:
 
 
 @kernel(types.int64(CALLS, types.int64, types.int64))
-def _explain_failure(calls: Calls, handle: int, plain: int) -> int:
+def _explain_failure(calls: TurboFunctions, handle: int, plain: int) -> int:
     """Return what the last failure means, by the library's first warning or error.
 
     Bytes behind the picture are no fault of it: where the scan is `plain`, nothing but that can
@@ -139,7 +139,7 @@ def _explain_failure(calls: Calls, handle: int, plain: int) -> int:
 
 
 @kernel(types.int64(CALLS, types.int64))
-def _explain_header_failure(calls: Calls, handle: int) -> int:
+def _explain_header_failure(calls: TurboFunctions, handle: int) -> int:
     """Return what a failure to read the header means: a warning is for others to judge."""
     return _UNSUPPORTED if _code(calls.error_code, (handle,)) == 0 else _DAMAGED
 
@@ -170,7 +170,7 @@ def _count_needed_rows(frame: Any, region: Region) -> int:
 
 @kernel(types.int64(types.int64, Frame, REGION))
 def count_planes_bytes(length: int, frame: Any, region: Region) -> int:
-    """Return the scratch memory that `decode_planes` needs: a copy, and planes of any sampling."""
+    """Count the bytes of scratch memory that `call_decode_planes` needs, for any sampling."""
     rows = _shift_down(_count_needed_rows(frame, region), region.shrink) + 1
     stride = _align(_shift_down(frame.width, region.shrink) + 3)
     return _SPARE + length + 3 * rows * stride + 5 * _ALIGN
@@ -181,7 +181,7 @@ _TO_SAMPLES = (types.int64, types.int64, Frame, REGION, Picture, types.int64)
 
 @kernel(types.int64(CALLS, types.int64, *_TO_SAMPLES))
 def _decode_to_planes(
-    calls: Calls,
+    calls: TurboFunctions,
     handle: int,
     data: int,
     length: int,
@@ -190,7 +190,7 @@ def _decode_to_planes(
     picture: Any,
     scratch: int,
 ) -> int:
-    """`decode_planes` with a handle."""
+    """`call_decode_planes` with a handle."""
     results = scratch
     pointers = scratch + 64
     strides = scratch + 128
@@ -239,8 +239,8 @@ def _decode_to_planes(
 
 
 @kernel(types.int64(CALLS, *_TO_SAMPLES))
-def decode_planes(
-    calls: Calls,
+def call_decode_planes(
+    calls: TurboFunctions,
     data: int,
     length: int,
     frame: Any,
@@ -277,7 +277,7 @@ def decode_planes(
 
 @kernel(types.int64(Frame, REGION))
 def count_region_bytes(frame: Any, region: Region) -> int:
-    """Return the scratch memory that `decode_region` needs."""
+    """Count the bytes of scratch memory that `call_decode_region` needs."""
     rows = _shift_down(region.bottom, region.shrink) - (region.top >> region.shrink)
     columns = _shift_down(region.right, region.shrink) - (region.left >> region.shrink)
     return rows * _align(3 * (columns + 2 + 8 * frame.across)) + _ALIGN
@@ -285,7 +285,7 @@ def count_region_bytes(frame: Any, region: Region) -> int:
 
 @kernel(types.int64(CALLS, types.int64, *_TO_SAMPLES))
 def _decode_to_region(
-    calls: Calls,
+    calls: TurboFunctions,
     handle: int,
     data: int,
     length: int,
@@ -294,7 +294,7 @@ def _decode_to_region(
     picture: Any,
     scratch: int,
 ) -> int:
-    """`decode_region` with a handle."""
+    """`call_decode_region` with a handle."""
     shrink = region.shrink
     _set(calls.set, (handle, _STOP_ON_WARNING, 1))
     _set(calls.set, (handle, _SCAN_LIMIT, _MAX_SCANS))
@@ -338,8 +338,8 @@ def _decode_to_region(
 
 
 @kernel(types.int64(CALLS, *_TO_SAMPLES))
-def decode_region(
-    calls: Calls,
+def call_decode_region(
+    calls: TurboFunctions,
     data: int,
     length: int,
     frame: Any,
@@ -349,7 +349,7 @@ def decode_region(
 ) -> int:
     """Decode a region alone into red, green and blue in scratch memory: `count_region_bytes`.
 
-    `calls` are addresses of `REGION_CALLS`; all else as in `decode_planes`.
+    `calls` are addresses of `REGION_CALLS`; all else as in `call_decode_planes`.
     """
     handle = _init(calls.init, (_DECOMPRESS,))
     if handle == 0:

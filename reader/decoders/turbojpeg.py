@@ -5,24 +5,24 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.decoders.decoder import Crops, Encoded, Status, Target
+from fieldslab.reader.decoders.decoder import Crops, EncodedImages, Status, Target
 from fieldslab.reader.decoders.framecheck import CROPS, ENCODED, check_frame
-from fieldslab.reader.decoders.scratch import Scratch
+from fieldslab.reader.decoders.scratch import ThreadScratch
 from fieldslab.reader.decoders.turbocalls import (
     CALLS,
     NO_MEMORY,
     PLANES_CALLS,
     REGION,
     REGION_CALLS,
-    Calls,
     Region,
+    TurboFunctions,
+    call_decode_planes,
+    call_decode_region,
     count_planes_bytes,
     count_region_bytes,
-    decode_planes,
-    decode_region,
 )
 from fieldslab.reader.pixels.finish import Box, count_most_work_bytes, new_picture, write_view
-from fieldslab.reader.pixels.store import OUTPUT, Output, describe_output
+from fieldslab.reader.pixels.store import OUTPUT, ViewOutput, describe_output
 from fieldslab.schemas.codecs.jpeg import Frame, new_frame
 from fieldslab.schemas.codecs.turbolibrary import Library, choose_newest, find_libraries
 from fieldslab.schemas.images import CODES
@@ -39,7 +39,7 @@ _OK, _OTHER_SIZE = int(Status.OK), int(Status.OTHER_SIZE)
 
 
 @kernel(types.Tuple((types.boolean, REGION))(types.int32[:, ::1], Frame, OUTPUT))
-def _plan_region(boxes: Any, frame: Any, output: Output) -> tuple[bool, Region]:
+def _plan_region(boxes: Any, frame: Any, output: ViewOutput) -> tuple[bool, Region]:
     """Find the region that all boxes lie in, and whether it may be halved.
 
     False if a box is not inside the picture, or empty.
@@ -78,11 +78,11 @@ def _plan_region(boxes: Any, frame: Any, output: Output) -> tuple[bool, Region]:
     )
 )
 def _decode_images(
-    calls: Calls,
-    images: Encoded,
+    calls: TurboFunctions,
+    images: EncodedImages,
     which: Any,
     crops: Crops,
-    output: Output,
+    output: ViewOutput,
     max_pixels: int,
     first: int,
     scratch: int,
@@ -116,9 +116,9 @@ def _decode_images(
         if needed > scratch_bytes:
             return position, needed
         if calls.crop:
-            status = decode_region(calls, address, length, frame, region, picture, memory)
+            status = call_decode_region(calls, address, length, frame, region, picture, memory)
         else:
-            status = decode_planes(calls, address, length, frame, region, picture, memory)
+            status = call_decode_planes(calls, address, length, frame, region, picture, memory)
         if status == NO_MEMORY:
             return position, NO_MEMORY
         statuses[position] = status
@@ -154,11 +154,16 @@ class TurboJpeg:
         self.library = library or choose_newest(find_libraries())
         self._regions = regions and self.library.regions
         names = REGION_CALLS if self._regions else PLANES_CALLS
-        self._calls = Calls(*(self.library.functions[name] for name in names))
-        self._scratch = Scratch()
+        self._calls = TurboFunctions(*(self.library.functions[name] for name in names))
+        self._scratch = ThreadScratch()
 
     def decode(
-        self, images: Encoded, which: np.ndarray, crops: Crops, target: Target, max_pixels: int
+        self,
+        images: EncodedImages,
+        which: np.ndarray,
+        crops: Crops,
+        target: Target,
+        max_pixels: int,
     ) -> np.ndarray:
         """See `Decoder.decode`."""
         output = describe_output(*target)
@@ -173,7 +178,7 @@ class TurboJpeg:
                 output,
                 max_pixels,
                 done,
-                self._scratch.address(size),
+                self._scratch.get_address(size),
                 size,
                 statuses,
             )

@@ -8,10 +8,10 @@ import numpy as np
 
 from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.decoders import lookup
-from fieldslab.reader.decoders.decoder import MEANINGS, Crops, Encoded, Status, Target
+from fieldslab.reader.decoders.decoder import MEANINGS, Crops, EncodedImages, Status, Target
 from fieldslab.reader.gather import RowLocations
 from fieldslab.reader.image_values import Pictures, Views
-from fieldslab.reader.images import upright
+from fieldslab.reader.images import orientation
 from fieldslab.reader.images.boxes import draw_boxes, draw_flips
 from fieldslab.reader.images.encoded import find_images
 from fieldslab.reader.images.steps import ImageSteps
@@ -109,10 +109,10 @@ def decode_images(
     stored_images = find_images(stored, locations, pool)
     encoded, name = stored_images.images, stored.field.name
     _measure_unknown_sizes(encoded, stored_images.valid)
-    turns = np.ones(len(rows), np.uint8)
+    orientations = np.ones(len(rows), np.uint8)
     if images.apply_exif:
-        turns = upright.read_orientations(encoded)
-    shown_sizes = upright.orient_sizes(encoded.sizes, turns)
+        orientations = orientation.read_orientations(encoded)
+    shown_sizes = orientation.orient_sizes(encoded.sizes, orientations)
     statuses = np.full(len(rows), _PENDING, np.int32)
     unknown = shown_sizes[:, 0] == 0
     if unknown.any():  # what nobody can measure is no image, unless it is Pillow that is not here
@@ -120,7 +120,7 @@ def decode_images(
         statuses[unknown] = Status.UNSUPPORTED if absent else Status.NOT_AN_IMAGE
     if stored_images.valid is not None:
         statuses[~stored_images.valid] = _NULL
-    work = _DecodingJob(encoded, turns, statuses, images, name, memory)
+    work = _DecodingJob(encoded, orientations, statuses, images, name, memory)
     if not images.crops:
         values, boxes = work.decode_whole(shown_sizes, drawn, epoch), None
     else:
@@ -160,15 +160,15 @@ class _DecodingJob:
 
     def __init__(
         self,
-        encoded: Encoded,
-        turns: np.ndarray,
+        encoded: EncodedImages,
+        orientations: np.ndarray,
         statuses: np.ndarray,
         images: ImageSteps,
         name: str,
         memory: Allocator,
     ) -> None:
         self.encoded = encoded
-        self.turns = turns
+        self.orientations = orientations
         self.statuses = statuses
         self.images = images
         self.name = name
@@ -234,9 +234,9 @@ class _DecodingJob:
         """The same for a single image, over the same statuses."""
         single = slice(index, index + 1)
         arrays = (array[single] for array in self.encoded[:-1])
-        encoded = Encoded(*arrays, every=self.encoded.every)  # type: ignore[misc, arg-type]
-        turns, statuses = self.turns[single], self.statuses[single]
-        return _DecodingJob(encoded, turns, statuses, self.images, self.name, self.memory)
+        encoded = EncodedImages(*arrays, every=self.encoded.every)  # type: ignore[misc, arg-type]
+        orientations, statuses = self.orientations[single], self.statuses[single]
+        return _DecodingJob(encoded, orientations, statuses, self.images, self.name, self.memory)
 
     def _find_pending(self) -> np.ndarray:
         """Who is to be decoded, or was for views of another size: int64[k]."""
@@ -252,7 +252,7 @@ class _DecodingJob:
         out = device.make_zeros(shape, self.images.dtype, str(self.images.device))
         pending = self._find_pending()
         on_device = _mark_supported_codes(frozenset(codec.codes))[self.encoded.codes] & (
-            self.turns == 1
+            self.orientations == 1
         )
         which = pending[on_device[pending]]
         self.statuses[which] = codec.decode_on_device(
@@ -269,7 +269,7 @@ class _DecodingJob:
             host = np.empty(shape, dtype)
             self._decode_on_host(others, boxes, flips, host)
             others = others[self.statuses[others] == _OK]
-            device.copy_rows(out, others, host[others])
+            device.scatter_rows(out, others, host[others])
         return out
 
     def _decode_on_host(
@@ -281,7 +281,7 @@ class _DecodingJob:
             self._try_decoders(pending, Crops(boxes, np.ascontiguousarray(flips)), target)
             return
         sizes = self.encoded.sizes.astype(np.int64)
-        turned = upright.orient_boxes(boxes, flips, sizes, self.turns)
+        turned = orientation.orient_boxes(boxes, flips, sizes, self.orientations)
         lying = turned.transpose[pending]
         self._try_decoders(pending[~lying], turned.crops, target)
         if lying.any():
@@ -332,16 +332,16 @@ class _DecodingJob:
             from fieldslab.reader.pixels import device
 
             dtype = np.dtype(_DTYPES.get(self.images.dtype, self.images.dtype))
-            device.copy_rows(out, empty, grey.astype(dtype).reshape(shape))
+            device.scatter_rows(out, empty, grey.astype(dtype).reshape(shape))
 
 
-def _measure_unknown_sizes(encoded: Encoded, valid: np.ndarray | None) -> None:
+def _measure_unknown_sizes(encoded: EncodedImages, valid: np.ndarray | None) -> None:
     """Fill in the sizes of images whose headers pack could not read."""
     unknown = (encoded.sizes[:, 0] == 0) & (encoded.lengths > 0)
     if valid is not None:
         unknown &= valid
     for i in np.flatnonzero(unknown).tolist():
-        encoded.sizes[i] = upright.measure_with_pillow(encoded, i)[:2]
+        encoded.sizes[i] = orientation.measure_with_pillow(encoded, i)[:2]
 
 
 def _draw_boxes_and_flips(

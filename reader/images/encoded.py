@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fieldslab.reader.buffers import Pool
-from fieldslab.reader.decoders.decoder import Encoded
+from fieldslab.reader.decoders.decoder import EncodedImages
 from fieldslab.reader.gather import (
     RowLocations,
     find_addresses,
@@ -23,7 +23,7 @@ _JPEG, _PNG, _WEBP = CODES["jpeg"], CODES["png"], CODES["webp"]
 class FoundImages(NamedTuple):
     """Encoded images, and of a field that may have nulls, which rows have one: bool[n]."""
 
-    images: Encoded
+    images: EncodedImages
     valid: np.ndarray | None
 
 
@@ -48,7 +48,7 @@ def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> Fou
         None if stored.valid is None else gather_validity(stored.valid, locations, pool, field.name)
     )
     every = field.index or 0
-    return FoundImages(Encoded(starts, lengths, sizes, codes, points, counts, every), valid)
+    return FoundImages(EncodedImages(starts, lengths, sizes, codes, points, counts, every), valid)
 
 
 @kernel("void(uint64[::1], int64[::1], uint8[::1])")

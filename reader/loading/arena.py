@@ -27,7 +27,7 @@ SLOTS = SMALL
 """Bytes at the start of the arena, one for each array that may be held: 1 while it is."""
 
 
-class Reference(NamedTuple):
+class ArenaRange(NamedTuple):
     """Bytes of the arena that an array of a batch lies in."""
 
     offset: int
@@ -59,10 +59,10 @@ class Arena:
         finalize(block, self._release, offset, size).atexit = False
         return block
 
-    def find_offset(self, data: memoryview) -> Reference | None:
+    def find_offset(self, data: memoryview) -> ArenaRange | None:
         """Where bytes (uint8[n]) lie in the arena; None if they do not."""
         offset = get_address(np.frombuffer(data, np.uint8)) - self._address
-        return Reference(offset, data.nbytes) if 0 <= offset < len(self.map) else None
+        return ArenaRange(offset, data.nbytes) if 0 <= offset < len(self.map) else None
 
     def _release(self, offset: int, size: int) -> None:
         self.map.madvise(mmap.MADV_REMOVE, offset, size)
@@ -97,18 +97,18 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-class Message(NamedTuple):
+class PickledValue(NamedTuple):
     """A pickled value, and where its large arrays lie in the arena.
 
     `kept` holds that memory, in the process that wrote it, until the program has let it go.
     """
 
     payload: bytes
-    references: list[Reference]
+    references: list[ArenaRange]
     kept: list[pickle.PickleBuffer]
 
 
-def dump_value(value: Any, pool: SharedPool) -> Message:
+def dump_value(value: Any, pool: SharedPool) -> PickledValue:
     """Pickle a value; large arrays that are not in the arena are copied to it."""
     references, kept = [], []
 
@@ -131,7 +131,7 @@ def dump_value(value: Any, pool: SharedPool) -> Message:
 
     file = BytesIO()
     _Pickler(file, 5, buffer_callback=place).dump(value)
-    return Message(file.getvalue(), references, kept)
+    return PickledValue(file.getvalue(), references, kept)
 
 
 def load_value(payload: bytes, buffers: Iterable[Any]) -> Any:

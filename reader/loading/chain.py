@@ -26,7 +26,7 @@ _TENSORS = (
 )
 
 
-class Chain:
+class TransformChain:
     """Transforms as a loader applies them; any number of threads may call it at once.
 
     Arrays become tensors where the first function stands that takes tensors, or at the end.

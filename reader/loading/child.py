@@ -15,13 +15,13 @@ from typing import Any
 
 from fieldslab.reader.loading.arena import SLOTS, Arena, SharedPool, dump_value
 from fieldslab.reader.loading.groups import GroupMaker, choose_group_size
-from fieldslab.reader.loading.isolated import Epoch, Failure
+from fieldslab.reader.loading.isolated import EpochRequest, ProcessFailure
 from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
 
 
-class Server:
+class BatchServer:
     """Makes batches as the program asks for them."""
 
     def __init__(self, connection: "Connection[Any, Any]", pool: SharedPool, permits: int) -> None:
@@ -70,7 +70,7 @@ class Server:
         finally:
             del current._inheriting
 
-    def _start_epoch(self, epoch: Epoch) -> None:
+    def _start_epoch(self, epoch: EpochRequest) -> None:
         if self._slab is None:
             self._slab = pickle.loads(epoch.slab)  # noqa: S301 - our parent
             self._slab.storage.pool = self._pool
@@ -81,10 +81,10 @@ class Server:
 class _RunningEpoch:
     """The threads of an epoch. Whichever has the batches that come next sends them."""
 
-    def __init__(self, server: Server, loader: Loader, epoch: Epoch) -> None:
+    def __init__(self, server: BatchServer, loader: Loader, epoch: EpochRequest) -> None:
         self._server = server
         self._preparation = preparation = loader._make_preparation(epoch.plan)
-        batches, size = epoch.plan.batches, 1
+        batches, size = epoch.plan.batch_count, 1
         if preparation.takes_groups:
             size = choose_group_size(loader.slab, loader._fields, loader.batch_size, batches)
         self._group = GroupMaker(preparation, size, batches) if size > 1 else None
@@ -152,7 +152,7 @@ class _LoaderUnpickler(pickle.Unpickler):
         return loader
 
 
-def make_failure(error: BaseException) -> Failure:
+def make_failure(error: BaseException) -> ProcessFailure:
     """An error as a message; in words alone if it would not arrive as what it is."""
     pickled: bytes | None
     try:
@@ -163,7 +163,7 @@ def make_failure(error: BaseException) -> Failure:
         pickled = None
     notes = list(getattr(error, "__notes__", ()))
     trace = "".join(traceback.format_exception(error))
-    return Failure(pickled, type(error).__qualname__, str(error), notes, trace)
+    return ProcessFailure(pickled, type(error).__qualname__, str(error), notes, trace)
 
 
 def main(connection: int, arena: int, permits: int) -> None:
@@ -174,5 +174,5 @@ def main(connection: int, arena: int, permits: int) -> None:
     shared = Arena(arena)
     os.close(arena)
     with suppress(EOFError, OSError):
-        Server(Connection(connection), SharedPool(shared), permits).run()
+        BatchServer(Connection(connection), SharedPool(shared), permits).run()
     os._exit(0)  # whatever the threads are at

@@ -43,20 +43,24 @@ class EpochPlan:
     groups: int = 1
 
     @cached_property
-    def step(self) -> int:
+    def positions_per_step(self) -> int:
         """Positions that all ranks take together."""
         return self.batch_size * self.world_size
 
     @property
-    def batches(self) -> int:
-        """How many there are: the same on every rank."""
+    def batch_count(self) -> int:
+        """Number of batches: the same on every rank."""
         left = max(self.length - self.start, 0)
-        return left // self.step if self.drop_last else -(-left // self.step)
+        return (
+            left // self.positions_per_step
+            if self.drop_last
+            else -(-left // self.positions_per_step)
+        )
 
     def find_rank_positions(self, index: int) -> list["PositionRange"]:
         """This rank's positions in a batch; in several parts if they begin anew."""
-        first = self.start + index * self.step
-        count = min(self.step, self.length - first)
+        first = self.start + index * self.positions_per_step
+        count = min(self.positions_per_step, self.length - first)
         size = -(-count // self.world_size)
         begin = self.rank * size
         parts = list(self._find_group_positions(first, first + count, begin, begin + size))
@@ -85,7 +89,7 @@ class EpochPlan:
 
     def find_position_after(self, index: int) -> int:
         """Where the epoch stands when every rank has had its batch of this index."""
-        return min(self.start + (index + 1) * self.step, self.length)
+        return min(self.start + (index + 1) * self.positions_per_step, self.length)
 
 
 def find_rank_and_size(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -22,8 +22,8 @@ from weakref import finalize, ref
 import numpy as np
 
 from fieldslab.reader import forks
-from fieldslab.reader.buffers import Owner
-from fieldslab.reader.loading.arena import Arena, Reference, create_arena_file, load_value
+from fieldslab.reader.buffers import LeaseOwner
+from fieldslab.reader.loading.arena import Arena, ArenaRange, create_arena_file, load_value
 from fieldslab.reader.loading.epoch_plan import EpochPlan
 from fieldslab.reader.loading.stats import PreparedBatch, Stopwatch
 from fieldslab.reader.orders.order import Order
@@ -39,7 +39,7 @@ _GUARD = 'Put what the program does below `if __name__ == "__main__":`.'
 _MODULE = "Define functions at the top of a module, not in another function or a notebook."
 
 
-class Epoch(NamedTuple):
+class EpochRequest(NamedTuple):
     """What the process needs for an iteration."""
 
     slab: bytes
@@ -48,7 +48,7 @@ class Epoch(NamedTuple):
     threads: int
 
 
-class Failure(NamedTuple):
+class ProcessFailure(NamedTuple):
     """An error of the process: pickled if it can be, and in words."""
 
     error: bytes | None
@@ -70,14 +70,14 @@ class Leases:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._held: dict[int, tuple[ref[Owner], int]] = {}
+        self._held: dict[int, tuple[ref[LeaseOwner], int]] = {}
         self._forked = False
         forks.register_for_forks(self)
 
-    def add_lease(self, reference: Reference, slot: int) -> Owner:
+    def add_lease(self, reference: ArenaRange, slot: int) -> LeaseOwner:
         """Memory of an array, which is free again when the program lets go of it."""
         shape = (reference.nbytes,)
-        owner = Owner(shape, np.dtype(np.uint8), self._arena.map, reference.offset)
+        owner = LeaseOwner(shape, np.dtype(np.uint8), self._arena.map, reference.offset)
         lease = ref(owner, self._free_slot)
         self._held[id(lease)] = lease, slot
         return owner
@@ -86,7 +86,7 @@ class Leases:
         """What a forked child lets go, its parent may still hold."""
         self._forked = True
 
-    def _free_slot(self, lease: "ref[Owner]") -> None:
+    def _free_slot(self, lease: "ref[LeaseOwner]") -> None:
         _, slot = self._held.pop(id(lease))
         if not self._forked:
             self._arena.slots[slot] = 0
@@ -127,7 +127,7 @@ class LoaderProcess:
         """Whether it waits for work."""
         return not self.forked and self._finalizer.alive and self._child.poll() is None
 
-    def start_epoch(self, epoch: Epoch) -> None:
+    def start_epoch(self, epoch: EpochRequest) -> None:
         """Start an epoch."""
         about = spawn.get_preparation_data("fieldslab-loader")
         unwanted = {"authkey"}  # refuses to be pickled
@@ -143,7 +143,7 @@ class LoaderProcess:
             os.eventfd_write(self._permits, window - self._window)
             self._window = window
 
-    def receive_batches(self) -> "list[PreparedBatch | Failure]":
+    def receive_batches(self) -> "list[PreparedBatch | ProcessFailure]":
         """The next batches; their memory is shared. Raises WorkerDied."""
         try:
             message = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - of our own child
@@ -151,10 +151,10 @@ class LoaderProcess:
             raise self._make_death_error() from None
         if self._finalizer.alive:  # another thread may close it meanwhile
             os.eventfd_write(self._permits, 1)
-        if isinstance(message, Failure):
+        if isinstance(message, ProcessFailure):
             return [message]
         payload, references, slots = message
-        outcomes: list[PreparedBatch | Failure]
+        outcomes: list[PreparedBatch | ProcessFailure]
         outcomes = load_value(payload, map(self._leases.add_lease, references, slots))
         return outcomes
 
@@ -211,16 +211,16 @@ class IsolatedWorkers:
         `loader` makes the batches there: it is pickled. `convert` is for this side.
         """
         _check_current_process()
-        epoch = Epoch(pickle.dumps(slab), _dump_loader(loader, slab), plan, threads)
+        epoch = EpochRequest(pickle.dumps(slab), _dump_loader(loader, slab), plan, threads)
         while idle and not idle[-1].usable:
             idle.pop()
         self._process: LoaderProcess | None = idle.pop() if idle else LoaderProcess()
         self._idle = idle
         self._convert = convert
-        self._left = plan.batches
+        self._left = plan.batch_count
         self._process.start_epoch(epoch)
         self._process.widen_window(window)
-        self._ready: list[PreparedBatch | Failure] = []  # the next one comes last
+        self._ready: list[PreparedBatch | ProcessFailure] = []  # the next one comes last
 
     def get_next(self) -> PreparedBatch:
         """The next batch. Raises StopIteration when all were taken."""
@@ -240,7 +240,7 @@ class IsolatedWorkers:
         if not self._ready:
             self._ready = child.receive_batches()[::-1]
         prepared = self._ready.pop()
-        if isinstance(prepared, Failure):
+        if isinstance(prepared, ProcessFailure):
             raise _restore_error(prepared)
         self._left -= 1
         if self._convert is None:
@@ -317,7 +317,7 @@ def _check_current_process() -> None:
         )
 
 
-def _restore_error(failure: Failure) -> BaseException:
+def _restore_error(failure: ProcessFailure) -> BaseException:
     """The error as it was raised, with its notes; RuntimeError for one that cannot be pickled."""
     error: BaseException
     try:

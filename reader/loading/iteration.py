@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fieldslab.reader.loading.preparation import Preparation
 
 
-class Position:
+class EpochPosition:
     """Where an epoch stands: behind `taken` batches of a plan, or at `start` without one."""
 
     def __init__(self, epoch: int, start: int) -> None:
@@ -26,9 +26,9 @@ class Position:
         # Computed when somebody asks: between two batches, each line takes ten times its time.
         return self.start if self.plan is None else self.plan.find_position_after(self.taken - 1)
 
-    def copy(self) -> "Position":
+    def copy(self) -> "EpochPosition":
         """Another one that says the same."""
-        return Position(self.epoch, self.position)
+        return EpochPosition(self.epoch, self.position)
 
     def end_epoch(self) -> None:
         """Go on to the next epoch."""
@@ -36,7 +36,7 @@ class Position:
         self.start, self.plan = 0, None
 
 
-class Source(Protocol):
+class BatchSource(Protocol):
     """Where batches come from, in order."""
 
     def get_next(self) -> PreparedBatch:
@@ -46,7 +46,7 @@ class Source(Protocol):
         """Make no more."""
 
 
-class OnDemand:
+class OnDemandBatches:
     """Makes batches in the consumer's thread, one at a time."""
 
     def __init__(self, preparation: "Preparation", count: int) -> None:
@@ -67,9 +67,9 @@ class EpochIterator(Iterator[Any]):
 
     def __init__(
         self,
-        source: Source,
+        source: BatchSource,
         plan: EpochPlan,
-        where: Position,
+        where: EpochPosition,
         recorder: Recorder,
     ) -> None:
         where.plan, where.taken = plan, 0

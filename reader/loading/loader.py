@@ -6,10 +6,20 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 from fieldslab.reader.images.steps import ImageSteps, check_decode_option
-from fieldslab.reader.loading.chain import Chain, check_transforms, choose_seed, find_paddings
+from fieldslab.reader.loading.chain import (
+    TransformChain,
+    check_transforms,
+    choose_seed,
+    find_paddings,
+)
 from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
 from fieldslab.reader.loading.identity import STATE_VERSION, make_order_key, read_state
-from fieldslab.reader.loading.iteration import EpochIterator, OnDemand, Position, Source
+from fieldslab.reader.loading.iteration import (
+    BatchSource,
+    EpochIterator,
+    EpochPosition,
+    OnDemandBatches,
+)
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled
 from fieldslab.reader.rows import check_integer
@@ -134,7 +144,7 @@ class Loader:
         self._convert = _make_converter(slab, self._decode, output, pin_memory)
         self._given = rank, world_size
         find_rank_and_size(rank, world_size)
-        self._position = Position(0, 0)
+        self._position = EpochPosition(0, 0)
         self._resumes = False
         self._recorder = Recorder()
         self._running: WeakSet[EpochIterator] = WeakSet()
@@ -163,12 +173,12 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank, which is the same on every rank."""
-        return self._make_plan(0).batches
+        return self._make_plan(0).batch_count
 
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch, or go on with the one that was loaded."""
         if not self._resumes:
-            self._position = Position(self._position.epoch, 0)
+            self._position = EpochPosition(self._position.epoch, 0)
         self._resumes = False
         plan = self._make_plan(self._position.position)
         source = self._start_workers(plan)
@@ -181,7 +191,7 @@ class Loader:
         """Make an epoch the next to iterate over; the one that is current already goes on."""
         epoch = check_integer("epoch", epoch, least=0)
         if epoch != self._position.epoch:
-            self._position = Position(epoch, 0)
+            self._position = EpochPosition(epoch, 0)
             self._resumes = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -216,7 +226,7 @@ class Loader:
                 "the state's position is beyond the end of the epoch", found=saved.position
             )
         self.order, self._attached = saved.order, saved.attached
-        self._position = Position(saved.epoch, saved.position)
+        self._position = EpochPosition(saved.epoch, saved.position)
         self._resumes = True
 
     def stats(self) -> Stats:
@@ -284,9 +294,9 @@ class Loader:
         length = order.length(len(self.slab))
         return EpochPlan(length, self.batch_size, *share, self.drop_last, start, order.groups)
 
-    def _start_workers(self, plan: EpochPlan) -> Source:
+    def _start_workers(self, plan: EpochPlan) -> BatchSource:
         ahead = self.prefetch + self.threads - 1
-        if self.isolate and plan.batches:
+        if self.isolate and plan.batch_count:
             from fieldslab.reader.loading.isolated import IsolatedWorkers
 
             sent = self._copy_for_process()
@@ -294,17 +304,17 @@ class Loader:
                 self.slab, sent, plan, self.threads, ahead, self._convert, self._idle
             )
         preparation = self._make_preparation(plan)
-        if self.prefetch == 0 or plan.batches == 0:
-            return OnDemand(preparation, plan.batches)
+        if self.prefetch == 0 or plan.batch_count == 0:
+            return OnDemandBatches(preparation, plan.batch_count)
         from fieldslab.reader.loading.groups import Groups, choose_group_size
         from fieldslab.reader.loading.workers import Workers
 
-        size = choose_group_size(self.slab, self._fields, self.batch_size, plan.batches)
+        size = choose_group_size(self.slab, self._fields, self.batch_size, plan.batch_count)
         workers: Groups | Workers[PreparedBatch]
         if size > 1 and preparation.takes_groups:
-            workers = Groups(preparation, size, plan.batches, self.threads)
+            workers = Groups(preparation, size, plan.batch_count, self.threads)
         else:
-            workers = Workers(preparation, plan.batches, self.threads, ahead)
+            workers = Workers(preparation, plan.batch_count, self.threads, ahead)
         self._task_queues.add(workers.task_queue)
         return workers
 
@@ -323,13 +333,15 @@ class Loader:
         from fieldslab.reader.loading.readahead import ReadAhead
 
         read_ahead = None
-        if self.read_ahead and plan.batches:
+        if self.read_ahead and plan.batch_count:
             read_ahead = ReadAhead(self.slab, self._fields)
             if not isinstance(self.order, Sequential):
                 read_ahead.advise_random_access()
         seed, pool = choose_seed(self._seed, self.order), self.slab.storage.pool
         paddings = find_paddings(self.slab, self._transforms, self._fields, self._decode)
-        chain = Chain(self._transforms, seed, self.slab.view, pool, self._convert, paddings)
+        chain = TransformChain(
+            self._transforms, seed, self.slab.view, pool, self._convert, paddings
+        )
         return Preparation(
             self.slab,
             self._attached,
@@ -340,7 +352,7 @@ class Loader:
             read_ahead,
             self.read_ahead,
             self._decode,
-            live=self.prefetch + self.threads if self.prefetch else 1,
+            batches_in_turn=self.prefetch + self.threads if self.prefetch else 1,
         )
 
 

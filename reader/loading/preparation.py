@@ -9,7 +9,7 @@ import numpy as np
 from fieldslab.reader import forks
 from fieldslab.reader.batch import Batch, split_batch
 from fieldslab.reader.images.steps import ImageSteps
-from fieldslab.reader.loading.chain import Chain
+from fieldslab.reader.loading.chain import TransformChain
 from fieldslab.reader.loading.epoch_plan import EpochPlan
 from fieldslab.reader.loading.readahead import ReadAhead
 from fieldslab.reader.loading.stats import PreparedBatch, Stopwatch
@@ -34,15 +34,15 @@ class Preparation:
         epoch: int,
         plan: EpochPlan,
         fields: Sequence[str],
-        chain: Chain,
+        chain: TransformChain,
         read_ahead: ReadAhead | None,
         ahead: int,
         decode: Mapping[str, ImageSteps] | None = None,
-        live: int = 1,
+        batches_in_turn: int = 1,
     ) -> None:
         """See `Loader` for what these are; `read_ahead` goes `ahead` batches before.
 
-        `live` batches may be made before the consumer reads one.
+        `batches_in_turn` batches may be made before the consumer reads one.
         """
         self._slab = slab
         self._order = order
@@ -53,7 +53,9 @@ class Preparation:
         self._chain = chain
         self._read_ahead = read_ahead
         self._ahead = ahead
-        self._live = 1 if chain else live  # what a transform reads next stays in the caches
+        self._batches_in_turn = (
+            1 if chain else batches_in_turn
+        )  # what a transform reads next stays in the caches
         self._asked = 0
         self._stretches: tuple[tuple[int, np.ndarray], ...] = ()  # their numbers and rows
         self._lock = threading.Lock()
@@ -125,7 +127,7 @@ class Preparation:
             self._epoch,
             visits,
             watch.record_stage,
-            self._live,
+            self._batches_in_turn,
             self._chain.paddings,
         )
 
@@ -165,7 +167,7 @@ class Preparation:
         plan = self._plan
         if plan.world_size > 1:
             return self._order.rows(self._epoch, start, stop, len(self._slab))
-        size = max(STRETCH // plan.step, 1) * plan.step
+        size = max(STRETCH // plan.positions_per_step, 1) * plan.positions_per_step
         first, last = (start - plan.start) // size, (stop - 1 - plan.start) // size
         rows = [self._compute_stretch_rows(number, size) for number in range(first, last + 1)]
         begin = plan.start + first * size
@@ -186,7 +188,7 @@ class Preparation:
     def _request_pages(self, index: int, read_ahead: ReadAhead) -> None:
         """Ask for the pages of this batch and the coming ones, each once."""
         with self._lock:
-            begin, end = self._asked, min(index + 1 + self._ahead, self._plan.batches)
+            begin, end = self._asked, min(index + 1 + self._ahead, self._plan.batch_count)
             self._asked = max(begin, end)
         if begin < end and not read_ahead.should_skip_batch():
             rows, _ = self._compute_neighbouring_rows(range(begin, end))

@@ -51,7 +51,7 @@ def make_zeros(shape: tuple[int, ...], dtype: str, name: str) -> torch.Tensor:
     return torch.zeros(shape, dtype=getattr(torch, dtype), device=name)
 
 
-def copy_rows(out: torch.Tensor, rows: np.ndarray, values: np.ndarray) -> None:
+def scatter_rows(out: torch.Tensor, rows: np.ndarray, values: np.ndarray) -> None:
     """Copy values of rows (int64[k]) from the host; uint16 are bfloat16."""
     tensor = torch.from_numpy(values)
     if tensor.dtype == torch.uint16:

@@ -22,13 +22,18 @@ from fieldslab.reader.pixels.store import (
     FLOAT32,
     OUTPUT,
     UINT8,
-    Output,
+    ViewOutput,
     count_view_bytes,
     get_item_bytes,
     store_row,
     store_words,
 )
-from fieldslab.reader.pixels.taps import count_most_taps, count_table_bytes, find_reach, find_taps
+from fieldslab.reader.pixels.taps import (
+    count_most_taps,
+    count_table_bytes,
+    find_sample_range,
+    find_taps,
+)
 from fieldslab.schemas.jit import (
     kernel,
     make_record_maker,
@@ -114,7 +119,7 @@ def count_work_bytes(height: int, width: int, out_height: int, out_width: int) -
 
 
 @kernel(types.int64(types.int32[:, ::1], OUTPUT))
-def count_most_work_bytes(boxes: Any, output: Output) -> int:
+def count_most_work_bytes(boxes: Any, output: ViewOutput) -> int:
     """Return the scratch memory that is enough for any of these boxes."""
     most: Any = np.int64(0)
     for view in range(len(boxes)):
@@ -153,8 +158,10 @@ def _locate_samples(picture: Any, number: int, box: Box, plane: Any) -> None:
     shrink = picture.chroma_shrink if number else picture.shrink
     across = picture.across if number else 0
     below = picture.down if number else 0
-    row, rows = find_reach(box.top, box.height, shrink, below, picture.top, picture.height)
-    column, columns = find_reach(box.left, box.width, shrink, across, picture.left, picture.width)
+    row, rows = find_sample_range(box.top, box.height, shrink, below, picture.top, picture.height)
+    column, columns = find_sample_range(
+        box.left, box.width, shrink, across, picture.left, picture.width
+    )
     plane.samples = 3 if picture.kind == RGB else 1
     plane.stride = picture.chroma_stride if number else picture.stride
     plane.address = picture.planes[number]
@@ -166,7 +173,7 @@ def _locate_samples(picture: Any, number: int, box: Box, plane: Any) -> None:
 
 
 @kernel(types.void(Picture, BOX, types.int64, OUTPUT, types.int64, types.int64))
-def write_view(picture: Any, box: Box, flip: int, output: Output, view: int, work: int) -> None:
+def write_view(picture: Any, box: Box, flip: int, output: ViewOutput, view: int, work: int) -> None:
     """Write one view.
 
     The filter is Pillow's antialiased bilinear: for RGB the result differs by at most one grey

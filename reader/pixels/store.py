@@ -26,7 +26,7 @@ UINT8, FLOAT32, FLOAT16, BFLOAT16 = range(4)
 _FORMS = {"uint8": UINT8, "float32": FLOAT32, "float16": FLOAT16, "uint16": BFLOAT16}
 
 
-class Output(NamedTuple):
+class ViewOutput(NamedTuple):
     """Where views of a batch go, for kernels.
 
     Attributes
@@ -54,7 +54,7 @@ class Output(NamedTuple):
 
 
 OUTPUT = make_tuple_type(
-    Output,
+    ViewOutput,
     types.int64,
     types.int64,
     types.int64,
@@ -67,7 +67,7 @@ OUTPUT = make_tuple_type(
 
 def describe_output(
     out: np.ndarray, channels_first: bool, scale: np.ndarray, bias: np.ndarray
-) -> Output:
+) -> ViewOutput:
     """Describe an array of views to kernels, which keep no reference to it.
 
     `out` is C-contiguous (..., height, width, 3), or (..., 3, height, width) with
@@ -75,7 +75,7 @@ def describe_output(
     """
     height, width = out.shape[-2:] if channels_first else out.shape[-3:-1]
     form = _FORMS[out.dtype.name]
-    return Output(get_address(out), height, width, form, bool(channels_first), scale, bias)
+    return ViewOutput(get_address(out), height, width, form, bool(channels_first), scale, bias)
 
 
 @kernel("int64(int64)")
@@ -122,13 +122,13 @@ def _convert_pixels(values: int, count: int, form: int, out: int) -> None:
 
 
 @kernel(types.int64(OUTPUT))
-def count_view_bytes(output: Output) -> int:
+def count_view_bytes(output: ViewOutput) -> int:
     """Return the bytes of one view."""
     return 3 * output.height * output.width * get_item_bytes(output.form)
 
 
 @kernel(types.void(types.int64, types.int64, OUTPUT, types.int64, types.int64))
-def store_row(values: int, count: int, output: Output, row: int, spare: int) -> None:
+def store_row(values: int, count: int, output: ViewOutput, row: int, spare: int) -> None:
     """Store the first `output.width` pixels of float32[3, count]: that width rounded up to 16.
 
     `row` is the address where the row begins: as pixels or, with channels first, as red. 12 *
@@ -151,7 +151,9 @@ def store_row(values: int, count: int, output: Output, row: int, spare: int) -> 
 
 
 @kernel(types.void(types.int64, types.int64, types.int64, OUTPUT, types.int64, types.int64))
-def store_words(words: int, stride: int, count: int, output: Output, row: int, spare: int) -> None:
+def store_words(
+    words: int, stride: int, count: int, output: ViewOutput, row: int, spare: int
+) -> None:
     """Store pixels as uint8 like `store_row`, from three rows of words, `stride` bytes apart."""
     width = output.width
     target = row if count == width else spare

@@ -54,7 +54,7 @@ def _write_weights(sums: np.ndarray, taps: int, weights: int) -> None:
 
 
 @kernel("UniTuple(int64, 2)(int64, int64, int64, int64, int64, int64)")
-def find_reach(
+def find_sample_range(
     begin: int, length: int, shrink: int, halved: int, origin: int, size: int
 ) -> tuple[int, int]:
     """Find which samples of an axis have a part in a box: the first, and how many there are.
@@ -94,7 +94,7 @@ def find_taps(
     and that would have been blown up first with weights 3/4 and 1/4, as libjpeg's
     `h2v1_fancy_upsample` does. With `shrink`, 2**shrink of these samples are one that is stored and
     has the sum of their weights. `low` and `high` still count the samples of full size; `first`
-    and `count` are the samples there are, as `find_reach` found them.
+    and `count` are the samples there are, as `find_sample_range` found them.
 
     The table has int32[size] first samples, counted from `first`, then uint16[size, taps] weights
     with the sum 65536 (65535 where one sample has it all). With `mirror` the outputs stand in

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.stored.marks import Marks
+from fieldslab.reader.stored.marks import VerifiedBlocks
 from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.digest import BLOCK, count_blocks, digest
 from fieldslab.schemas.errors import DamagedArray
@@ -67,7 +67,7 @@ class StoredArray:
         self.item_bytes = spec.item_bytes
         self.marks = None
         if verify:
-            self.marks = Marks([count_blocks(size) for size in sizes])
+            self.marks = VerifiedBlocks([count_blocks(size) for size in sizes])
 
     def __getitem__(self, shard: int) -> np.ndarray:
         """The array of a shard that has it."""
@@ -103,7 +103,7 @@ class StoredArray:
         The lock is free meanwhile: threads verify side by side.
         """
         from fieldslab.reader.stored.verification import (
-            verify_marks,  # numba: gathers have it anyway
+            verify_and_mark_blocks,  # numba: gathers have it anyway
         )
 
         marks = self.marks
@@ -111,7 +111,7 @@ class StoredArray:
             return
         position = 0
         while True:
-            position = verify_marks(
+            position = verify_and_mark_blocks(
                 blocks,
                 position,
                 marks.firsts,

@@ -7,7 +7,7 @@ import numpy as np
 from fieldslab.schemas.digest import BLOCK
 
 
-class Marks:
+class VerifiedBlocks:
     """One byte a block, over all shards of an array: 1 once the block was found right.
 
     Marks are only ever set, so threads need no lock: at worst two of them digest the same block.

@@ -27,7 +27,7 @@ _digest: Any = intrinsic(_define_digest)
     "int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1],"
     "int64, int64)"
 )
-def verify_marks(
+def verify_and_mark_blocks(
     blocks: Any,
     position: int,
     firsts: Any,

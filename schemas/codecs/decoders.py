@@ -51,7 +51,7 @@ def describe_decoders() -> list[DecoderInfo]:
     """Describe our own decoders, in the order in which they are tried, then those of plugins."""
     return [
         *(
-            own.look(DecoderInfo(name, own.takes, library=own.library))
+            own.inspect(DecoderInfo(name, own.takes, library=own.library))
             for name, own in _OWN.items()
         ),
         *(_describe_plugin(point) for point in DECODERS.find_plugins().values()),
@@ -134,10 +134,10 @@ def _find_version(package: str) -> str | None:
 class _BuiltInDecoder(NamedTuple):
     """A decoder of the reader: its class, which images it takes, and the library that it needs."""
 
-    place: str
+    import_path: str
     takes: str
     library: str | None = None
-    look: Callable[[DecoderInfo], DecoderInfo] = lambda info: info
+    inspect: Callable[[DecoderInfo], DecoderInfo] = lambda info: info
     """Enters what is found of the library."""
     auto: bool = True
     """Whether it is asked for an image unless the user names another."""
@@ -165,7 +165,7 @@ _OWN = {
     ),
 }
 DECODERS = Registry(
-    "decoder", "fieldslab.decoders", {name: own.place for name, own in _OWN.items()}
+    "decoder", "fieldslab.decoders", {name: own.import_path for name, own in _OWN.items()}
 )
 """Every decoder. Each is a class that fits `Decoder` in `fieldslab.reader.decoders.decoder`."""
 AUTO = tuple(name for name, own in _OWN.items() if own.auto)

@@ -10,7 +10,7 @@ import pytest
 from tests.packer.readback import Readback
 
 from fieldslab.packer import pack
-from fieldslab.packer.source import make_unique
+from fieldslab.packer.source import make_names_unique
 from fieldslab.schemas.errors import UnknownField, UsageError
 
 
@@ -144,9 +144,9 @@ def test_hard_names_in_options(tmp_path: Path, in_memory: bool, name: str) -> No
 
 def test_unique_names() -> None:
     """Numbering repeated names never makes another repeated name."""
-    assert make_unique(["a", "a", "a"]) == ["a", "a#2", "a#3"]
-    assert make_unique(["a", "a", "a#2", "a#2"]) == ["a", "a#3", "a#2", "a#2#2"]
-    assert make_unique(["a#2", "a", "a"]) == ["a#2", "a", "a#3"]
+    assert make_names_unique(["a", "a", "a"]) == ["a", "a#2", "a#3"]
+    assert make_names_unique(["a", "a", "a#2", "a#2"]) == ["a", "a#3", "a#2", "a#2#2"]
+    assert make_names_unique(["a#2", "a", "a"]) == ["a#2", "a", "a#3"]
 
 
 @both

@@ -18,7 +18,7 @@ import fieldslab.packer
 import fieldslab.reader
 import fieldslab.schemas
 from fieldslab.packer import pack, verify
-from fieldslab.packer.commands.words import format_table, wrap_lines
+from fieldslab.packer.commands.text_format import format_table, wrap_lines
 
 URL = "s3://bucket/deep//x"
 

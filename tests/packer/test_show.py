@@ -13,7 +13,7 @@ from tests.slabs import array_path as path_of
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.commands.fieldtext import format_type
 from fieldslab.packer.commands.slabs import format_info, format_rows, info_to_json, rows_to_json
-from fieldslab.packer.commands.words import (
+from fieldslab.packer.commands.text_format import (
     escape_controls,
     format_count,
     format_duration,

@@ -13,7 +13,7 @@ from tests.reader.conftest import ROWS, Example
 from tests.slabs import Column, ragged, write_slab
 
 from fieldslab.reader import Batch, Slab, open_slab
-from fieldslab.reader.caches import count_kept_bytes
+from fieldslab.reader.processor_cache import get_cache_budget
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
 
@@ -196,7 +196,7 @@ def test_batches_larger_than_the_caches(tmp_path: Path) -> None:
     slab = open_slab(write_slab(tmp_path / "x.slab", {"f": fixed, "r": ragged(rows, "uint8")}))
     picks = np.random.default_rng(1).integers(0, 9, 600)
     batch = slab.gather(picks)
-    assert min(batch["f"].nbytes, batch["r"].nbytes) > count_kept_bytes()
+    assert min(batch["f"].nbytes, batch["r"].nbytes) > get_cache_budget()
     assert np.array_equal(batch["f"], fixed[picks])
     assert np.array_equal(batch["r"].values, np.concatenate([rows[pick] for pick in picks]))
 

@@ -9,7 +9,7 @@ from tests.slabs import array_path, flip, write_slab
 
 from fieldslab.reader import Slab, open_slab
 from fieldslab.reader.stored.array import StoredArray
-from fieldslab.reader.stored.verification import verify_marks
+from fieldslab.reader.stored.verification import verify_and_mark_blocks
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK, digest_blocks
 from fieldslab.schemas.errors import DamagedArray
@@ -93,7 +93,9 @@ def test_where_the_kernel_stops(madvise: int) -> None:
 
     def stop(at: int) -> int:
         where = firsts, addresses, sizes, tables
-        return verify_marks(np.arange(8), at, *where, marks, madvise, get_populate_call()[1])
+        return verify_and_mark_blocks(
+            np.arange(8), at, *where, marks, madvise, get_populate_call()[1]
+        )
 
     assert [stop(0), stop(2), stop(4)] == [1, 3, 4]
     assert marks.tolist() == [1, 0, 1, 0, 0, 0, 0, 0]

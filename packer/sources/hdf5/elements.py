@@ -49,7 +49,7 @@ class TypeRefusal:
 
 
 @dataclass(frozen=True)
-class Rules:
+class TypeRules:
     """What decides about types beside the types: `raw` admits opaque bytes."""
 
     raw: bool = False
@@ -69,7 +69,7 @@ class UnsupportedType(Exception):
         self.why = why
 
 
-def describe_element(kind: h5t.TypeID, rules: Rules) -> Element:
+def describe_element(kind: h5t.TypeID, rules: TypeRules) -> Element:
     """The element of a type that is neither compound nor an array. Raises UnsupportedType."""
     if isinstance(kind, h5t.TypeEnumID):
         return _describe_enum(kind)
@@ -161,7 +161,7 @@ def _describe_enum(kind: h5t.TypeEnumID) -> Element:
     )
 
 
-def _describe_bits(kind: h5t.TypeBitfieldID, rules: Rules) -> Element:
+def _describe_bits(kind: h5t.TypeBitfieldID, rules: TypeRules) -> Element:
     size = kind.get_size()
     if size not in (1, 2, 4, 8):
         raise UnsupportedType(f"bit fields of {8 * size} bits cannot be packed", why="bit field")
@@ -194,7 +194,7 @@ def _describe_lists(kind: h5t.TypeVlenID) -> Element:
     inner = kind.get_super()
     element = None
     if isinstance(inner, h5t.TypeIntegerID | h5t.TypeFloatID):
-        element = describe_element(inner, Rules())
+        element = describe_element(inner, TypeRules())
     if (
         element is None
         or element.logical is not None
@@ -214,7 +214,7 @@ def _describe_lists(kind: h5t.TypeVlenID) -> Element:
 _NUMPY_TIME = re.compile(rb"NUMPY:([<>=|]?)([mM])8\[(s|ms|us|ns)\]\x00*")
 
 
-def _describe_opaque(kind: h5t.TypeOpaqueID, rules: Rules) -> Element:
+def _describe_opaque(kind: h5t.TypeOpaqueID, rules: TypeRules) -> Element:
     """Bytes without a meaning, or numpy's times, which h5py writes so."""
     size, tag = kind.get_size(), bytes(kind.get_tag())
     if (match := _NUMPY_TIME.fullmatch(tag)) and size == 8:

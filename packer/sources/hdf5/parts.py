@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.source import Hint, make_unique
+from fieldslab.packer.source import ColumnHint, make_names_unique
 from fieldslab.packer.sources.hdf5.read import DatasetColumns
-from fieldslab.packer.sources.hdf5.scan import Dataset, Scan
+from fieldslab.packer.sources.hdf5.scan import Dataset, FileScan
 from fieldslab.packer.sources.hdf5.types import HDF5Column, Member
 from fieldslab.schemas.errors import SourceInconsistent
 from fieldslab.schemas.optiontext import mark_option
@@ -24,11 +24,11 @@ _MOST_LISTED = 20
 class ScannedFile:
     """One file and its columns."""
 
-    scan: Scan
+    scan: FileScan
     columns: dict[Key, tuple[Dataset, HDF5Column]]
 
     @staticmethod
-    def from_scan(scan: Scan) -> "ScannedFile":
+    def from_scan(scan: FileScan) -> "ScannedFile":
         """The part that a scanned file is."""
         columns = {
             (dataset.name, column.member): (dataset, column)
@@ -124,10 +124,10 @@ def collect_columns(parts: Sequence[ScannedFile]) -> Columns:
     return columns
 
 
-def describe_columns(columns: Columns) -> tuple[pa.Schema, dict[int, Hint]]:
+def describe_columns(columns: Columns) -> tuple[pa.Schema, dict[int, ColumnHint]]:
     """Name, type and hint of each column."""
     described = [(key, *part.columns[key]) for key, part in columns.items()]
-    names = make_unique(key[0] + column.suffix for key, _, column in described)
+    names = make_names_unique(key[0] + column.suffix for key, _, column in described)
     fields, hints = [], {}
     for index, (name, (_, dataset, column)) in enumerate(zip(names, described, strict=True)):
         fields.append(pa.field(name, column.make_arrow_type(dataset.row_shape)))
@@ -135,7 +135,7 @@ def describe_columns(columns: Columns) -> tuple[pa.Schema, dict[int, Hint]]:
     return pa.schema(fields), hints
 
 
-def collect_warnings(scans: Sequence[Scan]) -> list[str]:
+def collect_warnings(scans: Sequence[FileScan]) -> list[str]:
     """What was left out, and files whose attributes differ from the first one's."""
     warnings = [text for scan in scans for text in scan.warnings]
     first = scans[0].attributes

@@ -9,7 +9,13 @@ import h5py
 from h5py import h5d, h5g, h5i, h5l, h5o
 
 from fieldslab.packer.sources.hdf5.attributes import read_attributes
-from fieldslab.packer.sources.hdf5.elements import NOTHING, Element, Rules, TypeRefusal, decode_name
+from fieldslab.packer.sources.hdf5.elements import (
+    NOTHING,
+    Element,
+    TypeRefusal,
+    TypeRules,
+    decode_name,
+)
 from fieldslab.packer.sources.hdf5.hdf5_files import SourceFile, name_hdf5_errors, open_file
 from fieldslab.packer.sources.hdf5.outside import NOT_ADMITTED, find_outside_files, resolve_path
 from fieldslab.packer.sources.hdf5.types import HDF5Column, list_columns
@@ -68,7 +74,7 @@ class Dataset:
 
 
 @dataclass
-class Scan:
+class FileScan:
     """One file: its datasets in the order of its links, and what it says of itself."""
 
     file: SourceFile
@@ -78,7 +84,7 @@ class Scan:
     others: list[SourceFile] = field(default_factory=list)
 
 
-def scan_file(path: str, *, raw: bool = False, external: bool = False) -> Scan:
+def scan_file(path: str, *, raw: bool = False, external: bool = False) -> FileScan:
     """Walk through a file.
 
     Soft links, and further names of the same object, are left out with a warning: what they lead
@@ -86,7 +92,7 @@ def scan_file(path: str, *, raw: bool = False, external: bool = False) -> Scan:
 
     Raises SourceUnreadable where the file is missing or damaged.
     """
-    walk = _Walker(Scan(SourceFile.from_path(path)), raw, external)
+    walk = _Walker(FileScan(SourceFile.from_path(path)), raw, external)
     with open_file(path) as file:
         walk.walk_from(file, path, "", 0)
     walk.scan.others = [SourceFile.from_path(other) for other in sorted(walk.others)]
@@ -94,7 +100,7 @@ def scan_file(path: str, *, raw: bool = False, external: bool = False) -> Scan:
 
 
 class _Walker:
-    def __init__(self, scan: Scan, raw: bool, external: bool) -> None:
+    def __init__(self, scan: FileScan, raw: bool, external: bool) -> None:
         self.scan = scan
         self.others: set[str] = set()
         self._raw = raw
@@ -106,11 +112,13 @@ class _Walker:
     ) -> None:
         """Everything below a place of a file, under `name`."""
         with name_hdf5_errors(path):
-            rules = Rules(self._raw, "PYTABLES_FORMAT_VERSION" in file.attrs)
+            rules = TypeRules(self._raw, "PYTABLES_FORMAT_VERSION" in file.attrs)
             object_id = h5o.open(file.id, place.encode(errors="surrogateescape"))
             self._visit_object(object_id, path, name, rules, depth)
 
-    def _visit_object(self, object_id: Any, path: str, name: str, rules: Rules, depth: int) -> None:
+    def _visit_object(
+        self, object_id: Any, path: str, name: str, rules: TypeRules, depth: int
+    ) -> None:
         if isinstance(object_id, h5d.DatasetID | h5g.GroupID):
             key = (os.path.realpath(path), h5o.get_info(object_id).addr)
             if key in self._seen:
@@ -123,7 +131,7 @@ class _Walker:
             self._visit_group(h5py.Group(object_id), path, name, rules, depth)
 
     def _visit_group(
-        self, group: h5py.Group, path: str, name: str, rules: Rules, depth: int
+        self, group: h5py.Group, path: str, name: str, rules: TypeRules, depth: int
     ) -> None:
         if depth > _MOST_DEPTH:
             raise SourceUnreadable("groups are nested too deeply", file=path, field=name)
@@ -152,7 +160,7 @@ class _Walker:
                 self._visit_link(group, raw, path, full, rules, depth)
 
     def _visit_link(
-        self, group: h5py.Group, raw: bytes, path: str, name: str, rules: Rules, depth: int
+        self, group: h5py.Group, raw: bytes, path: str, name: str, rules: TypeRules, depth: int
     ) -> None:
         kind = group.id.links.get_info(raw).type
         if kind == h5l.TYPE_HARD:
@@ -180,7 +188,7 @@ class _Walker:
         with open_file(target) as opened:
             self.walk_from(opened, target, name, depth + 1, place)
 
-    def _visit_dataset(self, dataset: h5py.Dataset, path: str, name: str, rules: Rules) -> None:
+    def _visit_dataset(self, dataset: h5py.Dataset, path: str, name: str, rules: TypeRules) -> None:
         outside = find_outside_files(dataset, path, self._external)
         if isinstance(outside, TypeRefusal):
             self._add_refused(name, path, "dataset with data outside", outside, dataset.shape)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.commands.words import format_size
+from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.option_values import parse_size
 from fieldslab.packer.source import SAMPLE_ROWS, Source, Unit
 from fieldslab.packer.sources.hdf5.dataset_storage import check_filters, describe_unwritten
@@ -256,7 +256,7 @@ class HDF5Source(Source):
         memory = self._compute_memory(part.group_columns(keys))
         row_bytes = self._estimate_row_bytes(part, keys)
         memory.check_limit(self._memory, int(row_bytes), part.path)
-        return memory.compute_usual(self._memory, int(row_bytes))
+        return memory.compute_usual_bytes(self._memory, int(row_bytes))
 
     def _compute_memory(self, wanted: Sequence[DatasetColumns]) -> ReadMemory:
         return compute_memory([each.dataset for each in wanted])

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from h5py import h5t
 
-from fieldslab.packer.source import Hint
+from fieldslab.packer.source import ColumnHint
 from fieldslab.packer.sources.hdf5.elements import (
     NOTHING,
     Element,
-    Rules,
     TypeRefusal,
+    TypeRules,
     UnsupportedType,
     decode_name,
     describe_element,
@@ -60,10 +60,10 @@ class HDF5Column:
         """Bytes of a row of this column once read; of variable lengths what stands in for them."""
         return prod((*row_shape, *self.shape)) * self.element.dtype.itemsize
 
-    def make_hint(self, attributes: dict[str, Any]) -> Hint:
+    def make_hint(self, attributes: dict[str, Any]) -> ColumnHint:
         """What Arrow's type does not say."""
         element, refusal = self.element, self.refusal
-        return Hint(
+        return ColumnHint(
             dtype=element.hint,
             logical=element.logical,
             attributes=attributes,
@@ -72,7 +72,7 @@ class HDF5Column:
         )
 
 
-def list_columns(kind: h5t.TypeID, rules: Rules) -> Iterator[HDF5Column]:
+def list_columns(kind: h5t.TypeID, rules: TypeRules) -> Iterator[HDF5Column]:
     """The columns of a type: one, or those of the members of a compound type."""
     members = _list_members(kind)
     if members is not None:
@@ -101,7 +101,7 @@ def make_layout(kind: h5t.TypeID, wanted: Iterable[Member]) -> tuple[h5t.TypeID,
         dims = tuple(int(length) for length in kind.get_array_dims())
         inner, dtype = make_layout(kind.get_super(), wanted)
         return h5t.array_create(inner, dims), np.dtype((dtype, dims))
-    element = describe_element(kind, Rules(raw=True))
+    element = describe_element(kind, TypeRules(raw=True))
     if element.form in ("texts", "lists"):
         return h5t.py_create(element.dtype), element.dtype
     if isinstance(kind, h5t.TypeIntegerID) and not is_full_width(kind):

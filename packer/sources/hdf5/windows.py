@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-from fieldslab.packer.commands.words import format_size
+from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.sources.hdf5.dataset_storage import count_band_bytes, count_chunk_bytes
 from fieldslab.packer.sources.hdf5.scan import Dataset
 from fieldslab.schemas.errors import SourceUnsupported
@@ -20,32 +20,36 @@ WORTH_SAYING = 1024**3
 
 
 class ReadMemory(NamedTuple):
-    """What reading takes: chunks in bytes, of them those of the greediest dataset, by name."""
+    """Memory that reading takes.
+
+    `chunks` are the bytes of the chunks of all datasets, `largest_dataset_bytes` those of the
+    dataset with the most of them, and `name` is its name.
+    """
 
     chunks: int
-    most: int
+    largest_dataset_bytes: int
     name: str
 
-    def compute_least(self, row_bytes: int) -> int:
-        """Bytes needed at least."""
+    def compute_least_bytes(self, row_bytes: int) -> int:
+        """Compute the bytes that are needed at least."""
         return self.chunks + IN_FLIGHT * max(row_bytes, _LEAST_BATCH)
 
-    def compute_usual(self, limit: int, row_bytes: int) -> int:
-        """Bytes taken where batches are as large as usual, or as the limit allows."""
+    def compute_usual_bytes(self, limit: int, row_bytes: int) -> int:
+        """Compute the bytes that batches of the usual size take, or what the limit allows."""
         batch = self.limit_batch_bytes(limit, _USUAL_BATCH)
-        return max(self.compute_least(row_bytes), self.chunks + IN_FLIGHT * batch)
+        return max(self.compute_least_bytes(row_bytes), self.chunks + IN_FLIGHT * batch)
 
     def limit_batch_bytes(self, limit: int, wanted: int) -> int:
-        """How large batches may be so that all stays within the limit."""
+        """Compute how large batches may be so that everything stays within the limit."""
         return max(min(wanted, (limit - self.chunks) // IN_FLIGHT), 1)
 
     def check_limit(self, limit: int, row_bytes: int, file: str) -> None:
-        """Raise SourceUnsupported where the limit is too low."""
-        needed = self.compute_least(row_bytes)
+        """Raise SourceUnsupported if the limit is too low."""
+        needed = self.compute_least_bytes(row_bytes)
         if needed > limit:
             raise SourceUnsupported(
                 f"reading takes {format_size(needed)} of memory: the chunks that hold a row of "
-                f"{self.name or 'it'} take {format_size(self.most)}",
+                f"{self.name or 'it'} take {format_size(self.largest_dataset_bytes)}",
                 file=file,
                 field=self.name or None,
                 expected=f"at most {format_size(limit)}",

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.commands.words import format_count
+from fieldslab.packer.commands.text_format import format_count
 from fieldslab.packer.sources.path_lookup import (
-    Folders,
+    FolderPath,
     NoFiles,
     check_readable,
     find_matches,
@@ -149,7 +149,7 @@ def find_class(name: str) -> str | None:
 def holds_images(path: str) -> bool:
     """Whether a folder, a glob or a file's name means images."""
     if os.path.isdir(path):
-        return next(_walk_folder(path, "", ImageNames(path), Folders(path)), None) is not None
+        return next(_walk_folder(path, "", ImageNames(path), FolderPath(path)), None) is not None
     if not os.path.lexists(path) and glob.has_magic(path):
         return any(map(is_image, find_matches(path)))
     return is_image(path)
@@ -226,7 +226,7 @@ def _find_parts(paths: Sequence[str]) -> Iterator[ImageNames]:
 
 def _list_folder_images(path: str) -> ImageNames:
     part = ImageNames(path)
-    part.names.extend(_walk_folder(path, "", part, Folders(path)))
+    part.names.extend(_walk_folder(path, "", part, FolderPath(path)))
     return part
 
 
@@ -252,20 +252,20 @@ def _group_named_files(paths: list[str]) -> ImageNames:
     return part
 
 
-def _walk_folder(root: str, inside: str, part: ImageNames, way: Folders) -> Iterator[str]:
+def _walk_folder(root: str, inside: str, part: ImageNames, folders: FolderPath) -> Iterator[str]:
     """Image files of a folder and those in it, sorted name by name; counts what is left out."""
     for entry in list_folder(os.path.join(root, inside) if inside else root):
         name = inside + entry.name
         if entry.name.startswith("."):
             part.others["hidden"] += 1
         elif entry.is_dir():
-            with way.descend(os.path.join(root, name)) as new:
+            with folders.descend(os.path.join(root, name)) as new:
                 if not new:
                     part.others["loop"] += 1
                     continue
                 if not inside:
                     part.folders.append(entry.name)
-                yield from _walk_folder(root, name + "/", part, way)
+                yield from _walk_folder(root, name + "/", part, folders)
         elif is_image(name):
             yield name
         else:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.commands.words import format_count
-from fieldslab.packer.source import Hint, Source, Unit
+from fieldslab.packer.commands.text_format import format_count
+from fieldslab.packer.source import ColumnHint, Source, Unit
 from fieldslab.packer.sources.images.image_files import (
     HEAD,
     ImageFiles,
@@ -59,11 +59,11 @@ class ImageSource(Source):
         self._files = find_images(paths)
         labels = self._files.labels
         columns = [pa.field("image", pa.large_binary())]
-        self.hints = hints = {0: Hint(why="image files", image=True)}
+        self.hints = hints = {0: ColumnHint(why="image files", image=True)}
         if labels:
             columns.append(pa.field("label", pa.int64()))
             names = format_count(len(labels), "folder")
-            hints[1] = Hint(logical=Logical("class_label", names=labels), why=names)
+            hints[1] = ColumnHint(logical=Logical("class_label", names=labels), why=names)
         columns.append(pa.field("path", pa.string()))
         self.schema = pa.schema(columns)
         self._tolerant = tolerant

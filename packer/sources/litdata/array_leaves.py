@@ -36,7 +36,7 @@ _MOST_AXES = 30
 _MOST_EMPTY = 2**16
 
 
-class Arrays(NamedTuple):
+class LeafArrays(NamedTuple):
     """The arrays of some rows: shapes int64[rows, rank], and the bytes of their values."""
 
     dtype: np.dtype[Any]
@@ -44,12 +44,12 @@ class Arrays(NamedTuple):
     values: RowBytes
 
 
-Parse = Callable[[RowBytes], Arrays]
+Parse = Callable[[RowBytes], LeafArrays]
 
 _NOTHING = RowBytes(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def inspect_rows(leaf: LeafFormat, piece: RowBytes) -> Arrays:
+def parse_array_rows(leaf: LeafFormat, piece: RowBytes) -> LeafArrays:
     """What some rows of an array leaf are.
 
     Raises
@@ -62,7 +62,7 @@ def inspect_rows(leaf: LeafFormat, piece: RowBytes) -> Arrays:
     return _make_parser(leaf)(piece)
 
 
-def make_array_decoder(leaf: LeafFormat, samples: list[Arrays]) -> LeafDecoder:
+def make_array_decoder(leaf: LeafFormat, samples: list[LeafArrays]) -> LeafDecoder:
     """The decoder of an array leaf that goes by the rows that were looked at.
 
     Where a row differs from these in a length, what is read has lists of open sizes; whatever
@@ -152,7 +152,9 @@ def _find_common_lengths(shapes: np.ndarray) -> Sizes:
     return tuple(int(shapes[0, axis]) if same[axis] else None for axis in range(len(same)))
 
 
-def _slice_values(piece: RowBytes, head: int, dtype: np.dtype[Any], shapes: np.ndarray) -> Arrays:
+def _slice_values(
+    piece: RowBytes, head: int, dtype: np.dtype[Any], shapes: np.ndarray
+) -> LeafArrays:
     """The values behind `head` bytes; the shapes must account for every byte."""
     values = piece.skip(head)
     sizes = shapes.astype(np.float64).prod(axis=1) * dtype.itemsize
@@ -168,12 +170,12 @@ def _slice_values(piece: RowBytes, head: int, dtype: np.dtype[Any], shapes: np.n
             expected,
             f"{values.lengths[row]} bytes",
         )
-    return Arrays(dtype, shapes, values)
+    return LeafArrays(dtype, shapes, values)
 
 
 def _parse_with_header(
     dtypes: Callable[[], Dtypes], orders: Sequence[str], name: str, parameter: str, piece: RowBytes
-) -> Arrays:
+) -> LeafArrays:
     """Number of the dtype, rank, lengths: 32 bits each, in one of these byte orders."""
     head_bytes = piece.gather_heads(8, "the array's header")
     # Versions of litdata differ in the order; in the wrong one a rank is at least 2**24.
@@ -194,13 +196,13 @@ def _parse_with_header(
 
 def _parse_without_header(
     dtypes: Callable[[], Dtypes], name: str, parameter: str, piece: RowBytes
-) -> Arrays:
+) -> LeafArrays:
     """One axis; the format names the dtype."""
     dtype = _look_up_dtype(dtypes(), int(parameter) if parameter.isdecimal() else -1, name)
     return _slice_values(piece, 0, dtype, (piece.lengths // dtype.itemsize)[:, None])
 
 
-def _parse_pixels(name: str, parameter: str, piece: RowBytes) -> Arrays:
+def _parse_pixels(name: str, parameter: str, piece: RowBytes) -> LeafArrays:
     """Width, height, length of the mode's name, the name, and the raw pixels."""
     start = piece.gather_heads(12, "the picture's header").view("<u4").astype(np.int64)
     size = int(start[0, 2])
@@ -244,7 +246,7 @@ def _look_up_dtype(dtypes: Dtypes, code: int, name: str) -> np.dtype[Any]:
     return dtype
 
 
-ARRAYS: dict[str, Callable[..., Arrays]] = {
+ARRAYS: dict[str, Callable[..., LeafArrays]] = {
     "tensor": partial(
         _parse_with_header, load_torch_dtypes, (">u4", "<u4")
     ),  # "<u4": older litdata, 0.2.40 too

@@ -83,11 +83,11 @@ class ChunkFile:
         )
 
     @property
-    def framed(self) -> bool:
+    def has_zstd_frames(self) -> bool:
         """Whether zstd frames stand in the file. litdata leaves tuples and lists unframed."""
         return self.size >= 8 and self.read(0, 8).tobytes().startswith(_FRAMES)
 
-    def table(self) -> np.ndarray:
+    def read_item_offsets(self) -> np.ndarray:
         """The offsets of the items, from the start of the file: int64[rows + 1], checked."""
         rows = self.chunk.rows
         (count,) = self.read(0, 4).view("<u4").tolist()
@@ -116,7 +116,7 @@ class ChunkFile:
 
     def read_items(self, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
         """The items, about so many bytes at a time, each piece with the number of its first row."""
-        table = self.table()
+        table = self.read_item_offsets()
         rows, row = self.chunk.rows, 0
         while row < rows:
             stop = int(np.searchsorted(table, table[row] + batch_bytes, side="right")) - 1
@@ -131,7 +131,7 @@ class ChunkFile:
 
     def read_blocks(self, size: int, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
         """All items run together and cut into blocks of `size` bytes; the rest is left out."""
-        table = self.table()
+        table = self.read_item_offsets()
         first, rows = int(table[0]), int(table[-1] - table[0]) // size
         step = max(1, batch_bytes // size)
         for row in range(0, rows, step):
@@ -141,7 +141,7 @@ class ChunkFile:
 
     def find_arrow_part(self) -> tuple[int, int] | None:
         """Where the Arrow part stands, start and length; None where the items hold the rows."""
-        table = self.table()
+        table = self.read_item_offsets()
         if table[0] != table[-1] or not self.chunk.rows:
             return None
         end = self.size - _FOOTER_END

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.sources.litdata.array_leaves import ARRAYS, Arrays, make_array_decoder
-from fieldslab.packer.sources.litdata.compact import NotNested, decode_nested
+from fieldslab.packer.sources.litdata.array_leaves import ARRAYS, LeafArrays, make_array_decoder
 from fieldslab.packer.sources.litdata.items import BadRow, LeafDecoder, RowBytes, get_values
+from fieldslab.packer.sources.litdata.nested_values import NotNested, decode_nested
 from fieldslab.packer.sources.litdata.stream_index import LeafFormat
 from fieldslab.schemas.optiontext import mark_option
 
@@ -35,7 +35,7 @@ _TEXT = ("str", "text")
 _NUMBERS = {"int": (pa.int64(), "<i8"), "float": (pa.float64(), "<f8")}
 
 
-def make_decoder(leaf: LeafFormat, samples: list[Arrays]) -> LeafDecoder:
+def make_decoder(leaf: LeafFormat, samples: list[LeafArrays]) -> LeafDecoder:
     """The decoder of a leaf that is not refused.
 
     `samples` are some rows of it, needed where `needs_sample` says so. The errors are those of

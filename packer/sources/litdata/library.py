@@ -34,7 +34,7 @@ SCHEMES = ("s3://", "gs://", "r2://", "azure://", "hf://", "local:")
 _LARGEST_ITEM = 2**32
 
 
-class Key(NamedTuple):
+class EncryptionKey(NamedTuple):
     """What opens an encrypted stream: the file that litdata saved, and the file of its password."""
 
     file: str
@@ -96,7 +96,7 @@ def download_file(url: str, name: str, folder: str) -> str:
 
 
 def read_library_items(
-    path: str, label: str, index: Index, chunk: Chunk, key: Key | None
+    path: str, label: str, index: Index, chunk: Chunk, key: EncryptionKey | None
 ) -> Iterator[bytes]:
     """The bytes of every item of a chunk file, as litdata inflates and decrypts them.
 
@@ -184,7 +184,7 @@ def _read_frame_size(data: np.ndarray, start: int, length: int) -> int:
     return zstandard.frame_content_size(data[start : start + min(length, 18)].tobytes())
 
 
-def _load_encryption(index: Index, key: Key | None) -> Any:
+def _load_encryption(index: Index, key: EncryptionKey | None) -> Any:
     """litdata's object that decrypts the stream; None where it is not encrypted."""
     if index.encryption is None:
         return None
@@ -200,7 +200,7 @@ def _load_encryption(index: Index, key: Key | None) -> Any:
 
 
 @cache
-def _load_key(key: Key) -> Any:
+def _load_key(key: EncryptionKey) -> Any:
     """litdata's object for a key; making one takes it a good part of a second."""
     password = ""
     with _require_litdata():

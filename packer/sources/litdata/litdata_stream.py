@@ -14,7 +14,12 @@ import numpy as np
 
 from fieldslab.packer.sources.litdata.chunks import ChunkFile, inflate_chunk, is_zstd
 from fieldslab.packer.sources.litdata.items import RowBytes
-from fieldslab.packer.sources.litdata.library import SCHEMES, Key, download_file, read_library_items
+from fieldslab.packer.sources.litdata.library import (
+    SCHEMES,
+    EncryptionKey,
+    download_file,
+    read_library_items,
+)
 from fieldslab.packer.sources.litdata.stream_index import INDEX, parse_index
 from fieldslab.packer.sources.path_lookup import name_disk_errors
 from fieldslab.schemas.errors import SourceChanged, SourceUnreadable, make_unreadable_source_error
@@ -23,7 +28,7 @@ from fieldslab.schemas.errors import SourceChanged, SourceUnreadable, make_unrea
 class LitDataStream:
     """The index of a stream, and how to open each chunk. Pickles by what it says, not by files."""
 
-    def __init__(self, path: str, key: Key | None = None) -> None:
+    def __init__(self, path: str, key: EncryptionKey | None = None) -> None:
         """Read the index at `path`, a directory, the file itself or a URL; look at the chunks.
 
         Raises
@@ -56,7 +61,7 @@ class LitDataStream:
     def is_read_by_litdata(self, file: ChunkFile) -> bool:
         """Whether a chunk's items are read by litdata: encrypted ones, and zstd frames inside."""
         index = self.index
-        return index.encryption is not None or index.level == "sample" or file.framed
+        return index.encryption is not None or index.level == "sample" or file.has_zstd_frames
 
     def get_location(self, name: str) -> str:
         """Path or URL of a file of the stream."""
@@ -175,7 +180,7 @@ class LitDataStream:
             label = self.get_location(chunk.name)
             with ChunkFile(label, chunk, label, self._first_rows[number]) as file:
                 if self._is_plain:
-                    file.table()  # tells the row
+                    file.read_item_offsets()  # tells the row
                 file.refuse_damaged(
                     "cut off", expected=f"{chunk.bytes} bytes", found=f"{size} bytes"
                 )
@@ -183,7 +188,7 @@ class LitDataStream:
 
 def count_tokens(file: ChunkFile, itemsize: int) -> int:
     """Tokens in a chunk of a stream for TokensLoader, which must be as many as the index says."""
-    table = file.table()
+    table = file.read_item_offsets()
     tokens, rest = divmod(int(table[-1] - table[0]), itemsize)
     if rest or tokens != file.chunk.tokens:
         actual = f"{table[-1] - table[0]} bytes"

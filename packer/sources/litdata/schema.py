@@ -7,8 +7,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from fieldslab.packer.source import Hint, Unit
-from fieldslab.packer.sources.litdata.array_leaves import Arrays, inspect_rows, make_tokens_decoder
+from fieldslab.packer.source import ColumnHint, Unit
+from fieldslab.packer.sources.litdata.array_leaves import (
+    LeafArrays,
+    make_tokens_decoder,
+    parse_array_rows,
+)
 from fieldslab.packer.sources.litdata.arrow_chunks import merge_schemas
 from fieldslab.packer.sources.litdata.chunks import ChunkFile
 from fieldslab.packer.sources.litdata.items import BadRow, LeafDecoder, RowBytes, split_leaves
@@ -31,7 +35,7 @@ class LeafColumns(NamedTuple):
     """The columns of a stream of leaves, one a leaf; `decoders` has None where one is refused."""
 
     schema: pa.Schema
-    hints: dict[int, Hint]
+    hints: dict[int, ColumnHint]
     decoders: list[LeafDecoder | None]
 
 
@@ -59,7 +63,7 @@ def read_leaf_columns(
     fields = []
     for number, leaf in enumerate(stream.index.leaves):
         attributes, kind = {"litdata": leaf.format}, pa.large_binary()
-        hint = Hint(attributes=attributes, why=leaf.format)
+        hint = ColumnHint(attributes=attributes, why=leaf.format)
         leaf_decoder = None
         try:
             leaf_decoder = _make_leaf_decoder(stream.index, leaf, samples[number], block)
@@ -75,7 +79,7 @@ def read_leaf_columns(
                 hint = replace(hint, refusal=describe_refusal(leaf))
             else:
                 kind = leaf_decoder.type
-                hint = Hint(attributes=attributes, dtype=leaf_decoder.dtype)
+                hint = ColumnHint(attributes=attributes, dtype=leaf_decoder.dtype)
         columns.decoders.append(leaf_decoder)
         columns.hints[number] = hint
         fields.append(pa.field(leaf.name, kind))
@@ -107,23 +111,23 @@ def name_row(file: ChunkFile, field: str | None, row: int) -> Iterator[None]:
 
 
 def _make_leaf_decoder(
-    index: Index, leaf: LeafFormat, samples: list[Arrays | SourceError], block: int | None
+    index: Index, leaf: LeafFormat, samples: list[LeafArrays | SourceError], block: int | None
 ) -> LeafDecoder | None:
     if index.loader == TOKENS:
         return make_tokens_decoder(leaf, block)
     for error in samples:
         if isinstance(error, SourceError):
             raise error
-    arrays_seen = [arrays for arrays in samples if isinstance(arrays, Arrays)]
+    arrays_seen = [arrays for arrays in samples if isinstance(arrays, LeafArrays)]
     return None if is_refused(leaf) else make_decoder(leaf, arrays_seen)
 
 
 def _sample_leaves(
     stream: LitDataStream, units: Sequence[Unit]
-) -> list[list[Arrays | SourceError]]:
+) -> list[list[LeafArrays | SourceError]]:
     """Some rows of each leaf whose format leaves open what is in it, or why there are none."""
     index = stream.index
-    samples: list[list[Arrays | SourceError]] = [[] for _ in index.leaves]
+    samples: list[list[LeafArrays | SourceError]] = [[] for _ in index.leaves]
     if index.loader == TOKENS or not any(map(needs_sample, index.leaves)):
         return samples
     for unit in _choose_units(units):
@@ -135,7 +139,7 @@ def _sample_leaves(
                     continue
                 try:
                     with name_row(file, leaf.name, row):
-                        looked.append(inspect_rows(leaf, piece))
+                        looked.append(parse_array_rows(leaf, piece))
                 except NotInstalled:
                     raise
                 except SourceError as error:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.source import Hint, Source, Unit, sample_units
+from fieldslab.packer.source import ColumnHint, Source, Unit, sample_units
 from fieldslab.packer.sources.litdata.arrow_chunks import read_widened
 from fieldslab.packer.sources.litdata.chunks import ChunkFile
 from fieldslab.packer.sources.litdata.items import RowBytes
-from fieldslab.packer.sources.litdata.library import SCHEMES, Key
+from fieldslab.packer.sources.litdata.library import SCHEMES, EncryptionKey
 from fieldslab.packer.sources.litdata.litdata_stream import LitDataStream, count_tokens
 from fieldslab.packer.sources.litdata.schema import (
     LeafColumns,
@@ -38,7 +38,7 @@ from fieldslab.schemas.errors import (
 from fieldslab.schemas.optiontext import mark_option
 
 
-class LitData:
+class LitDataOpener:
     """What `--from litdata` opens: a LitData stream, or the Parquet files of litdata's index."""
 
     name = "litdata"
@@ -78,7 +78,9 @@ class LitData:
             raise UsageError("a LitData stream is one directory", found=", ".join(paths))
         if key is None and key_password_file is not None:
             raise UsageError(f"{mark_option('key_password_file')} needs {mark_option('key')}")
-        stream = LitDataStream(paths[0], None if key is None else Key(key, key_password_file))
+        stream = LitDataStream(
+            paths[0], None if key is None else EncryptionKey(key, key_password_file)
+        )
         if stream.index.loader == PARQUET:
             return _open_parquet(stream)
         if block is not None:
@@ -171,7 +173,7 @@ class LitDataSource(Source):
         return files
 
     def _get_refusal(self, column: int) -> tuple[str, str] | None:
-        return self.hints.get(column, Hint()).refusal
+        return self.hints.get(column, ColumnHint()).refusal
 
     def _count_rows(self, chunk: Chunk) -> int:
         return chunk.rows if self._block is None else (chunk.tokens or 0) // self._block

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn
 
-from fieldslab.packer.source import make_unique
+from fieldslab.packer.source import make_names_unique
 from fieldslab.schemas.errors import SourceUnreadable, SourceUnsupported
 
 INDEX = "index.json"
@@ -197,7 +197,7 @@ def _parse_leaves(
     if len(leaf_nodes) != len(formats):
         _refuse_damaged(path, f"{len(formats)} formats for {len(leaf_nodes)} leaves")
     alone = "tokens" if loader == TOKENS else "value"
-    names = make_unique([".".join(keys) or alone for keys, _ in leaf_nodes])
+    names = make_names_unique([".".join(keys) or alone for keys, _ in leaf_nodes])
     leaves = tuple(
         LeafFormat(name, text, kind)
         for name, text, (_, kind) in zip(names, formats, leaf_nodes, strict=True)

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fieldslab.packer.source import check_utf8_names, make_unique
+from fieldslab.packer.source import check_utf8_names, make_names_unique
 from fieldslab.packer.sources.path_lookup import get_glob_root, list_files
 from fieldslab.schemas.errors import FieldslabError, SourceChanged, SourceDenied, SourceUnreadable
 
@@ -44,7 +44,7 @@ class ParquetPart:
     @cached_property
     def columns(self) -> dict[str, int]:
         """Position of each column of the file by its name, made unique."""
-        return {name: index for index, name in enumerate(make_unique(self.schema.names))}
+        return {name: index for index, name in enumerate(make_names_unique(self.schema.names))}
 
     @cached_property
     def leaves(self) -> list[range]:
@@ -57,9 +57,11 @@ class ParquetPart:
         return ranges
 
     @cached_property
-    def hollow(self) -> frozenset[int]:
-        """Positions of the columns with a group without members, which pyarrow does not read."""
-        return frozenset(index for index, field in enumerate(self.schema) if is_hollow(field.type))
+    def empty_struct_columns(self) -> frozenset[int]:
+        """Positions of the columns with an empty struct, which pyarrow does not read."""
+        return frozenset(
+            index for index, field in enumerate(self.schema) if has_empty_struct(field.type)
+        )
 
     @property
     def names(self) -> list[str]:
@@ -211,7 +213,7 @@ def _find_encrypted_leaves(file: pq.ParquetFile) -> frozenset[int]:
     leaves, first = list[int](), 0
     for field in file.schema_arrow:
         count = count_leaves(field.type)
-        leaves += [] if is_hollow(field.type) else range(first, first + count)
+        leaves += [] if has_empty_struct(field.type) else range(first, first + count)
         first += count
     if not leaves:
         return frozenset()
@@ -320,10 +322,10 @@ def count_leaves(kind: pa.DataType) -> int:
     return sum(count_leaves(kind.field(index).type) for index in range(kind.num_fields))
 
 
-def is_hollow(kind: pa.DataType) -> bool:
+def has_empty_struct(kind: pa.DataType) -> bool:
     """Whether a type is a struct without members, or has one inside."""
     if isinstance(kind, pa.BaseExtensionType):
-        return is_hollow(kind.storage_type)
+        return has_empty_struct(kind.storage_type)
     if not kind.num_fields:
         return pa.types.is_struct(kind)
-    return any(is_hollow(kind.field(index).type) for index in range(kind.num_fields))
+    return any(has_empty_struct(kind.field(index).type) for index in range(kind.num_fields))

@@ -32,7 +32,7 @@ PAGE_BYTES_OF_A_COLUMN = 2**21
 `MOST_PAGE_BYTES` of them at a time, where a column counts for at most `PAGE_BYTES_OF_A_COLUMN`."""
 
 
-def read_batches(
+def read_row_group(
     part: ParquetPart, group: int, positions: list[int], batch_bytes: int, name: str
 ) -> Iterator[pa.RecordBatch]:
     """The columns at these positions, in batches near `batch_bytes`.

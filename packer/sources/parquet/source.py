@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.convert.dense import is_list
-from fieldslab.packer.source import Hint, Source, Unit, make_unique, sample_units
+from fieldslab.packer.source import ColumnHint, Source, Unit, make_names_unique, sample_units
 from fieldslab.packer.sources.parquet.footers import (
     MAGIC,
     SUFFIXES,
@@ -16,13 +16,13 @@ from fieldslab.packer.sources.parquet.footers import (
     find_files,
     open_parts,
 )
-from fieldslab.packer.sources.parquet.row_groups import read_batches
+from fieldslab.packer.sources.parquet.row_groups import read_row_group
 from fieldslab.packer.sources.path_lookup import NoFiles
 from fieldslab.schemas.errors import SourceInconsistent
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.urls import is_url
 
-_HOLLOW = Hint(
+_EMPTY_STRUCT = ColumnHint(
     refusal=(
         "a group without members holds no values, and pyarrow cannot read the columns next to it",
         f"{mark_option('exclude', ['{}'])} leaves it out.",
@@ -46,11 +46,11 @@ class ParquetSource(Source):
         first = self._parts[0]
         fields = [
             field.with_name(name)
-            for field, name in zip(first.schema, make_unique(first.schema.names), strict=True)
+            for field, name in zip(first.schema, make_names_unique(first.schema.names), strict=True)
         ]
         fields += [pa.field(key, value.type) for key, value in first.partition.items()]
         self.schema = pa.schema(fields, first.schema.metadata)
-        self.hints = dict.fromkeys(first.hollow, _HOLLOW)
+        self.hints = dict.fromkeys(first.empty_struct_columns, _EMPTY_STRUCT)
         self.attributes = _read_attributes(first.schema)
         self.units = list(_list_units(self._parts))
 
@@ -77,7 +77,7 @@ class ParquetSource(Source):
         fields = [self.schema.field(column) for column in columns]
         inside = sorted(part.columns[field.name] for field in fields if field.name in part.columns)
         places = {position: index for index, position in enumerate(inside)}
-        for batch in read_batches(part, group, inside, batch_bytes, unit.name):
+        for batch in read_row_group(part, group, inside, batch_bytes, unit.name):
             arrays = []
             for field in fields:
                 position = part.columns.get(field.name)

@@ -46,8 +46,8 @@ ENGINES = Registry(
     "engine",
     "fieldslab.engines",
     {
-        "here": "fieldslab.packer.write.engines.here:Here",
-        "processes": "fieldslab.packer.write.engines.processes:Processes",
+        "here": "fieldslab.packer.write.engines.here:InProcessEngine",
+        "processes": "fieldslab.packer.write.engines.processes:ProcessEngine",
     },
     base=Engine,
 )

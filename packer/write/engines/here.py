@@ -9,7 +9,7 @@ from fieldslab.packer.write.stream import ShardWork
 from fieldslab.packer.write.writers import ShardRecord
 
 
-class Here(Engine):
+class InProcessEngine(Engine):
     """Runs tasks in this process, one at a time whatever `jobs` is."""
 
     name = "here"

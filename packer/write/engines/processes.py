@@ -27,7 +27,7 @@ _work: ShardWork
 _steps: Any
 
 
-class Processes(Engine):
+class ProcessEngine(Engine):
     """Runs tasks in `jobs` processes of this machine."""
 
     name = "processes"

@@ -9,7 +9,7 @@ from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write import indexing
-from fieldslab.packer.write.prepare import prepare
+from fieldslab.packer.write.prepare import prepare_shared_data
 from fieldslab.packer.write.stream import RowStream, ignore_progress
 from fieldslab.packer.write.writers import ShardRecord
 
@@ -19,7 +19,7 @@ PHOTOS = Path(__file__).parents[3] / "examples" / "photos.parquet"
 def written(plan: Plan, folder: Path, threads: int) -> ShardRecord:
     """Write the only shard with so many threads."""
     folder.mkdir()
-    with closing(RowStream(plan, prepare(plan), plan.tasks[0], threads)) as stream:
+    with closing(RowStream(plan, prepare_shared_data(plan), plan.tasks[0], threads)) as stream:
         return stream.write_shard(0, folder, ignore_progress)
 
 

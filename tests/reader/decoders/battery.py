@@ -24,7 +24,7 @@ from tests.reader.decoders.decoding import (
     target_of,
 )
 
-from fieldslab.reader.decoders.decoder import Decoder, Encoded, Status
+from fieldslab.reader.decoders.decoder import Decoder, EncodedImages, Status
 
 FAILED = frozenset({Status.NOT_AN_IMAGE, Status.TRUNCATED, Status.DAMAGED, Status.OTHER_SIZE})
 SIZES = ((1, 1), (1, 17), (16, 16), (33, 7), (100, 75), (255, 333), (480, 641))
@@ -69,11 +69,11 @@ class Battery:
 
     def batch(
         self, images: list[bytes], sizes: Any, indexed: list[bytes] | None = None
-    ) -> tuple[Encoded, Any]:
+    ) -> tuple[EncodedImages, Any]:
         """Images of this decoder's code in memory."""
         return encoded(images, sizes, self.code, indexed)
 
-    def views(self, count: int = 6) -> tuple[Encoded, Any, Any]:
+    def views(self, count: int = 6) -> tuple[EncodedImages, Any, Any]:
         """A batch of photographs of 100 x 140 pixels, what keeps it, and three boxes for each."""
         images = [self.make(100, 140, number) for number in range(count)]
         batch, kept = self.batch(images, [(100, 140)] * count)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fieldslab.reader.decoders.decoder import Crops, Decoder, Encoded, Target
+from fieldslab.reader.decoders.decoder import Crops, Decoder, EncodedImages, Target
 from fieldslab.schemas.codecs.indexpoints import find_index_points
 from fieldslab.schemas.mapping import get_address
 
@@ -22,7 +22,7 @@ def encoded(
     sizes: Any,
     codes: int | Sequence[int],
     indexed: Sequence[bytes] | None = None,
-) -> tuple[Encoded, Any]:
+) -> tuple[EncodedImages, Any]:
     """The images in memory, and what keeps them there.
 
     JPEG images have the index of `indexed`, which are the images themselves if not given:
@@ -36,7 +36,7 @@ def encoded(
     points, counts = find_index_points(whole, np.array([len(each) for each in originals]), EVERY)
     first = np.cumsum(counts) - counts
     addresses = np.where(counts > 0, get_address(points) + 10 * first, 0)
-    batch = Encoded(
+    batch = EncodedImages(
         (get_address(values) + starts).astype(np.uint64),
         lengths,
         np.array(sizes, np.uint32).reshape(-1, 2),
@@ -62,7 +62,7 @@ def target_of(out: np.ndarray, first: bool = False, scale: float = 1, bias: floa
 
 def decode(
     decoder: Decoder,
-    batch: Encoded,
+    batch: EncodedImages,
     crops: Crops,
     size: tuple[int, int],
     fill: int = 0,

@@ -11,7 +11,7 @@ from tests.reader.pixels.planes import enlarged, shrunk, to_rgb, to_ycc
 
 from fieldslab.reader.decoders.decoder import Status
 from fieldslab.reader.decoders.planes import Planes
-from fieldslab.reader.decoders.scratch import KEPT, Scratch
+from fieldslab.reader.decoders.scratch import KEPT, ThreadScratch
 from fieldslab.schemas.images import CODES
 
 
@@ -72,5 +72,5 @@ def test_what_a_giant_picture_needs_is_given_back() -> None:
     planes = Planes()
     batch, _kept = encoded([bytes(24000)], [(8000, 1)], CODES["rgb"])
     decode(planes, batch, crops_of([(0, 0, 8000, 1)]), (1, 1000))
-    assert isinstance(planes._scratch, Scratch)
+    assert isinstance(planes._scratch, ThreadScratch)
     assert len(planes._scratch._memory) <= KEPT

@@ -15,7 +15,7 @@ from tests.reader.decoders.decoding import crops_of, decode, encoded, reference
 from tests.reader.pixels.pictures import psnr
 
 from fieldslab.bench import photographs
-from fieldslab.reader.decoders.decoder import Encoded, Status
+from fieldslab.reader.decoders.decoder import EncodedImages, Status
 from fieldslab.reader.decoders.roi import Roi
 from fieldslab.schemas.codecs.indexpoints import find_index_points
 from fieldslab.schemas.images import CODES
@@ -93,7 +93,9 @@ def test_an_image_after_a_shrunken_one_is_decoded_alike(sampling: str) -> None:
             np.testing.assert_array_equal(out[number], alone[0])
 
 
-def with_points(data: bytes, points: np.ndarray, every: int, size: Any) -> tuple[Encoded, Any]:
+def with_points(
+    data: bytes, points: np.ndarray, every: int, size: Any
+) -> tuple[EncodedImages, Any]:
     """An image with points that may lie."""
     batch, kept = encoded([data], [size], JPEG)
     found = np.ascontiguousarray(points)

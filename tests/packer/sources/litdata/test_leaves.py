@@ -17,8 +17,8 @@ from tests.packer.sources.litdata.streams import read_all, write_stream
 
 from fieldslab.packer import pack
 from fieldslab.packer.source import find_source
-from fieldslab.packer.sources.litdata.compact import NotNested, decode_nested
 from fieldslab.packer.sources.litdata.items import RowBytes
+from fieldslab.packer.sources.litdata.nested_values import NotNested, decode_nested
 from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import SourceUnsupported
 

@@ -31,7 +31,7 @@ from tests.packer.sources.litdata.streams import (
 
 from fieldslab.packer import pack
 from fieldslab.packer.source import find_source
-from fieldslab.packer.sources.litdata.source import LitData
+from fieldslab.packer.sources.litdata.source import LitDataOpener
 from fieldslab.packer.sources.parquet.source import ParquetSource
 from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import (
@@ -230,14 +230,14 @@ def test_a_block_is_for_tokens(tmp_path: Path) -> None:
     """A block is refused where the stream was not written for TokensLoader."""
     stream = write_stream(tmp_path / "stream", photo)
     with pytest.raises(UsageError, match=r"block.*PyTreeLoader"):
-        LitData([str(stream)], block=32)
+        LitDataOpener([str(stream)], block=32)
     with pytest.raises(UsageError, match=r"key\"\]: the stream is not encrypted"):
-        LitData([str(stream)], key="key.json")
+        LitDataOpener([str(stream)], key="key.json")
     with pytest.raises(UsageError, match=r"key_password_file.* needs .*key"):
-        LitData([str(stream)], key_password_file="password")
+        LitDataOpener([str(stream)], key_password_file="password")
     tokens = write_tokens(tmp_path / "tokens", lambda row: torch.arange(9), 9, 30)
     with pytest.raises(UsageError, match="at least 1"):
-        LitData([str(tokens)], block=0)
+        LitDataOpener([str(tokens)], block=0)
 
 
 # Encrypted, remote, Parquet
@@ -255,12 +255,12 @@ def test_encrypted_chunks_need_their_key(tmp_path: Path, level: Any) -> None:
         find_source(stream)
     key = str(tmp_path / "key.json")
     with pytest.raises(SourceUnreadable, match="wrong key or password"):
-        LitData([str(stream)], key=key, key_password_file=str(tmp_path / "wrong"))
+        LitDataOpener([str(stream)], key=key, key_password_file=str(tmp_path / "wrong"))
     with pytest.raises(UsageError, match=r"key\"\]: cannot be opened"):
-        LitData([str(stream)], key=str(tmp_path / "none"))
+        LitDataOpener([str(stream)], key=str(tmp_path / "none"))
     with pytest.raises(UsageError, match=r"key\"\]: not a key"):
-        LitData([str(stream)], key=str(tmp_path / "password"))
-    source = LitData([str(stream)], key=key, key_password_file=str(tmp_path / "password"))
+        LitDataOpener([str(stream)], key=str(tmp_path / "password"))
+    source = LitDataOpener([str(stream)], key=key, key_password_file=str(tmp_path / "password"))
     assert read_all(source).to_pylist() == litdata_rows(stream, encryption=lock)
 
 

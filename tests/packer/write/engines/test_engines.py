@@ -20,7 +20,7 @@ from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.engines.engine import ENGINES, find_engine
 from fieldslab.packer.write.pack import PackResult, pack_plan
-from fieldslab.packer.write.prepare import prepare
+from fieldslab.packer.write.prepare import prepare_shared_data
 from fieldslab.packer.write.stream import ShardWork, ignore_progress
 from fieldslab.schemas.errors import OutputError, SourceInconsistent, UsageError
 from fieldslab.schemas.folder import get_partial_path
@@ -43,7 +43,7 @@ def work(source: Path, tmp_path: Path) -> ShardWork:
     """The work of a plan, with an empty folder for its attempts."""
     plan = plan_shards(source)
     (tmp_path / "attempts").mkdir()
-    return ShardWork(plan, prepare(plan), tmp_path / "attempts")
+    return ShardWork(plan, prepare_shared_data(plan), tmp_path / "attempts")
 
 
 @pytest.mark.parametrize("engine", ALL)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.decoders.decoder import Crops, Encoded
+from fieldslab.reader.decoders.decoder import Crops, EncodedImages
 from fieldslab.schemas.images import CODES
 
 _JPEG = CODES["jpeg"]
@@ -28,21 +28,21 @@ class OrientedCrops(NamedTuple):
     transpose: np.ndarray
 
 
-def read_orientations(images: Encoded) -> np.ndarray:
+def read_orientations(images: EncodedImages) -> np.ndarray:
     """The orientation of each image, 1 to 8: uint8[n]. Pixels decoded at pack are upright."""
     from fieldslab.schemas.codecs import orientation  # compiled kernels take their time
 
     sides = np.ones(len(images.codes), np.uint8)
     jpegs = np.flatnonzero(images.codes == _JPEG)
-    turns = np.empty(len(jpegs), np.uint8)
-    orientation.read_orientations(images.addresses[jpegs], images.lengths[jpegs], turns)
-    sides[jpegs] = turns
+    orientations = np.empty(len(jpegs), np.uint8)
+    orientation.read_orientations(images.addresses[jpegs], images.lengths[jpegs], orientations)
+    sides[jpegs] = orientations
     for i in np.flatnonzero(~np.isin(images.codes, (_JPEG, *_STORED))).tolist():
         sides[i] = measure_with_pillow(images, i)[2]
     return sides
 
 
-def measure_with_pillow(images: Encoded, index: int) -> tuple[int, int, int]:
+def measure_with_pillow(images: EncodedImages, index: int) -> tuple[int, int, int]:
     """Height, width and orientation of an image that only Pillow knows; 0, 0, 1 without it."""
     import ctypes
 
@@ -57,14 +57,14 @@ def measure_with_pillow(images: Encoded, index: int) -> tuple[int, int, int]:
     )
 
 
-def orient_sizes(sizes: np.ndarray, turns: np.ndarray) -> np.ndarray:
+def orient_sizes(sizes: np.ndarray, orientations: np.ndarray) -> np.ndarray:
     """Sizes of the pictures as they are shown: int64[n, 2]."""
-    swapped = _TRANSPOSED[turns]
+    swapped = _TRANSPOSED[orientations]
     return np.where(swapped[:, None], sizes[:, ::-1], sizes).astype(np.int64)
 
 
 def orient_boxes(
-    boxes: np.ndarray, flips: np.ndarray, sizes: np.ndarray, turns: np.ndarray
+    boxes: np.ndarray, flips: np.ndarray, sizes: np.ndarray, orientations: np.ndarray
 ) -> OrientedCrops:
     """Bring boxes and flips of pictures as they are shown to pictures as they are stored.
 
@@ -74,11 +74,11 @@ def orient_boxes(
         int32[n, views, 4] and bool[n, views], of what is shown.
     sizes
         Of the stored pictures: int64[n, 2].
-    turns
+    orientations
         Orientations.
     """
-    transpose = _TRANSPOSED[turns]
-    rows, columns = _ROWS[turns][:, None], _COLUMNS[turns][:, None]
+    transpose = _TRANSPOSED[orientations]
+    rows, columns = _ROWS[orientations][:, None], _COLUMNS[orientations][:, None]
     stored = np.where(transpose[:, None, None], boxes[..., [1, 0, 3, 2]], boxes)
     top, left, height, width = np.moveaxis(stored, 2, 0)
     top = np.where(rows, sizes[:, :1] - top - height, top)

@@ -27,7 +27,7 @@ def decode_nested(data: bytes) -> Any:
         raise NotNested("no bytes at all")
     if data[0] >= _TEXT_FROM:
         return _parse_json(data)
-    reader = _Reader(data)
+    reader = _NestedValueReader(data)
     value = reader.read_value(0)
     if reader.position != len(data):
         raise NotNested(f"{len(data) - reader.position} bytes too many")
@@ -41,7 +41,7 @@ def _parse_json(data: bytes) -> Any:
         raise NotNested(f"not JSON: {error}") from error
 
 
-class _Reader:
+class _NestedValueReader:
     """Takes value after value from some bytes."""
 
     def __init__(self, data: bytes) -> None:
@@ -114,39 +114,39 @@ class _Reader:
         return struct.unpack(form, self.read_bytes(struct.calcsize(form)))
 
 
-def _read_none(reader: _Reader) -> None:
+def _read_none(reader: _NestedValueReader) -> None:
     return None
 
 
-def _read_bool(reader: _Reader) -> bool:
+def _read_bool(reader: _NestedValueReader) -> bool:
     return reader.read_bytes(1) != b"\0"
 
 
-def _read_int(reader: _Reader) -> Any:
+def _read_int(reader: _NestedValueReader) -> Any:
     return reader.read_number("<q")
 
 
-def _read_float(reader: _Reader) -> Any:
+def _read_float(reader: _NestedValueReader) -> Any:
     return reader.read_number("<d")
 
 
 _DICT = 5
-_SCALARS: dict[int, Callable[[_Reader], Any]] = {
-    0: _Reader.read_json_text,
-    7: _Reader.read_text,
+_SCALARS: dict[int, Callable[[_NestedValueReader], Any]] = {
+    0: _NestedValueReader.read_json_text,
+    7: _NestedValueReader.read_text,
     8: _read_int,
     9: _read_float,
     10: _read_bool,
     11: _read_none,
 }
-_MEMBERS: dict[int, Callable[[_Reader], Any]] = {
+_MEMBERS: dict[int, Callable[[_NestedValueReader], Any]] = {
     0x10: _read_none,
-    0x11: _Reader.read_text,
+    0x11: _NestedValueReader.read_text,
     0x12: _read_int,
     0x13: _read_float,
     0x14: _read_bool,
 }
-_LISTS: dict[int, tuple[Callable[[_Reader, int], list[Any]], int]] = {
+_LISTS: dict[int, tuple[Callable[[_NestedValueReader, int], list[Any]], int]] = {
     1: (lambda reader, count: [reader.read_text() for _ in range(count)], 4),
     2: (lambda reader, count: reader.read_numbers("q", count), 8),
     3: (lambda reader, count: reader.read_numbers("d", count), 8),

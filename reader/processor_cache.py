@@ -11,7 +11,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @cache
-def count_kept_bytes() -> int:
+def get_cache_budget() -> int:
     """Bytes that are in a cache after as many were copied there from elsewhere.
 
     Measured with 32 MiB of last-level cache: from 3/8 of it on, to write past the caches pays even

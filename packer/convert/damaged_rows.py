@@ -11,8 +11,8 @@ from fieldslab.packer.source import Source
 from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
 
 
-class LeftOut(msgspec.Struct, frozen=True):
-    """A row that was left out: its number in the source, its file if it has one, and why."""
+class LeftOutRow(msgspec.Struct, frozen=True):
+    """A row that was left out: its number in the source, its file if it has one, and the reason."""
 
     row: int
     field: str
@@ -50,11 +50,11 @@ def find_runs_between(rows: Collection[int], count: int) -> Iterator[tuple[int, 
         start = row + 1
 
 
-def describe_left_out(error: UndecodableImage, source: Source, row: int) -> LeftOut:
+def make_left_out_row(error: UndecodableImage, source: Source, row: int) -> LeftOutRow:
     """A row of the source that is left out, and why."""
     value = error.context.get("found")
     reason = error.problem.removeprefix("an image ") + ("" if value is None else f": {value}")
-    return LeftOut(row, str(error.context["field"]), reason, source.file_of(row))
+    return LeftOutRow(row, str(error.context["field"]), reason, source.file_of(row))
 
 
 def add_file_to_error(error: SourceInconsistent, source: Source, first_row: int) -> None:
