@@ -112,7 +112,7 @@ def test_shares_by_group_are_a_partition() -> None:
                     EpochPlan(length, 6, rank, world_size, groups=groups)
                     for rank in range(world_size)
                 ]
-                for index in range(plans[0].batches):
+                for index in range(plans[0].batch_count):
                     shares = [
                         [
                             position + part.lap * length
@@ -123,7 +123,7 @@ def test_shares_by_group_are_a_partition() -> None:
                     ]
                     assert len({len(share) for share in shares}) == 1
                     positions = sorted(chain(*shares))
-                    first = index * plans[0].step
+                    first = index * plans[0].positions_per_step
                     assert positions == list(range(first, first + len(positions)))
 
 
