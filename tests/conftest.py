@@ -6,6 +6,9 @@ import shutil
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
+from tests.servers.fixtures import _no_credentials, bucket, s3_server, serve
+
+__all__ = ["_no_credentials", "bucket", "s3_server", "serve"]
 
 # The same examples in every run, so that a red build can be repeated; no deadline, because
 # the first call of a kernel compiles it and shared machines are slow at times.

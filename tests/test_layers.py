@@ -63,6 +63,8 @@ HEAVY: dict[str, set[str]] = {
     "matplotlib": set(),
     "PIL": {"packer/convert/pixels.py", "reader/decoders/pillow.py", "reader/png_thumbnails.py"},
     "cv2": set(),
+    "obstore": {"schemas/stores/remote.py"},
+    "botocore": {"schemas/stores/remote.py"},
     "nvidia": {"reader/decoders/nvimagecodec.py"},
 }
 
