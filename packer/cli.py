@@ -56,7 +56,7 @@ files, indexed and checksummed.""",
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the console script."""
     sys.exit(run(sys.argv[1:]))
 
 
@@ -91,7 +91,7 @@ def _find_params(arguments: Sequence[str]) -> Sequence[click.Parameter]:
 
 
 def _has_json_option(arguments: Sequence[str]) -> bool:
-    """Whether `--json` is there and means that JSON is printed, not written to a file."""
+    """Return True if `--json` means that JSON is printed, not written to a file."""
     words = [*arguments, ""]
     if "--json=-" in words:
         return True

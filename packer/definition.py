@@ -57,14 +57,14 @@ class DefinedOption(NamedTuple):
 
 @functools.cache
 def read_definition(definition: type) -> dict[str, DefinedOption]:
-    """The options of a TypedDict by name, in their order."""
+    """Read the options of a TypedDict by name, in their order."""
     hints = get_type_hints(definition, include_extras=True)
     pairs = {name: get_args(hint) for name, hint in hints.items()}
     return {name: DefinedOption(kind, described) for name, (kind, described) in pairs.items()}
 
 
 def fill_defaults(definition: type, options: dict[str, Any], function: str) -> Any:
-    """All options of a definition, with the default of each that is not given.
+    """Return all options of a definition, with the default of each that is not given.
 
     Raises UsageError for an unknown one, with the nearest name or the new one.
     """
@@ -113,7 +113,7 @@ def add_options(definition: type) -> Callable[[_Function], _Function]:
 
 
 def _document_option(name: str, described: Option) -> str:
-    """The entry of an option in a docstring of numpy's style."""
+    """Write the entry of an option for a docstring in numpy's style."""
     text = render_for_docs(" ".join(filter(None, [described.help, described.python])))
     lines = textwrap.wrap(text, 92, break_on_hyphens=False, break_long_words=False)
     return "\n".join([name, *(f"    {line}" for line in lines)]) + "\n"

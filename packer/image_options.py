@@ -74,7 +74,7 @@ class ImageForm(msgspec.Struct, frozen=True, omit_defaults=True):
 def parse_images(
     images: str | Iterable[str] | Mapping[str, str | None],
 ) -> tuple[tuple[str, ...], dict[str, ImageForm]]:
-    """The columns that are images, and the form that some of them get.
+    """Parse which columns are images, and the form that some of them get.
 
     `a`, `a,b`, `a:FORM` or `{"a": "FORM", "b": None}`. Raises UsageError.
     """
@@ -108,7 +108,7 @@ def parse_index_spacing(spacing: int | str | None) -> int | None:
 
 
 def parse_on_error(action: str) -> DamagedImages:
-    """What to do with rows whose image cannot be decoded. Raises UsageError."""
+    """Parse what to do with rows whose image cannot be decoded. Raises UsageError."""
     if action in _RECORDED:
         return _RECORDED[action]
     renamed = [new for new, old in _RECORDED.items() if old == action]
@@ -131,7 +131,7 @@ def _split_item(item: str) -> tuple[str, str | None]:
 
 
 def _parse_form(columns: str, form: str) -> ImageForm:
-    """The form `STORE` or `STORE,SETTING=VALUE,...`."""
+    """Parse the form `STORE` or `STORE,SETTING=VALUE,...`."""
     store, *settings = (part.strip() for part in form.split(","))
     if store not in FORMS:
         raise _make_unknown_form_error(columns, form)

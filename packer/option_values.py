@@ -31,7 +31,7 @@ _FILLERS = (str, Number, np.generic, date, time, UUID)
 
 
 def parse_names(name: str, names: str | Iterable[str]) -> tuple[str, ...]:
-    """Names of columns: one, or several."""
+    """Parse one or several names of columns."""
     columns = (names,) if isinstance(names, str) else tuple(names)
     for column in columns:
         if not isinstance(column, str):
@@ -45,7 +45,7 @@ def parse_pairs(
     types: tuple[type, ...] = (str,),
     empty: bool = False,
 ) -> dict[str, str]:
-    """What is given for each name: `{"a": "f4"}` or `["a=f4"]`.
+    """Parse what is given for each name: `{"a": "f4"}` or `["a=f4"]`.
 
     Values of a mapping are of these `types`. "" is a value of text if `empty`.
     """
@@ -78,12 +78,12 @@ def parse_pairs(
 
 
 def parse_nulls(columns: Mapping[str, Any] | Iterable[str]) -> dict[str, str]:
-    """What to do with the nulls of each column: a word, or what to put in their place."""
+    """Parse what to do with the nulls of each column: a word, or a value to fill them with."""
     return parse_pairs("nulls", columns, _FILLERS, empty=True)
 
 
 def parse_integer(name: str, value: Any) -> int:
-    """An integer; raises UsageError for anything else, such as text."""
+    """Parse an integer; raises UsageError for anything else, such as text."""
     try:
         return operator.index(value)
     except TypeError as error:
@@ -91,7 +91,7 @@ def parse_integer(name: str, value: Any) -> int:
 
 
 def parse_size(name: str, text: str | int) -> int:
-    """Bytes from '64M', '1GiB' or a number."""
+    """Parse a number of bytes from '64M', '1GiB' or an integer."""
     match = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:i?B)?", str(text), re.IGNORECASE)
     if match is None:
         raise UsageError(
@@ -103,7 +103,7 @@ def parse_size(name: str, text: str | int) -> int:
 def parse_rows(
     rows: str | tuple[int, int | None] | None, limit: int | None
 ) -> tuple[int, int | None] | None:
-    """First row and the one behind the last, None where there is no end; None for all rows."""
+    """Parse first row and stop row, which is None without an end; return None for all rows."""
     start, stop = 0, None
     if isinstance(rows, str):
         match = re.fullmatch(r"(\d*):(\d*)", rows.strip())

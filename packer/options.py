@@ -280,7 +280,7 @@ def _parse_sequences(tokenizers: dict[str, Tokenize], values: PackOptions) -> Se
 
 
 def _parse_length(name: str, value: int) -> int:
-    """Tokens of a row."""
+    """Parse the number of tokens of a row."""
     length = parse_integer(name, value)
     if not 1 <= length <= MAX_LENGTH:
         raise UsageError(
@@ -348,7 +348,7 @@ def parse_tensor(column: str, text: str) -> Tensor:
 
 
 def parse_shape(text: str) -> tuple[int, ...] | None:
-    """The integers in `(402, 500)`, `[402, 500]` or `torch.Size([402, 500])`; None if none."""
+    """Parse the integers of `(402, 500)`, `[402, 500]` or `torch.Size([402, 500])`, or None."""
     match = _SHAPE.fullmatch(text.strip())
     if match is None or not re.search(r"[0-9(\[]", text):
         return None
@@ -357,7 +357,7 @@ def parse_shape(text: str) -> tuple[int, ...] | None:
 
 
 def is_possible_shape(shape: tuple[int, ...]) -> bool:
-    """Whether a manifest can hold this shape."""
+    """Return whether a manifest can hold this shape."""
     return len(shape) <= _MAX_DIMENSIONS and all(0 <= length <= MAX_COUNT for length in shape)
 
 

@@ -233,7 +233,7 @@ def _plan_padding(leaf: Leaf, field: Field, leaves: dict[str, Leaf]) -> Padding 
 
 
 def _plan_compression(plans: list[FieldPlan], options: Options) -> list[FieldPlan]:
-    """The plans with `--compress` entered; its keys are columns, stacks, or patterns of both."""
+    """Enter `--compress` in the plans; its keys are columns, stacks, or patterns of both."""
     names = [plan.field.name for plan in plans]
     levels: dict[str, int] = {}
     for pattern, level in options.compress.items():
@@ -366,7 +366,7 @@ def _check_only_column(plans: list[FieldPlan], column: str) -> None:
 
 
 def _plan_sequences(plan: Plan, sequences: Sequences) -> Plan:
-    """The plan that joins the texts of one column, and cuts them into rows of one length."""
+    """Plan a pack that joins the texts of one column, and cuts them into rows of one length."""
     (text,) = plan.fields
     if text.options.nulls == "mask":
         raise UsageError(

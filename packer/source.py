@@ -117,26 +117,26 @@ class Source(ABC):
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
-        """Whether these paths are such a source; asked unless the user names one."""
+        """Return whether these paths are such a source; called unless the user names a source."""
         return False
 
     @abstractmethod
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a unit: columns by ascending index, in batches of about `batch_bytes`."""
+        """Read the rows of a unit: columns by ascending index, in batches near `batch_bytes`."""
 
     @abstractmethod
     def fingerprint(self) -> list[dict[str, Any]]:
-        """One dict for each file, with path, size and time; equal while the source is unchanged."""
+        """Return a dict for each file: path, size and time; equal while the source is unchanged."""
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
-        """A few rows of these columns from the start, the middle and the end of the source.
+        """Sample a few rows of these columns from the start, the middle and the end of the source.
 
         By default empty for a source that cannot be read again: it would lose the rows it samples.
         """
         return sample_units(self, self.units, columns) if self.rereadable else []
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
-        """Number of nulls at a path by the metadata; None if the metadata does not say.
+        """Return the number of nulls at a path by the metadata; None if the metadata does not say.
 
         A path is the index of a column, then of struct children.
         """
@@ -153,7 +153,7 @@ class Source(ABC):
         """Raise for columns that are packed by default and that probably nobody needs."""
 
     def file_of(self, row: int) -> str | None:
-        """The file that a row comes from, if each row is a file."""
+        """Return the file that a row comes from, if each row is a file."""
         return None
 
 
@@ -182,7 +182,7 @@ def find_source(
     *,
     tolerant: bool = False,
 ) -> Source:
-    """The source for what the user gave: paths and globs, or an object in memory.
+    """Find the source for the user's input: paths and globs, or an object in memory.
 
     Where rows with damaged images are left out, it is `tolerant`.
 
@@ -230,7 +230,7 @@ def find_source(
 
 
 def _find_kind(items: list[str]) -> type[Source] | None:
-    """The class of the sources that accept these paths; None where none does."""
+    """Find the class of the sources that accept these paths; None where none does."""
     for name in SOURCES:
         try:
             kind: type[Source] = SOURCES.load(name)
@@ -259,7 +259,7 @@ def _refuse_mixed_folder(kind: type[Source], items: list[str]) -> None:
 
 
 def _make_no_source_error(path: str) -> SourceUnreadable:
-    """Why nothing can be packed from a path, and which sources cannot be loaded."""
+    """Make the error for a path that no source accepts; it names sources that cannot be loaded."""
     error = _make_path_error(path)
     for name in SOURCES.find_plugins():
         try:
@@ -332,7 +332,7 @@ def _read_first_rows(
 
 
 def make_names_unique(names: Iterable[str]) -> list[str]:
-    """Names in order, all different: the second `a` becomes `a#2`."""
+    """Make all names different, in order: the second `a` becomes `a#2`."""
     names = list(names)
     if len(set(names)) == len(names):
         return names
@@ -367,7 +367,7 @@ def _check_utf8_name(column: pa.Field) -> None:
 
 
 def match_names(pattern: str, names: Iterable[str]) -> list[str]:
-    """The names that a shell pattern matches; an exact name matches itself alone."""
+    """Return the names that a shell pattern matches; an exact name matches itself alone."""
     names = list(names)
     return [pattern] if pattern in names else fnmatch.filter(names, pattern)
 

@@ -21,7 +21,7 @@ class Span(NamedTuple):
 def read_span(
     source: Source, span: Span, columns: list[int], batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a span; batches without rows are left out.
+    """Read the batches of a span; batches without rows are left out.
 
     Where the span ends with its unit, the unit is read to its end, and its rows are counted.
 
@@ -54,7 +54,7 @@ def read_span(
 
 
 def cut_rows(units: Iterable[Unit], rows: tuple[int, int | None] | None) -> list[Span]:
-    """The spans that hold rows A to B of the units, empty units left out.
+    """Return the spans that hold rows A to B of the units, without empty units.
 
     Raises UsageError where the units are known to end before A.
     """

@@ -55,7 +55,7 @@ class RowFinder:
         return find_addresses(search.stored, locations, self._pool)
 
     def count_elements(self, view: range, rows: np.ndarray, name: str) -> np.ndarray:
-        """Elements of rows of variable length: int64[n]; see `Slab.lengths`."""
+        """Count the elements of rows of variable length: int64[n]; see `Slab.lengths`."""
         search = self._by_length.get(name)
         if search is None:
             search = self._by_length[name] = self._prepare_search(name, with_values=False)
@@ -88,7 +88,7 @@ def _list_places(array: StoredArray) -> list[int]:
 
 @inlined
 def _are_verified(firsts: int, marks: int, shard: int, begin: int, end: int) -> bool:
-    """Whether the blocks of these bytes carry marks, or need none."""
+    """Return True if the blocks of these bytes were verified, or need not be."""
     if firsts == 0 or begin >= end:
         return True
     first = load_i64(firsts + 8 * shard)

@@ -101,7 +101,7 @@ class Advice:
     measured: Measurements
 
     def as_dict(self) -> dict[str, Any]:
-        """Every number, ready for JSON."""
+        """Return every number, ready for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -245,7 +245,7 @@ def advise(
 
 
 def _choose_batch_size(probe: Probe, most: int, room: int) -> tuple[int, dict[int, float]]:
-    """The smallest power of two that is nearly as fast as any; rows a second of each."""
+    """Choose the smallest power of two that is nearly as fast as any, by rows per second."""
     rates: dict[int, float] = {}
     size = 1
     while size == 1 or (

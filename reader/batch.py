@@ -110,7 +110,7 @@ class Ragged(VarLenValues[np.ndarray]):
     __slots__ = ()
 
     def tolist(self) -> list[Any]:
-        """Rows as lists of Python numbers."""
+        """Return the rows as lists of Python numbers."""
         return [row.tolist() for row in self]
 
     def _get_item(self, row: int, values: np.ndarray) -> np.ndarray:
@@ -123,7 +123,7 @@ class Text(VarLenValues[str]):
     __slots__ = ()
 
     def tolist(self) -> list[str]:
-        """Rows as strings."""
+        """Return the rows as strings."""
         return list(self)
 
     def _get_item(self, row: int, values: np.ndarray) -> str:
@@ -139,7 +139,7 @@ class Binary(VarLenValues[bytes]):
     __slots__ = ()
 
     def tolist(self) -> list[bytes]:
-        """Rows as bytes."""
+        """Return the rows as bytes."""
         return list(self)
 
     def _get_item(self, row: int, values: np.ndarray) -> bytes:
@@ -159,7 +159,7 @@ def make_utf8_error(name: str, error: UnicodeDecodeError, **where: Any) -> Damag
 
 
 def explain_dtype_misfit(number: Any, dtype: np.dtype[Any]) -> str | None:
-    """Why a number, or an array of them, cannot stand among values of a dtype, or None."""
+    """Say why a number, or an array of them, does not fit a dtype; None if it does."""
     try:
         converted = np.array(number, dtype)
         fits = dtype.kind not in "iub" or bool(np.all(converted == number))
@@ -188,7 +188,7 @@ class Padding(NamedTuple):
     mask: str | None
 
     def choose_length(self, counts: np.ndarray) -> int:
-        """Elements of each padded row, of rows with so many elements."""
+        """Choose the length of padded rows, for rows with these numbers of elements."""
         return int(counts.max(initial=0)) if self.length is None else self.length
 
 
@@ -348,6 +348,6 @@ def _describe_values(values: Values) -> str:
 
 
 def _describe_layout(field: Field) -> str:
-    """What decides whether two fields can be gathered into the same memory."""
+    """Describe what must agree for two fields to be gathered into the same memory."""
     null = " or null" if field.nullable else ""
     return f"{field.name!r}: {field.kind} {field.view}{list(field.shape) or ''}{null}"

@@ -37,7 +37,7 @@ class Allocator(Protocol):
     def allocate_array(
         self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> np.ndarray:
-        """An uninitialised array in C order; `key` names it within the batch."""
+        """Allocate an uninitialised array in C order; `key` names it within the batch."""
 
 
 Block = mmap.mmap | memoryview
@@ -73,7 +73,7 @@ class Pool:
     def allocate_array(
         self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> np.ndarray:
-        """An uninitialised array of its own; `key` plays no part. Raises MemoryError."""
+        """Allocate an uninitialised array of its own; `key` plays no part. Raises MemoryError."""
         size = math.prod(shape) * dtype.itemsize
         if size < SMALL:
             return np.empty(shape, dtype)
@@ -117,7 +117,7 @@ class Pool:
             del self._idle[: len(self._idle) - keep]
 
     def _pop_idle_block(self, size: int) -> Block | None:
-        """The block that fits and was used last, and so is likeliest in the caches."""
+        """Pop the fitting block that was used last, and so is likeliest in the caches."""
         for index in range(len(self._idle) - 1, -1, -1):
             if size <= len(self._idle[index]) <= WASTE * size:
                 return self._idle.pop(index)
@@ -134,7 +134,7 @@ class ReusedMemory:
     def allocate_array(
         self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> np.ndarray:
-        """An uninitialised array over the memory that `key` had before, if that is enough."""
+        """Allocate an uninitialised array over the memory that `key` had before, if it fits."""
         size = math.prod(shape) * dtype.itemsize
         block = self._blocks.get(key)
         if block is None or block.nbytes < size:
@@ -144,7 +144,7 @@ class ReusedMemory:
 
 
 def round_up_capacity(size: int) -> int:
-    """Bytes of the block that so many bytes go into."""
+    """Return the bytes of the block that holds `size` bytes."""
     return 1 << max(size - 1, 1).bit_length()
 
 

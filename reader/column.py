@@ -69,7 +69,7 @@ class Column:
         return self._stored.read_row(*self._storage.directory.find_shard(row))
 
     def row_bytes(self, row: SupportsIndex) -> int:
-        """Bytes of one row as it is stored, found without reading its values."""
+        """Return the bytes of one row as it is stored, found without reading its values."""
         shard, place = self._storage.directory.find_shard(self._view[check_index(row, len(self))])
         item = self.dtype.itemsize * math.prod(self.shape)
         if not self.field.stored.variable:
@@ -89,7 +89,7 @@ class Column:
         return np.array(values, dtype, copy=copy)
 
     def _read_slice(self, rows: range) -> Values:
-        """Rows of the slab: in place if one shard holds them, else gathered."""
+        """Read rows of the slab: in place if one shard holds them, else gathered."""
         if not rows:
             return self._gather_rows(rows, [])
         directory = self._storage.directory

@@ -117,7 +117,7 @@ def gather_fields(
 def find_addresses(
     stored: StoredField, locations: RowLocations, pool: Pool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where rows lie in memory, uint64[n], and their bytes, int64[n]. Raises DamagedArray."""
+    """Find where rows lie in memory, uint64[n], and their bytes, int64[n]. Raises DamagedArray."""
     if stored.frames is not None:
         raise UsageError(
             "compressed rows have no addresses",
@@ -141,7 +141,7 @@ def find_addresses(
 def locate_elements(
     stored: StoredField, locations: RowLocations, memory: Allocator, pool: Pool
 ) -> ElementRanges:
-    """The elements that rows of variable length have; `offsets` go to `memory`.
+    """Find the elements of each row; `offsets` is allocated in `memory`.
 
     Of a compressed field they are the bytes of frames. Raises DamagedArray.
     """
@@ -160,7 +160,7 @@ def _read_ranges(
     offsets: np.ndarray,
     pool: Pool,
 ) -> ElementRanges:
-    """Which elements rows have, by the array of their offsets. Raises DamagedArray."""
+    """Read the ranges of elements of rows from their offsets. Raises DamagedArray."""
     _verify_blocks(array, locations, _TWO)
     starts, counts = (
         _allocate_int64(pool, len(locations.in_shard)),
@@ -176,7 +176,7 @@ def _read_ranges(
 
 
 def count_elements(stored: StoredField, locations: RowLocations, pool: Pool) -> np.ndarray:
-    """Elements of rows of variable length: int64[n]. Raises DamagedArray."""
+    """Count the elements of rows of variable length: int64[n]. Raises DamagedArray."""
     rows = locate_elements(stored, locations, pool, pool)
     if stored.frames is None or stored.lengths is None:
         return rows.counts
@@ -189,7 +189,7 @@ def count_elements(stored: StoredField, locations: RowLocations, pool: Pool) -> 
 def locate_index_points(
     stored: StoredField, locations: RowLocations, pool: Pool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where the index points of images lie, uint64[n], and how many: int64[n].
+    """Locate the index points of images: addresses uint64[n], and their numbers int64[n].
 
     Raises DamagedArray.
     """
@@ -354,7 +354,7 @@ def _verify_blocks(array: StoredArray, locations: RowLocations, counts: np.ndarr
 def _find_unmarked_blocks(
     array: StoredArray, locations: RowLocations, counts: np.ndarray
 ) -> np.ndarray:
-    """Blocks under rows that were not verified yet: int64[n], ascending, none twice."""
+    """Find the unverified blocks under rows: int64[n], ascending, none twice."""
     marks = array.marks
     if marks is None or marks.complete:
         return _NONE

@@ -41,7 +41,7 @@ def grain_batches(
     rank: int | None = None,
     world_size: int | None = None,
 ) -> "GrainBatches":
-    """A source of batches, for `grain.MapDataset.source`.
+    """Return a source of batches, for `grain.MapDataset.source`.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def _convert_to_tree(batch: Batch) -> dict[str, Any]:
 
 
 def _find_process(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """This process and their number: as given, or JAX's where it runs on several."""
+    """Return rank and number of processes: those given, or JAX's if it runs on several."""
     if rank is not None or world_size is not None:
         return find_rank_and_size(rank, world_size)
     # Who runs several processes has imported JAX to say so; nobody else waits for it.

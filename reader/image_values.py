@@ -47,7 +47,7 @@ class Pictures:
         return (self[row] for row in range(len(self)))
 
     def tolist(self) -> list[np.ndarray]:
-        """All pictures."""
+        """Return all pictures."""
         return list(self)
 
     def __repr__(self) -> str:
@@ -65,5 +65,5 @@ class Views(tuple[np.ndarray, ...]):
         return sum(array.nbytes for array in self)
 
     def tolist(self) -> list[np.ndarray]:
-        """The arrays."""
+        """Return the arrays."""
         return list(self)

@@ -39,7 +39,7 @@ _Array = np.ndarray
 
 @inlined
 def load_i64(address: int) -> Any:
-    """An int64 at an address that is a multiple of 8."""
+    """Load an int64 at an address that is a multiple of 8."""
     return np.int64(load_u64(address))
 
 

@@ -141,19 +141,19 @@ class SlabDataModule(LightningDataModule):
                 self.loaders[part] = self.loader(_open_source(self.sources[part]), part)
 
     def train_dataloader(self) -> "TrainingLoader":
-        """Batches to train on. Raises UsageError without a slab for it."""
+        """Return the batches to train on. Raises UsageError without a slab for it."""
         return TrainingLoader(self._get_loader("train"))
 
     def val_dataloader(self) -> "EvaluationLoader":
-        """Batches to validate on; without a slab for it, there is no validation."""
+        """Return the batches to validate on; without a slab for it, there is no validation."""
         return EvaluationLoader(self._get_loader("val"))
 
     def test_dataloader(self) -> "EvaluationLoader":
-        """Batches to test on. Raises UsageError without a slab for it."""
+        """Return the batches to test on. Raises UsageError without a slab for it."""
         return EvaluationLoader(self._get_loader("test"))
 
     def predict_dataloader(self) -> "EvaluationLoader":
-        """Batches to predict. Raises UsageError without a slab for it."""
+        """Return the batches to predict. Raises UsageError without a slab for it."""
         return EvaluationLoader(self._get_loader("predict"))
 
     def teardown(self, stage: str | None = None) -> None:

@@ -69,7 +69,7 @@ def _format_table(
 
 
 def _format_stored_value(column: Any, row: int) -> str:
-    """One value of a slab; what cannot be read says why."""
+    """Format one value of a slab, or say why it cannot be read."""
     field = column.field
     try:
         if column.row_bytes(row) > _MOST_BYTES:
@@ -83,7 +83,7 @@ def _format_stored_value(column: Any, row: int) -> str:
 
 
 def _format_gathered_value(values: Any, row: int, encoded: bool) -> str:
-    """One value of a batch."""
+    """Format one value of a batch."""
     if isinstance(values, tuple):  # views, an array for each size
         return "<br>".join(_format_gathered_value(array, row, False) for array in values)
     value = values[row]
@@ -124,7 +124,7 @@ def _describe_type(values: Any) -> str:
 
 
 def _format_text(text: str) -> str:
-    """Text as HTML, cut where it is long."""
+    """Format text as HTML, cut if it is long."""
     return _escape(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
 
 

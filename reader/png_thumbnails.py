@@ -13,7 +13,7 @@ MOST_PIXELS = 50_000_000
 
 
 def make_thumbnail_url(image: bytes | np.ndarray, side: int) -> str | None:
-    """A `data:` URL of an encoded image, or of uint8[height, width, 3], made small.
+    """Make a `data:` URL of an encoded image, or of uint8[height, width, 3], made small.
 
     None without Pillow, and for what it cannot decode.
     """

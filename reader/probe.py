@@ -70,20 +70,20 @@ class Probe:
         return int(((images.codes == CODES["jpeg"]) & (images.counts == 0)).sum())
 
     def measure_gathered_bytes(self, size: int) -> int:
-        """Bytes that one batch takes as it is gathered."""
+        """Measure the bytes of one gathered batch."""
         return _count_batch_bytes(
             self._slab.gather(self._numbers[np.arange(size) % self.rows], self._names)
         )
 
     def measure_ready_bytes(self, size: int) -> int:
-        """Bytes that one batch takes when it is decoded and transformed."""
+        """Measure the bytes of one batch that is decoded and transformed."""
         return max(
             _count_batch_bytes(next(iter(self._make_loader(size, 1, 0)))),
             self.measure_gathered_bytes(size),
         )
 
     def measure_gather_speed(self, size: int) -> float:
-        """Rows a second of gathers of random batches, by the median: machines are busy at times."""
+        """Measure gathers of random batches in rows per second, by the median."""
         rng = np.random.default_rng(size)
         taken: list[float] = []
         batch = None
@@ -96,7 +96,7 @@ class Probe:
         return size / max(float(np.median(taken)), 1e-9)
 
     def measure_loader(self, size: int, threads: int, prefetch: int, step: float = 0.0) -> Stats:
-        """A loader from which batches are taken, with a step of so many seconds after each."""
+        """Measure a loader whose consumer takes so many seconds after each batch."""
         loader = self._make_loader(size, threads, prefetch)
         enough = self._seconds * (5 if step else 1)
         started = time.perf_counter()
@@ -124,7 +124,7 @@ class Probe:
 
 
 def _count_batch_bytes(batch: Mapping[str, Any]) -> int:
-    """Bytes of recycled memory, which comes in powers of two, that a batch takes."""
+    """Count the bytes of recycled memory that a batch takes, in powers of two."""
     return sum(_count_bytes(values) for values in batch.values())
 
 

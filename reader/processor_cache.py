@@ -12,7 +12,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @cache
 def get_cache_budget() -> int:
-    """Bytes that are in a cache after as many were copied there from elsewhere.
+    """Return how many bytes stay in the processor's cache after they are written.
 
     Measured with 32 MiB of last-level cache: from 3/8 of it on, to write past the caches pays even
     if the data is read next. Where the cache is much larger, other cores or other virtual
@@ -22,7 +22,7 @@ def get_cache_budget() -> int:
 
 
 def _find_last_level_bytes() -> int:
-    """Bytes of the last-level cache; what is usual where the system does not tell."""
+    """Find the size of the last-level cache; a usual size if the system does not tell."""
     try:
         sizes = [_parse_size(path.read_text()) for path in _CPU.glob("index*/size")]
     except (OSError, ValueError, KeyError):
@@ -33,6 +33,6 @@ def _find_last_level_bytes() -> int:
 
 
 def _parse_size(text: str) -> int:
-    """Bytes, of a text such as "32768K"."""
+    """Parse a size such as "32768K" to bytes."""
     number = text.strip()
     return int(number[:-1]) * _UNITS[number[-1]]

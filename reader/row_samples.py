@@ -124,7 +124,7 @@ def _refuse_skipped_row(batch: Batch) -> None:
 
 
 def _get_first_row(value: Any) -> Any:
-    """The first row of a value of a batch, of arrays or of tensors."""
+    """Return the first row of a value of a batch: arrays or tensors."""
     if getattr(value, "_fields", None):  # `Jagged`, of one row
         return value.values
     return type(value)(each[0] for each in value) if isinstance(value, tuple) else value[0]

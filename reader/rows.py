@@ -49,12 +49,12 @@ class ShardDirectory:
         return get_address(self.starts), get_address(self.table), self.shift
 
     def find_shard(self, row: int) -> tuple[int, int]:
-        """Shard of a row of the slab, and its place in there; `row` is known to exist."""
+        """Find the shard of an existing row of the slab, and its place in the shard."""
         shard = bisect_right(self._starts, row) - 1
         return shard, row - self._starts[shard]
 
     def split_by_shard(self, first: int, last: int) -> list[tuple[int, int, int]]:
-        """Rows `first` up to `last` by shard: its number, and first and last row in there."""
+        """Split rows `first` up to `last` by shard: number, and first and last row in it."""
         spans = []
         while first < last:
             shard, place = self.find_shard(first)
@@ -65,7 +65,7 @@ class ShardDirectory:
 
 
 def check_index(row: SupportsIndex, length: int) -> int:
-    """One row number in 0..length-1; negative ones count from the end.
+    """Convert a row number to 0..length-1; negative ones count from the end.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def check_index(row: SupportsIndex, length: int) -> int:
 
 
 def check_rows(rows: Rows, length: int) -> np.ndarray:
-    """Row numbers as an int64 array of the caller's own, not yet compared with `length`.
+    """Convert row numbers to a new int64 array, not yet compared with `length`.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def check_rows(rows: Rows, length: int) -> np.ndarray:
 
 
 def check_integer(name: str, value: Any, least: int | None = None) -> int:
-    """A parameter as an int. Raises UsageError."""
+    """Convert a parameter to an int. Raises UsageError."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -126,7 +126,7 @@ def check_integer(name: str, value: Any, least: int | None = None) -> int:
 
 
 def make_out_of_range_error(row: int, length: int, position: int | None = None) -> RowOutOfRange:
-    """Error for a row outside -length..length-1, at `position` of the rows asked for."""
+    """Make the error for a row outside -length..length-1, at `position` of the rows asked for."""
     where = "" if position is None else f" at position {position} of the rows asked for"
     expected = f"{-length}..{length - 1}" if length else "none, there are no rows"
     return RowOutOfRange(f"row out of range{where}", expected=expected, found=row)
@@ -143,7 +143,7 @@ def _convert_range(rows: range, length: int) -> np.ndarray:
 
 
 def _convert_list(rows: Any, length: int) -> np.ndarray:
-    """Row numbers from a list that numpy does not take for integers: empty, huge or wrong."""
+    """Convert row numbers from a list that numpy does not take for integers, or refuse it."""
     numbers = np.empty(len(rows), np.int64)
     for position, row in enumerate(rows):
         try:

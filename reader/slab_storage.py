@@ -46,7 +46,7 @@ class Storage:
         return self.files.path
 
     def load_field(self, name: str) -> StoredField:
-        """A field with its arrays, which are mapped the first time it is asked for.
+        """Load a field with its arrays, which are mapped on first use.
 
         Raises UnknownField, or what `StoredField` raises for damaged files.
         """

@@ -24,7 +24,7 @@ class Jagged(NamedTuple):
     offsets: torch.Tensor
 
     def nested(self) -> torch.Tensor:
-        """The same rows as a nested tensor of layout `torch.jagged`, without a copy."""
+        """Return the rows as a nested tensor of layout `torch.jagged`, without a copy."""
         return torch.nested.nested_tensor_from_jagged(self.values, self.offsets)
 
 
@@ -55,11 +55,11 @@ class TensorBatch(dict[str, Any]):
     visits: torch.Tensor | None
 
     def to(self, device: Any, non_blocking: bool = False) -> "TensorBatch":
-        """A copy with every tensor on a device."""
+        """Return a copy with every tensor on a device."""
         return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "TensorBatch":
-        """A copy with every tensor in memory that the accelerator can read by itself."""
+        """Return a copy with every tensor in pinned memory."""
         return self._map_tensors(lambda tensor: tensor.pin_memory() if tensor.is_cpu else tensor)
 
     def _map_tensors(self, change: Any) -> "TensorBatch":
@@ -112,13 +112,13 @@ class ToTensors:
         return self.pin_if_needed(batch)
 
     def copy_without_pin(self) -> "ToTensors":
-        """The same, but it pins nothing."""
+        """Return the same batch, but its `pin_memory` does nothing."""
         other = copy.copy(self)
         other.pins = False
         return other
 
     def convert_to_tensors(self, batch: Batch) -> TensorBatch:
-        """The batch as tensors, over the same memory."""
+        """Convert the batch to tensors, over the same memory."""
         tensors = TensorBatch({name: self._convert_value(name, batch[name]) for name in batch})
         tensors.rows = torch.from_numpy(batch.rows)
         tensors.failures = batch.failures
@@ -130,11 +130,11 @@ class ToTensors:
         return tensors
 
     def pin_if_needed(self, tensors: TensorBatch) -> TensorBatch:
-        """The batch in pinned memory, if it should be."""
+        """Return the batch in pinned memory, if it should be."""
         return tensors.pin_memory() if self.pins else tensors
 
     def convert_to_arrays(self, tensors: TensorBatch) -> Batch:
-        """The batch as arrays, over the same memory; bfloat16 is uint16 there."""
+        """Convert the batch to arrays, over the same memory; bfloat16 becomes uint16."""
         return Batch(
             tensors.rows.numpy(),
             {name: _convert_to_values(name, value) for name, value in tensors.items()},
@@ -145,7 +145,7 @@ class ToTensors:
         )
 
     def merge_transformed(self, tensors: TensorBatch, changed: Mapping[str, Any]) -> TensorBatch:
-        """The batch with what a transform made: a whole batch, or fields of this one."""
+        """Merge the output of a transform into the batch: a whole batch, or fields."""
         if isinstance(changed, Batch):
             return self.convert_to_tensors(changed)
         if isinstance(changed, TensorBatch) and hasattr(changed, "rows"):
@@ -174,7 +174,7 @@ class ToTensors:
 
 
 def reduce_tensor(value: Any) -> Any:
-    """How a tensor is pickled as an array, for `reducer_override`; other values as they are."""
+    """Pickle a tensor as an array, for `reducer_override`; other values as usual."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return NotImplemented
     if not value.is_cpu:
@@ -191,7 +191,7 @@ def _restore_tensor(stored: np.ndarray, dtype: torch.dtype, shape: tuple[int, ..
 
 
 def _convert_to_values(name: str, value: Any) -> Any:
-    """A value of a `TensorBatch` as it stands in a `Batch`."""
+    """Convert a value of a `TensorBatch` to one of a `Batch`."""
     if isinstance(value, Jagged):
         return Ragged(_view_as_array(value.values), _view_as_array(value.offsets), name)
     if isinstance(value, tuple):

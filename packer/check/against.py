@@ -86,7 +86,7 @@ def compare(
 
 
 def load_options(manifest: Manifest, path: Path) -> tuple[Options, str | None]:
-    """The options that a slab was packed with, and the name of its kind of source.
+    """Load the options that a slab was packed with, and the name of its kind of source.
 
     Raises DamagedManifest where they are none that `pack` could have been given.
     """
@@ -182,7 +182,7 @@ class _Comparison:
         return True
 
     def _find_left_out_rows(self, batch: SourceBatch) -> Collection[int]:
-        """The rows of a batch that `pack` left out; their categories count as seen."""
+        """Find the rows of a batch that `pack` left out; their categories count as seen."""
         damaged = find_damaged_rows(self._plan.fields, batch)
         for field_plan in self._compared if damaged else ():
             if field_plan.field.name in self._seen:
@@ -190,7 +190,7 @@ class _Comparison:
         return damaged
 
     def _report_unconvertible(self, error: FieldslabError) -> None:
-        """Enter why the source cannot be converted any further."""
+        """Report why the source cannot be converted any further."""
         self._findings.add(make_problem(error, prefix=_NOT_PACKED))
 
     def _add_difference(self, name: str, difference: Difference) -> None:
@@ -240,7 +240,7 @@ class _Comparison:
 def _select_matching_plans(
     manifest: Manifest, plan: Plan, chosen: set[str], findings: Findings
 ) -> Iterator[FieldPlan]:
-    """The plans of chosen fields that slab and source agree on; enter the others."""
+    """Yield the plans of chosen fields that slab and source agree on; report the others."""
     stored = {field.name: field for field in manifest.fields}
     planned = {field_plan.field.name: field_plan for field_plan in plan.fields}
     for name in stored:
@@ -265,7 +265,7 @@ def _select_matching_plans(
 
 
 def _describe_type(field: Field) -> str:
-    """What must agree before values can: kind, dtype, shape, and what they stand for."""
+    """Describe what must agree before values can: kind, dtype, shape, and logical type."""
     logical = "" if field.logical is None else f" {msgspec.json.encode(field.logical).decode()}"
     return f"{field.kind} {field.dtype}{list(field.shape)}{logical}"
 

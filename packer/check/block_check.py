@@ -118,12 +118,12 @@ def check_blocks(fd: int, runs: BlockRuns) -> CheckResult:
 
 
 def get_row_range(folder: Folder) -> tuple[int, int] | None:
-    """First and last row of a folder."""
+    """Return the first and last row of a folder."""
     return (folder.first_row, folder.first_row + folder.rows - 1) if folder.rows else None
 
 
 def make_block_problem(runs: BlockRuns, first: int, stop: int, **details: str) -> Problem:
-    """The problem of blocks that are not what their digests say."""
+    """Make the problem for blocks that differ from their digests."""
     folder, file = runs.folder, runs.file
     start, end = first * BLOCK, min(stop * BLOCK, file.data_bytes)
     single = stop - first == 1
@@ -146,7 +146,7 @@ def make_block_problem(runs: BlockRuns, first: int, stop: int, **details: str) -
 
 
 def _digest_run(fd: int, runs: BlockRuns, start: int, stop: int) -> np.ndarray:
-    """Digests of the whole blocks of a run, or of fewer: see `digest_file`."""
+    """Digest the whole blocks of a run, or fewer: see `digest_file`."""
     stop = min(stop, runs.file.data_bytes // BLOCK)
     return digest_file(fd, HEADER + start * BLOCK, max(stop - start, 0), _get_buffer())
 
@@ -154,7 +154,7 @@ def _digest_run(fd: int, runs: BlockRuns, start: int, stop: int) -> np.ndarray:
 def _read_chunks(
     fd: int, runs: BlockRuns, start: int, stop: int, problems: list[Problem]
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """First block and bytes of each chunk of a run; what cannot be read becomes a problem."""
+    """Read a run in chunks: first block and bytes of each. What is unreadable becomes a problem."""
     for first in range(start, stop, CHUNK // BLOCK):
         last = min(first + CHUNK // BLOCK, stop)
         try:
@@ -177,7 +177,7 @@ def _make_unread_problem(runs: BlockRuns, block: int, error: Unreadable) -> Prob
 
 
 def _read_chunk(fd: int, runs: BlockRuns, first: int, last: int) -> np.ndarray:
-    """Bytes of blocks `first` to `last`. Raises Unreadable."""
+    """Read the bytes of blocks `first` to `last`. Raises Unreadable."""
     start, stop = HEADER + first * BLOCK, HEADER + min(last * BLOCK, runs.file.data_bytes)
     data = _get_buffer()[: stop - start]
     path, field = runs.folder.path / runs.file.name, runs.file.field.name
@@ -186,7 +186,7 @@ def _read_chunk(fd: int, runs: BlockRuns, first: int, last: int) -> np.ndarray:
 
 
 def _get_buffer() -> np.ndarray:
-    """This thread's buffer, uint8[CHUNK]."""
+    """Return this thread's buffer, uint8[CHUNK]."""
     if not hasattr(_thread, "buffer"):
         _thread.buffer = allocate_aligned(CHUNK)
     buffer: np.ndarray = _thread.buffer
@@ -200,7 +200,7 @@ def _advise_access(fd: int, runs: BlockRuns) -> None:
 
 
 def _find_wrong_blocks(runs: BlockRuns, first: int, computed: np.ndarray) -> Iterator[Problem]:
-    """One problem for each run of blocks that differ from the digest table."""
+    """Yield one problem for each run of blocks that differ from the digest table."""
     if runs.digests is None:
         return
     expected = runs.digests[first : first + len(computed)]
@@ -220,7 +220,7 @@ def _find_wrong_blocks(runs: BlockRuns, first: int, computed: np.ndarray) -> Ite
 def _check_rule(
     rule: ContentRule, fd: int, runs: BlockRuns, first: int, data: np.ndarray
 ) -> Iterator[Problem]:
-    """The first item of a chunk that breaks the array's rule."""
+    """Yield a problem for the first item of a chunk that breaks the array's rule."""
     items = data.view(rule.dtype)
     first_item = first * BLOCK // rule.dtype.itemsize
     flags = rule.find_broken(items, first_item, _read_item_before(fd, runs, rule, first_item))
@@ -241,7 +241,7 @@ def _check_rule(
 
 
 def _read_item_before(fd: int, runs: BlockRuns, rule: ContentRule, index: int) -> int:
-    """The item in front of `index`; 0 at the start. Offsets go on from there."""
+    """Read the item in front of `index`, 0 at the start: offsets must not fall below it."""
     size = rule.dtype.itemsize
     if index == 0 or rule.dtype != np.dtype("<u8"):
         return 0

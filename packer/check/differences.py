@@ -33,7 +33,7 @@ class Difference(NamedTuple):
 def find_differences(
     field: Field, source: ConvertedRows, stored: StoredRows, first_row: int
 ) -> Iterator[Difference]:
-    """The runs of rows that differ; both hold the same number of rows, from `first_row` on.
+    """Find the runs of rows that differ; both hold the same number of rows, from `first_row` on.
 
     Values are compared byte by byte: two NaN with different bits differ.
     """
@@ -120,7 +120,7 @@ def _describe_row(
 def _describe_other_arrays(
     field: Field, source: ConvertedRows, stored: StoredRows, row: int
 ) -> tuple[Role, int, str, str, str]:
-    """The same where the values are equal: what differs in another array of the field."""
+    """Describe what differs in another array of the field where the values are equal."""
     for spec in field.list_arrays():
         if spec.role not in stored.other_arrays:
             continue
@@ -152,14 +152,14 @@ def _describe_other_arrays(
 
 
 def _slice_value(rows: ConvertedRows | StoredRows, row: int) -> np.ndarray:
-    """The values of one row, with an axis in front."""
+    """Return the values of one row, with an axis in front."""
     if rows.lengths is None:
         return rows.values[row : row + 1]
     return _slice_row_items(rows.values, rows.lengths, row)
 
 
 def _slice_row_items(items: np.ndarray, lengths: np.ndarray, row: int) -> np.ndarray:
-    """The items of one row, of which rows have different numbers."""
+    """Return the items of one row of an array whose rows have different numbers of items."""
     start = int(lengths[:row].sum())
     return items[start : start + int(lengths[row])]
 

@@ -56,7 +56,7 @@ class Problem:
         return escape_controls(f"{text} ({', '.join(details)})" if details else text)
 
     def as_dict(self) -> dict[str, Any]:
-        """The problem as JSON-ready values; members that are not known are left out."""
+        """Return the problem as JSON-ready values; members that are not known are left out."""
         known = {key: value for key, value in vars(self).items() if value is not None}
         known.pop("shell", None)
         return known
@@ -69,7 +69,7 @@ class Problem:
 def make_problem(
     error: FieldslabError, rows: tuple[int, int] | None = None, prefix: str = ""
 ) -> Problem:
-    """A named error as a problem, with `prefix` in front of what it says."""
+    """Turn a named error into a problem, with `prefix` in front of its text."""
     known = dict(error.context)
     row = known.pop("row", None)
     if rows is None and isinstance(row, int):
@@ -130,7 +130,7 @@ class Report:
         return f"FAILED: {problems} in {self.path}{more}; {text}. {self.hint}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON-ready values."""
+        """Return the report as JSON-ready values."""
         return {
             "path": str(self.path),
             "ok": self.ok,

@@ -77,7 +77,7 @@ class FolderCheck:
         return True
 
     def split_work(self, files: list[tuple[ArrayFile, Selection, int]]) -> Iterator[BlockRuns]:
-        """The work on some arrays, each with its selection and the number of its first block."""
+        """Split the check of arrays, each with its selection and the number of its first block."""
         for file, selection, number in files:
             # Before work is cut out by a size in the manifest, the file must have that size.
             try:
@@ -105,7 +105,7 @@ class FolderCheck:
                 yield BlockRuns(self.folder, file, tuple(runs), digests)
 
     def add_result(self, checked: CheckResult) -> None:
-        """Enter what came of a piece."""
+        """Add the result of a check of blocks."""
         file = checked.runs.file
         if self._table_problem is not None and self._judges:
             self._computed += [
@@ -123,7 +123,7 @@ class FolderCheck:
             self._doubtful += checked.wrong
 
     def check_whole_folder(self) -> None:
-        """Judge what only the whole folder tells: its digest table, and its nulls."""
+        """Check what needs the whole folder: its digest table and its nulls."""
         if self._table_problem is not None:
             self._check_table(self._table_problem)
         for file in self.folder.files:
@@ -135,7 +135,7 @@ class FolderCheck:
                     self._check_pictures(file.field)
 
     def _is_array_sound(self, file: ArrayFile) -> bool:
-        """Whether all of an array was read, and nothing found wrong."""
+        """Return True if all of an array was read, and nothing is wrong with it."""
         return self._read[file.name] == file.data_bytes and file.name not in self._wrong
 
     def _check_table(self, problem: Problem) -> None:
@@ -217,7 +217,7 @@ class FolderCheck:
 
 
 def find_unexpected_files(folder: OpenFolder, names: set[str]) -> Iterator[str]:
-    """Paths of what is in a folder beside `names`; hidden files and the like are harmless.
+    """Find the paths of files in a folder that are not in `names`; hidden files are harmless.
 
     Raises Unreadable where the folder cannot be listed.
     """

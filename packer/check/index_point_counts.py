@@ -47,7 +47,7 @@ def _count_header_points(
 def count_points(
     fd: int, starts: np.ndarray, lengths: np.ndarray, every: int, counts: np.ndarray
 ) -> int:
-    """How many points the images have whose first bytes lie at `starts` of a file; int64[n] each.
+    """Count the points of images whose first bytes lie at `starts` of a file: int64[n] each.
 
     Of each image `lengths` bytes are read. `counts` becomes 0 for other kinds and -1 for headers
     that are cut off. Returns n, or the position of an image that cannot be read.
@@ -61,7 +61,7 @@ def count_points(
 
 @kernel("int64(uint16[:,::1], int64[::1], int64[::1])")
 def find_misplaced_point(points: Any, counts: Any, lengths: Any) -> int:
-    """The first point whose bit lies outside its image or not behind the point before; -1 if none.
+    """Find the first point outside its image or not after the point before it; -1 if none.
 
     `counts` tells how many of the points, uint16[points, 5], each image has, `lengths` its bytes.
     """

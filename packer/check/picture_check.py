@@ -21,7 +21,7 @@ _HEADS = (1024, 64 * 1024, 2**62)
 
 
 def check_pictures(folder: Folder, field: Field, run: MapInThreads) -> Iterator[Problem]:
-    """The problems of an image field of a shard whose arrays are intact; rows spread over threads.
+    """Check an image field of a shard whose arrays are intact; threads share the rows.
 
     Pixels must be as many as height and width say; index points as many as the JPEG's header
     says, or none, their bits rising inside the image.
@@ -53,7 +53,7 @@ class _RowWindow:
             self.codes = codes.read(start, stop)
 
     def find_problems(self) -> Iterator[Problem]:
-        """The first problem of each sort."""
+        """Yield the first problem of each sort."""
         height, width = self.sizes.T
         of_chroma = ((height + 1) // 2) * ((width + 1) // 2)
         expected = {"rgb": 3 * height * width, "yuv420": height * width + 2 * of_chroma}
@@ -102,7 +102,7 @@ class _RowWindow:
             )
 
     def _count_points(self, rows: np.ndarray, every: int) -> np.ndarray:
-        """How many points the JPEG images at `rows` have if they are indexed: int64[all rows]."""
+        """Count the points that the JPEG images at `rows` have if indexed: int64[all rows]."""
         from fieldslab.packer.check.index_point_counts import (
             count_points,  # compiled kernels take their time
         )

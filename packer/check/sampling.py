@@ -24,13 +24,13 @@ _SPELLINGS = "5%, 3/30 or 10G"
 
 
 def select_all(start: int, stop: int) -> Iterator[Run]:
-    """Every block."""
+    """Select every block."""
     if start < stop:
         yield start, stop
 
 
 def parse_sample(sample: str | None, total: int) -> Selection:
-    """The selection that `sample` asks for among `total` blocks; None asks for all.
+    """Parse `sample` into a selection among `total` blocks; None selects all.
 
     `5%` is a random twentieth, `3/30` the third of thirty parts, so that thirty runs read every
     block once, `10G` a random choice of about 10 GiB.
@@ -69,7 +69,7 @@ def _make_range_selection(first: int, last: int) -> Selection:
 
 
 def _make_random_selection(total: int, share: float) -> Selection:
-    """One block at random out of each of equal strides: spread evenly, never the same twice."""
+    """Select one random block of each of equal strides: spread evenly, never the same twice."""
     count = min(total, max(1, round(total * share)))
     edges = np.linspace(0, total, count + 1).astype(np.int64)
     widths = np.diff(edges)

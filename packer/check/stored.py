@@ -52,7 +52,7 @@ class StoredSlab:
         self._frames: dict[str, FrameReader] = {}
 
     def read(self, field: Field, start: int, stop: int) -> StoredRows:
-        """Rows `start` to `stop` of a field, from whichever shards hold them.
+        """Read the rows `start` to `stop` of a field, from whichever shards hold them.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class StoredSlab:
         return _join_pieces(pieces) if pieces else _make_empty_rows(field)
 
     def locate(self, field: Field, role: Role, row: int, byte: int) -> tuple[Path, int]:
-        """File and offset of a byte of a row's items in an array.
+        """Locate the file and offset of a byte of a row's items in an array.
 
         Of a compressed row, where its frame begins.
         """
@@ -90,7 +90,7 @@ class StoredSlab:
         return array.path, HEADER + first * array.file.item_bytes + within
 
     def read_categories(self, field: Field) -> list[str]:
-        """The categories of a categorical field, by code.
+        """Read the categories of a categorical field, by code.
 
         Raises DamagedArray where a stored table is not what pack wrote.
         """
@@ -105,7 +105,7 @@ class StoredSlab:
             raise values.make_damaged_error("a category is not UTF-8") from error
 
     def _split_by_shard(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """The shards that hold these rows: number, first row and stop row within it."""
+        """Yield the shards that hold these rows: number, first row and stop row within it."""
         shard = int(np.searchsorted(self._starts, start, side="right")) - 1
         while start < stop:
             base, end = int(self._starts[shard]), int(self._starts[shard + 1])
@@ -163,7 +163,7 @@ def _make_stored_rows(rows: dict[Role, np.ndarray]) -> StoredRows:
 def _read_variable_items(
     values: ArrayReader, by: Role, start: int, stop: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What rows have different numbers of, and how many each: int64[rows]."""
+    """Read items of which each row has its own number, and those numbers: int64[rows]."""
     offsets = values.folder.get_required_array(values.file.field, by)
     ends = offsets.read(start, stop + 1)
     wrong = (ends[1:] < ends[:-1]) | (ends[1:] > len(values))

@@ -13,7 +13,7 @@ _Result = TypeVar("_Result")
 
 
 class MapInThreads(Protocol):
-    """What `open_thread_pool` gives."""
+    """The `map` of a thread pool, as `open_thread_pool` yields it."""
 
     def __call__(
         self, function: Callable[[_Work], _Result], work: Iterable[_Work], /
@@ -23,7 +23,7 @@ class MapInThreads(Protocol):
 
 @contextmanager
 def open_thread_pool() -> Iterator[MapInThreads]:
-    """Threads for a `with` block; calls that have not begun at its end are dropped."""
+    """Open a thread pool for a `with` block; calls that have not begun at its end are dropped."""
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="fieldslab-verify")
     try:
         yield pool.map

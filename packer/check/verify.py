@@ -138,7 +138,7 @@ def compute_expected_bytes(
     follow_links: bool = False,
     **_: Any,
 ) -> int | None:
-    """Bytes that `verify` will read, for its progress; None where that is not known before."""
+    """Compute the bytes that `verify` will read, for its progress; None if that is unknown."""
     if quick or sample is not None or against is not None:
         return None
     try:
@@ -157,7 +157,7 @@ def _describe_scope(quick: bool, sample: str | None, against: Any) -> str:
 
 
 def choose_fields(manifest: Manifest, fields: str | Iterable[str] | None) -> list[Field]:
-    """Fields by names or patterns, in the order in which they are asked for; all for None.
+    """Choose fields by names or patterns, in the order of these; all fields for None.
 
     Raises UnknownField where there is none of a name.
     """
@@ -233,7 +233,7 @@ def _check_arrays(
 
 
 def _count_present_blocks(folder: Folder, files: list[ArrayFile]) -> list[int]:
-    """Blocks of each file; 0 where it has not the size that the manifest says."""
+    """Count the blocks of each file; 0 if its size differs from the manifest's."""
     counts = [0] * len(files)
     with suppress(DamagedArray, Unreadable), folder.open() as opened:
         for index, file in enumerate(files):
@@ -245,7 +245,7 @@ def _count_present_blocks(folder: Folder, files: list[ArrayFile]) -> list[int]:
 
 
 def _select_for_quick(folder: Folder, file: ArrayFile) -> Selection:
-    """For `quick`: all of an array whose content obeys a rule, nothing of any other."""
+    """Select all blocks of an array whose content obeys a rule, and none of any other."""
     return select_all if choose_rule(folder, file) is not None else _select_nothing
 
 

@@ -33,5 +33,5 @@ def print_completion(program: click.Command, instruction: str) -> int:
 
 
 def read_completion_request() -> str | None:
-    """What a shell asks for; None if it runs a command."""
+    """Read what a shell asks to complete; None if it runs a command."""
     return os.environ.get(ASKED)

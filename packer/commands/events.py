@@ -31,19 +31,19 @@ _on = False
 
 
 def has_events_option(arguments: Sequence[str]) -> bool:
-    """Whether a command line asks for events."""
+    """Return True if a command line asks for events."""
     pairs = pairwise(arguments)
     return "--progress=json" in arguments or ("--progress", "json") in pairs
 
 
 def enable_events(on: bool) -> None:
-    """Write events from now on, or no longer."""
+    """Write events from now on, or stop doing so."""
     global _on
     _on = on
 
 
 def are_events_on() -> bool:
-    """Whether events are written instead of words for people."""
+    """Return True if events are written instead of text for people."""
     return _on
 
 
@@ -57,7 +57,7 @@ def write_event(event: str, **members: Any) -> None:
 
 @contextmanager
 def track_progress(task: str, path: str, total: int | None, unit: str) -> Iterator[VerifyProgress]:
-    """Tell of a task's start, of what was done now and then, and of its end if there is one."""
+    """Write events about a task: its start, its progress now and then, and its end."""
     done = {"rows": 0, "bytes": 0}
     started = last = time.monotonic()
 

@@ -9,7 +9,7 @@ from fieldslab.schemas.fields import Field
 
 
 def format_type(field: Field) -> str:
-    """What a row of a field is: `float32[16]`, `int32[*]`, `jpeg`, `timestamp[us, UTC]`."""
+    """Format the type of a row: `float32[16]`, `int32[*]`, `jpeg`, `timestamp[us, UTC]`."""
     compressed = [] if field.compression is None else [field.compression.codec]
     return ", ".join([text for text in (_format_plain_type(field), *compressed) if text])
 
@@ -41,14 +41,14 @@ def _format_plain_type(field: Field) -> str:
 
 
 def format_field_bytes(field: Field, stored: int) -> str:
-    """Bytes of a field; of a compressed one, how many times more it held before."""
+    """Format the bytes of a field, and the ratio of compression if it is compressed."""
     if field.compression is None or not stored:
         return format_size(stored)
     return f"{format_size(stored)} ({field.compression.decoded / stored:.1f}x)"
 
 
 def field_to_json(field: Field) -> dict[str, Any]:
-    """The members of a field that say what it is; a category table only by its size."""
+    """Return the members of a field that describe its type; a category table only by its size."""
     members = msgspec.to_builtins(field)
     names = (
         "name",

@@ -101,7 +101,7 @@ def head(
 
 
 def parse_rows(text: str, total: int) -> Sequence[int]:
-    """Row numbers from `7,-1,100:105`; negative ones count from the end.
+    """Parse row numbers such as `7,-1,100:105`; negative ones count from the end.
 
     Raises UsageError for what is no number, RowOutOfRange for what is not there. As with slices of
     Python, a range may end behind the last row.
@@ -111,7 +111,7 @@ def parse_rows(text: str, total: int) -> Sequence[int]:
 
 
 def _parse_range(part: str, text: str, total: int) -> range:
-    """Rows of `7` or `100:105`."""
+    """Parse the row of `7`, or the rows of `100:105`."""
     hint = f"The slab has {total:,} rows."
     if re.fullmatch(r"\s*-?\d+\s*", part):
         row = int(part)

@@ -45,7 +45,7 @@ def group_params(command: click.Command, ctx: click.Context) -> dict[str, list[t
 
 
 def format_usage(command: click.Command) -> str:
-    """What stands behind the name of a command."""
+    """Format the options and arguments that follow the name of a command."""
     arguments = [param.metavar for param in command.params if isinstance(param, click.Argument)]
     return " ".join(filter(None, [command.options_metavar, *arguments]))
 

@@ -61,7 +61,7 @@ def _show_decoders(as_json: bool) -> None:
 
 
 def format_decoders(decoders: Sequence["DecoderInfo"], width: int | None) -> Iterator[str]:
-    """A line for each decoder, and below it its library, what is amiss, and what to do."""
+    """Yield a line for each decoder, and below it its library, its problem, and what to do."""
     names = max(len(decoder.name) for decoder in decoders) + 2
     indent = " " * (names + 5)
     for decoder in decoders:

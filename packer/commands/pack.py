@@ -137,7 +137,7 @@ def pack(
 
 
 def _describe_leftovers(output: Path, existed: bool) -> str:
-    """What an interrupted pack leaves, and what a rerun does."""
+    """Describe what an interrupted pack leaves, and what a rerun does."""
     from fieldslab.schemas.folder import get_partial_path
 
     partial = get_partial_path(output)

@@ -78,7 +78,7 @@ def command(
 
 
 def make_options(definition: type) -> list[click.Parameter]:
-    """The options of a command line that a definition says."""
+    """Make the command line's options from a definition."""
     params: list[click.Parameter] = []
     for name, defined in read_definition(definition).items():
         described, spelling = defined.option, name.strip("_").replace("_", "-")
@@ -103,7 +103,7 @@ def make_options(definition: type) -> list[click.Parameter]:
 
 
 def pop_options(definition: type, values: dict[str, Any]) -> dict[str, Any]:
-    """The options of a definition that were given, taken out of the values of a command line.
+    """Remove the options of a definition from the values of a command line, and return them.
 
     Raises UsageError where an option is both given and switched off.
     """

@@ -25,7 +25,7 @@ MOST_FIELDS = 60
 
 
 def format_plan(plan: "Plan", width: int | None) -> Iterator[str]:
-    """A plan: every field, what it becomes and why, and how much there is."""
+    """Format a plan: every field, what it becomes and why, and its size."""
     head = ("field", "kind", "type", "if null", "bytes", "why")
     rows = [
         (
@@ -53,7 +53,7 @@ def format_plan(plan: "Plan", width: int | None) -> Iterator[str]:
 
 
 def plan_to_json(plan: "Plan") -> dict[str, Any]:
-    """A plan as JSON-ready values; `bytes` are estimates."""
+    """Return a plan as JSON-ready values; `bytes` are estimates."""
     return {
         "rows": plan.rows,
         "bytes": _sum_planned_bytes(plan),
@@ -74,7 +74,7 @@ def plan_to_json(plan: "Plan") -> dict[str, Any]:
 
 
 def format_pack_result(packed: "PackResult", width: int | None) -> Iterator[str]:
-    """What a pack did."""
+    """Format the result of a pack."""
     manifest = packed.manifest
     reasons = manifest.made.reasons
     rows = [
@@ -100,7 +100,7 @@ def format_pack_result(packed: "PackResult", width: int | None) -> Iterator[str]
 
 
 def pack_result_to_json(packed: "PackResult") -> dict[str, Any]:
-    """What a pack did, as JSON-ready values."""
+    """Return the result of a pack as JSON-ready values."""
     manifest = packed.manifest
     return {
         "path": str(packed.path),

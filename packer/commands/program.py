@@ -31,11 +31,11 @@ class Program(Group):
     """The program: its commands are those of the registry, imported as they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of all commands: our own in their order, then others by name."""
+        """List the names of all commands: our own in their order, then others by name."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
-        """The command of a name, or None."""
+        """Return the command of a name, or None."""
         if cmd_name not in self.commands and cmd_name in COMMANDS:
             self.commands[cmd_name] = _load_command(cmd_name)
         return self.commands.get(cmd_name)
@@ -60,7 +60,7 @@ def _load_command(name: str) -> click.Command:
 
 
 def _make_failing_command(name: str, error: UsageError) -> click.Command:
-    """A stand-in for a command that cannot be loaded: it raises the reason when it is called."""
+    """Make a command in place of one that cannot be loaded; calling it raises the reason."""
 
     def fail() -> None:
         raise error

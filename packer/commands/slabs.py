@@ -29,7 +29,7 @@ MOST_ORIGINS = 5
 
 
 def format_info(slab: SlabFiles, width: int | None) -> Iterator[str]:
-    """What a slab is: size, origin, fields."""
+    """Format what `info` prints of a slab: size, origin, fields."""
     yield from wrap_lines(_format_summary(slab), width)
     yield ""
     manifest = slab.manifest
@@ -50,7 +50,7 @@ def format_info(slab: SlabFiles, width: int | None) -> Iterator[str]:
 
 
 def _format_summary(slab: SlabFiles) -> Iterator[str]:
-    """What the whole of a slab is, line by line."""
+    """Format the size, id and origin of a slab, line by line."""
     manifest, provenance = slab.manifest, slab.manifest.made
     total = format_size(_count_total_bytes(slab))
     yield f"{escape_controls(str(slab.path))}: {format_count(manifest.rows, 'row')}, {total}"
@@ -68,7 +68,7 @@ def _format_summary(slab: SlabFiles) -> Iterator[str]:
 
 
 def info_to_json(slab: SlabFiles) -> dict[str, Any]:
-    """What a slab is, as JSON-ready values."""
+    """Return what `info` tells of a slab, as JSON-ready values."""
     manifest = slab.manifest
     provenance, sizes, nulls = manifest.made, _count_field_bytes(slab), _count_nulls(manifest)
     return {
@@ -123,7 +123,7 @@ def format_rows(
 def rows_to_json(
     slab: StoredSlab, rows: Sequence[int], fields: Sequence[Field] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Rows as JSON-ready dicts: `{"row": 7, "values": {...}}`."""
+    """Return the rows as JSON-ready dicts: `{"row": 7, "values": {...}}`."""
     fields = slab.manifest.fields if fields is None else fields
     categories = _load_categories(slab, fields)
     for row, values in _read_values(slab, rows, fields):
@@ -148,7 +148,7 @@ def _load_categories(slab: StoredSlab, fields: Sequence[Field]) -> dict[str, lis
 
 
 def _count_nulls(manifest: Manifest) -> dict[str, int]:
-    """Null rows of each field."""
+    """Count the null rows of each field."""
     counts = {field.name: 0 for field in manifest.fields}
     nullable = [field.name for field in manifest.fields if field.nullable]
     for shard in manifest.shards:
@@ -158,7 +158,7 @@ def _count_nulls(manifest: Manifest) -> dict[str, int]:
 
 
 def _count_field_bytes(slab: SlabFiles) -> dict[str, int]:
-    """Bytes of data of each field, in all its arrays."""
+    """Count the bytes of data of each field, in all its arrays."""
     sizes = {field.name: 0 for field in slab.manifest.fields}
     for folder in iterate_folders(slab):
         for file in folder.files:
@@ -167,7 +167,7 @@ def _count_field_bytes(slab: SlabFiles) -> dict[str, int]:
 
 
 def _count_total_bytes(slab: SlabFiles) -> int:
-    """Bytes of all files of a slab, by its manifest."""
+    """Count the bytes of all files of a slab, by its manifest."""
     total = slab.manifest_bytes
     for folder in iterate_folders(slab):
         total += sum(HEADER + file.data_bytes for file in folder.files)
@@ -176,7 +176,7 @@ def _count_total_bytes(slab: SlabFiles) -> int:
 
 
 def _format_origins(manifest: Manifest) -> Iterator[str]:
-    """Which rows came from which of several files, of the first few."""
+    """Format which rows came from which of several files, for the first few files."""
     sources = [source for source in manifest.made.sources if _is_range(source.get("rows"))]
     for index, source in enumerate(sources[:MOST_ORIGINS] if len(sources) > 1 else []):
         start, stop = source["rows"]
@@ -188,12 +188,12 @@ def _format_origins(manifest: Manifest) -> Iterator[str]:
 
 
 def _is_range(rows: Any) -> bool:
-    """Whether this is a range of rows: nobody checks what a manifest says of its making."""
+    """Return True if this is a range of rows: nothing checks `made` in a manifest."""
     return isinstance(rows, list) and len(rows) == 2 and all(isinstance(row, int) for row in rows)
 
 
 def _format_origin(manifest: Manifest) -> str:
-    """What a slab was packed from, in a line."""
+    """Format in a line what a slab was packed from."""
     provenance = manifest.made
     kind = provenance.options.get("from", "unknown source")
     paths = [str(source["path"]) for source in provenance.sources if "path" in source]

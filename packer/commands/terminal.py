@@ -113,7 +113,7 @@ def report_error(error: FieldslabError, *, as_json: bool) -> None:
 
 
 def print_warning(text: str) -> None:
-    """A warning on stderr."""
+    """Print a warning on stderr."""
     if events.are_events_on():
         events.write_event("warning", text=text)
     else:
@@ -121,18 +121,18 @@ def print_warning(text: str) -> None:
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """One JSON value on stdout; without `indent`, in one line."""
+    """Print one JSON value on stdout; in one line if `indent` is None."""
     _write_line(json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False))
 
 
 def print_lines(lines: Iterator[str]) -> None:
-    """Lines on stdout."""
+    """Print lines on stdout."""
     for line in lines:
         _write_line(line)
 
 
 def get_terminal_width(stream: TextIO) -> int | None:
-    """Columns of a terminal; None for a pipe or a file."""
+    """Return the columns of the terminal; None for a pipe or a file."""
     if not stream.isatty():
         return None
     if os.environ.get("COLUMNS", "").isdigit():
@@ -144,7 +144,7 @@ def get_terminal_width(stream: TextIO) -> int | None:
 
 
 def _report_failure(text: str, name: str, problem: str, as_json: bool) -> None:
-    """What ended a command and is no error of ours."""
+    """Report an exception that ended a command and is not a FieldslabError."""
     if as_json:
         print_json({"error": name, "problem": problem, "hint": None}, indent=None)
     elif events.are_events_on():
@@ -154,7 +154,7 @@ def _report_failure(text: str, name: str, problem: str, as_json: bool) -> None:
 
 
 def _print_message(text: str, hint: str | None = None) -> None:
-    """Text on stderr, its hint in a paragraph below."""
+    """Print text on stderr, with its hint in a paragraph below."""
     width = get_terminal_width(sys.stderr)
     for part, indent in ((text, ""), (hint, "  ")):
         if not part:

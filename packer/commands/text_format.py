@@ -13,7 +13,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def format_size(count: int | float) -> str:
-    """Bytes in decimal units: `61.2 kB`."""
+    """Format a number of bytes in decimal units: `61.2 kB`."""
     value, unit = float(count), 0
     while value >= 999.95 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
@@ -21,29 +21,29 @@ def format_size(count: int | float) -> str:
 
 
 def format_rate(count: int, seconds: float) -> str:
-    """Bytes a second: `1.2 GB/s`."""
+    """Format bytes per second: `1.2 GB/s`."""
     return f"{format_size(count / max(seconds, 1e-9))}/s"
 
 
 def format_duration(seconds: float) -> str:
-    """Time taken: `12.3 s`, with one more digit below ten seconds."""
+    """Format seconds: `12.3 s`, with one more digit below ten seconds."""
     return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.2f} s"
 
 
 def format_count(count: int, noun: str) -> str:
-    """A number with its noun: `1 row`, `12,000 rows`."""
+    """Format a number with its noun: `1 row`, `12,000 rows`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def escape_controls(text: str) -> str:
-    """The text with everything escaped that a terminal would act upon, or not show."""
+    """Escape everything that a terminal would act upon, or not show."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def truncate_text(text: str, width: int | None) -> str:
-    """The text in at most `width` terminal columns, `…` at its end where it was longer."""
+    """Cut text to `width` terminal columns, with `…` at its end if it was longer."""
     if width is None or cell_len(text) <= width:
         return text
     return set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
@@ -52,11 +52,11 @@ def truncate_text(text: str, width: int | None) -> str:
 def format_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None, right: str = ""
 ) -> Iterator[str]:
-    """Lines of a table.
+    """Yield the lines of a table.
 
     The last column goes on below itself where it is wider than what is left of `width`; None
     sets no limit. `right` names the columns that are aligned to the right. Where the columns do
-    not fit beside each other, each row becomes a block: see `stacked`.
+    not fit beside each other, each row becomes a block: see `format_stacked`.
     """
     cells = [list(head), *([escape_controls(cell) for cell in row] for row in rows)]
     widths = [max(cell_len(row[column]) for row in cells) for column in range(len(head) - 1)]
@@ -80,7 +80,7 @@ def format_table(
 
 
 def format_stacked(head: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Iterator[str]:
-    """Lines of a table that is too wide: the first cell of a row, and the others below it."""
+    """Yield the lines of a table that is too wide: first cell of a row, others below it."""
     column = max(map(cell_len, head[1:]), default=0)
     indent = " " * (column + 4)
     for row in rows:
@@ -93,7 +93,7 @@ def format_stacked(head: Sequence[str], rows: Iterable[Sequence[str]], width: in
 
 
 def wrap_lines(lines: Iterable[str], width: int | None) -> Iterator[str]:
-    """Lines of prose, wrapped between words where they are wider than `width`."""
+    """Wrap lines of prose that are wider than `width` between words."""
     for line in lines:
         if width is None or cell_len(line) <= width:
             yield line

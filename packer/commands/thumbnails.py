@@ -67,7 +67,7 @@ def write_images(
 def _encode_image(
     field: Field, row: StoredRows, side: int | None
 ) -> tuple[bytes | memoryview, str]:
-    """Bytes of an image file, and how its name ends."""
+    """Encode an image file, and return its bytes and the suffix of its name."""
     codec = find_codec(field, row)
     if codec in PIXELS or side is not None:
         pixels.get_library_version()

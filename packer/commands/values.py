@@ -19,7 +19,7 @@ _NOT_A_TIME = np.iinfo(np.int64).min
 
 
 def select_row(rows: StoredRows, index: int) -> StoredRows:
-    """One row out of several: `values` is (*shape) or (elements, *shape), the rest has one item."""
+    """Select one of several rows; all arrays keep their first axis, with one item."""
     valid = None if rows.valid is None else rows.valid[index : index + 1]
     if rows.lengths is None:
         return StoredRows(rows.values[index], None, valid)
@@ -35,7 +35,7 @@ def select_row(rows: StoredRows, index: int) -> StoredRows:
 
 
 def find_codec(field: Field, row: StoredRows) -> str | None:
-    """The codec of one image, by its code, its field, or its first bytes; None if not known."""
+    """Find the codec of one image by its code, its field, or its first bytes; None if unknown."""
     if "codec" in row.other_arrays:
         code = int(row.other_arrays["codec"][0])
         return CODECS[code] if code < len(CODECS) else None
@@ -45,7 +45,7 @@ def find_codec(field: Field, row: StoredRows) -> str | None:
 
 
 def value_to_json(field: Field, row: StoredRows, categories: Sequence[str] = ()) -> Any:
-    """One value as JSON: complete, but of images and bytes only what they are.
+    """Return one value as JSON, complete, except for images and bytes.
 
     An image is `{"codec", "height", "width", "bytes"}`, other bytes are `{"bytes"}`; NaN and
     infinities, which JSON does not have, are texts.
@@ -70,7 +70,7 @@ def value_to_json(field: Field, row: StoredRows, categories: Sequence[str] = ())
 def format_value(
     field: Field, row: StoredRows, width: int | None, categories: Sequence[str] = ()
 ) -> str:
-    """One value in at most `width` columns of a terminal, `…` where something was left out.
+    """Format one value in at most `width` columns of a terminal, cut with `…` if it is longer.
 
     An image is `image/jpeg 375x500, 61.2 kB`: height x width, as in an array.
     """
@@ -113,7 +113,7 @@ def _format_array(field: Field, values: np.ndarray, most: int) -> str:
 
 
 def _numbers_to_json(field: Field, values: np.ndarray) -> list[Any]:
-    """The numbers of an array, flat, as what they stand for: JSON-ready."""
+    """Return the numbers of an array as a flat list of the JSON values that they stand for."""
     flat, logical = values.reshape(-1), field.logical
     # A manifest may claim anything: what does not go with the dtype is shown as plain numbers.
     if logical is not None and flat.dtype.kind in "iu":
@@ -132,7 +132,7 @@ def _numbers_to_json(field: Field, values: np.ndarray) -> list[Any]:
 
 
 def _shorten_floats(numbers: np.ndarray) -> list[Any]:
-    """The shortest decimals that give the same float of that width."""
+    """Return the shortest decimals that give the same floats of this width."""
     if numbers.dtype.itemsize < 8:
         floats = [float(str(number)) for number in numbers]
     else:
@@ -147,7 +147,7 @@ def _name_non_finite(number: float) -> str:
 
 
 def _find_label(logical: Logical, number: int) -> Any:
-    """The name of a class; the number itself where it has none."""
+    """Return the name of a class, or the number itself if it has none."""
     names = logical.names or ()
     if logical.codes is not None:
         return dict(zip(logical.codes, names, strict=True)).get(number, number)
@@ -176,7 +176,7 @@ def _format_time(logical: Logical, number: int) -> str:
 
 
 def _is_hexadecimal(field: Field) -> bool:
-    """Whether each row, or each element, is a few bytes that belong together."""
+    """Return True if each row, or each element, is a few bytes that belong together."""
     logical = field.logical
     return logical is not None and logical.type in ("uuid", "bytes") and bool(field.shape)
 
@@ -204,7 +204,7 @@ def _format_item(item: Any) -> str:
 
 
 def _nest_items(items: list[Any], shape: tuple[int, ...]) -> Any:
-    """A flat list as lists of lists of a shape; the item itself for shape ()."""
+    """Nest a flat list into lists of lists of a shape; return the item itself for shape ()."""
     nested = np.empty(shape, object)
     nested.reshape(-1)[:] = items
     return nested.tolist()

@@ -29,7 +29,7 @@ class SourceBatch:
         return int(self.rows.num_rows)
 
     def get_column(self, path: tuple[int, ...]) -> pa.Array:
-        """The array at a path, with the nulls of the structs around it."""
+        """Return the array at a path, with the nulls of the structs around it."""
         array = self.rows.column(self.positions[path[0]])
         for index in path[1:]:
             array = get_child(array, index)

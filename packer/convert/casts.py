@@ -33,7 +33,7 @@ _INFINITE = r"(?i)^[+-]?inf(inity)?$"
 
 
 def cast_layout(array: pa.Array, target: str) -> pa.Array:
-    """A column as large_string (text, json), large_binary or a dictionary of large_string.
+    """Cast a column to large_string (text, json), large_binary or dictionary of large_string.
 
     Raises pa.ArrowException where the type or a value does not allow that.
     """
@@ -49,7 +49,7 @@ def cast_layout(array: pa.Array, target: str) -> pa.Array:
 
 
 def cast_elements(array: pa.Array, target: str) -> np.ndarray:
-    """Scalars without nulls as ndarray[len] of the dtype `target`; bfloat16 as its uint16 bits.
+    """Cast scalars without nulls to ndarray[len] of dtype `target`; bfloat16 as uint16 bits.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def cast_elements(array: pa.Array, target: str) -> np.ndarray:
 
 
 def count_rounded(array: pa.Array, target: str) -> int:
-    """How many integers of a column, in lists or not, the dtype `target` cannot hold exactly.
+    """Count the integers of a column, in lists or not, that `target` cannot hold exactly.
 
     0 unless integers become floats: what else does not fit is an error, and of floats that become
     shorter it is expected.
@@ -99,7 +99,7 @@ def count_rounded(array: pa.Array, target: str) -> int:
 
 
 def _read_storage(array: pa.Array) -> np.ndarray:
-    """Numbers as they are stored, temporal values as integers."""
+    """Read numbers as they are stored, temporal values as integers."""
     kind = array.type
     if pa.types.is_boolean(kind):
         return view_numbers(array, np.dtype(bool))
@@ -143,7 +143,7 @@ def _check_all(good: np.ndarray, values: np.ndarray, problem: str) -> None:
 
 
 def _parse_numbers(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:
-    """Numbers from text. What overflows a float is an error, not infinite."""
+    """Parse numbers from text. What overflows a float is an error, not infinite."""
     if dtype.kind == "b":
         return view_numbers(array.cast(pa.bool_()), dtype)
     if dtype.kind != "f":
@@ -160,7 +160,7 @@ def _parse_numbers(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _round_to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """float32 rounded to nearest even in 16 bits, as uint16; NaN stays NaN."""
+    """Round float32 to nearest even in 16 bits, as uint16; NaN stays NaN."""
     bits = values.view(np.uint32)
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     nan = np.isnan(values)

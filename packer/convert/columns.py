@@ -34,7 +34,7 @@ _BAD = (Misfit, InnerNull, pa.ArrowException)
 def convert_field(
     plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None = None
 ) -> ConvertedRows:
-    """The rows of a batch as the arrays of one field; `categories` grow as new ones are met.
+    """Convert the rows of a batch to the arrays of one field; new `categories` are added.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def _convert_and_count_rounded(
 def _find_bad_row(
     plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None
 ) -> SourceBatch:
-    """The first row that cannot be converted: conversion itself does not keep track of rows."""
+    """Find the first row that cannot be converted: conversion itself keeps no track of rows."""
     while len(batch) > 1:
         half = len(batch) // 2
         first = batch.slice(0, half)
@@ -94,7 +94,7 @@ def _catch_failure(function: Callable[..., object], *arguments: Any) -> Exceptio
 
 
 def _find_bad_column(plan: FieldPlan, row: SourceBatch) -> str:
-    """The column of a field that cannot be converted in one row."""
+    """Find the column of a field that cannot be converted in one row."""
     if plan.form == "stack":
         for column, path in zip(plan.columns, plan.paths, strict=True):
             if _catch_failure(read_elements, plan, row.get_column(path)):
@@ -148,7 +148,7 @@ def _fill_nulls(array: pa.Array, value: str) -> pa.Array:
 
 
 def _stack_columns(plan: FieldPlan, batch: SourceBatch) -> ConvertedRows:
-    """Many numeric columns side by side: (rows, columns)."""
+    """Stack many numeric columns side by side: (rows, columns)."""
     columns = [read_elements(plan, batch.get_column(path)) for path in plan.paths]
     values = np.empty((len(batch), len(columns)), plan.field.storage)
     for start in range(0, len(batch), STACKED_AT_ONCE):
@@ -198,7 +198,7 @@ def _check_shapes(plan: FieldPlan, shapes: pa.Array, valid: np.ndarray | None) -
 def make_nulls_error(
     column: str, count: int, row: int | None = None, *, stacked: bool = False
 ) -> NullsFound:
-    """The error for null rows that no option mentions: at least `count` if `row` is given."""
+    """Make the error for null rows that no option mentions: at least `count` if `row` is given."""
     mask = (
         ""
         if stacked
@@ -214,7 +214,7 @@ def make_nulls_error(
 
 
 def _make_row_error(plan: FieldPlan, column: str, cause: Exception, row: int) -> FieldslabError:
-    """The error for what is wrong in a row."""
+    """Make the error for a row that cannot be converted."""
     if isinstance(cause, InnerNull):
         stacked = plan.form == "stack"
         return NullsFound(
@@ -239,7 +239,7 @@ def _make_row_error(plan: FieldPlan, column: str, cause: Exception, row: int) ->
 
 
 def _make_shape_hint(plan: FieldPlan, column: str) -> str | None:
-    """What admits lists that are not all of one shape."""
+    """Make the hint about options for lists of different shapes."""
     field = plan.field
     if plan.form not in ("dense", "list") or not field.shape or plan.options.cast is not None:
         return None

@@ -35,7 +35,7 @@ class Compressor:
     dictionary: bytes = b""
 
     def compress_rows(self, field: Field, rows: ConvertedRows) -> Frames:
-        """One frame a row; a row without bytes has none."""
+        """Compress each row into a frame; a row without bytes has none."""
         sizes = count_row_bytes(field, rows)
         ends = np.cumsum(sizes)
         data = view_bytes(rows.values)
@@ -63,14 +63,14 @@ Compressors = dict[str, Compressor]
 
 
 def count_row_bytes(field: Field, rows: ConvertedRows) -> np.ndarray:
-    """Bytes of each row before compression: int64[rows]."""
+    """Count the bytes of each row before compression: int64[rows]."""
     if rows.lengths is None:
         return np.full(len(rows.values), field.item_bytes, np.int64)
     return rows.lengths * field.item_bytes
 
 
 def train_compressor(field: Field, level: int, sample: list[ConvertedRows]) -> Compressor:
-    """A compressor with a dictionary trained on sampled rows, if they are small and it helps."""
+    """Train a dictionary on sampled rows, if they are small and it helps, for a compressor."""
     plain = Compressor(level)
     texts = [text for rows in sample for text in _split_rows(field, rows)]
     total = sum(map(len, texts))

@@ -27,7 +27,7 @@ class LeftOutRow(msgspec.Struct, frozen=True):
 def find_damaged_rows(
     plans: Sequence[FieldPlan], batch: SourceBatch
 ) -> dict[int, UndecodableImage]:
-    """Which rows of a batch have an image that cannot be decoded, counted in it, and the errors."""
+    """Find the rows of a batch whose image cannot be decoded, by index in it, with the errors."""
     damaged: dict[int, UndecodableImage] = {}
     for plan in plans:
         if not plan.skips_damaged_images or _try_convert(plan, batch) is None:
@@ -42,7 +42,7 @@ def find_damaged_rows(
 
 
 def find_runs_between(rows: Collection[int], count: int) -> Iterator[tuple[int, int]]:
-    """The runs of `range(count)` without these rows, which are sorted: start and length."""
+    """Find the runs of `range(count)` between these sorted rows: start and length."""
     start = 0
     for row in (*rows, count):
         if row > start:
@@ -51,7 +51,7 @@ def find_runs_between(rows: Collection[int], count: int) -> Iterator[tuple[int, 
 
 
 def make_left_out_row(error: UndecodableImage, source: Source, row: int) -> LeftOutRow:
-    """A row of the source that is left out, and why."""
+    """Make the record of a row that is left out."""
     value = error.context.get("found")
     reason = error.problem.removeprefix("an image ") + ("" if value is None else f": {value}")
     return LeftOutRow(row, str(error.context["field"]), reason, source.file_of(row))

@@ -14,7 +14,7 @@ Read = Callable[[pa.Array], np.ndarray]
 
 
 def strip_layout(array: pa.Array) -> pa.Array:
-    """The same values without extension, run-end or view layouts; dictionaries stay."""
+    """Convert to the same values without extension, run-end or view layouts; keep dictionaries."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "arrow.bool8":
@@ -32,7 +32,7 @@ def strip_layout(array: pa.Array) -> pa.Array:
 
 
 def decode_layout(array: pa.Array) -> pa.Array:
-    """The same values in a plain layout, without a dictionary."""
+    """Convert to the same values in a plain layout, without a dictionary."""
     array = strip_layout(array)
     if pa.types.is_dictionary(array.type):
         return decode_layout(strip_layout(array.dictionary).take(array.indices))
@@ -40,7 +40,7 @@ def decode_layout(array: pa.Array) -> pa.Array:
 
 
 def get_child(parent: pa.Array, index: int) -> pa.Array:
-    """A child of a struct array in a plain layout, null where the struct is."""
+    """Return a child of a struct array in a plain layout, null where the struct is."""
     parent = strip_layout(parent)
     values = strip_layout(parent.field(index))
     if not parent.null_count:
@@ -59,7 +59,7 @@ def find_valid_rows(array: pa.Array) -> np.ndarray | None:
 
 
 def view_numbers(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:
-    """A primitive array without nulls as ndarray[len] of `dtype`, which has the same width."""
+    """View a primitive array without nulls as ndarray[len] of `dtype`, which has the same width."""
     if pa.types.is_boolean(array.type):
         return array.cast(pa.uint8()).to_numpy(zero_copy_only=False).view(np.bool_)
     if not pa.types.is_primitive(array.type) or array.type.bit_width != 8 * dtype.itemsize:
@@ -71,7 +71,7 @@ def view_numbers(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def view_byte_rows(array: pa.Array) -> np.ndarray:
-    """A fixed_size_binary array without nulls: uint8[len, width]."""
+    """View a fixed_size_binary array without nulls: uint8[len, width]."""
     width = array.type.byte_width
     data = array.buffers()[1]
     if data is None or not len(array) * width:
@@ -81,7 +81,7 @@ def view_byte_rows(array: pa.Array) -> np.ndarray:
 
 
 def view_bytes(array: pa.Array) -> np.ndarray:
-    """The concatenated bytes of a string or binary array without nulls: uint8[total]."""
+    """View the concatenated bytes of a string or binary array without nulls: uint8[total]."""
     offsets = _get_offsets(array)
     data = array.buffers()[2]
     if data is None or offsets[0] == offsets[-1]:
@@ -90,7 +90,7 @@ def view_bytes(array: pa.Array) -> np.ndarray:
 
 
 def compute_lengths(array: pa.Array) -> np.ndarray:
-    """Lengths of the lists or byte strings of an array without nulls: int64[len]."""
+    """Compute the lengths of the lists or byte strings of an array without nulls: int64[len]."""
     kind = array.type
     if pa.types.is_fixed_size_list(kind):
         return np.full(len(array), kind.list_size, np.int64)
@@ -100,7 +100,7 @@ def compute_lengths(array: pa.Array) -> np.ndarray:
 
 
 def get_elements(array: pa.Array) -> pa.Array:
-    """The concatenated elements of lists, in a plain layout. Those of null rows are left out."""
+    """Return the concatenated elements of lists that are not null, in a plain layout."""
     return decode_layout(array.flatten())
 
 
@@ -158,26 +158,26 @@ def estimate_decoded_bytes(array: pa.Array) -> int:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a type is one of Arrow's five kinds of list."""
+    """Return whether a type is one of Arrow's five kinds of list."""
     types = pa.types
     listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     return listed or types.is_list_view(kind) or types.is_large_list_view(kind)
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a type is one of Arrow's three kinds of string."""
+    """Return whether a type is one of Arrow's three kinds of string."""
     types = pa.types
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Whether a type is one of Arrow's three kinds of binary of any length."""
+    """Return whether a type is one of Arrow's three kinds of binary of any length."""
     types = pa.types
     return types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
 
 
 def _get_offsets(array: pa.Array) -> np.ndarray:
-    """Offsets of an array of strings, binaries or lists: int32 or int64 [len + 1]."""
+    """Return the offsets of an array of strings, binaries or lists: int32 or int64 [len + 1]."""
     kind, types = array.type, pa.types
     wide = types.is_large_list(kind) or types.is_large_string(kind) or types.is_large_binary(kind)
     dtype = np.dtype("<i8" if wide else "<i4")

@@ -22,7 +22,7 @@ Filler = np.ndarray | np.generic | str
 
 
 def parse_filler(field: Field, text: str, column: str, asked_by: str = "nulls") -> Filler | None:
-    """What stands for a null, or for padding; None for 'error' and 'mask'.
+    """Parse the value that replaces a null, or pads; None for 'error' and 'mask'.
 
     Raises UsageError where the value does not fit the field.
     """

@@ -30,7 +30,7 @@ for _value, _digit in enumerate("0123456789abcdef"):
 
 
 def read_elements(plan: FieldPlan, array: pa.Array) -> np.ndarray:
-    """Scalars as the field stores them: ndarray (len, *shape of one).
+    """Read scalars as the field stores them: ndarray (len, *shape of one).
 
     Raises InnerNull for a null, where `--nulls` gives no value.
     """
@@ -66,7 +66,7 @@ def _read_lists(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
 
 
 def _get_item_shape(plan: FieldPlan) -> tuple[int, ...]:
-    """The field's shape without the axis that bytes of fixed width have of their own."""
+    """Return the field's shape without the axis that bytes of fixed width have of their own."""
     logical = plan.field.logical
     own_axis = logical is not None and logical.type in ("bytes", "uuid")
     return plan.field.shape[:-1] if own_axis else plan.field.shape
@@ -146,7 +146,7 @@ def _decode_hex(data: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _read_bytes(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
-    """Text and bytes."""
+    """Read text and bytes."""
     array = decode_layout(array)
     if plan.field.kind == "text":
         _check_text(plan, array)
@@ -154,7 +154,7 @@ def _read_bytes(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
 
 
 def _read_tokens(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
-    """Text as the tokens that it consists of."""
+    """Read text as its tokens."""
     array = decode_layout(array)
     _check_text(plan, array)
     return encode_texts(plan, array)

@@ -153,7 +153,7 @@ def _describe_scalar(kind: pa.DataType) -> tuple[str, tuple[int, ...], Logical |
 
 
 def _infer_numbers(leaf: Leaf, sample: Sample) -> InferredField:
-    """Scalars and (nested) lists of scalars."""
+    """Infer the field of scalars and of (nested) lists of scalars."""
     sizes, element = find_list_sizes(leaf.type)
     members = describe_element(leaf, element)
     why = _describe_leaf(leaf)
@@ -238,7 +238,7 @@ def _infer_bytes(leaf: Leaf, sample: Sample) -> InferredField:
 
 
 def _find_category_order(kind: pa.DataType) -> bool | None:
-    """Whether the categories of a type are ordered; None where it has no text categories."""
+    """Return True if the categories of a type are ordered; None if it has no text categories."""
     while not pa.types.is_dictionary(kind):
         if pa.types.is_run_end_encoded(kind):
             kind = kind.value_type
@@ -250,7 +250,7 @@ def _find_category_order(kind: pa.DataType) -> bool | None:
 
 
 def _find_class_names(leaf: Leaf, kind: pa.DataType) -> Logical | None:
-    """Names of integers: HuggingFace's ClassLabel, of a scalar or of the elements of lists."""
+    """Find the names that HuggingFace's ClassLabel gives integers, or the elements of lists."""
     if leaf.hint.logical is not None and leaf.hint.logical.names:
         return leaf.hint.logical
     feature: Any = leaf.feature

@@ -32,7 +32,7 @@ _INTERVAL = ("months", "days", "nanoseconds")
 
 
 def convert_to_json(array: pa.Array) -> pa.Array:
-    """Each row as JSON text: large_string, null where the row is null.
+    """Convert each row to JSON text: large_string, null where the row is null.
 
     Raises pa.ArrowException where text is not UTF-8 or a time zone is unknown.
     """
@@ -45,7 +45,7 @@ def _dump_json(value: Any) -> str:
 
 
 def _convert_values(array: pa.Array) -> list[Any]:
-    """What `json` takes, one value a row; None for a null."""
+    """Yield values that `json` takes, one for each row; None for a null."""
     if isinstance(array.type, pa.UuidType):
         return _convert_each(lambda value: str(uuid.UUID(bytes=value)), array.storage.to_pylist())
     array = decode_layout(array)

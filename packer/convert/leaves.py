@@ -58,7 +58,7 @@ class Leaf:
 
 
 def find_leaves(source: Source, options: Options) -> list[Leaf]:
-    """Every leaf of a source. A struct that `--cast STRUCT=json` names stays whole.
+    """Find every leaf of a source. A struct that `--cast STRUCT=json` names stays whole.
 
     Raises SourceUnsupported where the source has no columns.
     """
@@ -83,7 +83,7 @@ def find_leaves(source: Source, options: Options) -> list[Leaf]:
 
 
 def choose_leaves(leaves: list[Leaf], options: Options) -> list[Leaf]:
-    """The leaves that `--fields` and `--exclude` leave, in the order of the source.
+    """Choose the leaves that `--fields` and `--exclude` keep, in the order of the source.
 
     Raises UnknownField where an option names a column that is not there.
     """
@@ -131,7 +131,7 @@ def refuse_unsupported_leaf(leaf: Leaf) -> None:
 
 
 def make_unknown_field_error(asked_by: str, name: str, names: Iterable[str]) -> UnknownField:
-    """The error for a name that is not there, with the names that are."""
+    """Make the error for an unknown name, which lists the known names."""
     names = list(names)
     inside = [other for other in names if other.startswith(name + ".")]
     folded = {other.casefold(): other for other in names}
@@ -146,7 +146,7 @@ def make_unknown_field_error(asked_by: str, name: str, names: Iterable[str]) -> 
 
 
 def _expand_patterns(asked_by: str, items: Iterable[str], names: list[str]) -> set[str]:
-    """The names that items stand for: names, structs, patterns, or lists of these with commas."""
+    """Return the names that items stand for: names, structs, patterns, or lists with commas."""
     expanded: set[str] = set()
     for item in items:
         if item in names:
@@ -172,7 +172,7 @@ def _is_inside(name: str, struct: str) -> bool:
 def _select_options(
     name: str, role: str | None, known: frozenset[str], options: Options
 ) -> ColumnOptions:
-    """The options of one column; a path beside bytes may be null without being asked for."""
+    """Select the options of one column; a path beside bytes may be null by default."""
     nulls = look_up_option(options.nulls, name, known)
     unset = "mask" if role == "path" else "error"
     return ColumnOptions(
@@ -187,7 +187,7 @@ def _select_options(
 def look_up_option(
     values: Mapping[str, Any], name: str, known: frozenset[str] = frozenset()
 ) -> Any:
-    """What an option says of a column, or None; `known` are the names that mean one column alone.
+    """Look up the option of a column, or None; `known` are names that mean one column alone.
 
     An exact name wins over structs and patterns, of these the later one over the earlier.
     """

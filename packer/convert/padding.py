@@ -78,7 +78,7 @@ def make_padding(
 def cut_padding(
     padding: Padding, values: np.ndarray, stated: pa.Array | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows without their padding.
+    """Cut the padding off rows.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def cut_padding(
 
 
 def _measure_rows(values: np.ndarray, fill: np.generic) -> np.ndarray:
-    """Elements of each row up to the last that is not padding throughout: int64[rows]."""
+    """Count the elements of each row up to the last that is not all padding: int64[rows]."""
     rows, length, item = len(values), values.shape[1], prod(values.shape[2:])
     if not values.size:
         return np.zeros(rows, np.int64)
@@ -127,12 +127,12 @@ def _measure_rows(values: np.ndarray, fill: np.generic) -> np.ndarray:
 
 
 def _view_as_bits(values: np.ndarray, fill: np.generic) -> np.ndarray:
-    """Numbers as unsigned integers, so that -0.0 is not 0.0 and NaN equals itself."""
+    """View numbers as unsigned integers, so that -0.0 is not 0.0 and NaN equals itself."""
     return np.ascontiguousarray(values).view(_choose_unsigned_dtype(fill))
 
 
 def _repeat_bits(fill: np.generic, count: int) -> np.ndarray:
-    """The same of `count` times the padding: one scalar where it is one integer."""
+    """Repeat the padding `count` times as bits: one scalar if it is one integer."""
     bits = np.array([fill]).view(_choose_unsigned_dtype(fill))
     return bits if len(bits) == 1 else np.tile(bits, count)
 
@@ -175,7 +175,7 @@ def _check_nan(padding: Padding, values: np.ndarray, lengths: np.ndarray) -> Non
 
 
 def _number_to_json(fill: np.generic) -> Any:
-    """A number for JSON; NaN and infinities as text that `float` reads, complex as [re, im]."""
+    """Return a number for JSON; NaN and infinities as text for `float`, complex as [re, im]."""
     value = fill.item()
     if isinstance(value, complex):
         return [_number_to_json(np.float64(value.real)), _number_to_json(np.float64(value.imag))]

@@ -17,7 +17,7 @@ from fieldslab.schemas.optiontext import mark_option
 def plan_pictures(
     field: Field, leaf: Leaf, sample: Sample, every: int | None
 ) -> tuple[Field, str | None]:
-    """An image field as it will be stored, and what to tell of it; other fields as they are.
+    """Plan an image field as it will be stored, with a text for people; keep other fields.
 
     An index is made where a sampled value is, or becomes, JPEG. Raises MissingLibrary.
     """

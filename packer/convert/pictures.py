@@ -32,7 +32,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def convert_pictures(plan: FieldPlan, rows: ConvertedRows, first_row: int) -> ConvertedRows:
-    """Rows of an image field, null ones included, with what is stored beside them.
+    """Convert the rows of an image field, nulls included, to all arrays of the field.
 
     Raises Undecodable for an image that must be decoded, or sound, and is not.
     """
@@ -62,7 +62,7 @@ def convert_pictures(plan: FieldPlan, rows: ConvertedRows, first_row: int) -> Co
 def find_points(
     every: int | None, rows: ConvertedRows, codes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Index points of the JPEG images among rows: uint16[points, 5], and int64[rows] of each."""
+    """Find the index points of the JPEG images of rows: uint16[points, 5], and int64[rows]."""
     assert rows.lengths is not None
     none = np.empty((0, POINT_ITEMS), np.uint16), np.zeros(len(rows.lengths), np.int64)
     if every is None or not (codes == JPEG).any():
@@ -79,7 +79,7 @@ def find_points(
 
 
 def choose_rows(fraction: float, first_row: int, count: int) -> np.ndarray:
-    """Which of the rows are in the fraction: bool[count], by a hash of their numbers.
+    """Choose which of the rows are in the fraction: bool[count], by a hash of their numbers.
 
     The hash is SplitMix64 (Steele, Lea and Flood 2014), so that the choice depends on nothing else.
     """
@@ -95,7 +95,7 @@ def choose_rows(fraction: float, first_row: int, count: int) -> np.ndarray:
 def _convert_form(
     form: ImageForm, rows: ConvertedRows, first_row: int, tally: Counter[str]
 ) -> tuple[ConvertedRows, np.ndarray, np.ndarray]:
-    """The rows in the form asked for, their sizes and codes."""
+    """Convert rows to the requested form: images, their sizes and codes."""
     assert rows.lengths is not None
     count = len(rows.lengths)
     chosen = choose_rows(form.fraction, first_row, count)
@@ -144,7 +144,7 @@ def _check_decodable(rows: ConvertedRows, codes: np.ndarray, counts: np.ndarray)
 
 
 def _convert_to_baseline(image: memoryview, tally: Counter[str]) -> memoryview:
-    """A JPEG of another kind as a baseline one; whatever else it is stays as it is."""
+    """Convert a JPEG of another kind to a baseline one; anything else stays as it is."""
     if _find_frame_marker(image) in (None, *_SEQUENTIAL):
         return image
     try:
@@ -156,7 +156,7 @@ def _convert_to_baseline(image: memoryview, tally: Counter[str]) -> memoryview:
 
 
 def _count_unindexed(rows: ConvertedRows, codes: np.ndarray, counts: np.ndarray) -> Counter[str]:
-    """Why JPEG images have no index points."""
+    """Count, by reason, the JPEG images that have no index points."""
     assert rows.lengths is not None
     tally: Counter[str] = Counter()
     ends = np.cumsum(rows.lengths)
@@ -169,7 +169,7 @@ def _count_unindexed(rows: ConvertedRows, codes: np.ndarray, counts: np.ndarray)
 
 
 def _find_frame_marker(image: memoryview) -> int | None:
-    """The marker of a JPEG's frame; None where there is no JPEG with a frame."""
+    """Find the marker of a JPEG's frame; None where there is no JPEG with a frame."""
     try:
         return find_jpeg_frame(image)[0] if detect_format(image) == "jpeg" else None
     except (ValueError, IndexError, struct.error):

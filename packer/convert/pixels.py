@@ -60,7 +60,7 @@ def find_versions() -> dict[str, str]:
 def decode_image(
     image: memoryview, form: ImageForm, tally: Counter[str]
 ) -> tuple[np.ndarray, int, int]:
-    """An image as pixels: uint8[bytes] as FORMAT.md has `rgb` and `yuv420`, height and width.
+    """Decode an image to `rgb` or `yuv420` of FORMAT.md: uint8[bytes], height and width.
 
     Raises Undecodable where it cannot be decoded, or has too many pixels.
     """
@@ -94,7 +94,7 @@ def halve_plane(plane: np.ndarray) -> np.ndarray:
 
 
 def restore_chroma(plane: np.ndarray) -> np.ndarray:
-    """The samples that a JPEG of 4:2:0 holds, from what libjpeg made of them; off by 2 at most.
+    """Restore the chroma samples of a 4:2:0 JPEG from libjpeg's doubled ones; off by at most 2.
 
     libjpeg doubles a row with a triangle filter: u[2i] = (3 c[i] + c[i-1]) / 4 and u[2i+1] =
     (3 c[i] + c[i+1]) / 4, where at the ends c itself stands in for the neighbour that is not there.
@@ -116,7 +116,7 @@ def _undo_doubling(rows: np.ndarray) -> np.ndarray:
 
 
 def encode_smaller(image: memoryview, form: ImageForm, tally: Counter[str]) -> memoryview:
-    """An image as a JPEG of the size asked for; what is no larger is returned as it is.
+    """Encode an image as a JPEG of the requested size; one that is no larger is returned as is.
 
     Grey stays grey, all else becomes 4:2:0. EXIF orientation is kept, other metadata is not.
     Raises Undecodable where it cannot be decoded, or has too many pixels.
@@ -185,7 +185,7 @@ def _name_pillow_errors() -> Iterator[None]:
 
 
 def _open_image(image: memoryview) -> "PillowImage":
-    """An image whose header was read, and found not too large."""
+    """Open an image after a check that its header is readable and not too large."""
     from PIL import Image
 
     _, height, width = read_image_size(image)
@@ -198,7 +198,7 @@ def _open_image(image: memoryview) -> "PillowImage":
 
 
 def _read_orientation(opened: "PillowImage") -> int:
-    """How EXIF wants a picture to be turned: 1, not at all, to 8. Pillow itself turns TIFF."""
+    """Read the EXIF orientation, 1 to 8, that Pillow leaves to do. Pillow itself turns TIFF."""
     if opened.format == "TIFF":
         return 1
     try:
@@ -264,7 +264,7 @@ def _split_planes(picture: "PillowImage") -> list["PillowImage"]:
 
 
 def _holds_ycc(opened: Any) -> bool:
-    """Whether libjpeg takes the three components of a JPEG for Y, Cb and Cr."""
+    """Return whether libjpeg takes the three components of a JPEG for Y, Cb and Cr."""
     if "jfif" in opened.info:
         return True
     if "adobe" in opened.info:
@@ -273,7 +273,7 @@ def _holds_ycc(opened: Any) -> bool:
 
 
 def _holds_halved(opened: Any) -> bool:
-    """Whether a JPEG that was opened as Y, Cb and Cr has chroma half as high and wide."""
+    """Return whether a JPEG that was opened as Y, Cb and Cr has chroma half as high and wide."""
     return opened.mode == "YCbCr" and [each[1:3] for each in opened.layer] == [
         (2, 2),
         (1, 1),
@@ -282,7 +282,7 @@ def _holds_halved(opened: Any) -> bool:
 
 
 def _resize(picture: "PillowImage", form: ImageForm) -> "PillowImage":
-    """The picture at the size asked for, by Pillow's antialiased bicubic filter."""
+    """Resize a picture by Pillow's antialiased bicubic filter."""
     from PIL import Image
 
     size = compute_target_size(picture.size, form)

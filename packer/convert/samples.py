@@ -19,7 +19,7 @@ MOST_SAMPLES = 16
 
 
 def make_sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) -> Sample:
-    """A few values of a column, nulls left out; many columns are read at once."""
+    """Make a function that samples a column, nulls left out; it reads many columns at once."""
     chosen = [leaf for leaf in chosen if leaf.hint.refusal is None]
     shapes = [leaf.options.tensor.shape_from for leaf in chosen if leaf.options.tensor]
     wanted = {leaf.path[0] for leaf in chosen if _needs_sample(leaf)}
@@ -45,6 +45,6 @@ def make_sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) ->
 
 
 def _needs_sample(leaf: Leaf) -> bool:
-    """Whether the type alone does not tell: bytes may be images, nested lists rectangular."""
+    """Return True if the type is not enough: bytes may be images, nested lists rectangular."""
     sizes, element = find_list_sizes(leaf.type)
     return None in sizes[1:] or (not sizes and is_bytes(element))

@@ -14,7 +14,7 @@ Sizes = tuple[int | None, ...]
 
 
 def find_list_sizes(kind: pa.DataType) -> tuple[Sizes, pa.DataType]:
-    """Lengths of the nested lists of a type, and the type of their elements."""
+    """Find the lengths of the nested lists of a type, and the type of their elements."""
     sizes: list[int | None] = []
     kind = strip_type(kind)
     while is_list(kind):
@@ -24,7 +24,7 @@ def find_list_sizes(kind: pa.DataType) -> tuple[Sizes, pa.DataType]:
 
 
 def strip_type(kind: pa.DataType) -> pa.DataType:
-    """A type without run ends, dictionaries, and extensions that do not change its meaning."""
+    """Return a type without run ends, dictionaries, and extensions that keep its meaning."""
     while True:
         if pa.types.is_run_end_encoded(kind) or pa.types.is_dictionary(kind):
             kind = kind.value_type
@@ -38,12 +38,12 @@ _MEANINGFUL = ("arrow.bool8", "arrow.uuid", "arrow.fixed_shape_tensor")
 
 
 def get_extension_name(kind: pa.DataType) -> str | None:
-    """The name of an extension type; None for any other."""
+    """Return the name of an extension type; None for any other."""
     return kind.extension_name if isinstance(kind, pa.BaseExtensionType) else None
 
 
 def find_described_sizes(feature: dict[str, Any], sizes: Sizes) -> Sizes | None:
-    """The shape that a HuggingFace ArrayXD states, where it goes with the type."""
+    """Find the shape that a HuggingFace ArrayXD states, where it goes with the type."""
     shape = feature.get("shape")
     if not isinstance(shape, list | tuple) or len(shape) != len(sizes):
         return None

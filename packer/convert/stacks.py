@@ -17,7 +17,7 @@ from fieldslab.schemas.optiontext import mark_option
 
 
 def find_stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
-    """The columns of each `--stack`, in the order of the source.
+    """Find the columns of each `--stack`, in the order of the source.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def find_stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
 
 
 def plan_stack(name: str, leaves: list[Leaf], source: Source) -> FieldPlan:
-    """The field of a stack.
+    """Plan the field of a stack.
 
     Raises
     ------

@@ -51,10 +51,10 @@ _MAX_NAMED = 64
 
 
 def add_tokenizer_paths(options: Options, files: Sequence[str | Path] = ()) -> Options:
-    """Options as a manifest has them, with the place of every tokenizer.
+    """Add the path of every tokenizer to options as a manifest records them.
 
-    A manifest knows its name and content. It is the one of that content among `files`, or of that
-    name in the working directory. Raises SourceUnreadable where there is none.
+    A manifest has the name and SHA-256 of each. The path is that of the file among `files` with the
+    same content, or else with the same name in the working directory. Raises SourceUnreadable.
     """
     by_content = {hashlib.sha256(_read_content(str(file))).hexdigest(): str(file) for file in files}
     tokenizers = {}
@@ -74,7 +74,7 @@ def add_tokenizer_paths(options: Options, files: Sequence[str | Path] = ()) -> O
 
 
 def drop_tokenizer_paths(options: Options) -> Options:
-    """The options without the places of tokenizers: name and SHA-256 say which they are."""
+    """Remove the paths of tokenizers from the options: name and SHA-256 identify them."""
     named = {
         column: msgspec.structs.replace(tokenize, file=Path(tokenize.file).name)
         for column, tokenize in options.tokenize.items()
@@ -83,7 +83,7 @@ def drop_tokenizer_paths(options: Options) -> Options:
 
 
 def add_tokenizer_digests(options: Options) -> Options:
-    """The options with the SHA-256 of every tokenizer.
+    """Add the SHA-256 of every tokenizer to the options.
 
     Raises SourceUnreadable where a file cannot be read, SourceInconsistent where it is another
     than the options already name.
@@ -105,7 +105,7 @@ def add_tokenizer_digests(options: Options) -> Options:
 
 
 def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> InferredField:
-    """What a column of text becomes.
+    """Infer the field of a column of text that is tokenized.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def encode_texts(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
 
 
 def find_separator(tokenize: Tokenize, name: str | None) -> int | None:
-    """The id of the token that goes behind each text that is joined with others; None for none.
+    """Find the id of the token that follows each joined text; None if there is none.
 
     Without a `name`, texts are told apart by the special tokens that the tokenizer adds to each, or
     else by its token for the end of a text. Raises UsageError where there is none.
@@ -259,7 +259,7 @@ def _encode_in_parallel(
 
 
 def _collect_ids(rows: list[list[int]], dtype: np.dtype[Any]) -> np.ndarray:
-    """The ids of all rows, one behind the other. Raises Misfit where one has no room in `dtype`."""
+    """Concatenate the ids of all rows. Raises Misfit if one does not fit `dtype`."""
     ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(map(len, rows)))
     if ids.size and ids.max() > np.iinfo(dtype).max:
         raise Misfit("a token is outside of the vocabulary", found=int(ids.max()))
@@ -292,7 +292,7 @@ def _load_tokenizer(tokenize: Tokenize) -> "Tokenizer":
 
 @lru_cache(maxsize=8)
 def _load_cached(file: str, sha256: str | None, max_length: int | None) -> "Tokenizer":
-    """The tokenizer in a file, once for a process."""
+    """Load the tokenizer in a file, once for a process."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
@@ -326,7 +326,7 @@ def _load_cached(file: str, sha256: str | None, max_length: int | None) -> "Toke
 
 
 def _is_from_library(error: BaseException) -> bool:
-    """Whether tokenizers raised it: a plain Exception, or the panic of Rust, a BaseException."""
+    """Return True if tokenizers raised it: a plain Exception, or the panic of Rust."""
     known = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
     return not isinstance(error, known)
 

@@ -52,7 +52,7 @@ class ArrowSource(Source):
         self._head: list[pa.RecordBatch] = []
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """What is left of the stream, cut into batches near `batch_bytes`."""
+        """Read the rest of the stream, in batches near `batch_bytes`."""
         while (batch := self._head.pop(0) if self._head else self._read_next()) is not None:
             chosen = batch.select(columns)
             size = sum(estimate_decoded_bytes(array) for array in chosen.columns)
@@ -64,7 +64,7 @@ class ArrowSource(Source):
             self.endings = ("the stream had no rows; a stream can be read only once",)
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
-        """The first rows; the batches that they come from stay to be read."""
+        """Read the first rows of the stream; their batches are kept to be packed."""
         rows = sum(batch.num_rows for batch in self._head)
         size = sum(batch.nbytes for batch in self._head)
         while columns and rows < 3 * SAMPLE_ROWS and size < SAMPLE_BYTES:
@@ -77,7 +77,7 @@ class ArrowSource(Source):
         return [batch.select(columns).slice(0, 3 * SAMPLE_ROWS) for batch in self._head]
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """A stream has none: it cannot be read again."""
+        """Return an empty list: a stream cannot be read again."""
         return []
 
     def _read_next(self) -> pa.RecordBatch | None:
@@ -164,7 +164,7 @@ def _split_into_batches(items: Iterable[Any]) -> Iterator[Any]:
 
 
 def _describe_columns(batch: Any) -> str:
-    """Names and types of a schema or batch; of anything else, what it is."""
+    """Describe the names and types of a schema or batch, or the class of anything else."""
     schema = batch.schema if isinstance(batch, pa.RecordBatch) else batch
     if not isinstance(schema, pa.Schema):
         return type(batch).__name__

@@ -30,7 +30,7 @@ class BatchStream(NamedTuple):
 
 
 def open_object(data: Any) -> BatchStream | None:
-    """The stream of a dataset, a lazy frame, columns or rows; None for any other object.
+    """Open a dataset, a lazy frame, columns or rows as a stream; None for any other object.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def open_object(data: Any) -> BatchStream | None:
 
 
 def _count_dataset_rows(dataset: Any) -> int | None:
-    """The rows that the metadata of a dataset promises, where they need not be read for it."""
+    """Return the rows that a dataset's metadata promises, if that costs no reading."""
     if getattr(dataset, "_scan_options", None):  # it has a filter
         return None
     kind = getattr(getattr(dataset, "format", None), "default_extname", "")
@@ -64,7 +64,7 @@ def _count_dataset_rows(dataset: Any) -> int | None:
 
 
 def _open_lazy_frame(frame: Any) -> BatchStream:
-    """A lazy frame of Polars, computed piece by piece."""
+    """Open a lazy frame of Polars, which is computed piece by piece."""
     schema = pa.RecordBatchReader.from_stream(frame.head(0).collect()).schema
     if hasattr(frame, "collect_batches"):
         pieces = frame.collect_batches(maintain_order=True)
@@ -93,7 +93,7 @@ def _open_rows(rows: Sequence[Mapping[Any, Any]]) -> BatchStream:
 
 
 def _open_columns(columns: Mapping[Any, Any]) -> BatchStream:
-    """Columns by name: arrays of numpy, of any shape behind the rows, and whatever Arrow takes."""
+    """Open columns by name: numpy arrays of any shape, and whatever Arrow accepts."""
     splits = [name for name, value in columns.items() if _is_table(value)]
     if splits:
         raise UsageError(
@@ -119,7 +119,7 @@ def _open_columns(columns: Mapping[Any, Any]) -> BatchStream:
 
 
 def _is_table(value: Any) -> bool:
-    """Whether a value is a dataset or a frame, and no column."""
+    """Return True if a value is a dataset or a frame, not a column."""
     if isinstance(value, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         return True
     frame = hasattr(value, "columns") and hasattr(value, "__arrow_c_stream__")
@@ -127,7 +127,7 @@ def _is_table(value: Any) -> bool:
 
 
 def _convert_column(name: str, value: Any) -> tuple[Any, DtypeName | None]:
-    """An Arrow array of the values, and the name of their dtype where Arrow has no such type."""
+    """Convert values to an Arrow array; name their dtype if Arrow has no such type."""
     if isinstance(value, list | tuple) and value and isinstance(value[0], np.ndarray):
         value = _stack_arrays(value)
     elif hasattr(value, "__array__") and not _is_arrow(value) and not _is_numpy(value):
@@ -163,7 +163,7 @@ def _convert_to_arrow(value: Any) -> Any:
 
 
 def _stack_arrays(values: Sequence[Any]) -> Any:
-    """Arrays of one dtype and shape as one array; any others as they are."""
+    """Stack arrays of one dtype and shape; return any others unchanged."""
     first = values[0]
     same = all(
         isinstance(value, np.ndarray) and value.shape == first.shape and value.dtype == first.dtype
@@ -173,7 +173,7 @@ def _stack_arrays(values: Sequence[Any]) -> Any:
 
 
 def _convert_numpy(values: np.ndarray) -> tuple[pa.Array, DtypeName | None]:
-    """An array of numpy: its first axis are the rows, the others a shape."""
+    """Convert an array of numpy: its first axis is the rows, the others are a shape."""
     if values.ndim == 0:
         raise ValueError("a single value has no rows")
     if 0 in values.shape[1:]:

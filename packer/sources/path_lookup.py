@@ -20,7 +20,7 @@ class NoFiles(SourceNotFound):
 
 
 def list_files(path: str, suffixes: Sequence[str], kind: str) -> list[str]:
-    """The files that a path names, sorted; of a directory those with one of the suffixes.
+    """List the files that a path names, sorted; of a directory, those with a known suffix.
 
     Hidden files, and those whose name begins with an underscore, are left out of directories.
     Links are followed, to folders too, other than those that lead back to where they are.
@@ -50,7 +50,7 @@ def list_files(path: str, suffixes: Sequence[str], kind: str) -> list[str]:
 
 
 def make_remote_error(url: str) -> NoFiles:
-    """Error for a URL: nothing but LitData streams is read from one."""
+    """Make the error for a URL: nothing but LitData streams is read from one."""
     return NoFiles(
         "remote sources are not supported yet: only LitData streams are read from URLs",
         file=restore_url(url),
@@ -60,7 +60,7 @@ def make_remote_error(url: str) -> NoFiles:
 
 
 def find_matches(pattern: str) -> Iterator[str]:
-    """What a glob matches. `**` follows links, other than those back to a folder on the way.
+    """Find the matches of a glob. `**` follows links, but not back to a folder on its path.
 
     `glob` would follow such a loop up to forty times, and again for each further link.
 
@@ -84,7 +84,7 @@ def find_matches(pattern: str) -> Iterator[str]:
 
 
 def _walk_folders(folder: str, folders: "FolderPath") -> Iterator[str]:
-    """A folder and those in it, without hidden ones."""
+    """Yield a folder and the folders in it, without hidden ones."""
     yield folder
     for entry in list_folder(folder or "."):
         if not entry.name.startswith(".") and entry.is_dir():
@@ -95,7 +95,7 @@ def _walk_folders(folder: str, folders: "FolderPath") -> Iterator[str]:
 
 
 def get_glob_root(pattern: str) -> str:
-    """The directory in front of the first wildcard."""
+    """Return the directory in front of the first wildcard."""
     while glob.has_magic(pattern):
         pattern = os.path.dirname(pattern)
     return pattern
@@ -116,7 +116,7 @@ def check_readable(path: str) -> None:
 
 
 def list_folder(path: str) -> list[os.DirEntry[str]]:
-    """What is in a folder, by name. Raises SourceUnreadable where it may not be listed."""
+    """List the entries of a folder, by name. Raises SourceUnreadable."""
     try:
         with os.scandir(path) as entries:
             return sorted(entries, key=lambda entry: entry.name)
@@ -170,7 +170,7 @@ def name_disk_errors() -> Iterator[None]:
 
 
 def _collect_files(directory: str, suffixes: Sequence[str]) -> list[str]:
-    """Files of a directory and those in it. Raises SourceUnreadable: none is passed over."""
+    """List the files of a directory and below it. Raises SourceUnreadable; none is skipped."""
     return list(_walk_files(directory, tuple(suffixes), FolderPath(directory)))
 
 
@@ -196,7 +196,7 @@ def _walk_files(directory: str, suffixes: tuple[str, ...], folders: FolderPath) 
 
 
 def _make_unlisted_error(error: OSError) -> SourceUnreadable:
-    """Why a folder cannot be listed."""
+    """Make the error for a folder that cannot be listed."""
     if isinstance(error, PermissionError):
         return _make_denied_error(str(error.filename))
     return make_unreadable_source_error(

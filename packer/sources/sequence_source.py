@@ -65,7 +65,7 @@ class SequenceSource(Source):
         )
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """All rows, the last of them filled up or left out; `endings` then says what of it."""
+        """Read all rows; the last is padded or left out, and `endings` says which."""
         length, joined, starts = self._asked.length, np.empty(0, self._dtype), np.empty(0, np.int64)
         total = 0
         for tokens, begins in self._read_texts(batch_bytes):
@@ -94,15 +94,15 @@ class SequenceSource(Source):
         yield self._make_batch(joined, starts).select(columns)
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
-        """There are none."""
+        """Return 0: there are no nulls."""
         return 0
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """That of the texts."""
+        """Return the fingerprint of the texts."""
         return self._source.fingerprint()
 
     def _read_texts(self, batch_bytes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Tokens of some texts, joined, and where each text begins that has any."""
+        """Read the tokens of texts, joined, and where each text with tokens begins."""
         (path,) = self._text.paths
         row = 0
         for span in self._spans:
@@ -127,7 +127,7 @@ class SequenceSource(Source):
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _make_plans(self, tokens: dict[str, Any]) -> tuple[FieldPlan, ...]:
-        """The field of tokens and, if asked for, that of where texts begin."""
+        """Plan the field of tokens and, if requested, the field of where texts begin."""
         text, length = self._text, self._asked.length
         kept = {**tokens, "sequences": length}
         if self._separator is not None:

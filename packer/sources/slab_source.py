@@ -65,7 +65,7 @@ class SlabSource(Source):
         self.__dict__ |= state | {"_manifest": decode_manifest(state["_manifest"])}
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a shard; every block is digested. Raises DamagedArray, SourceChanged."""
+        """Read the rows of a shard; every block is digested. Raises DamagedArray, SourceChanged."""
         slab, (start, stop) = self._open_slab(), unit.key
         if slab.manifest.id != self._manifest.id:
             raise SourceChanged("the slab was packed again while it was read", file=self._path)
@@ -78,7 +78,7 @@ class SlabSource(Source):
             yield pa.RecordBatch.from_arrays(arrays, schema=chosen)
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """The id says what is in it, and the rows which of it."""
+        """Return the slab's id, which stands for its content, and the range of rows."""
         rows = [self._rows.start, self._rows.stop]
         return [{"path": self._path, "id": self._manifest.id, "of": rows}]
 
@@ -154,7 +154,7 @@ def _find_element_type(field: Field) -> pa.DataType:
 
 
 def _make_elements(field: Field, values: np.ndarray) -> pa.Array:
-    """Values with the axes of a row as lists of fixed size."""
+    """Make an Arrow array whose rows are nested lists of fixed size."""
     flat = np.ascontiguousarray(values).reshape(-1)
     kind = _find_element_type(field)
     array = pa.Array.from_buffers(kind, len(flat), [None, pa.py_buffer(flat)])

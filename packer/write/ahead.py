@@ -14,7 +14,7 @@ _END = object()
 
 
 def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, None]:
-    """The same items, taken from `items` up to `depth` ahead in a thread of their own.
+    """Yield the same items, taken from `items` up to `depth` ahead in another thread.
 
     An exception of `items` is raised here, in its place; an OSError as SourceUnreadable, so that
     whoever writes what was read does not take it for his own. Closing this iterator ends the

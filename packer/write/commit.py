@@ -284,7 +284,7 @@ class Staging:
 
 
 def make_attempt_folder(attempts: Path, name: str) -> Path:
-    """A new empty folder to write a shard (or the tables) in."""
+    """Make a new empty folder to write a shard (or the tables) in."""
     folder = attempts / f"{name}-{secrets.token_hex(4)}"
     with name_write_errors(folder):
         folder.mkdir()
@@ -292,7 +292,7 @@ def make_attempt_folder(attempts: Path, name: str) -> Path:
 
 
 def is_whole(folder: Path, record: ShardRecord) -> bool:
-    """Whether a finished shard still is what its record says, as far as a glance can tell.
+    """Return True if a finished shard has the size and the digest table of its record.
 
     Every file was fsynced before the record was written, so only foreign hands or a failing disk
     can have changed it. Sizes find what was cut or removed, the digest table what belongs to

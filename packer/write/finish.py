@@ -118,12 +118,12 @@ def _refuse_external_images(plan: Plan, records: list[ShardRecord]) -> None:
 
 
 def _sum_nulls(plan: Plan, records: list[ShardRecord]) -> list[int]:
-    """Null rows of each field."""
+    """Sum the null rows of each field."""
     return [sum(record.nulls[index] for record in records) for index in range(len(plan.fields))]
 
 
 def _make_manifest(provenance: Provenance, **content: Any) -> Manifest:
-    """The manifest, read back once: a slab that no reader opens is never published."""
+    """Make the manifest and parse it back: a slab that no reader opens is never published."""
     try:
         manifest = create_manifest(provenance, **content)
         return decode_manifest(encode_manifest(manifest))
@@ -140,7 +140,7 @@ def _make_manifest(provenance: Provenance, **content: Any) -> Manifest:
 
 
 def _limit_sources(sources: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """The first sources; a hundred thousand of them would fill the manifest."""
+    """Keep the first sources; a hundred thousand of them would fill the manifest."""
     more = len(sources) - MAX_SOURCES
     if more <= 0:
         return tuple(sources)

@@ -35,7 +35,7 @@ class IndexingThreads:
         self._begun: dict[tuple[str, int], Future[ConvertedRows]] = {}
 
     def split_batches(self, batches: Iterable[SourceBatch]) -> Iterator[SourceBatch]:
-        """The same rows in smaller batches, of which some are converted ahead."""
+        """Yield the same rows in smaller batches, some of which are converted ahead."""
         if self._threads == 1:
             yield from batches
             return
@@ -55,10 +55,10 @@ class IndexingThreads:
     def convert(
         self, plan: FieldPlan, batch: SourceBatch, categories: CategoryIndex | None
     ) -> ConvertedRows:
-        """The rows of a batch as the arrays of one field; raises as `convert_field` does."""
+        """Convert the rows of a batch to the arrays of one field; errors are `convert_field`'s."""
         begun = self._begun.pop((plan.field.name, batch.first_row), None)
         return convert_field(plan, batch, categories) if begun is None else begun.result()
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._pool.shutdown(cancel_futures=True)

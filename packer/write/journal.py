@@ -23,7 +23,7 @@ class Journal:
         self._plan = plan
 
     def read(self) -> list[ShardRecord]:
-        """Records of finished shards; none where the journal belongs to another plan."""
+        """Read the records of finished shards; none if the journal belongs to another plan."""
         texts = self._read_texts()
         if not texts or texts[0] != self._plan:
             return []
@@ -36,7 +36,7 @@ class Journal:
         return records
 
     def read_plan(self) -> str | None:
-        """The fingerprint of the plan that the journal belongs to; None where there is none."""
+        """Read the fingerprint of the plan that the journal belongs to; None if there is none."""
         texts = self._read_texts()
         return texts[0] if texts else None
 
@@ -53,7 +53,7 @@ class Journal:
         self.fresh.rename(self.path)
 
     def append(self, record: ShardRecord) -> None:
-        """Enter a finished shard, for good."""
+        """Append a finished shard durably."""
         with open(self.path, "ab") as file:
             file.write(_make_line(_encode_record(record)))
             file.flush()

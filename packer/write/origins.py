@@ -10,7 +10,7 @@ from fieldslab.packer.plan import Plan
 
 
 def list_sources(plan: Plan, left_out: Sequence[LeftOutRow]) -> list[dict[str, Any]]:
-    """The fingerprint of the source; files have `rows`, too: those from the first up to the second.
+    """Return the source's fingerprint, where files also have `rows`: first row and stop row.
 
     A file that comes several times has an entry for each time. Streams have no such rows.
     """
@@ -27,7 +27,7 @@ def list_sources(plan: Plan, left_out: Sequence[LeftOutRow]) -> list[dict[str, A
 
 
 def _find_row_ranges(plan: Plan, left_out: list[int]) -> dict[str, deque[list[int]]]:
-    """The rows of the slab that each file holds, by its path."""
+    """Find the rows of the slab that each file holds, by its path."""
     ranges: dict[str, deque[list[int]]] = defaultdict(deque)
     row, source_row, before = 0, plan.first_row, None
     for span in (span for task in plan.tasks for span in task.spans):

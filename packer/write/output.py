@@ -24,7 +24,7 @@ _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
 def parse_output(path: object) -> Path:
-    """The path of a slab to write. Raises UsageError where that is no path, or a URL."""
+    """Convert a caller's value to the path of a slab to write. Raises UsageError."""
     if isinstance(path, str | os.PathLike) and is_url(os.fspath(path)):
         raise UsageError(
             "remote slabs are not supported yet: slabs are written to directories, not to URLs",
@@ -66,12 +66,12 @@ def check_output(out: Path, *, force: bool) -> None:
 
 
 def is_empty_directory(out: Path) -> bool:
-    """Whether there is a directory with nothing in it: it is as good as none."""
+    """Return True for an empty directory: it may be replaced."""
     return out.is_dir() and not out.is_symlink() and not any(out.iterdir())
 
 
 def was_cleanup_interrupted(out: Path) -> bool:
-    """Whether a packer put the slab in its place, and was killed before it had cleaned up.
+    """Return True if a packer was killed between publishing the slab and cleaning up.
 
     Then the plan of its journal is that of the slab, and running it again cleans up.
     """
@@ -86,7 +86,7 @@ def was_cleanup_interrupted(out: Path) -> bool:
 
 
 def _is_slab(out: Path) -> bool:
-    """Whether there is a manifest that begins as ours do; it may be damaged further on."""
+    """Return True if there is a manifest that begins as ours do; the rest may be damaged."""
     path = out / MANIFEST
     if not path.is_file():
         return False

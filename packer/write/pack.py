@@ -174,7 +174,7 @@ def pack_plan(
 
 
 def _make_completed_result(out: Path, manifest: Manifest, started: float) -> PackResult:
-    """What an earlier run had packed whole before it was killed."""
+    """Make the result of a pack that an earlier, killed run had finished."""
     return PackResult(
         out, manifest, _count_bytes(out), time.monotonic() - started, len(manifest.shards), 0
     )

@@ -34,7 +34,7 @@ def prepare_shared_data(plan: Plan) -> SharedData:
 
 
 def _find_categories(plan: Plan) -> Categories:
-    """Categories in order of first appearance, so that codes do not depend on who packs what."""
+    """Find categories in order of first appearance, so that codes do not depend on jobs."""
     categorical = [field_plan for field_plan in plan.fields if field_plan.form == "categorical"]
     categories = {field_plan.field.name: CategoryIndex() for field_plan in categorical}
     if categorical and plan.source.rereadable:
@@ -44,7 +44,7 @@ def _find_categories(plan: Plan) -> Categories:
 
 
 def _find_compressors(plan: Plan) -> Compressors:
-    """A compressor for each compressed field, its dictionary trained on the first rows."""
+    """Make a compressor for each compressed field, with a dictionary trained on its first rows."""
     compressors: Compressors = {}
     for field_plan in plan.fields:
         field, level = field_plan.field, field_plan.options.compress
@@ -69,7 +69,7 @@ def _read_first_rows(plan: Plan, field_plan: FieldPlan) -> list[ConvertedRows]:
 def _convert_fields(
     plan: Plan, plans: list[FieldPlan], categories: Categories
 ) -> Iterator[list[ConvertedRows]]:
-    """These fields alone, batch by batch."""
+    """Convert only these fields, batch by batch."""
     for task in plan.tasks:
         for batch in read_batches(plan.source, task.spans, plans, task.first_row):
             yield [

@@ -28,7 +28,7 @@ def remove_or_set_aside(folder: Path, out: Path) -> Path | None:
 
 
 def is_being_read(folder: Path) -> bool:
-    """Whether somebody reads a slab."""
+    """Return True if a process reads a slab."""
     with _try_lock(folder) as free:
         return not free
 
@@ -45,7 +45,7 @@ def remove_unread_slabs(out: Path) -> None:
 
 @contextmanager
 def _try_lock(folder: Path) -> Iterator[bool]:
-    """Whether nobody holds a directory; if so, nobody can until the end of the block."""
+    """Yield True if nobody holds a directory; then nobody can until the end of the block."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

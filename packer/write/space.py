@@ -58,7 +58,7 @@ def check_space(plan: Plan, out: Path, done: int) -> str | None:
 
 
 def _count_fixed_bytes(plan: Plan) -> int:
-    """Bytes of the fixed fields: each row takes as many, whatever is in it."""
+    """Count the bytes of the fixed fields, whose rows all take the same."""
     if plan.options.leave_out:
         return 0
     fixed = [field_plan.field for field_plan in plan.fields if field_plan.field.kind == "fixed"]
@@ -71,7 +71,7 @@ def _count_fixed_bytes(plan: Plan) -> int:
 
 
 def _get_free_bytes(out: Path) -> int:
-    """Bytes that may be written in the directory where `out` will be."""
+    """Return the bytes that may be written in the directory where `out` will be."""
     folder = Path(os.path.abspath(out)).parent
     while not folder.is_dir():
         folder = folder.parent

@@ -63,7 +63,7 @@ class ShardWork:
         return record
 
     def read(self, task: ShardTask) -> "RowStream":
-        """The rows of a task."""
+        """Read the rows of a task."""
         threads = max(1, count_usable_cores() // self.jobs)
         return RowStream(self.plan, self.prepared, task, threads)
 
@@ -123,14 +123,14 @@ class RowStream:
             return shard.close(number, find_versions(self._plan), left_out)
 
     def is_exhausted(self) -> bool:
-        """Whether nothing is left; may read ahead for it."""
+        """Return True if no rows are left; may read ahead to know."""
         batch = self._next_batch()
         if batch is not None:
             self._waiting.appendleft(batch)
         return batch is None and not self._damaged
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._indexing.close()
         self._read.close()
 

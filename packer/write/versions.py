@@ -12,7 +12,7 @@ from fieldslab.schemas.version import get_package_version
 
 
 def find_versions(plan: Plan) -> dict[str, str]:
-    """Name -> version of everything that decides which bytes this process writes by a plan."""
+    """Return name and version of everything that affects the bytes that a plan writes."""
     names = {"fieldslab", "numpy", "pyarrow", *plan.source.libraries}
     versions: dict[str, str] = {}
     for field_plan in plan.fields:

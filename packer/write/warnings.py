@@ -30,7 +30,7 @@ MOST_LEFT_OUT = 20
 def find_warnings(
     plan: Plan, fields: list[Field], records: list[ShardRecord], tallies: Tallies
 ) -> Iterator[str]:
-    """What is odd in the data, field by field: a sentence each."""
+    """List what is odd in the data, field by field: a sentence each."""
     rows = sum(record.rows for record in records)
     yield from _find_left_out_warnings(records, rows)
     for index, field in enumerate(fields):

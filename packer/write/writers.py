@@ -158,7 +158,7 @@ class ShardWriter:
         )
 
     def _count_items(self, per: str) -> list[int]:
-        """How many items each field has per this; of fields that have such an array."""
+        """Count the items of each field that has an array `per` this."""
         return [
             writer.items[per]
             for writer in self.writers

@@ -43,7 +43,7 @@ class BlockTables(NamedTuple):
 
 @inlined
 def _extend_value(bits: Any, entry: Any) -> Any:
-    """The value behind a code (T.81, figure F.12)."""
+    """Return the value that follows a code (T.81, figure F.12)."""
     ones = (1 << (entry >> 12)) - 1
     value: Any = np.int64(bits >> np.uint64(64 - (entry & 63))) & ones
     return value if value > ones >> 1 else value - ones

@@ -70,7 +70,7 @@ def scale_quantisers(address: int, frame: Any, shrink: int, out: Any) -> None:
 def _transform_eight(
     r0: Any, r1: Any, r2: Any, r3: Any, r4: Any, r5: Any, r6: Any, r7: Any
 ) -> tuple[Any, Any, Any, Any, Any, Any, Any, Any]:
-    """Eight scaled coefficients -> eight samples."""
+    """Transform eight scaled coefficients to eight samples."""
     e0, e1, e3 = r0 + r4, r0 - r4, r2 + r6
     e2 = (r2 - r6) * _A - e3
     a0, a3, a1, a2 = e0 + e3, e0 - e3, e1 + e2, e1 - e2
@@ -85,7 +85,7 @@ def _transform_eight(
 
 @inlined
 def _clamp_sample(value: Any) -> Any:
-    """A sample as int32 in 0..255; 128.5 was added before."""
+    """Clamp a sample, to which 128.5 was added, to an int32 in 0..255."""
     value = value if value > _LOW else _LOW
     value = value if value < _HIGH else _HIGH
     return np.int32(value)
@@ -151,7 +151,7 @@ def _transform_rows(work: Any, out: Any, stride: int) -> None:
 
 @inlined
 def _transform_four(r0: Any, r1: Any, r2: Any, r3: Any) -> tuple[Any, Any, Any, Any]:
-    """Four scaled coefficients -> four samples."""
+    """Transform four scaled coefficients to four samples."""
     e0, e1 = r0 + r2, r0 - r2
     o0, o1 = r1 * _COS1 + r3 * _COS3, r1 * _COS3 - r3 * _COS1
     return e0 + o0, e1 + o1, e1 - o1, e0 - o0

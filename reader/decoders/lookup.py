@@ -11,7 +11,7 @@ from fieldslab.schemas.images import CODES
 
 
 def load_decoder(name: str) -> Decoder:
-    """The decoder of this name, the same one each time.
+    """Load the decoder of this name, the same one each time.
 
     Raises
     ------
@@ -28,7 +28,7 @@ def load_decoder(name: str) -> Decoder:
 
 @cache
 def load_device_decoder(device: str) -> Any:
-    """The decoder that decodes to tensors of torch on a device, by torch's name for it.
+    """Load the decoder that decodes to tensors of torch on a device, by torch's name for it.
 
     Raises MissingLibrary, and UsageError for a device that is not there.
     """
@@ -56,7 +56,7 @@ def list_candidates(name: str) -> Iterator[Decoder]:
 
 @cache
 def _try_load(name: str) -> Decoder | MissingLibrary:
-    """The decoder, or why it is not here; to search for a library takes long, so once will do."""
+    """Return the decoder, or why it is missing; cached, since searching a library is slow."""
     if name not in DECODERS:
         raise DECODERS.make_unknown_error(name, ["auto"])
     try:
@@ -67,12 +67,12 @@ def _try_load(name: str) -> Decoder | MissingLibrary:
 
 
 def has_pillow() -> bool:
-    """Whether `pillow` is here, which takes every image that anybody takes."""
+    """Return True if `pillow`, which decodes every format, is installed."""
     return not isinstance(_try_load("pillow"), MissingLibrary)
 
 
 def suggest_install(code: int) -> str | None:
-    """What to install for images of this code that nobody who is here takes."""
+    """Suggest what to install for images of a code that no installed decoder takes."""
     hints = []
     for name in AUTO:
         decoder = _try_load(name)

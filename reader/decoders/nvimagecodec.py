@@ -181,7 +181,7 @@ class NvImageCodec:
         return pictures, low.astype(np.int32), statuses
 
     def _call_library(self, streams: list[Any], stream: int) -> list[Any]:
-        """What the library makes of each, None for those that it leaves out."""
+        """Decode by the library; None for each image that it cannot decode."""
         decode = self._get_decoder().decode
         try:
             pictures = list(decode(streams, params=self._params, cuda_stream=stream))
@@ -196,7 +196,7 @@ class NvImageCodec:
         ]  # which, nothing else tells
 
     def _get_decoder(self) -> Any:
-        """This thread's own."""
+        """Return this thread's decoder."""
         decoder = getattr(self._local, "decoder", None)
         if decoder is None and self._device is None:
             # Either alone is not enough: without the device it looks for a GPU and fails.
@@ -213,5 +213,5 @@ class NvImageCodec:
 
 
 def _view_bytes(address: Any, length: Any) -> Any:
-    """Bytes at an address as an array; nothing is copied."""
+    """View the bytes at an address as an array; nothing is copied."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * int(length)).from_address(int(address)))

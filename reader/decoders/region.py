@@ -105,7 +105,7 @@ WORKSPACE = make_tuple_type(
 
 
 def make_workspace() -> Workspace:
-    """A workspace without room for planes."""
+    """Make a workspace without room for planes."""
     return Workspace(
         make_empty_tables(),
         np.zeros(192, np.float32),
@@ -117,19 +117,19 @@ def make_workspace() -> Workspace:
 
 @inlined
 def _load_u16(address: int) -> int:
-    """A number of an index point."""
+    """Load a number of an index point."""
     return load_u8(address) | (load_u8(address + 1) << 8)
 
 
 @inlined
 def _load_point_bit(point: int) -> int:
-    """The bit that an index point states."""
+    """Load the bit position from an index point."""
     return _load_u16(point) | (_load_u16(point + 2) << 16)
 
 
 @inlined
 def _load_point_predictor(point: int, component: int) -> int:
-    """A predictor that an index point states."""
+    """Load a predictor from an index point."""
     value = _load_u16(point + 4 + 2 * component)
     return value - 65536 if value > 32767 else value
 
@@ -141,7 +141,7 @@ def _make_no_stream() -> Any:
 
 @kernel(STREAM(INDEXED_IMAGE, types.int64, types.int64, types.int64[::1]))
 def _start_at_point(image: Any, scan: int, point: int, predictors: Any) -> Any:
-    """A stream from an index point on; its address is 0 if the point lies outside the scan."""
+    """Start a stream at an index point; its address is 0 if the point lies outside the scan."""
     bit = _load_point_bit(point)
     address = image.address + (bit >> 3)
     end = image.address + image.length
@@ -154,7 +154,7 @@ def _start_at_point(image: Any, scan: int, point: int, predictors: Any) -> Any:
 
 @kernel(STREAM(STREAM, types.int64, types.int64, types.int64[::1]))
 def _start_behind_marker(stream: Any, end: int, number: int, predictors: Any) -> Any:
-    """The stream behind the restart marker that must come next; its address is 0 without it."""
+    """Start the stream after the next restart marker; its address is 0 if there is none."""
     marker = find_marker(stream, end)
     if marker == 0 or load_u8(marker) != 0xD0 + (number & 7):
         return _make_no_stream()
@@ -164,7 +164,7 @@ def _start_behind_marker(stream: Any, end: int, number: int, predictors: Any) ->
 
 @kernel(types.boolean(types.int64, types.int64, STREAM, types.int64[::1]))
 def _is_at_point(address: int, point: int, stream: Any, predictors: Any) -> bool:
-    """Whether a stream has come to where an index point says."""
+    """Return True if a stream has reached the position of an index point."""
     same = compute_position(stream) - 8 * address == _load_point_bit(point)
     for component in range(3):
         same = same and predictors[component] == _load_point_predictor(point, component)

@@ -17,7 +17,7 @@ class ThreadScratch(threading.local):
         self._memory = np.empty(0, np.uint8)
 
     def get_address(self, room: int) -> int:
-        """The address of at least `room` bytes, which hold anything."""
+        """Return the address of at least `room` bytes of uninitialised memory."""
         if len(self._memory) < room:
             self._memory = np.empty(room, np.uint8)
         return get_address(self._memory)

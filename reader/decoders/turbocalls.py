@@ -114,7 +114,7 @@ _SPARE = 256
 
 @kernel("boolean(int64, Array(uint8, 1, 'C', readonly=True))")
 def _contains_words(text: int, words: Any) -> bool:
-    """Whether a C string holds these bytes."""
+    """Return True if a C string contains these bytes."""
     while load_u8(text) != 0:
         for i in range(words.size):
             if load_u8(text + i) != words[i]:

@@ -30,14 +30,14 @@ _U64 = Any
 
 
 def make_keys(purpose: str, *numbers: int) -> np.ndarray:
-    """Keys that belong to a purpose and some integers of any size: uint64[ROUNDS]."""
+    """Make the keys for a purpose and some integers of any size: uint64[ROUNDS]."""
     text = ":".join([purpose, *map(str, numbers)])
     digest = blake2b(text.encode(), digest_size=8 * ROUNDS).digest()
     return np.frombuffer(digest, "<u8").astype(np.uint64)
 
 
 def permute_positions(positions: np.ndarray, total: int, key: np.ndarray) -> np.ndarray:
-    """Numbers 0..total-1 at some positions of the shuffle under `key`: int64[n].
+    """Return the numbers at these positions of the shuffle of 0..total-1 under `key`: int64[n].
 
     `positions` are int64[n], each in 0..total-1; `total` may be up to 2**62.
     """
@@ -67,12 +67,12 @@ def permute_each_position(
 
 
 def draw_uniform(positions: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """An independent draw from [0, 1) for each position: float64[n], multiples of 2**-53."""
+    """Draw from [0, 1) independently for each position: float64[n], multiples of 2**-53."""
     return (hash_numbers(positions, key) >> np.uint64(11)) * 2.0**-53
 
 
 def hash_numbers(numbers: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """A hash of each number (int64[n] or uint64[n]) under `key`: uint64[n]."""
+    """Hash each number (int64[n] or uint64[n]) under `key`: uint64[n]."""
     result = numbers.astype(np.uint64)
     _hash_in_place(result, key)
     return result
@@ -115,7 +115,7 @@ def _shift_coordinate(number: _U64, other: _U64, key: _U64, side: _U64) -> _U64:
 
 @inlined
 def _permute_number(number: _U64, height: _U64, width: _U64, key: _Array) -> _U64:
-    """Where a number in the rectangle goes."""
+    """Return the new place of a number in the rectangle."""
     row = number // width
     column = number - row * width
     for turn in range(0, len(key), 2):

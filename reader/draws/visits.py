@@ -13,7 +13,7 @@ from fieldslab.schemas.errors import UsageError
 
 
 def make_draw_numbers(rows: np.ndarray, visits: np.ndarray | None) -> np.ndarray:
-    """What draws are made from: the row at its visit 0, else a hash of row and visit.
+    """Make the numbers that seed draws: the row at its visit 0, else a hash of row and visit.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def make_draw_numbers(rows: np.ndarray, visits: np.ndarray | None) -> np.ndarray
 
 
 def count_visits(rows: np.ndarray) -> np.ndarray:
-    """How often each row came earlier in `rows` (int64[n]): int64[n], zeros where none repeats."""
+    """Count how often each row came earlier in `rows`: int64[n], zeros if none repeats."""
     turns = np.argsort(rows, kind="stable")
     ordered = rows[turns]
     begins = np.ones(len(rows), np.bool_)
@@ -52,7 +52,7 @@ def count_visits(rows: np.ndarray) -> np.ndarray:
 
 
 def check_visits(visits: Any, rows: np.ndarray) -> np.ndarray:
-    """What a caller gave as visits of `rows` (int64[n]), or else counted: int64[n].
+    """Check a caller's visits of `rows` (int64[n]), or count them if there are none: int64[n].
 
     Raises UsageError.
     """
@@ -92,7 +92,7 @@ class Visit(int):
 
 
 def get_visits(rows: Any) -> np.ndarray | None:
-    """The visits that row numbers know, 0 for those that know none; None where none does."""
+    """Return the visits of row numbers, 0 for those without one; None if no row has one."""
     if not isinstance(rows, list) or not any(isinstance(row, Visit) for row in rows):
         return None
     return np.array([getattr(row, "visit", 0) for row in rows], np.int64)

@@ -24,7 +24,7 @@ TRIES = 10
 def draw_boxes(
     crop: Crop, sizes: np.ndarray, rows: np.ndarray, seed: int, epoch: int, view: int
 ) -> np.ndarray:
-    """Boxes of a view: int32[n, 4] of top, left, height and width.
+    """Draw the boxes of a view: int32[n, 4] of top, left, height and width.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class DecodedImages(NamedTuple):
     statuses: np.ndarray
 
     def select_rows(self, keep: np.ndarray) -> "DecodedImages":
-        """The rows where `keep` (bool[rows]) is true."""
+        """Select the rows where `keep` (bool[rows]) is true."""
         values: Any
         if isinstance(self.values, Pictures):
             chosen = np.flatnonzero(keep).tolist()
@@ -149,7 +149,7 @@ def decode_images(
 
 @cache
 def _mark_supported_codes(codes: frozenset[int]) -> np.ndarray:
-    """Whether a decoder of these codes takes an image, by its code: bool[256]."""
+    """Mark the image codes that a decoder takes: bool[256]."""
     taken = np.zeros(256, np.bool_)
     taken[list(codes)] = True
     return taken
@@ -179,7 +179,7 @@ class _DecodingJob:
             self.bias[:] = -images.normalize.mean / images.normalize.std
 
     def decode_views(self, boxes: np.ndarray, flips: np.ndarray) -> Any:
-        """All views of all images: boxes int32[n, views, 4], flips bool[n, views]."""
+        """Decode all views of all images: boxes int32[n, views, 4], flips bool[n, views]."""
         crops, arrays = self.images.crops, []
         sizes = list(dict.fromkeys(crop.size for crop in crops))
         dtype = np.dtype(_DTYPES.get(self.images.dtype, self.images.dtype))
@@ -231,7 +231,7 @@ class _DecodingJob:
         return large
 
     def _select_image(self, index: int) -> "_DecodingJob":
-        """The same for a single image, over the same statuses."""
+        """Return the same job for a single image, with a view of its status."""
         single = slice(index, index + 1)
         arrays = (array[single] for array in self.encoded[:-1])
         encoded = EncodedImages(*arrays, every=self.encoded.every)  # type: ignore[misc, arg-type]

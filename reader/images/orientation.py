@@ -29,7 +29,7 @@ class OrientedCrops(NamedTuple):
 
 
 def read_orientations(images: EncodedImages) -> np.ndarray:
-    """The orientation of each image, 1 to 8: uint8[n]. Pixels decoded at pack are upright."""
+    """Read the EXIF orientation of each image, 1 to 8: uint8[n]; 1 for stored pixels."""
     from fieldslab.schemas.codecs import orientation  # compiled kernels take their time
 
     sides = np.ones(len(images.codes), np.uint8)
@@ -58,7 +58,7 @@ def measure_with_pillow(images: EncodedImages, index: int) -> tuple[int, int, in
 
 
 def orient_sizes(sizes: np.ndarray, orientations: np.ndarray) -> np.ndarray:
-    """Sizes of the pictures as they are shown: int64[n, 2]."""
+    """Return the sizes of the pictures as they are displayed: int64[n, 2]."""
     swapped = _TRANSPOSED[orientations]
     return np.where(swapped[:, None], sizes[:, ::-1], sizes).astype(np.int64)
 

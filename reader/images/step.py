@@ -12,7 +12,7 @@ class Step:
     """Attributes that decide what the step does to an image."""
 
     def key(self) -> dict[str, Any]:
-        """Name and parameters, ready for JSON: what a loader's state holds."""
+        """Return the name and parameters, ready for JSON: what a loader's state holds."""
         values = {name: _convert_to_json(getattr(self, name)) for name in self.parameters}
         return {"name": type(self).__name__, **values}
 

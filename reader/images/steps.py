@@ -298,7 +298,7 @@ def check_decode_option(
 def _sort_steps(
     steps: list[Any],
 ) -> tuple[tuple[Crop, ...], RandomHorizontalFlip | None, Normalize | None]:
-    """The crops, the flip and the normalization among steps. Raises UsageError."""
+    """Sort steps into crops, flip and normalization. Raises UsageError."""
     kinds: list[Any] = [(Crop, MultiCrop, Decode), RandomHorizontalFlip, Normalize]
     step_by_kind: list[Any] = [None, None, None]
     last = -1

@@ -60,7 +60,7 @@ class Arena:
         return block
 
     def find_offset(self, data: memoryview) -> ArenaRange | None:
-        """Where bytes (uint8[n]) lie in the arena; None if they do not."""
+        """Find where these bytes (uint8[n]) lie in the arena; None if they do not."""
         offset = get_address(np.frombuffer(data, np.uint8)) - self._address
         return ArenaRange(offset, data.nbytes) if 0 <= offset < len(self.map) else None
 
@@ -135,12 +135,12 @@ def dump_value(value: Any, pool: SharedPool) -> PickledValue:
 
 
 def load_value(payload: bytes, buffers: Iterable[Any]) -> Any:
-    """The value that `dump_value` pickled; its large arrays lie in `buffers`."""
+    """Load a value that `dump_value` pickled; its large arrays lie in `buffers`."""
     return pickle.loads(payload, buffers=buffers)  # noqa: S301 - from a process of our own
 
 
 def create_arena_file() -> int:
-    """A file for an arena: its descriptor. Raises UsageError where the system has none."""
+    """Create a file for an arena, and return its descriptor. Raises UsageError."""
     if not hasattr(os, "memfd_create"):
         raise UsageError("`isolate` needs Linux", found=sys.platform)
     file = os.memfd_create("fieldslab-batches")

@@ -113,7 +113,7 @@ class TransformChain:
         return _merge_result(batch, changed)
 
     def _make_rng(self, batch: "Batch | TensorBatch", epoch: int, place: int, tensors: bool) -> Any:
-        """The generator of a transform for the rows of a batch."""
+        """Make the generator of a transform for the rows of a batch."""
         numbers = np.asarray(batch.rows)
         # A function may have made a batch of other rows, whose visits nobody knows.
         visits = count_visits(numbers) if batch.visits is None else np.asarray(batch.visits)
@@ -157,7 +157,7 @@ def check_transforms(
     decoded: Iterable[str],
     transforms: Sequence[Callable[..., Mapping[str, Any]]],
 ) -> list[Callable[..., Mapping[str, Any]]]:
-    """The transforms as a list. Raises UsageError where one cannot do with what it will get.
+    """Return the transforms as a list. Raises UsageError if one does not fit its input.
 
     `names` are the fields that are gathered, and `decoded` those of them that are decoded.
     """
@@ -185,7 +185,7 @@ def _is_own_transform(transform: Callable[..., Any]) -> bool:
 
 
 def has_rng_parameter(transform: Callable[..., Any]) -> bool:
-    """Whether a transform has a parameter of the name `rng`."""
+    """Return True if a transform has a parameter named `rng`."""
     try:
         return "rng" in inspect.signature(transform).parameters
     except (TypeError, ValueError):  # some that are built in have no signature
@@ -193,7 +193,7 @@ def has_rng_parameter(transform: Callable[..., Any]) -> bool:
 
 
 def choose_seed(seed: Any, order: Order) -> int:
-    """The seed of `rng`: the one given, or the order's, or 0. Raises UsageError."""
+    """Choose the seed of `rng`: the one given, or the order's, or 0. Raises UsageError."""
     if seed is not None:
         return check_integer("seed", seed)
     order_seed = getattr(order, "seed", None)

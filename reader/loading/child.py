@@ -47,7 +47,7 @@ class BatchServer:
         self._connection.send_bytes(pickle.dumps(message, 5))
 
     def pack_outcomes(self, result: Any) -> Any:
-        """A batch as a message; its memory is kept until the program has let it go."""
+        """Convert a batch to a message; its memory is kept until the program releases it."""
         held = self._pool.arena.slots
         with self._lock:
             for slot in [slot for slot in self._kept if not held[slot]]:
@@ -153,7 +153,7 @@ class _LoaderUnpickler(pickle.Unpickler):
 
 
 def make_failure(error: BaseException) -> ProcessFailure:
-    """An error as a message; in words alone if it would not arrive as what it is."""
+    """Convert an error to a message; to text alone if it cannot be pickled faithfully."""
     pickled: bytes | None
     try:
         pickled = pickle.dumps(error)

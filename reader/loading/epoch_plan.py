@@ -58,7 +58,7 @@ class EpochPlan:
         )
 
     def find_rank_positions(self, index: int) -> list["PositionRange"]:
-        """This rank's positions in a batch; in several parts if they begin anew."""
+        """Return this rank's positions in a batch; several ranges if the epoch wraps around."""
         first = self.start + index * self.positions_per_step
         count = min(self.positions_per_step, self.length - first)
         size = -(-count // self.world_size)
@@ -88,7 +88,7 @@ class EpochPlan:
             end -= len(positions)
 
     def find_position_after(self, index: int) -> int:
-        """Where the epoch stands when every rank has had its batch of this index."""
+        """Return the position of the epoch after every rank had its batch of this index."""
         return min(self.start + (index + 1) * self.positions_per_step, self.length)
 
 

@@ -19,7 +19,7 @@ Outcome = PreparedBatch | Exception
 
 
 def choose_group_size(slab: Slab, fields: Sequence[str], batch_size: int, batches: int) -> int:
-    """How many batches are made together in an epoch of so many; 1 if they are not small."""
+    """Choose how many batches are made together; 1 if they are not small."""
     chosen = [slab.fields[name] for name in fields]
     batch_bytes = count_stored_bytes(slab.manifest, chosen, batch_size)
     fit = GROUP_BYTES // max(batch_bytes, 1)
@@ -79,5 +79,5 @@ class Groups:
         self._workers.close()
 
     def after_fork(self) -> None:
-        """The iteration does not go on in a forked child: `get_next` says so."""
+        """End the iteration in a forked child: `get_next` raises the reason."""
         self._ready = []

@@ -82,7 +82,7 @@ def read_state(
 
 
 def make_order_key(order: Order, attached: Order) -> dict[str, Any]:
-    """The key of an attached order as JSON gives it back; that of `order` if it has none.
+    """Make the JSON-ready key of an attached order, or of `order` if it has none.
 
     Raises UsageError if neither has a key, or if it is not ready for JSON.
     """
@@ -99,7 +99,7 @@ def make_order_key(order: Order, attached: Order) -> dict[str, Any]:
 
 
 def make_version_1_repr(order: Order, attached: Order) -> str:
-    """How a state of version 1 named an order without a place in this package."""
+    """Make the text by which states of version 1 named an order of another package."""
     return repr(attached if _has_repr(attached) else order)
 
 
@@ -110,7 +110,7 @@ def parse_order_repr(text: str) -> dict[str, Any] | None:
 
 
 def parse_images_repr(text: str) -> dict[str, Any] | None:
-    """The key of steps for images that a state of version 1 names; None if it names none."""
+    """Parse the key of steps for images that a state of version 1 names; None if it names none."""
     key = _parse_repr(text)
     if key is None or key.pop("name") != "Images":
         return None
@@ -141,7 +141,7 @@ def _parse_repr(text: str) -> dict[str, Any] | None:
 
 
 def _convert_node(node: ast.expr) -> Any:
-    """A call becomes a dict of its name and parameters, a bare name a text, tuples lists."""
+    """Convert a call to a dict of its name and parameters, a bare name to text, tuples to lists."""
     if isinstance(node, ast.List | ast.Tuple):
         return [_convert_node(item) for item in node.elts]
     if isinstance(node, ast.Name):

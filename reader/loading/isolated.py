@@ -75,7 +75,7 @@ class Leases:
         forks.register_for_forks(self)
 
     def add_lease(self, reference: ArenaRange, slot: int) -> LeaseOwner:
-        """Memory of an array, which is free again when the program lets go of it."""
+        """Return an array's memory, which is free again when the program releases it."""
         shape = (reference.nbytes,)
         owner = LeaseOwner(shape, np.dtype(np.uint8), self._arena.map, reference.offset)
         lease = ref(owner, self._free_slot)
@@ -83,7 +83,7 @@ class Leases:
         return owner
 
     def after_fork(self) -> None:
-        """What a forked child lets go, its parent may still hold."""
+        """Forget all leases in a forked child: its parent may still hold them."""
         self._forked = True
 
     def _free_slot(self, lease: "ref[LeaseOwner]") -> None:
@@ -144,7 +144,7 @@ class LoaderProcess:
             self._window = window
 
     def receive_batches(self) -> "list[PreparedBatch | ProcessFailure]":
-        """The next batches; their memory is shared. Raises WorkerDied."""
+        """Receive the next batches; their memory is shared. Raises WorkerDied."""
         try:
             message = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - of our own child
         except (EOFError, OSError):
@@ -163,7 +163,7 @@ class LoaderProcess:
         self._finalizer()
 
     def after_fork(self) -> None:
-        """The process belongs to the parent alone."""
+        """Forget the process in a forked child: it belongs to the parent alone."""
         self.forked = True
         self._finalizer.detach()
         self._child.returncode = 0  # nobody waits for it here
@@ -223,7 +223,7 @@ class IsolatedWorkers:
         self._ready: list[PreparedBatch | ProcessFailure] = []  # the next one comes last
 
     def get_next(self) -> PreparedBatch:
-        """The next batch. Raises StopIteration when all were taken."""
+        """Return the next batch. Raises StopIteration when all were taken."""
         child = self._process
         if self._left == 0:
             if child is not None and not self._idle:
@@ -318,7 +318,7 @@ def _check_current_process() -> None:
 
 
 def _restore_error(failure: ProcessFailure) -> BaseException:
-    """The error as it was raised, with its notes; RuntimeError for one that cannot be pickled."""
+    """Restore a raised error with its notes, or a RuntimeError if it could not be pickled."""
     error: BaseException
     try:
         if failure.error is None:

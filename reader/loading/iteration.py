@@ -54,7 +54,7 @@ class OnDemandBatches:
         self._numbers = iter(range(count))
 
     def get_next(self) -> PreparedBatch:
-        """The next batch. Raises StopIteration when there is none."""
+        """Return the next batch. Raises StopIteration when there is none."""
         return self._preparation(next(self._numbers))
 
     def close(self) -> None:

@@ -276,7 +276,7 @@ class Loader:
         return recalled, _attach_order(recalled, self.slab)
 
     def _describe_identity(self, order: Order, attached: Order) -> dict[str, Any]:
-        """What must be the same where a state is loaded."""
+        """Describe what must be equal where a state is loaded."""
         view = self.slab.view
         identity: dict[str, Any] = {
             "slab": self.slab.manifest.id,
@@ -319,7 +319,7 @@ class Loader:
         return workers
 
     def _copy_for_process(self) -> "Loader":
-        """A loader to be pickled; without torch if no transform takes tensors."""
+        """Return a copy to be pickled; without torch if no transform takes tensors."""
         sent = copy.copy(self)
         sent.isolate = False
         if self._convert is not None:

@@ -143,7 +143,7 @@ class Preparation:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _compute_neighbouring_rows(self, indexes: range) -> tuple[np.ndarray, list[int]]:
-        """The rows of neighbouring batches, one behind the other, and how many each has."""
+        """Compute the rows of neighbouring batches, concatenated, and the length of each."""
         plan = self._plan
         if plan.world_size == 1:
             ends = [plan.find_position_after(index - 1) for index in (*indexes, indexes.stop)]

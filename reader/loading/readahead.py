@@ -46,7 +46,7 @@ class ReadAhead:
             field.advise_random_access()
 
     def should_skip_batch(self) -> bool:
-        """Whether the next batch needs no look, since those before were in memory."""
+        """Return True if the next batch need not be checked, since the last ones were in memory."""
         self._skip -= 1
         return self._skip >= 0
 

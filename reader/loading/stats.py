@@ -95,7 +95,7 @@ class Stats:
         return 100 * self.wait_seconds / self.seconds if self.seconds else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Every number, ready for JSON or a logger."""
+        """Return every number, ready for JSON or a logger."""
         derived = ("rows_per_second", "gb_per_second", "wait_percent")
         return asdict(self) | {name: getattr(self, name) for name in derived}
 
@@ -142,7 +142,7 @@ class Recorder:
             self._count_added()
 
     def compute_stats(self) -> Stats:
-        """The numbers so far."""
+        """Compute the statistics so far."""
         self._count_added()
         return Stats(
             self._batches,

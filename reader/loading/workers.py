@@ -29,7 +29,7 @@ class Workers(Generic[_Made]):
         self.task_queue.start(min(threads, count))
 
     def get_next(self) -> _Made:
-        """The next result, waited for; or the error that `make` raised instead.
+        """Wait for the next result and return it, or raise the error of `make`.
 
         Raises StopIteration when all were taken.
         """
@@ -117,7 +117,7 @@ class TaskQueue(Generic[_Made]):
         self._threads = []
 
     def after_fork(self) -> None:
-        """The threads are not there in a forked child."""
+        """Return the threads are not there in a forked child."""
         self._create_queues()
         self._threads = []
         self._stopped = self._forked = True

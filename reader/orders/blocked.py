@@ -108,7 +108,7 @@ class Blocked(Order):
         return np.concatenate(parts)
 
     def _compute_layout(self, epoch: int, total: int) -> "_BlockLayout":
-        """Where the block at the end of the slab, which may be short, comes in this epoch."""
+        """Compute where the last block of the slab, which may be short, comes in this epoch."""
         blocks, rest = divmod(total, self.block_rows)
         if rest == 0:
             return _BlockLayout(total, blocks, blocks, 0)
@@ -129,7 +129,7 @@ class Blocked(Order):
     def _map_places_to_rows(
         self, layout: "_BlockLayout", window: int, inside: np.ndarray, epoch: int
     ) -> np.ndarray:
-        """Rows at some places of a window before its rows are shuffled."""
+        """Map places of a window to rows, before its rows are shuffled."""
         short_end = (layout.place - window * self.window + 1) * self.block_rows - layout.missing
         if layout.place // self.window == window:
             inside = np.where(inside >= short_end, inside + layout.missing, inside)

@@ -85,7 +85,7 @@ class _AttachedByLength(Order):
         return np.concatenate(parts)
 
     def _sort_group(self, epoch: int, group: int, total: int) -> np.ndarray:
-        """Rows of a group of buckets: sorted, cut, the full buckets shuffled."""
+        """Sort the rows of a group of buckets, cut them, and shuffle the full buckets."""
         bucket, seed = self._order.bucket, self._order.seed
         start = group * bucket * BUCKETS
         stop = min(start + bucket * BUCKETS, total)

@@ -179,13 +179,13 @@ class AttachedNear(Order):
 
 
 def _find_group_start(group: np.ndarray, groups: int, total: int) -> np.ndarray:
-    """Where the rows of a group begin in an epoch; the first groups have a row more."""
+    """Find where the rows of a group begin in an epoch; the first groups have a row more."""
     size, longer = divmod(total, groups)
     return group * size + np.minimum(group, longer)
 
 
 def _find_shard_ends(slab: Slab) -> np.ndarray:
-    """Where each shard that a view has rows of ends, in rows of the view: int64[shards]."""
+    """Find where each shard ends, in rows of the view: int64[shards that the view reads]."""
     view, starts = slab.view, slab.storage.directory.starts
     borders = starts[1:]
     if view.step < 0:  # the same, seen from the other end

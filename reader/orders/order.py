@@ -39,13 +39,13 @@ class Order(ABC):
 
     @abstractmethod
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
-        """Rows at positions `start` up to `stop` of an epoch: int64[stop - start].
+        """Return the rows at positions `start` up to `stop` of an epoch: int64[stop - start].
 
         `total` is the number of rows of the slab; 0 <= start <= stop <= length(total).
         """
 
     def rows_at(self, epoch: int, positions: np.ndarray, total: int) -> np.ndarray:
-        """Rows at ascending positions of an epoch: int64[n] for int64[n].
+        """Return the rows at ascending positions of an epoch: int64[n] for int64[n].
 
         By default taken from all rows between the first and the last of them.
         """
@@ -55,11 +55,11 @@ class Order(ABC):
         return self.rows(epoch, first, last + 1, total)[positions - first]
 
     def length(self, total: int) -> int:
-        """Number of positions in an epoch over `total` rows."""
+        """Return the number of positions in an epoch over `total` rows."""
         return total
 
     def visits(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
-        """Numbers that tell the visits of a row in an epoch apart: int64[stop - start].
+        """Return the numbers that tell the visits of a row in an epoch apart: int64[stop - start].
 
         Two positions with the same row have different numbers, each in 0..length-1. Crops, flips
         and `rng` are drawn by (seed, epoch, row, visit). Default: zeros if no row repeats, else
@@ -70,7 +70,7 @@ class Order(ABC):
         return np.zeros(stop - start, np.int64)
 
     def key(self) -> dict[str, Any]:
-        """What tells this order from others in a loader's state: a dict, ready for JSON.
+        """Return a JSON-ready dict that tells this order from others in a loader's state.
 
         It has a "name", a "version", and every parameter that decides on the rows. Raise the
         version when the same parameters come to give other rows. An order that does not define
@@ -87,7 +87,7 @@ class Order(ABC):
         return {"name": type(self).__name__, "version": 1, "repr": repr(self)}
 
     def recall(self, key: Mapping[str, Any]) -> "Order | None":
-        """The order that a loader's state names by its `key`, if this one may stand for it.
+        """Return the order for the `key` of a loader's state, if this order can continue it.
 
         An order whose defaults changed goes on with those of the run that was saved.
         """
@@ -215,7 +215,7 @@ class Subset(Order):
         return counted[1][self._choose_members(epoch, start, stop, total)]
 
     def _choose_members(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
-        """Which of the members stand at some positions: int64[stop - start]."""
+        """Return the members at some positions: int64[stop - start]."""
         if self.seed is None:
             return np.arange(start, stop, dtype=np.int64)
         return shuffle_positions("subset", (self.seed, epoch), start, stop, self.length(total))
@@ -313,7 +313,7 @@ class Weighted(Order):
 def shuffle_positions(
     purpose: str, numbers: tuple[int, ...], start: int, stop: int, total: int
 ) -> np.ndarray:
-    """Positions `start` up to `stop` of the shuffle of 0..total-1 that `numbers` seed: int64."""
+    """Return positions `start` up to `stop` of the shuffle of 0..total-1 by `numbers`: int64."""
     from fieldslab.reader.draws.permutation import make_keys, permute_positions
 
     return permute_positions(

@@ -34,7 +34,7 @@ class _StrataLayout(NamedTuple):
 def compute_spread_rows(
     seed: int, block_rows: int, window_blocks: int, epoch: int, start: int, stop: int, total: int
 ) -> np.ndarray:
-    """Rows at positions `start` up to `stop` of an epoch: int64[stop - start].
+    """Compute the rows at positions `start` up to `stop` of an epoch: int64[stop - start].
 
     `seed`, `block_rows` and `window_blocks` are those of `Blocked`.
     """
@@ -73,7 +73,7 @@ def _compute_layout(
 
 @lru_cache(_KEPT)
 def _choose_blocks(seed: int, epoch: int, window: int, layout: _StrataLayout) -> np.ndarray:
-    """Blocks of a window, by stratum, so that a short one comes last: int64[blocks]."""
+    """Choose the blocks of a window, by stratum; a short block comes last: int64[blocks]."""
     from fieldslab.reader.draws.permutation import make_keys, permute_each_position
 
     strata, turns, longer = layout.strata, layout.turns, layout.longer

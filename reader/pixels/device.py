@@ -29,7 +29,7 @@ def use_device(number: int | None) -> Iterator[tuple[torch.device, int]]:
 
 
 def parse_device_number(name: str) -> int | None:
-    """Number of a GPU by torch's name, -1 for the current one, None for the processor.
+    """Parse torch's name of a device: GPU number, -1 for the current GPU, None for the CPU.
 
     Raises UsageError where there is no such device, or it is of another kind.
     """
@@ -47,7 +47,7 @@ def parse_device_number(name: str) -> int | None:
 
 
 def make_zeros(shape: tuple[int, ...], dtype: str, name: str) -> torch.Tensor:
-    """What is written to, on a device by its name; the dtype as well by name."""
+    """Allocate zeros on a device; device and dtype are given by name."""
     return torch.zeros(shape, dtype=getattr(torch, dtype), device=name)
 
 
@@ -60,12 +60,12 @@ def scatter_rows(out: torch.Tensor, rows: np.ndarray, values: np.ndarray) -> Non
 
 
 def select_rows(tensor: torch.Tensor, keep: np.ndarray) -> torch.Tensor:
-    """The rows where `keep` (bool[rows]) is true."""
+    """Select the rows where `keep` (bool[rows]) is true."""
     return tensor[torch.from_numpy(keep).to(tensor.device)]
 
 
 def view_as_tensor(picture: Any, where: torch.device) -> torch.Tensor:
-    """A picture that nvImageCodec decoded there, in place: it has DLPack on GPUs alone."""
+    """View a picture that nvImageCodec decoded as a tensor, in place; only GPUs have DLPack."""
     if where.type == "cpu":
         return torch.from_numpy(np.asarray(picture))
     return torch.utils.dlpack.from_dlpack(picture)

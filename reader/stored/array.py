@@ -77,14 +77,14 @@ class StoredArray:
         return array
 
     def get_reader(self, shard: int) -> ArrayReader:
-        """What reads the array of a shard that has it."""
+        """Return the reader of a shard's array."""
         reader = self._readers[shard]
         if reader is None:
             raise KeyError(shard)
         return reader
 
     def get_path(self, shard: int) -> Path:
-        """File of a shard's array."""
+        """Return the path of a shard's array."""
         return self.get_reader(shard).path
 
     def verify_items(self, shard: int, start: int, stop: int) -> None:
@@ -129,7 +129,7 @@ class StoredArray:
         marks.update_complete()
 
     def make_damaged_offsets_error(self, shard: int, index: int, limit: int) -> DamagedArray:
-        """The error for offsets of which `index` or the next is not what it must be."""
+        """Make the error for a damaged offset at `index` or after it."""
         start, stop = self[shard][index : index + 2].tolist()
         return self.get_reader(shard).make_damaged_offsets_error(index, start, stop, limit)
 

@@ -96,7 +96,7 @@ class StoredField:
         return Text(text, ends.astype(np.int64), self.field.name)
 
     def read_element_range(self, shard: int, place: int) -> tuple[int, int]:
-        """First element and end of a variable-length row. Raises DamagedArray."""
+        """Read the first element and end of a variable-length row. Raises DamagedArray."""
         assert self.offsets is not None
         self.offsets.verify_items(shard, place, place + 2)
         offsets, limit = self.offsets[shard], len(self.values[shard])
@@ -106,7 +106,7 @@ class StoredField:
         return start, stop
 
     def read_offsets(self, shard: int, first: int, last: int) -> np.ndarray:
-        """Offsets of rows `first` up to `last`: int64, checked. Raises DamagedArray."""
+        """Read the offsets of rows `first` up to `last`: int64, checked. Raises DamagedArray."""
         assert self.offsets is not None
         self.offsets.verify_items(shard, first, last + 1)
         offsets = self.offsets[shard][first : last + 1].copy()
@@ -127,7 +127,7 @@ class StoredField:
     def _decompress_row(
         self, frames: FrameReader, frame: np.ndarray, shard: int, place: int
     ) -> np.ndarray:
-        """The row in one frame: (elements, *shape), or (1, *shape)."""
+        """Decompress the row of one frame: (elements, *shape), or (1, *shape)."""
         counts = None
         if self.lengths is not None:
             self.lengths.verify_items(shard, place, place + 1)
@@ -136,7 +136,7 @@ class StoredField:
         return frames.read_values(frame, offsets, counts, self.field).view(self.dtype)
 
     def _load_tables(self) -> Folder | None:
-        """The folder `tables`, if the field has something there, its digest table loaded."""
+        """Load the folder `tables` and its digest table, if the field has arrays there."""
         if self._tables is None or not self.field.list_arrays_in_tables():
             return None
         if self._verify:

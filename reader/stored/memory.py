@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def count_available_bytes() -> int:
-    """Bytes of memory that are free, or would be without the page cache."""
+    """Count the bytes of memory that are free, the page cache included."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         lines = meminfo.read_text().splitlines()
@@ -17,7 +17,7 @@ def count_available_bytes() -> int:
 
 
 def _read_cgroup_limit() -> list[int]:
-    """What the control group that this process is in, such as a container, has left."""
+    """Read how much memory is left to the control group of this process, as in a container."""
     try:
         most = Path("/sys/fs/cgroup/memory.max").read_text().strip()
         used = int(Path("/sys/fs/cgroup/memory.current").read_text())

@@ -72,7 +72,7 @@ def preload_rows(
 
 
 def _list_parts(field: StoredField, shard: int, first: int, last: int) -> Iterator[_Part]:
-    """What rows `first` up to `last` of a shard have in each array of a field."""
+    """List the parts of each array of a field that hold rows `first` up to `last` of a shard."""
     for spec in field.field.list_arrays():
         array = field.arrays[spec.role]
         if not array.present[shard]:

@@ -7,7 +7,7 @@ from fieldslab.schemas.manifest import Manifest
 
 
 def count_stored_bytes(manifest: Manifest, fields: Iterable[Field], rows: int) -> int:
-    """Bytes of the values of fields in `rows` rows of average size, before compression."""
+    """Estimate the bytes of fields in `rows` average rows, before compression."""
     total = sum(_count_field_bytes(manifest, field) for field in fields)
     return total * rows // max(manifest.rows, 1)
 

@@ -59,7 +59,7 @@ class TensorGenerator(RowGenerator):
     """A `RowGenerator` that gives tensors: those of torch's default dtype, if none is given."""
 
     def generators(self) -> list[torch.Generator]:
-        """A torch.Generator for each row, seeded by it, on the CPU."""
+        """Return a torch.Generator for each row, seeded by it, on the CPU."""
         return make_generators(self.seeds())
 
     def _convert_float_dtype(self, dtype: Any) -> np.dtype[Any]:
@@ -141,5 +141,5 @@ class PerRow(Transform):
 
 
 def make_generators(seeds: Any) -> list[torch.Generator]:
-    """A torch.Generator for each seed."""
+    """Make a torch.Generator for each seed."""
     return [torch.Generator().manual_seed(seed) for seed in seeds.tolist()]

@@ -53,7 +53,7 @@ class RowGenerator:
         self._calls = 0
 
     def random(self, size: _Size = None, dtype: Any = None, *, lengths: Any = None) -> Any:
-        """Numbers from [0, 1): [rows, *size], float64 if `dtype` is not given, or float32.
+        """Draw numbers from [0, 1): [rows, *size], float64 by default, or float32.
 
         Parameters
         ----------
@@ -78,7 +78,7 @@ class RowGenerator:
         lengths: Any = None,
         dtype: Any = None,
     ) -> Any:
-        """Numbers from [low, high): see `random`."""
+        """Draw numbers from [low, high): see `random`."""
         drawn = self._draw_uniform(size, self._convert_float_dtype(dtype), lengths)
         return self._convert_result(self._scale_and_shift(drawn, low, np.subtract(high, low)))
 
@@ -156,7 +156,7 @@ class RowGenerator:
         return self._convert_result(options[np.minimum(chosen, np.searchsorted(ends, ends[-1]))])
 
     def seeds(self) -> Any:
-        """A seed for each row, for generators of other libraries: int64[rows], from 0."""
+        """Return an int64 seed for each row, 0 or more, for generators of other libraries."""
         return self._convert_result((self._draw_bits(None, None) >> np.uint64(1)).astype(np.int64))
 
     def _draw_uniform(self, size: _Size, dtype: np.dtype[Any], lengths: Any) -> np.ndarray:
@@ -206,7 +206,7 @@ class RowGenerator:
         return convert_dtype(dtype)
 
     def _convert_result(self, array: np.ndarray) -> Any:
-        """What the user gets."""
+        """Convert drawn numbers to arrays or tensors, as the user gets them."""
         return array
 
 
@@ -261,7 +261,7 @@ def _compute_normals(bits: _Array, out: _Array) -> None:
 
 @inlined
 def _multiply_high(left: Any, right: Any) -> Any:
-    """The upper 64 bits of the product of two numbers: uint64."""
+    """Return the upper 64 bits of the product of two numbers: uint64."""
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
     middle = (left >> half) * (right & low) + (((left & low) * (right & low)) >> half)

@@ -127,13 +127,13 @@ class Lambda(Transform):
 
 
 def takes_tensors(transform: Callable[..., Any]) -> bool:
-    """Whether a transform gets a `TensorBatch` where the loader's output is torch."""
+    """Return True if a transform gets a `TensorBatch` where the loader's output is torch."""
     takes: bool = getattr(transform, "takes_tensors", not isinstance(transform, Transform))
     return takes
 
 
 def get_numbers(batch: Batch, name: str) -> np.ndarray:
-    """Values of a fixed or ragged field, as one array."""
+    """Return the values of a fixed or ragged field, as one array."""
     values = batch[name]
     if isinstance(values, Ragged):
         return values.values
@@ -148,7 +148,7 @@ def wrap_like(values: Values, out: np.ndarray) -> Values:
 
 
 def explain_not_numeric(field: Field) -> str | None:
-    """Why a field cannot be computed with, or None."""
+    """Say why a field has no numbers to compute with; None if it does."""
     if field.kind in ("text", "binary", "image"):
         return f"a field of kind {field.kind} has no numbers"
     if field.logical is not None and field.logical.type == "bfloat16":

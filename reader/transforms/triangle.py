@@ -81,7 +81,7 @@ class UpperTriangle(Transform):
         return explain_not_numeric(field)
 
     def _find_padding_pairs(self, pairs: np.ndarray) -> np.ndarray:
-        """Which pairs hold nothing but padding: bool[pairs]."""
+        """Find the pairs that are padding: bool[pairs]."""
         nan = isinstance(self.padding, float) and isnan(self.padding)
         same = np.isnan(pairs) if nan else pairs == self.padding
         absent: np.ndarray = same.reshape(len(pairs), -1).all(axis=1)

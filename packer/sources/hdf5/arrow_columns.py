@@ -22,7 +22,7 @@ class BadValue(ValueError):
 
 
 def make_array(column: HDF5Column, read: np.ndarray, row_shape: tuple[int, ...]) -> pa.Array:
-    """One column of what was read.
+    """Make one column of what was read.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def _make_bytes(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
 
 
 def _make_fixed_text(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
-    """Text of fixed length without its padding."""
+    """Make a column of text of fixed length without its padding."""
     width = element.dtype.itemsize
     letters = flat.view(np.uint8).reshape(len(flat), width)
     if element.padding == "first":
@@ -92,13 +92,13 @@ def _make_fixed_text(element: Element, flat: np.ndarray, per_row: int) -> pa.Arr
 
 
 def _make_variable_text(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
-    """Text of any length; whether it is UTF-8 is looked at later."""
+    """Make a column of text of any length; UTF-8 is checked later."""
     data = pa.array(flat, pa.large_binary())
     return pa.Array.from_buffers(element.type, len(data), data.buffers())
 
 
 def _make_variable_lists(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
-    """Arrays of any length, one Python object each: h5py reads them no other way."""
+    """Make a column of lists, one Python object each: h5py reads them no other way."""
     base = element.base
     assert base is not None
     lengths = np.fromiter(map(len, flat), np.int64, len(flat))

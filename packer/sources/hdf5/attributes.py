@@ -13,7 +13,7 @@ MOST_BYTES = 16 * 1024
 
 
 def read_attributes(thing: Any) -> dict[str, Any]:
-    """The attributes of a file, group or dataset, JSON-ready.
+    """Read the attributes of a file, group or dataset, JSON-ready.
 
     Text stays text and numbers stay numbers; NaN and infinities become "NaN", "Infinity" and
     "-Infinity", complex numbers [real, imaginary], bytes that are no UTF-8 {"base64": ...}.
@@ -37,12 +37,12 @@ def read_attributes(thing: Any) -> dict[str, Any]:
 
 
 def clean_text(text: str) -> str:
-    """Text that UTF-8 can hold."""
+    """Replace what UTF-8 cannot hold."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def make_json_ready(value: Any) -> Any:
-    """A value as h5py gives it, JSON-ready."""
+    """Convert a value from h5py to JSON-ready values."""
     if isinstance(value, h5py.Empty):
         return None
     if isinstance(value, np.ndarray):

@@ -31,12 +31,12 @@ _MOST_LISTED = 1_000_000
 
 
 def count_chunk_bytes(dataset: Dataset) -> int:
-    """Bytes of one chunk, decompressed; 0 where there are none."""
+    """Count the bytes of one chunk, decompressed; 0 where there are none."""
     return prod(dataset.chunks) * dataset.item_bytes if dataset.chunks else 0
 
 
 def count_band_bytes(dataset: Dataset) -> int:
-    """Bytes of all chunks that hold one row, decompressed; 0 where there are none."""
+    """Count the bytes of all chunks that hold one row, decompressed; 0 where there are none."""
     return count_chunk_bytes(dataset) * _count_chunks_per_row(dataset)
 
 
@@ -72,7 +72,7 @@ def check_filters(opened: h5d.DatasetID, dataset: Dataset) -> None:
 
 
 def describe_unwritten(opened: h5d.DatasetID, dataset: Dataset, rows: int) -> str | None:
-    """What to warn of where the first `rows` rows were not all written; None if they were."""
+    """Describe rows among the first `rows` that were never written; None if all were."""
     if not rows or not prod(dataset.row_shape) or _is_stored_elsewhere(opened):
         return None
     fill = _describe_fill_value(opened)
@@ -99,13 +99,13 @@ def _is_stored_elsewhere(opened: h5d.DatasetID) -> bool:
 
 
 def _count_chunks_per_row(dataset: Dataset) -> int:
-    """How many chunks hold one row."""
+    """Count the chunks that hold one row."""
     pairs = zip(dataset.row_shape, (dataset.chunks or ())[1:], strict=False)
     return prod(ceil(length / chunk) for length, chunk in pairs)
 
 
 def _find_written_end(opened: h5d.DatasetID, dataset: Dataset, written: int) -> int | None:
-    """The end of the last chunk that was written; None where it would take long to tell."""
+    """Find the end of the last chunk that was written; None where it would take long to tell."""
     if written > _MOST_LISTED or not hasattr(opened, "chunk_iter"):
         return None
     end = 0

@@ -70,7 +70,7 @@ class UnsupportedType(Exception):
 
 
 def describe_element(kind: h5t.TypeID, rules: TypeRules) -> Element:
-    """The element of a type that is neither compound nor an array. Raises UnsupportedType."""
+    """Describe an element that is neither compound nor an array. Raises UnsupportedType."""
     if isinstance(kind, h5t.TypeEnumID):
         return _describe_enum(kind)
     if isinstance(kind, h5t.TypeIntegerID):
@@ -116,7 +116,7 @@ def _find_integer_dtype(kind: h5t.TypeIntegerID) -> np.dtype[Any]:
 
 
 def is_full_width(kind: h5t.TypeIntegerID) -> bool:
-    """Whether a number fills its bytes; one of 12 bits in 2 bytes is spread out by HDF5."""
+    """Return whether a number fills its bytes; one of 12 bits in 2 bytes is spread out by HDF5."""
     return bool(kind.get_precision() == 8 * kind.get_size() and kind.get_offset() == 0)
 
 
@@ -215,7 +215,7 @@ _NUMPY_TIME = re.compile(rb"NUMPY:([<>=|]?)([mM])8\[(s|ms|us|ns)\]\x00*")
 
 
 def _describe_opaque(kind: h5t.TypeOpaqueID, rules: TypeRules) -> Element:
-    """Bytes without a meaning, or numpy's times, which h5py writes so."""
+    """Describe opaque bytes, or numpy's times, which h5py writes so."""
     size, tag = kind.get_size(), bytes(kind.get_tag())
     if (match := _NUMPY_TIME.fullmatch(tag)) and size == 8:
         order, letter, unit = (part.decode() for part in match.groups())
@@ -288,5 +288,5 @@ def _to_little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def decode_name(name: bytes) -> str:
-    """A name in HDF5 as text; what is not UTF-8 in it is replaced."""
+    """Decode a name in HDF5 as text; what is not UTF-8 is replaced."""
     return name.decode(errors="replace")

@@ -55,7 +55,7 @@ class SourceFile(NamedTuple):
 
 
 def find_files(paths: Sequence[str]) -> list[str]:
-    """Files in the order given, globs and directories sorted.
+    """Find the files in the order given, globs and directories sorted.
 
     Raises NoFiles where there is none, SourceUnreadable where a directory may not be read.
     """
@@ -63,7 +63,7 @@ def find_files(paths: Sequence[str]) -> list[str]:
 
 
 def looks_like_hdf5(path: str) -> bool:
-    """Whether a file has one of the usual names, or begins as HDF5 does.
+    """Return whether a file has one of the usual names, or begins as HDF5 does.
 
     Raises OSError where the disk fails.
     """

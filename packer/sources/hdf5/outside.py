@@ -32,7 +32,7 @@ class OutsideDataMissing(Exception):
 def find_outside_files(
     dataset: h5py.Dataset, path: str, external: bool
 ) -> tuple[str, ...] | TypeRefusal:
-    """The other files that a dataset of the file `path` reads, or why it is refused."""
+    """Find the other files that a dataset of the file `path` reads, or why it is refused."""
     if dataset.id.get_create_plist().get_layout() == h5d.VIRTUAL:
         what = "a virtual dataset reads other datasets and files"
     elif dataset.id.get_create_plist().get_external_count():
@@ -51,7 +51,7 @@ def find_outside_files(
 
 
 def resolve_path(path: str, name: str) -> str:
-    """The file that `name` stands for in the file `path`: beside it, unless absolute."""
+    """Return the file that `name` stands for in the file `path`: beside it, unless absolute."""
     return os.path.join(os.path.dirname(path), name)
 
 

@@ -29,7 +29,7 @@ class ScannedFile:
 
     @staticmethod
     def from_scan(scan: FileScan) -> "ScannedFile":
-        """The part that a scanned file is."""
+        """Make the part for a scanned file."""
         columns = {
             (dataset.name, column.member): (dataset, column)
             for dataset in scan.datasets
@@ -43,7 +43,7 @@ class ScannedFile:
         return self.scan.file.path
 
     def group_columns(self, keys: Iterable[Key]) -> list[DatasetColumns]:
-        """The datasets of these columns, each with those of its columns that are meant."""
+        """Yield the datasets of these columns, each with its columns among them."""
         datasets: dict[str, tuple[Dataset, list[HDF5Column]]] = {}
         for key in keys:
             dataset, column = self.columns[key]
@@ -51,7 +51,7 @@ class ScannedFile:
         return [DatasetColumns(dataset, tuple(columns)) for dataset, columns in datasets.values()]
 
     def count_rows(self, keys: Sequence[Key], attribute: str | None) -> int:
-        """Rows of these columns: as many as there are, or as an attribute of the file says.
+        """Count the rows of these columns: their length, or what an attribute of the file says.
 
         Raises SourceInconsistent where that attribute is no number of rows.
         """
@@ -116,7 +116,7 @@ Columns = dict[Key, ScannedFile]
 
 
 def collect_columns(parts: Sequence[ScannedFile]) -> Columns:
-    """The columns of all files, those of the first file first."""
+    """Collect the columns of all files, those of the first file first."""
     columns: Columns = {}
     for part in parts:
         for key in part.columns:
@@ -136,7 +136,7 @@ def describe_columns(columns: Columns) -> tuple[pa.Schema, dict[int, ColumnHint]
 
 
 def collect_warnings(scans: Sequence[FileScan]) -> list[str]:
-    """What was left out, and files whose attributes differ from the first one's."""
+    """Collect warnings of what was left out, and of attributes that differ from the first file."""
     warnings = [text for scan in scans for text in scan.warnings]
     first = scans[0].attributes
     differing: dict[str, None] = {}
@@ -157,7 +157,7 @@ def collect_warnings(scans: Sequence[FileScan]) -> list[str]:
 
 
 def find_most_common(lengths: Iterable[int | None]) -> int | None:
-    """The most common length, of several the largest."""
+    """Find the most common length; the largest of several."""
     counts = Counter(length for length in lengths if length is not None)
     return max(counts, key=lambda length: (counts[length], length), default=None)
 
@@ -167,14 +167,14 @@ def _get_attribute(attributes: dict[str, Any], name: str) -> tuple[bool, Any]:
 
 
 def _make_comparison_key(dataset: Dataset, column: HDF5Column) -> tuple[Any, ...]:
-    """What must be equal in all files: byte order, filters and chunks may differ."""
+    """Make a key of what must agree in all files; byte order, filters and chunks may differ."""
     element = column.element
     kind = column.make_arrow_type(dataset.row_shape)
     return kind, element.hint, element.logical, column.refusal is None
 
 
 def _format_column(key: Key, dataset: Dataset, column: HDF5Column, rows: bool = True) -> str:
-    """A column with its type and shape, with or without the number of rows."""
+    """Format a column with its type and shape, with or without the number of rows."""
     shape = dataset.shape if rows else dataset.row_shape
     text = "no rows" if shape is None else str([*shape, *column.shape])
     return f"{key[0]}{column.suffix}: {column.element.why} {text}"

@@ -43,7 +43,7 @@ class OpenFiles:
         return self._process == os.getpid()
 
     def get_dataset(self, dataset: Dataset) -> h5d.DatasetID:
-        """The open dataset. Raises SourceUnreadable."""
+        """Return the open dataset. Raises SourceUnreadable."""
         key = dataset.file, dataset.place
         if key not in self._datasets:
             if dataset.file not in self._files:
@@ -53,7 +53,7 @@ class OpenFiles:
         return self._datasets[key]
 
     def find_layout(self, wanted: DatasetColumns) -> _Layout:
-        """The type to read these columns in, and the dtype that it fills."""
+        """Find the type to read these columns in, and the dtype that it fills."""
         members = tuple(column.member for column in wanted.columns)
         key = wanted.dataset.file, wanted.dataset.place, members
         if key not in self._layouts:
@@ -72,7 +72,7 @@ class OpenFiles:
 def read_columns(
     opened: OpenFiles, wanted: DatasetColumns, start: int, stop: int
 ) -> list[pa.Array]:
-    """Rows `start` to `stop` of columns of one dataset.
+    """Read the rows `start` to `stop` of columns of one dataset.
 
     Raises
     ------

@@ -248,7 +248,7 @@ def _make_placeholder(what: str) -> Element:
 
 
 def _read_text_attribute(thing: Any, name: str) -> str | None:
-    """A text attribute; None where there is none."""
+    """Read a text attribute; None where there is none."""
     try:
         value = thing.attrs.get(name)
     except (OSError, RuntimeError, TypeError, ValueError, KeyError):

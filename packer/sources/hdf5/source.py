@@ -96,7 +96,7 @@ class HDF5Source(Source):
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
-        """Whether the first file looks like HDF5, by its name or its first bytes."""
+        """Return whether the first file looks like HDF5, by its name or its first bytes."""
         try:
             return looks_like_hdf5(find_files(paths[:1])[0])
         except NoFiles:
@@ -135,7 +135,7 @@ class HDF5Source(Source):
             check_not_repeated(part, [key for key in keys if key in part.columns])
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a window, in whole chunks or even parts of one.
+        """Read the rows of a window, in whole chunks or even parts of one.
 
         Raises
         ------

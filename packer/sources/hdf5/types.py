@@ -61,7 +61,7 @@ class HDF5Column:
         return prod((*row_shape, *self.shape)) * self.element.dtype.itemsize
 
     def make_hint(self, attributes: dict[str, Any]) -> ColumnHint:
-        """What Arrow's type does not say."""
+        """Make the hint about what Arrow's type does not say."""
         element, refusal = self.element, self.refusal
         return ColumnHint(
             dtype=element.hint,
@@ -73,7 +73,7 @@ class HDF5Column:
 
 
 def list_columns(kind: h5t.TypeID, rules: TypeRules) -> Iterator[HDF5Column]:
-    """The columns of a type: one, or those of the members of a compound type."""
+    """List the columns of a type: one, or those of the members of a compound type."""
     members = _list_members(kind)
     if members is not None:
         for name, inner in members:
@@ -92,7 +92,7 @@ def list_columns(kind: h5t.TypeID, rules: TypeRules) -> Iterator[HDF5Column]:
 
 
 def make_layout(kind: h5t.TypeID, wanted: Iterable[Member]) -> tuple[h5t.TypeID, np.dtype[Any]]:
-    """The type to read a dataset in, with these members alone, and the dtype that it fills."""
+    """Make the type to read only these members of a dataset with, and its numpy dtype."""
     wanted = list(wanted)
     members = _list_members(kind)
     if members is not None:
@@ -126,7 +126,7 @@ def _make_members_layout(
 
 
 def _list_members(kind: h5t.TypeID) -> list[tuple[bytes, h5t.TypeID]] | None:
-    """The members of a compound type; None for any other, and for complex numbers."""
+    """List the members of a compound type; None for any other, and for complex numbers."""
     if not isinstance(kind, h5t.TypeCompoundID) or find_complex_dtype(kind) is not None:
         return None
     count = range(kind.get_nmembers())
@@ -134,5 +134,5 @@ def _list_members(kind: h5t.TypeID) -> list[tuple[bytes, h5t.TypeID]] | None:
 
 
 def encode_member_name(member: bytes) -> str:
-    """A member's name as a field name of a structured dtype: any bytes, one to one."""
+    """Encode a member's name, which may be any bytes, as a unique field name of a numpy dtype."""
     return "m" + member.hex()

@@ -60,7 +60,7 @@ class ReadMemory(NamedTuple):
 
 
 def compute_memory(datasets: Sequence[Dataset]) -> ReadMemory:
-    """What the chunks of datasets that are read side by side take.
+    """Compute the memory that chunks take of datasets that are read together.
 
     The chunks of a row of each are kept; while one is decompressed there are two copies more.
     """
@@ -72,12 +72,12 @@ def compute_memory(datasets: Sequence[Dataset]) -> ReadMemory:
 
 
 def get_physical_memory() -> int:
-    """Bytes of memory of this machine."""
+    """Return the bytes of memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def compute_window_starts(datasets: Sequence[Dataset], rows: int, row_bytes: float) -> range:
-    """Where windows begin: about every 64 MB, and where a chunk does."""
+    """Compute where windows begin: about every 64 MB, at the start of a chunk."""
     step = max(int(WINDOW_BYTES / max(row_bytes, 1)), 1)
     chunk = find_leading_chunk_rows(datasets)
     return range(0, rows, max(step // chunk, 1) * chunk)
@@ -93,6 +93,6 @@ def compute_batch_rows(datasets: Sequence[Dataset], row_bytes: float, batch_byte
 
 
 def find_leading_chunk_rows(datasets: Sequence[Dataset]) -> int:
-    """Rows of a chunk of the dataset with the largest rows; 1 where it has no chunks."""
+    """Find the chunk length of the dataset with the largest rows; 1 without chunks."""
     first = max(datasets, key=lambda dataset: dataset.row_bytes)
     return first.chunks[0] if first.chunks else 1

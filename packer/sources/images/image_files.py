@@ -125,29 +125,29 @@ class ImageFiles:
     warnings: tuple[str, ...]
 
     def get_path(self, row: int) -> str:
-        """The path of a file, to open it."""
+        """Return the path of a file, to open it."""
         return os.path.join(self.base, self.paths[row].as_py())
 
 
 def is_image(name: str) -> bool:
-    """Whether a file is an image by its name."""
+    """Return whether a file is an image by its name."""
     return name.lower().endswith(SUFFIXES)
 
 
 def begins_as_image(head: bytes) -> bool:
-    """Whether a file is an image by its first `HEAD` bytes."""
+    """Return whether a file is an image by its first `HEAD` bytes."""
     known = detect_format(memoryview(head)) is not None
     return known or head.startswith(_BEGINNINGS) or head[4:12] in (b"ftypavif", b"ftypavis")
 
 
 def find_class(name: str) -> str | None:
-    """The first folder of a relative path, which is the class; None where there is no folder."""
+    """Return the class, the first folder of a relative path; None if there is no folder."""
     folder, slash, _ = name.partition("/")
     return sys.intern(folder) if slash else None  # millions of files share a few names
 
 
 def holds_images(path: str) -> bool:
-    """Whether a folder, a glob or a file's name means images."""
+    """Return whether a folder, a glob or a file's name means images."""
     if os.path.isdir(path):
         return next(_walk_folder(path, "", ImageNames(path), FolderPath(path)), None) is not None
     if not os.path.lexists(path) and glob.has_magic(path):
@@ -156,7 +156,7 @@ def holds_images(path: str) -> bool:
 
 
 def find_images(paths: Sequence[str]) -> ImageFiles:
-    """The image files that are meant: in the order given, those of folders and globs sorted.
+    """Find the requested image files: in the order given, those of folders and globs sorted.
 
     Raises
     ------
@@ -196,7 +196,7 @@ def find_images(paths: Sequence[str]) -> ImageFiles:
 
 
 def _find_parts(paths: Sequence[str]) -> Iterator[ImageNames]:
-    """What folders and globs hold, one by one; files that stand side by side are one part."""
+    """Yield the content of folders and globs one by one; files in a row are one part."""
     files: list[str] = []
     for path in paths:
         check_readable(path)
@@ -231,7 +231,7 @@ def _list_folder_images(path: str) -> ImageNames:
 
 
 def _list_glob_images(pattern: str) -> ImageNames:
-    """What a glob matches that is an image by its name."""
+    """List the matches of a glob that are images by name."""
     part = ImageNames(get_glob_root(pattern) or ".")
     paths = [path for path in find_matches(pattern) if not os.path.isdir(path)]
     names = [os.path.relpath(path, part.root) for path in paths]
@@ -244,7 +244,7 @@ def _list_glob_images(pattern: str) -> ImageNames:
 
 
 def _group_named_files(paths: list[str]) -> ImageNames:
-    """Files that were named one by one, below the folder that all of them are in."""
+    """Group the files that were named one by one, below the folder that all of them are in."""
     part = ImageNames(
         os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
     )

@@ -111,7 +111,7 @@ class ImageSource(Source):
             )
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """One dict a folder: its path, files, bytes, and a digest of their names and times."""
+        """Return one dict for each folder: path, files, bytes, and a digest of names and times."""
         files, folders, start = self._files, [], 0
         for root, count in files.parts:
             rows = slice(start, start + count)
@@ -125,7 +125,7 @@ class ImageSource(Source):
         return folders
 
     def file_of(self, row: int) -> str:
-        """The path of the file that is a row."""
+        """Return the path of the file that is a row."""
         return self._files.get_path(row)
 
     def _cut_units(self) -> Iterator[Unit]:
@@ -146,7 +146,7 @@ class ImageSource(Source):
         return self._files.paths[start:end]
 
     def _read_images(self, start: int, end: int) -> pa.LargeBinaryArray:
-        """The content of files, one behind the other in one buffer."""
+        """Read files into one buffer, one after the other."""
         offsets = np.zeros(end - start + 1, np.int64)
         np.cumsum(self._files.sizes[start:end], out=offsets[1:])
         values = np.empty(int(offsets[-1]), np.uint8)

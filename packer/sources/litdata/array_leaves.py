@@ -50,7 +50,7 @@ _NOTHING = RowBytes(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np
 
 
 def parse_array_rows(leaf: LeafFormat, piece: RowBytes) -> LeafArrays:
-    """What some rows of an array leaf are.
+    """Parse rows of an array leaf.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def parse_array_rows(leaf: LeafFormat, piece: RowBytes) -> LeafArrays:
 
 
 def make_array_decoder(leaf: LeafFormat, samples: list[LeafArrays]) -> LeafDecoder:
-    """The decoder of an array leaf that goes by the rows that were looked at.
+    """Make the decoder of an array leaf from sampled rows.
 
     Where a row differs from these in a length, what is read has lists of open sizes; whatever
     plans the field then names the row.
@@ -95,7 +95,7 @@ def make_array_decoder(leaf: LeafFormat, samples: list[LeafArrays]) -> LeafDecod
 
 
 def make_tokens_decoder(leaf: LeafFormat, block: int | None) -> LeafDecoder:
-    """The decoder of a stream for TokensLoader: documents of any length, or blocks of one.
+    """Make the decoder of a stream for TokensLoader: documents of any length, or blocks of one.
 
     Raises SourceUnsupported where the leaf does not hold tokens.
     """
@@ -146,7 +146,7 @@ def _make_elements(values: np.ndarray, dtype: np.dtype[Any]) -> pa.Array:
 
 
 def _find_common_lengths(shapes: np.ndarray) -> Sizes:
-    """The lengths that all rows share; None for an axis where they differ, or are zero."""
+    """Find the lengths that all rows share; None for an axis where they differ, or are zero."""
     first = shapes[:1]
     same = (shapes == first).all(axis=0) & (first > 0).any(axis=0)
     return tuple(int(shapes[0, axis]) if same[axis] else None for axis in range(len(same)))
@@ -155,7 +155,7 @@ def _find_common_lengths(shapes: np.ndarray) -> Sizes:
 def _slice_values(
     piece: RowBytes, head: int, dtype: np.dtype[Any], shapes: np.ndarray
 ) -> LeafArrays:
-    """The values behind `head` bytes; the shapes must account for every byte."""
+    """Return the values after `head` bytes; the shapes must account for every byte."""
     values = piece.skip(head)
     sizes = shapes.astype(np.float64).prod(axis=1) * dtype.itemsize
     # An axis of length 0 makes any other length fit: those are bounded here.
@@ -176,7 +176,7 @@ def _slice_values(
 def _parse_with_header(
     dtypes: Callable[[], Dtypes], orders: Sequence[str], name: str, parameter: str, piece: RowBytes
 ) -> LeafArrays:
-    """Number of the dtype, rank, lengths: 32 bits each, in one of these byte orders."""
+    """Parse arrays with a header, 32 bits each: number of the dtype, rank, lengths."""
     head_bytes = piece.gather_heads(8, "the array's header")
     # Versions of litdata differ in the order; in the wrong one a rank is at least 2**24.
     order = next((o for o in orders if (head_bytes.view(o)[:1, 1] <= _MOST_AXES).all()), orders[0])
@@ -197,7 +197,7 @@ def _parse_with_header(
 def _parse_without_header(
     dtypes: Callable[[], Dtypes], name: str, parameter: str, piece: RowBytes
 ) -> LeafArrays:
-    """One axis; the format names the dtype."""
+    """Parse values of one axis; the format names the dtype."""
     dtype = _look_up_dtype(dtypes(), int(parameter) if parameter.isdecimal() else -1, name)
     return _slice_values(piece, 0, dtype, (piece.lengths // dtype.itemsize)[:, None])
 
@@ -230,7 +230,7 @@ def _parse_pixels(name: str, parameter: str, piece: RowBytes) -> LeafArrays:
 
 
 def make_exclude_hint(name: str) -> str:
-    """The hint that a leaf can be left out."""
+    """Make the hint that a leaf can be left out."""
     return f"{mark_option('exclude', [name])} leaves it out."
 
 

@@ -17,7 +17,7 @@ _ONLY_HERE = f"Choose common columns with {mark_option('fields')} or {mark_optio
 
 
 def merge_schemas(schemas: Iterable[tuple[str, pa.Schema]], types: Mapping[str, Any]) -> pa.Schema:
-    """One schema for those of some chunks, each with the name of its file.
+    """Merge the schemas of chunks, each with the name of its file.
 
     `types`, of the index, tells of columns that these chunks lack, or that are null throughout.
 
@@ -40,7 +40,7 @@ def merge_schemas(schemas: Iterable[tuple[str, pa.Schema]], types: Mapping[str, 
 
 
 def parse_type(told: Any) -> pa.DataType:
-    """The Arrow type of an entry in the index's `types`; null where it does not tell."""
+    """Parse the Arrow type of an entry in the index's `types`; null where it does not tell."""
     kind = told.get("type") if isinstance(told, dict) else told
     if kind == "list":
         return pa.large_list(parse_type(told.get("value")))
@@ -59,7 +59,7 @@ _DECLARED = {
 
 
 def widen_type(kind: pa.DataType) -> pa.DataType:
-    """A type with 64-bit offsets throughout."""
+    """Convert a type to 64-bit offsets throughout."""
     if pa.types.is_string(kind):
         return pa.large_string()
     if pa.types.is_binary(kind):
@@ -74,7 +74,7 @@ def widen_type(kind: pa.DataType) -> pa.DataType:
 def read_widened(
     file: ChunkFile, schema: pa.Schema, columns: list[int], batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a chunk: these columns of the schema, batches near `batch_bytes`.
+    """Read the rows of a chunk: these columns of the schema, batches near `batch_bytes`.
 
     Raises SourceInconsistent where the chunk's columns do not fit the schema.
     """
@@ -103,7 +103,7 @@ def read_widened(
 
 
 def _combine_batches(batches: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.Table]:
-    """Batches put together until they are near `batch_bytes`: litdata's are of 256 rows."""
+    """Combine batches to about `batch_bytes`: litdata's are of 256 rows."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -123,7 +123,7 @@ def _cast_column(table: pa.Table, field: pa.Field) -> Any:
 
 
 def _merge_types(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """The type that holds both, where they differ only in what is null throughout."""
+    """Return the type that holds both, if they differ only where one is null throughout."""
     if a == b or pa.types.is_null(b):
         return a
     if pa.types.is_null(a):

@@ -88,7 +88,7 @@ class ChunkFile:
         return self.size >= 8 and self.read(0, 8).tobytes().startswith(_FRAMES)
 
     def read_item_offsets(self) -> np.ndarray:
-        """The offsets of the items, from the start of the file: int64[rows + 1], checked."""
+        """Read the offsets of the items, from the start of the file: int64[rows + 1], checked."""
         rows = self.chunk.rows
         (count,) = self.read(0, 4).view("<u4").tolist()
         if count != rows:
@@ -115,7 +115,7 @@ class ChunkFile:
         return table
 
     def read_items(self, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
-        """The items, about so many bytes at a time, each piece with the number of its first row."""
+        """Read the items, about `batch_bytes` at a time, each piece with its first row."""
         table = self.read_item_offsets()
         rows, row = self.chunk.rows, 0
         while row < rows:
@@ -130,7 +130,7 @@ class ChunkFile:
             row = stop
 
     def read_blocks(self, size: int, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
-        """All items run together and cut into blocks of `size` bytes; the rest is left out."""
+        """Read all items joined and cut into blocks of `size` bytes; the rest is left out."""
         table = self.read_item_offsets()
         first, rows = int(table[0]), int(table[-1] - table[0]) // size
         step = max(1, batch_bytes // size)

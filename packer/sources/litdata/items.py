@@ -27,11 +27,11 @@ class RowBytes(NamedTuple):
     lengths: np.ndarray
 
     def skip(self, size: int) -> "RowBytes":
-        """The same without the first bytes of each row, which must be there."""
+        """Return the rows without their first bytes, which must exist."""
         return RowBytes(self.data, self.starts + size, self.lengths - size)
 
     def gather_heads(self, size: int, what: str) -> np.ndarray:
-        """The first bytes of every row: uint8[rows, size]. Raises BadRow where there are fewer."""
+        """Copy the first bytes of every row: uint8[rows, size]. Raises BadRow for a short row."""
         short = np.flatnonzero(self.lengths < size)
         if len(short):
             row = int(short[0])
@@ -40,7 +40,7 @@ class RowBytes(NamedTuple):
         return get_values(RowBytes(self.data, self.starts, sizes).gather()).reshape(-1, size)
 
     def gather(self) -> pa.LargeBinaryArray:
-        """Every row's bytes, copied together."""
+        """Copy every row's bytes together."""
         rows, data, lengths = len(self.starts), self.data, self.lengths
         if rows == 1:
             start = int(self.starts[0])
@@ -70,7 +70,7 @@ class LeafDecoder(NamedTuple):
 
 
 def split_leaves(items: RowBytes, count: int) -> list[RowBytes]:
-    """The leaves of items: in front of them stand their sizes, `count` times 32 bits.
+    """Split items into leaves: each begins with `count` sizes of 32 bits.
 
     Raises BadRow where the sizes do not add up to the item.
     """
@@ -86,14 +86,14 @@ def split_leaves(items: RowBytes, count: int) -> list[RowBytes]:
 
 
 def make_large_binary(values: np.ndarray, lengths: np.ndarray) -> pa.LargeBinaryArray:
-    """Bytes and the lengths of the rows that they hold, as an Arrow array."""
+    """Make an Arrow array from the bytes of rows and their lengths."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)
 
 
 def get_values(array: pa.LargeBinaryArray) -> np.ndarray:
-    """The concatenated bytes of an array that `gather` made: uint8[bytes]."""
+    """Return the concatenated bytes of an array that `gather` made: uint8[bytes]."""
     ends = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1)
     size = int(ends[-1]) if len(array) else 0
     data = array.buffers()[2]
@@ -117,5 +117,5 @@ def _gather_windows(data: np.ndarray, starts: np.ndarray, size: int) -> np.ndarr
 
 
 def _view_windows(data: np.ndarray, size: int) -> np.ndarray:
-    """The `size` bytes from every place on: an array of overlapping items, without a copy."""
+    """View the `size` bytes at every offset: an array of overlapping items, without a copy."""
     return np.ndarray(len(data) - size + 1, f"V{size}", data, strides=(1,))

@@ -36,7 +36,7 @@ _NUMBERS = {"int": (pa.int64(), "<i8"), "float": (pa.float64(), "<f8")}
 
 
 def make_decoder(leaf: LeafFormat, samples: list[LeafArrays]) -> LeafDecoder:
-    """The decoder of a leaf that is not refused.
+    """Make the decoder of a leaf that is not refused.
 
     `samples` are some rows of it, needed where `needs_sample` says so. The errors are those of
     `make_array_decoder`.
@@ -61,17 +61,17 @@ def make_decoder(leaf: LeafFormat, samples: list[LeafArrays]) -> LeafDecoder:
 
 
 def needs_sample(leaf: LeafFormat) -> bool:
-    """Whether the format of a leaf leaves open what is in it."""
+    """Return True if the format of a leaf is not enough to choose a decoder."""
     return leaf.kind in ARRAYS
 
 
 def is_refused(leaf: LeafFormat) -> bool:
-    """Whether the format of a leaf is one that `make_decoder` does not take."""
+    """Return True if `make_decoder` does not take the format of a leaf."""
     return leaf.kind not in (*_FILES, *_TEXT, *_NUMBERS, *ARRAYS, "bool", "json")
 
 
 def describe_refusal(leaf: LeafFormat) -> tuple[str, str]:
-    """Why a leaf is refused, and what to do about it; `{}` stands for its name."""
+    """Say why a leaf is refused, and what to do about it; `{}` stands for its name."""
     hint = f"{mark_option('exclude', ['{}'])} leaves it out."
     if leaf.kind in ("pickle", "graph"):
         problem = f"a leaf of format {leaf.format} is never read: unpickling runs code"
@@ -110,7 +110,7 @@ _NUMBER_TYPES = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 
 
 def find_number_list(type_: Any) -> pa.DataType | None:
-    """The type of lists of numbers, where an entry of the index's `types` says so."""
+    """Find the type of lists of numbers, where an entry of the index's `types` says so."""
     if not isinstance(type_, dict) or type_.get("type") != "list":
         return None
     value = type_.get("value")
@@ -144,7 +144,7 @@ def _decode_to_json_text(piece: RowBytes) -> pa.Array:
 
 
 def _name_non_finite(value: Any) -> Any:
-    """The value with NaN and infinities, for which JSON has no word, by their names."""
+    """Replace NaN and infinities, for which JSON has no word, by their names."""
     if isinstance(value, list):
         return [_name_non_finite(item) for item in value]
     if isinstance(value, dict):

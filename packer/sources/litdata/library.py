@@ -98,7 +98,7 @@ def download_file(url: str, name: str, folder: str) -> str:
 def read_library_items(
     path: str, label: str, index: Index, chunk: Chunk, key: EncryptionKey | None
 ) -> Iterator[bytes]:
-    """The bytes of every item of a chunk file, as litdata inflates and decrypts them.
+    """Read the bytes of every item of a chunk file, as litdata inflates and decrypts them.
 
     litdata maps the file at `path`, which nobody else may change; `label` is its name in messages.
 
@@ -155,7 +155,7 @@ class _RawChunk:
 
 
 def _check_frames(path: str, index: Index, chunk: Chunk) -> None:
-    """Every zstd frame must state the size that it will be inflated to, before one is."""
+    """Check that every zstd frame states its decompressed size, before one is decompressed."""
     with open(path, "rb") as file:
         data = np.memmap(file, np.uint8, "r")
     if index.level == "batch":

@@ -64,12 +64,12 @@ class LitDataStream:
         return index.encryption is not None or index.level == "sample" or file.has_zstd_frames
 
     def get_location(self, name: str) -> str:
-        """Path or URL of a file of the stream."""
+        """Return the path or URL of a file of the stream."""
         return os.path.join(self.where, name)
 
     @contextmanager
     def open_chunk(self, number: int) -> Iterator[ChunkFile]:
-        """A chunk, fetched and inflated where that is needed.
+        """Open a chunk; download and decompress it if needed.
 
         Raises SourceUnreadable where it is damaged, SourceChanged where it is not what it was
         when the stream was opened.
@@ -96,7 +96,7 @@ class LitDataStream:
         return file.read_items(batch_bytes)
 
     def compute_fingerprint(self) -> list[dict[str, Any]]:
-        """Path and digest of the index, then path, size and time of each chunk that is local."""
+        """Return path and digest of the index, then path, size and time of each local chunk."""
         return [{"path": self.get_location(INDEX), "sha256": self._digest}] + [
             {"path": self.get_location(chunk.name), "bytes": size, "modified": modified}
             for chunk, (size, modified) in zip(self.index.chunks, self._files, strict=False)
@@ -187,7 +187,7 @@ class LitDataStream:
 
 
 def count_tokens(file: ChunkFile, itemsize: int) -> int:
-    """Tokens in a chunk of a stream for TokensLoader, which must be as many as the index says."""
+    """Count the tokens in a chunk for TokensLoader; they must be as many as the index says."""
     table = file.read_item_offsets()
     tokens, rest = divmod(int(table[-1] - table[0]), itemsize)
     if rest or tokens != file.chunk.tokens:

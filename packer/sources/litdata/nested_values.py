@@ -19,7 +19,7 @@ class NotNested(ValueError):
 
 
 def decode_nested(data: bytes) -> Any:
-    """The value of one leaf: lists, dicts, text, numbers, bools and None.
+    """Decode the value of one leaf: lists, dicts, text, numbers, bools and None.
 
     Raises NotNested for anything else than one whole value.
     """
@@ -65,7 +65,7 @@ class _NestedValueReader:
         raise NotNested(f"unknown tag {tag}")
 
     def _read_records(self) -> list[dict[str, Any]]:
-        """Many dicts with the same keys, which are stored once."""
+        """Read many dicts with the same keys, which are stored once."""
         (rows,) = self._unpack_values("<I")
         names = [self.read_text() for _ in range(self._read_count(4))]
         if not names or rows * len(names) > len(self.data) - self.position:
@@ -104,7 +104,7 @@ class _NestedValueReader:
         return self.read_bytes(1)[0]
 
     def _read_count(self, least: int) -> int:
-        """A count of things of at least so many bytes each, which must all be there."""
+        """Read a count of things of at least so many bytes each; all must lie in the data."""
         (count,) = self._unpack_values("<I")
         if count * least > len(self.data) - self.position:
             raise NotNested("cut off")

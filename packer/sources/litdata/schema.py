@@ -40,7 +40,7 @@ class LeafColumns(NamedTuple):
 
 
 def read_arrow_schema(stream: LitDataStream, units: Sequence[Unit]) -> pa.Schema | None:
-    """The schema of a stream in the Arrow layout; None where it is in the other."""
+    """Read the schema of a stream in the Arrow layout; None where it is in the other."""
     if stream.index.loader == TOKENS:
         return None
     schemas = []
@@ -54,7 +54,7 @@ def read_arrow_schema(stream: LitDataStream, units: Sequence[Unit]) -> pa.Schema
 def read_leaf_columns(
     stream: LitDataStream, units: Sequence[Unit], block: int | None
 ) -> LeafColumns:
-    """The columns of a stream of serialised leaves; tokens are cut into blocks of `block`.
+    """Read the columns of a stream of serialised leaves; tokens are cut into blocks of `block`.
 
     Raises NotInstalled where litdata is needed to tell.
     """
@@ -87,12 +87,12 @@ def read_leaf_columns(
 
 
 def is_arrow(stream: LitDataStream, file: ChunkFile) -> bool:
-    """Whether the rows of a chunk stand in an Arrow file."""
+    """Return whether the rows of a chunk stand in an Arrow file."""
     return not stream.is_read_by_litdata(file) and file.find_arrow_part() is not None
 
 
 def split_items(index: Index, file: ChunkFile, row: int, items: RowBytes) -> list[RowBytes]:
-    """The leaves of some items, the first of which is row `row` of the chunk."""
+    """Split items into leaves; the first item is row `row` of the chunk."""
     if index.loader == TOKENS:
         return [items]
     with name_row(file, None, row):
@@ -125,7 +125,7 @@ def _make_leaf_decoder(
 def _sample_leaves(
     stream: LitDataStream, units: Sequence[Unit]
 ) -> list[list[LeafArrays | SourceError]]:
-    """Some rows of each leaf whose format leaves open what is in it, or why there are none."""
+    """Sample rows of each leaf whose format is not enough, or tell why that failed."""
     index = stream.index
     samples: list[list[LeafArrays | SourceError]] = [[] for _ in index.leaves]
     if index.loader == TOKENS or not any(map(needs_sample, index.leaves)):
@@ -148,7 +148,7 @@ def _sample_leaves(
 
 
 def _choose_units(units: Sequence[Unit]) -> list[Unit]:
-    """The first, the middle and the last unit."""
+    """Choose the first, the middle and the last unit."""
     count = len(units)
     return [units[index] for index in sorted({0, count // 2, count - 1})] if count else []
 

@@ -121,7 +121,7 @@ class LitDataSource(Source):
         self._sizes: list[int | None] = []
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one chunk."""
+        """Read the rows of one chunk."""
         self.check(columns)
         with self._stream.open_chunk(unit.key) as file:
             self._check_layout(file)
@@ -136,12 +136,12 @@ class LitDataSource(Source):
                 yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(typed))
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
-        """The first rows of the first, the middle and the last chunk."""
+        """Sample the first rows of the first, the middle and the last chunk."""
         self.check(columns)
         return sample_units(self, self.units, columns)
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
-        """Leaves are never null; the Arrow layout does not tell without being read."""
+        """Return 0 for leaves, which are never null; None for the Arrow layout."""
         return 0 if self._arrow is None else None
 
     def column_bytes(self, path: tuple[int, ...]) -> int | None:

@@ -65,7 +65,7 @@ class Index:
 
 
 def is_index(path: Path) -> bool:
-    """Whether a file is an index of chunks or shards, or too damaged to tell.
+    """Return whether a file is an index of chunks or shards, or too damaged to tell.
 
     Raises OSError where the disk fails.
     """
@@ -143,7 +143,7 @@ def _parse_content(content: Any, path: str) -> Index:
 
 
 def _infer_loader(formats: list[str]) -> str:
-    """The loader of an index that does not name it, as litdata itself tells it."""
+    """Infer the loader of an index that does not name it, as litdata itself does."""
     tokens = len(formats) == 1 and formats[0].startswith("no_header_tensor")
     return TOKENS if tokens else "PyTreeLoader"
 
@@ -168,7 +168,7 @@ def _parse_chunks(entries: Any, path: str) -> tuple[Chunk, ...]:
 
 
 def _is_plain_name(name: str) -> bool:
-    """Whether a file name stays in the directory of the index, and is no more than a name."""
+    """Return True if a file name has no folders, and so stays in the directory of the index."""
     parts = PurePosixPath(name).parts
     return bool(parts) and ".." not in parts and not os.path.isabs(name) and name.isprintable()
 
@@ -184,7 +184,7 @@ def _parse_count(value: Any, most: int, path: str, what: str) -> int:
 def _parse_leaves(
     config: dict[str, Any], formats: list[str], loader: str, path: str
 ) -> tuple[tuple[LeafFormat, ...], tuple[str, ...]]:
-    """The leaves of every item, and the names of its lists and dicts without any."""
+    """Parse the leaves of every item, and the names of lists and dicts that have none."""
     spec = config.get("data_spec")
     try:
         protocol, tree = json.loads(spec) if isinstance(spec, str) else (None, None)
@@ -206,7 +206,7 @@ def _parse_leaves(
 
 
 def _walk_leaves(node: Any, keys: tuple[str, ...], kind: Any) -> Any:
-    """Keys and entry in `types` of what is below a node, in the order of the formats.
+    """Yield keys and entry in `types` of each leaf below a node, in the order of the formats.
 
     The third of each is True for a leaf, False for a list or dict without any.
     """

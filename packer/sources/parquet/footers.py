@@ -69,7 +69,7 @@ class ParquetPart:
         return [*self.columns, *self.partition]
 
     def get_type(self, name: str) -> pa.DataType | None:
-        """Type of a column; None where the file has no such column."""
+        """Return the type of a column; None where the file has no such column."""
         if name in self.columns:
             return self.schema.field(self.columns[name]).type
         return self.partition[name].type if name in self.partition else None
@@ -80,7 +80,7 @@ class ParquetPart:
         return _find_int96_unit(self.metadata)
 
     def find_int96_leaf(self, position: int) -> int | None:
-        """The leaf of a column of INT96 timestamps; None for any other column."""
+        """Find the leaf of a column of INT96 timestamps; None for any other column."""
         leaf = self.leaves[position].start
         single = pa.types.is_timestamp(self.schema.field(position).type)
         int96 = self.metadata.schema.column(leaf).physical_type == "INT96"
@@ -105,7 +105,7 @@ class ParquetPart:
         )
 
     def get_chunk(self, group: int, leaf: int) -> pq.ColumnChunkMetaData:
-        """What the footer says of a leaf column in a row group.
+        """Return the footer's metadata of a leaf column in a row group.
 
         Raises SourceUnreadable where it is encrypted or contradicts itself: pyarrow would end
         the process over either.
@@ -119,7 +119,7 @@ class ParquetPart:
         return chunk
 
     def estimate_leaf_bytes(self, group: int, leaf: int) -> int:
-        """Bytes of a leaf column of a row group once decoded: an estimate for byte strings."""
+        """Estimate the decoded bytes of a leaf column in a row group; exact for fixed widths."""
         chunk = self.get_chunk(group, leaf)
         width = _WIDTHS.get(chunk.physical_type)
         if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
@@ -129,7 +129,7 @@ class ParquetPart:
         return int(chunk.num_values * width)
 
     def is_fixed_width(self, leaf: int) -> bool:
-        """Whether each row of a leaf column takes the same number of bytes."""
+        """Return whether each row of a leaf column takes the same number of bytes."""
         column = self.metadata.schema.column(leaf)
         return column.max_repetition_level == 0 and column.physical_type != "BYTE_ARRAY"
 
@@ -205,7 +205,7 @@ def _find_int96_unit(metadata: pq.FileMetaData) -> str:
 
 
 def _find_encrypted_leaves(file: pq.ParquetFile) -> frozenset[int]:
-    """The leaf columns that are encrypted, of which a footer in the clear does not tell.
+    """Find the encrypted leaf columns; a plaintext footer does not list them.
 
     Reads no rows of each row group, which looks at what the footer says of every column. What
     this raises would end the process where pyarrow met it elsewhere. So would reading no columns.
@@ -266,7 +266,7 @@ def _make_damaged_error(what: str, reason: str) -> SourceUnreadable:
 
 
 def find_files(paths: Sequence[str]) -> list[tuple[str, dict[str, dict[str, pa.Scalar]]]]:
-    """Files in the order given, globs and directories sorted, each with its partitions.
+    """Find the files in the order given, globs and directories sorted, each with its partitions.
 
     Raises NoFiles where there is none, SourceUnreadable where a directory may not be read.
     """
@@ -283,7 +283,7 @@ def find_files(paths: Sequence[str]) -> list[tuple[str, dict[str, dict[str, pa.S
 
 
 def _parse_partitions(directory: str, files: list[str]) -> dict[str, dict[str, pa.Scalar]]:
-    """Values of the hive partitions (`year=2024/`) below a directory, by file and column.
+    """Parse the values of the hive partitions (`year=2024/`) below a directory, by file and column.
 
     A column whose values all are integers has type int64, any other is text.
     """
@@ -312,7 +312,7 @@ def _parse_hive_values(folder: str) -> dict[str, str | None]:
 
 
 def count_leaves(kind: pa.DataType) -> int:
-    """The Parquet leaf columns of a type."""
+    """Count the Parquet leaf columns of a type."""
     if isinstance(kind, pa.BaseExtensionType):
         return count_leaves(kind.storage_type)
     if pa.types.is_dictionary(kind):
@@ -323,7 +323,7 @@ def count_leaves(kind: pa.DataType) -> int:
 
 
 def has_empty_struct(kind: pa.DataType) -> bool:
-    """Whether a type is a struct without members, or has one inside."""
+    """Return whether a type is a struct without members, or has one inside."""
     if isinstance(kind, pa.BaseExtensionType):
         return has_empty_struct(kind.storage_type)
     if not kind.num_fields:

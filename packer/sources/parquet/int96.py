@@ -22,7 +22,7 @@ _FIRST_US, _LAST_US = -(2**63) // _NS_IN_US + 1, 2**63 // _NS_IN_US - 1
 def check_int96(
     pieces: Iterator[pa.RecordBatch], part: ParquetPart, group: int, positions: list[int]
 ) -> Iterator[pa.RecordBatch]:
-    """The pieces of these columns, as long as no INT96 timestamp has lost anything.
+    """Yield pieces of these columns while no INT96 timestamp in them has lost anything.
 
     Raises SourceUnsupported for one that has.
     """

@@ -35,7 +35,7 @@ PAGE_BYTES_OF_A_COLUMN = 2**21
 def read_row_group(
     part: ParquetPart, group: int, positions: list[int], batch_bytes: int, name: str
 ) -> Iterator[pa.RecordBatch]:
-    """The columns at these positions, in batches near `batch_bytes`.
+    """Read the columns at these positions, in batches near `batch_bytes`.
 
     Raises SourceUnreadable or SourceChanged, which name the row group by `name`.
     """
@@ -99,7 +99,7 @@ def _read_pieces(
 
 
 def _compute_most_rows(part: ParquetPart, group: int, leaves: list[int], target: int) -> int:
-    """Rows of a piece at most, by what the footer and the dictionaries say."""
+    """Compute the most rows of a piece, from the footer and the dictionaries."""
     size = sum(part.estimate_leaf_bytes(group, leaf) for leaf in leaves)
     total = part.metadata.row_group(group).num_rows
     most = min(MOST_ROWS, target * total // max(size, 1))
@@ -112,7 +112,7 @@ def _compute_most_rows(part: ParquetPart, group: int, leaves: list[int], target:
 
 
 def _find_longest_in_dictionaries(part: ParquetPart, group: int, leaves: list[int]) -> int:
-    """The longest byte string in the dictionaries of a row group; one row tells them all."""
+    """Find the longest byte string in the dictionaries of a row group, by reading one row."""
     schema = part.metadata.schema
     chosen = [
         leaf
@@ -149,7 +149,7 @@ def _estimate_bytes(piece: pa.RecordBatch) -> int:
 
 
 def _join_pieces(pieces: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Batches of consecutive pieces: near `batch_bytes`, at most MOST_ROWS."""
+    """Join consecutive pieces to batches near `batch_bytes`, of at most MOST_ROWS."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for piece in pieces:
@@ -171,7 +171,7 @@ def _concatenate(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _make_batches_without_columns(total: int) -> Iterator[pa.RecordBatch]:
-    """Rows alone, as where only partition columns are packed."""
+    """Yield rows without columns, for when only partition columns are packed."""
     for start in range(0, total, MOST_ROWS):
         rows = pa.nulls(min(MOST_ROWS, total - start))
         yield pa.RecordBatch.from_arrays([rows], names=["rows"])

@@ -13,7 +13,7 @@ from fieldslab.schemas.errors import NoSpace
 
 
 def join_streams(streams: list[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Batches with the columns of all streams, which have the same rows.
+    """Join streams of the same rows to batches with the columns of all.
 
     The streams are read one by one into temporary files, which have no names and so vanish with
     the process. Raises NoSpace where there is no room for them.

@@ -56,7 +56,7 @@ class ParquetSource(Source):
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
-        """Whether the first path looks like Parquet, by its name or its first four bytes."""
+        """Return whether the first path looks like Parquet, by its name or its first four bytes."""
         try:
             first = find_files(paths[:1])[0][0]
             if not os.path.isfile(first):  # a pipe would wait for ever
@@ -89,7 +89,7 @@ class ParquetSource(Source):
             yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(typed))
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
-        """The first rows of the first, the middle and the last row group.
+        """Sample the first rows of the first, the middle and the last row group.
 
         Files that have other columns are passed over: `check` refuses them all, and says why.
         """
@@ -112,7 +112,7 @@ class ParquetSource(Source):
         return total
 
     def column_bytes(self, path: tuple[int, ...]) -> int:
-        """Bytes of the values once decoded, from the footers."""
+        """Return the bytes of the values once decoded, from the footers."""
         return sum(
             part.estimate_leaf_bytes(group, leaf)
             for part, leaves in self._find_leaves(path)
@@ -140,7 +140,7 @@ class ParquetSource(Source):
         return [{"path": p.path, "bytes": p.size, "modified": p.modified} for p in self._parts]
 
     def _find_differences(self, part: ParquetPart, columns: list[int]) -> list[str]:
-        """Which of these columns a file lacks, or has with another type than the first file."""
+        """Find the columns that a file lacks, or has with another type than the first file."""
         lines = []
         for column in columns:
             name = self.schema.field(column).name
@@ -156,7 +156,7 @@ class ParquetSource(Source):
         return _unwrap_extension(kind)
 
     def _find_leaves(self, path: tuple[int, ...]) -> Iterator[tuple[ParquetPart, range]]:
-        """The leaf columns of what a path leads to, in each file that is like the first."""
+        """Find the leaf columns below a path, in each file that is like the first."""
         field = self.schema.field(path[0])
         kind, skipped = field.type, 0
         for child in path[1:]:
@@ -188,7 +188,7 @@ def _unwrap_extension(kind: pa.DataType) -> pa.DataType:
 
 
 def _relax_type(kind: pa.DataType) -> pa.DataType:
-    """A type without what may differ between files: widths of offsets, nullability inside."""
+    """Remove from a type what may differ between files: widths of offsets, inner nullability."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return kind

@@ -55,7 +55,7 @@ ENGINES = Registry(
 
 
 def find_engine(name: str | None, jobs: int) -> Engine:
-    """The engine of this name; without one, processes for several jobs.
+    """Return the engine of this name; without a name, processes if there are several jobs.
 
     Raises UsageError where there is none of this name.
     """
