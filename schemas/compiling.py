@@ -8,9 +8,11 @@ kernel. Functions that only kernels call are lowered, and optimised as parts of 
 import importlib
 from typing import Any
 
+import llvmlite.binding as llvm
 from llvmlite import ir
 
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.kernelcache import Target
 from fieldslab.schemas.machinecode import CALLS
 from fieldslab.schemas.numbaimport import numba
 
@@ -60,9 +62,27 @@ class _Library(_codegen.AOTCodeLibrary):  # type: ignore[misc]  # numba has no t
 class _Codegen(_codegen.AOTCPUCodegen):  # type: ignore[misc]
     _library_class = _Library
 
-    def __init__(self, processor: str, features: str) -> None:
-        self._features = features
-        super().__init__("fieldslab", processor)
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        super().__init__("fieldslab", target.processor)
+
+    def _init(self, llvm_module: Any) -> None:
+        """Prepare as numba does, but for any target, and without what would run the code."""
+        options = {"opt": numba.config.OPT}
+        self._tm_features = self._customize_tm_features()
+        self._customize_tm_options(options)
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        self._tm = llvm.Target.from_triple(self._target.triple).create_target_machine(**options)
+        self._target_data = self._tm.target_data
+        self._data_layout = str(self._target_data)
+        self._loopvect = numba.config.OPT.is_opt_max
+        self._opt_level = 3 if self._loopvect else 0
+
+    def _create_empty_module(self, name: str) -> Any:
+        module = super()._create_empty_module(name)
+        module.triple = self._target.triple
+        return module
 
     def _customize_tm_options(self, options: dict[str, Any]) -> None:
         super()._customize_tm_options(options)
@@ -70,7 +90,7 @@ class _Codegen(_codegen.AOTCPUCodegen):  # type: ignore[misc]
         options |= {"reloc": "static", "codemodel": "jitdefault", "jit": True}
 
     def _customize_tm_features(self) -> str:
-        return self._features
+        return self._target.features
 
 
 class _ExecutablePlaceholder:
@@ -78,15 +98,9 @@ class _ExecutablePlaceholder:
 
 
 class Compiler:
-    """Compiles kernels for one processor.
+    """Compiles kernels for one kind of processor and system."""
 
-    Parameters
-    ----------
-    processor, features
-        As LLVM calls them.
-    """
-
-    def __init__(self, processor: str, features: str) -> None:
+    def __init__(self, target: Target) -> None:
         # Kernels are compiled anew when what is imported above changes: errors are not that.
         if numba.config.DISABLE_JIT:
             problem = "NUMBA_DISABLE_JIT is set, and kernels run only as machine code"
@@ -95,16 +109,16 @@ class Compiler:
             host = _registry.cpu_target
             host.target_context.refresh()
             context = host.target_context.subtarget(
-                _internal_codegen=_Codegen(processor, features),
+                _internal_codegen=_Codegen(target),
                 aot_mode=True,
                 get_executable=lambda *_: _ExecutablePlaceholder(),
             )
 
-        class Target(_registry.CPUTarget):  # type: ignore[misc]
+        class NumbaTarget(_registry.CPUTarget):  # type: ignore[misc]
             target_context, typing_context = context, host.typing_context
 
         class Dispatcher(_registry.CPUDispatcher):  # type: ignore[misc]
-            targetdescr = Target("cpu")
+            targetdescr = NumbaTarget("cpu")
 
             def add_overload(self, result: Any) -> None:
                 self.overloads[tuple(result.signature.args)] = result

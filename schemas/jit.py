@@ -20,8 +20,8 @@ from fieldslab.schemas.announcement import announce_compiling
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_POINTER = ir.PointerType(ir.IntType(8))
-_I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+_I8, _I16, _I32, _I64 = map(ir.IntType, (8, 16, 32, 64))
+_POINTER = ir.PointerType(_I8)
 _LINE = ir.VectorType(_I64, 8)
 
 
@@ -88,7 +88,7 @@ class InlinedFunction:
     @cached_property
     def dispatcher(self) -> Any:
         """The object by which numba calls it."""
-        return _get_host_compiler().make_dispatcher(self._function, forceinline=True)
+        return _get_compiler().make_dispatcher(self._function, forceinline=True)
 
     @property
     def _numba_type_(self) -> Any:
@@ -114,7 +114,7 @@ class Kernel(InlinedFunction):
     @cached_property
     def dispatcher(self) -> Any:
         """The object by which numba calls it from other kernels, whose arguments are cast."""
-        dispatcher = _get_host_compiler().make_dispatcher(self._function)
+        dispatcher = _get_compiler().make_dispatcher(self._function)
         dispatcher.compile(_make_numba_type(self.signature))
         dispatcher.disable_compile()
         return dispatcher
@@ -139,17 +139,21 @@ class Kernel(InlinedFunction):
         return kernelcache.make_key(self._function, str(self.signature))
 
     def compile(self, symbol: str) -> bytes:
-        """Compile an object file for this processor, with a function `symbol` that Python calls."""
+        """Compile an object file for the target, with a function `symbol` that Python calls."""
         announce_compiling()
-        code: bytes = _get_host_compiler().compile(self.dispatcher, symbol)
+        code: bytes = _get_compiler().compile(self.dispatcher, symbol)
         return code
 
 
+class Subkernel(Kernel):
+    """A kernel that only kernels call, tests apart."""
+
+
 @cache
-def _get_host_compiler() -> Any:
+def _get_compiler() -> Any:
     from fieldslab.schemas.compiling import Compiler
 
-    return Compiler(*kernelcache.describe_host())
+    return Compiler(kernelcache.describe_target())
 
 
 def kernel(signature: Any) -> Callable[[_Function], _Function]:
@@ -158,12 +162,14 @@ def kernel(signature: Any) -> Callable[[_Function], _Function]:
     The signature is a string in numba's words, or built from `types`, `make_record_type`
     and `make_tuple_type`.
     """
+    decorate: Any = functools.partial(Kernel, signature=signature)
+    return decorate
 
-    def make(function: _Function) -> _Function:
-        result: Any = Kernel(function, signature)
-        return result
 
-    return make
+def subkernel(signature: Any) -> Callable[[_Function], _Function]:
+    """Make a kernel that only kernels call: `fieldslab warm` and wheels leave it out."""
+    decorate: Any = functools.partial(Subkernel, signature=signature)
+    return decorate
 
 
 def inlined(function: _Function) -> _Function:
@@ -289,26 +295,15 @@ def _define_prefetch(_: Any, address: Any) -> Any:
     return types.void(types.int64), emit
 
 
-def _define_load_u64(_: Any, address: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(builder.inttoptr(arguments[0], ir.PointerType(_I64)), align=8)
+def _make_load(item: Any, result: str) -> Any:
+    def define(_: Any, address: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            pointer = builder.inttoptr(arguments[0], ir.PointerType(item))
+            return builder.zext(builder.load(pointer, align=item.width // 8), _I64)
 
-    return types.uint64(types.int64), emit
+        return getattr(types, result)(types.int64), emit
 
-
-def _define_load_u8(_: Any, address: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.load(builder.inttoptr(arguments[0], _POINTER)), _I64)
-
-    return types.int64(types.int64), emit
-
-
-def _define_load_u16(_: Any, address: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.PointerType(_I16))
-        return builder.zext(builder.load(pointer, align=2), _I64)
-
-    return types.int64(types.int64), emit
+    return intrinsic(define)
 
 
 def _define_store_u16(_: Any, address: Any, number: Any) -> Any:
@@ -387,11 +382,11 @@ fence: Callable[[], None] = intrinsic(_define_fence)
 """fence(): other threads see what was stored before, if they see anything stored after."""
 prefetch: Callable[[int], None] = intrinsic(_define_prefetch)
 """prefetch(address): ask for the cache line there; any address is safe."""
-load_u64: Callable[[int], Any] = intrinsic(_define_load_u64)
+load_u64: Callable[[int], Any] = _make_load(_I64, "uint64")
 """load_u64(address) -> uint64: `address` is a multiple of 8."""
-load_u8: Callable[[int], int] = intrinsic(_define_load_u8)
+load_u8: Callable[[int], int] = _make_load(_I8, "int64")
 """load_u8(address) -> int64 in 0..255."""
-load_u16: Callable[[int], int] = intrinsic(_define_load_u16)
+load_u16: Callable[[int], int] = _make_load(_I16, "int64")
 """load_u16(address) -> int64 in 0..65535: `address` is a multiple of 2."""
 store_u16: Callable[[int, int], None] = intrinsic(_define_store_u16)
 """store_u16(address, number): the low 16 bits of an int64; `address` is a multiple of 2."""

@@ -95,13 +95,25 @@ def name_shipped_file(key: KernelKey) -> str:
     return f"{key.kernel}-{key.stamp}.kernel"
 
 
+class Target(NamedTuple):
+    """What code is compiled for, in the words of LLVM."""
+
+    processor: str
+    features: str
+    triple: str
+    """Architecture, system and format of object files."""
+
+
 @cache
-def describe_host() -> tuple[str, str]:
-    """Return name and features of this processor, in LLVM's words; the environment may override."""
+def describe_target() -> Target:
+    """Describe this machine, or what the environment chooses: numba's way, or for wheels."""
+    if chosen := os.environ.get("FIELDSLAB_TARGET"):
+        processor, triple = chosen.split()
+        return Target(processor, "", triple)
     name, features = (os.environ.get(f"NUMBA_CPU_{word}") for word in ("NAME", "FEATURES"))
     if name is None and features is None:
         features = _find_features().flatten()
-    return name or llvm.get_host_cpu_name(), features or ""
+    return Target(name or llvm.get_host_cpu_name(), features or "", llvm.get_process_triple())
 
 
 def _find_features() -> Any:
@@ -140,8 +152,8 @@ def _find_kept_file(key: KernelKey) -> Path | None:
     if folder is None:
         return None
     settings = [os.environ.get(f"NUMBA_{name}") for name in _SETTINGS]
-    versions = _digest_numba(), llvmlite.__version__, llvm.get_process_triple()
-    target = _digest(repr((versions, settings, describe_host())).encode())[:16]
+    versions = _digest_numba(), llvmlite.__version__
+    target = _digest(repr((versions, settings, describe_target())).encode())[:16]
     return folder / f"{key.kernel}-{key.stamp}{target}.kernel"
 
 

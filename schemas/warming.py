@@ -27,13 +27,13 @@ class WarmedKernel(NamedTuple):
 
 
 def find_kernels(images: bool = True) -> Iterator[Kernel]:
-    """Yield all kernels, or those that images do not need; import the modules that have some."""
+    """Yield what Python calls, all or without images; import the modules that have kernels."""
     for room in ROOMS:
         for module in sorted(_find_modules(f"fieldslab.{room}")):
             if not images and not set(_IMAGES).isdisjoint(module.split(".")):
                 continue
             for value in vars(importlib.import_module(module)).values():
-                if isinstance(value, Kernel) and value.__module__ == module:
+                if type(value) is Kernel and value.__module__ == module:
                     yield value
 
 

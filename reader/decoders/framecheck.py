@@ -9,7 +9,7 @@ import numpy as np
 
 from fieldslab.reader.decoders.decoder import Crops, EncodedImages, Status
 from fieldslab.schemas.codecs.jpeg import Frame, new_frame, read_frame
-from fieldslab.schemas.jit import kernel, make_tuple_type, types
+from fieldslab.schemas.jit import kernel, make_tuple_type, subkernel, types
 
 ENCODED = make_tuple_type(
     EncodedImages,
@@ -27,7 +27,7 @@ _OK = int(Status.OK)
 _TOO_LARGE, _OTHER_SIZE = int(Status.TOO_LARGE), int(Status.OTHER_SIZE)
 
 
-@kernel(types.int64(ENCODED, types.int64, types.int64, Frame))
+@subkernel(types.int64(ENCODED, types.int64, types.int64, Frame))
 def check_frame(images: EncodedImages, image: int, max_pixels: int, frame: Any) -> int:
     """Read the frame of an image by `read_frame`; returns a `Status`.
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.schemas.codecs.jpeg import Frame, load_big_u16
-from fieldslab.schemas.jit import inlined, kernel, load_u8, types
+from fieldslab.schemas.jit import inlined, load_u8, subkernel, types
 
 LANES = 16
 TILE = 64 * LANES
@@ -54,7 +54,7 @@ def find_chroma_shrink(frame: Any, shrink: int) -> int:
     return max(shrink - 1, 0) if subsampled else shrink
 
 
-@kernel(types.void(types.int64, Frame, types.int64, types.float32[::1]))
+@subkernel(types.void(types.int64, Frame, types.int64, types.float32[::1]))
 def scale_quantisers(address: int, frame: Any, shrink: int, out: Any) -> None:
     """Write the quantisers of each component of the image at `address`, for `transform_tile`."""
     for component in range(frame.components):
@@ -91,7 +91,7 @@ def _clamp_sample(value: Any) -> Any:
     return np.int32(value)
 
 
-@kernel("void(int16[::1], float32[::1], float32[::1])")
+@subkernel("void(int16[::1], float32[::1], float32[::1])")
 def _transform_columns(tile: Any, quantisers: Any, work: Any) -> None:
     """Dequantise and transform along columns."""
     for column in range(8):
@@ -116,7 +116,7 @@ def _transform_columns(tile: Any, quantisers: Any, work: Any) -> None:
             w[i + 512], w[i + 640], w[i + 768], w[i + 896] = s4, s5, s6, s7
 
 
-@kernel("void(float32[::1], int32[::1], int64)")
+@subkernel("void(float32[::1], int32[::1], int64)")
 def _transform_rows(work: Any, out: Any, stride: int) -> None:
     """Transform along rows; four samples at a time become an int32."""
     for row in range(8):
@@ -157,7 +157,7 @@ def _transform_four(r0: Any, r1: Any, r2: Any, r3: Any) -> tuple[Any, Any, Any, 
     return e0 + o0, e1 + o1, e1 - o1, e0 - o0
 
 
-@kernel("void(int16[::1], float32[::1], float32[::1], int32[::1], int64)")
+@subkernel("void(int16[::1], float32[::1], float32[::1], int32[::1], int64)")
 def _transform_to_4x4(tile: Any, quantisers: Any, work: Any, out: Any, stride: int) -> None:
     """Transform the lowest 4 x 4 coefficients."""
     for column in range(4):
@@ -186,7 +186,7 @@ def _transform_to_4x4(tile: Any, quantisers: Any, work: Any, out: Any, stride: i
             )
 
 
-@kernel("void(int16[::1], float32[::1], int32[::1], int64)")
+@subkernel("void(int16[::1], float32[::1], int32[::1], int64)")
 def _transform_to_2x2(tile: Any, quantisers: Any, out: Any, stride: int) -> None:
     """Transform the lowest 2 x 2 coefficients."""
     q0, q1, q2, q3 = quantisers[0], quantisers[1], quantisers[8], quantisers[9]
@@ -201,7 +201,7 @@ def _transform_to_2x2(tile: Any, quantisers: Any, out: Any, stride: int) -> None
             out[row * stride + i] = pairs[row, 2 * i] | (pairs[row, 2 * i + 1] << 16)
 
 
-@kernel("void(int16[::1], float32[::1], int32[::1])")
+@subkernel("void(int16[::1], float32[::1], int32[::1])")
 def _transform_to_1x1(tile: Any, quantisers: Any, out: Any) -> None:
     """Turn the first coefficients into samples."""
     for i in range(4):
@@ -212,7 +212,7 @@ def _transform_to_1x1(tile: Any, quantisers: Any, out: Any) -> None:
         out[i] = sample
 
 
-@kernel("void(int16[::1], float32[::1], float32[::1], int32[::1], int64, int64)")
+@subkernel("void(int16[::1], float32[::1], float32[::1], int32[::1], int64, int64)")
 def transform_tile(
     tile: Any, quantisers: Any, work: Any, out: Any, stride: int, shrink: int
 ) -> None:

@@ -19,7 +19,7 @@ from fieldslab.reader.pixels.finish import (
 )
 from fieldslab.reader.pixels.store import OUTPUT, ViewOutput, describe_output
 from fieldslab.schemas.images import CODES
-from fieldslab.schemas.jit import clear, kernel, types
+from fieldslab.schemas.jit import clear, kernel, subkernel, types
 
 _RGB = CODES["rgb"]
 _YUV420 = CODES["yuv420"]
@@ -28,7 +28,7 @@ _TOO_LARGE, _OTHER_SIZE = int(Status.TOO_LARGE), int(Status.OTHER_SIZE)
 _UNSUPPORTED = int(Status.UNSUPPORTED)
 
 
-@kernel(types.int64(ENCODED, types.int64, Picture))
+@subkernel(types.int64(ENCODED, types.int64, Picture))
 def _describe_picture(images: EncodedImages, image: int, picture: Any) -> int:
     """Fill in what `write_view` must know; return a status."""
     address: Any = np.int64(images.addresses[image])

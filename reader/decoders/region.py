@@ -35,7 +35,7 @@ from fieldslab.schemas.codecs.mcus import (
     count_mcu_columns,
     count_points_per_row,
 )
-from fieldslab.schemas.jit import inlined, kernel, load_u8, make_tuple_type, types
+from fieldslab.schemas.jit import inlined, load_u8, make_tuple_type, subkernel, types
 
 TILES = 9
 """Tiles of a workspace."""
@@ -139,7 +139,7 @@ def _make_no_stream() -> Any:
     return Stream(np.int64(0), np.uint64(0), np.int64(0))
 
 
-@kernel(STREAM(INDEXED_IMAGE, types.int64, types.int64, types.int64[::1]))
+@subkernel(STREAM(INDEXED_IMAGE, types.int64, types.int64, types.int64[::1]))
 def _start_at_point(image: Any, scan: int, point: int, predictors: Any) -> Any:
     """Start a stream at an index point; its address is 0 if the point lies outside the scan."""
     bit = _load_point_bit(point)
@@ -152,7 +152,7 @@ def _start_at_point(image: Any, scan: int, point: int, predictors: Any) -> Any:
     return start_stream(address, end, bit & 7)
 
 
-@kernel(STREAM(STREAM, types.int64, types.int64, types.int64[::1]))
+@subkernel(STREAM(STREAM, types.int64, types.int64, types.int64[::1]))
 def _start_behind_marker(stream: Any, end: int, number: int, predictors: Any) -> Any:
     """Start the stream after the next restart marker; its address is 0 if there is none."""
     marker = find_marker(stream, end)
@@ -162,7 +162,7 @@ def _start_behind_marker(stream: Any, end: int, number: int, predictors: Any) ->
     return start_stream(marker + 1, end, 0)
 
 
-@kernel(types.boolean(types.int64, types.int64, STREAM, types.int64[::1]))
+@subkernel(types.boolean(types.int64, types.int64, STREAM, types.int64[::1]))
 def _is_at_point(address: int, point: int, stream: Any, predictors: Any) -> bool:
     """Return True if a stream has reached the position of an index point."""
     same = compute_position(stream) - 8 * address == _load_point_bit(point)
@@ -186,7 +186,7 @@ def compute_plane_room(rows: int, blocks: int, shrink: int) -> int:
     return (8 >> shrink) * rows * compute_plane_stride(blocks, shrink)
 
 
-@kernel(
+@subkernel(
     types.void(
         Frame,
         types.int64,
@@ -222,7 +222,7 @@ def _plan_blocks(
         ac_tables[block] = table + 2 * SIZE * frame.ac_tables[component]
 
 
-@kernel(
+@subkernel(
     types.void(
         types.int64, types.int64, types.boolean, WORKSPACE, types.int64, types.int64, types.int64
     )
@@ -246,7 +246,7 @@ def _transform_tiles(
         transform_tile(coefficients, quantisers, workspace.columns, samples, stride, shrink)
 
 
-@kernel(types.int64(INDEXED_IMAGE, Frame, MCUS, PLANE_STARTS, WORKSPACE))
+@subkernel(types.int64(INDEXED_IMAGE, Frame, MCUS, PLANE_STARTS, WORKSPACE))
 def decode_region(
     image: IndexedImage,
     frame: Any,

@@ -37,7 +37,7 @@ from fieldslab.schemas.codecs.huffman import make_tables
 from fieldslab.schemas.codecs.jpeg import Frame, new_frame
 from fieldslab.schemas.codecs.mcus import count_mcu_columns, count_mcu_rows, count_points_per_row
 from fieldslab.schemas.images import CODES
-from fieldslab.schemas.jit import kernel, types
+from fieldslab.schemas.jit import kernel, subkernel, types
 
 _SHRINK_FROM = (3.5, 9.0, 28.0)
 """How many times larger than its view a box must be in both directions for blocks to be decoded at
@@ -49,7 +49,7 @@ _TOO_LARGE, _OTHER_SIZE = int(Status.TOO_LARGE), int(Status.OTHER_SIZE)
 _DAMAGED = int(Status.DAMAGED)
 
 
-@kernel(types.Tuple((types.boolean, MCUS))(types.int32[:, ::1], Frame, OUTPUT))
+@subkernel(types.Tuple((types.boolean, MCUS))(types.int32[:, ::1], Frame, OUTPUT))
 def _find_mcus(boxes: Any, frame: Any, output: ViewOutput) -> tuple[bool, Mcus]:
     """Find the MCUs under all boxes, and how far they may be shrunk.
 
@@ -84,7 +84,7 @@ def _find_mcus(boxes: Any, frame: Any, output: ViewOutput) -> tuple[bool, Mcus]:
     )
 
 
-@kernel(types.int64(ENCODED, types.int64, types.int64, Frame))
+@subkernel(types.int64(ENCODED, types.int64, types.int64, Frame))
 def _check_image(images: EncodedImages, image: int, max_pixels: int, frame: Any) -> int:
     """Read the header of an image; OK if it can be decoded by its index points."""
     address: Any = np.int64(images.addresses[image])
@@ -100,7 +100,7 @@ def _check_image(images: EncodedImages, image: int, max_pixels: int, frame: Any)
     return _OK if points == images.counts[image] else _DAMAGED
 
 
-@kernel(types.Tuple((PLANE_STARTS, types.int64))(Frame, MCUS))
+@subkernel(types.Tuple((PLANE_STARTS, types.int64))(Frame, MCUS))
 def _plan_planes(frame: Any, mcus: Mcus) -> tuple[tuple[int, int, int], int]:
     """Decide where the plane of each component begins, and how many int32 they take together."""
     rows, columns = mcus.bottom - mcus.top, mcus.right - mcus.left
@@ -110,7 +110,7 @@ def _plan_planes(frame: Any, mcus: Mcus) -> tuple[tuple[int, int, int], int]:
     return (first, luma, luma + chroma), luma + (frame.components - 1) * chroma
 
 
-@kernel(types.void(Frame, MCUS, PLANE_STARTS, types.int64, Picture))
+@subkernel(types.void(Frame, MCUS, PLANE_STARTS, types.int64, Picture))
 def _describe_picture(
     frame: Any, mcus: Mcus, plane_starts: tuple[int, int, int], planes: int, picture: Any
 ) -> None:

@@ -19,7 +19,14 @@ from fieldslab.reader.decoders.decoder import Status
 from fieldslab.reader.pixels.finish import GREY, RGB, YCC, Picture
 from fieldslab.reader.pixels.lanes import load_i32, store_i32, store_i64, store_u16
 from fieldslab.schemas.codecs.jpeg import Frame
-from fieldslab.schemas.jit import kernel, load_u8, make_foreign_call, make_tuple_type, memcpy, types
+from fieldslab.schemas.jit import (
+    load_u8,
+    make_foreign_call,
+    make_tuple_type,
+    memcpy,
+    subkernel,
+    types,
+)
 
 
 class TurboFunctions(NamedTuple):
@@ -112,7 +119,7 @@ _SPARE = 256
 """Bytes for what the library is told and tells: four int32, three int64, three int32."""
 
 
-@kernel("boolean(int64, Array(uint8, 1, 'C', readonly=True))")
+@subkernel("boolean(int64, Array(uint8, 1, 'C', readonly=True))")
 def _contains_words(text: int, words: Any) -> bool:
     """Return True if a C string contains these bytes."""
     while load_u8(text) != 0:
@@ -125,7 +132,7 @@ def _contains_words(text: int, words: Any) -> bool:
     return False
 
 
-@kernel(types.int64(CALLS, types.int64, types.int64))
+@subkernel(types.int64(CALLS, types.int64, types.int64))
 def _explain_failure(calls: TurboFunctions, handle: int, plain: int) -> int:
     """Return what the last failure means, by the library's first warning or error.
 
@@ -138,24 +145,24 @@ def _explain_failure(calls: TurboFunctions, handle: int, plain: int) -> int:
     return _TRUNCATED if _contains_words(text, _PREMATURE) else _DAMAGED
 
 
-@kernel(types.int64(CALLS, types.int64))
+@subkernel(types.int64(CALLS, types.int64))
 def _explain_header_failure(calls: TurboFunctions, handle: int) -> int:
     """Return what a failure to read the header means: a warning is for others to judge."""
     return _UNSUPPORTED if _code(calls.error_code, (handle,)) == 0 else _DAMAGED
 
 
-@kernel("int64(int64, int64)")
+@subkernel("int64(int64, int64)")
 def _shift_down(value: int, bits: int) -> int:
     """Return value / 2**bits, rounded up."""
     return (value + (1 << bits) - 1) >> bits
 
 
-@kernel("int64(int64)")
+@subkernel("int64(int64)")
 def _align(value: int) -> int:
     return (value + _ALIGN - 1) // _ALIGN * _ALIGN
 
 
-@kernel(types.int64(Frame, REGION))
+@subkernel(types.int64(Frame, REGION))
 def _count_needed_rows(frame: Any, region: Region) -> int:
     """Return the height to state: whole rows of MCUs where the library can end early.
 
@@ -168,7 +175,7 @@ def _count_needed_rows(frame: Any, region: Region) -> int:
     return min(rows, frame.height)
 
 
-@kernel(types.int64(types.int64, Frame, REGION))
+@subkernel(types.int64(types.int64, Frame, REGION))
 def count_planes_bytes(length: int, frame: Any, region: Region) -> int:
     """Count the bytes of scratch memory that `call_decode_planes` needs, for any sampling."""
     rows = _shift_down(_count_needed_rows(frame, region), region.shrink) + 1
@@ -179,7 +186,7 @@ def count_planes_bytes(length: int, frame: Any, region: Region) -> int:
 _TO_SAMPLES = (types.int64, types.int64, Frame, REGION, Picture, types.int64)
 
 
-@kernel(types.int64(CALLS, types.int64, *_TO_SAMPLES))
+@subkernel(types.int64(CALLS, types.int64, *_TO_SAMPLES))
 def _decode_to_planes(
     calls: TurboFunctions,
     handle: int,
@@ -238,7 +245,7 @@ def _decode_to_planes(
     return _OK
 
 
-@kernel(types.int64(CALLS, *_TO_SAMPLES))
+@subkernel(types.int64(CALLS, *_TO_SAMPLES))
 def call_decode_planes(
     calls: TurboFunctions,
     data: int,
@@ -275,7 +282,7 @@ def call_decode_planes(
     return status
 
 
-@kernel(types.int64(Frame, REGION))
+@subkernel(types.int64(Frame, REGION))
 def count_region_bytes(frame: Any, region: Region) -> int:
     """Count the bytes of scratch memory that `call_decode_region` needs."""
     rows = _shift_down(region.bottom, region.shrink) - (region.top >> region.shrink)
@@ -283,7 +290,7 @@ def count_region_bytes(frame: Any, region: Region) -> int:
     return rows * _align(3 * (columns + 2 + 8 * frame.across)) + _ALIGN
 
 
-@kernel(types.int64(CALLS, types.int64, *_TO_SAMPLES))
+@subkernel(types.int64(CALLS, types.int64, *_TO_SAMPLES))
 def _decode_to_region(
     calls: TurboFunctions,
     handle: int,
@@ -337,7 +344,7 @@ def _decode_to_region(
     return _OK
 
 
-@kernel(types.int64(CALLS, *_TO_SAMPLES))
+@subkernel(types.int64(CALLS, *_TO_SAMPLES))
 def call_decode_region(
     calls: TurboFunctions,
     data: int,

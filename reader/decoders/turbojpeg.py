@@ -26,7 +26,7 @@ from fieldslab.reader.pixels.store import OUTPUT, ViewOutput, describe_output
 from fieldslab.schemas.codecs.jpeg import Frame, new_frame
 from fieldslab.schemas.codecs.turbolibrary import Library, choose_newest, find_libraries
 from fieldslab.schemas.images import CODES
-from fieldslab.schemas.jit import kernel, types
+from fieldslab.schemas.jit import kernel, subkernel, types
 
 _MIN_HALVED_WIDTH = 16
 """Below, the library may take another scale that gives the same size."""
@@ -38,7 +38,7 @@ measured, 51 dB from a full decode and more, where 4 times gives 43 and saves a 
 _OK, _OTHER_SIZE = int(Status.OK), int(Status.OTHER_SIZE)
 
 
-@kernel(types.Tuple((types.boolean, REGION))(types.int32[:, ::1], Frame, OUTPUT))
+@subkernel(types.Tuple((types.boolean, REGION))(types.int32[:, ::1], Frame, OUTPUT))
 def _plan_region(boxes: Any, frame: Any, output: ViewOutput) -> tuple[bool, Region]:
     """Find the region that all boxes lie in, and whether it may be halved.
 

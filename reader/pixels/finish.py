@@ -35,10 +35,10 @@ from fieldslab.reader.pixels.taps import (
     find_taps,
 )
 from fieldslab.schemas.jit import (
-    kernel,
     make_record_maker,
     make_record_type,
     make_tuple_type,
+    subkernel,
     types,
 )
 
@@ -98,7 +98,7 @@ BOX = make_tuple_type(Box, types.int64, types.int64, types.int64, types.int64)
 _ALIGN = 64
 
 
-@kernel("int64(int64, int64)")
+@subkernel("int64(int64, int64)")
 def _count_ring_rows(height: int, out_height: int) -> int:
     """Return the rows of a ring: a power of two that holds a window and a block."""
     rows = 32
@@ -107,7 +107,7 @@ def _count_ring_rows(height: int, out_height: int) -> int:
     return rows
 
 
-@kernel("int64(int64, int64, int64, int64)")
+@subkernel("int64(int64, int64, int64, int64)")
 def count_work_bytes(height: int, width: int, out_height: int, out_width: int) -> int:
     """Return the scratch memory that `write_view` needs for a box and an output, of any kind."""
     count = (out_width + 15) // 16 * 16
@@ -118,7 +118,7 @@ def count_work_bytes(height: int, width: int, out_height: int, out_width: int) -
     return 2 * tables + rings + lines + count_scratch_bytes(3 * width, 2 * count) + 4 * _ALIGN
 
 
-@kernel(types.int64(types.int32[:, ::1], OUTPUT))
+@subkernel(types.int64(types.int32[:, ::1], OUTPUT))
 def count_most_work_bytes(boxes: Any, output: ViewOutput) -> int:
     """Return the scratch memory that is enough for any of these boxes."""
     most: Any = np.int64(0)
@@ -128,7 +128,7 @@ def count_most_work_bytes(boxes: Any, output: ViewOutput) -> int:
     return most
 
 
-@kernel("void(int64, int64, int64, int64, int64, int64)")
+@subkernel("void(int64, int64, int64, int64, int64, int64)")
 def _convert_colours(
     kind: int, words: int, count: int, numbers: int, values: int, stride: int
 ) -> None:
@@ -152,7 +152,7 @@ def _convert_colours(
         )
 
 
-@kernel(types.void(Picture, types.int64, BOX, Plane))
+@subkernel(types.void(Picture, types.int64, BOX, Plane))
 def _locate_samples(picture: Any, number: int, box: Box, plane: Any) -> None:
     """Find which samples of a plane have a part in a box."""
     shrink = picture.chroma_shrink if number else picture.shrink
@@ -172,7 +172,7 @@ def _locate_samples(picture: Any, number: int, box: Box, plane: Any) -> None:
     plane.ready = 0
 
 
-@kernel(types.void(Picture, BOX, types.int64, OUTPUT, types.int64, types.int64))
+@subkernel(types.void(Picture, BOX, types.int64, OUTPUT, types.int64, types.int64))
 def write_view(picture: Any, box: Box, flip: int, output: ViewOutput, view: int, work: int) -> None:
     """Write one view.
 

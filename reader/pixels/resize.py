@@ -27,7 +27,7 @@ from fieldslab.reader.pixels.lanes import (
     transpose_bytes,
     transpose_words,
 )
-from fieldslab.schemas.jit import kernel, make_record_type, make_tuple_type, memcpy, types
+from fieldslab.schemas.jit import make_record_type, make_tuple_type, memcpy, subkernel, types
 
 BLOCK = 16
 """Rows that are taken across at once; an output pixel of theirs is 32 bytes."""
@@ -87,7 +87,7 @@ class Ring(NamedTuple):
 RING = make_tuple_type(Ring, types.int64, types.int64, types.int64, types.int64)
 
 
-@kernel("void(int64, int64, int64, int64)")
+@subkernel("void(int64, int64, int64, int64)")
 def transpose_rows(rows: int, length: int, columns: int, spare: int) -> None:
     """Write bytes 0..length-1 of 16 rows to uint8[length][16] at `columns`.
 
@@ -105,7 +105,7 @@ def transpose_rows(rows: int, length: int, columns: int, spare: int) -> None:
         transpose_bytes(columns + 16 * (length - 16), rows, length - 16)
 
 
-@kernel("void(int64, int64, int64, int64, int64, int64, int64)")
+@subkernel("void(int64, int64, int64, int64, int64, int64, int64)")
 def resize_across(
     columns: int, step: int, table: int, taps: int, size: int, out: int, sums: int
 ) -> None:
@@ -140,7 +140,7 @@ def resize_across(
             round_sums_of_bytes(out + 32 * x, sums)
 
 
-@kernel(types.void(RING, types.int64, types.int64, types.int64, types.int64, types.int64))
+@subkernel(types.void(RING, types.int64, types.int64, types.int64, types.int64, types.int64))
 def resize_down(ring: Ring, row: int, weights: int, taps: int, out: int, sums: int) -> None:
     """Weigh `taps` rows of a ring, from `row` on, to one row of words.
 
@@ -174,7 +174,7 @@ def resize_down(ring: Ring, row: int, weights: int, taps: int, out: int, sums: i
             round_sums_of_words(out + x, sums + 2 * x)
 
 
-@kernel(types.void(Plane, RING, types.int64, types.int64))
+@subkernel(types.void(Plane, RING, types.int64, types.int64))
 def fill_ring(plane: Any, ring: Ring, needed: int, scratch: int) -> None:
     """Take rows of a plane across until at least `needed` of them are in the ring.
 
@@ -203,7 +203,7 @@ def fill_ring(plane: Any, ring: Ring, needed: int, scratch: int) -> None:
     plane.ready = ready
 
 
-@kernel("int64(int64, int64)")
+@subkernel("int64(int64, int64)")
 def count_scratch_bytes(length: int, ring_stride: int) -> int:
     """Return what `fill_ring` needs for rows of `length` bytes: windows may end past the last."""
     return 24 * BLOCK + BLOCK * ring_stride + 16 * (length + 3 * BLOCK)

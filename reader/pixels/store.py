@@ -17,7 +17,7 @@ from fieldslab.reader.pixels.lanes import (
     store_plane_uint8,
     store_plane_words,
 )
-from fieldslab.schemas.jit import kernel, make_tuple_type, memcpy, types
+from fieldslab.schemas.jit import make_tuple_type, memcpy, subkernel, types
 from fieldslab.schemas.mapping import get_address
 
 UINT8, FLOAT32, FLOAT16, BFLOAT16 = range(4)
@@ -78,7 +78,7 @@ def describe_output(
     return ViewOutput(get_address(out), height, width, form, bool(channels_first), scale, bias)
 
 
-@kernel("int64(int64)")
+@subkernel("int64(int64)")
 def get_item_bytes(form: int) -> int:
     """Return the bytes of one number."""
     if form == UINT8:
@@ -86,7 +86,7 @@ def get_item_bytes(form: int) -> int:
     return 4 if form == FLOAT32 else 2
 
 
-@kernel("void(int64, int64, int64, int64)")
+@subkernel("void(int64, int64, int64, int64)")
 def _convert_plane(values: int, count: int, form: int, out: int) -> None:
     """Convert float32[count], a multiple of 16."""
     if form == UINT8:
@@ -103,7 +103,7 @@ def _convert_plane(values: int, count: int, form: int, out: int) -> None:
             store_plane_bfloat16(out + 2 * x, values + 4 * x)
 
 
-@kernel("void(int64, int64, int64, int64)")
+@subkernel("void(int64, int64, int64, int64)")
 def _convert_pixels(values: int, count: int, form: int, out: int) -> None:
     """Interleave and convert float32[3, count], a multiple of 16."""
     stride = 4 * count
@@ -121,13 +121,13 @@ def _convert_pixels(values: int, count: int, form: int, out: int) -> None:
             store_pixels_bfloat16(out + 6 * x, values + 4 * x, stride)
 
 
-@kernel(types.int64(OUTPUT))
+@subkernel(types.int64(OUTPUT))
 def count_view_bytes(output: ViewOutput) -> int:
     """Return the bytes of one view."""
     return 3 * output.height * output.width * get_item_bytes(output.form)
 
 
-@kernel(types.void(types.int64, types.int64, OUTPUT, types.int64, types.int64))
+@subkernel(types.void(types.int64, types.int64, OUTPUT, types.int64, types.int64))
 def store_row(values: int, count: int, output: ViewOutput, row: int, spare: int) -> None:
     """Store the first `output.width` pixels of float32[3, count]: that width rounded up to 16.
 
@@ -150,7 +150,7 @@ def store_row(values: int, count: int, output: ViewOutput, row: int, spare: int)
             memcpy(target, spare, width * item)
 
 
-@kernel(types.void(types.int64, types.int64, types.int64, OUTPUT, types.int64, types.int64))
+@subkernel(types.void(types.int64, types.int64, types.int64, OUTPUT, types.int64, types.int64))
 def store_words(
     words: int, stride: int, count: int, output: ViewOutput, row: int, spare: int
 ) -> None:

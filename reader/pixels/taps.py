@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.pixels.lanes import store_i32, store_u16
-from fieldslab.schemas.jit import kernel
+from fieldslab.schemas.jit import subkernel
 
 ONE = 65536
 """A weight of one."""
 
 
-@kernel("int64(int64)")
+@subkernel("int64(int64)")
 def round_up_taps(taps: int) -> int:
     """Return for how many taps there is a loop: 2, 3, 4, 8, 12 ..., at least `taps`."""
     if taps <= 2:
@@ -19,20 +19,20 @@ def round_up_taps(taps: int) -> int:
     return 3 if taps == 3 else (taps + 3) // 4 * 4
 
 
-@kernel("int64(float64, int64)")
+@subkernel("int64(float64, int64)")
 def count_most_taps(length: float, size: int) -> int:
     """Return the most taps that `find_taps` gives where `length` samples become `size`."""
     window: Any = np.int64(2 * max(length / size, 1.0))
     return round_up_taps(window + 2)
 
 
-@kernel("int64(int64, int64)")
+@subkernel("int64(int64, int64)")
 def count_table_bytes(size: int, taps: int) -> int:
     """Return the bytes of a table of `size` outputs, rounded up to 64."""
     return (4 * size + 2 * size * taps + 63) // 64 * 64
 
 
-@kernel("void(float64[::1], int64, int64)")
+@subkernel("void(float64[::1], int64, int64)")
 def _write_weights(sums: np.ndarray, taps: int, weights: int) -> None:
     """Write weights in proportion to `sums`, and zeros up to `taps`.
 
@@ -53,7 +53,7 @@ def _write_weights(sums: np.ndarray, taps: int, weights: int) -> None:
         store_u16(weights + 2 * k, 0)
 
 
-@kernel("UniTuple(int64, 2)(int64, int64, int64, int64, int64, int64)")
+@subkernel("UniTuple(int64, 2)(int64, int64, int64, int64, int64, int64)")
 def find_sample_range(
     begin: int, length: int, shrink: int, halved: int, origin: int, size: int
 ) -> tuple[int, int]:
@@ -74,7 +74,7 @@ def find_sample_range(
     return first, (end + (1 << shrink) - 1 >> shrink) - first
 
 
-@kernel("int64(float64, float64, int64, int64, int64, int64, int64, int64, int64)")
+@subkernel("int64(float64, float64, int64, int64, int64, int64, int64, int64, int64)")
 def find_taps(
     low: float,
     high: float,

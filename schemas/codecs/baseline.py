@@ -16,14 +16,14 @@ from fieldslab.schemas.codecs.jpeg import (
     load_big_u16,
     read_frame_header,
 )
-from fieldslab.schemas.jit import clear, kernel, load_u8, types
+from fieldslab.schemas.jit import clear, load_u8, subkernel, types
 
 _JFIF, _ADOBE_RGB, _ADOBE_OTHER = 1, 2, 3
 _SINGLE_BLOCK = 0x11
 _READ_SEGMENT = types.int64(types.int64, types.int64, types.int64, Frame)
 
 
-@kernel(types.int64(Frame))
+@subkernel(types.int64(Frame))
 def _check_sampling(frame: Any) -> int:
     """Check the components of a frame: the first is at most twice as fine as the others."""
     if frame.components == 1:  # the blocks of one component alone are in no finer order than rows
@@ -40,7 +40,7 @@ def _check_sampling(frame: Any) -> int:
     return OK
 
 
-@kernel(_READ_SEGMENT)
+@subkernel(_READ_SEGMENT)
 def _read_huffman_tables(address: int, offset: int, size: int, frame: Any) -> int:
     """Read DHT: note where each table begins."""
     end = offset + size
@@ -58,7 +58,7 @@ def _read_huffman_tables(address: int, offset: int, size: int, frame: Any) -> in
     return OK
 
 
-@kernel(_READ_SEGMENT)
+@subkernel(_READ_SEGMENT)
 def _read_quantiser_tables(address: int, offset: int, size: int, frame: Any) -> int:
     """Read DQT: note where each table begins, and whether its numbers have 8 or 16 bits."""
     end = offset + size
@@ -72,7 +72,7 @@ def _read_quantiser_tables(address: int, offset: int, size: int, frame: Any) -> 
     return OK
 
 
-@kernel(types.void(types.int64, types.int64, Frame))
+@subkernel(types.void(types.int64, types.int64, Frame))
 def _read_application(address: int, size: int, frame: Any) -> None:
     """Read APP0 of JFIF or APP14 of Adobe, which say how colours are coded."""
     if size < 12:
@@ -85,7 +85,7 @@ def _read_application(address: int, size: int, frame: Any) -> None:
         frame.colours = _ADOBE_RGB if load_u8(address + 11) == 0 else _ADOBE_OTHER
 
 
-@kernel(_READ_SEGMENT)
+@subkernel(_READ_SEGMENT)
 def _read_scan_header(address: int, offset: int, size: int, frame: Any) -> int:
     """Read SOS: one scan of all components, whose tables exist, coded as Y, Cb and Cr."""
     components = frame.components
@@ -120,7 +120,7 @@ def _read_scan_header(address: int, offset: int, size: int, frame: Any) -> int:
     return OK
 
 
-@kernel(types.int64(types.int64, types.int64, Frame))
+@subkernel(types.int64(types.int64, types.int64, Frame))
 def read_header(address: int, length: int, frame: Any) -> int:
     """Read the headers of the image of `length` bytes at `address` into a frame.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.schemas.jit import inlined, kernel, load_big_u64, load_u8, make_tuple_type, types
+from fieldslab.schemas.jit import inlined, load_big_u64, load_u8, make_tuple_type, subkernel, types
 
 ENDED = 1 << 20
 """More than the bits of an MCU: at most ten blocks of 64 codes and values, 31 bits each."""
@@ -39,7 +39,7 @@ class Stream(NamedTuple):
 STREAM = make_tuple_type(Stream, types.int64, types.uint64, types.int64)
 
 
-@kernel(STREAM(STREAM, types.int64))
+@subkernel(STREAM(STREAM, types.int64))
 def _refill_by_bytes(stream: Any, end: int) -> Stream:
     """Refill byte by byte, where a stuffed byte, a marker or the end is near."""
     address, bits, count = stream
@@ -95,7 +95,7 @@ def is_overrun(stream: Any) -> bool:
     return stream.count > 64 and stream.count < ENDED
 
 
-@kernel(types.int64(STREAM))
+@subkernel(types.int64(STREAM))
 def compute_position(stream: Any) -> int:
     """Compute where the next bit is: 8 * address + bit, counting stuffed bytes."""
     left = count_unused_bits(stream.count)
@@ -107,7 +107,7 @@ def compute_position(stream: Any) -> int:
     return 8 * address + (-left & 7)
 
 
-@kernel(types.int64(STREAM, types.int64))
+@subkernel(types.int64(STREAM, types.int64))
 def find_marker(stream: Any, end: int) -> int:
     """Find the address of the next marker's code, after the padding of the last byte.
 

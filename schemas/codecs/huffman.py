@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fieldslab.schemas.codecs.jpeg import DAMAGED, OK, Frame
-from fieldslab.schemas.jit import inlined, kernel, load_u8, load_u16, make_tuple_type, types
+from fieldslab.schemas.jit import inlined, load_u8, load_u16, make_tuple_type, subkernel, types
 
 FAST = 10
 LONG = 0
@@ -76,7 +76,7 @@ def is_made_from(address: int, key: Any) -> bool:
     return same
 
 
-@kernel("int64(int64, boolean, uint16[::1], uint8[::1])")
+@subkernel("int64(int64, boolean, uint16[::1], uint8[::1])")
 def make_table(address: int, is_ac: bool, table: Any, key: Any) -> int:
     """Make a table from a DHT segment, or leave it if it was made from the same bytes before.
 
@@ -115,7 +115,7 @@ def make_table(address: int, is_ac: bool, table: Any, key: Any) -> int:
     return OK
 
 
-@kernel(types.int64(types.int64, Frame, HUFFMAN_TABLES))
+@subkernel(types.int64(types.int64, Frame, HUFFMAN_TABLES))
 def make_tables(address: int, frame: Any, tables: Any) -> int:
     """Make the tables that the image at `address` has, by its frame; OK or DAMAGED."""
     for number in range(8):
@@ -127,7 +127,7 @@ def make_tables(address: int, frame: Any, tables: Any) -> int:
     return OK
 
 
-@kernel("int64(int64, uint64)")
+@subkernel("int64(int64, uint64)")
 def look_up_long_code(table: int, bits: Any) -> int:
     """Return the entry of a code of more than FAST bits, in the table at this address."""
     code: Any = np.int64(bits >> np.uint64(48))

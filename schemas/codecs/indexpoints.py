@@ -27,7 +27,7 @@ from fieldslab.schemas.codecs.walking import (
     make_scratch,
     skip_codes,
 )
-from fieldslab.schemas.jit import kernel, make_tuple_type, types
+from fieldslab.schemas.jit import kernel, make_tuple_type, subkernel, types
 
 LARGEST = 1 << 29
 """Images from this many bytes on have no points: a bit position has 32 bits."""
@@ -73,7 +73,7 @@ IMAGES = make_tuple_type(
 )
 
 
-@kernel(types.boolean(Lane, Lane, SCRATCH, IMAGES, types.int64[::1]))
+@subkernel(types.boolean(Lane, Lane, SCRATCH, IMAGES, types.int64[::1]))
 def _begin_next_image(lane: Any, other: Any, scratch: Any, images: Any, next_image: Any) -> bool:
     """Put the next image that can have points on a lane; False if none is left."""
     lane.image = -1

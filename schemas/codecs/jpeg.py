@@ -11,10 +11,10 @@ import numpy as np
 from fieldslab.schemas.jit import (
     clear,
     inlined,
-    kernel,
     load_u8,
     make_record_maker,
     make_record_type,
+    subkernel,
     types,
 )
 
@@ -107,7 +107,7 @@ def is_jpeg(address: int, length: int) -> bool:
     return length >= 3 and load_big_u16(address) == 0xFFD8 and load_u8(address + 2) == 0xFF
 
 
-@kernel(types.int64(types.int64, types.int64, types.int64, Frame))
+@subkernel(types.int64(types.int64, types.int64, types.int64, Frame))
 def read_frame_header(address: int, offset: int, size: int, frame: Any) -> int:
     """Read the data of SOF0, SOF1 or SOF2: one or three components of eight bits.
 
@@ -146,7 +146,7 @@ def _has_valid_sampling(frame: Any) -> bool:
     return True
 
 
-@kernel(types.int64(types.int64, types.int64, Frame))
+@subkernel(types.int64(types.int64, types.int64, Frame))
 def read_frame(address: int, length: int, frame: Any) -> int:
     """Read the headers of the image of `length` bytes at `address`, up to its first scan.
 

@@ -11,7 +11,6 @@ import numpy as np
 from fieldslab.schemas.jit import (
     count_leading_zeros,
     inlined,
-    kernel,
     load_big_u64,
     load_u8,
     load_u16,
@@ -19,6 +18,7 @@ from fieldslab.schemas.jit import (
     make_record_type,
     memcpy,
     store_u16,
+    subkernel,
     types,
 )
 
@@ -100,7 +100,7 @@ def _find_ff_bytes(address: int) -> Any:
     return (word & _LOWS) + _ONES & word & _HIGHS
 
 
-@kernel(types.int64(Lane, types.int64))
+@subkernel(types.int64(Lane, types.int64))
 def fill_window(lane: Any, bit: int) -> int:
     """Move the data from `bit` on to the front of the window, refill it, and return the new bit."""
     first = bit >> 3
@@ -149,7 +149,7 @@ def fill_window(lane: Any, bit: int) -> int:
     return bit & 7
 
 
-@kernel(types.int64(Lane, types.int64))
+@subkernel(types.int64(Lane, types.int64))
 def find_marker(lane: Any, bit: int) -> int:
     """Find the address of the next marker's code, after the padding of the last byte.
 
@@ -165,7 +165,7 @@ def find_marker(lane: Any, bit: int) -> int:
     return address
 
 
-@kernel(types.int64(Lane, types.int64))
+@subkernel(types.int64(Lane, types.int64))
 def start_data(lane: Any, address: int) -> int:
     """Start with the entropy-coded data at an address; return the bit."""
     lane.source = lane.origin = address
@@ -175,7 +175,7 @@ def start_data(lane: Any, address: int) -> int:
     return fill_window(lane, 0)
 
 
-@kernel(types.boolean(Lane, types.int64))
+@subkernel(types.boolean(Lane, types.int64))
 def write_point(lane: Any, bit: int) -> bool:
     """Write an index point; False if it cannot be stored."""
     while lane.first_gap < lane.last_gap and load_u16(lane.gaps + 2 * lane.first_gap) < bit >> 3:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.schemas.codecs.jpeg import find_next_segment, load_big_u16
-from fieldslab.schemas.jit import inlined, kernel, load_u8
+from fieldslab.schemas.jit import inlined, kernel, load_u8, subkernel
 
 UPRIGHT = 1
 """The orientation of images that state none, or none from 1 to 8."""
@@ -23,7 +23,7 @@ def _load_number(address: int, size: int, swapped: bool) -> int:
     return number
 
 
-@kernel("int64(int64, int64)")
+@subkernel("int64(int64, int64)")
 def _read_tiff_orientation(tiff: int, size: int) -> int:
     """Read the orientation from the first directory of TIFF data (TIFF 6.0, section 2)."""
     if size < 8:
@@ -48,7 +48,7 @@ def _read_tiff_orientation(tiff: int, size: int) -> int:
     return UPRIGHT
 
 
-@kernel("int64(int64, int64)")
+@subkernel("int64(int64, int64)")
 def read_orientation(address: int, length: int) -> int:
     """Read the EXIF orientation, 1 to 8, of a JPEG (EXIF 2.3, 4.6.4).
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.schemas.codecs.huffman import ENTRIES, SKIP, VALUE
-from fieldslab.schemas.jit import inlined, kernel, load_u16, store_u16
+from fieldslab.schemas.jit import inlined, load_u16, store_u16, subkernel
 
 WINDOW = 11
 BITS = 31
@@ -36,7 +36,7 @@ def _fill_entries(item: int, count: int, entry: int) -> None:
         store_u16(item + 2 * i, entry)
 
 
-@kernel("void(uint16[::1], uint8[::1], uint16[::1])")
+@subkernel("void(uint16[::1], uint8[::1], uint16[::1])")
 def make_skip_table(codes: Any, key: Any, table: Any) -> None:
     """Make a table from one of `HuffmanTables` and its key."""
     count = 0

@@ -36,7 +36,7 @@ from fieldslab.schemas.codecs.skiptables import (
     look_up_skip,
     make_skip_table,
 )
-from fieldslab.schemas.jit import inlined, kernel, load_big_u64, load_u8, make_tuple_type, types
+from fieldslab.schemas.jit import inlined, load_big_u64, load_u8, make_tuple_type, subkernel, types
 
 FAILED = -1
 """In place of a bit: the image is damaged, or ends otherwise than with its last MCU."""
@@ -75,7 +75,7 @@ def make_scratch() -> Scratch:
     )
 
 
-@kernel(types.int64(Lane, types.int64))
+@subkernel(types.int64(Lane, types.int64))
 def _begin_mcu(lane: Any, bit: int) -> int:
     """Store index points and pass restart markers before an MCU, or after the last one.
 
@@ -135,7 +135,7 @@ def skip_codes(window: int, bit: int, k: Any, table: int) -> tuple[Any, Any, Any
     return bit, k, entry
 
 
-@kernel("int64(int64, int64, int64, int64)")
+@subkernel("int64(int64, int64, int64, int64)")
 def _skip_single_codes(window: int, bit: int, k: int, table: int) -> int:
     """Skip the AC codes up to the end of the block; return the next bit, or FAILED."""
     while k < 64:
@@ -189,7 +189,7 @@ def end_block(lane: Any, bit: int, k: int, entry: int) -> int:
     return _begin_block(lane, bit)
 
 
-@kernel(types.boolean(types.int64, Frame, types.uint8[:, ::1]))
+@subkernel(types.boolean(types.int64, Frame, types.uint8[:, ::1]))
 def _has_tables_of(address: int, frame: Any, keys: Any) -> bool:
     """Return True if a set of tables has those of an image."""
     for number in range(8):
@@ -199,7 +199,7 @@ def _has_tables_of(address: int, frame: Any, keys: Any) -> bool:
     return True
 
 
-@kernel(types.boolean(types.int64, Frame, SCRATCH, types.int64))
+@subkernel(types.boolean(types.int64, Frame, SCRATCH, types.int64))
 def _make_table_set(address: int, frame: Any, scratch: Scratch, number: int) -> bool:
     """Make the tables of an image; False if they are damaged."""
     for i in range(8):
@@ -215,7 +215,7 @@ def _make_table_set(address: int, frame: Any, scratch: Scratch, number: int) -> 
     return True
 
 
-@kernel(types.boolean(types.int64, types.int64, types.int64, Lane, Lane, SCRATCH))
+@subkernel(types.boolean(types.int64, types.int64, types.int64, Lane, Lane, SCRATCH))
 def begin_image(address: int, length: int, every: int, lane: Any, other: Any, scratch: Any) -> bool:
     """Put an image on a lane, up to AC of its first block; False if its headers do not allow it.
 

@@ -13,7 +13,7 @@ import pytest
 
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import (
-    _get_host_compiler,
+    _get_compiler,
     clear,
     kernel,
     load_u8,
@@ -278,6 +278,6 @@ def test_kernels_need_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where numba is told not to compile, the error names the variable that says so."""
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
     increased: Any = kernel("int64(int64)")(lambda value: value + 1)
-    _get_host_compiler.cache_clear()
+    _get_compiler.cache_clear()
     with pytest.raises(UsageError, match="NUMBA_DISABLE_JIT"):
         increased(1)
