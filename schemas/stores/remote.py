@@ -70,7 +70,7 @@ class RemoteStore(Store):
             raise MissingLibrary(
                 "buckets and web servers are read by obstore, which is not installed",
                 file=self.url,
-                hint="Install it: pip install 'fieldslab[remote]'",
+                hint="Install it: pip install 'obstore>=0.8'",
             ) from error
         names = [*options, *(options.get("config") or {})]
         if scheme in ("s3", "s3a") and not any(map(_CREDENTIALS.search, names)):

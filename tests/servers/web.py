@@ -18,6 +18,8 @@ EXPIRED = (
 )
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
 _ELSEWHERE = "/elsewhere"
+_AFTERWARDS = ("flip", "short", "cut", "slow", "whole", "lose")
+"""Faults of an answer; others keep a request from being answered, or from reaching upstream."""
 
 
 class Request(NamedTuple):
@@ -100,7 +102,8 @@ class WebServer:
         - `flip`: one bit of the body is another, that of byte `at` (default: in the middle)
         - `short`: a proper answer with only the first half of the range
         - `cut`: the connection ends in the middle of the body
-        - `drop`: the connection ends before the answer
+        - `drop`: the connection ends before anything is done
+        - `lose`: the connection ends after everything was done, but before the answer
         - `hang`: no answer for `seconds` (default: until the server ends)
         - `slow`: the body comes with `rate` bytes a second
         - `status`: `code`, with a `retry_after` in seconds and a `body`
@@ -208,7 +211,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None:
             self._settings = fault.settings
             hit = getattr(self, f"_fail_{fault.kind}")
-        self._answer = self._ask_upstream(body) if web.upstream else self._look_up()
+        if fault is None or fault.kind in _AFTERWARDS:
+            self._answer = self._ask_upstream(body) if web.upstream else self._look_up()
         if hit is None or not hit():
             self._send(self._answer)
 
@@ -310,6 +314,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _fail_drop(self) -> bool:
         self._note(None, 0)
         return self._hang_up()
+
+    _fail_lose = _fail_drop
 
     def _fail_hang(self) -> bool:
         self._note(None, 0)
