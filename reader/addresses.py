@@ -16,6 +16,7 @@ from fieldslab.reader.kernels import BLOCK_BITS, find_shard, load_i64
 from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
+from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import inlined, kernel, load_u8, load_u64, prefetch
 from fieldslab.schemas.mapping import get_address
 
@@ -67,6 +68,9 @@ class RowFinder:
 
     def _prepare_search(self, name: str, *, with_values: bool) -> _Search:
         stored = self._load_field(name)
+        if with_values and stored.conversion is not None:
+            hint = "Ask the slab that was opened for them."
+            raise UsageError("values that are cast have no addresses", field=name, hint=hint)
         item, values, offsets = 1, [0, 0, 0], [0, 0, 0]
         if with_values:
             item, values = stored.values.item_bytes, _list_places(stored.values)

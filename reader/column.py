@@ -96,7 +96,8 @@ class Column:
         shard, first = directory.find_shard(rows[0])
         other, last = directory.find_shard(rows[-1])
         in_pieces = shard != other or (self.field.variable and rows.step != 1)
-        if in_pieces or self._stored.frames is not None:
+        stored = self._stored
+        if in_pieces or stored.frames is not None or stored.conversion is not None:
             return self._gather_rows(rows, range(len(rows)))
         values = self._stored.values
         if not self.field.variable:

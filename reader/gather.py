@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from ctypes import addressof, c_char
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fieldslab.reader import kernels
 from fieldslab.reader.batch import VAR_LEN_CLASSES, Binary, Padding, Ragged, Text, Values
 from fieldslab.reader.buffers import Allocator, Pool
+from fieldslab.reader.conversion import Conversion
 from fieldslab.reader.processor_cache import get_cache_budget
 from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
 from fieldslab.reader.stored.array import StoredArray
@@ -94,7 +95,7 @@ def gather_fields(
             )
         elif stored.offsets is None:
             columns.values[name] = gather_items(
-                stored.values, locations, memory, name, batches_in_turn
+                stored.values, locations, memory, name, batches_in_turn, stored.conversion
             )
         elif name in paddings:
             values, mask = _gather_padded(
@@ -210,15 +211,26 @@ def gather_items(
     memory: Allocator,
     name: str,
     batches_in_turn: int = 1,
+    conversion: Conversion | None = None,
 ) -> np.ndarray:
     """Gather the items of an array with one item per row. Raises DamagedArray.
 
     `batches_in_turn` is as in `gather_fields`.
     """
+    dtype, copy = _choose_copy(array, conversion)
     shape = (len(locations.in_shard), *array.shape)
-    out = memory.allocate_array((name, array.role), shape, array.dtype)
-    _verify_and_copy(array, locations, _ONE, out, batches_in_turn)
+    out = memory.allocate_array((name, array.role), shape, dtype)
+    _verify_and_copy(array, locations, _ONE, out, batches_in_turn, copy)
     return out
+
+
+def _choose_copy(
+    array: StoredArray, conversion: Conversion | None
+) -> tuple[np.dtype[Any], Callable[..., int]]:
+    """The dtype that values get, and what copies them."""
+    if conversion is None:
+        return array.dtype, kernels.copy_rows
+    return conversion.dtype, conversion.copy_rows
 
 
 def _gather_var_len(
@@ -231,9 +243,10 @@ def _gather_var_len(
     rows = locate_elements(stored, locations, memory, pool)
     array, name = stored.values, stored.field.name
     shape = (rows.total, *array.shape)
-    out = memory.allocate_array((name, array.role), shape, array.dtype)
+    dtype, copy = _choose_copy(array, stored.conversion)
+    out = memory.allocate_array((name, array.role), shape, dtype)
     _verify_and_copy(
-        array, RowLocations(locations.shards, rows.starts), rows.counts, out, batches_in_turn
+        array, RowLocations(locations.shards, rows.starts), rows.counts, out, batches_in_turn, copy
     )
     return VAR_LEN_CLASSES[stored.field.kind](out, rows.offsets, name)
 
@@ -284,8 +297,12 @@ def _gather_compressed(
     total = (
         int(sizes.sum()) // max(field.item_bytes, 1) if field.variable else len(locations.in_shard)
     )
-    out = memory.allocate_array((field.name, "values"), (total, *field.shape), stored.dtype)
+    shape, key = (total, *field.shape), (field.name, "values")
+    first = memory if stored.conversion is None else pool
+    out = first.allocate_array(key, shape, field.view)
     frames.decompress(packed, rows.offsets, sizes, out.reshape(-1).view(np.uint8))
+    if stored.conversion is not None:
+        out = stored.conversion.convert(out, memory.allocate_array(key, shape, stored.dtype))
     if counts is None:
         return out
     offsets = memory.allocate_array((field.name, "offsets"), (len(locations.in_shard) + 1,), _INT64)

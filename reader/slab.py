@@ -7,12 +7,12 @@ from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch, Buffers, Padding, Text
-from fieldslab.reader.buffers import Allocator, ReusedMemory
+from fieldslab.reader.batch import Batch, Buffers, Text
+from fieldslab.reader.buffers import ReusedMemory
 from fieldslab.reader.column import Column
-from fieldslab.reader.draws.visits import check_visits
-from fieldslab.reader.images.steps import ImageSteps, check_decode_option
+from fieldslab.reader.images.steps import check_decode_option
 from fieldslab.reader.interpreters import check_interpreter
+from fieldslab.reader.reading import read_batch
 from fieldslab.reader.row_samples import Samples
 from fieldslab.reader.rows import Rows, check_index, check_integer, check_rows
 from fieldslab.reader.slab_storage import Storage
@@ -222,9 +222,11 @@ class Slab:
                 check_decode_option(decode, self.fields, names),
                 check_integer("epoch", epoch, least=0),
             )
-            batch = read_batch(self, numbers, names, memory, images, epoch, visits)
+            batch = read_batch(
+                self._storage, self._view, numbers, names, memory, images, epoch, visits
+            )
         else:
-            batch = read_batch(self, numbers, names, memory)
+            batch = read_batch(self._storage, self._view, numbers, names, memory)
         if out is None:
             return batch
         out.fill(batch)
@@ -247,6 +249,23 @@ class Slab:
                     )
         out = Buffers(chosen, batch_size, memory)
         return self.gather([], out=out)
+
+    def cast(self, dtypes: Mapping[str, Any]) -> "Slab":
+        """The same rows, with numbers of some fields in other dtypes.
+
+        They are converted while rows are gathered, in one pass: to the nearest number, ties to
+        even, and what is too large to infinity. Whatever takes a slab takes the result; loader
+        states are the same for both.
+
+        Parameters
+        ----------
+        dtypes
+            "float32", "float16" or "bfloat16" by name of a fixed or ragged field of booleans,
+            integers or floats. Arrays hold bfloat16 as uint16; tensors are torch.bfloat16.
+
+        Raises UnknownField, and UsageError where a field has no numbers or the dtype is another.
+        """
+        return Slab(self._storage.cast(dtypes), self._view)
 
     def preload(
         self,
@@ -341,45 +360,17 @@ class Slab:
     def __reduce__(self) -> tuple[Any, ...]:
         storage = self._storage
         opening = storage.path, storage.verify, storage.files.follow_links
-        return _reopen_slab, (*opening, storage.manifest.id, self._view)
+        return _reopen_slab, (*opening, storage.manifest.id, self._view, storage.dtypes)
 
 
-def read_batch(
-    slab: Slab,
-    rows: np.ndarray,
-    names: Sequence[str],
-    memory: Allocator,
-    images: Mapping[str, ImageSteps] | None = None,
-    epoch: int = 0,
-    visits: Any = None,
-    lap: Callable[[str], None] = lambda stage: None,
-    batches_in_turn: int = 1,
-    paddings: Mapping[str, Padding] | None = None,
-) -> Batch:
-    """Read a batch: the one way of `Slab.gather` and of loaders, which have checked `names`.
-
-    `rows` (int64[n]) become the batch's own: negative ones are made positive. `lap` is called after
-    each stage with its name. `batches_in_turn` and `paddings` are as in
-    `gather.gather_fields`; no images are decoded with `paddings`. Raises what `Slab.gather` raises.
-    """
-    storage = slab.storage
-    places = storage.locate_rows(slab.view, rows)
-    if images:
-        from fieldslab.reader.images.decoded_batches import gather_images
-
-        counted = check_visits(visits, rows)
-        return gather_images(
-            storage, slab.view, rows, places, names, images, epoch, memory, counted, lap
-        )
-    stored = [storage.load_field(name) for name in names]
-    batch = Batch(
-        rows, *storage.gather(stored, places, memory, batches_in_turn, paddings), visits=visits
-    )
-    lap("gather")
-    return batch
-
-
-def _reopen_slab(path: Path, verify: bool, follow_links: bool, content: str, view: range) -> Slab:
+def _reopen_slab(
+    path: Path,
+    verify: bool,
+    follow_links: bool,
+    content: str,
+    view: range,
+    dtypes: Mapping[str, str],
+) -> Slab:
     slab = open_slab(path, verify=verify, follow_links=follow_links)
     if slab.manifest.id != content:
         raise SlabReplaced(
@@ -389,4 +380,4 @@ def _reopen_slab(path: Path, verify: bool, follow_links: bool, content: str, vie
             found=slab.manifest.id,
             hint="It was packed again in between; open it again.",
         )
-    return Slab(slab._storage, view)
+    return Slab(slab._storage.cast(dtypes) if dtypes else slab._storage, view)

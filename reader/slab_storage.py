@@ -5,16 +5,18 @@ from functools import cached_property, partial
 from pathlib import Path
 from threading import RLock
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fieldslab.reader import forks
 from fieldslab.reader.batch import make_unknown_field_error
 from fieldslab.reader.buffers import Pool
+from fieldslab.reader.conversion import cast_field, check_cast
 from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.access import Folder, find_shard_folder, find_table_folder
+from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles
 
@@ -28,6 +30,7 @@ class Storage:
 
     def __init__(self, files: SlabFiles, verify: bool) -> None:
         self.files = files
+        self.dtypes: Mapping[str, str] = {}
         self.manifest = manifest = files.manifest
         self.verify = verify
         self.fields: Mapping[str, Field] = MappingProxyType(
@@ -60,6 +63,10 @@ class Storage:
                 tables = find_table_folder(self.files, mapped=True)
                 self._stored[name] = StoredField(field, folders, tables, self.verify)
             return self._stored[name]
+
+    def cast(self, dtypes: Any) -> "Storage":
+        """The same with values in other dtypes: see `Slab.cast`."""
+        return CastStorage(self, dtypes)
 
     # The kernels import numba, which takes half a second: only who gathers pays for it, once.
 
@@ -101,3 +108,37 @@ class Storage:
                 for index, first_row in firsts
             ]
         return self._shards
+
+
+class CastStorage(Storage):
+    """A storage whose fields are converted as they are handed out; all else is another's."""
+
+    def __init__(self, storage: Storage, dtypes: Any) -> None:
+        if not isinstance(dtypes, Mapping):
+            hint = 'Write slab.cast({"x": "float16"}).'
+            raise UsageError("`dtypes` must map field names to dtypes", found=dtypes, hint=hint)
+        for name in dtypes:
+            storage.check_field_name(name)
+        self._uncast = storage
+        self._cast: dict[str, StoredField] = {}
+        self.files, self.manifest, self.verify = storage.files, storage.manifest, storage.verify
+        self.directory, self.pool = storage.directory, storage.pool
+        self.dtypes = check_cast(dtypes, storage.fields)
+        cast = {
+            name: cast_field(storage.fields[name], dtype) for name, dtype in self.dtypes.items()
+        }
+        self.fields = MappingProxyType({**storage.fields, **cast})
+
+    def load_field(self, name: str) -> StoredField:
+        """See `Storage`."""
+        stored = self._cast.get(name)
+        if stored is not None:
+            return stored
+        stored = self._uncast.load_field(name)
+        if name in self.dtypes:  # threads may make it twice: the arrays are the same
+            stored = self._cast[name] = stored.cast(self.dtypes[name])
+        return stored
+
+    def cast(self, dtypes: Any) -> Storage:
+        """See `Storage`; what was cast before is cast anew from what is stored."""
+        return CastStorage(self._uncast, {**self.dtypes, **dtypes})

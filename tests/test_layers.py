@@ -22,7 +22,7 @@ FORBIDDEN = {
 ROOMS = (
     ("processor_cache", "forks", "interpreters", "kernels", "png_thumbnails", "rows"),
     ("buffers", "image_values", "notebook"),
-    ("padding",),
+    ("conversion", "padding"),
     ("batch",),
     ("stored",),
     ("gather",),
@@ -33,7 +33,7 @@ ROOMS = (
     ("pixels",),
     ("decoders",),
     ("images",),
-    ("column", "row_samples"),
+    ("column", "reading", "row_samples"),
     ("slab",),
     ("orders",),
     ("tensor_batch",),

@@ -144,6 +144,8 @@ def find_paddings(
             break
         if transform.field not in fields or slab.fields[transform.field].compression is not None:
             break
+        if transform.field in slab.storage.dtypes:
+            break
         if transform.mask is not None and transform.mask in (*paddings, *masks, transform.field):
             break
         paddings[transform.field] = transform.padding

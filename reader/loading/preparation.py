@@ -14,8 +14,9 @@ from fieldslab.reader.loading.epoch_plan import EpochPlan
 from fieldslab.reader.loading.readahead import ReadAhead
 from fieldslab.reader.loading.stats import PreparedBatch, Stopwatch
 from fieldslab.reader.orders.order import Order
+from fieldslab.reader.reading import read_batch
 from fieldslab.reader.rows import check_rows
-from fieldslab.reader.slab import Slab, read_batch
+from fieldslab.reader.slab import Slab
 
 STRETCH = 4096
 """Positions whose rows are computed at once: for one small batch, it takes as long as to gather."""
@@ -119,7 +120,8 @@ class Preparation:
         slab, pool = self._slab, self._slab.storage.pool
         numbers, names = check_rows(rows, len(slab)), self._fields
         return read_batch(
-            slab,
+            slab.storage,
+            slab.view,
             numbers,
             names,
             pool,

@@ -1,5 +1,6 @@
 """One field of an open slab: its arrays over all shards, and how one of its rows is read."""
 
+import copy
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.batch import Text, make_utf8_error
+from fieldslab.reader.conversion import Conversion, make_conversion
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.schemas.access import Folder, load_categories, load_dictionary
 from fieldslab.schemas.arrays import HEADER
@@ -36,7 +38,11 @@ class StoredField:
         points, uint16[points, 5], are an image's; `codec` holds the codes of single rows.
     frames, lengths
         Of a compressed field: what decompresses its rows, and the elements of each row.
+    conversion
+        What makes values of another dtype of those that are stored; None where they stay.
     """
+
+    conversion: Conversion | None = None
 
     def __init__(
         self, field: Field, folders: Sequence[Folder], tables: Folder | None, verify: bool
@@ -64,6 +70,13 @@ class StoredField:
         if field.compression is not None:
             self.frames = FrameReader(field.name, load_dictionary(field, self._load_tables()))
 
+    def cast(self, dtype: str) -> "StoredField":
+        """The same field over the same arrays, with values in a dtype of `check_cast`."""
+        other = copy.copy(self)
+        other.conversion = make_conversion(self.field, dtype)
+        other.dtype = other.conversion.dtype
+        return other
+
     def read_row(self, shard: int, place: int) -> Any:
         """Value of one row; None if it is null. Arrays are copies.
 
@@ -78,12 +91,16 @@ class StoredField:
             if self.frames is not None:
                 values = self._decompress_row(self.frames, values, shard, place)
                 if not self.field.variable:
-                    return values[0]
+                    return (
+                        values[0] if self.conversion is None else self.conversion.convert(values[0])
+                    )
             return self._convert_variable_row(values, shard, place)
         self.values.verify_items(shard, place, place + 1)
         value = self.values[shard][place]
         if self.field.kind == "categorical":
             return self._get_category(int(value), shard, place)
+        if self.conversion is not None:
+            return self.conversion.convert(value)
         return value.copy() if self.field.shape else value
 
     @cached_property
@@ -133,7 +150,12 @@ class StoredField:
             self.lengths.verify_items(shard, place, place + 1)
             counts = self.lengths[shard][place : place + 1]
         offsets = np.array([0, len(frame)])
-        return frames.read_values(frame, offsets, counts, self.field).view(self.dtype)
+        return frames.read_values(frame, offsets, counts, self.field).view(self.field.view)
+
+    def _copy_fixed_row(self, value: Any) -> Any:
+        if self.conversion is not None:
+            return self.conversion.convert(value)
+        return value.copy() if self.field.shape else value
 
     def _load_tables(self) -> Folder | None:
         """Load the folder `tables` and its digest table, if the field has arrays there."""
@@ -144,6 +166,8 @@ class StoredField:
         return self._tables
 
     def _convert_variable_row(self, values: np.ndarray, shard: int, place: int) -> Any:
+        if self.conversion is not None:
+            return self.conversion.convert(values)
         if self.field.kind == "ragged":
             return values.copy()
         if self.field.kind != "text":

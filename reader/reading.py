@@ -1,0 +1,47 @@
+"""One batch: fields of rows, gathered or decoded."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fieldslab.reader.batch import Batch, Padding
+from fieldslab.reader.buffers import Allocator
+from fieldslab.reader.draws.visits import check_visits
+from fieldslab.reader.images.steps import ImageSteps
+from fieldslab.reader.slab_storage import Storage
+
+
+def read_batch(
+    storage: Storage,
+    view: range,
+    rows: np.ndarray,
+    names: Sequence[str],
+    memory: Allocator,
+    images: Mapping[str, ImageSteps] | None = None,
+    epoch: int = 0,
+    visits: Any = None,
+    lap: Callable[[str], None] = lambda stage: None,
+    batches_in_turn: int = 1,
+    paddings: Mapping[str, Padding] | None = None,
+) -> Batch:
+    """Read rows of a view: the one way of `Slab.gather` and of loaders, which have checked `names`.
+
+    `rows` (int64[n]) become the batch's own: negative ones are made positive. `lap` is called after
+    each stage with its name. `batches_in_turn` and `paddings` are as in
+    `gather.gather_fields`; no images are decoded with `paddings`. Raises what `Slab.gather` raises.
+    """
+    places = storage.locate_rows(view, rows)
+    if images:
+        from fieldslab.reader.images.decoded_batches import gather_images
+
+        counted = check_visits(visits, rows)
+        return gather_images(
+            storage, view, rows, places, names, images, epoch, memory, counted, lap
+        )
+    stored = [storage.load_field(name) for name in names]
+    batch = Batch(
+        rows, *storage.gather(stored, places, memory, batches_in_turn, paddings), visits=visits
+    )
+    lap("gather")
+    return batch
