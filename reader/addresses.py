@@ -97,7 +97,7 @@ def _are_verified(firsts: int, marks: int, shard: int, begin: int, end: int) -> 
         return True
     first = load_i64(firsts + 8 * shard)
     for block in range(first + (begin >> BLOCK_BITS), first + ((end - 1) >> BLOCK_BITS) + 1):
-        if load_u8(marks + block) == 0:
+        if (load_u8(marks + (block >> 3)) >> (block & 7)) & 1 == 0:
             return False
     return True
 

@@ -142,7 +142,8 @@ def find_unmarked_blocks(
 ) -> int:
     """Find the blocks under these rows that carry no mark; return how many there are.
 
-    `marks` (uint8) has one entry a block over all shards, those of shard `s` from `firsts[s]` on.
+    `marks` (uint8) has one bit a block over all shards, those of shard `s` from `firsts[s]` on; see
+    `VerifiedBlocks.table`.
     As many of the blocks found as have room go to `out`, the same one perhaps several times.
     """
     count_unmarked = 0
@@ -152,7 +153,7 @@ def find_unmarked_blocks(
         end = begin + count * item
         first = firsts[shards[i]]
         for block in range(first + (begin >> BLOCK_BITS), first + ((end - 1) >> BLOCK_BITS) + 1):
-            if begin < end and marks[block] == 0:
+            if begin < end and (marks[block >> 3] >> (block & 7)) & 1 == 0:
                 if count_unmarked < len(out):
                     out[count_unmarked] = block
                 count_unmarked += 1

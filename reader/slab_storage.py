@@ -15,6 +15,7 @@ from fieldslab.reader.buffers import Pool
 from fieldslab.reader.conversion import cast_field, check_cast
 from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.field import StoredField
+from fieldslab.reader.stored.marks import SharedMarks
 from fieldslab.schemas.access import Folder, find_shard_folder, find_table_folder
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
@@ -33,6 +34,7 @@ class Storage:
         self.dtypes: Mapping[str, str] = {}
         self.manifest = manifest = files.manifest
         self.verify = verify
+        self._marks = SharedMarks(manifest) if verify else None
         self.fields: Mapping[str, Field] = MappingProxyType(
             {field.name: field for field in manifest.fields}
         )
@@ -61,7 +63,7 @@ class Storage:
             if name not in self._stored:
                 field, folders = self.fields[name], self._list_folders()
                 tables = find_table_folder(self.files, mapped=True)
-                self._stored[name] = StoredField(field, folders, tables, self.verify)
+                self._stored[name] = StoredField(field, folders, tables, self._marks)
             return self._stored[name]
 
     def cast(self, dtypes: Any) -> "Storage":

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 import xxhash
@@ -10,8 +11,11 @@ BLOCK = 64 * 1024
 """Bytes of an array's data under one digest. Data starts behind the header."""
 
 
-def count_blocks(size: int) -> int:
-    """Count the blocks in `size` bytes of data; the last one may be short."""
+_Size = TypeVar("_Size", int, np.ndarray)
+
+
+def count_blocks(size: _Size) -> _Size:
+    """Count the blocks in `size` bytes of data, or in each of many sizes; the last may be short."""
     return -(-size // BLOCK)
 
 

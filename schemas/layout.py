@@ -1,5 +1,6 @@
 """Which files a slab consists of, and the exact size and shape of each."""
 
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +71,29 @@ def list_shard_files(manifest: Manifest, index: int) -> list[ArrayFile]:
             if spec.role != "valid" or has_nulls:
                 _append_array_file(files, field, spec, items + (spec.per == "row+1"))
     return files
+
+
+def count_shard_items(manifest: Manifest) -> dict[tuple[str, Role], np.ndarray]:
+    """Count the items of each array in every shard, int64[shards], by name of field and role.
+
+    Of `valid`, shards without nulls have none. Arrays may share memory: do not write to them.
+    """
+    counts = manifest.counts
+    columns = {
+        "row": repeat(counts.rows),
+        "row+1": repeat(counts.rows + 1),
+        "element": iter(counts.elements.T),
+        "point": iter(counts.points.T),
+    }
+    nulls = iter(counts.nulls.T)
+    items: dict[tuple[str, Role], np.ndarray] = {}
+    for field, specs in manifest.arrays:
+        for spec in specs:
+            column = next(columns[spec.per], counts.rows)  # without shards, tables have no columns
+            if spec.role == "valid":
+                column = np.where(next(nulls, counts.rows) > 0, column, 0)
+            items[field.name, spec.role] = column
+    return items
 
 
 def list_table_files(manifest: Manifest) -> list[ArrayFile]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.stored.marks import VerifiedBlocks
+from fieldslab.reader.stored.marks import SharedMarks
 from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.digest import BLOCK, count_blocks, digest
 from fieldslab.schemas.errors import DamagedArray
@@ -36,7 +36,7 @@ class StoredArray:
     role, dtype, shape
         What the manifest says of it; `shape` is that of one item.
     marks
-        Which blocks were found right; None where nothing is verified.
+        Which blocks were found right, shared with forked processes; None where nothing is verified.
     """
 
     def __init__(
@@ -45,9 +45,12 @@ class StoredArray:
         dtype: np.dtype[Any],
         field: Field,
         folders: Sequence[Folder],
-        verify: bool,
+        marks: SharedMarks | None,
     ) -> None:
-        """Map the array in every folder; `dtype` is what its items are seen as."""
+        """Map the array in every folder; `dtype` is what its items are seen as.
+
+        Without `marks`, nothing is verified.
+        """
         self.role = spec.role
         self.dtype = dtype
         self.shape = spec.shape
@@ -66,8 +69,8 @@ class StoredArray:
         self._tables = np.zeros(len(folders), np.int64)  # where they are, 0 until then
         self.item_bytes = spec.item_bytes
         self.marks = None
-        if verify:
-            self.marks = VerifiedBlocks([count_blocks(size) for size in sizes])
+        if marks is not None:
+            self.marks = marks.create_marks(field.name, spec.role, count_blocks(self._sizes))
 
     def __getitem__(self, shard: int) -> np.ndarray:
         """The array of a shard that has it."""
@@ -98,7 +101,7 @@ class StoredArray:
             self.marks.update_complete()
 
     def verify_blocks(self, blocks: np.ndarray) -> None:
-        """Verify blocks given as indexes into `marks.table`, ascending and none twice.
+        """Verify blocks given by their indexes over all shards, ascending and none twice.
 
         The lock is free meanwhile: threads verify side by side.
         """
@@ -109,7 +112,7 @@ class StoredArray:
         marks = self.marks
         if marks is None:
             return
-        position = 0
+        table, position = get_address(marks.table), 0
         while True:
             position = verify_and_mark_blocks(
                 blocks,
@@ -118,7 +121,7 @@ class StoredArray:
                 self.addresses,
                 self._sizes,
                 self._tables,
-                marks.table,
+                table,
                 *get_populate_call(),
             )
             if position == len(blocks):

@@ -12,6 +12,7 @@ import numpy as np
 from fieldslab.reader.batch import Text, make_utf8_error
 from fieldslab.reader.conversion import Conversion, make_conversion
 from fieldslab.reader.stored.array import StoredArray
+from fieldslab.reader.stored.marks import SharedMarks
 from fieldslab.schemas.access import Folder, load_categories, load_dictionary
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedManifest
@@ -45,7 +46,11 @@ class StoredField:
     conversion: Conversion | None = None
 
     def __init__(
-        self, field: Field, folders: Sequence[Folder], tables: Folder | None, verify: bool
+        self,
+        field: Field,
+        folders: Sequence[Folder],
+        tables: Folder | None,
+        marks: SharedMarks | None,
     ) -> None:
         """Map all arrays of the field; the errors are those of `ArrayReader.map`."""
         _check_row_size(field)
@@ -53,11 +58,11 @@ class StoredField:
         self.dtype = field.view
         self._folders = folders
         self._tables = tables
-        self._verify = verify
+        self._verify = marks is not None
         self.arrays = arrays = dict[Role, StoredArray]()
         for spec in field.list_arrays():
             seen = self.dtype if spec.role == "values" and field.compression is None else spec.dtype
-            arrays[spec.role] = StoredArray(spec, seen, field, folders, verify)
+            arrays[spec.role] = StoredArray(spec, seen, field, folders, marks)
         self.values = arrays["values"]
         self.offsets = arrays.get("offsets")
         self.lengths = arrays.get("lengths")

@@ -1,58 +1,151 @@
-"""Which blocks of an array this process has verified."""
+"""Which blocks of arrays were verified: by this process, or one that shares its marks."""
 
-from collections.abc import Sequence
+import mmap
+from collections.abc import Mapping
 
 import numpy as np
 
-from fieldslab.schemas.digest import BLOCK
+from fieldslab.schemas.digest import BLOCK, count_blocks
+from fieldslab.schemas.errors import DamagedManifest
+from fieldslab.schemas.fields import Role
+from fieldslab.schemas.layout import count_shard_items
+from fieldslab.schemas.manifest import MANIFEST, Manifest
+
+_SHARED_BYTES = 64 * 1024 * 1024
+"""Room for the marks of a slab: addresses only, until marks are set. Enough for 35 TB."""
+_MOST_BLOCKS = 2**40
+_CHUNK = 4096
+_FLAGS = mmap.MAP_ANONYMOUS | mmap.MAP_SHARED | getattr(mmap, "MAP_NORESERVE", 0)
 
 
 class VerifiedBlocks:
-    """One byte a block, over all shards of an array: 1 once the block was found right.
+    """One bit a block, over all shards of an array: 1 once the block was found right.
 
-    Marks are only ever set, so threads need no lock: at worst two of them digest the same block.
+    Block `k` has bit `k & 7` of `table[k >> 3]`. Threads and processes set bits without a lock: at
+    worst one is lost, and its block digested again.
 
     Attributes
     ----------
     firsts
         Index of each shard's first block: int64[shards].
     table
-        The marks: uint8[blocks].
+        The marks: uint8[blocks / 8], rounded up.
     complete
-        Whether every block is marked.
+        Whether this process has seen every block marked.
     """
 
-    def __init__(self, blocks: Sequence[int]) -> None:
-        """Take the number of blocks in each shard."""
-        ends = np.cumsum(np.array(blocks, np.int64))
-        self.firsts = ends - np.array(blocks, np.int64)
-        self._firsts: list[int] = self.firsts.tolist()
-        self._marks = bytearray(int(ends[-1]) if len(ends) else 0)
+    def __init__(self, blocks: np.ndarray, table: np.ndarray) -> None:
+        """Take the number of blocks in each shard, int64[shards], and memory with room for all."""
+        ends = np.cumsum(blocks)
+        count = int(ends[-1]) if len(ends) else 0
+        self.firsts = ends - blocks
+        self.table = table[: -(-count // 8)]
+        self._bytes = memoryview(self.table.data)
         self._settled = 0
-        self.table = np.frombuffer(self._marks, np.uint8)
-        self.complete = not self._marks
+        self.complete = not count
+        if count % 8:  # what stands behind the last block is never asked for
+            self._set_bits(count // 8, 0xFF << count % 8 & 0xFF)
 
     def find_unmarked(self, shard: int, begin: int, end: int) -> list[int]:
         """Blocks of a shard without a mark that hold any of the data bytes begin..end-1."""
         if self.complete or begin >= end:
             return []
-        first = self._firsts[shard]
+        first = int(self.firsts[shard])
         blocks = range(begin // BLOCK, (end - 1) // BLOCK + 1)
-        return [block for block in blocks if not self._marks[first + block]]
+        return [block for block in blocks if not self._is_marked(first + block)]
 
     def locate_blocks(self, indexes: np.ndarray) -> list[tuple[int, int]]:
-        """Shard, and block within its array, of each index into `table`."""
+        """Shard, and block within its array, of each index of a block."""
         shards = np.searchsorted(self.firsts, indexes, side="right") - 1
         blocks = indexes - self.firsts[shards]
         return list(zip(shards.tolist(), blocks.tolist(), strict=True))
 
     def mark_block(self, shard: int, block: int) -> None:
         """Mark a block of a shard."""
-        self._marks[self._firsts[shard] + block] = 1
+        index = int(self.firsts[shard]) + block
+        self._set_bits(index >> 3, 1 << (index & 7))
+
+    def clear_blocks(self, shard: int, blocks: int) -> None:
+        """Take the marks from the first `blocks` blocks of a shard: they are verified again."""
+        start = int(self.firsts[shard])
+        stop = start + blocks
+        first, last = start >> 3, stop >> 3
+        before, behind = (1 << (start & 7)) - 1, 0xFF << (stop & 7) & 0xFF
+        if first == last:
+            self._keep_bits(first, before | behind)
+        elif blocks:
+            self._keep_bits(first, before)
+            self.table[first + 1 : last] = 0
+            if stop & 7:
+                self._keep_bits(last, behind)
+        self._settled = min(self._settled, first)
+        self.complete = self.complete and not blocks
 
     def update_complete(self) -> None:
-        """Find out whether all blocks are marked by now; call it after some `mark_block`."""
-        if not self.complete:
-            unmarked = self._marks.find(0, self._settled)
-            self.complete = unmarked < 0
-            self._settled = max(unmarked, 0)
+        """Find out whether all blocks are marked by now; call it after some were."""
+        table, settled = self.table, self._settled
+        while settled < len(table) and self._bytes[settled] == 0xFF:
+            wrong = table[settled : settled + _CHUNK] != 0xFF
+            settled += int(wrong.argmax()) if wrong.any() else len(wrong)
+        self._settled = settled
+        self.complete = settled >= len(table)
+
+    def _is_marked(self, index: int) -> int:
+        return self._bytes[index >> 3] >> (index & 7) & 1
+
+    # One call of numpy each, during which no other Python thread runs.
+
+    def _set_bits(self, place: int, bits: int) -> None:
+        byte = self.table[place : place + 1]
+        np.bitwise_or(byte, np.uint8(bits), out=byte)
+
+    def _keep_bits(self, place: int, bits: int) -> None:
+        byte = self.table[place : place + 1]
+        np.bitwise_and(byte, np.uint8(bits), out=byte)
+
+
+class SharedMarks:
+    """Memory for the marks of all arrays of a slab, in processes that are forked the same.
+
+    It is mapped when the slab is opened, so that workers that are forked later share what any of
+    them has verified. Pages are taken where marks are set.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._memory = mmap.mmap(-1, _SHARED_BYTES, _FLAGS)
+        self._places: Mapping[tuple[str, Role], int] | None = None
+
+    def create_marks(self, name: str, role: Role, blocks: np.ndarray) -> VerifiedBlocks:
+        """VerifiedBlocks of an array with so many blocks in each shard: int64[shards].
+
+        Raises DamagedManifest where no machine could hold such an array.
+        """
+        if blocks.sum(dtype=np.float64) > _MOST_BLOCKS:
+            raise DamagedManifest(
+                "arrays are too large",
+                file=MANIFEST,
+                field=name,
+                expected=f"at most {_MOST_BLOCKS * BLOCK} bytes",
+            )
+        if self._places is None:
+            self._places = _find_places(self._manifest)
+        start, size = self._places[name, role], int(blocks.sum()) // 8 + 1
+        if start + size <= _SHARED_BYTES:
+            return VerifiedBlocks(blocks, np.frombuffer(self._memory, np.uint8, size, start))
+        return VerifiedBlocks(blocks, np.frombuffer(mmap.mmap(-1, size, _FLAGS), np.uint8))
+
+
+def _find_places(manifest: Manifest) -> dict[tuple[str, Role], int]:
+    """Where the marks of each array begin: in any process the same."""
+    places, end = {}, 0
+    item_bytes = {
+        (field.name, spec.role): spec.item_bytes
+        for field, specs in manifest.arrays
+        for spec in specs
+    }
+    for key, items in count_shard_items(manifest).items():
+        places[key] = end
+        blocks = count_blocks(items * item_bytes[key])
+        end += int(blocks.sum(dtype=np.float64)) // 8 + 1
+    return places

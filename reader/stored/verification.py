@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from llvmlite import ir
+
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.jit import intrinsic, kernel, load_u64, make_foreign_call, types
 from fieldslab.schemas.mapping import POPULATE_READ
@@ -20,12 +22,23 @@ def _define_digest(_: Any, address: Any, size: Any) -> Any:
     return types.uint64(types.int64, types.int64), emit
 
 
+def _define_set_bits(_: Any, address: Any, bits: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8)
+        place = builder.inttoptr(arguments[0], ir.PointerType(byte))
+        builder.atomic_rmw("or", place, builder.trunc(arguments[1], byte), "monotonic")
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
 _digest: Any = intrinsic(_define_digest)
+_set_bits: Any = intrinsic(_define_set_bits)
+"""_set_bits(address, bits): set bits of a byte, whatever other threads do to its other bits."""
 
 
 @kernel(
-    "int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1],"
-    "int64, int64)"
+    "int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64)"
 )
 def verify_and_mark_blocks(
     blocks: Any,
@@ -34,7 +47,7 @@ def verify_and_mark_blocks(
     addresses: Any,
     sizes: Any,
     tables: Any,
-    marks: Any,
+    marks: int,
     madvise: int,
     page: int,
 ) -> int:
@@ -46,16 +59,23 @@ def verify_and_mark_blocks(
     Parameters
     ----------
     blocks
-        Indexes into `marks`, ascending, none twice.
+        Indexes of blocks over all shards, ascending, none twice.
     firsts, addresses, sizes, tables
-        By shard: its first index in `marks`; where its data begins, and its bytes; where the
+        By shard: the index of its first block; where its data begins, and its bytes; where the
         digest of its first block stands (0: not known yet). int64[shards]
     marks
-        See `Marks.table`.
+        The address of `VerifiedBlocks.table`.
     madvise, page
         See `mapping.get_populate_call`.
     """
-    shard = 0
+    low, high = 0, len(firsts) - 1
+    while position < len(blocks) and low < high:
+        middle = (low + high + 1) >> 1
+        if firsts[middle] <= blocks[position]:
+            low = middle
+        else:
+            high = middle - 1
+    shard = low
     ready = position
     while position < len(blocks):
         block = blocks[position]
@@ -82,6 +102,6 @@ def verify_and_mark_blocks(
         computed = _digest(addresses[shard] + begin, size)
         if computed != load_u64(tables[shard] + 8 * (block - firsts[shard])):
             return position
-        marks[block] = 1
+        _set_bits(marks + (block >> 3), 1 << (block & 7))
         position += 1
     return position

@@ -128,7 +128,7 @@ def test_locate_refuses_a_sum_beyond_int64() -> None:
 
 def test_unmarked_finds_the_blocks_under_rows() -> None:
     """All blocks that a row touches are looked at, and an empty row touches none."""
-    firsts, marks = np.array([0, 3]), np.array([1, 0, 1, 0, 0, 1], np.uint8)
+    firsts, marks = np.array([0, 3]), np.array([0b100101], np.uint8)
     shards, places = np.array([0, 1, 1, 0]), np.array([65_535, 0, 65_536, 65_536])
     counts = np.array([2, 65_537, 0, 0])
     out = np.empty(8, np.int64)

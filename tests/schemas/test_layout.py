@@ -47,6 +47,19 @@ def test_names_and_shapes() -> None:
     assert "02-i.valid.npy" in other
 
 
+def test_items_of_all_shards_at_once() -> None:
+    """Counted for all shards at once, arrays have the items that each shard's list gives them."""
+    counted = layout.count_shard_items(manifest())
+    for index in range(len(SHARDS)):
+        files = layout.list_shard_files(manifest(), index)
+        assert {key: items[index] for key, items in counted.items() if items[index]} == {
+            (file.field.name, file.role): file.shape[0] for file in files if file.shape[0]
+        }
+    empty = create_manifest(MADE, rows=0, fields=FIELDS, shards=(), tables=ROOT)
+    assert list(layout.count_shard_items(empty)) == list(counted)
+    assert all(len(items) == 0 for items in layout.count_shard_items(empty).values())
+
+
 def test_blocks_lie_one_behind_the_other() -> None:
     """Every array's digests begin where those of the one before it end."""
     files = layout.list_shard_files(manifest(), 0)
