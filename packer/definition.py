@@ -77,7 +77,7 @@ def fill_defaults(definition: type, options: dict[str, Any], function: str) -> A
         raise error
     for name, value in options.items():
         if defined[name].option.metavar is None and not isinstance(value, bool):
-            raise UsageError(f"{mark_option(name)}: neither True nor False", found=repr(value))
+            raise UsageError(f"{mark_option(name)}: must be True or False", found=repr(value))
     return {name: described.default for name, (_, described) in defined.items()} | options
 
 

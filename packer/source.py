@@ -275,7 +275,7 @@ def _make_path_error(path: str) -> SourceUnreadable:
         return SourceUnreadable(
             "is a slab already",
             file=path,
-            hint="Pack what it was packed from; `fieldslab info` says what that was.",
+            hint="Pack its source instead; `fieldslab info` shows it.",
         )
     if is_url(path):
         return make_remote_error(path)
@@ -283,7 +283,7 @@ def _make_path_error(path: str) -> SourceUnreadable:
         hint = "Check the path."
         return SourceNotFound("no such file or directory", file=path, hint=hint)
     return SourceUnreadable(
-        "fieldslab can pack nothing at this path",
+        "there is nothing at this path that fieldslab can pack",
         file=path,
         expected="Parquet, HDF5 or image files, a directory of them, or a LitData stream",
         hint=f"Check the path; {mark_option('from_')} names the kind of source. From Python, "

@@ -338,7 +338,7 @@ class Buffers(Batch):
 def make_unknown_field_error(name: object, names: Mapping[str, Any]) -> UnknownField:
     """Make the error for an unknown field; it lists the known ones."""
     known = ", ".join(map(repr, list(names)[:20])) + (", ..." if len(names) > 20 else "")
-    return UnknownField(f"no field {name!r}", hint=f"There are: {known or 'none'}.")
+    return UnknownField(f"no field {name!r}", hint=f"The fields are: {known or 'none'}.")
 
 
 def _describe_values(values: Values) -> str:

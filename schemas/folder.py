@@ -258,7 +258,7 @@ def _make_absent_error(slab: Path) -> NotASlab:
             "packing was cut off",
             file=slab,
             hint=(
-                f"Run the same `fieldslab pack` command again: it goes on from "
+                f"Run the same `fieldslab pack` command again: it continues from "
                 f"{get_partial_path(slab).name}."
             ),
         )

@@ -199,7 +199,7 @@ class FolderCheck:
         if zeros != expected:
             self._findings.add(
                 Problem(
-                    problem="not the number of nulls that the manifest states",
+                    problem="the number of nulls differs from the manifest",
                     file=str(self.folder.path / file.name),
                     field=file.field.name,
                     rows=get_row_range(self.folder),

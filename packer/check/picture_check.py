@@ -79,7 +79,7 @@ class _RowWindow:
         counts = np.diff(ends)
         expected = self._count_points(np.flatnonzero(counts), every)
         wrong = (counts > 0) & (counts != expected)
-        text = "not the number of index points that its header requires"
+        text = "the number of index points does not match the image's header"
         yield from self._report_first(wrong, "points.offsets", 8, text, expected, counts)
 
         from fieldslab.packer.check.index_point_counts import find_misplaced_point

@@ -51,7 +51,7 @@ def parse_sample(sample: str | None, total: int) -> Selection:
         percent = float(match[1])
         if not 0 < percent <= 100:
             raise UsageError(
-                f"{mark_option('sample')}: not a share", found=sample, expected="0.1% to 100%"
+                f"{mark_option('sample')}: not a percentage", found=sample, expected="0.1% to 100%"
             )
         return _make_random_selection(total, percent / 100)
     if not re.fullmatch(r"\d+\s*[KMGT]i?B?|\d+\s*B?", text, re.IGNORECASE):

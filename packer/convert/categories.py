@@ -31,7 +31,7 @@ class CategoryIndex:
         indices = array.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
         mapping = self._encode_dictionary(array.dictionary)
         if ordered and (np.diff(mapping[mapping >= 0]) < 0).any():
-            raise Misfit("the ordered categories stand in another order than further up")
+            raise Misfit("the ordered categories come in another order than in earlier rows")
         return mapping[indices]
 
     def _encode_dictionary(self, dictionary: pa.Array) -> np.ndarray:

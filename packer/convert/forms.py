@@ -108,7 +108,7 @@ def _read_raw(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
             found=f"{lengths[odd[0]]} bytes",
         )
     if stored.kind == "b" and data.size and data.max() > 1:
-        raise Misfit("a byte is no bool", expected="0 or 1", found=int(data.max()))
+        raise Misfit("a byte is not a bool", expected="0 or 1", found=int(data.max()))
     values = data.view(stored).astype(field.storage, copy=False)
     return _reshape_values(plan, values, lengths // stored.itemsize, f"{field.dtype} values")
 
@@ -125,7 +125,7 @@ def _reshape_values(
         wrong, expected = np.flatnonzero(lengths != item), f"{item} {what}"
     if len(wrong):
         raise Misfit(
-            "the length does not go with the shape",
+            "the length does not match the shape",
             expected=f"{expected} for {list(field.shape)}",
             found=f"{lengths[wrong[0]]} {what}",
         )

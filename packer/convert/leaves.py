@@ -64,9 +64,7 @@ def find_leaves(source: Source, options: Options) -> list[Leaf]:
     """
     if not len(source.schema):
         files = [file["path"] for file in source.fingerprint() if "path" in file]
-        raise SourceUnsupported(
-            "there are no columns in here, and so nothing to pack", file=next(iter(files), None)
-        )
+        raise SourceUnsupported("there are no columns to pack", file=next(iter(files), None))
     features = _read_features(source.schema)
     leaves: list[Leaf] = []
     for index, column in enumerate(source.schema):

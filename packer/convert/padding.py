@@ -64,14 +64,14 @@ def make_padding(
     """Raises UsageError where a field has no rows of arrays, or no such value."""
     if field.kind != "fixed" or not field.shape:
         raise UsageError(
-            f"{mark_option('ragged')}: its rows are no arrays of one length",
+            f"{mark_option('ragged')}: its rows are not arrays of one length",
             field=column,
             found=f"{field.kind} {field.dtype}{list(field.shape)}",
         )
     scalar = msgspec.structs.replace(field, shape=())
     fill = parse_filler(scalar, asked.fill, column, "ragged")
     if not isinstance(fill, np.generic):
-        raise UsageError(f"{mark_option('ragged')}: its elements are no numbers", field=column)
+        raise UsageError(f"{mark_option('ragged')}: its elements are not numbers", field=column)
     return Padding(field, field.storage.type(fill), lengths)
 
 
@@ -105,7 +105,7 @@ def cut_padding(
             wrong = _view_as_bits(rest, padding.fill) != _repeat_bits(padding.fill, len(rest))
             first = wrong.reshape(len(rest), -1).any(axis=1).argmax()
             raise Misfit(
-                f"behind its length of {lengths[row]} there is something else than padding",
+                f"after its length of {lengths[row]} there is something other than padding",
                 expected=padding.fill,
                 found=rest[first],
                 hint="Name another column with len=, or what it is padded with: pad=VALUE.",
@@ -166,11 +166,11 @@ def _check_nan(padding: Padding, values: np.ndarray, lengths: np.ndarray) -> Non
     if other.any():
         bits = last[other.argmax(), :1].tobytes()[::-1].hex()
         raise Misfit(
-            "it is padded with a NaN of other bits",
+            "it is padded with a NaN that has other bits",
             expected=np.array([padding.fill]).tobytes()[::-1].hex(),
             found=bits,
-            hint=f"{mark_option('ragged', 'len=LENGTHS', column='COLUMN')} cannot give it back "
-            "either: leave the column fixed.",
+            hint=f"{mark_option('ragged', 'len=LENGTHS', column='COLUMN')} cannot restore it "
+            "either: keep the column fixed.",
         )
 
 

@@ -40,7 +40,7 @@ def get_library_version() -> str:
         import PIL
     except ImportError as error:
         raise MissingLibrary(
-            "images are decoded by Pillow, which is not here",
+            "images are decoded by Pillow, which is not installed",
             hint="pip install 'pillow>=11.3'",
         ) from error
     return PIL.__version__
@@ -177,7 +177,7 @@ def _name_pillow_errors() -> Iterator[None]:
     except (Misfit, MemoryError):
         raise
     except UnidentifiedImageError as error:
-        raise _make_undecodable_error("no image of a known format") from error
+        raise _make_undecodable_error("not an image of a known format") from error
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise _make_too_large_error(str(error)) from error
     except Exception as error:  # damaged bytes make Pillow raise what it likes

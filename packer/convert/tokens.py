@@ -63,7 +63,7 @@ def add_tokenizer_paths(options: Options, files: Sequence[str | Path] = ()) -> O
         file = by_content.get(tokenize.sha256 or "", str(files[0]) if files else name)
         if not files and not Path(name).is_file():
             raise SourceUnreadable(
-                "the tokenizer that the slab was packed with is not here",
+                "the tokenizer that the slab was packed with is missing",
                 file=name,
                 field=column,
                 expected=f"SHA-256 {tokenize.sha256}",
@@ -93,8 +93,8 @@ def add_tokenizer_digests(options: Options) -> Options:
         digest = hashlib.sha256(_read_content(tokenize.file)).hexdigest()
         if tokenize.sha256 not in (None, digest):
             raise SourceInconsistent(
-                f"{mark_option('tokenize')}: this is another tokenizer than the slab was packed "
-                "with",
+                f"{mark_option('tokenize')}: this is not the tokenizer that the slab was "
+                "packed with",
                 file=tokenize.file,
                 field=column,
                 expected=tokenize.sha256,
@@ -227,7 +227,7 @@ def find_separator(tokenize: Tokenize, name: str | None) -> int | None:
         if end in special:
             return special[end]
     raise UsageError(
-        f"{mark_option('pack_sequences')}: nothing would tell the texts apart",
+        f"{mark_option('pack_sequences')}: nothing would separate the texts",
         file=tokenize.file,
         expected=" or ".join(END_TOKENS),
         hint=f"Name the token that goes between them, {mark_option('separator', 'TOKEN')}; or "
@@ -262,7 +262,7 @@ def _collect_ids(rows: list[list[int]], dtype: np.dtype[Any]) -> np.ndarray:
     """Concatenate the ids of all rows. Raises Misfit if one does not fit `dtype`."""
     ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(map(len, rows)))
     if ids.size and ids.max() > np.iinfo(dtype).max:
-        raise Misfit("a token is outside of the vocabulary", found=int(ids.max()))
+        raise Misfit("a token is not in the vocabulary", found=int(ids.max()))
     return ids.astype(dtype)
 
 
@@ -313,7 +313,7 @@ def _load_cached(file: str, sha256: str | None, max_length: int | None) -> "Toke
         ) from error
     if getattr(tokenizer.model, "dropout", None):
         raise SourceUnsupported(
-            "the tokenizer drops merges at random: each pack would give other tokens",
+            "the tokenizer drops merges at random: each pack would produce other tokens",
             file=file,
             found=f"dropout {tokenizer.model.dropout}",
             hint="Set `tokenizer.model.dropout = None` and save it.",

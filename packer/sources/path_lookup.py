@@ -188,7 +188,7 @@ def _walk_files(directory: str, suffixes: tuple[str, ...], folders: FolderPath) 
                 yield path
             elif entry.is_symlink() and not os.path.exists(path):
                 raise SourceUnreadable(
-                    "is a link to nothing",
+                    "is a broken link",
                     file=path,
                     expected=os.path.realpath(path),
                     hint="Restore the file that the link points to, or remove the link.",

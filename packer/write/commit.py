@@ -172,7 +172,7 @@ class Staging:
                 f"name is on the disk: {error.strerror}",
                 file=self.out,
                 hint="There is no need to pack again. A power cut may undo the last step until "
-                "the file system is well; `fieldslab verify` reads the slab.",
+                "the file system works again; `fieldslab verify` reads the slab.",
             ) from error
         try:
             self._remove_all()
@@ -252,7 +252,7 @@ class Staging:
         started = JOURNAL in names or names <= {self._journal.fresh.name}
         if names - ours or not started:
             raise OutputExists(
-                "is in the way, and not what a packer left",
+                "is in the way, and was not left by a packer",
                 file=self.folder,
                 hint="Remove it yourself, or choose another output.",
             )

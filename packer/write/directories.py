@@ -92,7 +92,7 @@ def _acquire_lock(fd: int, folder: Path) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         hint = "Wait until it is done."
-        raise Busy("another packer is at work here", file=folder, hint=hint) from None
+        raise Busy("another packer is writing here", file=folder, hint=hint) from None
     except OSError as error:
         raise OutputError(
             f"cannot be locked: {error.strerror}",

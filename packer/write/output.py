@@ -61,7 +61,7 @@ def check_output(out: Path, *, force: bool) -> None:
                 f"holds more than a slab, so that {mark_option('force', True)} leaves it alone",
                 file=out,
                 found=", ".join(strangers[:5]),
-                hint="Move that elsewhere.",
+                hint="Move the other files elsewhere.",
             )
 
 

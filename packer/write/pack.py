@@ -191,7 +191,7 @@ def _check_rows_start(plan: Plan, packed: int) -> None:
         raise UsageError(
             f"{mark_option('rows')}: starts after the last row",
             found=start,
-            hint="How many rows a stream has, only reading it tells.",
+            hint="The number of rows of a stream is known only after it was read.",
         )
 
 

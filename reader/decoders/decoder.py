@@ -29,11 +29,11 @@ class Status(IntEnum):
 
 MEANINGS = {
     Status.UNSUPPORTED: "no decoder takes an image of this kind",
-    Status.NOT_AN_IMAGE: "is no image of a known format",
-    Status.TRUNCATED: "ends before its picture does",
+    Status.NOT_AN_IMAGE: "is not an image of a known format",
+    Status.TRUNCATED: "ends before its picture is complete",
     Status.DAMAGED: "is damaged",
-    Status.TOO_LARGE: "has more pixels than `max_pixels` admits",
-    Status.OTHER_SIZE: "states another size in its header than the slab does",
+    Status.TOO_LARGE: "has more pixels than `max_pixels` allows",
+    Status.OTHER_SIZE: "has another size in its header than in the slab",
 }
 """What to tell about an image, by its status."""
 

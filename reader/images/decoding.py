@@ -133,7 +133,7 @@ def decode_images(
     if images.decoder == "auto" and (statuses == _UNSUPPORTED).any() and not lookup.has_pillow():
         first = int(np.argmax(statuses == _UNSUPPORTED))
         raise MissingLibrary(
-            MEANINGS[Status.UNSUPPORTED] + " that is here",
+            MEANINGS[Status.UNSUPPORTED] + " that is installed",
             field=name,
             row=int(rows[first]),
             hint=lookup.suggest_install(int(encoded.codes[first])),
@@ -361,10 +361,10 @@ def _draw_boxes_and_flips(
 def _make_damaged_image_error(
     file: Path, name: str, row: int, status: int, decoder: Any
 ) -> DamagedImage:
-    hint = 'ImageSteps(..., on_error="skip" or "fill") goes on without it.'
+    hint = 'ImageSteps(..., on_error="skip" or "fill") continues without it.'
     if status == Status.UNSUPPORTED and decoder != "auto":
         asked = decoder if isinstance(decoder, str) else decoder.name
-        hint = f'Only `{asked}` was asked; decoder="auto" asks all that are here.'
+        hint = f'Only `{asked}` was tried; decoder="auto" tries all that are installed.'
     if status == Status.TOO_LARGE:
         hint = "If you trust it, give ImageSteps a larger `max_pixels`."
     return DamagedImage(MEANINGS[Status(status)], file=file, field=name, row=row, hint=hint)

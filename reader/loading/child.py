@@ -129,7 +129,7 @@ class _RunningEpoch:
             return self._server.pack_outcomes(outcomes)
         except Exception as error:  # noqa: BLE001 - whatever the user's classes raise
             problem = UsageError(
-                "what the transforms made of a batch cannot be pickled, and `isolate` sends it to "
+                "the output of the transforms cannot be pickled, and `isolate` sends it to "
                 "another process",
                 found=str(error),
             )

@@ -72,7 +72,7 @@ def read_state(
                     f"the state is of another {name}",
                     expected=expected,
                     found=saved_value,
-                    hint="Make the loader as it was when the state was saved.",
+                    hint="Make the loader with the arguments that it had when the state was saved.",
                 )
     except (AttributeError, KeyError, TypeError) as error:
         if isinstance(error, UsageError):

@@ -176,18 +176,18 @@ class LoaderProcess:
 
     def _make_death_error(self) -> FieldslabError:
         if not self._finalizer.alive:
-            return UsageError("this iteration was closed", hint="Begin a new one.")
+            return UsageError("this iteration was closed", hint="Start a new one.")
         try:
             status = self._child.wait(5)
         except subprocess.TimeoutExpired:
             return WorkerDied("the loader's process closed its connection")
         if status >= 0:
-            hint = "Its last words are on standard error."
+            hint = "Its last messages are on standard error."
             return WorkerDied(
                 "the loader's process ended", found=f"exit status {status}", hint=hint
             )
         number = signal.Signals(-status)
-        hint = "Its last words are on standard error."
+        hint = "Its last messages are on standard error."
         if number == signal.SIGKILL:
             hint = "If memory was short, lower `batch_size`, `prefetch` or `threads`."
         return WorkerDied("the loader's process was killed", found=number.name, hint=hint)
@@ -231,11 +231,11 @@ class IsolatedWorkers:
             self._process = None
             raise StopIteration
         if child is None:
-            raise UsageError("this iteration was closed", hint="Begin a new one.")
+            raise UsageError("this iteration was closed", hint="Start a new one.")
         if child.forked:
             raise UsageError(
                 "the process was forked while this iteration ran",
-                hint="Begin a new one in the child: iter(loader).",
+                hint="Start a new one in the child: iter(loader).",
             )
         if not self._ready:
             self._ready = child.receive_batches()[::-1]
@@ -307,12 +307,12 @@ def _check_current_process() -> None:
     """Raise UsageError where no process should be started."""
     if getattr(process.current_process(), "_inheriting", False):
         problem = (
-            "the program began anew in the loader's process, which imports it for `transforms`"
+            "the program started again in the loader's process, which imports it for `transforms`"
         )
         raise UsageError(problem, hint=_GUARD)
     if process.current_process().daemon:
         raise UsageError(
-            "`isolate` in a process that is a worker itself, such as one of a DataLoader",
+            "`isolate` cannot be used in a worker process, such as one of a DataLoader",
             hint="Leave `isolate` out: a worker does not share its interpreter with training.",
         )
 

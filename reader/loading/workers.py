@@ -126,9 +126,9 @@ class TaskQueue(Generic[_Made]):
         if self._forked:
             return UsageError(
                 "the process was forked while this iteration ran",
-                hint="Begin a new one in the child: iter(loader).",
+                hint="Start a new one in the child: iter(loader).",
             )
-        return UsageError("this iteration was closed", hint="Begin a new one.")
+        return UsageError("this iteration was closed", hint="Start a new one.")
 
     def _create_queues(self) -> None:
         self._todo: SimpleQueue[int | None] = SimpleQueue()

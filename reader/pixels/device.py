@@ -36,7 +36,7 @@ def parse_device_number(name: str) -> int | None:
     try:
         where = torch.device(name)
     except RuntimeError as error:
-        raise UsageError("torch knows no such device", found=name) from error
+        raise UsageError("torch has no such device", found=name) from error
     if where.type == "cpu":
         return None
     count = torch.cuda.device_count() if where.type == "cuda" else 0

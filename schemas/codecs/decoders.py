@@ -103,7 +103,7 @@ def _describe_nvimagecodec(info: DecoderInfo) -> DecoderInfo:
     package_version = next((text for name in _GPU_PACKAGES if (text := _find_version(name))), None)
     note = "never run on a GPU so far: what is tested is the same code on the processor"
     if not count_gpus():
-        note = "no GPU is here: it decodes on the processor, all that is tested so far"
+        note = "there is no GPU: it decodes on the processor, all that is tested so far"
     return info._replace(version=package_version, path=path, note=note)
 
 

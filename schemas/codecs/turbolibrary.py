@@ -244,7 +244,7 @@ def convert_to_baseline(data: Any, library: Library | None = None) -> bytes:
         )
         if failed:
             text = _ERROR(function["tjGetErrorStr2"])(handle).decode("ascii", "replace")
-            raise DamagedImage("cannot be made a baseline JPEG", found=text)
+            raise DamagedImage("cannot be converted to a baseline JPEG", found=text)
         return ctypes.string_at(target.value or 0, size.value)
     finally:
         if target.value:

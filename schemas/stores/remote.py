@@ -130,7 +130,7 @@ class RemoteStore(Store):
         if prefix:
             check_key(prefix)
         if not self.can_list:
-            raise UsageError("a web server has no list of what it holds", file=self.url)
+            raise UsageError("a web server cannot list what it holds", file=self.url)
         batches = iter(self._obstore.list(self._retrying, prefix or None, chunk_size=1000))
         while batch := self._retry(prefix, lambda: next(batches, None)):
             yield from (_make_info(meta["path"], meta) for meta in batch)
@@ -172,7 +172,7 @@ class RemoteStore(Store):
         check_key(key)
         if not self.can_write:
             raise OutputDenied(
-                "a web server is only read",
+                "a web server can only be read",
                 file=self.locate(key),
                 hint="Write to a bucket or a directory.",
             )

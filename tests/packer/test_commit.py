@@ -184,7 +184,7 @@ def test_two_packers(source: Path, out: Path) -> None:
     """While a packer is at work, a second one for the same output is told so; the first goes on."""
     with packer(source, out) as process:
         go_on(process, 1)
-        with pytest.raises(Busy, match=r"another packer is at work here\. Wait until it is done"):
+        with pytest.raises(Busy, match=r"another packer is writing here\. Wait until it is done"):
             pack_shards(source, out, force=True)
         _, stderr = process.communicate("\n" * ROWS)
         assert process.returncode == 0, stderr

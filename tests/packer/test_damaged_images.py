@@ -106,7 +106,7 @@ def test_files(source: Path, tmp_path: Path, index: int | None) -> None:
     assert {one.field for one in done.left_out} == {"i"}
     reasons = {one.row: one.reason for one in done.left_out}
     assert "truncated" in reasons[0]
-    assert reasons[6] == "cannot be decoded: no image of a known format"
+    assert reasons[6] == "cannot be decoded: not an image of a known format"
     assert "too many pixels" in reasons[19]
     assert done.warnings[0].startswith("7 of 40 rows left out, since their images cannot be")
     assert done.warnings[1].startswith("left out row 0 of the source: i cannot be decoded: ")
@@ -226,7 +226,7 @@ def test_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pack", str(tmp_path / "i.parquet"), "-o", str(tmp_path / "x.slab"), *options]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [one["row"] for one in told["left_out"]] == list(range(1, 24))
-    assert told["left_out"][0]["reason"] == "cannot be decoded: no image of a known format"
+    assert told["left_out"][0]["reason"] == "cannot be decoded: not an image of a known format"
     assert len([one for one in told["warnings"] if one.startswith("left out row")]) == 20
     assert "... and 3 more: the result names all of them in `left_out`" in told["warnings"]
 

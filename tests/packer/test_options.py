@@ -233,7 +233,7 @@ def test_switches_are_true_or_false() -> None:
     """A switch takes no other value: `pad="no"` would be true."""
     for name in ("pad", "special_tokens", "keep_boundaries", "drop_last", "force"):
         options: Any = {name: "no"}
-        with pytest.raises(UsageError, match=f"{name}: neither True nor False"):
+        with pytest.raises(UsageError, match=f"{name}: must be True or False"):
             parse_options(**options)
 
 

@@ -285,11 +285,11 @@ def test_partial_that_is_not_ours(source: Path, out: Path) -> None:
     left.mkdir()
     (left / "thesis.tex").write_text("precious")
     before = tree(out.parent)
-    with pytest.raises(OutputExists, match="not what a packer left"):
+    with pytest.raises(OutputExists, match="not left by a packer"):
         pack_shards(source, out)
     assert tree(out.parent) == before
     (left / "thesis.tex").rename(left / "slab")
-    with pytest.raises(OutputExists, match="not what a packer left"):
+    with pytest.raises(OutputExists, match="not left by a packer"):
         pack_shards(source, out)
     assert (left / "slab").read_text() == "precious"
 

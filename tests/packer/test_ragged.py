@@ -173,7 +173,7 @@ def test_something_behind_the_length(tmp_path: Path) -> None:
     error = error_of(tmp_path, source, "x:len=n")
     assert isinstance(error, SourceInconsistent)
     text = str(error)
-    assert "behind its length of 2 there is something else than padding" in text
+    assert "after its length of 2 there is something other than padding" in text
     assert "(field x, row 2, expected 0.0, found 0.5)" in text
 
 
@@ -193,7 +193,7 @@ def test_another_nan(tmp_path: Path) -> None:
     values = padded("<f4", float("nan"), [2, 3], 5)
     values[1, 3:].view("u4")[:] = 0xFFC00001
     error = error_of(tmp_path, write(tmp_path, x=values), "x:pad=nan")
-    assert "padded with a NaN of other bits" in str(error)
+    assert "padded with a NaN that has other bits" in str(error)
     assert "row 1, expected 7fc00000, found ffc00001" in str(error)
 
 
@@ -214,8 +214,8 @@ def test_lengths_out_of_range(tmp_path: Path, length: int) -> None:
         ("x:pad=1,len=n", "ragged: is not valid"),
         (["x:pad=1", "x:pad=2"], "ragged: given twice"),
         ("x:pad=many", "ragged: the value does not fit the column"),
-        ("s:pad=0", "ragged: its rows are no arrays of one length"),
-        ("n:pad=0", "ragged: its rows are no arrays of one length"),
+        ("s:pad=0", "ragged: its rows are not arrays of one length"),
+        ("n:pad=0", "ragged: its rows are not arrays of one length"),
         ("x:len=s", "ragged len: not a column of integers"),
         ("x:len=x", "ragged len: not a column of integers"),
     ],

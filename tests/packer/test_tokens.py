@@ -219,7 +219,7 @@ def test_verify_tokenizes_again(tmp_path: Path, file: Path) -> None:
     assert problem.rows == (7, 7)
     file.write_text(file.read_text().replace("[PAD]", "[DAP]"))
     (problem,) = verify(tmp_path / "slab", against=source, tokenizers=[file]).problems
-    assert "another tokenizer" in problem.problem
+    assert "not the tokenizer" in problem.problem
     file.unlink()
     with pytest.raises(SourceUnreadable, match="No such file"):
         verify(tmp_path / "slab", against=source, tokenizers=[file])

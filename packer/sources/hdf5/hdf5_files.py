@@ -45,7 +45,7 @@ class SourceFile(NamedTuple):
         try:
             same = SourceFile.from_path(self.path) == self
         except SourceUnreadable as error:
-            raise SourceChanged("the file went away while it was read", file=self.path) from error
+            raise SourceChanged("the file disappeared while it was read", file=self.path) from error
         if not same:
             raise SourceChanged(
                 "the file changed while it was read",

@@ -323,4 +323,4 @@ def _check_types(settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         kind: Any = str | None if name == "rows_attr" else bool
         if not isinstance(value, kind):
-            raise UsageError(f"settings: {name} has another type", found=repr(value))
+            raise UsageError(f"settings: {name} has the wrong type", found=repr(value))

@@ -169,7 +169,7 @@ class ImageSource(Source):
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
-            raise SourceChanged("the file went away while it was read", file=path) from error
+            raise SourceChanged("the file disappeared while it was read", file=path) from error
         except PermissionError as error:
             raise SourceDenied("no permission to read it", file=path) from error
         except OSError as error:

@@ -77,7 +77,7 @@ def make_array_decoder(leaf: LeafFormat, samples: list[LeafArrays]) -> LeafDecod
     """
     if not samples:
         raise SourceUnsupported(
-            "no sampled row tells the type of this array",
+            "no sampled row shows the type of this array",
             field=leaf.name,
             found=leaf.format,
             hint=make_exclude_hint(leaf.name),
@@ -125,7 +125,7 @@ def _read_arrays(parse: Parse, dtype: np.dtype[Any], sizes: Sizes, piece: RowByt
     if arrays.dtype != dtype or shapes.shape[1] != len(sizes):
         expected = f"{dtype} of {len(sizes)} axes"
         actual = f"{arrays.dtype} of {shapes.shape[1]} axes"
-        raise BadRow(0, "an array of another type than the sampled ones", expected, actual)
+        raise BadRow(0, "the array has another type than the sampled ones", expected, actual)
     array = _make_elements(get_values(arrays.values.gather()), dtype)
     pairs = list(zip(sizes, _find_common_lengths(shapes), strict=True))
     for axis, (planned, common) in reversed(list(enumerate(pairs))):
@@ -208,7 +208,9 @@ def _parse_pixels(name: str, parameter: str, piece: RowBytes) -> LeafArrays:
     size = int(start[0, 2])
     if size > _LONGEST_MODE or (start[:, 2] != size).any():
         row = int(np.argmax(start[:, 2] != size))
-        raise BadRow(row, "the picture's mode is not one name for all", found=f"{size} bytes")
+        raise BadRow(
+            row, "the pictures do not all have a mode of one length", found=f"{size} bytes"
+        )
     modes = piece.gather_heads(12 + size, "the picture's header")[:, 12:]
     other = np.flatnonzero((modes != modes[0]).any(axis=1))
     mode = modes[0].tobytes().decode(errors="replace")

@@ -93,12 +93,12 @@ class ChunkFile:
         (count,) = self.read(0, 4).view("<u4").tolist()
         if count != rows:
             self.refuse_damaged(
-                "not the number of items that the index says", expected=rows, found=count
+                "the number of items differs from the index", expected=rows, found=count
             )
         table = self.read(4, 4 * (rows + 1)).view("<u4").astype(np.int64)
         if table[0] != 4 * (rows + 2):
             self.refuse_damaged(
-                "items do not start behind the table",
+                "items do not start after the table",
                 offset=4,
                 expected=4 * (rows + 2),
                 found=int(table[0]),
@@ -196,7 +196,7 @@ class ChunkFile:
             row, number = row + batch.num_rows, number + 1
         if row != self.chunk.rows:
             self.refuse_damaged(
-                "not the number of rows that the index says", expected=self.chunk.rows, found=row
+                "the number of rows differs from the index", expected=self.chunk.rows, found=row
             )
 
 
@@ -246,7 +246,7 @@ def inflate_chunk(path: str, chunk: Chunk, label: str, folder: str) -> str:
             stated = zstandard.frame_content_size(source.read(18))
             if not chunk.bytes <= stated <= most:
                 raise SourceUnreadable(
-                    "damaged chunk: its zstd frame is not of the size that the index says",
+                    "damaged chunk: its zstd frame has another size than the index says",
                     file=label,
                     expected=f"{chunk.bytes} bytes",
                     hint=_RESTORE,
@@ -262,9 +262,9 @@ def inflate_chunk(path: str, chunk: Chunk, label: str, folder: str) -> str:
                 out.write(piece)
     except (zstandard.ZstdError, OSError) as error:
         raise SourceUnreadable(
-            f"cannot be inflated: {_join_error_lines(error)}",
+            f"cannot be decompressed: {_join_error_lines(error)}",
             file=label,
-            hint=f"{_RESTORE} Inflated chunks need room in {tempfile.gettempdir()} (TMPDIR).",
+            hint=f"{_RESTORE} Decompressed chunks need space in {tempfile.gettempdir()} (TMPDIR).",
         ) from error
     if left:
         raise SourceUnreadable(

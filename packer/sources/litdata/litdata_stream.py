@@ -162,7 +162,7 @@ class LitDataStream:
                 changed = self._stat_file(part) != known
             except SourceUnreadable as error:
                 raise SourceChanged(
-                    "the file went away while the stream was read", file=self.get_location(part)
+                    "the file disappeared while the stream was read", file=self.get_location(part)
                 ) from error
             if changed:
                 raise SourceChanged(
@@ -193,7 +193,7 @@ def count_tokens(file: ChunkFile, itemsize: int) -> int:
     if rest or tokens != file.chunk.tokens:
         actual = f"{table[-1] - table[0]} bytes"
         file.refuse_damaged(
-            "not the number of tokens that the index says",
+            "the number of tokens differs from the index",
             expected=f"{file.chunk.tokens} of {itemsize} bytes",
             found=actual,
         )

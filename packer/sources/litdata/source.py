@@ -235,7 +235,7 @@ def _open_parquet(stream: LitDataStream) -> ParquetSource:
     for chunk, row_count in zip(chunks, rows, strict=True):
         if row_count != chunk.rows:
             raise SourceInconsistent(
-                "not the number of rows that the index says",
+                "the number of rows differs from the index",
                 file=stream.get_location(chunk.name),
                 expected=f"{chunk.rows:,} rows",
                 found=f"{row_count:,} rows",

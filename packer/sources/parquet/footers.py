@@ -138,7 +138,7 @@ class ParquetPart:
         try:
             info = os.stat(self.path)
         except OSError as error:
-            raise SourceChanged("the file went away while it was read", file=self.path) from error
+            raise SourceChanged("the file disappeared while it was read", file=self.path) from error
         current = (info.st_size, info.st_mtime_ns, info.st_ino)
         if current != (self.size, self.modified, self.inode):
             raise SourceChanged(

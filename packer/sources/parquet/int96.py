@@ -58,7 +58,7 @@ def _check_timestamps(
     )
     if part.int96_unit == "ns":
         good = main // _NS_IN_US == other
-        problem = "an INT96 timestamp lies outside of the years 1678 to 2262"
+        problem = "an INT96 timestamp lies outside the years 1678 to 2262"
     else:
         good = (main < _FIRST_US) | (main > _LAST_US) | (main * _NS_IN_US == other)
         problem = "an INT96 timestamp has digits below a microsecond"
@@ -69,6 +69,6 @@ def _check_timestamps(
             file=part.path,
             field=name,
             row=f"{row + int(bad[0])} of its row group",
-            hint=f"{mark_option('exclude', [name])} leaves the column out; newer writers have "
+            hint=f"{mark_option('exclude', [name])} leaves the column out; newer writers use "
             "better types.",
         )

@@ -133,7 +133,7 @@ def test_links_to_nothing(tmp_path: Path) -> None:
     """A link to a file that is not there is an error: its rows would be missing."""
     data = linked(tmp_path)
     (tmp_path / "store" / "blob").unlink()
-    with pytest.raises(SourceUnreadable, match="link to nothing") as caught:
+    with pytest.raises(SourceUnreadable, match="broken link") as caught:
         pack(data, tmp_path / "slab")
     assert caught.value.context["file"] == str(data / "b.parquet")
     (data / "b.parquet").unlink()

@@ -107,7 +107,9 @@ def test_broken_ones_are_in_nobodys_way(tmp_path: Path, files: list[Path]) -> No
     """They are named where no source accepts a path, or where they are asked for."""
     assert find_source(files).name == "lines"
     (tmp_path / "x.old").write_text("")
-    with pytest.raises(SourceUnreadable, match="fieldslab can pack nothing at this path") as caught:
+    with pytest.raises(
+        SourceUnreadable, match="there is nothing at this path that fieldslab can pack"
+    ) as caught:
         find_source(tmp_path / "x.old")
     assert "The source 'old' cannot be loaded: TypeError" in str(caught.value.hint)
     assert "The source 'torn' cannot be loaded: ZeroDivisionError" in str(caught.value.hint)

@@ -144,7 +144,9 @@ def test_an_error_names_file_row_and_field(broken: Slab) -> None:
         broken.gather([0, 3, 1], decode={"image": STEPS})
     file = broken.path / "shard-00000" / "00-image.values.npy"
     assert caught.value.context == {"file": file, "field": "image", "row": 3}
-    with pytest.raises(DamagedImage, match=r"is no image of a known format \(field image, row 1\)"):
+    with pytest.raises(
+        DamagedImage, match=r"is not an image of a known format \(field image, row 1\)"
+    ):
         broken[1:].gather([0], decode={"image": STEPS})
 
 
@@ -174,7 +176,7 @@ def test_skip(broken: Slab) -> None:
     assert batch.valid["image"].tolist() == [True, True, False, True]
     whole = broken.gather([0, 2, 4, 5], decode=decode)
     np.testing.assert_array_equal(batch["image"], whole["image"])
-    assert batch.failures[0] == Failure("image", 1, "is no image of a known format")
+    assert batch.failures[0] == Failure("image", 1, "is not an image of a known format")
     assert [failure.row for failure in batch.failures] == [1, 3]
 
 
@@ -299,7 +301,7 @@ def test_every_decoder_sees_the_same(slab: Slab, decoder: str) -> None:
 @pytest.mark.parametrize("decoder", ["roi", "turbojpeg"])
 def test_a_decoder_by_name_gets_no_help(slab: Slab, decoder: str) -> None:
     """What it does not take is a failure, and the message names who would."""
-    with pytest.raises(DamagedImage, match=f"Only `{decoder}` was asked"):
+    with pytest.raises(DamagedImage, match=f"Only `{decoder}` was tried"):
         slab.gather([6], decode={"image": ImageSteps(STEPS, decoder=decoder)})
 
 
