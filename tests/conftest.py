@@ -26,6 +26,9 @@ ENOUGH = 8 * 2**30
 if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ENOUGH:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
+# Triton's kernels run on the processor; it looks when they are defined.
+os.environ["TRITON_INTERPRET"] = "1"
+
 # Libraries make millions of objects while they are imported, of which hardly any is garbage.
 gc.disable()
 
@@ -35,3 +38,8 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let objects that were kept from the collector go: Triton reports those that are left."""
+    gc.unfreeze()

@@ -13,7 +13,7 @@ from fieldslab.reader.pixels.finish import (
     YCC,
     Box,
     Picture,
-    count_work_bytes,
+    count_most_work_bytes,
     new_picture,
     write_view,
 )
@@ -29,7 +29,7 @@ _UNSUPPORTED = int(Status.UNSUPPORTED)
 
 
 @subkernel(types.int64(ENCODED, types.int64, Picture))
-def _describe_picture(images: EncodedImages, image: int, picture: Any) -> int:
+def describe_picture(images: EncodedImages, image: int, picture: Any) -> int:
     """Fill in what `write_view` must know; return a status."""
     address: Any = np.int64(images.addresses[image])
     height: Any = np.int64(images.sizes[image, 0])
@@ -60,6 +60,25 @@ def _describe_picture(images: EncodedImages, image: int, picture: Any) -> int:
     return _OK
 
 
+@subkernel(types.int64(ENCODED, types.int64, types.int32[:, :, ::1], types.int64))
+def check_planes_of(images: EncodedImages, image: int, boxes: Any, max_pixels: int) -> int:
+    """Return the status of an image, its size being a claim; OTHER_SIZE if a box is outside."""
+    height: Any = np.int64(images.sizes[image, 0])
+    width: Any = np.int64(images.sizes[image, 1])
+    if height > 0 and width > max_pixels // height:
+        return _TOO_LARGE
+    status = describe_picture(images, image, new_picture())
+    for view in range(boxes.shape[1]):
+        top: Any = np.int64(boxes[image, view, 0])
+        left: Any = np.int64(boxes[image, view, 1])
+        box_height: Any = np.int64(boxes[image, view, 2])
+        box_width: Any = np.int64(boxes[image, view, 3])
+        inside = top <= height - box_height and left <= width - box_width
+        if not inside or min(top, left) < 0 or min(box_height, box_width) < 1:
+            status = max(status, _OTHER_SIZE)
+    return status
+
+
 @kernel(
     types.int64(
         ENCODED, types.int64[::1], types.int32[:, :, ::1], OUTPUT, types.int64, types.int32[::1]
@@ -78,28 +97,12 @@ def check_planes(
     Sizes are a claim: no memory is asked for images that are too large, or do not have as many
     bytes. A box that is not inside its picture is OTHER_SIZE.
     """
-    picture = new_picture()
     most: Any = np.int64(0)
     for position in range(len(which)):
         image = which[position]
-        height: Any = np.int64(images.sizes[image, 0])
-        width: Any = np.int64(images.sizes[image, 1])
-        if height > 0 and width > max_pixels // height:
-            statuses[position] = _TOO_LARGE
-            continue
-        status = _describe_picture(images, image, picture)
-        for view in range(boxes.shape[1]):
-            top: Any = np.int64(boxes[image, view, 0])
-            left: Any = np.int64(boxes[image, view, 1])
-            box_height: Any = np.int64(boxes[image, view, 2])
-            box_width: Any = np.int64(boxes[image, view, 3])
-            inside = top <= height - box_height and left <= width - box_width
-            if not inside or min(top, left) < 0 or min(box_height, box_width) < 1:
-                status = max(status, _OTHER_SIZE)
-            if status == _OK:
-                size = count_work_bytes(box_height, box_width, output.height, output.width)
-                most = max(most, size)
-        statuses[position] = status
+        statuses[position] = check_planes_of(images, image, boxes, max_pixels)
+        if statuses[position] == _OK:
+            most = max(most, count_most_work_bytes(boxes[image], output))
     return most
 
 
@@ -117,7 +120,7 @@ def decode_planes(
         if statuses[position] != _OK:
             continue
         image = which[position]
-        _describe_picture(images, image, picture)
+        describe_picture(images, image, picture)
         for view in range(views):
             top, left, height, width = crops.boxes[image, view]
             box = Box(np.int64(top), np.int64(left), np.int64(height), np.int64(width))
