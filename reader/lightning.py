@@ -44,6 +44,7 @@ _OPTIONS = {
     "pin_memory",
     "read_ahead",
     "isolate",
+    "memory",
 }
 
 
@@ -65,8 +66,8 @@ class SlabDataModule(LightningDataModule):
         Order of training, `Shuffled(0)` if not given.
     options
         Whatever else `Loader` takes: `fields`, `decode`, `transforms`, `seed`, `prefetch`,
-        `threads`, `drop_last`, `pin_memory`, `read_ahead`, `isolate`. Functions in `transforms` get
-        tensors.
+        `threads`, `drop_last`, `pin_memory`, `read_ahead`, `isolate`, `memory`. Functions in
+        `transforms` get tensors.
 
     Raises
     ------

@@ -2,19 +2,20 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from fieldslab.reader.batch import Batch, Padding
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.draws.visits import count_visits, make_draw_numbers
+from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.transforms.pad_shift import Pad
 from fieldslab.reader.transforms.transform import Transform, takes_tensors
-from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.errors import MissingLibrary, UsageError
 from fieldslab.schemas.fields import Field
 
 if TYPE_CHECKING:
@@ -211,3 +212,26 @@ def _merge_result(batch: Batch, changed: Mapping[str, Any]) -> Batch:
     return Batch(
         batch.rows, columns, dict(batch.valid), dict(batch.sizes), batch.failures, batch.visits
     )
+
+
+def make_converter(
+    slab: Slab,
+    decode: Mapping[str, ImageSteps],
+    output: str,
+    pin_memory: bool | Literal["auto"],
+) -> "ToTensors | None":
+    """What makes tensors of batches; None for arrays. Raises UsageError, MissingLibrary."""
+    if output not in ("numpy", "torch"):
+        raise UsageError("unknown `output`", expected='"numpy" or "torch"', found=output)
+    if output == "numpy":
+        if pin_memory is True:
+            raise UsageError('pinned memory needs output="torch"')
+        return None
+    try:
+        from fieldslab.reader.tensor_batch import ToTensors
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        hint = "Install it: pip install 'torch>=2.4'."
+        raise MissingLibrary('output="torch" needs torch', hint=hint) from error
+    return ToTensors(slab.fields, pin_memory, decode)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from fieldslab.reader import forks
 from fieldslab.reader.loading.preparation import Preparation
 from fieldslab.reader.loading.stats import PreparedBatch
+from fieldslab.reader.loading.tuning import TunedWorkers, Tuner
 from fieldslab.reader.loading.workers import Workers
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.stored.sizes import count_stored_bytes
@@ -55,10 +56,21 @@ class GroupMaker:
 class Groups:
     """Hands over the batches of groups one by one."""
 
-    def __init__(self, preparation: Preparation, size: int, batches: int, threads: int) -> None:
-        """Start threads that make the batches, `size` together."""
-        make = GroupMaker(preparation, size, batches)
-        self._workers = Workers(make, -(-batches // size), threads, threads + 1)
+    def __init__(
+        self,
+        preparation: Preparation,
+        size: int,
+        batches: int,
+        threads: int,
+        tuner: Tuner | None = None,
+    ) -> None:
+        """Start threads that make the batches, `size` together: as many as `tuner` says, if any."""
+        make, count = GroupMaker(preparation, size, batches), -(-batches // size)
+        self._workers: Workers[list[Outcome]]
+        if tuner is None:
+            self._workers = Workers(make, count, threads, threads + 1)
+        else:
+            self._workers = TunedWorkers(make, count, tuner, _list_batches)
         self.task_queue = self._workers.task_queue
         self._ready: list[Outcome] = []  # the next one comes last
         forks.register_for_forks(self)
@@ -81,3 +93,7 @@ class Groups:
     def after_fork(self) -> None:
         """End the iteration in a forked child: `get_next` raises the reason."""
         self._ready = []
+
+
+def _list_batches(outcomes: list[Outcome]) -> list[PreparedBatch]:
+    return [outcome for outcome in outcomes if isinstance(outcome, PreparedBatch)]

@@ -2,15 +2,17 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
-from fieldslab.reader.images.steps import ImageSteps, check_decode_option
+from fieldslab.reader.images.steps import check_decode_option
 from fieldslab.reader.loading.chain import (
     TransformChain,
     check_transforms,
     choose_seed,
     find_paddings,
+    make_converter,
 )
 from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
 from fieldslab.reader.loading.identity import STATE_VERSION, make_order_key, read_state
@@ -21,18 +23,18 @@ from fieldslab.reader.loading.iteration import (
     OnDemandBatches,
 )
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
+from fieldslab.reader.loading.tuning import TunedWorkers, make_tuner
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.reader.transforms.transform import takes_tensors
 from fieldslab.schemas.cores import count_usable_cores
-from fieldslab.schemas.errors import MissingLibrary, UsageError
+from fieldslab.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from fieldslab.reader.loading.isolated import LoaderProcess
     from fieldslab.reader.loading.preparation import Preparation
     from fieldslab.reader.loading.workers import TaskQueue
-    from fieldslab.reader.tensor_batch import ToTensors
 
 MOST_THREADS = 4
 """By default there are no more: copying saturates memory with a few."""
@@ -75,7 +77,10 @@ class Loader:
         Seed of `rng`. Default: the order's seed, or 0 if it has none.
     prefetch
         Number of finished batches that may wait. With 0, batches are made on demand, without
-        threads.
+        threads. "auto" finds this number, and that of threads, while batches are taken: enough that
+        less than 1 % of the time goes by waiting for data, as far as `memory` and the machine
+        allow. The batches are the same. `stats()` says what was found, and the next epoch begins
+        with it.
     threads
         Number of threads that make batches. Default: the number of processors, up to 4.
     drop_last
@@ -100,6 +105,9 @@ class Loader:
         below `if __name__ == "__main__":`. The process starts with the first batch, goes on from
         one epoch to the next, and ends when an iteration is left early, when the loader is closed
         or collected, and with the program. Only on Linux.
+    memory
+        Bytes that batches may take with prefetch="auto", as they were gathered or decoded; two are
+        always made ahead. Default: a quarter of the memory that is free.
 
     Raises
     ------
@@ -117,7 +125,7 @@ class Loader:
         decode: Mapping[str, Any] | None = None,
         transforms: Sequence[Callable[..., Mapping[str, Any]]] = (),
         seed: int | None = None,
-        prefetch: int = 3,
+        prefetch: int | Literal["auto"] = 3,
         threads: int | None = None,
         drop_last: bool = False,
         output: Literal["numpy", "torch"] = "numpy",
@@ -126,14 +134,16 @@ class Loader:
         world_size: int | None = None,
         read_ahead: int = 4,
         isolate: bool = False,
+        memory: int | None = None,
     ) -> None:
         check_slab(slab)
         self.slab = slab
         self.batch_size = check_integer("batch_size", batch_size, least=1)
         self.order = Shuffled(0) if order is None else order
-        self.prefetch = check_integer("prefetch", prefetch, least=0)
-        usual = min(count_usable_cores(), MOST_THREADS)
-        self.threads = usual if threads is None else check_integer("threads", threads, least=1)
+        threads = None if threads is None else check_integer("threads", threads, least=1)
+        self._tuner = make_tuner(prefetch, threads, memory, isolate)
+        self.prefetch = 1 if prefetch == "auto" else check_integer("prefetch", prefetch, least=0)
+        self.threads = threads or min(count_usable_cores(), MOST_THREADS)
         self.drop_last = drop_last
         self.read_ahead = check_integer("read_ahead", read_ahead, least=0)
         self._attached = _attach_order(self.order, slab)
@@ -141,7 +151,7 @@ class Loader:
         self._decode = check_decode_option(decode, slab.fields, self._fields)
         self._transforms = check_transforms(slab, self._fields, self._decode, transforms)
         self._seed = None if seed is None else check_integer("seed", seed)
-        self._convert = _make_converter(slab, self._decode, output, pin_memory)
+        self._convert = make_converter(slab, self._decode, output, pin_memory)
         self._given = rank, world_size
         find_rank_and_size(rank, world_size)
         self._position = EpochPosition(0, 0)
@@ -231,7 +241,10 @@ class Loader:
 
     def stats(self) -> Stats:
         """Measurements of the current epoch, or of the last one."""
-        return self._recorder.compute_stats()
+        stats, tuner = self._recorder.compute_stats(), self._tuner
+        if tuner is None:
+            return stats
+        return replace(stats, prefetch=tuner.prefetch, threads=tuner.threads)
 
     def close(self) -> None:
         """Stop all iterations and wait for their threads; a new one may start afterwards."""
@@ -311,8 +324,14 @@ class Loader:
 
         size = choose_group_size(self.slab, self._fields, self.batch_size, plan.batch_count)
         workers: Groups | Workers[PreparedBatch]
-        if size > 1 and preparation.takes_groups:
-            workers = Groups(preparation, size, plan.batch_count, self.threads)
+        tuner = self._tuner
+        size = size if preparation.takes_groups else 1
+        if tuner is not None:
+            tuner.group_size = size
+        if size > 1:
+            workers = Groups(preparation, size, plan.batch_count, self.threads, tuner)
+        elif tuner is not None:
+            workers = TunedWorkers(preparation, plan.batch_count, tuner, lambda batch: [batch])
         else:
             workers = Workers(preparation, plan.batch_count, self.threads, ahead)
         self._task_queues.add(workers.task_queue)
@@ -326,6 +345,12 @@ class Loader:
             tensors = any(map(takes_tensors, self._transforms))
             sent._convert = self._convert.copy_without_pin() if tensors else None
         return sent
+
+    def _count_batches_in_turn(self) -> int:
+        """Return how many batches are written before the consumer reads one of them."""
+        if self._tuner is not None:
+            return self._tuner.ahead + 1
+        return self.prefetch + self.threads if self.prefetch else 1
 
     def _make_preparation(self, plan: EpochPlan) -> "Preparation":
         # Kernels are compiled when these are imported: not before the first batch is wanted.
@@ -352,7 +377,7 @@ class Loader:
             read_ahead,
             self.read_ahead,
             self._decode,
-            batches_in_turn=self.prefetch + self.threads if self.prefetch else 1,
+            batches_in_turn=self._count_batches_in_turn(),
         )
 
 
@@ -361,25 +386,3 @@ def _attach_order(order: Any, slab: Slab) -> Order:
         hint = "Give Shuffled(0), Sequential() or another of fieldslab.reader."
         raise UsageError("not an order", found=type(order).__name__, hint=hint)
     return order.attach(slab)
-
-
-def _make_converter(
-    slab: Slab,
-    decode: Mapping[str, ImageSteps],
-    output: str,
-    pin_memory: bool | Literal["auto"],
-) -> "ToTensors | None":
-    if output not in ("numpy", "torch"):
-        raise UsageError("unknown `output`", expected='"numpy" or "torch"', found=output)
-    if output == "numpy":
-        if pin_memory is True:
-            raise UsageError('pinned memory needs output="torch"')
-        return None
-    try:
-        from fieldslab.reader.tensor_batch import ToTensors
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        hint = "Install it: pip install 'torch>=2.4'."
-        raise MissingLibrary('output="torch" needs torch', hint=hint) from error
-    return ToTensors(slab.fields, pin_memory, decode)

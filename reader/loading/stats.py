@@ -67,6 +67,8 @@ class Stats:
         Time that it took to make a batch in a worker, and that the consumer waited for one.
     stages
         Seconds spent in each stage, summed over all workers.
+    prefetch, threads
+        With prefetch="auto", what was chosen last; otherwise None.
     """
 
     batches: int = 0
@@ -78,6 +80,8 @@ class Stats:
     wait_ms: Percentiles = Percentiles()
     stages: dict[str, float] = field(default_factory=dict)
     failures: int = 0
+    prefetch: int | None = None
+    threads: int | None = None
 
     @property
     def rows_per_second(self) -> float:
@@ -110,6 +114,8 @@ class Stats:
         ]
         for stage, seconds in self.stages.items():
             lines.append(f"{stage:<11} {1e3 * seconds / max(self.batches, 1):.2f} ms a batch")
+        if self.prefetch is not None:
+            lines.append(f"chosen: prefetch={self.prefetch}, threads={self.threads}")
         if self.failures:
             lines.insert(1, f"{self.failures:,} images could not be decoded")
         return "\n".join(lines)

@@ -22,9 +22,19 @@ class Workers(Generic[_Made]):
     threads would keep a program alive that died of Ctrl-C with its traceback still in hand.
     """
 
-    def __init__(self, make: Callable[[int], _Made], count: int, threads: int, ahead: int) -> None:
-        """Start `threads` threads; up to `ahead` results are in the making or wait to be taken."""
-        self.task_queue = TaskQueue(make, count, ahead)
+    def __init__(
+        self,
+        make: Callable[[int], _Made],
+        count: int,
+        threads: int,
+        ahead: int,
+        most_ahead: int = 0,
+    ) -> None:
+        """Start `threads` threads; up to `ahead` results are in the making or wait to be taken.
+
+        The queue can be widened up to `most_ahead`, if that is more.
+        """
+        self.task_queue = TaskQueue(make, count, ahead, most_ahead)
         _living.add(self.task_queue)
         self.task_queue.start(min(threads, count))
 
@@ -52,11 +62,14 @@ class TaskQueue(Generic[_Made]):
     as long. A queue is stopped when its `Workers` go; the threads then finish what they are at.
     """
 
-    def __init__(self, make: Callable[[int], _Made], count: int, ahead: int) -> None:
+    def __init__(
+        self, make: Callable[[int], _Made], count: int, ahead: int, most_ahead: int = 0
+    ) -> None:
         self._make = make
         self._count = count
         self._ahead = ahead
-        self._queued = self._taken = 0
+        self._places = max(ahead, most_ahead)
+        self._queued = self._taken = self._running = 0
         self._stopped = self._forked = False
         self._threads: list[threading.Thread] = []
         self._create_queues()
@@ -66,18 +79,25 @@ class TaskQueue(Generic[_Made]):
         """Start the threads."""
         for _ in range(self._ahead):
             self._queue_next()
-        for number in range(threads):
-            name = f"fieldslab-loader-{number}"
-            thread = threading.Thread(target=_run_steps, args=(self,), name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        self._set_threads(threads)
+
+    def adjust(self, threads: int, ahead: int) -> None:
+        """Go on with so many threads, and this far ahead or as far as before if that is more.
+
+        Only the consumer does.
+        """
+        if threads != self._running:
+            self._set_threads(threads)
+        while self._ahead < min(ahead, self._places):
+            self._ahead += 1
+            self._queue_next()
 
     def get_next(self) -> _Made:
         """See `Workers.get_next`."""
         taken = self._taken
         if taken >= self._count:
             raise StopIteration
-        outcome = None if self._stopped else self._done[taken % self._ahead].get()
+        outcome = None if self._stopped else self._done[taken % self._places].get()
         if outcome is None:
             raise self._make_end_error()
         self._taken = taken + 1
@@ -93,7 +113,7 @@ class TaskQueue(Generic[_Made]):
         if index is None:
             return False
         outcome = self._make_outcome(index)
-        self._done[index % self._ahead].put(outcome)  # no two under way have the same place
+        self._done[index % self._places].put(outcome)  # no two under way have the same place
         if self._stopped:
             self._drop_results()
         return isinstance(outcome, _Success)
@@ -104,7 +124,7 @@ class TaskQueue(Generic[_Made]):
             return
         self._stopped = True
         _empty_queue(self._todo)
-        for _ in range(self._ahead):
+        for _ in range(max(self._ahead, len(self._threads))):
             self._todo.put(None)
         self._drop_results()
 
@@ -122,6 +142,16 @@ class TaskQueue(Generic[_Made]):
         self._threads = []
         self._stopped = self._forked = True
 
+    def _set_threads(self, threads: int) -> None:
+        for _ in range(threads, self._running):
+            self._todo.put(None)
+        for _ in range(self._running, threads):
+            name = f"fieldslab-loader-{len(self._threads)}"
+            thread = threading.Thread(target=_run_steps, args=(self,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._running = threads
+
     def _make_end_error(self) -> UsageError:
         if self._forked:
             return UsageError(
@@ -133,7 +163,7 @@ class TaskQueue(Generic[_Made]):
     def _create_queues(self) -> None:
         self._todo: SimpleQueue[int | None] = SimpleQueue()
         self._done: list[SimpleQueue[_Success[_Made] | _Failure | None]] = [
-            SimpleQueue() for _ in range(self._ahead)
+            SimpleQueue() for _ in range(self._places)
         ]
 
     def _queue_next(self) -> None:
