@@ -21,7 +21,7 @@ MDS := $(VENV)-mds/.installed
 FFCV := $(VENV)-ffcv/.installed
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test suite turbojpeg campaign campaign-images campaign-views lint bench docs dist dist-test clean
+.PHONY: help setup demo test suite turbojpeg campaign campaign-images campaign-views lint bench docs dist dist-test wheels clean
 
 help:
 	@echo "make demo       pack, verify and read photographs, beside Parquet (core packages only)"
@@ -35,6 +35,7 @@ help:
 	@echo "make bench      measure this checkout on this machine, beside its peers; QUICK=1: roughly"
 	@echo "make docs       build the documentation as a site in build/docs; warnings are errors"
 	@echo "make dist-test  build sdist and wheel, and try both elsewhere"
+	@echo "make wheels     build a wheel for all machines, and those that bring machine code"
 	@echo "make setup      only prepare $(VENV) with every extra and the test tools"
 	@echo "make clean      remove $(VENV), build/ and the tools' caches"
 
@@ -101,6 +102,12 @@ dist: $(FULL)
 	rm -rf build/dist
 	$(BIN)/python -m build --outdir build/dist
 	@ls -l build/dist
+
+# Beside the wheel for all machines, one with machine code for each of those that it is known for.
+wheels: dist
+	for machine in linux-x86_64 linux-aarch64 darwin-arm64; do \
+		FIELDSLAB_MACHINE_CODE=$$machine $(BIN)/python -m build --wheel --outdir build/dist || exit 1; \
+	done
 
 # The wheel is tried away from the checkout and isolated (-I), so that nothing else can be imported;
 # in the unpacked sdist, tests run that need its links, its documents and its other files.

@@ -13,48 +13,70 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 LINKS = Path(".ns", "fieldslab")
-PROCESSORS = {
-    "x86_64": {"x86-64-v3": "x86-64-v3", "x86-64-v4": "x86-64-v4"},
-    "arm64": {"arm64": "apple-m1"},
-    "aarch64": {"aarch64": "generic"},
+MACHINES = {
+    "linux-x86_64": (
+        "manylinux_2_17_x86_64",
+        "x86_64-unknown-linux-gnu",
+        {"linux-x86-64-v3": "x86-64-v3", "linux-x86-64-v4": "x86-64-v4"},
+    ),
+    "linux-aarch64": (
+        "manylinux_2_17_aarch64",
+        "aarch64-unknown-linux-gnu",
+        {"linux-aarch64": "generic"},
+    ),
+    "darwin-arm64": ("macosx_11_0_arm64", "arm64-apple-darwin", {"darwin-arm64": "apple-m1"}),
 }
-"""By machine: groups of processors, as `schemas.kernelcache` has them, and the least of each."""
+"""Tag of the wheel, LLVM's triple, and by level (see `schemas.kernelcache`) the least processor."""
 
 
 class Additions(BuildHookInterface):  # type: ignore[type-arg]
     """Links of `.ns`, without which a checkout has no `fieldslab`; kernels, compiled ahead.
 
-    A wheel gets machine code if FIELDSLAB_MACHINE_CODE is set: for processors of this kind.
+    A wheel gets machine code if FIELDSLAB_MACHINE_CODE is set: to one of MACHINES, whatever this
+    machine is, or to 1, which means this machine.
     """
 
     def dependencies(self) -> list[str]:
         """Compiling imports the package, and so what it needs."""
-        return list(self.metadata.core.dependencies) if self._compiles else []
+        return list(self.metadata.core.dependencies) if self._machine else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile every kernel for each group of processors, and add the files."""
-        if not self._compiles or version == "editable":
+        """Compile every kernel for each level of processors at once, and add the files."""
+        if not self._machine or version == "editable":
             return
+        if self._machine not in MACHINES:
+            known = ", ".join(MACHINES)
+            raise SystemExit(f"FIELDSLAB_MACHINE_CODE is not 1 or one of {known}: {self._machine}")
+        tag, triple, levels = MACHINES[self._machine]
         self._folder = tempfile.TemporaryDirectory()
-        path = Path(self._folder.name)
-        for level, processor in PROCESSORS.get(platform.machine(), {}).items():
-            chosen = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ""}
+        compiling = []
+        for level, processor in levels.items():
+            folder = os.path.join(self._folder.name, level)
+            command = [sys.executable, "-P", "-m", "fieldslab.schemas.warming", folder]
+            chosen = {"FIELDSLAB_TARGET": f"{processor} {triple}"}
             chosen["PYTHONPATH"] = str(Path(self.root, ".ns"))
-            name = f"{sys.platform}-{level}"
-            command = [sys.executable, "-P", "-m", "fieldslab.schemas.warming", str(path / name)]
-            subprocess.run(command, env=os.environ | chosen, check=True)
-        build_data["force_include"][str(path)] = "fieldslab/schemas/machine"
+            compiling.append(subprocess.Popen(command, env=os.environ | chosen))
+        statuses = [process.wait() for process in compiling]
+        if any(statuses):
+            raise SystemExit("kernels could not be compiled")
+        build_data["force_include"][self._folder.name] = "fieldslab/schemas/machine"
+        # Any Python 3 loads the code, and it calls nothing that a new C library brought.
+        build_data |= {"pure_python": False, "tag": f"py3-none-{tag}"}
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Write the archive once more, with the links behind everything else."""
         if self.target_name == "sdist":
             self._add_links(artifact_path)
-        elif self._compiles and version != "editable":
+        elif self._machine and version != "editable":
             self._folder.cleanup()
 
     @property
-    def _compiles(self) -> bool:
-        return self.target_name == "wheel" and "FIELDSLAB_MACHINE_CODE" in os.environ
+    def _machine(self) -> str:
+        """What a wheel gets code for; empty for none."""
+        chosen = os.environ.get("FIELDSLAB_MACHINE_CODE", "")
+        if self.target_name != "wheel":
+            return ""
+        return f"{sys.platform}-{platform.machine()}" if chosen == "1" else chosen
 
     def _add_links(self, artifact_path: str) -> None:
         archive = Path(artifact_path)

@@ -41,6 +41,9 @@ _NATIVE = "<=@"
 _codegen: Any = numba.core.codegen
 _registry: Any = numba.core.registry
 _arrayobj: Any = importlib.import_module("numba.np.arrayobj")
+_compile_array_functions: Any = importlib.import_module(
+    "numba.core.runtime.nrtdynmod"
+).compile_nrt_functions
 _as_dtype: Any = importlib.import_module("numba.np.numpy_support").as_dtype
 _lock: Any = numba.core.compiler_lock.global_compiler_lock
 _types: Any = numba.types
@@ -93,8 +96,9 @@ class _Codegen(_codegen.AOTCPUCodegen):  # type: ignore[misc]
         return self._target.features
 
 
-class _ExecutablePlaceholder:
-    """Stands for the address of a compiled function: kernels are only compiled here, never run."""
+def _make_placeholder(*_: Any) -> Any:
+    """Return what numba knows a compiled function by: nothing is run while others are compiled."""
+    return [].append  # another one each time, and of the only type that numba takes
 
 
 class Compiler:
@@ -108,11 +112,19 @@ class Compiler:
         with _lock:
             host = _registry.cpu_target
             host.target_context.refresh()
-            context = host.target_context.subtarget(
-                _internal_codegen=_Codegen(target),
-                aot_mode=True,
-                get_executable=lambda *_: _ExecutablePlaceholder(),
-            )
+            arrays: Any
+            changes = {
+                "_internal_codegen": _Codegen(target),
+                "aot_mode": True,
+                "get_executable": _make_placeholder,
+                "post_lowering": lambda _, library: library.add_linking_library(arrays),
+            }
+            context = host.target_context.subtarget(**changes)
+            if target.triple != llvm.get_process_triple():
+                # Numba would prepare its own parts of kernels for this machine. It cannot run
+                # anything from here on: only builds of wheels come here.
+                vars(host.target_context).update(changes)
+            arrays = _compile_array_functions(context)
 
         class NumbaTarget(_registry.CPUTarget):  # type: ignore[misc]
             target_context, typing_context = context, host.typing_context

@@ -1,12 +1,18 @@
 """What the object files of kernels may and may not be."""
 
+import importlib.util
+import os
 import platform
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fieldslab.schemas import kernelcache
 from fieldslab.schemas.jit import Kernel, kernel
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -44,3 +50,45 @@ def test_machine_code_may_lie_anywhere() -> None:
     relocations = set(read_relocations(look_up.compile("anywhere")))
     assert relocations
     assert relocations <= _ANYWHERE
+
+
+_COMPILE = """
+import sys
+from fieldslab.reader.images.boxes import _draw_random_boxes  # makes an array
+sys.stdout.buffer.write(_draw_random_boxes.compile("boxes"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "head"),
+    [
+        ("generic aarch64-unknown-linux-gnu", b"\x7fELF\x02\x01\x01" + bytes(9) + b"\1\0\xb7\0"),
+        ("apple-m1 arm64-apple-darwin", b"\xcf\xfa\xed\xfe\x0c\0\0\1"),
+        ("x86-64-v3 x86_64-unknown-linux-gnu", b"\x7fELF\x02\x01\x01" + bytes(9) + b"\1\0\x3e\0"),
+    ],
+)
+def test_other_machines_are_compiled_for(target: str, head: bytes) -> None:
+    """Wheels for every machine can be built on any: the object file is of its kind."""
+    chosen = os.environ | {"FIELDSLAB_TARGET": target}
+    command = [sys.executable, "-c", _COMPILE]
+    done = subprocess.run(command, env=chosen, capture_output=True, check=True)
+    assert done.stdout.startswith(head)
+
+
+def test_wheels_bring_levels_that_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folders of machine code in wheels are named as the processor that reads them is."""
+    spec = importlib.util.spec_from_file_location(
+        "hatch_build", Path(__file__).parents[2] / "hatch_build.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    for machine, (_, _, levels) in build.MACHINES.items():
+        system, _, processor = machine.partition("-")
+        if processor == "x86_64":
+            assert set(levels) == {f"{system}-{level}" for level in kernelcache.LEVELS}
+        else:
+            monkeypatch.setattr(sys, "platform", system)
+            monkeypatch.setattr(platform, "machine", lambda processor=processor: processor)
+            assert list(levels) == kernelcache.find_processor_levels.__wrapped__()
