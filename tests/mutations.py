@@ -200,7 +200,7 @@ def make_subject(folder: Path) -> Subject:
     return Subject(folder / "whole.slab", rows)
 
 
-def files_of(slab: Path) -> list[str]:
+def list_files(slab: Path) -> list[str]:
     """Every file of a slab, by its path within."""
     return sorted(str(path.relative_to(slab)) for path in slab.rglob("*") if path.is_file())
 
@@ -210,7 +210,7 @@ def files_of(slab: Path) -> list[str]:
 
 def change_bytes(rng: random.Random, slab: Path) -> Mutation:
     """Flip bits, overwrite bytes, cut files and make them longer."""
-    files = files_of(slab)
+    files = list_files(slab)
     return [_change_bytes(rng, slab, rng.choice(files)) for _ in range(rng.choice([1, 1, 1, 2]))]
 
 
@@ -241,7 +241,7 @@ def _hostile_number(rng: random.Random, slab: Path, name: str) -> Op:
 
 def change_files(rng: random.Random, slab: Path) -> Mutation:
     """Swap, copy, remove, rename, add; put links, pipes and directories in the place of files."""
-    files = files_of(slab)
+    files = list_files(slab)
     one, other = rng.choice(files), rng.choice(files)
     kind = rng.choice(
         [
@@ -327,7 +327,7 @@ def remake(rng: random.Random, slab: Path) -> Mutation:
             "codec",
         ]
     )
-    files = [name for name in files_of(slab) if roles in name]
+    files = [name for name in list_files(slab) if roles in name]
     ops = []
     for _ in range(rng.choice([1, 1, 2, 4])):
         name = rng.choice(files)
@@ -356,7 +356,7 @@ def lie(rng: random.Random, slab: Path) -> Mutation:
         edits.append({"do": "edit", "kind": "set", "place": place, "value": value})
     edits.append({"do": "balance"})
     # Kept data means something else now; new numbers in it go through the same checks.
-    numbers = [_hostile_number(rng, slab, rng.choice(files_of(slab))) for _ in range(2)]
+    numbers = [_hostile_number(rng, slab, rng.choice(list_files(slab))) for _ in range(2)]
     numbers = [op for op in numbers if op["file"] != MANIFEST]
     return [*edits, {"do": "fit"}, *numbers, {"do": "digest"}, {"do": "seal"}]
 
