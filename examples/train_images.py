@@ -19,7 +19,7 @@ from fieldslab.reader import (
     open_slab,
 )
 
-EPOCHS = 20
+EPOCHS = 8
 BATCH = 16
 SIZE = 64
 TRAIN = {"image": [RandomResizedCrop(SIZE, scale=(0.3, 1)), RandomHorizontalFlip(), Normalize()]}

@@ -1,12 +1,10 @@
 """The programs in `examples/`, run as a reader of the README would."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.forking import run_python
 
 from fieldslab.packer import pack
 from fieldslab.reader import open_slab
@@ -24,15 +22,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(program: str, *arguments: object) -> str:
     """What a program prints."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / program), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python(ROOT / "examples" / program, *arguments, JAX_PLATFORMS="cpu")
 
 
 @pytest.mark.parametrize("program", ["train_torch.py", "train_grain.py"])

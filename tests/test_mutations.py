@@ -25,14 +25,13 @@ from tests.mutations import (
     Worker,
     environment,
     examine,
-    list_files,
     is_accident,
+    list_files,
     make_subject,
 )
 
 from fieldslab.packer import pack, verify
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.layout import DIGESTS
 from fieldslab.schemas.manifest import MANIFEST
 

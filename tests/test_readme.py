@@ -1,19 +1,17 @@
 """Every Python block of README.md runs as it stands."""
 
 import contextlib
-import os
 import re
 import runpy
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tests.forking import run_python
 from tests.packer.sources.litdata.streams import write_stream, write_tokens
 from tests.packer.tokenizing import TEXTS, trained
 
@@ -82,7 +80,6 @@ def test_a_block_runs(
     program = tmp_path / "block.py"
     program.write_text(PYTHON[number], encoding="utf-8")
     if "jax" in PYTHON[number]:  # after which a process should not fork any more
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "JAX_PLATFORMS": "cpu"}
-        subprocess.run([sys.executable, str(program)], env=environment, check=True)
+        run_python(program, JAX_PLATFORMS="cpu")
     else:
         runpy.run_path(str(program), run_name="__main__")

@@ -9,7 +9,7 @@
 Printed text may differ in times and speeds; `...` stands for any text within a line, and alone on
 a line for any lines. Pages can be run as a program, too:
 
-    python -m tests.docs.pages FOLDER SLAB PAGE...      # SLAB: a packed examples/photos.parquet
+    python tests/docs/pages.py FOLDER SLAB PAGE...      # SLAB: a packed examples/photos.parquet
 """
 
 import contextlib
@@ -18,6 +18,7 @@ import re
 import shlex
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -167,6 +168,7 @@ _OPERATORS: list[Any] = []
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("ignore")
     for page in map(Path, sys.argv[3:]):
         if "torchvision" in page.read_text(encoding="utf-8"):
             declare_operators_of_torchvision()

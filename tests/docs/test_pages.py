@@ -1,14 +1,12 @@
 """The documentation is true: its code runs, its links lead somewhere, nothing is left out."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.docs.pages import DOCS, ROOT, Mismatch, blocks, commands, run_in, run_page
+from tests.forking import run_python
 from tests.naming import case
 
 import fieldslab.packer
@@ -17,9 +15,9 @@ from fieldslab.packer import pack
 from fieldslab.packer.cli import program
 
 PAGES = sorted(DOCS.rglob("*.md"))
-ALONE = ["tutorials/ddp.md", "howto/augmentation.md", "howto/jax.md"]
-"""Pages for a process of their own: the first forks, the second mends torchvision where it is only
-half of itself, and after the third no process should fork any more."""
+ALONE = ["tutorials/ddp.md", "howto/lightning.md", "howto/augmentation.md", "howto/jax.md"]
+"""Pages for a process of their own: the first forks, the second imports Lightning, the third mends
+torchvision where it is only half of itself, and after the last no process should fork any more."""
 RUNNABLE = [
     page for page in PAGES if any(block.language in ("python", "console") for block in blocks(page))
 ]
@@ -49,13 +47,8 @@ def test_the_code_of_a_page_runs(page: Path, photos: Path, tmp_path: Path) -> No
 
 def test_the_code_of_other_pages_runs_in_a_process_of_its_own(photos: Path, tmp_path: Path) -> None:
     """As above, for those that would leave something behind in this process."""
-    paths = os.pathsep.join([str(ROOT / ".ns"), str(ROOT)])
-    environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
-    program = [sys.executable, "-W", "ignore", "-m", "tests.docs.pages"]
-    pages = [str(DOCS / name) for name in ALONE]
-    arguments = [str(tmp_path), str(photos), *pages]
-    done = subprocess.run([*program, *arguments], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    pages = [DOCS / name for name in ALONE]
+    run_python(ROOT / "tests/docs/pages.py", tmp_path, photos, *pages, JAX_PLATFORMS="cpu")
 
 
 def test_a_page_that_shows_something_else_fails(

@@ -1,9 +1,6 @@
 """Slabs in Lightning: real trainers on the CPU, stopped and resumed; Fabric."""
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +11,7 @@ import pytest
 import torch
 from lightning.fabric import Fabric
 from lightning.pytorch import Callback, LightningModule, Trainer
+from tests.forking import run_python
 from tests.slabs import write_slab
 from torch.utils.data import DataLoader
 
@@ -257,15 +255,8 @@ fit(saved, max_epochs=2)
 
 def test_two_processes_share_every_epoch_and_resume(path: Path, tmp_path: Path) -> None:
     """Under DDP both ranks have disjoint, complete shares; resumed in mid-epoch, the same ones."""
-    done = subprocess.run(
-        [sys.executable, "-c", DISTRIBUTED, path, tmp_path],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    runs = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[[")]
+    printed = run_python("-c", DISTRIBUTED, path, tmp_path)
+    runs = [json.loads(line) for line in printed.splitlines() if line.startswith("[[")]
     whole, stopped, resumed = runs
     steps = -(-ROWS // (2 * BATCH))
     for epoch in range(2):
