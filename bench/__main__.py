@@ -13,7 +13,7 @@ from datetime import date
 from statistics import median
 from typing import Any
 
-from fieldslab.bench import gather, jetclass, jitter, loader, pack, verify
+from fieldslab.bench import gather, jetclass, jitter, limits, loader, pack, verify
 from fieldslab.bench.machine import Watch, busy, describe, in_words, load_in_words
 from fieldslab.bench.readme import RESULTS, markdown_table, publish
 from fieldslab.bench.timing import Ratio
@@ -35,6 +35,7 @@ SHOWN = (
     "1 KiB rows, 512 MiB, loader without prefetch / bare gather",
     "110 KiB rows, 512 MiB, loader without prefetch / bare gather",
     "110 KiB rows, 512 MiB, loader of 2 threads / bare gather",
+    *limits.MARKS,
     "6 ms step, 4 ms preparation: with prefetch / without",
     "cold: pread, 2 threads / default map",
     "cold: loader, 2 threads / default map",
@@ -56,6 +57,7 @@ PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
     "pack": pack.run,
     "verify": verify.run,
     "loader": loader.run,
+    "limits": limits.run,
     "jitter": jitter.run,
     "jetclass": lambda quick: jetclass.run(True),  # its usual loader takes seconds a row
     "litdata": lambda quick: _litdata(),
@@ -78,7 +80,7 @@ def figures(results: dict[str, Any]) -> dict[str, Ratio | float]:
     labelled: dict[str, Ratio | float] = {}
     for case in results["gather"]["cases"]:
         labelled[f"gather / memcpy, {' '.join(case['case'].split())}"] = case["ratio"]
-    for part in ("gather", "pack", "verify", "loader", "jitter"):
+    for part in ("gather", "pack", "verify", "loader", "limits", "jitter"):
         for label, value in results[part].items():
             if isinstance(value, dict):
                 labelled[f"{part} / plain read and write, {label}"] = value["ratio"]
