@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,6 +33,22 @@ _LINKS = (
 )
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _FULL = (errno.EMFILE, errno.ENFILE)
+
+
+class RemoteDescriptor(int, ABC):
+    """What stands for the descriptor of a file on another machine.
+
+    `read_exactly` and `read_bytes` read by it. The system knows no descriptor of this number, so
+    every call of the system fails with EBADF, as that of a file which cannot do such a thing.
+    """
+
+    def __new__(cls, *_: object) -> "RemoteDescriptor":
+        """Make one; arguments are for `__init__`."""
+        return super().__new__(cls, -1)
+
+    @abstractmethod
+    def read_into(self, view: memoryview, offset: int) -> None:
+        """Fill `view` with the bytes from `offset` on. Raises Unreadable."""
 
 
 class OpenFolder:
@@ -79,6 +96,19 @@ class OpenFolder:
             yield fd, info.st_size
         finally:
             os.close(fd)
+
+    def list_names(self) -> list[str]:
+        """List what is in it. Raises Unreadable."""
+        try:
+            return os.listdir(self.fd)
+        except OSError as error:
+            raise make_unreadable_error(error, self.path) from error
+
+    def find_size(self, name: str) -> int | None:
+        """Return the size of a file in bytes; None if the system does not tell."""
+        with suppress(OSError):
+            return os.stat(name, dir_fd=self.fd, follow_symlinks=self.follow_links).st_size
+        return None
 
     @contextmanager
     def open_folder(self, name: str) -> Iterator["OpenFolder"]:
@@ -172,6 +202,9 @@ def read_exactly(
 
     Raises Unreadable where reading fails, or the file ends too early.
     """
+    if isinstance(fd, RemoteDescriptor):
+        fd.read_into(view, offset)
+        return
     while view:
         try:
             count = os.preadv(fd, [view], offset)

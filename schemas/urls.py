@@ -1,11 +1,18 @@
 """URLs of slabs and of sources: told from paths, and shown without credentials."""
 
 import re
-from pathlib import Path
+from pathlib import Path, PosixPath
 from urllib.parse import urlsplit, urlunsplit
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _SHORTENED_URL = re.compile(r"(?!file:)([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
+
+
+class UrlPath(PosixPath):
+    """A URL where messages want a path: it shows both slashes of `s3://bucket/train.slab`."""
+
+    def __str__(self) -> str:
+        return restore_url(super().__str__())
 
 
 def is_url(path: str | Path) -> bool:

@@ -29,6 +29,7 @@ _ENTRY_POINTS = "\n".join(
         "fieldslab.commands",
         "fieldslab.sources",
         "fieldslab.decoders",
+        "fieldslab.stores",
         "numba_extensions",
     )
 )

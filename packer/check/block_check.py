@@ -20,13 +20,17 @@ from fieldslab.packer.check.sampling import Run
 from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK, digest
-from fieldslab.schemas.errors import DamagedArray, Unreadable
-from fieldslab.schemas.files import read_bytes, read_exactly
+from fieldslab.schemas.errors import DamagedArray, RemoteUnreadable, Unreadable
+from fieldslab.schemas.files import RemoteDescriptor, read_bytes, read_exactly
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.mapping import allocate_aligned
 
 CHUNK = 1024 * 1024
 """Bytes looked at, at a time: they stay in the processor's cache."""
+REMOTE_CHUNK = 4 * CHUNK
+"""Bytes of another machine that are asked for at a time: each request takes a round trip."""
+_REMOTE_ATTEMPTS = 3
+"""How often such bytes are read, if they do not match: some are damaged on their way."""
 
 _thread = threading.local()
 
@@ -107,8 +111,13 @@ def check_blocks(fd: int, runs: BlockRuns) -> CheckResult:
         for first, data in _read_chunks(fd, runs, start, stop, checked.problems):
             size += len(data)
             digests = compute_digests(data)
-            checked.digests.append((first, digests))
             wrong = list(_find_wrong_blocks(runs, first, digests))
+            for _ in range(_REMOTE_ATTEMPTS - 1 if isinstance(fd, RemoteDescriptor) else 0):
+                if wrong:
+                    data = _read_chunk(fd, runs, first, first + len(digests))
+                    digests = compute_digests(data)
+                    wrong = list(_find_wrong_blocks(runs, first, digests))
+            checked.digests.append((first, digests))
             checked.wrong.extend(wrong)
             if rule is not None and not wrong:
                 checked.problems.extend(_check_rule(rule, fd, runs, first, data))
@@ -155,10 +164,13 @@ def _read_chunks(
     fd: int, runs: BlockRuns, start: int, stop: int, problems: list[Problem]
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Read a run in chunks: first block and bytes of each. What is unreadable becomes a problem."""
-    for first in range(start, stop, CHUNK // BLOCK):
-        last = min(first + CHUNK // BLOCK, stop)
+    blocks = (REMOTE_CHUNK if isinstance(fd, RemoteDescriptor) else CHUNK) // BLOCK
+    for first in range(start, stop, blocks):
+        last = min(first + blocks, stop)
         try:
             yield first, _read_chunk(fd, runs, first, last)
+        except RemoteUnreadable:
+            raise
         except Unreadable as failure:  # block by block, to know which rows they are
             known = len(problems)
             for block in range(first, last):
@@ -179,22 +191,22 @@ def _make_unread_problem(runs: BlockRuns, block: int, error: Unreadable) -> Prob
 def _read_chunk(fd: int, runs: BlockRuns, first: int, last: int) -> np.ndarray:
     """Read the bytes of blocks `first` to `last`. Raises Unreadable."""
     start, stop = HEADER + first * BLOCK, HEADER + min(last * BLOCK, runs.file.data_bytes)
-    data = _get_buffer()[: stop - start]
+    data = _get_buffer(stop - start)
     path, field = runs.folder.path / runs.file.name, runs.file.field.name
     read_exactly(fd, memoryview(data.data), start, path, field)
     return data
 
 
-def _get_buffer() -> np.ndarray:
-    """Return this thread's buffer, uint8[CHUNK]."""
-    if not hasattr(_thread, "buffer"):
-        _thread.buffer = allocate_aligned(CHUNK)
+def _get_buffer(size: int = CHUNK) -> np.ndarray:
+    """Return this thread's buffer, uint8[size]."""
+    if not hasattr(_thread, "buffer") or len(_thread.buffer) < size:
+        _thread.buffer = allocate_aligned(max(size, CHUNK))
     buffer: np.ndarray = _thread.buffer
-    return buffer
+    return buffer[:size]
 
 
 def _advise_access(fd: int, runs: BlockRuns) -> None:
-    if hasattr(os, "posix_fadvise"):
+    if hasattr(os, "posix_fadvise") and not isinstance(fd, RemoteDescriptor):
         sequential = len(runs.ranges) == 1
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL if sequential else os.POSIX_FADV_RANDOM)
 

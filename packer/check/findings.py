@@ -12,7 +12,7 @@ from fieldslab.packer.commands.text_format import (
     format_rate,
     format_size,
 )
-from fieldslab.schemas.errors import FieldslabError
+from fieldslab.schemas.errors import FieldslabError, RemoteUnreadable
 from fieldslab.schemas.optiontext import render_for_shell
 
 
@@ -69,7 +69,12 @@ class Problem:
 def make_problem(
     error: FieldslabError, rows: tuple[int, int] | None = None, prefix: str = ""
 ) -> Problem:
-    """Turn a named error into a problem, with `prefix` in front of its text."""
+    """Turn a named error into a problem, with `prefix` in front of its text.
+
+    Raises it instead if it is a RemoteUnreadable: a store that fails is no damage of the slab.
+    """
+    if isinstance(error, RemoteUnreadable):
+        raise error
     known = dict(error.context)
     row = known.pop("row", None)
     if rows is None and isinstance(row, int):

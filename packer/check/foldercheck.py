@@ -1,8 +1,8 @@
 """Checks one folder of a slab: its files, its digest table, and what its blocks came to."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -21,9 +21,9 @@ from fieldslab.schemas import layout
 from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK, compute_root
-from fieldslab.schemas.errors import DamagedArray, Unreadable
+from fieldslab.schemas.errors import DamagedArray, FieldslabError, Unreadable
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.files import OpenFolder, make_unreadable_error
+from fieldslab.schemas.files import OpenFolder
 from fieldslab.schemas.holes import find_large_holes
 from fieldslab.schemas.layout import ArrayFile
 
@@ -75,6 +75,15 @@ class FolderCheck:
         except (DamagedArray, Unreadable) as error:
             self._table_problem = replace(make_problem(error), field=None)
         return True
+
+    def load_headers(self, files: list[ArrayFile]) -> None:
+        """Read the headers of a slab on another machine, many at a time: they are remembered."""
+
+        def load(file: ArrayFile) -> None:
+            with suppress(FieldslabError), ArrayReader(self.folder, file).open():
+                pass  # what is wrong with it is found when it is checked
+
+        list(self._run(load, files))
 
     def split_work(self, files: list[tuple[ArrayFile, Selection, int]]) -> Iterator[BlockRuns]:
         """Split the check of arrays, each with its selection and the number of its first block."""
@@ -221,11 +230,7 @@ def find_unexpected_files(folder: OpenFolder, names: set[str]) -> Iterator[str]:
 
     Raises Unreadable where the folder cannot be listed.
     """
-    try:
-        entries = os.listdir(folder.fd)
-    except OSError as error:
-        raise make_unreadable_error(error, folder.path) from error
-    for entry in sorted(entries):
+    for entry in sorted(folder.list_names()):
         if entry not in names and not entry.startswith(".") and entry not in _HARMLESS:
             yield str(folder.path / entry)
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 THREADS = min(4, os.cpu_count() or 1)
+REMOTE_THREADS = 16
+"""For a slab on another machine: they wait most of the time."""
 
 _Work = TypeVar("_Work")
 _Result = TypeVar("_Result")
@@ -22,9 +24,9 @@ class MapInThreads(Protocol):
 
 
 @contextmanager
-def open_thread_pool() -> Iterator[MapInThreads]:
+def open_thread_pool(threads: int = THREADS) -> Iterator[MapInThreads]:
     """Open a thread pool for a `with` block; calls that have not begun at its end are dropped."""
-    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="fieldslab-verify")
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="fieldslab-verify")
     try:
         yield pool.map
     finally:

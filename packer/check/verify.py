@@ -1,9 +1,8 @@
 """Verify: the structure of a slab, its digests, and its values against the source."""
 
 import fnmatch
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
@@ -15,7 +14,7 @@ from fieldslab.packer.check.findings import Findings, Problem, Report, VerifyPro
 from fieldslab.packer.check.foldercheck import FolderCheck, find_unexpected_files
 from fieldslab.packer.check.rules import choose_rule
 from fieldslab.packer.check.sampling import Selection, parse_sample, select_all
-from fieldslab.packer.check.threads import open_thread_pool
+from fieldslab.packer.check.threads import REMOTE_THREADS, THREADS, open_thread_pool
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import Folder, iterate_folders
 from fieldslab.schemas.arrays import HEADER
@@ -23,15 +22,17 @@ from fieldslab.schemas.errors import (
     DamagedArray,
     DamagedManifest,
     FieldslabError,
+    RemoteUnreadable,
     UnknownField,
     Unreadable,
     UsageError,
 )
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.folder import SlabFiles, check_slab_path, open_slab_files
+from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.manifest import MANIFEST, Manifest
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.stores.slab_objects import SlabObjects, find_slab_path, open_slab_anywhere
 
 
 def verify(
@@ -47,13 +48,14 @@ def verify(
     progress: VerifyProgress | None = None,
     tell: Callable[[Problem], None] | None = None,
     follow_links: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Report:
     """Check a slab: every file, every header and, by default, every byte.
 
     Parameters
     ----------
     slab
-        The slab's directory.
+        The slab's directory, or its URL: then all of it is downloaded, and nothing kept.
     quick
         Check files, headers, digest tables, offsets, flags and category codes, and do not read
         the values.
@@ -78,6 +80,8 @@ def verify(
         Called with every problem that is kept, as soon as it is found.
     follow_links
         Follow links in the slab, wherever they lead; the slab's own path may be one in any case.
+    storage_options
+        For a URL: see `fieldslab.schemas.stores.store.open_store`.
 
     Returns
     -------
@@ -91,6 +95,8 @@ def verify(
         The slab was removed while it was checked.
     UsageError, UnknownField
         The call contradicts itself or names a field that is not there.
+    RemoteUnreadable, AccessDenied, MissingLibrary
+        The store of a URL fails, refuses, or needs a library.
     SourceUnreadable
         The source to compare with cannot be read.
     """
@@ -99,13 +105,15 @@ def verify(
             f"{mark_option('quick', True)} reads no values: it does not go with "
             f"{mark_option('sample')}"
         )
-    started, path = time.monotonic(), check_slab_path(slab)
+    started = time.monotonic()
     report = Report(
-        path, scope=_describe_scope(quick, sample, against), compared=against is not None
+        find_slab_path(slab),
+        scope=_describe_scope(quick, sample, against),
+        compared=against is not None,
     )
     findings = Findings(report, max_errors, tell)
     try:
-        files = open_slab_files(path, follow_links=follow_links)
+        files = open_slab_anywhere(slab, follow_links=follow_links, storage_options=storage_options)
     except (DamagedManifest, Unreadable) as error:
         findings.add(make_problem(error))
         report.seconds = time.monotonic() - started
@@ -136,13 +144,16 @@ def compute_expected_bytes(
     sample: str | None = None,
     against: Any = None,
     follow_links: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
     **_: Any,
 ) -> int | None:
     """Compute the bytes that `verify` will read, for its progress; None if that is unknown."""
     if quick or sample is not None or against is not None:
         return None
     try:
-        files = open_slab_files(slab, follow_links=follow_links)
+        files = open_slab_anywhere(slab, follow_links=follow_links, storage_options=storage_options)
+    except RemoteUnreadable:
+        raise  # to try again takes as long
     except FieldslabError:
         return None
     with files:
@@ -208,7 +219,8 @@ def _check_arrays(
     )
     selection = parse_sample(sample, total)
     number = 0
-    with open_thread_pool() as run:
+    threads = REMOTE_THREADS if isinstance(slab, SlabObjects) else THREADS
+    with open_thread_pool(threads) as run:
         for folder, counted in zip(iterate_folders(slab), nulls + counts, strict=True):
             files = [file for file in folder.files if file.field.name in chosen]
             numbers = list(accumulate(_count_present_blocks(folder, files), initial=number))
@@ -216,6 +228,8 @@ def _check_arrays(
             check = FolderCheck(folder, counted, findings, run)
             if not check.read_digest_table():
                 continue
+            if isinstance(slab, SlabObjects):
+                check.load_headers(files)
             work = [
                 (file, _select_for_quick(folder, file) if quick else selection, first)
                 for file, first in zip(files, numbers, strict=True)
@@ -237,10 +251,8 @@ def _count_present_blocks(folder: Folder, files: list[ArrayFile]) -> list[int]:
     counts = [0] * len(files)
     with suppress(DamagedArray, Unreadable), folder.open() as opened:
         for index, file in enumerate(files):
-            with suppress(OSError):
-                info = os.stat(file.name, dir_fd=opened.fd, follow_symlinks=opened.follow_links)
-                if info.st_size == HEADER + file.data_bytes:
-                    counts[index] = file.blocks
+            if opened.find_size(file.name) == HEADER + file.data_bytes:
+                counts[index] = file.blocks
     return counts
 
 

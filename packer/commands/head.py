@@ -75,13 +75,13 @@ def head(
     from fieldslab.packer.check.stored import StoredSlab
     from fieldslab.packer.check.verify import choose_fields
     from fieldslab.packer.commands import slabs
-    from fieldslab.schemas.folder import open_slab_files
+    from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
 
     if count is not None and rows is not None:
         raise UsageError("use either -n or --rows, not both")
     if size is not None and images is None:
         raise UsageError("--size needs --images")
-    stored = StoredSlab(open_slab_files(slab, follow_links=follow_links))
+    stored = StoredSlab(open_slab_anywhere(slab, follow_links=follow_links))
     total = stored.manifest.rows
     chosen: Sequence[int] = range(min(5 if count is None else count, total))
     if rows is not None:

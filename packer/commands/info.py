@@ -25,7 +25,7 @@ Examples:
 
 
 @command(
-    Argument("slab", "SLAB", "A directory that pack wrote.", type=PATH, required=False),
+    Argument("slab", "SLAB", "A directory that pack wrote, or its URL.", type=PATH, required=False),
     Option("--decoders", "Options", "Show the image decoders on this machine instead."),
     FOLLOW_LINKS,
     JSON,
@@ -39,9 +39,9 @@ def info(slab: str | None, decoders: bool, follow_links: bool, as_json: bool) ->
     if slab is None:
         raise UsageError("missing argument 'SLAB'", hint="fieldslab info --help lists the options.")
     from fieldslab.packer.commands import slabs
-    from fieldslab.schemas.folder import open_slab_files
+    from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
 
-    with open_slab_files(slab, follow_links=follow_links) as files:
+    with open_slab_anywhere(slab, follow_links=follow_links) as files:
         if as_json:
             print_json(slabs.info_to_json(files))
             return

@@ -9,7 +9,7 @@ from fieldslab.packer.check.findings import Problem, Report
 from fieldslab.packer.commands.events import MODES
 from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option
 
-SLAB = Argument("slab", "SLAB", "A directory that pack wrote.", type=PATH)
+SLAB = Argument("slab", "SLAB", "A directory that pack wrote, or its URL.", type=PATH)
 JSON = Option("--json as_json", MESSAGES, "Print results and errors as JSON.")
 PROGRESS = Option(
     "--progress",

@@ -20,7 +20,7 @@ Examples:
 
 
 @command(
-    Argument("slabs", "SLAB...", "Directories that pack wrote.", type=PATH),
+    Argument("slabs", "SLAB...", "Directories that pack wrote, or their URLs.", type=PATH),
     Option(
         "--quick",
         CHECKS,
