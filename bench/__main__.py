@@ -35,7 +35,6 @@ SHOWN = (
     "1 KiB rows, 512 MiB, loader without prefetch / bare gather",
     "110 KiB rows, 512 MiB, loader without prefetch / bare gather",
     "110 KiB rows, 512 MiB, loader of 2 threads / bare gather",
-    *limits.MARKS,
     "6 ms step, 4 ms preparation: with prefetch / without",
     "cold: pread, 2 threads / default map",
     "cold: loader, 2 threads / default map",

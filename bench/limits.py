@@ -1,15 +1,15 @@
 """What bounds a loader, and how near it comes: memcpy into one buffer, and a step that never waits.
 
 Run as a program: `python -m fieldslab.bench.limits [--quick] [--json FILE]`. It makes its own data,
-larger than the last-level cache. Calls of a kind take turns, each with the next rows of an epoch.
+larger than the last-level cache. Calls of a kind take turns.
 """
 
 import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, cycle, repeat
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,43 +34,43 @@ MARKS = {
 }
 
 
-def make_copies(slab: Slab, threads: int, batches: int) -> Callable[[], None]:
-    """Copy the next random batches with as many threads, each into one buffer of its own."""
+def make_copies(slab: Slab, threads: int) -> Callable[[], None]:
+    """Copy all rows in random batches with as many threads, each into one buffer of its own."""
     rows = Shuffled(1).rows(0, 0, len(slab), len(slab))
     starts = range(0, len(rows) - BATCH_ROWS + 1, BATCH_ROWS)
     spans = [Spans(slab, rows[start : start + BATCH_ROWS], ["data"]) for start in starts]
     room = max(each.nbytes for each in spans)
-    shares = [(cycle(spans[part::threads]), written_pages(room)) for part in range(threads)]
+    shares = [(spans[part::threads], written_pages(room)) for part in range(threads)]
     pool = ThreadPoolExecutor(threads)
 
-    def copy(share: tuple[Iterator[Spans], np.ndarray]) -> None:
-        for _ in range(batches // threads):
-            next(share[0]).copy(share[1])
+    def copy(share: tuple[list[Spans], np.ndarray]) -> None:
+        for each in share[0]:
+            each.copy(share[1])
 
     return lambda: list(pool.map(copy, shares)).clear()
 
 
 def make_reads(
-    slab: Slab, threads: int, batches: int, use: Callable[[Any], Any] = lambda batch: None
+    slab: Slab, threads: int, use: Callable[[Any], Any] = lambda batch: None
 ) -> Callable[[], None]:
-    """Take the next batches of a shuffled loader, and hold each until the next one comes."""
-    endless = chain.from_iterable(repeat(Loader(slab, BATCH_ROWS, Shuffled(0), threads=threads)))
+    """Take an epoch of a shuffled loader, and hold each batch until the next one comes."""
+    loader = Loader(slab, BATCH_ROWS, Shuffled(0), threads=threads, drop_last=True)
 
     def read() -> None:
-        for _ in range(batches):
-            use(next(endless))
+        for batch in loader:  # whose threads begin now: nothing was made in the turns of others
+            use(batch)
 
     return read
 
 
-def measure_copying(name: str, slab: Slab, batches: int, rounds: int) -> dict[str, Ratio]:
+def measure_copying(name: str, slab: Slab, rounds: int) -> dict[str, Ratio]:
     """Loaders of one and two threads beside as many threads that only copy."""
     slab.gather(range(len(slab)))  # touches every page, and verifies every block
-    calls = {f"memcpy {threads}": make_copies(slab, threads, batches) for threads in (1, 2)}
-    calls |= {f"loader {threads}": make_reads(slab, threads, batches) for threads in (1, 2)}
+    calls = {f"memcpy {threads}": make_copies(slab, threads) for threads in (1, 2)}
+    calls |= {f"loader {threads}": make_reads(slab, threads) for threads in (1, 2)}
     if slab.fields["data"].variable:
-        calls["padded"] = make_reads(slab, 1, batches, lambda batch: batch["data"].to_padded())
-    seconds = interleave(calls, rounds, warm=2)
+        calls["padded"] = make_reads(slab, 1, lambda batch: batch["data"].to_padded())
+    seconds = interleave(calls, rounds)
     results = {}
     for threads, words in ((1, "1 thread"), (2, "2 threads")):
         label = f"{name}, loader of {words} / memcpy into one buffer"
@@ -115,16 +115,16 @@ def measure_wait(slab: Slab, steps: int, rounds: int) -> dict[str, float]:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure everything and print it; the result is ready for JSON."""
-    size, rounds = (128 * MIB, 9) if quick else (2048 * MIB, 31)
+    size, rounds = (256 * MIB, 5) if quick else (2048 * MIB, 11)
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:
         path = Path(name) / "data.slab"
         slab = make_slab(path, 62 * KIB, False, size)
-        results |= measure_copying("62 KiB rows", slab, 8, rounds)
-        results |= measure_wait(slab, min(100, len(slab) // 64 - 2), rounds // 3)
-        results |= measure_copying("tokens", make_slab(path, 2 * KIB, True, size // 4), 64, rounds)
+        results |= measure_copying("62 KiB rows", slab, rounds)
+        results |= measure_wait(slab, min(100, len(slab) // 64 - 2), rounds)
+        results |= measure_copying("tokens", make_slab(path, 2 * KIB, True, size // 4), rounds)
         slab = make_slab(path, KIB, False, size // 4)
-        results |= measure_copying("1 KiB rows", slab, 64, rounds)
+        results |= measure_copying("1 KiB rows", slab, rounds)
         label = "addresses, 1 KiB rows in batches of 256, million rows/s"
         results[label] = measure_addresses(slab, 5000)
     show(results, MARKS)
