@@ -80,7 +80,7 @@ def figures(results: dict[str, Any]) -> dict[str, Ratio | float]:
     for case in results["gather"]["cases"]:
         labelled[f"gather / memcpy, {' '.join(case['case'].split())}"] = case["ratio"]
     for part in ("gather", "pack", "verify", "loader", "limits", "jitter"):
-        for label, value in results[part].items():
+        for label, value in results.get(part, {}).items():
             if isinstance(value, dict):
                 labelled[f"{part} / plain read and write, {label}"] = value["ratio"]
             elif isinstance(value, Ratio | float):
