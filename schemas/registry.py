@@ -3,11 +3,13 @@
 import difflib
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import mark_option
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 def make_unknown_name_error(
@@ -64,8 +66,10 @@ class Registry:
         yield from self.built_in
         yield from self.find_plugins()
 
-    def find_plugins(self) -> dict[str, EntryPoint]:
+    def find_plugins(self) -> "dict[str, EntryPoint]":
         """Find entry points by name, sorted; of two with one name, the first on `sys.path` wins."""
+        from importlib.metadata import entry_points  # takes a while
+
         points = {point.name: point for point in reversed(tuple(entry_points(group=self.group)))}
         return {name: points[name] for name in sorted(points.keys() - self.built_in.keys())}
 

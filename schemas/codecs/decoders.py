@@ -6,13 +6,16 @@ Nothing but libturbojpeg is loaded to find out. The decoders themselves are in t
 import ctypes
 import importlib.util
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fieldslab.schemas.codecs.turbolibrary import INSTALL, choose_newest, find_libraries
 from fieldslab.schemas.errors import MissingLibrary
 from fieldslab.schemas.registry import Registry
+from fieldslab.schemas.version import get_package_version
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GPU_INSTALL = "pip install 'nvidia-nvimgcodec-cu12[nvjpeg]>=0.8', or -cu13 for CUDA 13"
 _GPU_PACKAGES = ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13")
@@ -107,7 +110,7 @@ def _describe_nvimagecodec(info: DecoderInfo) -> DecoderInfo:
     return info._replace(version=package_version, path=path, note=note)
 
 
-def _describe_plugin(point: EntryPoint) -> DecoderInfo:
+def _describe_plugin(point: "EntryPoint") -> DecoderInfo:
     package_version = point.dist.version if point.dist else None
     package = point.dist.name if point.dist else point.value
     return DecoderInfo(
@@ -126,8 +129,8 @@ def _find_package_folder(package: str) -> str | None:
 
 def _find_version(package: str) -> str | None:
     try:
-        return version(package)
-    except PackageNotFoundError:
+        return get_package_version(package)
+    except ModuleNotFoundError:
         return None
 
 
