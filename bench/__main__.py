@@ -13,7 +13,7 @@ from datetime import date
 from statistics import median
 from typing import Any
 
-from fieldslab.bench import gather, jetclass, jitter, limits, loader, pack, verify
+from fieldslab.bench import gather, jetclass, jitter, limits, loader, pack, starts, verify
 from fieldslab.bench.machine import Watch, busy, describe, in_words, load_in_words
 from fieldslab.bench.readme import RESULTS, markdown_table, publish
 from fieldslab.bench.timing import Ratio
@@ -53,6 +53,7 @@ SHOWN = (
 
 PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
     "gather": gather.run,
+    "starts": starts.run,
     "pack": pack.run,
     "verify": verify.run,
     "loader": loader.run,
@@ -79,7 +80,7 @@ def figures(results: dict[str, Any]) -> dict[str, Ratio | float]:
     labelled: dict[str, Ratio | float] = {}
     for case in results["gather"]["cases"]:
         labelled[f"gather / memcpy, {' '.join(case['case'].split())}"] = case["ratio"]
-    for part in ("gather", "pack", "verify", "loader", "limits", "jitter"):
+    for part in ("gather", "starts", "pack", "verify", "loader", "limits", "jitter"):
         for label, value in results.get(part, {}).items():
             if isinstance(value, dict):
                 labelled[f"{part} / plain read and write, {label}"] = value["ratio"]

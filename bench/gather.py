@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,14 +30,6 @@ from fieldslab.schemas.mapping import get_address
 KIB = 1024
 BATCH_ROWS = 256
 MOST_BATCH_BYTES = 32 * KIB * KIB
-
-FIRST_BATCH = """
-import sys
-from fieldslab.reader import open_slab
-open_slab(sys.argv[1]).gather([1, 0])
-"""
-STARTS = {"empty": 2, "warm": 5}
-"""Processes that are timed from their start to their end, by the state of numba's cache."""
 
 GROWTH = """
 import sys, numpy
@@ -224,7 +215,7 @@ def _python(code: str, *arguments: object, **environment: str) -> str:
 
 
 def measure_latency(folder: Path) -> dict[str, float]:
-    """Opening slabs of a thousand and a million rows, single rows, and the first gather."""
+    """Opening slabs of a thousand and a million rows, and single rows."""
     results = {}
     for rows in (1_000, 1_000_000):
         path = folder / f"{rows}.slab"
@@ -235,27 +226,6 @@ def measure_latency(folder: Path) -> dict[str, float]:
     picks = iter(np.random.default_rng(0).integers(0, len(slab), 4000).tolist())
     single = interleave({"row": lambda: slab[next(picks)]}, 3000, warm=1000)
     results["one row of 6 fields, us"] = median(single["row"]) * 1e6
-    return results | measure_starts(path, folder)
-
-
-def measure_starts(path: Path, folder: Path) -> dict[str, float]:
-    """Seconds of whole processes that open a slab and gather once, and of one that imports numpy.
-
-    With numba's cache empty, every kernel is compiled; else it is loaded.
-    """
-    results = {}
-    for state, times in STARTS.items():
-        seconds = []
-        for turn in range(times):
-            cache = folder / (f"numba-{turn}" if state == "empty" else "numba-0")
-            started = time.perf_counter()
-            _python(FIRST_BATCH, path, NUMBA_CACHE_DIR=str(cache))
-            seconds.append(time.perf_counter() - started)
-        label = f"fresh process, import to first gather, numba cache {state}, s"
-        results[label] = median(seconds)
-    started = time.perf_counter()
-    _python("import numpy")
-    results["fresh process, import numpy, s"] = time.perf_counter() - started
     return results
 
 

@@ -1,0 +1,43 @@
+"""The benchmark of first batches: what its labels say is what is timed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.slabs import write_slab
+
+from fieldslab.bench import starts
+
+
+def test_a_start_is_a_whole_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first batch is timed with its interpreter and all imports, each state of caches apart."""
+    slab = write_slab(tmp_path / "a.slab", {"label": np.arange(5)})
+    monkeypatch.setattr(starts, "FIRSTS", {"gather": starts.FIRSTS["gather"]})
+    environments = []
+    spawn = starts.time_process
+
+    def record(code: str, *arguments: str, **environment: str) -> tuple[float, float]:
+        environments.append(environment)
+        return spawn(code, *arguments, **environment)
+
+    monkeypatch.setattr(starts, "time_process", record)
+    seconds = starts.measure_starts(slab, tmp_path, 1, 2)
+    first = "fresh process, import to first gather, numba cache"
+    assert list(seconds) == [
+        *(
+            f"{first} {state}, {unit}"
+            for state in ("empty", "warm")
+            for unit in ("s", "processor s")
+        ),
+        "fresh process, import numpy, s",
+    ]
+    assert seconds[f"{first} empty, s"].median > seconds[f"{first} warm, s"].median > 0
+    caches = {environment["NUMBA_CACHE_DIR"] for environment in environments if environment}
+    assert len(caches) == 1
+    assert any(Path(*caches).rglob("*.kernel"))
+
+
+def test_a_start_that_fails_is_told() -> None:
+    """The time of a program that failed is no result."""
+    with pytest.raises(RuntimeError, match="status"):
+        starts.time_process("raise SystemExit(3)")
