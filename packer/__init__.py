@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fieldslab.packer.check.findings import Problem, Report
     from fieldslab.packer.check.verify import verify
+    from fieldslab.packer.rewrite.repack import repack
     from fieldslab.packer.write.pack import PackResult, pack
     from fieldslab.schemas.notices import FieldslabWarning
 
-__all__ = ["FieldslabWarning", "PackResult", "Problem", "Report", "pack", "verify"]
+__all__ = ["FieldslabWarning", "PackResult", "Problem", "Report", "pack", "repack", "verify"]
 
 _HOMES = {
     "FieldslabWarning": "fieldslab.schemas.notices",
@@ -21,6 +22,7 @@ _HOMES = {
     "Problem": "fieldslab.packer.check.findings",
     "Report": "fieldslab.packer.check.findings",
     "pack": "fieldslab.packer.write.pack",
+    "repack": "fieldslab.packer.rewrite.repack",
     "verify": "fieldslab.packer.check.verify",
 }
 

@@ -62,6 +62,11 @@ class ShardTask(NamedTuple):
     rows: int | None
     spans: tuple[Span, ...]
 
+    @property
+    def source(self) -> str:
+        """The file, or other unit, that is read first."""
+        return self.spans[0].unit.name if self.spans else ""
+
 
 @dataclass(frozen=True)
 class Plan:

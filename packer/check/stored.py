@@ -74,7 +74,23 @@ class StoredSlab:
             self._read_shard_rows(self._shard(shard), field, first, last)
             for shard, first, last in self._split_by_shard(start, stop)
         ]
-        return _join_pieces(pieces) if pieces else _make_empty_rows(field)
+        return join_pieces(pieces) if pieces else _make_empty_rows(field)
+
+    def read_stored(self, field: Field, start: int, stop: int) -> StoredRows:
+        """Read the rows `start` to `stop`, one at least, as they are stored.
+
+        Rows of a compressed field are frames. Raises what `read` raises.
+        """
+        return join_pieces(
+            [
+                _read_rows(self._shard(shard), field, first, last)
+                for shard, first, last in self._split_by_shard(start, stop)
+            ]
+        )
+
+    def read_table(self, field: Field, role: Role) -> np.ndarray:
+        """Read an array of the folder `tables`: its items. Raises what `read` raises."""
+        return self._open_tables().get_required_array(field, role).read()
 
     def locate(self, field: Field, role: Role, row: int, byte: int) -> tuple[Path, int]:
         """Locate the file and offset of a byte of a row's items in an array.
@@ -174,7 +190,8 @@ def _read_variable_items(
     return values.read(int(ends[0]), int(ends[-1])), np.diff(ends).astype(np.int64)
 
 
-def _join_pieces(pieces: list[StoredRows]) -> StoredRows:
+def join_pieces(pieces: list[StoredRows]) -> StoredRows:
+    """Join rows that follow each other."""
     if len(pieces) == 1:
         return pieces[0]
     valid = None

@@ -5,6 +5,7 @@ While `NAME` is packed there is `NAME.partial`, and in it
     journal.jsonl   which shards are finished
     attempts/RUN/   a folder for each attempt at a shard of this run, such as shard-00003-1f0c92aa
     slab/           what will be `NAME`
+    scattered/      of a shuffle, a slab of the rows sorted by shard; see `fieldslab.packer.rewrite`
     old/            the slab that is being replaced, where two directories cannot be swapped at once
 
 A shard is written as an attempt, fsynced, moved into `slab/`, then entered in the journal. The
@@ -52,6 +53,7 @@ from fieldslab.schemas.manifest import MANIFEST, Manifest, encode_manifest
 from fieldslab.schemas.write_errors import name_write_errors
 
 _ATTEMPTS = "attempts"
+_SCATTERED = "scattered"
 
 
 class Staging:
@@ -74,6 +76,8 @@ class Staging:
         `completed` is the manifest of the slab where an earlier run of the same plan had put it in
         its place and was cut off before it had cleaned up: there is nothing left to pack.
 
+        `scattered` is where a slab may be built that is read for this one.
+
         `set_aside` is where the old slab lies once it is replaced, if somebody reads it.
 
         `force` replaces a slab that is there. What is not `resumable`, such as a stream that can
@@ -84,6 +88,7 @@ class Staging:
         self.slab = self.folder / "slab"
         # A worker may outlive a killed packer for a while, and must not write to a later run.
         self.attempts = self.folder / _ATTEMPTS / secrets.token_hex(4)
+        self.scattered = self.folder / _SCATTERED
         self.finished: dict[int, ShardRecord] = {}
         self.dropped = 0
         self.published = False
@@ -239,7 +244,8 @@ class Staging:
             self._clean_up()
             return
         self._restore_old()
-        reusable = self._resumable and self.finished and self.slab.is_dir()
+        begun = self.finished or any(self.folder.glob(f"{_SCATTERED}*"))
+        reusable = self._resumable and begun and self.slab.is_dir()
         if self.published or not reusable:
             self._remove_all()
         else:
@@ -249,6 +255,7 @@ class Staging:
         """Raise OutputExists for a directory that only happens to have this name."""
         names = {entry.name for entry in self.folder.iterdir()}
         ours = {JOURNAL, self._journal.fresh.name, self.slab.name, self._old.name, _ATTEMPTS}
+        ours |= {_SCATTERED, get_partial_path(self.scattered).name}
         started = JOURNAL in names or names <= {self._journal.fresh.name}
         if names - ours or not started:
             raise OutputExists(
@@ -270,6 +277,8 @@ class Staging:
         for folder in (self.slab, self._old):
             self.set_aside = remove_or_set_aside(folder, self.out) or self.set_aside
         self._remove_attempts()
+        for path in (self.scattered, get_partial_path(self.scattered)):
+            remove_path(path)
         for path in (self._journal.fresh, self._journal.path):
             remove_path(path)
         self.folder.rmdir()

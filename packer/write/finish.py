@@ -1,6 +1,8 @@
 """The end of a pack: from the shards' records to the manifest."""
 
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -71,15 +73,6 @@ def finish_slab(
             compression = Compression(codec="zstd", decoded=decoded, dictionary=dictionary)
             field = msgspec.structs.replace(field, compression=compression)
         fields.append(field)
-    shards = tuple(
-        Shard(
-            rows=record.rows,
-            nulls=tuple(n for n, kept in zip(record.nulls, nullable, strict=True) if kept),
-            root=record.root,
-            **{member: tuple(getattr(record, member)) for member in COUNTS.values()},
-        )
-        for record in records
-    )
     provenance = Provenance(
         tool=f"fieldslab {get_package_version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -91,13 +84,26 @@ def finish_slab(
         reasons={field_plan.field.name: field_plan.why for field_plan in plan.fields},
         warnings=(*plan.notes, *find_warnings(plan, fields, records, tallies)),
     )
-    return _make_manifest(
+    return make_checked_manifest(
         provenance,
         rows=sum(record.rows for record in records),
         fields=tuple(fields),
-        shards=shards,
-        tables=_write_tables(fields, prepared, staging),
+        shards=make_shards(records, nullable),
+        tables=write_tables(fields, partial(_get_table_items, prepared), staging),
         attributes=dict(plan.source.attributes),
+    )
+
+
+def make_shards(records: Iterable[ShardRecord], nullable: Sequence[bool]) -> tuple[Shard, ...]:
+    """Make what the manifest says of shards; `nullable` tells for each field if it may be null."""
+    return tuple(
+        Shard(
+            rows=record.rows,
+            nulls=tuple(n for n, kept in zip(record.nulls, nullable, strict=True) if kept),
+            root=record.root,
+            **{member: tuple(getattr(record, member)) for member in COUNTS.values()},
+        )
+        for record in records
     )
 
 
@@ -122,7 +128,7 @@ def _sum_nulls(plan: Plan, records: list[ShardRecord]) -> list[int]:
     return [sum(record.nulls[index] for record in records) for index in range(len(plan.fields))]
 
 
-def _make_manifest(provenance: Provenance, **content: Any) -> Manifest:
+def make_checked_manifest(provenance: Provenance, **content: Any) -> Manifest:
     """Make the manifest and parse it back: a slab that no reader opens is never published."""
     try:
         manifest = create_manifest(provenance, **content)
@@ -155,28 +161,30 @@ def _add_categories(field: Field, index: CategoryIndex, room: int) -> Field:
     return msgspec.structs.replace(field, table=CategoryTable(len(index.values), size))
 
 
-def _write_tables(fields: list[Field], prepared: SharedData, staging: Staging) -> str | None:
+def _get_table_items(prepared: SharedData, field: Field, role: Role) -> np.ndarray:
+    """Return the items of an array of the folder `tables`."""
+    if role == "dictionary":
+        return np.frombuffer(prepared.compressors[field.name].dictionary, np.uint8)
+    values = prepared.categories[field.name].values
+    if role == "categories.values":
+        return view_bytes(values)
+    return np.insert(np.cumsum(compute_lengths(values), dtype="<u8"), 0, 0)
+
+
+def write_tables(
+    fields: Iterable[Field], get_items: Callable[[Field, Role], np.ndarray], staging: Staging
+) -> str | None:
     """Write the folder `tables`, where a field needs it; returns its root."""
-    stored = [field for field in fields if field.list_arrays_in_tables()]
-    if not stored:
+    arrays = [(field, spec) for field in fields for spec, _ in field.list_arrays_in_tables()]
+    if not arrays:
         return None
     folder = make_attempt_folder(staging.attempts, layout.TABLES)
     digests = []
     with name_write_errors(folder):
-        for field in stored:
-            items: dict[Role, np.ndarray] = {}
-            if field.table is not None:
-                values = prepared.categories[field.name].values
-                items["categories.values"] = view_bytes(values)
-                ends = np.cumsum(compute_lengths(values), dtype="<u8")
-                items["categories.offsets"] = np.insert(ends, 0, 0)
-            else:
-                dictionary = prepared.compressors[field.name].dictionary
-                items["dictionary"] = np.frombuffer(dictionary, np.uint8)
-            for spec, _ in field.list_arrays_in_tables():
-                writer = ArrayWriter(folder / layout.name_file(field, spec.role), spec.dtype)
-                writer.append(items[spec.role])
-                digests.append(writer.close()[1])
-        total = write_digests(folder, digests)
+        for field, spec in arrays:
+            writer = ArrayWriter(folder / layout.name_file(field, spec.role), spec.dtype)
+            writer.append(get_items(field, spec.role))
+            digests.append(writer.close()[1])
+        root = write_digests(folder, digests)
     staging.move_into_slab(folder, layout.TABLES)
-    return total
+    return root

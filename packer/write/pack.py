@@ -169,18 +169,19 @@ def pack_plan(
         )
     left_out = tuple(row for record in records for row in record.left_out)
     return PackResult(
-        out, manifest, _count_bytes(out), time.monotonic() - started, reused, dropped, left_out
+        out, manifest, count_bytes(out), time.monotonic() - started, reused, dropped, left_out
     )
 
 
 def _make_completed_result(out: Path, manifest: Manifest, started: float) -> PackResult:
     """Make the result of a pack that an earlier, killed run had finished."""
     return PackResult(
-        out, manifest, _count_bytes(out), time.monotonic() - started, len(manifest.shards), 0
+        out, manifest, count_bytes(out), time.monotonic() - started, len(manifest.shards), 0
     )
 
 
-def _count_bytes(out: Path) -> int:
+def count_bytes(out: Path) -> int:
+    """Count the bytes of all files of a slab."""
     return sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
 
 

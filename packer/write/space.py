@@ -34,7 +34,7 @@ def check_space(plan: Plan, out: Path, done: int) -> str | None:
     """
     if plan.rows is None:
         return None
-    free = _get_free_bytes(out)
+    free = get_free_bytes(out)
     certain = _count_fixed_bytes(plan) - done
     if certain > free:
         raise NoSpace(
@@ -70,7 +70,7 @@ def _count_fixed_bytes(plan: Plan) -> int:
     return row * (plan.rows or 0)
 
 
-def _get_free_bytes(out: Path) -> int:
+def get_free_bytes(out: Path) -> int:
     """Return the bytes that may be written in the directory where `out` will be."""
     folder = Path(os.path.abspath(out)).parent
     while not folder.is_dir():

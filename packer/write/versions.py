@@ -1,6 +1,6 @@
 """Which versions of which libraries wrote a shard: one slab, one set of versions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError
 
@@ -27,6 +27,12 @@ def find_versions(plan: Plan) -> dict[str, str]:
             ).version
         elif options.image_as is not None or field_plan.skips_damaged_images:
             versions |= pixels.find_versions()
+    return versions | get_versions(names)
+
+
+def get_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return name and version of the packages that are installed."""
+    versions: dict[str, str] = {}
     for name in sorted(names):
         with suppress(PackageNotFoundError):  # a source may do without one of its libraries
             versions[name] = get_package_version(name)

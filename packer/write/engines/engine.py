@@ -2,12 +2,30 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
+from typing import Any, Protocol
 
 from fieldslab.packer.pack_options import Progress
-from fieldslab.packer.plan import ShardTask
-from fieldslab.packer.write.stream import ShardWork
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.registry import Registry
+
+
+class Task(Protocol):
+    """One shard to write."""
+
+    @property
+    def number(self) -> int:
+        """Number of the shard."""
+
+    @property
+    def source(self) -> str:
+        """The first file that is read, for messages."""
+
+
+class Work(Protocol):
+    """What it takes to write any shard; pickled where tasks run in other processes."""
+
+    def write(self, task: Any, progress: Progress) -> ShardRecord:
+        """Write the shard of a task into a new folder, which the record names."""
 
 
 class Engine(ABC):
@@ -31,7 +49,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run(
-        self, work: ShardWork, tasks: Sequence[ShardTask], progress: Progress
+        self, work: Work, tasks: Sequence[Task], progress: Progress
     ) -> Generator[ShardRecord, None, None]:
         """Run every task and yield one record for each as soon as it is finished, in any order.
 

@@ -3,9 +3,7 @@
 from collections.abc import Generator, Sequence
 
 from fieldslab.packer.pack_options import Progress
-from fieldslab.packer.plan import ShardTask
-from fieldslab.packer.write.engines.engine import Engine
-from fieldslab.packer.write.stream import ShardWork
+from fieldslab.packer.write.engines.engine import Engine, Task, Work
 from fieldslab.packer.write.writers import ShardRecord
 
 
@@ -15,7 +13,7 @@ class InProcessEngine(Engine):
     name = "here"
 
     def run(
-        self, work: ShardWork, tasks: Sequence[ShardTask], progress: Progress
+        self, work: Work, tasks: Sequence[Task], progress: Progress
     ) -> Generator[ShardRecord, None, None]:
         """Run every task, in order."""
         for task in tasks:

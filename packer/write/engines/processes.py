@@ -16,14 +16,12 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from fieldslab.packer.pack_options import Progress
-from fieldslab.packer.plan import ShardTask
-from fieldslab.packer.write.engines.engine import Engine
-from fieldslab.packer.write.stream import ShardWork
+from fieldslab.packer.write.engines.engine import Engine, Task, Work
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.errors import SourceUnreadable
 from fieldslab.schemas.optiontext import mark_option
 
-_work: ShardWork
+_work: Work
 _steps: Any
 
 
@@ -33,7 +31,7 @@ class ProcessEngine(Engine):
     name = "processes"
 
     def run(
-        self, work: ShardWork, tasks: Sequence[ShardTask], progress: Progress
+        self, work: Work, tasks: Sequence[Task], progress: Progress
     ) -> Generator[ShardRecord, None, None]:
         """Run every task. Closing waits for the tasks that have begun."""
         context = multiprocessing.get_context("spawn")
@@ -42,7 +40,7 @@ class ProcessEngine(Engine):
         listener = threading.Thread(target=_forward_progress, args=(steps, progress), daemon=True)
         listener.start()
         pool = ProcessPoolExecutor(self.jobs, context, _initialize_worker, (work, steps))
-        running: dict[Future[ShardRecord], ShardTask] = {}
+        running: dict[Future[ShardRecord], Task] = {}
         try:
             with _hold_interrupts(), _set_safe_path():
                 running = {pool.submit(_write_shard, task): task for task in tasks}
@@ -52,7 +50,7 @@ class ProcessEngine(Engine):
                 yield record
         except BrokenProcessPool as error:
             numbers = sorted(task.number for task in running.values())[: self.jobs]
-            first = running[next(iter(running))].spans[0].unit.name
+            first = running[next(iter(running))].source
             raise SourceUnreadable(
                 f"a worker process died while it packed shard {' or '.join(map(str, numbers))}",
                 file=first,
@@ -113,7 +111,7 @@ def _forward_progress(steps: Any, progress: Progress) -> None:
         progress(*step)
 
 
-def _initialize_worker(work: ShardWork, steps: Any) -> None:
+def _initialize_worker(work: Work, steps: Any) -> None:
     """Set up a worker. Ctrl-C is for the parent, which stops the workers; they end with it."""
     global _work, _steps
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -128,5 +126,5 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def _write_shard(task: ShardTask) -> ShardRecord:
+def _write_shard(task: Task) -> ShardRecord:
     return _work.write(task, lambda rows, bytes: _steps.put((rows, bytes)))

@@ -1,0 +1,1 @@
+"""Slabs written again: other rows, another order, fewer fields; nothing stored is converted."""

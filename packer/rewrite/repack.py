@@ -1,0 +1,193 @@
+"""`repack`: write a slab again, shuffled, without some rows or fields, or in other shards."""
+
+import os
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+from msgspec.structs import replace
+
+from fieldslab.packer.check.stored import StoredSlab
+from fieldslab.packer.commands.text_format import format_size
+from fieldslab.packer.definition import add_options, fill_defaults
+from fieldslab.packer.pack_options import Progress
+from fieldslab.packer.rewrite.options import RepackOptions
+from fieldslab.packer.rewrite.plan import RepackPlan, make_repack_plan
+from fieldslab.packer.rewrite.work import RepackWork
+from fieldslab.packer.write.commit import Staging
+from fieldslab.packer.write.engines.engine import find_engine
+from fieldslab.packer.write.finish import make_checked_manifest, make_shards, write_tables
+from fieldslab.packer.write.output import check_output, parse_output
+from fieldslab.packer.write.pack import PackResult, check_jobs, count_bytes
+from fieldslab.packer.write.space import get_free_bytes
+from fieldslab.packer.write.stream import ignore_progress
+from fieldslab.packer.write.versions import check_versions, get_versions
+from fieldslab.packer.write.writers import merge_tallies
+from fieldslab.schemas.errors import NoSpace, UsageError
+from fieldslab.schemas.fields import Field, Role
+from fieldslab.schemas.folder import check_slab_path, open_slab_files
+from fieldslab.schemas.manifest import SHUFFLE_ATTRIBUTE, Manifest, Provenance
+from fieldslab.schemas.notices import LOG
+from fieldslab.schemas.version import get_package_version
+
+
+@add_options(RepackOptions)
+def repack(slab: str | Path, out: str | Path, **options: Unpack[RepackOptions]) -> PackResult:
+    """Write a slab again: shuffled, without some rows or fields, or with other shards.
+
+    What is stored is copied: nothing is decoded or converted. A shuffle into more than four shards
+    writes the data twice, and needs as much temporary space; it never takes more memory than a
+    shard for each job. An interrupted run goes on where it stopped.
+
+    Parameters
+    ----------
+    slab
+        Directory of the slab to read.
+    out
+        Directory of the slab to write. It appears there whole, or not at all.
+    **options
+
+    Raises
+    ------
+    NotASlab, Damaged, UsageError, RowOutOfRange, OutputError
+        And their subclasses; nothing half-written is left where `out` is.
+    """
+    values: RepackOptions = fill_defaults(RepackOptions, {**options}, "repack")
+    plan, destination = prepare_repack(slab, out, values)
+    LOG.info("repacking %s to %s", plan.path, destination)
+    progress = values["progress"] or ignore_progress
+    result = repack_plan(plan, destination, values["force"], values["jobs"], progress)
+    LOG.info("repacked %r", result)
+    return result
+
+
+def prepare_repack(slab: object, out: object, values: RepackOptions) -> tuple[RepackPlan, Path]:
+    """Decide what is written, and where. Raises what `repack` raises for wrong parameters."""
+    path, destination = check_slab_path(slab), parse_output(out)
+    check_jobs(values["jobs"])
+    check_output(destination, force=values["force"])
+    if destination.exists() and os.path.samefile(path, destination):
+        hint = "Write to another place."
+        raise UsageError("a slab cannot replace itself", file=destination, hint=hint)
+    with open_slab_files(path) as files:
+        return make_repack_plan(path, files.manifest, values), destination
+
+
+def repack_plan(
+    plan: RepackPlan, out: Path, force: bool, jobs: int, progress: Progress
+) -> PackResult:
+    """Carry out a plan, as `repack` does."""
+    started = time.monotonic()
+    versions = get_versions(("fieldslab", "numpy", "pyarrow"))
+    with Staging(out, plan.compute_fingerprint(), versions, force=force) as staging:
+        manifest, reused = staging.completed, len(staging.finished)
+        if manifest is None:
+            _check_space(plan, staging)
+            reading = plan
+            if plan.needs_scattering:
+                scattered = _scatter(plan, staging, jobs, progress)
+                reading = plan.plan_gathering(staging.scattered, scattered)
+            _write_shards(reading, staging, jobs, versions, progress)
+            manifest = _make_manifest(plan, reading, staging)
+            staging.publish(manifest)
+    seconds = time.monotonic() - started
+    return PackResult(out, manifest, count_bytes(out), seconds, reused, staging.dropped)
+
+
+def _scatter(plan: RepackPlan, staging: Staging, jobs: int, progress: Progress) -> Manifest:
+    """Write the slab whose chunks are sorted by shuffle keys, unless an earlier run did."""
+    chunks = plan.plan_scattering()
+    if staging.scattered.is_dir():
+        with open_slab_files(staging.scattered) as files:
+            if files.manifest.made.plan == chunks.compute_fingerprint():
+                progress(files.manifest.rows, files.manifest.rows * chunks.row_bytes)
+                return files.manifest
+    return repack_plan(chunks, staging.scattered, True, jobs, progress).manifest
+
+
+def _write_shards(
+    plan: RepackPlan, staging: Staging, jobs: int, versions: dict[str, str], progress: Progress
+) -> None:
+    """Write every shard that an earlier run has not finished."""
+    for record in staging.finished.values():
+        progress(record.rows, record.bytes)
+    tasks = [task for task in plan.make_tasks() if task.number not in staging.finished]
+    work = RepackWork(
+        slab=str(plan.path),
+        content=plan.source.id,
+        fields=plan.fields,
+        row_bytes=plan.row_bytes,
+        seed=plan.seed,
+        key_field=plan.key_field,
+        reads_keys=plan.reads_keys,
+        attempts=staging.attempts,
+        versions=versions,
+    )
+    runner = find_engine(None, min(jobs, len(tasks)))
+    with closing(runner.run(work, tasks, progress)) as records:
+        for record in records:
+            check_versions(record.versions, versions)
+            staging.accept_shard(record)
+
+
+def _make_manifest(asked: RepackPlan, plan: RepackPlan, staging: Staging) -> Manifest:
+    """Write what shards share, and draw up the manifest; `plan` reads for the one `asked` for."""
+    records = [staging.finished[number] for number in sorted(staging.finished)]
+    tallies = merge_tallies(records)
+    fields = []
+    for old_field, new_field in plan.fields:
+        field = replace(new_field, nullable=old_field.nullable)
+        if field.compression is not None:
+            decoded = tallies[field.name]["bytes before compression"]
+            field = replace(field, compression=replace(field.compression, decoded=decoded))
+        fields.append(field)
+    if plan.key_field is not None and not plan.reads_keys:
+        fields.append(plan.key_field)
+    attributes = dict(asked.source.attributes)
+    if asked.seed is not None:
+        attributes[SHUFFLE_ATTRIBUTE] = {"seed": asked.seed}
+    made, names = asked.source.made, {field.name for field in fields}
+    provenance = Provenance(
+        tool=f"fieldslab {get_package_version('fieldslab')}",
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        plan=asked.compute_fingerprint(),
+        sources=({"path": str(asked.path), "id": asked.source.id, "sources": made.sources},),
+        options=made.options | {"repack": {"shuffle": asked.seed, "rows": asked.rows}},
+        reasons={name: why for name, why in made.reasons.items() if name in names},
+        warnings=made.warnings,
+    )
+    with open_slab_files(plan.path) as files:
+        stored = StoredSlab(files)
+        old_fields = {new.name: old for old, new in plan.fields}
+
+        def read_items(field: Field, role: Role) -> np.ndarray:
+            return stored.read_table(old_fields[field.name], role)
+
+        return make_checked_manifest(
+            provenance,
+            rows=sum(record.rows for record in records),
+            fields=tuple(fields),
+            shards=make_shards(records, [field.nullable for field in fields]),
+            tables=write_tables(fields, read_items, staging),
+            attributes=attributes,
+        )
+
+
+def _check_space(plan: RepackPlan, staging: Staging) -> None:
+    """Raise NoSpace where there is not as much free space as rows take, twice in a shuffle."""
+    done = sum(record.bytes for record in staging.finished.values())
+    needed = plan.rows * plan.row_bytes * plan.steps - done
+    if staging.scattered.is_dir():
+        needed -= plan.rows * plan.row_bytes
+    free = get_free_bytes(staging.out)
+    if needed > free:
+        raise NoSpace(
+            "not enough space left on the device: nothing was written",
+            file=staging.out,
+            expected=f"at least {format_size(needed)}",
+            found=f"{format_size(free)} free",
+            hint="Free some space, or choose another output.",
+        )

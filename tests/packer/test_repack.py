@@ -1,0 +1,290 @@
+"""`repack`: slabs written again, shuffled or without some rows and fields."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.golden.make import FOLDER, SLABS
+from tests.packer.readback import Readback
+
+from fieldslab.packer import pack, repack, verify
+from fieldslab.packer.rewrite import plan as plans
+from fieldslab.packer.rewrite.runs import cut_runs, group_runs, list_rows, make_runs
+from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys, find_parts
+from fieldslab.reader import open_slab
+from fieldslab.schemas.errors import DamagedArray, NoSpace, OutputExists, RowOutOfRange, UsageError
+from fieldslab.schemas.folder import get_partial_path, load_manifest
+
+PHOTOS = Path(__file__).parents[2] / "examples/photos.parquet"
+
+
+def make_table(rows: int = 3000) -> pa.Table:
+    """Rows of all kinds, some null, that tell their number."""
+    rng = np.random.default_rng(0)
+    numbers = np.arange(rows)
+    return pa.table(
+        {
+            "number": numbers,
+            "weight": pa.array(rng.random(rows), mask=numbers % 7 == 0),
+            "text": pa.array([None if n % 11 == 0 else f"row {n} " * (n % 5) for n in numbers]),
+            "tokens": [list(range(n % 9)) for n in numbers],
+            "long": pa.array([f"text {n} " * 20 for n in numbers]),
+            "category": pa.array([f"class {n % 70}" for n in numbers]).dictionary_encode(),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def slab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A slab of six shards."""
+    path = tmp_path_factory.mktemp("repack") / "a.slab"
+    batches = make_table().to_batches(500)
+    pack(iter(batches), path, nulls={"*": "mask"}, compress=["long"], shard_size=100_000)
+    assert len(load_manifest(path).shards) > 4
+    return path
+
+
+def read_rows(path: Path) -> list[tuple[Any, ...]]:
+    """All rows of a slab, by numpy and json alone where nothing is compressed."""
+    slab = open_slab(path)
+    return [tuple(map(_freeze, slab[row].values())) for row in range(len(slab))]
+
+
+def _freeze(value: Any) -> Any:
+    return value.tobytes() if isinstance(value, np.ndarray) else value
+
+
+def list_files(path: Path) -> dict[str, bytes]:
+    """The files of a slab but its manifest, which tells the time."""
+    files = {str(file.relative_to(path)): file for file in path.rglob("*.npy")}
+    return {name: file.read_bytes() for name, file in files.items()}
+
+
+@pytest.mark.parametrize("name", sorted(SLABS))
+def test_without_options_the_slab_stays_what_it_is(name: str, tmp_path: Path) -> None:
+    """A slab of any kind of field is copied: same bytes, same id."""
+    source, out = FOLDER / f"{name}.slab", tmp_path / "out.slab"
+    packed = repack(source, out)
+    assert packed.manifest.id == load_manifest(source).id
+    assert list_files(out) == list_files(source)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("name", sorted(SLABS))
+def test_any_slab_is_shuffled(
+    name: str, direct: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row of a slab of any kind comes once, with all that belongs to it."""
+    source, out = FOLDER / f"{name}.slab", tmp_path / "out.slab"
+    if not direct:
+        monkeypatch.setattr(plans, "DIRECT_SHARDS", 0)
+        monkeypatch.setattr(plans, "CHUNK_BYTES", 1000)
+    packed = repack(source, out, shuffle=3, shard_size=2000)
+    assert verify(out).ok
+    rows, shuffled = read_rows(source), read_rows(out)
+    assert sorted(map(repr, rows)) == sorted(map(repr, shuffled))
+    assert packed.manifest.rows < 8 or rows != shuffled
+    assert packed.manifest.attributes["shuffle"] == {"seed": 3}
+
+
+def test_a_shuffle_does_not_depend_on_how_it_is_done(
+    slab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks, processes and direct reading give the same slab; another seed another one."""
+    ids = [repack(slab, tmp_path / "a.slab", shuffle=1).manifest.id]
+    ids.append(repack(slab, tmp_path / "b.slab", shuffle=1, jobs=2).manifest.id)
+    monkeypatch.setattr(plans, "CHUNK_BYTES", 10_000)
+    ids.append(repack(slab, tmp_path / "c.slab", shuffle=1).manifest.id)
+    monkeypatch.setattr(plans, "DIRECT_SHARDS", 100)
+    ids.append(repack(slab, tmp_path / "d.slab", shuffle=1).manifest.id)
+    assert len(set(ids)) == 1
+    assert repack(slab, tmp_path / "e.slab", shuffle=2).manifest.id != ids[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{c}.slab" for c in "abcde"]
+    numbers = open_slab(tmp_path / "a.slab").gather(range(3000), ["number"])["number"]
+    assert np.array_equal(np.sort(numbers), np.arange(3000))
+    assert abs(np.corrcoef(numbers, np.arange(3000))[0, 1]) < 0.1
+
+
+def test_the_shuffle_is_frozen() -> None:
+    """Keys, which decide on the ids of slabs, are those of the first release; parts are equal."""
+    keys = compute_shuffle_keys(7, np.array([0, 1, 2**40]))
+    assert keys.tolist() == [9486622603782855354, 17298886203275925464, 15739584719183068727]
+    parts = find_parts(compute_shuffle_keys(0, np.arange(100_000)), 10)
+    counts = np.bincount(parts, minlength=10)
+    assert parts.max() == 9
+    assert ((counts - 10_000) ** 2 / 10_000).sum() < 27.9  # chi-squared, 9 degrees, 0.1 %
+
+
+def test_rows_are_kept_or_dropped(slab: Path, tmp_path: Path) -> None:
+    """Only the rows that are asked for are left, in their order; files of both kinds are read."""
+    kept = np.array([5, 2999, 17, 18, 19, 600])
+    np.save(tmp_path / "kept.npy", kept)
+    (tmp_path / "dropped.txt").write_text("18\n5\n")
+    expected = [17, 19, 600, 2999]
+    outs = [
+        repack(slab, tmp_path / "a", rows_file=tmp_path / "kept.npy", drop_rows=[18, 5]).path,
+        repack(slab, tmp_path / "b", rows_file=kept, drop_rows=str(tmp_path / "dropped.txt")).path,
+    ]
+    rows = read_rows(slab)
+    for out in outs:
+        assert read_rows(out) == [rows[number] for number in expected]
+        assert verify(out).ok
+    empty = repack(slab, tmp_path / "c", rows_file=[], shuffle=1)
+    assert (empty.manifest.rows, len(empty.manifest.shards)) == (0, 0)
+
+
+def test_dropped_rows_leave_nothing_behind(tmp_path: Path) -> None:
+    """No byte of a row that was left out is in any file of the new slab."""
+    texts = [f"secret-{n:06d}" for n in range(1000)]
+    source = tmp_path / "a.slab"
+    pack(pa.table({"text": texts}), source)
+    dropped = list(range(0, 1000, 3))
+    out = repack(source, tmp_path / "b.slab", drop_rows=dropped).path
+    stored = b"".join(list_files(out).values())
+    assert [texts[row] for row in dropped if texts[row].encode() in stored] == []
+    assert texts[1].encode() in stored
+
+
+def test_fields_are_chosen(slab: Path, tmp_path: Path) -> None:
+    """Fields are kept by name or pattern; their tables stay with them."""
+    repack(slab, tmp_path / "a", fields="number,cat*")
+    repack(slab, tmp_path / "b", exclude=["text", "tokens", "long", "weight"])
+    for name in "ab":
+        read = Readback(tmp_path / name)
+        assert list(read.fields) == ["number", "category"]
+        assert read.column("category")[69] == "class 69"
+    with pytest.raises(UsageError, match=r"no field 'numbr'.*number"):
+        repack(slab, tmp_path / "c", fields="numbr")
+    with pytest.raises(UsageError, match="no field is left"):
+        repack(slab, tmp_path / "c", exclude="*")
+
+
+def test_shards_are_cut_anew(slab: Path, tmp_path: Path) -> None:
+    """A shard size decides on the number of shards, whose rows keep their order."""
+    packed = repack(slab, tmp_path / "a", shard_size="20K")
+    assert len(packed.manifest.shards) > len(load_manifest(slab).shards)
+    assert read_rows(packed.path) == read_rows(slab)
+    one = repack(slab, tmp_path / "b", shard_size="1G")
+    assert len(one.manifest.shards) == 1
+    assert read_rows(one.path) == read_rows(slab)
+
+
+def test_images_keep_their_index(tmp_path: Path) -> None:
+    """Photographs are moved as bytes, with the index that decoders use."""
+    source = tmp_path / "a.slab"
+    pack(PHOTOS, source, nulls={"weight": "mask"})
+    out = repack(source, tmp_path / "b.slab", shuffle=0).path
+    before, after = Readback(source), Readback(out)
+    points = [before.array("image", "points.values", 0), after.array("image", "points.values", 0)]
+    assert sorted(points[0].tolist()) == sorted(points[1].tolist())  # type: ignore[union-attr]
+    assert sorted(before.column("image")) == sorted(after.column("image"))
+    assert verify(out).ok
+
+
+def test_a_killed_repack_goes_on(slab: Path, tmp_path: Path) -> None:
+    """Killed at any time, it leaves no slab; a rerun gives the same one and no leftovers."""
+    expected = repack(slab, tmp_path / "expected", shuffle=5).manifest.id
+    out = tmp_path / "out"
+    program = (
+        "import sys, time; from fieldslab.packer.rewrite.repack import repack\n"
+        "print('ready', flush=True)\n"
+        "repack(sys.argv[1], sys.argv[2], shuffle=5, progress=lambda *_: time.sleep(0.01))"
+    )
+    for seconds in (0.0, 0.05, 0.1, 0.2):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, slab, out], stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert not out.exists() or load_manifest(out).id == expected
+        if out.exists():
+            break
+    assert repack(slab, out, shuffle=5, force=out.exists()).manifest.id == expected
+    assert not get_partial_path(out).exists()
+    assert verify(out).ok
+
+
+def test_impossible_repacks_are_refused(slab: Path, tmp_path: Path) -> None:
+    """What cannot be done is an error that names it, and nothing is written."""
+    for options, match in (
+        ({"rows_file": [3000]}, r"rows_file.*no such row.*3000"),
+        ({"drop_rows": [-1]}, r"drop_rows.*no such row"),
+    ):
+        with pytest.raises(RowOutOfRange, match=match):
+            repack(slab, tmp_path / "a", **options)  # type: ignore[arg-type]
+    (tmp_path / "text.txt").write_text("1\nx\n")
+    for rows in (tmp_path / "text.txt", tmp_path / "none.npy", [[1]], [0.5], "no.txt"):
+        with pytest.raises(UsageError, match="rows_file"):
+            repack(slab, tmp_path / "a", rows_file=rows)
+    with pytest.raises(OutputExists):
+        repack(slab, slab)
+    with pytest.raises(UsageError, match="cannot replace itself"):
+        repack(slab, slab, force=True)
+    assert not (tmp_path / "a").exists()
+
+
+def test_too_little_space_is_told_first(tmp_path: Path) -> None:
+    """A slab that has no room, which its manifest tells, is refused before a byte is written."""
+    source = tmp_path / "a.slab"
+    pack(pa.table({"x": np.zeros((4, 8)).tolist()}), source)
+    manifest = load_manifest(source)
+    huge = 2**50
+    plan = plans.RepackPlan(
+        source, manifest, ((manifest.fields[0],) * 2,), np.array([[0, huge]]), None, 1
+    )
+    from fieldslab.packer.rewrite.repack import repack_plan
+
+    with pytest.raises(NoSpace, match="nothing was written"):
+        repack_plan(plan, tmp_path / "b.slab", False, 1, lambda *_: None)
+    assert not (tmp_path / "b.slab").exists()
+
+
+def test_damage_is_found(slab: Path, tmp_path: Path) -> None:
+    """A flipped bit in the slab that is read is an error with the row; nothing is written."""
+    copy = repack(slab, tmp_path / "copy").path
+    file = sorted(copy.rglob("*long.values.npy"))[2]
+    data = bytearray(file.read_bytes())
+    data[5000] ^= 4
+    file.write_bytes(data)
+    for options in ({}, {"shuffle": 1}):
+        with pytest.raises(DamagedArray, match="long"):
+            repack(copy, tmp_path / "out", **options)  # type: ignore[arg-type]
+        assert not (tmp_path / "out").exists()
+
+
+def test_the_command_does_what_the_function_does(slab: Path, tmp_path: Path, cli: Any) -> None:
+    """`fieldslab repack` gives the same slab, prints it, and verifies it if asked to."""
+    expected = repack(slab, tmp_path / "expected", shuffle=9).manifest.id
+    done = cli("repack", slab, tmp_path / "a", "--shuffle", 9, "--verify", "--json")
+    assert done.json["verify"]["ok"], done
+    assert load_manifest(tmp_path / "a").id == expected
+    done = cli("repack", slab, "-o", tmp_path / "b", "--shuffle", 9, "--fields", "number")
+    assert "3,000 rows" in done.out, done
+    assert cli("repack", slab).code == 2
+
+
+def test_runs_are_what_rows_are() -> None:
+    """Runs list their rows, and are cut and grouped without losing or repeating one."""
+    rng = np.random.default_rng(0)
+    for total in (0, 1, 5, 100):
+        rows = np.flatnonzero(rng.random(total) < 0.6)
+        runs = make_runs(rows)
+        assert np.array_equal(list_rows(runs), rows)
+        cuts = [len(rows) // 3, 0, len(rows) - len(rows) // 3]
+        parts = [list_rows(part) for part in cut_runs(runs, cuts)]
+        assert list(map(len, parts)) == cuts
+        assert np.array_equal(np.concatenate(parts), rows)
+        for gap, most in ((0, 7), (2, 30), (50, 1)):
+            groups = list(group_runs(runs, gap, most))
+            joined = np.concatenate([*map(list_rows, groups), np.empty(0, np.int64)])
+            assert np.array_equal(joined, rows)
+            assert all(group[-1, 1] - group[0, 0] <= most for group in groups)
