@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     from fieldslab.packer.check.findings import Problem, Report
     from fieldslab.packer.check.verify import verify
     from fieldslab.packer.rewrite.repack import repack
-    from fieldslab.packer.write.pack import PackResult, pack
+    from fieldslab.packer.write.pack import pack
+    from fieldslab.packer.write.result import PackResult
     from fieldslab.schemas.notices import FieldslabWarning
 
 __all__ = ["FieldslabWarning", "PackResult", "Problem", "Report", "pack", "repack", "verify"]
 
 _HOMES = {
     "FieldslabWarning": "fieldslab.schemas.notices",
-    "PackResult": "fieldslab.packer.write.pack",
+    "PackResult": "fieldslab.packer.write.result",
     "Problem": "fieldslab.packer.check.findings",
     "Report": "fieldslab.packer.check.findings",
     "pack": "fieldslab.packer.write.pack",

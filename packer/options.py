@@ -148,6 +148,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     compress: dict[str, int] = {}
     rows: tuple[int, int | None] | None = None
     shard_size: int = 2**30
+    shuffle: int | None = None
     settings: dict[str, Any] = {}
 
     @property
@@ -193,6 +194,7 @@ def parse_options(**options: Unpack[PackOptions]) -> Options:
         compress=_parse_levels(values["compress"]),
         rows=parse_rows(values["rows"], values["limit"]),
         shard_size=size,
+        shuffle=None if values["shuffle"] is None else parse_integer("shuffle", values["shuffle"]),
     )
 
 

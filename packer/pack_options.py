@@ -244,6 +244,16 @@ class PackOptions(TypedDict, total=False):
             False,
         ),
     ]
+    shuffle: Annotated[
+        int | None,
+        Option(
+            OUTPUT,
+            "SEED",
+            "Write the rows in random order, the same one for the same seed. Needs temporary space "
+            "of the size of the slab, twice that for more than four shards.",
+            parse=int,
+        ),
+    ]
     force: Annotated[bool, Option(OUTPUT, None, "Replace the slab if it exists.", False)]
     shard_size: Annotated[
         str | int,

@@ -35,7 +35,7 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles
-from fieldslab.schemas.manifest import Manifest
+from fieldslab.schemas.manifest import SHUFFLE_ATTRIBUTE, Manifest
 
 _DIFFERENT = (NullsFound, SourceInconsistent, SourceUnsupported, UsageError)
 """What planning and conversion raise where the source is not what was packed."""
@@ -60,6 +60,12 @@ def compare(
     slab = StoredSlab(files, checked=False)
     manifest = slab.manifest
     options, name = load_options(manifest, files.path)
+    if SHUFFLE_ATTRIBUTE in manifest.attributes:
+        raise UsageError(
+            "the rows of the slab were shuffled, so they cannot be compared with a source",
+            file=files.path,
+            hint="`fieldslab verify` without --against checks every byte of the slab.",
+        )
     options = add_tokenizer_paths(options, tokenizers)
     settings = options.settings if from_ in (None, name) else {}
     opened_source = find_source(source, from_ or name, settings, tolerant=options.leave_out)

@@ -85,8 +85,8 @@ def pack(
     from fieldslab.packer.options import parse_options
     from fieldslab.packer.plan import make_plan
     from fieldslab.packer.source import find_source
-    from fieldslab.packer.write.output import check_output, parse_output
-    from fieldslab.packer.write.pack import check_jobs, pack_plan
+    from fieldslab.packer.write.output import check_jobs, check_output, parse_output
+    from fieldslab.packer.write.pack import pack_plan
 
     hidden = progress == "none" or quiet or as_json
     settings = pop_options(SourceSettings, given)

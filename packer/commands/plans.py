@@ -18,7 +18,7 @@ from fieldslab.packer.commands.text_format import (
 
 if TYPE_CHECKING:  # planning and packing need pyarrow, which takes its time to load
     from fieldslab.packer.plan import Plan
-    from fieldslab.packer.write.pack import PackResult
+    from fieldslab.packer.write.result import PackResult
 
 MOST_FIELDS = 60
 """Fields that the summary of a pack shows; `info` shows all of them."""

@@ -18,7 +18,7 @@ from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys, find_parts
 from fieldslab.packer.rewrite.work import RepackTask
 from fieldslab.schemas import layout
 from fieldslab.schemas.fields import Field, make_file_stem
-from fieldslab.schemas.manifest import VERSION, Manifest
+from fieldslab.schemas.manifest import VERSION, Manifest, Provenance
 
 DIRECT_SHARDS = 4
 """So many shards are written by reading all of the slab for each."""
@@ -48,6 +48,8 @@ class RepackPlan:
         The field of shuffle keys, where it is written, or read instead of computing them.
     reads_keys
         Whether `key_field` is read. The rows then come in chunks that are sorted by it.
+    provenance
+        What the manifest says of sources and options; None: that it was packed from a slab.
     """
 
     path: Path
@@ -58,6 +60,7 @@ class RepackPlan:
     shard_count: int | None
     key_field: Field | None = None
     reads_keys: bool = False
+    provenance: Provenance | None = None
 
     @property
     def rows(self) -> int:

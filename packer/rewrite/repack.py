@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Unpack
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -20,8 +21,8 @@ from fieldslab.packer.rewrite.work import RepackWork
 from fieldslab.packer.write.commit import Staging
 from fieldslab.packer.write.engines.engine import find_engine
 from fieldslab.packer.write.finish import make_checked_manifest, make_shards, write_tables
-from fieldslab.packer.write.output import check_output, parse_output
-from fieldslab.packer.write.pack import PackResult, check_jobs, count_bytes
+from fieldslab.packer.write.output import check_jobs, check_output, parse_output
+from fieldslab.packer.write.result import PackResult, count_bytes
 from fieldslab.packer.write.space import get_free_bytes
 from fieldslab.packer.write.stream import ignore_progress
 from fieldslab.packer.write.versions import check_versions, get_versions
@@ -149,15 +150,11 @@ def _make_manifest(asked: RepackPlan, plan: RepackPlan, staging: Staging) -> Man
     attributes = dict(asked.source.attributes)
     if asked.seed is not None:
         attributes[SHUFFLE_ATTRIBUTE] = {"seed": asked.seed}
-    made, names = asked.source.made, {field.name for field in fields}
-    provenance = Provenance(
+    provenance = replace(
+        asked.provenance or _describe_origin(asked),
         tool=f"fieldslab {get_package_version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=asked.compute_fingerprint(),
-        sources=({"path": str(asked.path), "id": asked.source.id, "sources": made.sources},),
-        options=made.options | {"repack": {"shuffle": asked.seed, "rows": asked.rows}},
-        reasons={name: why for name, why in made.reasons.items() if name in names},
-        warnings=made.warnings,
     )
     with open_slab_files(plan.path) as files:
         stored = StoredSlab(files)
@@ -174,6 +171,15 @@ def _make_manifest(asked: RepackPlan, plan: RepackPlan, staging: Staging) -> Man
             tables=write_tables(fields, read_items, staging),
             attributes=attributes,
         )
+
+
+def _describe_origin(plan: RepackPlan) -> Provenance:
+    """Describe the slab that was read, as if it had been packed."""
+    made, names = plan.source.made, {new.name for _, new in plan.fields}
+    source = {"path": str(plan.path), "id": plan.source.id, "made": msgspec.to_builtins(made)}
+    reasons = {name: why for name, why in made.reasons.items() if name in names}
+    options = {"from": "slab", "nulls": {"*": "mask"}}
+    return replace(made, sources=(source,), options=options, reasons=reasons)
 
 
 def _check_space(plan: RepackPlan, staging: Staging) -> None:

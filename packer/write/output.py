@@ -3,7 +3,9 @@
 import os
 import re
 from pathlib import Path
+from typing import Any
 
+from fieldslab.packer.option_values import parse_integer
 from fieldslab.packer.write.journal import Journal
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import (
@@ -32,6 +34,12 @@ def parse_output(path: object) -> Path:
             hint="Pack to a directory of this machine, and copy the slab from there.",
         )
     return check_slab_path(path)
+
+
+def check_jobs(jobs: Any) -> None:
+    """Raise UsageError for what is no number of processes."""
+    if parse_integer("jobs", jobs) < 1:
+        raise UsageError(f"{mark_option('jobs')} must be at least 1", found=jobs)
 
 
 def check_output(out: Path, *, force: bool) -> None:

@@ -3,25 +3,23 @@
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
 from msgspec.structs import replace
 
-from fieldslab.packer.commands.text_format import format_count, format_duration, format_size
-from fieldslab.packer.convert.damaged_rows import LeftOutRow
 from fieldslab.packer.definition import add_options, fill_defaults
-from fieldslab.packer.option_values import parse_integer
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.pack_options import PackOptions, Progress
 from fieldslab.packer.plan import Plan, make_plan
+from fieldslab.packer.rewrite.shuffled_pack import pack_shuffled
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.commit import Staging, make_attempt_folder
 from fieldslab.packer.write.engines.engine import find_engine
 from fieldslab.packer.write.finish import finish_slab
-from fieldslab.packer.write.output import check_output, parse_output
+from fieldslab.packer.write.output import check_jobs, check_output, parse_output
 from fieldslab.packer.write.prepare import prepare_shared_data
+from fieldslab.packer.write.result import PackResult, count_bytes
 from fieldslab.packer.write.space import check_space
 from fieldslab.packer.write.stream import ShardWork, check_shard_not_empty, ignore_progress
 from fieldslab.packer.write.versions import check_versions, find_versions
@@ -30,46 +28,6 @@ from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.notices import LOG, warn
 from fieldslab.schemas.optiontext import mark_option
-
-
-@dataclass(frozen=True)
-class PackResult:
-    """What a pack did. `left_out` are the rows that `on_error="skip"` left out."""
-
-    path: Path
-    manifest: Manifest
-    bytes: int
-    seconds: float
-    reused_shards: int
-    dropped_shards: int
-    left_out: tuple[LeftOutRow, ...] = ()
-
-    def __repr__(self) -> str:
-        manifest = self.manifest
-        parts = [
-            repr(str(self.path)),
-            format_count(manifest.rows, "row"),
-            format_count(len(manifest.fields), "field"),
-            format_size(self.bytes),
-            format_count(len(manifest.shards), "shard"),
-            format_duration(self.seconds),
-        ]
-        if self.left_out:
-            parts.append(f"{len(self.left_out):,} left out")
-        if self.warnings:
-            parts.append(format_count(len(self.warnings), "warning"))
-        return f"PackResult({', '.join(parts)})"
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What the user should know."""
-        if not self.dropped_shards:
-            return self.manifest.made.warnings
-        return (
-            f"{self.dropped_shards} finished shards of an earlier run were dropped: the source, "
-            "the options or the version are others now",
-            *self.manifest.made.warnings,
-        )
 
 
 @add_options(PackOptions)
@@ -116,12 +74,6 @@ def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackRe
     return packed
 
 
-def check_jobs(jobs: Any) -> None:
-    """Raise UsageError for what is no number of processes."""
-    if parse_integer("jobs", jobs) < 1:
-        raise UsageError(f"{mark_option('jobs')} must be at least 1", found=jobs)
-
-
 def pack_plan(
     plan: Plan,
     out: Path,
@@ -139,6 +91,14 @@ def pack_plan(
     always written in this process.
     """
     check_jobs(jobs)
+    if plan.options.shuffle is not None:
+
+        def pack_unshuffled(plan: Plan, out: Path) -> PackResult:
+            return pack_plan(
+                plan, out, force=True, jobs=jobs, progress=progress, tell=tell, engine=engine
+            )
+
+        return pack_shuffled(plan, out, pack_unshuffled, force, jobs, progress)
     started = time.monotonic()
     resumable = plan.source.rereadable and plan.rows is not None  # a stream starts over
     versions = find_versions(plan)
@@ -178,11 +138,6 @@ def _make_completed_result(out: Path, manifest: Manifest, started: float) -> Pac
     return PackResult(
         out, manifest, count_bytes(out), time.monotonic() - started, len(manifest.shards), 0
     )
-
-
-def count_bytes(out: Path) -> int:
-    """Count the bytes of all files of a slab."""
-    return sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
 
 
 def _check_rows_start(plan: Plan, packed: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.golden.make import FOLDER, SLABS
 from tests.packer.readback import Readback
@@ -24,7 +25,7 @@ from fieldslab.schemas.folder import get_partial_path, load_manifest
 PHOTOS = Path(__file__).parents[2] / "examples/photos.parquet"
 
 
-def make_table(rows: int = 3000) -> pa.Table:
+def make_table(rows: int = 1200) -> pa.Table:
     """Rows of all kinds, some null, that tell their number."""
     rng = np.random.default_rng(0)
     numbers = np.arange(rows)
@@ -44,8 +45,8 @@ def make_table(rows: int = 3000) -> pa.Table:
 def slab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A slab of six shards."""
     path = tmp_path_factory.mktemp("repack") / "a.slab"
-    batches = make_table().to_batches(500)
-    pack(iter(batches), path, nulls={"*": "mask"}, compress=["long"], shard_size=100_000)
+    batches = make_table().to_batches(200)
+    pack(iter(batches), path, nulls={"*": "mask"}, compress=["long"], shard_size=40_000)
     assert len(load_manifest(path).shards) > 4
     return path
 
@@ -99,16 +100,16 @@ def test_a_shuffle_does_not_depend_on_how_it_is_done(
     """Chunks, processes and direct reading give the same slab; another seed another one."""
     ids = [repack(slab, tmp_path / "a.slab", shuffle=1).manifest.id]
     ids.append(repack(slab, tmp_path / "b.slab", shuffle=1, jobs=2).manifest.id)
-    monkeypatch.setattr(plans, "CHUNK_BYTES", 10_000)
+    monkeypatch.setattr(plans, "CHUNK_BYTES", 20_000)
     ids.append(repack(slab, tmp_path / "c.slab", shuffle=1).manifest.id)
     monkeypatch.setattr(plans, "DIRECT_SHARDS", 100)
     ids.append(repack(slab, tmp_path / "d.slab", shuffle=1).manifest.id)
     assert len(set(ids)) == 1
     assert repack(slab, tmp_path / "e.slab", shuffle=2).manifest.id != ids[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{c}.slab" for c in "abcde"]
-    numbers = open_slab(tmp_path / "a.slab").gather(range(3000), ["number"])["number"]
-    assert np.array_equal(np.sort(numbers), np.arange(3000))
-    assert abs(np.corrcoef(numbers, np.arange(3000))[0, 1]) < 0.1
+    numbers = open_slab(tmp_path / "a.slab").gather(range(1200), ["number"])["number"]
+    assert np.array_equal(np.sort(numbers), np.arange(1200))
+    assert abs(np.corrcoef(numbers, np.arange(1200))[0, 1]) < 0.1
 
 
 def test_the_shuffle_is_frozen() -> None:
@@ -123,10 +124,10 @@ def test_the_shuffle_is_frozen() -> None:
 
 def test_rows_are_kept_or_dropped(slab: Path, tmp_path: Path) -> None:
     """Only the rows that are asked for are left, in their order; files of both kinds are read."""
-    kept = np.array([5, 2999, 17, 18, 19, 600])
+    kept = np.array([5, 1199, 17, 18, 19, 600])
     np.save(tmp_path / "kept.npy", kept)
     (tmp_path / "dropped.txt").write_text("18\n5\n")
-    expected = [17, 19, 600, 2999]
+    expected = [17, 19, 600, 1199]
     outs = [
         repack(slab, tmp_path / "a", rows_file=tmp_path / "kept.npy", drop_rows=[18, 5]).path,
         repack(slab, tmp_path / "b", rows_file=kept, drop_rows=str(tmp_path / "dropped.txt")).path,
@@ -167,7 +168,7 @@ def test_fields_are_chosen(slab: Path, tmp_path: Path) -> None:
 
 def test_shards_are_cut_anew(slab: Path, tmp_path: Path) -> None:
     """A shard size decides on the number of shards, whose rows keep their order."""
-    packed = repack(slab, tmp_path / "a", shard_size="20K")
+    packed = repack(slab, tmp_path / "a", shard_size="10K")
     assert len(packed.manifest.shards) > len(load_manifest(slab).shards)
     assert read_rows(packed.path) == read_rows(slab)
     one = repack(slab, tmp_path / "b", shard_size="1G")
@@ -216,7 +217,7 @@ def test_a_killed_repack_goes_on(slab: Path, tmp_path: Path) -> None:
 def test_impossible_repacks_are_refused(slab: Path, tmp_path: Path) -> None:
     """What cannot be done is an error that names it, and nothing is written."""
     for options, match in (
-        ({"rows_file": [3000]}, r"rows_file.*no such row.*3000"),
+        ({"rows_file": [1200]}, r"rows_file.*1200"),
         ({"drop_rows": [-1]}, r"drop_rows.*no such row"),
     ):
         with pytest.raises(RowOutOfRange, match=match):
@@ -268,8 +269,56 @@ def test_the_command_does_what_the_function_does(slab: Path, tmp_path: Path, cli
     assert done.json["verify"]["ok"], done
     assert load_manifest(tmp_path / "a").id == expected
     done = cli("repack", slab, "-o", tmp_path / "b", "--shuffle", 9, "--fields", "number")
-    assert "3,000 rows" in done.out, done
+    assert "1,200 rows" in done.out, done
     assert cli("repack", slab).code == 2
+
+
+def test_a_pack_is_shuffled(slab: Path, tmp_path: Path, cli: Any) -> None:
+    """`pack` with a shuffle gives the rows of an ordered pack in the order of `repack`."""
+    file = tmp_path / "a.parquet"
+    pq.write_table(make_table(), file, row_group_size=100)
+    options: dict[str, Any] = {"nulls": {"*": "mask"}, "shard_size": 20_000}
+    ordered = pack(file, tmp_path / "ordered", **options)
+    shuffled = pack(file, tmp_path / "a", shuffle=4, **options)
+    again = repack(ordered.path, tmp_path / "again", shuffle=4)
+    assert shuffled.manifest.id == again.manifest.id
+    assert shuffled.manifest.made.options["shuffle"] == 4
+    command = f"--shuffle 4 --nulls *=mask --shard-size 20000 -o {tmp_path / 'b'}"
+    done = cli("pack", file, *command.split())
+    assert load_manifest(tmp_path / "b").id == again.manifest.id, done
+    streamed = pack(make_table(), tmp_path / "c", shuffle=4, **options)
+    assert sorted(map(repr, read_rows(streamed.path))) == sorted(map(repr, read_rows(slab)))
+    assert {path.name for path in tmp_path.iterdir()} == {*"abc", "ordered", "again", "a.parquet"}
+    done = cli("verify", tmp_path / "a", "--against", file)
+    assert done.code == 2
+    assert "shuffled" in done.err
+
+
+class _StopAfter:
+    """Interrupts a pack, as a progress function, once more than so many rows were written."""
+
+    def __init__(self, rows: int) -> None:
+        self.left = rows
+
+    def __call__(self, rows: int, bytes: int) -> None:
+        self.left -= rows
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_shuffled_pack_goes_on(tmp_path: Path) -> None:
+    """What was packed before the shuffle was interrupted is not packed again."""
+    file, out = tmp_path / "a.parquet", tmp_path / "out"
+    pq.write_table(make_table(), file, row_group_size=100)
+    options: dict[str, Any] = {"nulls": {"*": "mask"}, "shard_size": 20_000, "shuffle": 4}
+    expected = pack(file, tmp_path / "expected", **options).manifest.id
+    for most in (300, 1500, 1000, 1800):  # while packed, scattered, scattered again, gathered
+        stop = _StopAfter(most)
+        with pytest.raises(KeyboardInterrupt):
+            pack(file, out, progress=stop, **options)
+        assert not out.exists()
+    assert pack(file, out, **options).manifest.id == expected
+    assert {path.name for path in tmp_path.iterdir()} == {"a.parquet", "expected", "out"}
 
 
 def test_runs_are_what_rows_are() -> None:

@@ -152,7 +152,7 @@ def test_shuffled_data_stays_shuffled() -> None:
 
 def test_sorted_data_is_warned_of(slab: Slab) -> None:
     """Whoever reads few shards of a slab that was not shuffled is warned; of many, nobody is."""
-    with pytest.warns(FieldslabWarning, match=r"2 of 8 shards.*repack --shuffle"):
+    with pytest.warns(FieldslabWarning, match=r"2 of 8 shards.*shuffle=0"):
         Near(1, 2).attach(slab)
     order: Order = Near(2, 4).attach(slab)
     assert repr(order) == "Near(groups=2, window=4, seed=0)"

@@ -9,7 +9,7 @@ from tests.packer.readback import Readback
 from tests.packer.sources.parquet.thrift import group, int64, write
 
 from fieldslab.packer import pack
-from fieldslab.packer.write.pack import PackResult
+from fieldslab.packer.write.result import PackResult
 from fieldslab.schemas.errors import (
     FieldslabError,
     SourceInconsistent,

@@ -19,8 +19,9 @@ from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.engines.engine import ENGINES, find_engine
-from fieldslab.packer.write.pack import PackResult, pack_plan
+from fieldslab.packer.write.pack import pack_plan
 from fieldslab.packer.write.prepare import prepare_shared_data
+from fieldslab.packer.write.result import PackResult
 from fieldslab.packer.write.stream import ShardWork, ignore_progress
 from fieldslab.schemas.errors import OutputError, SourceInconsistent, UsageError
 from fieldslab.schemas.folder import get_partial_path
