@@ -16,6 +16,7 @@ from fieldslab.packer.check.verify import verify
 from fieldslab.packer.cli import run
 from fieldslab.packer.definition import read_definition
 from fieldslab.packer.pack_options import SourceSettings
+from fieldslab.packer.rewrite.repack import repack
 from fieldslab.packer.write.pack import pack
 from fieldslab.schemas.errors import FieldslabError, UsageError
 from fieldslab.schemas.optiontext import mark_option, render_for_python, render_for_shell
@@ -135,6 +136,7 @@ def test_every_marked_option_exists() -> None:
     """What messages call an option is one: of `pack`, of a source, or of `verify`."""
     known = {
         *inspect.signature(pack).parameters,
+        *inspect.signature(repack).parameters,
         *verify.__annotations__,
         *read_definition(SourceSettings),
     }

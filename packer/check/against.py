@@ -64,7 +64,7 @@ def compare(
         raise UsageError(
             "the rows of the slab were shuffled, so they cannot be compared with a source",
             file=files.path,
-            hint="`fieldslab verify` without --against checks every byte of the slab.",
+            hint="Compare a slab before it is shuffled; verify without a source checks every byte.",
         )
     options = add_tokenizer_paths(options, tokenizers)
     settings = options.settings if from_ in (None, name) else {}

@@ -86,6 +86,12 @@ def format_pack_result(packed: "PackResult", width: int | None) -> Iterator[str]
     if left > 0:
         yield f"... and {format_count(left, 'more field')}: fieldslab info {packed.path}"
     yield ""
+    yield from format_pack_summary(packed, width)
+
+
+def format_pack_summary(packed: "PackResult", width: int | None) -> Iterator[str]:
+    """Format where the slab is, how large, and how long it took."""
+    manifest = packed.manifest
     shards = format_count(len(manifest.shards), "shard")
     if packed.reused_shards:
         shards += f" ({packed.reused_shards} taken over from an earlier run)"

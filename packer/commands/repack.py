@@ -74,7 +74,7 @@ def repack(
         packed = repack_plan(plan, destination, options["force"], options["jobs"], move)
     result = plans.pack_result_to_json(packed)
     if not as_json and not quiet:
-        print_lines(plans.format_pack_result(packed, get_terminal_width(sys.stdout)))
+        print_lines(plans.format_pack_summary(packed, get_terminal_width(sys.stdout)))
     code = 0
     if verify:
         report = verify_with_bar(destination, hidden=hidden, silent=as_json)

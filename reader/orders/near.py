@@ -69,7 +69,7 @@ class Near(Order):
             warn(
                 f"{self!r} mixes rows of {self.groups * self.window:,} of {len(ends):,} shards at "
                 f"a time, and {slab.path} was not shuffled when it was packed: if it is sorted, "
-                "batches are not random. fieldslab.packer.repack(..., shuffle=0) makes a shuffled slab."
+                "batches are not random. packer.repack(..., shuffle=0) makes a shuffled slab."
             )
         return AttachedNear(self, ends)
 
