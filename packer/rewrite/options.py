@@ -1,18 +1,10 @@
 """The options of `repack`, said once: command line, signature and reference follow."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
-
-import numpy as np
 
 from fieldslab.packer.definition import Option
 from fieldslab.packer.pack_options import OUTPUT, Progress
-from fieldslab.packer.source import match_names
-from fieldslab.schemas.errors import RowOutOfRange, UsageError
-from fieldslab.schemas.fields import Field
-from fieldslab.schemas.optiontext import mark_option
-from fieldslab.schemas.registry import make_unknown_name_error
 
 ROWS = "Rows and fields"
 
@@ -81,79 +73,3 @@ class RepackOptions(TypedDict, total=False):
         Progress | None,
         Option(OUTPUT, "CALLABLE", "Called with the rows and bytes of each step.", in_shell=False),
     ]
-
-
-def choose_fields(
-    fields: Iterable[Field],
-    included: str | Iterable[str] | None,
-    excluded: str | Iterable[str],
-) -> list[Field]:
-    """Choose fields by names and patterns. Raises UsageError for a name that is none."""
-    by_name = {field.name: field for field in fields}
-    chosen = by_name.keys() if included is None else _match(included, "fields", by_name)
-    kept = chosen - _match(excluded, "exclude", by_name)
-    if not kept:
-        raise UsageError("no field is left", hint=f"The slab has {', '.join(by_name)}.")
-    return [field for name, field in by_name.items() if name in kept]
-
-
-def _match(names: str | Iterable[str], option: str, by_name: dict[str, Field]) -> set[str]:
-    texts = [names] if isinstance(names, str) else list(names)
-    matched: set[str] = set()
-    for name in (part for text in texts for part in text.split(",")):
-        matches = match_names(name, by_name)
-        if not set(matches) & by_name.keys():
-            problem = f"{mark_option(option)}: the slab has no field {name!r}"
-            raise make_unknown_name_error(problem, name, by_name)
-        matched |= set(matches)
-    return matched
-
-
-def choose_rows(rows_file: Any, drop_rows: Any, total: int) -> np.ndarray | None:
-    """Choose rows: int64[n], ascending; None for all.
-
-    Raises UsageError for what is no list of rows, RowOutOfRange for a row that is not there.
-    """
-    if rows_file is None and drop_rows is None:
-        return None
-    kept = np.zeros(total, np.bool_)
-    kept[slice(None) if rows_file is None else _read_rows(rows_file, "rows_file", total)] = True
-    if drop_rows is not None:
-        kept[_read_rows(drop_rows, "drop_rows", total)] = False
-    return np.flatnonzero(kept)
-
-
-def _read_rows(given: Any, option: str, total: int) -> np.ndarray:
-    """Read row numbers: int64[n], each in 0..total-1."""
-    path = Path(given) if isinstance(given, str | Path) else None
-    try:
-        if path is None:
-            rows = np.asarray(given)
-        elif path.suffix == ".npy":
-            rows = np.load(path, allow_pickle=False)
-        else:
-            rows = np.array([int(line) for line in path.read_text().split()], np.int64)
-    except (OSError, ValueError, OverflowError) as error:
-        raise UsageError(
-            f"{mark_option(option)}: {error}",
-            file=path,
-            expected="a .npy file of integers, or a text file with a row number per line",
-        ) from error
-    if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
-        raise UsageError(
-            f"{mark_option(option)}: not a list of row numbers",
-            file=path,
-            expected="integers, one axis",
-            found=f"{rows.dtype}{list(rows.shape)}",
-        )
-    rows = rows.astype(np.int64)
-    wrong = (rows < 0) | (rows >= total)
-    if wrong.any():
-        position = int(np.argmax(wrong))
-        raise RowOutOfRange(
-            f"{mark_option(option)}: no such row",
-            file=path,
-            row=int(rows[position]),
-            expected=f"0..{total - 1}",
-        )
-    return rows

@@ -12,8 +12,9 @@ import numpy as np
 
 from fieldslab.packer.option_values import parse_size
 from fieldslab.packer.plan import MAX_MAPS, MAX_SHARDS
-from fieldslab.packer.rewrite.options import RepackOptions, choose_fields, choose_rows
+from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.runs import count_rows, cut_runs, list_rows, make_runs
+from fieldslab.packer.rewrite.selection import choose_fields, choose_rows
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys, find_parts
 from fieldslab.packer.rewrite.work import RepackTask
 from fieldslab.schemas import layout
