@@ -13,7 +13,6 @@ import numpy as np
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import mark_option
 
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _EXAMPLES = {
     "rename": "NEW",
     "cast": "f4",
@@ -88,16 +87,6 @@ def parse_integer(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError as error:
         raise UsageError(f"{mark_option(name)}: must be an integer", found=repr(value)) from error
-
-
-def parse_size(name: str, text: str | int) -> int:
-    """Parse a number of bytes from '64M', '1GiB' or an integer."""
-    match = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:i?B)?", str(text), re.IGNORECASE)
-    if match is None:
-        raise UsageError(
-            f"{mark_option(name)}: must be a size", found=text, expected="a size like 64M or 1G"
-        )
-    return int(match[1]) * _UNITS[match[2].upper()]
 
 
 def parse_rows(

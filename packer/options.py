@@ -26,9 +26,9 @@ from fieldslab.packer.option_values import (
     parse_nulls,
     parse_pairs,
     parse_rows,
-    parse_size,
 )
 from fieldslab.packer.pack_options import DEFAULT_INDEX, PackOptions
+from fieldslab.schemas.bytesizes import parse_size
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import MAX_COUNT, Every
 from fieldslab.schemas.optiontext import mark_option

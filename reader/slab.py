@@ -15,44 +15,77 @@ from fieldslab.reader.interpreters import check_interpreter
 from fieldslab.reader.reading import read_batch
 from fieldslab.reader.row_samples import Samples
 from fieldslab.reader.rows import Rows, check_index, check_integer, check_rows
-from fieldslab.reader.slab_storage import Storage
-from fieldslab.schemas.errors import SlabReplaced, UsageError
+from fieldslab.reader.slab_storage import Storage, open_storage
+from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.folder import check_slab_path, open_slab_files
 from fieldslab.schemas.manifest import Manifest
 
 
 def open_slab(
-    path: str | os.PathLike[str], *, verify: bool = True, follow_links: bool = False
+    path: str | os.PathLike[str],
+    *,
+    verify: bool = True,
+    follow_links: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_limit: str | int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    cache_shared: bool = False,
 ) -> "Slab":
     """Open a slab. Only its manifest is read, so the time does not depend on the number of rows.
 
     The slab's directory stays open, and files are found below it, never by `path` again. So the
     slab stays the same, whatever is packed to `path` later.
 
+    A slab at a URL, and any slab with `cache_dir`, is read through a mirror: blocks are fetched
+    when they are first needed, compared with their digests, and kept in the cache directory for all
+    processes of the machine. Once it is whole, the mirror is a slab itself.
+
     Parameters
     ----------
     path
-        The directory that `fieldslab pack` wrote.
+        The directory that `fieldslab pack` wrote, or its URL: `s3://`, `gs://`, `az://`,
+        `https://`.
     verify
         Compare each 64 KiB block with its digest when this process first touches it. The first
         pass over data in memory then runs at about 0.6 of the speed; later passes are not slower.
+        Mirrors are always verified.
     follow_links
         Follow links in the slab, wherever they lead, as in the caches of Hugging Face and DVC.
         `path` itself may be a link in any case.
+    cache_dir
+        A directory for mirrors, on a local disk; it is created. Default for URLs: the environment
+        variable FIELDSLAB_CACHE_DIR, or `~/.cache/fieldslab/slabs`.
+    cache_limit
+        Bytes that all mirrors in `cache_dir` may take, such as "500G". What was not needed for the
+        longest time is removed.
+    storage_options
+        For obstore, which reads URLs, beside what the environment says, as by AWS_REGION.
+    cache_shared
+        Allow a `cache_dir` into which anybody may write.
 
     Raises
     ------
-    NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest, Unreadable
-        There is no slab, it is incomplete, too new or damaged, or the disk fails.
+    NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest, Unreadable, RemoteUnreadable
+        There is no slab, it is incomplete, too new or damaged; the disk or the server fails.
+    AccessDenied, MissingLibrary
+        A server refuses; reading the URL needs a library.
     UsageError
-        `path` is not a path, or this is a subinterpreter, which numpy and numba do not support.
+        Arguments make no sense, `cache_dir` holds something else, or this is a subinterpreter,
+        which numpy and numba do not support.
+    NoSpace, OutputDenied, OutputError
+        The cache directory is full, or cannot be written.
     """
     check_interpreter()
-    folder = check_slab_path(path)
-    files = open_slab_files(folder, follow_links=follow_links)
-    files.path = Path(os.path.abspath(folder))
-    return Slab(Storage(files, verify), range(files.manifest.rows))
+    storage = open_storage(
+        path,
+        verify,
+        follow_links=follow_links,
+        cache_dir=cache_dir,
+        cache_limit=cache_limit,
+        storage_options=storage_options,
+        cache_shared=cache_shared,
+    )
+    return Slab(storage, range(storage.manifest.rows))
 
 
 def check_slab(slab: Any) -> None:
@@ -358,26 +391,4 @@ class Slab:
         return format_slab(self.path.name, len(self), columns, len(self.fields))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        storage = self._storage
-        opening = storage.path, storage.verify, storage.files.follow_links
-        return _reopen_slab, (*opening, storage.manifest.id, self._view, storage.dtypes)
-
-
-def _reopen_slab(
-    path: Path,
-    verify: bool,
-    follow_links: bool,
-    content: str,
-    view: range,
-    dtypes: Mapping[str, str],
-) -> Slab:
-    slab = open_slab(path, verify=verify, follow_links=follow_links)
-    if slab.manifest.id != content:
-        raise SlabReplaced(
-            "is not the slab that was pickled: its content has another `id`",
-            file=path,
-            expected=content,
-            found=slab.manifest.id,
-            hint="It was packed again in between; open it again.",
-        )
-    return Slab(slab._storage.cast(dtypes) if dtypes else slab._storage, view)
+        return Slab, (self._storage, self._view)

@@ -1,5 +1,6 @@
 """An open slab's manifest and mapped arrays, shared by every view and column of it."""
 
+import os
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,7 +20,8 @@ from fieldslab.reader.stored.marks import SharedMarks
 from fieldslab.schemas.access import Folder, find_shard_folder, find_table_folder
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.folder import SlabFiles
+from fieldslab.schemas.folder import SlabFiles, check_content
+from fieldslab.schemas.places import open_place
 
 if TYPE_CHECKING:
     from fieldslab.reader.addresses import RowFinder
@@ -33,8 +35,9 @@ class Storage:
         self.files = files
         self.dtypes: Mapping[str, str] = {}
         self.manifest = manifest = files.manifest
-        self.verify = verify
-        self._marks = SharedMarks(manifest) if verify else None
+        self.verify = verify = verify or files.mirror is not None  # what comes over a network is
+        # Each process must see for itself what was evicted from a mirror.
+        self._marks = SharedMarks(manifest, private=files.mirror is not None) if verify else None
         self.fields: Mapping[str, Field] = MappingProxyType(
             {field.name: field for field in manifest.fields}
         )
@@ -98,9 +101,17 @@ class Storage:
         if name not in self.fields:
             raise make_unknown_field_error(name, self.fields)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        files, content = self.files, self.manifest.id
+        if files.mirror is not None:
+            return _reopen_mirror, (files.mirror.origin.to_plain(), content)
+        return _reopen_storage, (files.path, self.verify, files.follow_links, content)
+
     def after_fork(self) -> None:
         """Replace the lock in a forked child; the maps are as good there."""
         self._lock = RLock()
+        if self.files.mirror is not None:
+            self.files.mirror.after_fork()
 
     def _list_folders(self) -> list[Folder]:
         if self._shards is None:
@@ -141,6 +152,30 @@ class CastStorage(Storage):
             stored = self._cast[name] = stored.cast(self.dtypes[name])
         return stored
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CastStorage, (self._uncast, dict(self.dtypes))
+
     def cast(self, dtypes: Any) -> Storage:
         """See `Storage`; what was cast before is cast anew from what is stored."""
         return CastStorage(self._uncast, {**self.dtypes, **dtypes})
+
+
+def open_storage(path: str | os.PathLike[str], verify: bool, **options: Any) -> Storage:
+    """Open a slab; `options` are those of `open_place`, whose errors this raises."""
+    files = open_place(path, **options)
+    if files.mirror is None:
+        files.path = Path(os.path.abspath(path))
+    return Storage(files, verify)
+
+
+def _reopen_storage(path: Path, verify: bool, follow_links: bool, content: str) -> Storage:
+    storage = open_storage(path, verify, follow_links=follow_links)
+    check_content(storage.manifest, content, path)
+    return storage
+
+
+def _reopen_mirror(origin: tuple[Any, ...], content: str) -> Storage:
+    from fieldslab.schemas.mirror.channel import Origin
+    from fieldslab.schemas.mirror.opening import open_mirror
+
+    return Storage(open_mirror(Origin(*origin), content), verify=True)

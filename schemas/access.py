@@ -5,17 +5,17 @@ fails; `map` shares memory between processes, and who touches it calls `populate
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, map_array, open_array, populate_array
-from fieldslab.schemas.digest import BLOCK, compute_root, digest, split_blocks
+from fieldslab.schemas.digest import BLOCK, compute_root, count_blocks, digest, split_blocks
 from fieldslab.schemas.errors import DamagedArray, DamagedManifest, FieldslabError
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.files import RESTORE, OpenFolder, make_unreadable_error, read_exactly
@@ -23,6 +23,11 @@ from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.holes import has_hole
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.mapping import allocate_aligned, get_address, populate_pages
+
+if TYPE_CHECKING:
+    from fieldslab.schemas.mirror.mirror import Mirror
+
+_Read = TypeVar("_Read")
 
 
 class Folder:
@@ -63,6 +68,16 @@ class Folder:
         return self._slab.path / self._name
 
     @property
+    def mirror(self) -> "Mirror | None":
+        """What the slab is read through, if it lies elsewhere."""
+        return self._slab.mirror
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return self._name
+
+    @property
     def holds_rows(self) -> bool:
         """Whether it is a shard: `tables` serves the rows of all shards."""
         return self._name != layout.TABLES
@@ -91,9 +106,21 @@ class Folder:
         Raises DamagedArray where the file or its root is wrong, and what `open_array` raises.
         """
         if not self._tables:
-            self.accept_digests(self.read_digests())
+            self.read_verified(None, 0, 1, self._load_digests)
         # Threads may each load it: the first to come stays, since kernels know its address.
         return self._tables[0]
+
+    def read_verified(
+        self, file: ArrayFile | None, first: int, last: int, read: Callable[[], _Read]
+    ) -> _Read:
+        """Return what `read` returns, which reads and verifies blocks `first` up to `last`.
+
+        In a mirror they are there first, and fetched again where `read` raises DamagedArray. `file`
+        is None for the digest table, which counts as one block.
+        """
+        if self.mirror is None:
+            return read()
+        return self.mirror.verify(self.mirror.find_positions(self._name, file, first, last), read)
 
     def accept_digests(self, table: np.ndarray) -> None:
         """Check what is read by this table from now on. Raises DamagedArray for a wrong root."""
@@ -126,6 +153,9 @@ class Folder:
                 populate_array(table, path)
                 return table
             return _read_bytes(fd, 0, size, path).view(dtype)
+
+    def _load_digests(self) -> None:
+        self.accept_digests(self.read_digests())
 
     def find_rows(self, file: ArrayFile, start: int, stop: int) -> tuple[int, int] | None:
         """Find the first and last row of the slab that own bytes `start` to `stop` of an array.
@@ -207,16 +237,17 @@ class ArrayReader:
             The slab was packed again since; a link is in the way; the disk fails.
         """
         file, checked = self.file, self.folder.digests is not None
+        if self.folder.mirror is not None and not checked:
+            checked = self.folder.load_digests() is not None
         stop = len(self) if stop is None else stop
         first, last = start * file.item_bytes, stop * file.item_bytes
         base, end = first, last
         if checked and first < last:
             base = first // BLOCK * BLOCK
             end = min(-(-last // BLOCK) * BLOCK, file.data_bytes)
-        with self.open() as fd:  # memory is taken after the file's size was checked
-            data = _read_bytes(fd, base, end, self.path, file.field.name)
-        if checked:
-            self.check_blocks(base // BLOCK, data)
+        blocks = base // BLOCK, count_blocks(end)
+        read = partial(self._read_blocks, base, end, checked)
+        data = self.folder.read_verified(file, *blocks, read)
         items = data[first - base : last - base].view(file.dtype)
         try:
             return items.reshape(stop - start, *file.shape[1:])
@@ -290,6 +321,14 @@ class ArrayReader:
             expected=f"rising numbers up to {limit}",
             found=f"{start}, {stop}",
         )
+
+    def _read_blocks(self, start: int, stop: int, checked: bool) -> np.ndarray:
+        """Bytes `start` to `stop`, whole blocks if they are checked: uint8[size]."""
+        with self.open() as fd:  # memory is taken after the file's size was checked
+            data = _read_bytes(fd, start, stop, self.path, self.file.field.name)
+        if checked:
+            self.check_blocks(start // BLOCK, data)
+        return data
 
     def _make_shape_error(self) -> DamagedManifest:
         return DamagedManifest(

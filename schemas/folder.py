@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import (
@@ -23,6 +24,9 @@ from fieldslab.schemas.files import OpenFolder, make_opening_error, read_bytes
 from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, Manifest, decode_manifest
 from fieldslab.schemas.urls import is_url, restore_url
 
+if TYPE_CHECKING:
+    from fieldslab.schemas.mirror.mirror import Mirror
+
 JOURNAL = "journal.jsonl"
 REPLACED = "old"
 """What a packer calls a slab in `NAME.partial` while another one takes its place."""
@@ -31,24 +35,30 @@ _ATTEMPTS = 20
 _OPEN_AGAIN = "Open it again."
 
 
+def check_place(place: object) -> str:
+    """Return the place of a slab, a directory or a URL, as text. Raises UsageError."""
+    if not isinstance(place, str | os.PathLike) or not os.fspath(place):
+        raise UsageError(
+            "a slab is named by its path",
+            expected='a path, such as "train.slab"',
+            found=repr(place),
+        )
+    return restore_url(os.fspath(place))
+
+
 def check_slab_path(path: object) -> Path:
     """Convert what a caller passes to the path of a slab.
 
     Raises UsageError where that is no path, NotASlab where it is a URL.
     """
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise UsageError(
-            "a slab is named by its path",
-            expected='a path, such as "train.slab"',
-            found=repr(path),
-        )
-    if is_url(os.fspath(path)) and not os.path.exists(path):
+    place = check_place(path)
+    if is_url(place) and not os.path.exists(place):
         raise NotASlab(
-            "remote slabs are not supported yet: slabs are read from directories, not from URLs",
-            file=restore_url(path),
-            hint="Copy the slab to a directory of this machine, or mount what holds it.",
+            "this needs a directory: URLs are not supported yet here",
+            file=place,
+            hint="Copy the slab to a directory of this machine.",
         )
-    return Path(path)
+    return Path(place)
 
 
 def get_partial_path(slab: Path) -> Path:
@@ -71,7 +81,11 @@ class SlabFiles:
         What its manifest said.
     follow_links
         Whether links in the slab are followed.
+    mirror
+        What the slab is read through, if it lies elsewhere.
     """
+
+    mirror: "Mirror | None" = None
 
     def __init__(self, directory: OpenFolder, manifest: Manifest, stamp: tuple[int, ...]) -> None:
         """Not for callers: use `open_slab_files`."""
@@ -181,6 +195,18 @@ def load_manifest(slab: str | Path, *, follow_links: bool = False) -> Manifest:
     """Read and validate the manifest of a slab; the errors are those of `open_slab_files`."""
     with open_slab_files(slab, follow_links=follow_links) as files:
         return files.manifest
+
+
+def check_content(manifest: Manifest, content: str, place: object) -> None:
+    """Raise SlabReplaced where a slab is not the one with this `id`."""
+    if manifest.id != content:
+        raise SlabReplaced(
+            "is not the slab that was pickled: its content has another `id`",
+            file=place,
+            expected=content,
+            found=manifest.id,
+            hint="It was packed again in between; open it again.",
+        )
 
 
 def _try_open(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | None:

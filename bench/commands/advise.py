@@ -73,9 +73,9 @@ def advise(
     Gathers and loads random rows for some seconds. Prints the recommended settings, the memory
     that they take, and what was measured.
     """
-    from fieldslab.packer.option_values import parse_size
     from fieldslab.reader import Normalize, RandomHorizontalFlip, RandomResizedCrop, open_slab
     from fieldslab.reader.advisor import advise as measure
+    from fieldslab.schemas.bytesizes import parse_size
     from fieldslab.schemas.errors import UsageError
 
     names = [name.strip() for item in fields for name in item.split(",")]

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from fieldslab.packer.option_values import parse_size
+from fieldslab.schemas.bytesizes import parse_size
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import mark_option

@@ -1,12 +1,14 @@
 """One array of a field, over all shards."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fieldslab.reader.stored.marks import SharedMarks
+from fieldslab.reader.stored.mirrored import MirroredArray
 from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.digest import BLOCK, count_blocks, digest
 from fieldslab.schemas.errors import DamagedArray
@@ -37,6 +39,8 @@ class StoredArray:
         What the manifest says of it; `shape` is that of one item.
     marks
         Which blocks were found right, shared with forked processes; None where nothing is verified.
+    mirrored
+        What brings blocks here of a slab that lies elsewhere; None for others.
     """
 
     def __init__(
@@ -71,6 +75,10 @@ class StoredArray:
         self.marks = None
         if marks is not None:
             self.marks = marks.create_marks(field.name, spec.role, count_blocks(self._sizes))
+        mirror = folders[0].mirror if folders else None
+        self.mirrored = None
+        if mirror is not None and self.marks is not None:
+            self.mirrored = MirroredArray(mirror, field, spec.role, self.marks.firsts)
 
     def __getitem__(self, shard: int) -> np.ndarray:
         """The array of a shard that has it."""
@@ -95,16 +103,23 @@ class StoredArray:
         if self.marks is None or self.marks.complete:
             return
         missing = self.marks.find_unmarked(shard, start * self.item_bytes, stop * self.item_bytes)
-        for block in missing:
-            self._verify_block(shard, block)
-        if missing:
-            self.marks.update_complete()
+        if missing and self.mirrored is not None:
+            blocks = np.array(missing, np.int64) + self.marks.firsts[shard]
+            self.mirrored.verify(blocks, partial(self._verify_shard_blocks, shard, missing))
+        elif missing:
+            self._verify_shard_blocks(shard, missing)
 
     def verify_blocks(self, blocks: np.ndarray) -> None:
         """Verify blocks given by their indexes over all shards, ascending and none twice.
 
         The lock is free meanwhile: threads verify side by side.
         """
+        if self.mirrored is None:
+            self._verify_present_blocks(blocks)
+        else:
+            self.mirrored.verify(blocks, partial(self._verify_present_blocks, blocks))
+
+    def _verify_present_blocks(self, blocks: np.ndarray) -> None:
         from fieldslab.reader.stored.verification import (
             verify_and_mark_blocks,  # numba: gathers have it anyway
         )
@@ -135,6 +150,12 @@ class StoredArray:
         """Make the error for a damaged offset at `index` or after it."""
         start, stop = self[shard][index : index + 2].tolist()
         return self.get_reader(shard).make_damaged_offsets_error(index, start, stop, limit)
+
+    def _verify_shard_blocks(self, shard: int, blocks: Sequence[int]) -> None:
+        assert self.marks is not None
+        for block in blocks:
+            self._verify_block(shard, block)
+        self.marks.update_complete()
 
     def _verify_block(self, shard: int, block: int) -> None:
         assert self.marks is not None

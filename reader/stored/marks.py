@@ -15,7 +15,7 @@ _SHARED_BYTES = 64 * 1024 * 1024
 """Room for the marks of a slab: addresses only, until marks are set. Enough for 35 TB."""
 _MOST_BLOCKS = 2**40
 _CHUNK = 4096
-_FLAGS = mmap.MAP_ANONYMOUS | mmap.MAP_SHARED | getattr(mmap, "MAP_NORESERVE", 0)
+_FLAGS = mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
 
 class VerifiedBlocks:
@@ -111,9 +111,11 @@ class SharedMarks:
     them has verified. Pages are taken where marks are set.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, *, private: bool = False) -> None:
+        """With `private`, a forked process has its own from then on."""
         self._manifest = manifest
-        self._memory = mmap.mmap(-1, _SHARED_BYTES, _FLAGS)
+        self._flags = _FLAGS | (mmap.MAP_PRIVATE if private else mmap.MAP_SHARED)
+        self._memory = mmap.mmap(-1, _SHARED_BYTES, self._flags)
         self._places: Mapping[tuple[str, Role], int] | None = None
 
     def create_marks(self, name: str, role: Role, blocks: np.ndarray) -> VerifiedBlocks:
@@ -133,7 +135,7 @@ class SharedMarks:
         start, size = self._places[name, role], int(blocks.sum()) // 8 + 1
         if start + size <= _SHARED_BYTES:
             return VerifiedBlocks(blocks, np.frombuffer(self._memory, np.uint8, size, start))
-        return VerifiedBlocks(blocks, np.frombuffer(mmap.mmap(-1, size, _FLAGS), np.uint8))
+        return VerifiedBlocks(blocks, np.frombuffer(mmap.mmap(-1, size, self._flags), np.uint8))
 
 
 def _find_places(manifest: Manifest) -> dict[tuple[str, Role], int]:

@@ -33,7 +33,6 @@ URL = "s3://bucket/deep//x"
         ["pack", "{parquet}", "-o", URL],
         ["verify", "{slab}", "--against", URL],
         ["bench", URL],
-        ["advise", URL],
     ],
 )
 def test_urls_are_said_as_written(

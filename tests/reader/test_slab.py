@@ -273,10 +273,3 @@ def test_a_slab_is_opened_by_its_path(wrong: Any) -> None:
     """Anything but a path is named, not a TypeError of the system's."""
     with pytest.raises(UsageError, match="by its path"):
         open_slab(wrong)
-
-
-@pytest.mark.parametrize("url", ["s3://bucket/a.slab", "https://host/a.slab"])
-def test_urls_are_not_opened(url: str) -> None:
-    """A slab is a directory: the error of a URL says what to do."""
-    with pytest.raises(NotASlab, match=r"not from URLs.*Copy the slab"):
-        open_slab(url)

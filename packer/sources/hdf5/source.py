@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.commands.text_format import format_size
-from fieldslab.packer.option_values import parse_size
 from fieldslab.packer.source import SAMPLE_ROWS, Source, Unit
 from fieldslab.packer.sources.hdf5.dataset_storage import check_filters, describe_unwritten
 from fieldslab.packer.sources.hdf5.hdf5_files import find_files, looks_like_hdf5, name_hdf5_errors
@@ -30,6 +29,7 @@ from fieldslab.packer.sources.hdf5.windows import (
     get_physical_memory,
 )
 from fieldslab.packer.sources.path_lookup import NoFiles
+from fieldslab.schemas.bytesizes import parse_size
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
 from fieldslab.schemas.optiontext import mark_option
 

@@ -1,0 +1,152 @@
+"""A cache directory: whose it is, and how many bytes its mirrors may take."""
+
+import fcntl
+import json
+import os
+import shutil
+import stat
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.mirror.names import MARKER, ROOM, SIDE, name_cache_errors
+from fieldslab.schemas.optiontext import mark_option
+
+ENVIRONMENT = "FIELDSLAB_CACHE_DIR"
+_USED = struct.Struct("<q")
+_OWN = "Give a directory of its own, which need not exist yet."
+
+
+def find_default_cache() -> Path:
+    """Return the cache directory for slabs that are opened without one."""
+    named = os.environ.get(ENVIRONMENT)
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "fieldslab" / "slabs"
+
+
+class CacheDirectory:
+    """A directory of mirrors. Nothing is ever written into a directory of anybody else."""
+
+    def __init__(self, path: Path, *, shared: bool = False) -> None:
+        """Create the directory, or check that it is a cache.
+
+        `shared` allows a directory that anybody may write into.
+
+        Raises
+        ------
+        UsageError
+            It is no directory, holds something else, or anybody may write into it.
+        OutputDenied, NoSpace, OutputError
+            It cannot be written.
+        """
+        self.path = Path(os.path.abspath(path))
+        with name_cache_errors(self.path), suppress(FileExistsError):
+            self.path.mkdir(mode=0o700, parents=True)
+        self._check_owner(shared)
+        marker = self.path / MARKER
+        with name_cache_errors(marker):
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._users = os.open(marker, flags, 0o666)
+            if not os.fstat(self._users).st_size:
+                os.pwrite(self._users, json.dumps({"format": "fieldslab cache"}).encode(), 0)
+            self._room = os.open(self.path / ROOM, flags, 0o666)
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def lock_room(self) -> Iterator[None]:
+        """Be the only one on this machine that changes the bytes in use, for a `with` block."""
+        with self._lock:
+            fcntl.flock(self._room, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._room, fcntl.LOCK_UN)
+
+    @contextmanager
+    def try_lock_room(self) -> Iterator[bool]:
+        """Do as `lock_room` does, if that takes no waiting; tell whether it could be done."""
+        if not self._lock.acquire(blocking=False):
+            yield False
+            return
+        try:
+            try:
+                fcntl.flock(self._room, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+                return
+            try:
+                yield True
+            finally:
+                fcntl.flock(self._room, fcntl.LOCK_UN)
+        finally:
+            self._lock.release()
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all mirrors that are there or reserved."""
+        data = os.pread(self._room, _USED.size, 0)
+        return _USED.unpack(data)[0] if len(data) == _USED.size else 0
+
+    def add_used_bytes(self, count: int) -> None:
+        """Reserve bytes, or give them back; the caller holds `lock_room`."""
+        self.set_used_bytes(max(self.used_bytes + count, 0))
+
+    def set_used_bytes(self, count: int) -> None:
+        """Say how many bytes are in use; the caller holds `lock_room`."""
+        with name_cache_errors(self.path / ROOM):
+            os.pwrite(self._room, _USED.pack(count), 0)
+
+    def is_alone(self) -> bool:
+        """Whether no other process uses the cache; the caller holds `lock_room`.
+
+        Either way, this object counts as a user from then on, until it is closed.
+        """
+        try:
+            fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            fcntl.flock(self._users, fcntl.LOCK_SH)
+            return False
+        fcntl.flock(self._users, fcntl.LOCK_SH)
+        return True
+
+    def list_mirrors(self) -> list[str]:
+        """Return the `id` of every slab that has a mirror here, sorted."""
+        names = (path.name for path in self.path.glob("*" + SIDE))
+        return sorted(name.removesuffix(SIDE) for name in names)
+
+    def remove_unfinished(self) -> None:
+        """Remove what killed processes left; only for who is alone."""
+        for path in self.path.glob(f"*{SIDE}/*.????????"):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    path.unlink()
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        for fd in (self._users, self._room):
+            with suppress(OSError):
+                os.close(fd)
+        self._users = self._room = -1
+
+    def _check_owner(self, shared: bool) -> None:
+        info = os.stat(self.path)
+        if not stat.S_ISDIR(info.st_mode):
+            raise UsageError("the cache directory is not a directory", file=self.path, hint=_OWN)
+        if not (self.path / MARKER).exists() and os.listdir(self.path):
+            raise UsageError(
+                f"{mark_option('cache_dir')} holds something else", file=self.path, hint=_OWN
+            )
+        if info.st_mode & stat.S_IWOTH and not shared:
+            raise UsageError(
+                f"anybody may write into {mark_option('cache_dir')}",
+                file=self.path,
+                hint="Others could replace what you train on. `chmod o-w` it, or give a "
+                f"directory of your own; if you trust them, {mark_option('cache_shared', True)}.",
+            )

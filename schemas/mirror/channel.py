@@ -1,0 +1,199 @@
+"""What a mirror asks of the helper process, whichever process that is at the moment."""
+
+import itertools
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+from weakref import finalize
+
+import numpy as np
+
+from fieldslab.schemas.errors import DamagedArray, FieldslabError, UsageError, WorkerDied
+from fieldslab.schemas.mirror.client import CONNECTION, HelperDied, HelperProcess, Ticket
+from fieldslab.schemas.mirror.messages import (
+    Answer,
+    Attach,
+    DamagedBlock,
+    Fetch,
+    Open,
+    Reply,
+    decode_error,
+)
+from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.urls import hide_credentials
+
+_STARTS = 2
+"""So often a helper is started for one request."""
+
+_SECRET = re.compile("secret|token|password|access_key|account_key|sas|credential|private", re.I)
+"""In the names of options that hold credentials."""
+
+_VARIABLE = re.compile("AWS_|AZURE_|GOOGLE_|(HTTPS?|ALL|NO)_PROXY|SSL_CERT_", re.I)
+
+_numbers = itertools.count()
+
+
+class Origin(NamedTuple):
+    """Where a mirror gets its blocks from, and where it keeps them.
+
+    `options` are for the store; they may hold credentials.
+    """
+
+    place: str
+    options: Mapping[str, Any]
+    cache: str
+    limit: int | None
+    shared: bool
+
+    def to_plain(self) -> tuple[Any, ...]:
+        """Return what a pickle may hold of it. Raises UsageError where that is a credential."""
+        secret = [name for name in self.options if _SECRET.search(name)]
+        if secret:
+            raise UsageError(
+                "a slab is not pickled with credentials",
+                file=hide_credentials(self.place),
+                found=f"{mark_option('storage_options')}: {', '.join(secret)}",
+                hint="Give them by the environment, such as AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or by a profile: other processes find them there.",
+            )
+        return tuple(self)
+
+    def __repr__(self) -> str:
+        return f"Origin({hide_credentials(self.place)!r}, cache={self.cache!r})"
+
+
+class Channel:
+    """What a mirror says to the helper, whichever process that is at the moment."""
+
+    def __init__(self, place: str, options: Mapping[str, Any]) -> None:
+        self.number = next(_numbers)
+        self._place = place
+        self._options = {name: _convert_durations(name, value) for name, value in options.items()}
+        self._attach: Callable[[int], Attach] | None = None
+        self._opened: HelperProcess | None = None
+        self._lock = threading.RLock()
+        CONNECTION.add_user(self.number)
+        self._finalizer = finalize(self, _leave, self.number)
+
+    def read_manifest(self) -> bytes:
+        """Read the manifest in the store. Raises what the store raises."""
+        return self._ask_repeatedly(lambda process: self._open(process).wait()).content
+
+    def attach(self, content: str, origin: Origin) -> None:
+        """Fetch for this mirror from now on."""
+        limits = origin.cache, origin.limit, origin.shared
+        self._attach = lambda request: Attach(request, self.number, content, *limits)
+
+    def fetch(self, ranges: np.ndarray, *, again: bool = False) -> None:
+        """Have blocks fetched, and wait.
+
+        Raises what the helper raises, DamagedBlock and WorkerDied.
+        """
+        self._ask_repeatedly(
+            lambda process: self._request_fetch(process, ranges, True, again, None).wait()
+        )
+
+    def prefetch(self, ranges: np.ndarray, done: Callable[[], None]) -> bool:
+        """Have blocks fetched some time; `done` is called when they are, or will not be.
+
+        Returns whether the request was made.
+        """
+        try:
+            self._request_fetch(CONNECTION.get_process(), ranges, False, False, done)
+        except (HelperDied, FieldslabError):
+            return False
+        return True
+
+    def after_fork(self) -> None:
+        """Begin anew in a forked child."""
+        self._lock = threading.RLock()
+        self._opened = None
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._opened = None
+        self._finalizer()
+
+    def _request_fetch(
+        self,
+        process: HelperProcess,
+        ranges: np.ndarray,
+        demand: bool,
+        again: bool,
+        done: Callable[[], None] | None,
+    ) -> Ticket:
+        self._open_mirror(process)
+        content = np.ascontiguousarray(ranges, np.int64).tobytes()
+        return process.ask(
+            lambda request: Fetch(request, self.number, content, demand, again), done
+        )
+
+    def _open_mirror(self, process: HelperProcess) -> None:
+        """Open store and mirror in a helper that does not know them yet."""
+        with self._lock:
+            if self._opened is not process:
+                assert self._attach is not None
+                _check_answer(self._open(process).wait())
+                _check_answer(process.ask(self._attach).wait())
+                self._opened = process
+
+    def _open(self, process: HelperProcess) -> Ticket:
+        try:
+            return process.ask(
+                lambda request: Open(
+                    request, self.number, self._place, self._options, _list_environment()
+                )
+            )
+        except TypeError:
+            raise UsageError(
+                f"{mark_option('storage_options')} hold what cannot be sent to another process",
+                expected="text, numbers, lists and dicts",
+                found=", ".join(self._options),
+            ) from None
+
+    def _ask_repeatedly(self, ask: Callable[[HelperProcess], Answer]) -> Reply:
+        process = CONNECTION.get_process()
+        for attempt in range(_STARTS):
+            try:
+                return _check_answer(ask(process))
+            except HelperDied:
+                found = process.explain_death()
+                if attempt + 1 < _STARTS:
+                    process = CONNECTION.get_process(dead=process)
+        raise WorkerDied(
+            "the helper process that fetches blocks died twice",
+            found=found,
+            hint="Its last words are on standard error.",
+        )
+
+
+def _check_answer(answer: Answer) -> Reply:
+    """Raise the error that an answer says, if it says one."""
+    if isinstance(answer, Reply):
+        return answer
+    error = decode_error(answer)
+    if answer.position is not None and isinstance(error, DamagedArray):
+        raise DamagedBlock(answer.position, error)
+    raise error
+
+
+def _convert_durations(name: str, value: Any) -> Any:
+    """Durations as obstore takes them too: as text, or for retries as seconds."""
+    if isinstance(value, Mapping):
+        return {key: _convert_durations(name, each) for key, each in value.items()}
+    if not isinstance(value, timedelta):
+        return value
+    seconds = value.total_seconds()
+    return seconds if name == "retry_config" else f"{seconds * 1000:.0f}ms"
+
+
+def _list_environment() -> dict[str, str]:
+    """The variables that stores look for: a program may set them after the helper started."""
+    return {name: value for name, value in os.environ.items() if _VARIABLE.match(name)}
+
+
+def _leave(number: int) -> None:
+    CONNECTION.remove_user(number)

@@ -1,0 +1,195 @@
+"""The helper process: it fetches blocks into mirrors, for one process that reads them.
+
+The libraries of stores have threads of their own, which a fork does not survive; here they are out
+of the way. It serves one connection and ends with it.
+"""
+
+import asyncio
+import os
+import socket
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from fieldslab.schemas.errors import SlabChanged
+from fieldslab.schemas.manifest import MANIFEST, Manifest, decode_manifest
+from fieldslab.schemas.mirror.blockmap import BlockMap
+from fieldslab.schemas.mirror.cache import CacheDirectory
+from fieldslab.schemas.mirror.fetching import Fetcher
+from fieldslab.schemas.mirror.finishing import publish_manifest
+from fieldslab.schemas.mirror.messages import (
+    LENGTH,
+    Attach,
+    DamagedBlock,
+    Detach,
+    Fetch,
+    Open,
+    Reply,
+    decode_request,
+    encode_error,
+    encode_frame,
+)
+from fieldslab.schemas.mirror.remote_slab import RemoteSlab
+from fieldslab.schemas.mirror.room import MirrorFiles, Room
+from fieldslab.schemas.stores.slab_objects import read_manifest
+from fieldslab.schemas.stores.store import Store, open_store
+
+_THREADS = 64
+_WATCH = 0.25
+"""Seconds between looks at whether the parent lives, and whether mirrors are whole."""
+
+
+class Session:
+    """A slab that is read: its store, and its mirror once there is one."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.content = b""
+        self.fetcher: Fetcher | None = None
+        self.files: MirrorFiles | None = None
+        self.cache: CacheDirectory | None = None
+        self.changed = False
+        self.manifest: Manifest | None = None
+
+    def load_manifest(self) -> bytes:
+        """Read the manifest, once; raises what `read_manifest` raises."""
+        if not self.content:
+            self.content = read_manifest(self.store)
+        return self.content
+
+    def attach(self, request: Attach) -> None:
+        """Open the mirror. Raises SlabChanged, and what a cache directory raises."""
+        file = Path(self.store.locate(MANIFEST))
+        self.manifest = manifest = decode_manifest(self.load_manifest(), file)
+        if manifest.id != request.content:
+            raise SlabChanged(
+                "another slab is there since it was opened",
+                file=self.store.url,
+                expected=request.content,
+                found=manifest.id,
+                hint="Open it again.",
+            )
+        self.cache = CacheDirectory(Path(request.cache), shared=request.shared)
+        self.files = MirrorFiles(self.cache.path, manifest.id, BlockMap(manifest))
+        self.room = Room(self.cache, request.limit)
+
+    def start(self) -> None:
+        """Begin to fetch; for the event loop's thread."""
+        assert self.manifest is not None
+        assert self.files is not None
+        self.fetcher = Fetcher(RemoteSlab(self.store, self.manifest), self.files, self.room)
+
+    def finish(self) -> None:
+        """Make a slab of the mirror if it is whole."""
+        if self.files is not None and self.cache is not None:
+            self.changed = False
+            publish_manifest(self.cache, self.files)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        if self.fetcher is not None:
+            self.fetcher.close()
+        if self.files is not None:
+            self.files.close()
+        if self.cache is not None:
+            self.cache.close()
+
+
+class Helper:
+    """Serves one connection."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._sessions: dict[int, Session] = {}
+        self._tasks = set[asyncio.Task[None]]()
+
+    def receive(self, frame: bytes) -> None:
+        """Begin what a request asks for."""
+        request = decode_request(frame)
+        if isinstance(request, Detach):
+            session = self._sessions.pop(request.slab, None)
+            if session is not None:
+                session.close()
+            return
+        task = asyncio.create_task(self._answer(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finish_mirrors(self) -> None:
+        """Make slabs of the mirrors that are whole."""
+        for session in list(self._sessions.values()):
+            if session.fetcher is not None and session.fetcher.idle and session.changed:
+                await asyncio.to_thread(session.finish)
+
+    async def _answer(self, request: Open | Attach | Fetch) -> None:
+        try:
+            content = await self._do(request)
+        except DamagedBlock as damage:
+            answer = encode_frame(encode_error(request.request, damage.error, damage.position))
+        except Exception as error:  # noqa: BLE001 - whoever asked is told
+            answer = encode_frame(encode_error(request.request, error))
+        else:
+            answer = encode_frame(Reply(request.request, content))
+        self._writer.write(answer)
+
+    async def _do(self, request: Open | Attach | Fetch) -> bytes:
+        if isinstance(request, Open):
+            os.environ.update(request.environment)
+            store = await asyncio.to_thread(open_store, request.place, request.options)
+            self._sessions[request.slab] = session = Session(store)
+            return await asyncio.to_thread(session.load_manifest)
+        session = self._sessions[request.slab]
+        if isinstance(request, Attach):
+            await asyncio.to_thread(session.attach, request)
+            session.start()
+            return b""
+        assert session.fetcher is not None
+        ranges = np.frombuffer(request.ranges, np.int64).reshape(-1, 2)
+        runs = [(start, stop) for start, stop in ranges.tolist()]
+        session.changed = True
+        await session.fetcher.fetch(runs, request.demand, request.again)
+        return b""
+
+
+async def _serve(connection: socket.socket, parent: int) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch"))
+    reader, writer = await asyncio.open_connection(sock=connection, limit=2**20)
+    helper = Helper(writer)
+    watch = asyncio.create_task(_watch(helper, parent))
+    with suppress(asyncio.IncompleteReadError, OSError):
+        while True:
+            (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+            helper.receive(await reader.readexactly(size))
+    watch.cancel()
+
+
+async def _watch(helper: Helper, parent: int) -> None:
+    """End with the parent, even if something that it forked keeps the connection open."""
+    while True:
+        await asyncio.sleep(_WATCH)
+        if os.getppid() != parent:
+            os._exit(0)
+        started = time.monotonic()
+        await helper.finish_mirrors()
+        await asyncio.sleep(min(10 * (time.monotonic() - started), 5))
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Serve until the other end of the connection closes."""
+    connection = socket.socket(fileno=descriptor)
+    connection.setblocking(False)
+    try:
+        asyncio.run(_serve_and_exit(connection, parent))
+    except BaseException as error:  # noqa: BLE001 - nobody else would hear of it
+        sys.stderr.write(f"the helper process failed: {error!r}\n")
+        os._exit(1)
+
+
+async def _serve_and_exit(connection: socket.socket, parent: int) -> None:
+    await _serve(connection, parent)
+    os._exit(0)  # at once: threads may wait for a network

@@ -1,0 +1,60 @@
+"""Opening a slab wherever it lies: mapped where it is, or through a mirror."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fieldslab.schemas.bytesizes import parse_size
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.folder import SlabFiles, check_place, open_slab_files
+from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.urls import is_url
+
+
+def open_place(
+    place: str | os.PathLike[str],
+    *,
+    follow_links: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_limit: str | int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    cache_shared: bool = False,
+) -> SlabFiles:
+    """Open the files of a slab, to be closed, and read its manifest. See `open_slab`.
+
+    Raises
+    ------
+    NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest, Unreadable
+        There is no slab, it is incomplete, too new or damaged, or the disk fails.
+    RemoteUnreadable, AccessDenied, MissingLibrary
+        The store fails, refuses, or needs a library.
+    UsageError, NoSpace, OutputDenied, OutputError
+        Options contradict each other; the cache directory cannot be used.
+    """
+    text = check_place(place)
+    remote = is_url(text) and not os.path.exists(text)
+    if not remote and cache_dir is None:
+        for name, value in (("cache_limit", cache_limit), ("storage_options", storage_options)):
+            if value is not None:
+                raise UsageError(
+                    f"{mark_option(name)} is for slabs that are read through a cache",
+                    file=text,
+                    hint=f"Give {mark_option('cache_dir')}, too, or leave it out.",
+                )
+        return open_slab_files(text, follow_links=follow_links)
+    # Who reads local slabs alone does not wait for these to be imported.
+    from fieldslab.schemas.mirror.cache import find_default_cache
+    from fieldslab.schemas.mirror.channel import Origin
+    from fieldslab.schemas.mirror.opening import open_mirror
+
+    limit = None if cache_limit is None else parse_size("cache_limit", cache_limit)
+    cache = find_default_cache() if cache_dir is None else Path(cache_dir)
+    origin = Origin(
+        text if remote else os.path.abspath(text),
+        dict(storage_options or {}),
+        os.path.abspath(cache),
+        limit,
+        cache_shared,
+    )
+    return open_mirror(origin)
