@@ -228,6 +228,7 @@ class _Comparison:
         )
 
     def _compare_categories(self) -> None:
+        """Report categories that only the slab has, or only the source."""
         for name, texts in self._known.items():
             stored, seen = set(texts), set(self._seen[name].values.to_pylist())
             if self._plan.options.leave_out:  # rows that are not there may have had others

@@ -211,7 +211,7 @@ def _check_arrays(
     nulls: list[dict[str, int]] = [] if manifest.tables is None else [{}]
     total = sum(
         sum(
-            _count_present_blocks(
+            _count_blocks_of_intact_files(
                 folder, [file for file in folder.files if file.field.name in chosen]
             )
         )
@@ -223,7 +223,7 @@ def _check_arrays(
     with open_thread_pool(threads) as run:
         for folder, counted in zip(iterate_folders(slab), nulls + counts, strict=True):
             files = [file for file in folder.files if file.field.name in chosen]
-            numbers = list(accumulate(_count_present_blocks(folder, files), initial=number))
+            numbers = list(accumulate(_count_blocks_of_intact_files(folder, files), initial=number))
             number = numbers.pop()
             check = FolderCheck(folder, counted, findings, run)
             if not check.read_digest_table():
@@ -246,8 +246,11 @@ def _check_arrays(
                 progress(folder.rows, 0)
 
 
-def _count_present_blocks(folder: Folder, files: list[ArrayFile]) -> list[int]:
-    """Count the blocks of each file; 0 if its size differs from the manifest's."""
+def _count_blocks_of_intact_files(folder: Folder, files: list[ArrayFile]) -> list[int]:
+    """Count the blocks of each file that can be read; 0 where its size is not the manifest's.
+
+    A sample numbers these blocks.
+    """
     counts = [0] * len(files)
     with suppress(DamagedArray, Unreadable), folder.open() as opened:
         for index, file in enumerate(files):

@@ -93,7 +93,7 @@ def cut_padding(
 
     Raises Misfit where padding would not come back as it was.
     """
-    real_lengths = _measure_rows(values, padding.fill)
+    real_lengths = _find_unpadded_lengths(values, padding.fill)
     if stated is None:
         _check_nan(padding, values, real_lengths)
         lengths = real_lengths
@@ -114,16 +114,16 @@ def cut_padding(
     return values[inside], lengths
 
 
-def _measure_rows(values: np.ndarray, fill: np.generic) -> np.ndarray:
+def _find_unpadded_lengths(values: np.ndarray, fill: np.generic) -> np.ndarray:
     """Count the elements of each row up to the last that is not all padding: int64[rows]."""
     rows, length, item = len(values), values.shape[1], prod(values.shape[2:])
     if not values.size:
         return np.zeros(rows, np.int64)
     bits = _view_as_bits(values, fill).reshape(rows, -1)
-    real = bits != _repeat_bits(fill, length * item)
-    behind = real[:, ::-1].argmax(axis=1)
-    last = np.where(real.any(axis=1), bits.shape[1] - behind, 0)
-    return -(-last // (bits.shape[1] // length))
+    differs = bits != _repeat_bits(fill, length * item)
+    trailing_fill = differs[:, ::-1].argmax(axis=1)
+    end = np.where(differs.any(axis=1), bits.shape[1] - trailing_fill, 0)
+    return -(-end // (bits.shape[1] // length))  # an element that is begun counts
 
 
 def _view_as_bits(values: np.ndarray, fill: np.generic) -> np.ndarray:

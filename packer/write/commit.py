@@ -132,7 +132,7 @@ class Staging:
         """Leave nothing behind but finished shards, which a rerun takes over."""
         with contextlib.suppress(OSError):
             if not self._removed:  # else another packer may be at work there by now
-                self._clean_up_or_keep()
+                self._remove_leftovers_or_keep()
                 if isinstance(error, NoSpace) and not self._removed:
                     count = format_count(len(self.finished), "finished shard")
                     error.add_hint(f"It goes on from {count} in {self.folder.name}.")
@@ -212,7 +212,7 @@ class Staging:
             if self._resumable and manifest.made.plan == self._plan:
                 self.completed = manifest
                 return
-            self._clean_up()
+            self._remove_leftovers_of_killed_run()
         check_output(self.out, force=self._force)
         remove_unread_slabs(self.out)
         if is_being_read(self.slab):  # a slab that was replaced just before a packer was killed
@@ -232,16 +232,19 @@ class Staging:
         self._drop_unfinished()
         self.attempts.mkdir(parents=True)
 
-    def _clean_up(self) -> None:
-        """Remove what a run left that was killed when its slab was in its place."""
+    def _remove_leftovers_of_killed_run(self) -> None:
+        """Remove what a run left that was killed after it had put its slab in its place.
+
+        That is the slab that was replaced, unless somebody reads it, and this folder.
+        """
         remove_unread_slabs(self.out)
         if is_being_read(self.slab):
             remove_or_set_aside(self.slab, self.out)
         self._remove_all()
 
-    def _clean_up_or_keep(self) -> None:
+    def _remove_leftovers_or_keep(self) -> None:
         if self.completed is not None:
-            self._clean_up()
+            self._remove_leftovers_of_killed_run()
             return
         self._restore_old()
         begun = self.finished or any(self.folder.glob(f"{_SCATTERED}*"))

@@ -23,8 +23,8 @@ _REMARKS = {
 """What to say of images, by the remark on them; `Converted.tally` counts these."""
 
 
-MOST_LEFT_OUT = 20
-"""Rows that were left out, of which it is said why."""
+MOST_LEFT_OUT_LISTED = 20
+"""So many of the rows that were left out are listed, with the reason."""
 
 
 def find_warnings(
@@ -52,9 +52,9 @@ def _find_left_out_warnings(records: list[ShardRecord], rows: int) -> Iterator[s
             f"{len(left_out):,} of {format_count(rows + len(left_out), 'row')} left out, since "
             "their images cannot be decoded"
         )
-    yield from map(str, left_out[:MOST_LEFT_OUT])
-    if len(left_out) > MOST_LEFT_OUT:
-        more = len(left_out) - MOST_LEFT_OUT
+    yield from map(str, left_out[:MOST_LEFT_OUT_LISTED])
+    if len(left_out) > MOST_LEFT_OUT_LISTED:
+        more = len(left_out) - MOST_LEFT_OUT_LISTED
         yield f"... and {more:,} more: the result names all of them in `left_out`"
 
 

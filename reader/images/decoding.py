@@ -26,14 +26,14 @@ _NULL, _PENDING = -1, -2
 
 
 class DecodedImages(NamedTuple):
-    """A field's images.
+    """The decoded images of one field, for a batch of rows.
 
     Attributes
     ----------
     values
         ndarray, `Views` or `Pictures`: see `ImageSteps`.
     boxes
-        What was drawn, if it was asked for: int32 (rows, 4) or (rows, views, 4).
+        Crop boxes (top, left, height, width), if asked for: int32 (rows, 4) or (rows, views, 4).
     sizes
         Height and width of the stored pictures: uint32[rows, 2].
     valid

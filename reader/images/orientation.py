@@ -32,14 +32,14 @@ def read_orientations(images: EncodedImages) -> np.ndarray:
     """Read the EXIF orientation of each image, 1 to 8: uint8[n]; 1 for stored pixels."""
     from fieldslab.schemas.codecs import orientation  # compiled kernels take their time
 
-    sides = np.ones(len(images.codes), np.uint8)
+    orientations = np.ones(len(images.codes), np.uint8)
     jpegs = np.flatnonzero(images.codes == _JPEG)
-    orientations = np.empty(len(jpegs), np.uint8)
-    orientation.read_orientations(images.addresses[jpegs], images.lengths[jpegs], orientations)
-    sides[jpegs] = orientations
+    jpeg_orientations = np.empty(len(jpegs), np.uint8)
+    orientation.read_orientations(images.addresses[jpegs], images.lengths[jpegs], jpeg_orientations)
+    orientations[jpegs] = jpeg_orientations
     for i in np.flatnonzero(~np.isin(images.codes, (_JPEG, *_STORED))).tolist():
-        sides[i] = measure_with_pillow(images, i)[2]
-    return sides
+        _, _, orientations[i] = measure_with_pillow(images, i)
+    return orientations
 
 
 def measure_with_pillow(images: EncodedImages, index: int) -> tuple[int, int, int]:

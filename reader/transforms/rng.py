@@ -248,9 +248,9 @@ def _fill_streams(subjects: _Array, counts: _Array, key: _Array, out: _Array) ->
 
 @kernel("void(uint64[::1], float64[::1])")
 def _compute_normals(bits: _Array, out: _Array) -> None:
-    """Normal numbers of random bits: two numbers of 32 bits make one of them.
+    """Compute a normal number from each 64 random bits, by the method of Box and Muller.
 
-    Compiled, not in numpy, whose vectors may round a number otherwise at another place.
+    Compiled, because numpy may round the same number differently at another place of an array.
     """
     for i in range(len(bits)):
         state: Any = bits[i]

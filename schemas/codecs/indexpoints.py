@@ -11,7 +11,7 @@ import numpy as np
 
 from fieldslab.schemas.codecs.baseline import read_header
 from fieldslab.schemas.codecs.jpeg import OK, new_frame
-from fieldslab.schemas.codecs.lanes import POINT_BYTES, Lane, new_lane
+from fieldslab.schemas.codecs.jpeg_windows import POINT_BYTES, Lane, new_lane
 from fieldslab.schemas.codecs.mcus import (
     count_blocks_per_mcu,
     count_mcu_columns,

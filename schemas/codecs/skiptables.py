@@ -38,7 +38,7 @@ def _fill_entries(item: int, count: int, entry: int) -> None:
 
 @subkernel("void(uint16[::1], uint8[::1], uint16[::1])")
 def make_skip_table(codes: Any, key: Any, table: Any) -> None:
-    """Make a table from one of `HuffmanTables` and its key."""
+    """Fill `table` from one of `HuffmanTables`; `key` begins with the codes of each length."""
     count = 0
     for i in range(16):
         count += key[i]

@@ -17,7 +17,7 @@ from fieldslab.schemas.codecs.huffman import (
     make_table,
 )
 from fieldslab.schemas.codecs.jpeg import OK, Frame, new_frame
-from fieldslab.schemas.codecs.lanes import (
+from fieldslab.schemas.codecs.jpeg_windows import (
     DATA,
     MCU_BYTES,
     Lane,

@@ -125,7 +125,7 @@ def collect_columns(parts: Sequence[ScannedFile]) -> Columns:
 
 
 def describe_columns(columns: Columns) -> tuple[pa.Schema, dict[int, ColumnHint]]:
-    """Name, type and hint of each column."""
+    """Return the schema of the columns, with unique names, and their hints by index."""
     described = [(key, *part.columns[key]) for key, part in columns.items()]
     names = make_names_unique(key[0] + column.suffix for key, _, column in described)
     fields, hints = [], {}

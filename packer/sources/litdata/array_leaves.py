@@ -152,7 +152,7 @@ def _find_common_lengths(shapes: np.ndarray) -> Sizes:
     return tuple(int(shapes[0, axis]) if same[axis] else None for axis in range(len(same)))
 
 
-def _slice_values(
+def _skip_checked_header(
     piece: RowBytes, head: int, dtype: np.dtype[Any], shapes: np.ndarray
 ) -> LeafArrays:
     """Return the values after `head` bytes; the shapes must account for every byte."""
@@ -191,7 +191,7 @@ def _parse_with_header(
         raise BadRow(0, "the array's rank is out of range", f"at most {_MOST_AXES}", rank)
     head = 8 + 4 * rank
     shapes = piece.gather_heads(head, "the array's header").view(order)[:, 2:].astype(np.int64)
-    return _slice_values(piece, head, _look_up_dtype(dtypes(), code, name), shapes)
+    return _skip_checked_header(piece, head, _look_up_dtype(dtypes(), code, name), shapes)
 
 
 def _parse_without_header(
@@ -199,7 +199,7 @@ def _parse_without_header(
 ) -> LeafArrays:
     """Parse values of one axis; the format names the dtype."""
     dtype = _look_up_dtype(dtypes(), int(parameter) if parameter.isdecimal() else -1, name)
-    return _slice_values(piece, 0, dtype, (piece.lengths // dtype.itemsize)[:, None])
+    return _skip_checked_header(piece, 0, dtype, (piece.lengths // dtype.itemsize)[:, None])
 
 
 def _parse_pixels(name: str, parameter: str, piece: RowBytes) -> LeafArrays:
@@ -228,7 +228,7 @@ def _parse_pixels(name: str, parameter: str, piece: RowBytes) -> LeafArrays:
     dtype, channels = _MODES[mode]
     inner = np.tile(np.array(channels, np.int64), (len(start), 1))
     shapes = np.concatenate([start[:, 1::-1], inner], axis=1)
-    return _slice_values(piece, 12 + size, np.dtype(dtype), shapes)
+    return _skip_checked_header(piece, 12 + size, np.dtype(dtype), shapes)
 
 
 def make_exclude_hint(name: str) -> str:

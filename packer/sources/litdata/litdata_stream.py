@@ -58,8 +58,8 @@ class LitDataStream:
     def _is_plain(self) -> bool:
         return self.index.encryption is None and self.index.level == "chunk"
 
-    def is_read_by_litdata(self, file: ChunkFile) -> bool:
-        """Whether a chunk's items are read by litdata: encrypted ones, and zstd frames inside."""
+    def needs_litdata_library(self, file: ChunkFile) -> bool:
+        """Return True if litdata must read a chunk: encrypted, or compressed by item or inside."""
         index = self.index
         return index.encryption is not None or index.level == "sample" or file.has_zstd_frames
 
@@ -91,7 +91,7 @@ class LitDataStream:
 
     def read_items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
         """Serialised items, about so many bytes at a time, each piece with its first row."""
-        if self.is_read_by_litdata(file):
+        if self.needs_litdata_library(file):
             return self._group_library_items(file, batch_bytes)
         return file.read_items(batch_bytes)
 

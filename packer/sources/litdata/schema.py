@@ -88,7 +88,7 @@ def read_leaf_columns(
 
 def is_arrow(stream: LitDataStream, file: ChunkFile) -> bool:
     """Return whether the rows of a chunk stand in an Arrow file."""
-    return not stream.is_read_by_litdata(file) and file.find_arrow_part() is not None
+    return not stream.needs_litdata_library(file) and file.find_arrow_part() is not None
 
 
 def split_items(index: Index, file: ChunkFile, row: int, items: RowBytes) -> list[RowBytes]:
