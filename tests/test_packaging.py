@@ -17,7 +17,7 @@ import fieldslab.schemas
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("packer", "reader", "schemas", "bench")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LARGEST_WHEEL = 800_000
+LARGEST_WHEEL = 1_000_000
 """Bytes; pictures and results of benchmarks do not travel in it."""
 
 
@@ -58,11 +58,15 @@ def test_namespace_link_is_relative(folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sdist of this checkout and the wheel that is built from it; in `direct` one without."""
+    """The sdist of this checkout and the wheel that is built from it; in `direct` one without.
+
+    No machine code is compiled, even where `make dist-test` is to compile some.
+    """
     folder = tmp_path_factory.mktemp("dist")
     build = [sys.executable, "-m", "build", "--no-isolation", str(ROOT), "--outdir"]
-    subprocess.run([*build, str(folder)], check=True, capture_output=True)
-    subprocess.run([*build, str(folder / "direct"), "-w"], check=True, capture_output=True)
+    plain = {name: text for name, text in os.environ.items() if name != "FIELDSLAB_MACHINE_CODE"}
+    for arguments in ([str(folder)], [str(folder / "direct"), "-w"]):
+        subprocess.run([*build, *arguments], env=plain, check=True, capture_output=True)
     return folder
 
 
@@ -91,7 +95,7 @@ def test_the_sdist_is_the_checkout(built: Path, tmp_path: Path) -> None:
 
 
 def test_the_wheel_is_small_and_has_every_module(built: Path) -> None:
-    """The wheel holds every module of the checkout and none of its results, in 800 KB."""
+    """The wheel holds every module of the checkout and none of its results, in 1 MB."""
     (wheel,) = built.glob("*.whl")
     assert wheel.stat().st_size < LARGEST_WHEEL
     with ZipFile(wheel) as archive:

@@ -69,7 +69,7 @@ def test_a_web_server_is_read(store: Store, server: WebServer) -> None:
     assert store.read(KEYS) == DATA
     assert store.get_info(KEYS).size == len(DATA)
     assert server.count_bytes(KEYS) < 4 * len(DATA)
-    with pytest.raises(OutputDenied, match="only read"):
+    with pytest.raises(OutputDenied, match="only be read"):
         store.write("x", b"")
     with pytest.raises(UsageError, match="no list"):
         list(store.list_keys())
