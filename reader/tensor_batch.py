@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fieldslab.reader.batch import Batch, Failure, Ragged
+from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.image_values import Pictures, Views
 from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.schemas.errors import UsageError
@@ -104,6 +105,13 @@ class ToTensors:
         if pin is True and not available:
             raise UsageError("cannot pin memory: torch finds no accelerator")
         self.pins = available if pin == "auto" else bool(pin)
+        self.staged: dict[str, ImageSteps] = {}
+        """Steps of fields whose stored pixels are left to a device."""
+
+    @property
+    def memory(self) -> Allocator | None:
+        """Where batches should be gathered to, if that matters."""
+        return None
 
     def __call__(self, batch: Batch | TensorBatch) -> TensorBatch:
         """The batch as tensors, pinned if they should be."""

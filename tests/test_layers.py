@@ -47,6 +47,9 @@ ROOMS = (
 HEAVY: dict[str, set[str]] = {
     "torch": {
         "reader/torch.py",
+        "reader/loading/sendbuffers.py",
+        "reader/loading/sending.py",
+        "reader/loading/streams.py",
         "reader/tensor_batch.py",
         "reader/pixels/device.py",
         "reader/pixels/fused.py",

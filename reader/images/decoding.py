@@ -14,6 +14,7 @@ from fieldslab.reader.image_values import Pictures, Views
 from fieldslab.reader.images import orientation
 from fieldslab.reader.images.boxes import draw_boxes, draw_flips
 from fieldslab.reader.images.encoded import find_images
+from fieldslab.reader.images.staging import StagedSize, StagedViews, stage_pixels
 from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.errors import DamagedImage, MissingLibrary
@@ -31,7 +32,7 @@ class DecodedImages(NamedTuple):
     Attributes
     ----------
     values
-        ndarray, `Views` or `Pictures`: see `ImageSteps`.
+        ndarray, `Views` or `Pictures`: see `ImageSteps`. `StagedViews` if they are staged.
     boxes
         Crop boxes (top, left, height, width), if asked for: int32 (rows, 4) or (rows, views, 4).
     sizes
@@ -58,6 +59,8 @@ class DecodedImages(NamedTuple):
             values = Pictures(pixels, self.values.sizes[keep])
         elif isinstance(self.values, Views):
             values = Views(_select_rows(array, keep) for array in self.values)
+        elif isinstance(self.values, StagedViews):
+            values = self.values.select_rows(keep)
         else:
             values = _select_rows(self.values, keep)
         boxes = None if self.boxes is None else self.boxes[keep]
@@ -180,7 +183,8 @@ class _DecodingJob:
 
     def decode_views(self, boxes: np.ndarray, flips: np.ndarray) -> Any:
         """Decode all views of all images: boxes int32[n, views, 4], flips bool[n, views]."""
-        crops, arrays = self.images.crops, []
+        crops, arrays = self.images.crops, list[Any]()
+        staged = self._stage_views(boxes, flips) if self.images.staged else None
         sizes = list(dict.fromkeys(crop.size for crop in crops))
         dtype = np.dtype(_DTYPES.get(self.images.dtype, self.images.dtype))
         for number, (height, width) in enumerate(sizes):
@@ -190,17 +194,39 @@ class _DecodingJob:
                 shape = (3, height, width)
             shape = (len(boxes), len(chosen), *shape)
             part = np.ascontiguousarray(boxes[:, chosen]), flips[:, chosen]
+            if staged is not None:
+                records, others = staged[1][:, chosen], staged[2]
+                host = np.empty(shape if len(others) else (0, *shape[1:]), dtype)
+                self._decode_on_host(others, *part, host)
+                done = others[self.statuses[others] == _OK]
+                arrays.append(StagedSize(records, shape[2:], done, host[done]))
+                continue
             if self.images.device is not None:
                 arrays.append(self._decode_on_device(*part, shape, dtype))
                 continue
             out = self.memory.allocate_array((self.name, "decoded", number), shape, dtype)
             self._decode_on_host(self._find_pending(), *part, out)
             arrays.append(out)
+        if staged is not None:
+            return StagedViews(staged[0], arrays, self.images, self.scale, self.bias)
         for out in arrays:
             self._fill_missing(out)
         if self.images.multiple:
             return arrays[0] if len(arrays) == 1 else Views(arrays)
         return arrays[0][:, 0]
+
+    def _stage_views(
+        self, boxes: np.ndarray, flips: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Copy stored pixels; return them, their records, and who has none: int64[k]."""
+        pending = self._find_pending()
+        stored = _mark_supported_codes(frozenset(lookup.load_decoder("planes").codes))
+        stored = stored[self.encoded.codes] & (self.orientations == 1)
+        which, crops = pending[stored[pending]], Crops(boxes, np.ascontiguousarray(flips))
+        pixels, records, self.statuses[which] = stage_pixels(
+            self.encoded, which, crops, self.images.max_pixels, self.memory, self.name
+        )
+        return pixels, records, pending[~stored[pending]]
 
     def decode_whole(self, sizes: np.ndarray, drawn: np.ndarray, epoch: int) -> Pictures:
         """Decode every picture whole; `sizes` is int64[n, 2]."""

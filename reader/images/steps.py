@@ -229,6 +229,9 @@ class ImageSteps:
             option = "crop_boxes" if self.crop_boxes else "channels_first"
             raise UsageError(f"`{option}` needs a crop or Resize, not Decode()")
 
+    staged = False
+    """Whether stored pixels are left to a device: see `staging`. A loader says so of its copy."""
+
     def _check_device(self) -> None:
         if not isinstance(self.device, str):
             hint = 'Write device="cuda", "cuda:1" or "cpu".'

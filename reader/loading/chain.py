@@ -44,12 +44,12 @@ class TransformChain:
     ) -> None:
         """Take a seed of `rng`, the slab's view, and what makes tensors, if they are wanted.
 
-        `paddings`, of `find_paddings`, are left to the gather.
+        `paddings`, of `find_paddings`, are left to the gather. `memory` is for what is returned.
         """
         self.paddings = paddings or {}
         self._seed = seed
         self._view = view
-        self._memory = memory
+        self.memory = memory
         self._convert = convert
         self._transforms = [
             (place, transform, has_rng_parameter(transform))
@@ -60,6 +60,13 @@ class TransformChain:
         """Whether a transform takes `rng`, so that batches must know their visits."""
         self.calls_functions = self.draws or not all(map(_is_own_transform, transforms))
         """Whether a transform is not one of ours, or draws."""
+        self.sends = convert is not None and convert.memory is not None
+        """Whether batches are sent to a device."""
+
+    @property
+    def has_transforms(self) -> bool:
+        """Whether a transform is left to be applied."""
+        return bool(self._transforms)
 
     def __bool__(self) -> bool:
         """Whether anything reads the values of batches."""
@@ -98,7 +105,7 @@ class TransformChain:
             argument = convert.convert_to_arrays(batch)
         options = {} if place is None else {"rng": self._make_rng(batch, epoch, place, tensors)}
         try:
-            changed = transform(argument, *([self._memory] if ours else []), **options)
+            changed = transform(argument, *([self.memory] if ours else []), **options)
         except (AttributeError, TypeError) as error:
             if tensors:
                 error.add_note(_TENSORS)
@@ -219,11 +226,15 @@ def make_converter(
     decode: Mapping[str, ImageSteps],
     output: str,
     pin_memory: bool | Literal["auto"],
+    device: str | None,
 ) -> "ToTensors | None":
     """What makes tensors of batches; None for arrays. Raises UsageError, MissingLibrary."""
     if output not in ("numpy", "torch"):
         raise UsageError("unknown `output`", expected='"numpy" or "torch"', found=output)
-    if output == "numpy":
+    if device is not None and pin_memory is True:
+        hint = "Leave `pin_memory` out: what is sent lies in pinned memory."
+        raise UsageError("`pin_memory` is for batches that stay on the processor", hint=hint)
+    if output == "numpy" and device is None:
         if pin_memory is True:
             raise UsageError('pinned memory needs output="torch"')
         return None
@@ -234,4 +245,8 @@ def make_converter(
             raise
         hint = "Install it: pip install 'torch>=2.4'."
         raise MissingLibrary('output="torch" needs torch', hint=hint) from error
-    return ToTensors(slab.fields, pin_memory, decode)
+    if device is None:
+        return ToTensors(slab.fields, pin_memory, decode)
+    from fieldslab.reader.loading.sending import ToDevice
+
+    return ToDevice(slab.fields, decode, device)

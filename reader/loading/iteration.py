@@ -62,6 +62,22 @@ class OnDemandBatches:
         self._numbers = iter(())
 
 
+class ReceivedBatches:
+    """Batches of a source that sends them to a device, as the consumer may use them."""
+
+    def __init__(self, source: BatchSource) -> None:
+        self._source = source
+
+    def get_next(self) -> PreparedBatch:
+        """See `BatchSource`."""
+        prepared = self._source.get_next()
+        return prepared._replace(batch=prepared.batch.receive())
+
+    def close(self) -> None:
+        """See `BatchSource`."""
+        self._source.close()
+
+
 class EpochIterator(Iterator[Any]):
     """One iteration."""
 

@@ -21,6 +21,7 @@ from fieldslab.reader.loading.iteration import (
     EpochIterator,
     EpochPosition,
     OnDemandBatches,
+    ReceivedBatches,
 )
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
 from fieldslab.reader.loading.tuning import TunedWorkers, make_tuner
@@ -134,6 +135,7 @@ class Loader:
         world_size: int | None = None,
         read_ahead: int = 4,
         isolate: bool = False,
+        device: str | None = None,
         memory: int | None = None,
     ) -> None:
         check_slab(slab)
@@ -151,7 +153,7 @@ class Loader:
         self._decode = check_decode_option(decode, slab.fields, self._fields)
         self._transforms = check_transforms(slab, self._fields, self._decode, transforms)
         self._seed = None if seed is None else check_integer("seed", seed)
-        self._convert = make_converter(slab, self._decode, output, pin_memory)
+        self._convert = make_converter(slab, self._decode, output, pin_memory, device)
         self._given = rank, world_size
         find_rank_and_size(rank, world_size)
         self._position = EpochPosition(0, 0)
@@ -160,7 +162,7 @@ class Loader:
         self._running: WeakSet[EpochIterator] = WeakSet()
         self._task_queues: WeakSet[TaskQueue[Any]] = WeakSet()
         self._idle: list[LoaderProcess] = []
-        self.isolate = isolate
+        self.isolate, self.device = isolate, device
         if isolate:
             from fieldslab.reader.loading.isolated import check_isolation
 
@@ -192,6 +194,8 @@ class Loader:
         self._resumes = False
         plan = self._make_plan(self._position.position)
         source = self._start_workers(plan)
+        if self.device is not None:
+            source = ReceivedBatches(source)
         self._recorder = Recorder()
         batches = EpochIterator(source, plan, self._position, self._recorder)
         self._running.add(batches)
@@ -362,10 +366,15 @@ class Loader:
             read_ahead = ReadAhead(self.slab, self._fields)
             if not isinstance(self.order, Sequential):
                 read_ahead.advise_random_access()
-        seed, pool = choose_seed(self._seed, self.order), self.slab.storage.pool
+        seed = choose_seed(self._seed, self.order)
         paddings = find_paddings(self.slab, self._transforms, self._fields, self._decode)
+        decode, memory = self._decode, None
+        if self._convert is not None:
+            memory = self._convert.memory
+            decode = decode if self._transforms else {**decode, **self._convert.staged}
+        memory = memory or self.slab.storage.pool
         chain = TransformChain(
-            self._transforms, seed, self.slab.view, pool, self._convert, paddings
+            self._transforms, seed, self.slab.view, memory, self._convert, paddings
         )
         return Preparation(
             self.slab,
@@ -376,7 +385,7 @@ class Loader:
             chain,
             read_ahead,
             self.read_ahead,
-            self._decode,
+            decode,
             batches_in_turn=self._count_batches_in_turn(),
         )
 

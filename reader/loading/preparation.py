@@ -81,10 +81,12 @@ class Preparation:
     def takes_groups(self) -> bool:
         """Whether batches may be made together.
 
-        Nobody else's function may take long for each, and all must be padded to one length.
+        Nobody else's function may take long for each, all must be padded to one length, and what is
+        sent to a device is sent one by one.
         """
         lengths = [padding.length for padding in self._chain.paddings.values()]
-        return not self._decode and not self._chain.calls_functions and None not in lengths
+        theirs = bool(self._decode) or self._chain.calls_functions
+        return not theirs and not self._chain.sends and None not in lengths
 
     def make_batches(self, indexes: range) -> list[PreparedBatch]:
         """Make neighbouring batches, whose rows are gathered at once into the same memory."""
@@ -117,20 +119,21 @@ class Preparation:
     def _gather_batch(
         self, rows: np.ndarray, watch: Stopwatch, visits: np.ndarray | None = None
     ) -> Batch:
-        slab, pool = self._slab, self._slab.storage.pool
+        slab, chain = self._slab, self._chain
+        memory = slab.storage.pool if chain.has_transforms else chain.memory
         numbers, names = check_rows(rows, len(slab)), self._fields
         return read_batch(
             slab.storage,
             slab.view,
             numbers,
             names,
-            pool,
+            memory,
             self._decode,
             self._epoch,
             visits,
             watch.record_stage,
             self._batches_in_turn,
-            self._chain.paddings,
+            chain.paddings,
         )
 
     def _compute_rows(self, index: int) -> np.ndarray:

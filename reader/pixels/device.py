@@ -42,7 +42,7 @@ def parse_device_number(name: str) -> int | None:
     count = torch.cuda.device_count() if where.type == "cuda" else 0
     if (where.index or 0) >= count:
         expected = '"cpu"' if count == 0 else f'"cpu", "cuda" or "cuda:0" to "cuda:{count - 1}"'
-        raise UsageError("images cannot be decoded on this device", expected=expected, found=name)
+        raise UsageError("this device cannot be used", expected=expected, found=name)
     return where.index if ":" in name else -1
 
 

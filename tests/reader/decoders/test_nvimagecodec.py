@@ -160,7 +160,7 @@ def test_a_loader_gives_tensors_of_a_device(slab: Slab) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"device": "cuda:99", "decoder": "nvimagecodec"}, "on this device"),
+        ({"device": "cuda:99", "decoder": "nvimagecodec"}, "device cannot be used"),
         ({"device": "moon", "decoder": "nvimagecodec"}, "no such device"),
         ({"device": 0, "decoder": "nvimagecodec"}, "must be the name of a device"),
         ({"device": "cpu"}, "cannot decode on a device"),
