@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fieldslab.packer.option_values import parse_size
 from fieldslab.packer.plan import MAX_MAPS, MAX_SHARDS
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.runs import count_rows, cut_runs, list_rows, make_runs
@@ -18,6 +17,7 @@ from fieldslab.packer.rewrite.selection import choose_fields, choose_rows
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys, find_parts
 from fieldslab.packer.rewrite.work import RepackTask
 from fieldslab.schemas import layout
+from fieldslab.schemas.bytesizes import parse_size
 from fieldslab.schemas.fields import Field, make_file_stem
 from fieldslab.schemas.manifest import VERSION, Manifest, Provenance
 
