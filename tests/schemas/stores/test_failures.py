@@ -71,7 +71,7 @@ def test_a_web_server_is_read(store: Store, server: WebServer) -> None:
     assert server.count_bytes(KEYS) < 4 * len(DATA)
     with pytest.raises(OutputDenied, match="only be read"):
         store.write("x", b"")
-    with pytest.raises(UsageError, match="no list"):
+    with pytest.raises(UsageError, match="cannot list"):
         list(store.list_keys())
     with pytest.raises(ObjectNotFound):
         store.read("nothing")
