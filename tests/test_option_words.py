@@ -18,6 +18,7 @@ from fieldslab.packer.definition import read_definition
 from fieldslab.packer.pack_options import SourceSettings
 from fieldslab.packer.rewrite.repack import repack
 from fieldslab.packer.write.pack import pack
+from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import FieldslabError, UsageError
 from fieldslab.schemas.optiontext import mark_option, render_for_python, render_for_shell
 
@@ -133,11 +134,12 @@ def test_only_the_command_line_speaks_of_dashes() -> None:
 
 
 def test_every_marked_option_exists() -> None:
-    """What messages call an option is one: of `pack`, of a source, or of `verify`."""
+    """What messages call an option is one: of `pack`, of `repack`, of a source, of `verify` or of `open_slab`."""
     known = {
         *inspect.signature(pack).parameters,
         *inspect.signature(repack).parameters,
         *verify.__annotations__,
+        *inspect.signature(open_slab).parameters,
         *read_definition(SourceSettings),
     }
     marked = {
