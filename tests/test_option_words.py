@@ -134,7 +134,7 @@ def test_only_the_command_line_speaks_of_dashes() -> None:
 
 
 def test_every_marked_option_exists() -> None:
-    """What messages call an option is one: of `pack`, of `repack`, of a source, of `verify` or of `open_slab`."""
+    """What messages call an option is one: of a command, a source or `open_slab`."""
     known = {
         *inspect.signature(pack).parameters,
         *inspect.signature(repack).parameters,
