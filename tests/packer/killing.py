@@ -3,9 +3,9 @@
     python killing.py FOLDER VARIANT
 
 Each packer is a process of its own that kills itself in front of its k-th step: a system call
-that makes, names, syncs or removes something. Another process then looks at what is there and
-runs the same pack again. One line of JSON for each k tells what it saw. Processes are forked,
-so that pyarrow is imported once only; the program itself has no threads.
+that makes, names, syncs or removes something. The program then looks at what is there and runs
+the same pack again. One line of JSON for each k tells what it saw. Packers are forked, so that
+pyarrow is imported once only.
 """
 
 import contextlib
@@ -74,19 +74,15 @@ def at_step(wanted: int, act: Callable[[str], None]) -> None:
     commit.swap_directories = counted("swap", commit.swap_directories)  # type: ignore[attr-defined]
 
 
-def in_child(work: Callable[[], Any], report: Path) -> Any:
-    """What `work` returns in a forked process, or None where that was killed."""
-    report.unlink(missing_ok=True)
+def is_killed(work: Callable[[], Any]) -> bool:
+    """Whether a forked process was killed before `work` was done."""
     child = os.fork()
     if child == 0:
-        report.write_text(json.dumps(work()))
+        work()
         os._exit(0)
     _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        return None
-    assert status == 0, "see the traceback on stderr"
-    return json.loads(report.read_text())
+    assert status in (0, signal.SIGKILL), "see the traceback on stderr"
+    return status != 0
 
 
 class Scene:
@@ -95,14 +91,14 @@ class Scene:
     def __init__(self, folder: Path, variant: str) -> None:
         self.folder = folder
         self.force = variant.startswith("replace")
-        self.swaps = "without swap" not in variant
         self.source = write_source(folder / "new.parquet", 1)
-        self.report = folder / "report.json"
         self.place = folder / "place"
         self.out = self.place / "x.slab"
         self.old = folder / "old.slab"
         pack(write_source(folder / "old.parquet", 2), self.old, **OPTIONS)
         pack(self.source, folder / "new.slab", **OPTIONS)
+        if "without swap" in variant:
+            commit.swap_directories = lambda first, second: False  # type: ignore[attr-defined]
         self.known = {name: content(folder / f"{name}.slab") for name in ("old", "new")}
 
     def reset(self) -> None:
@@ -112,11 +108,9 @@ class Scene:
         if self.force:
             shutil.copytree(self.old, self.out)
 
-    def pack(self) -> dict[str, Any]:
+    def pack(self, force: bool) -> dict[str, Any]:
         """Pack the source, and say how that went."""
-        if not self.swaps:
-            commit.swap_directories = lambda first, second: False  # type: ignore[attr-defined]
-        packed = pack(self.source, self.out, force=self.force, **OPTIONS)
+        packed = pack(self.source, self.out, force=force, **OPTIONS)
         return {"id": packed.manifest.id, "reused": packed.reused_shards}
 
     def killed(self, step: int) -> str | None:
@@ -126,15 +120,12 @@ class Scene:
             (self.folder / "step").write_text(name)
             os.kill(os.getpid(), signal.SIGKILL)
 
-        def work() -> Any:
+        def work() -> None:
             at_step(step, die)
             with contextlib.suppress(OutputExists):
-                self.pack()
-            return "not killed"
+                self.pack(self.force)
 
-        if in_child(work, self.report) is not None:
-            return None
-        return (self.folder / "step").read_text()
+        return (self.folder / "step").read_text() if is_killed(work) else None
 
     def state(self) -> str:
         """'old', 'new', 'other', or the class and message of the error that a reader gets."""
@@ -151,11 +142,10 @@ class Scene:
             "left": sorted(entry.name for entry in self.place.iterdir()),
         }
         try:
-            found |= self.pack()
+            found |= self.pack(self.force)
         except OutputExists:
             found["refused"] = True
-            self.force = True
-            self.pack()
+            self.pack(force=True)
         found["then"] = self.state()
         found["finally"] = sorted(entry.name for entry in self.place.iterdir())
         return found
@@ -166,11 +156,13 @@ def main(folder: Path, variant: str) -> None:
     scene = Scene(folder, variant)
     if "twice" in variant:
         rng = random.Random(5)
-        steps = [(rng.randrange(1, 70), rng.randrange(1, 70)) for _ in range(25)]
+        steps = [(rng.randrange(1, 70), rng.randrange(1, 70)) for _ in range(15)]
     else:
-        # Up to the last few steps, replacing differs in nothing from packing afresh.
-        early = 10 if scene.force else 1
-        steps = [(step, 0) for step in [*range(1, 51, early), *range(51, 1000)]]
+        # Replacing a slab begins as packing afresh does, and ends with the old slab's removal.
+        early, late = (10, 4) if scene.force else (1, 1)
+        steps = [
+            (step, 0) for step in [*range(1, 51, early), *range(51, 60), *range(60, 1000, late)]
+        ]
     for first, second in steps:
         scene.reset()
         name = scene.killed(first)
@@ -178,8 +170,7 @@ def main(folder: Path, variant: str) -> None:
             break
         if second:
             scene.killed(second)
-        found = in_child(scene.after, scene.report)
-        line = json.dumps({"step": first, "second": second, "name": name, **found})
+        line = json.dumps({"step": first, "second": second, "name": name, **scene.after()})
         sys.stdout.write(line + "\n")
 
 
