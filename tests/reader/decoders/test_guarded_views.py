@@ -11,11 +11,11 @@ PATH = ":".join(map(str, (ROOT / ".ns", ROOT)))
 
 
 def test_nothing_beside_the_memory_is_touched() -> None:
-    """250 views by each: nothing read or written outside, and nothing of what memory held."""
-    program = [sys.executable, "-m", "tests.campaign_views", "--cases", "250", "--seed", "0"]
+    """100 views by each: nothing read or written outside, and nothing of what memory held."""
+    program = [sys.executable, "-m", "tests.campaign_views", "--cases", "100", "--seed", "0"]
     done = subprocess.run(
         program, env={"PYTHONPATH": PATH}, cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for subject in SUBJECTS:
-        assert f"{subject}: 250 views" in done.stdout
+        assert f"{subject}: 100 views" in done.stdout

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.installed import install
 from tests.packer.packing import PYTHON, ROWS, SHARDS, content, listing, pack_shards, table
+from tests.packer.write.engines.waiting import pack_waiting
 
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import Plan, make_plan
@@ -58,25 +59,18 @@ def test_the_slab_does_not_depend_on_the_engine(
 
 
 @pytest.mark.parametrize("engine", ALL)
-def test_each_record_comes_once(engine: str, work: ShardWork) -> None:
-    """There is one record for each task, which names the folder of a whole attempt."""
-    with closing(find_engine(engine, 2).run(work, work.plan.tasks, ignore_progress)) as stream:
-        records = list(stream)
-    assert sorted(record.index for record in records) == list(range(SHARDS))
-    assert sum(record.rows for record in records) == ROWS
-    assert listing(work.attempts) == sorted(record.attempt for record in records)
-
-
-@pytest.mark.parametrize("engine", ALL)
-def test_progress_counts_every_row(engine: str, work: ShardWork) -> None:
-    """Progress is told of all rows before the last record is handed out."""
+def test_each_record_and_each_row_comes_once(engine: str, work: ShardWork) -> None:
+    """There is a record for each task, which names a whole attempt; progress tells of all rows."""
     rows: list[int] = []
     stream = find_engine(engine, 2).run(
         work, work.plan.tasks, lambda count, bytes: rows.append(count)
     )
     with closing(stream):
-        list(stream)
-    assert sum(rows) == ROWS
+        records = list(stream)
+        assert sum(rows) == ROWS
+    assert sorted(record.index for record in records) == list(range(SHARDS))
+    assert sum(record.rows for record in records) == ROWS
+    assert listing(work.attempts) == sorted(record.attempt for record in records)
 
 
 @pytest.mark.parametrize("engine", ALL)
@@ -142,10 +136,9 @@ def test_cancellation(engine: str, work: ShardWork) -> None:
 
 
 @contextmanager
-def waiting(folder: Path, out: Path, engine: str) -> Iterator[subprocess.Popen[str]]:
+def start_waiting(folder: Path, out: Path, engine: str) -> Iterator[subprocess.Popen[str]]:
     """The program waiting.py, as soon as a shard of it waits."""
     program = Path(__file__).with_name("waiting.py")
-    (folder / "waiting").unlink(missing_ok=True)
     with subprocess.Popen(
         [sys.executable, program, folder, out, engine],
         env=PYTHON,
@@ -173,7 +166,7 @@ def kill_worker(process: subprocess.Popen[str]) -> bool:
 @pytest.mark.parametrize("engine", ALL)
 def test_a_killed_worker(engine: str, out: Path, tmp_path: Path) -> None:
     """Where a worker dies, the pack ends with an error that names a shard; a rerun goes on."""
-    with waiting(tmp_path, out, engine) as process:
+    with start_waiting(tmp_path, out, engine) as process:
         had_workers = kill_worker(process)
         _, stderr = process.communicate(timeout=60)
     assert process.returncode != 0
@@ -182,9 +175,8 @@ def test_a_killed_worker(engine: str, out: Path, tmp_path: Path) -> None:
         assert "a worker process died while it packed shard" in stderr
         assert not (get_partial_path(out) / "attempts").exists()
     (tmp_path / "go").touch()
-    for place in (out, tmp_path / "expected.slab"):
-        with waiting(tmp_path, place, engine) as process:
-            assert process.communicate(timeout=60)[1] == ""
+    pack_waiting(tmp_path, out, engine)
+    pack_waiting(tmp_path, tmp_path / "expected.slab", "here")
     assert content(out) == content(tmp_path / "expected.slab")
     assert listing(out.parent) == ["x.slab"]
 

@@ -47,6 +47,11 @@ class Waiting(Source):
         return [{"path": "waiting"}]
 
 
+def pack_waiting(folder: Path, out: Path, engine: str) -> None:
+    """Pack those rows, a shard for each unit, two at a time."""
+    plan = make_plan(Waiting(folder), parse_options(shard_size=1))
+    pack_plan(plan, out, jobs=2, engine=engine)
+
+
 if __name__ == "__main__":
-    plan = make_plan(Waiting(Path(sys.argv[1])), parse_options(shard_size=1))
-    pack_plan(plan, Path(sys.argv[2]), jobs=2, engine=sys.argv[3])
+    pack_waiting(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
