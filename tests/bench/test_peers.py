@@ -13,9 +13,10 @@ import pytest
 
 from fieldslab.bench.peers import figures, guard, measure, tables
 from fieldslab.bench.peers.__main__ import choose
+from fieldslab.bench.peers.child import Session
 from fieldslab.bench.peers.data import make_own, make_rows
 from fieldslab.bench.peers.formats.memmap import Memmap
-from fieldslab.bench.peers.peer import CEILING, PEERS, US
+from fieldslab.bench.peers.peer import CEILING, PEERS, US, find
 from fieldslab.bench.peers.records import RecordReader, encode
 from fieldslab.bench.peers.rest import may_rest
 from fieldslab.bench.peers.run import TINY, run
@@ -25,15 +26,10 @@ from fieldslab.schemas.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 PHOTOS = ROOT / "examples" / "photos.parquet"
-AT_HAND = [
-    "fieldslab",
-    "LitData",
-    "HuggingFace, Arrow",
-    "Parquet, pyarrow",
-    "h5py, contiguous",
-    "numpy memmap",
-]
-"""What `make test` installs and what starts fast; FFCV stands for those that are missing."""
+AT_HAND = ["fieldslab", "numpy memmap"]
+"""Peers that are measured in processes of their own; FFCV stands for those that are missing."""
+BESIDE = ["LitData", "HuggingFace, Arrow", "Parquet, pyarrow", "h5py, contiguous"]
+"""Others that `make test` installs and that start fast: measured in this process."""
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +93,31 @@ def test_every_measure_has_a_positive_figure(results: dict[str, Any]) -> None:
     assert figures.troubles(results) == [
         f"FFCV is missing: {results['peers']['FFCV']['reason']}",
     ]
+
+
+@pytest.mark.filterwarnings("ignore")  # what these libraries warn of
+@pytest.mark.parametrize("name", BESIDE)
+def test_peers_are_compared_and_measured(name: str, tmp_path: Path) -> None:
+    """The same of peers that no process is started for: right rows, a rate for each measure."""
+    source = make_own(tmp_path / "source", TINY.size, PHOTOS)
+    measure.write_digests(source)
+    session = Session(find(name), 0.0)
+    folders = {"source": str(tmp_path / "source"), "folder": str(tmp_path / "data")}
+    about = session.hello()
+    assert about["versions"]
+    assert about["configuration"]
+    converted = session.convert(**folders)
+    assert converted["seconds"] > 0
+    assert converted["bytes"] > source.nbytes / 2
+    assert session.open(**folders)["batch"] > 0
+    checked = session.check(TINY.checking)
+    assert checked["sequential"] == len(source)
+    assert checked["random"] >= min(source.batch, len(source))
+    assert checked["lost"] == checked["repeated"] == 0
+    for what in ("random", "row", "sequential", "loader 0"):
+        figure = session.measure(what, TINY.seconds, 0)
+        assert figure["rows"] > 0, what
+        assert figure["seconds"] > 0, what
 
 
 def test_tables_name_everybody(results: dict[str, Any], tmp_path: Path) -> None:
