@@ -1,4 +1,4 @@
-"""Run in a process with `reads.c` preloaded: fail each read of a source in turn, print outcomes."""
+"""Run in a process with `reads.c` preloaded: fail each read of sources in turn, print outcomes."""
 
 import errno
 import json
@@ -57,4 +57,4 @@ def all_outcomes(path: str) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    json.dump(list(all_outcomes(os.environ["FAULT_PREFIX"])), sys.stdout)
+    json.dump([list(all_outcomes(path)) for path in sys.argv[1:]], sys.stdout)

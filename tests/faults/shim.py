@@ -17,10 +17,10 @@ def build_shim(folder: Path) -> Path:
     return library
 
 
-def run_with_shim(module: str, library: Path, prefix: Path) -> str:
+def run_with_shim(module: str, library: Path, prefix: Path, *arguments: Path) -> str:
     """What a module prints when the reads of all files below `prefix` go through the shim."""
     done = subprocess.run(
-        [sys.executable, "-m", module],
+        [sys.executable, "-m", module, *arguments],
         env=os.environ
         | {
             "LD_PRELOAD": str(library),
