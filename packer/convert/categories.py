@@ -40,7 +40,7 @@ class CategoryIndex:
             return self._last[1]
         texts = decode_layout(dictionary).cast(pa.large_string())
         texts.validate(full=True)
-        self._add_categories(texts.drop_null())
+        self.add(texts.drop_null())
         codes = pc.index_in(texts, value_set=self.values)
         if texts.null_count:
             codes = pc.if_else(texts.is_valid(), codes, pa.scalar(-1, pa.int32()))
@@ -48,7 +48,8 @@ class CategoryIndex:
         self._last = dictionary, mapping
         return mapping
 
-    def _add_categories(self, texts: pa.Array) -> None:
+    def add(self, texts: pa.Array) -> None:
+        """Add the texts that are new; large_string without nulls."""
         new = texts.filter(pc.invert(pc.is_in(texts, value_set=self.values))).unique()
         if len(new):
             self.values = pa.concat_arrays([self.values, new])

@@ -1,7 +1,7 @@
 """Pack a source into a slab: plan, write shards, publish."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Unpack
@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from fieldslab.packer.definition import add_options, fill_defaults
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.pack_options import PackOptions, Progress
-from fieldslab.packer.plan import Plan, make_plan
+from fieldslab.packer.plan import Plan, ShardTask, make_plan
 from fieldslab.packer.rewrite.shuffled_pack import pack_shuffled
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.commit import Staging, make_attempt_folder
-from fieldslab.packer.write.engines.engine import find_engine
+from fieldslab.packer.write.engines.engine import Engine, find_engine
 from fieldslab.packer.write.finish import finish_slab
 from fieldslab.packer.write.output import check_jobs, check_output, parse_output
 from fieldslab.packer.write.prepare import prepare_shared_data
@@ -23,6 +23,7 @@ from fieldslab.packer.write.result import PackResult, count_bytes
 from fieldslab.packer.write.space import check_space
 from fieldslab.packer.write.stream import ShardWork, check_shard_not_empty, ignore_progress
 from fieldslab.packer.write.versions import check_versions, find_versions
+from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import Manifest
@@ -111,7 +112,7 @@ def pack_plan(
         done = sum(record.bytes for record in staging.finished.values())
         if (warning := check_space(plan, out, done)) is not None:
             tell(warning)
-        prepared = prepare_shared_data(plan)
+        prepared = prepare_shared_data(plan, find_engine(engine, min(jobs, len(plan.tasks))))
         work = ShardWork(plan, prepared, staging.attempts, min(jobs, len(plan.tasks)))
         if plan.rows is None:
             _pack_stream(work, staging, progress)
@@ -158,12 +159,26 @@ def _pack_shards(
     for record in staging.finished.values():
         progress(record.rows, record.bytes)
     tasks = [task for task in work.plan.tasks if task.number not in staging.finished]
-    versions = find_versions(work.plan)
     runner = find_engine(engine, min(jobs, len(tasks)))
-    with closing(runner.run(work, tasks, progress)) as records:
+    write_shards(work, tasks, staging.accept_shard, runner, progress)
+
+
+def write_shards(
+    work: ShardWork,
+    tasks: Sequence[ShardTask],
+    accept: Callable[[ShardRecord], None],
+    engine: Engine,
+    progress: Progress,
+) -> None:
+    """Write the shards of tasks by an engine; `accept` gets the record of each as it is finished.
+
+    Raises OutputError where a worker has other versions of libraries than this process.
+    """
+    versions = find_versions(work.plan)
+    with closing(engine.run(work, tasks, progress)) as records:
         for record in records:
             check_versions(record.versions, versions)
-            staging.accept_shard(record)
+            accept(record)
 
 
 def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:

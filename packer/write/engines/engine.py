@@ -2,15 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from fieldslab.packer.pack_options import Progress
-from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.registry import Registry
+
+Record_co = TypeVar("Record_co", covariant=True)
+_Record = TypeVar("_Record")
 
 
 class Task(Protocol):
-    """One shard to write."""
+    """One shard to write, or to look through for what all shards share."""
 
     @property
     def number(self) -> int:
@@ -21,11 +23,14 @@ class Task(Protocol):
         """The first file that is read, for messages."""
 
 
-class Work(Protocol):
-    """What it takes to write any shard; pickled where tasks run in other processes."""
+class Work(Protocol[Record_co]):
+    """What it takes to do any task; pickled, as its records are, where tasks run elsewhere.
 
-    def write(self, task: Any, progress: Progress) -> ShardRecord:
-        """Write the shard of a task into a new folder, which the record names."""
+    Packing a shard is a `ShardWork`: its records name the folder that the shard was written in.
+    """
+
+    def write(self, task: Any, progress: Progress) -> Record_co:
+        """Do a task; returns what it found, or where it wrote the shard."""
 
 
 class Engine(ABC):
@@ -35,9 +40,10 @@ class Engine(ABC):
     `fieldslab.engines`.
 
     `work.write(task, progress)` runs a task wherever `work` can be pickled to and the folder of the
-    output is mounted. Each call writes into a new folder beside the slab and returns a record that
-    names this folder. A task may run several times, at once or one after the other; only the
-    attempt whose record is yielded becomes part of the slab, and the pack removes all others.
+    output is mounted, and returns a record. Each call that writes a shard does so in a new folder
+    beside the slab, which the record names. A task may run several times, at once or one after the
+    other; only the attempt whose record is yielded becomes part of the slab, and the pack removes
+    all others.
     """
 
     name: str
@@ -49,8 +55,8 @@ class Engine(ABC):
 
     @abstractmethod
     def run(
-        self, work: Work, tasks: Sequence[Task], progress: Progress
-    ) -> Generator[ShardRecord, None, None]:
+        self, work: Work[_Record], tasks: Sequence[Task], progress: Progress
+    ) -> Generator[_Record, None, None]:
         """Run every task and yield one record for each as soon as it is finished, in any order.
 
         `progress` is called in this process, from any thread. Closing the generator cancels the

@@ -1,10 +1,12 @@
 """Shards one after the other, in this process."""
 
 from collections.abc import Generator, Sequence
+from typing import TypeVar
 
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.write.engines.engine import Engine, Task, Work
-from fieldslab.packer.write.writers import ShardRecord
+
+_Record = TypeVar("_Record")
 
 
 class InProcessEngine(Engine):
@@ -13,8 +15,8 @@ class InProcessEngine(Engine):
     name = "here"
 
     def run(
-        self, work: Work, tasks: Sequence[Task], progress: Progress
-    ) -> Generator[ShardRecord, None, None]:
+        self, work: Work[_Record], tasks: Sequence[Task], progress: Progress
+    ) -> Generator[_Record, None, None]:
         """Run every task, in order."""
         for task in tasks:
             yield work.write(task, progress)

@@ -13,15 +13,16 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, TypeVar
 
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.write.engines.engine import Engine, Task, Work
-from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.errors import SourceUnreadable
 from fieldslab.schemas.optiontext import mark_option
 
-_work: Work
+_Record = TypeVar("_Record")
+
+_work: Work[Any]
 _steps: Any
 
 
@@ -31,8 +32,8 @@ class ProcessEngine(Engine):
     name = "processes"
 
     def run(
-        self, work: Work, tasks: Sequence[Task], progress: Progress
-    ) -> Generator[ShardRecord, None, None]:
+        self, work: Work[_Record], tasks: Sequence[Task], progress: Progress
+    ) -> Generator[_Record, None, None]:
         """Run every task. Closing waits for the tasks that have begun."""
         context = multiprocessing.get_context("spawn")
         with _set_safe_path():  # the first lock starts a process, too
@@ -40,7 +41,7 @@ class ProcessEngine(Engine):
         listener = threading.Thread(target=_forward_progress, args=(steps, progress), daemon=True)
         listener.start()
         pool = ProcessPoolExecutor(self.jobs, context, _initialize_worker, (work, steps))
-        running: dict[Future[ShardRecord], Task] = {}
+        running: dict[Future[_Record], Task] = {}
         try:
             with _hold_interrupts(), _set_safe_path():
                 running = {pool.submit(_write_shard, task): task for task in tasks}
@@ -111,7 +112,7 @@ def _forward_progress(steps: Any, progress: Progress) -> None:
         progress(*step)
 
 
-def _initialize_worker(work: Work, steps: Any) -> None:
+def _initialize_worker(work: Work[Any], steps: Any) -> None:
     """Set up a worker. Ctrl-C is for the parent, which stops the workers; they end with it."""
     global _work, _steps
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -126,5 +127,5 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def _write_shard(task: Task) -> ShardRecord:
+def _write_shard(task: Task) -> Any:
     return _work.write(task, lambda rows, bytes: _steps.put((rows, bytes)))
