@@ -10,18 +10,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fieldslab.packer.check.findings import Problem, Report
     from fieldslab.packer.check.verify import verify
+    from fieldslab.packer.copying.copy_slab import CopyResult, copy_slab
     from fieldslab.packer.rewrite.repack import repack
     from fieldslab.packer.write.pack import pack
     from fieldslab.packer.write.result import PackResult
     from fieldslab.schemas.notices import FieldslabWarning
 
-__all__ = ["FieldslabWarning", "PackResult", "Problem", "Report", "pack", "repack", "verify"]
+__all__ = [
+    "CopyResult",
+    "FieldslabWarning",
+    "PackResult",
+    "Problem",
+    "Report",
+    "copy_slab",
+    "pack",
+    "repack",
+    "verify",
+]
 
 _HOMES = {
+    "CopyResult": "fieldslab.packer.copying.copy_slab",
     "FieldslabWarning": "fieldslab.schemas.notices",
     "PackResult": "fieldslab.packer.write.result",
     "Problem": "fieldslab.packer.check.findings",
     "Report": "fieldslab.packer.check.findings",
+    "copy_slab": "fieldslab.packer.copying.copy_slab",
     "pack": "fieldslab.packer.write.pack",
     "repack": "fieldslab.packer.rewrite.repack",
     "verify": "fieldslab.packer.check.verify",

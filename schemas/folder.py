@@ -56,7 +56,7 @@ def check_slab_path(path: object) -> Path:
         raise NotASlab(
             "this needs a directory: URLs are not supported yet here",
             file=place,
-            hint="Copy the slab to a directory of this machine.",
+            hint="Copy the slab to a directory of this machine: `fieldslab copy`.",
         )
     return Path(place)
 

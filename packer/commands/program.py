@@ -22,6 +22,7 @@ COMMANDS = Registry(
         "verify": "fieldslab.packer.commands.verify:verify",
         "info": "fieldslab.packer.commands.info:info",
         "head": "fieldslab.packer.commands.head:head",
+        "copy": "fieldslab.packer.commands.copy:copy",
         "warm": "fieldslab.packer.commands.warm:warm",
         "completion": "fieldslab.packer.commands.completion:completion",
     },

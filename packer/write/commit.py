@@ -155,14 +155,16 @@ class Staging:
             folder.rename(final)
             sync_directory(self.slab)
 
-    def publish(self, manifest: Manifest) -> None:
+    def publish(self, manifest: Manifest, encoded: bytes | None = None) -> None:
         """Write the manifest and put the slab in its place, in the place of an old one if forced.
+
+        `encoded` are the bytes of the manifest, if they are known.
 
         Raises OutputExists where a slab has come to stand there meanwhile.
         """
         with name_write_errors(self.out):
             with open(self.slab / MANIFEST, "xb") as file:
-                file.write(encode_manifest(manifest))
+                file.write(encode_manifest(manifest) if encoded is None else encoded)
                 file.flush()
                 os.fsync(file.fileno())
             sync_directory(self.slab)

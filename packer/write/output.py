@@ -31,7 +31,7 @@ def parse_output(path: object) -> Path:
         raise UsageError(
             "remote slabs are not supported yet: slabs are written to directories, not to URLs",
             file=restore_url(path),
-            hint="Pack to a directory of this machine, and copy the slab from there.",
+            hint="Pack to a directory of this machine, and run `fieldslab copy` from there.",
         )
     return check_slab_path(path)
 

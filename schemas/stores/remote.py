@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,9 +29,10 @@ from fieldslab.schemas.stores.retries import Attempts, RetryPolicy, parse_retry_
 from fieldslab.schemas.stores.store import Data, ObjectInfo, Place, Store, check_key
 from fieldslab.schemas.urls import get_scheme
 
-_PART = 8 << 20
-_PARTS = 4
-"""Parts of a large object that are uploaded at a time."""
+_PART = 16 << 20
+"""Bytes of a part of a large object: S3 takes 10,000 parts, so an object of 160 GB."""
+_PARTS = 3
+"""Parts of an object that are uploaded at a time."""
 
 _CREDENTIALS = re.compile("access_key_id|credential_provider|skip_signature", re.IGNORECASE)
 
@@ -193,18 +195,24 @@ def _take(data: Any, size: int) -> memoryview:
 
 
 class _Pieces:
-    """An iterable for obstore, which forgets what it raised."""
+    """Pieces for obstore: taken in a thread of their own, since reading them may use obstore, too.
+
+    obstore forgets what an iterable raised; `error` is that.
+    """
 
     def __init__(self, pieces: Iterable[Data]) -> None:
         self.error: BaseException | None = None
         self._pieces = pieces
 
     def __iter__(self) -> Iterator[Data]:
-        try:
-            yield from self._pieces
-        except BaseException as error:
-            self.error = error
-            raise
+        pieces = iter(self._pieces)
+        with ThreadPoolExecutor(1, "fieldslab-pieces") as thread:
+            try:
+                while (piece := thread.submit(next, pieces, None).result()) is not None:
+                    yield piece
+            except BaseException as error:
+                self.error = error
+                raise
 
 
 def _build(url: str, place: str, options: Mapping[str, Any], policy: RetryPolicy) -> Any:

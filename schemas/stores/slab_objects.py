@@ -195,9 +195,14 @@ def join_key(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
+def is_remote(place: object) -> bool:
+    """Return True for a URL, but not for a directory that looks like one."""
+    return isinstance(place, str | os.PathLike) and is_url(str(place)) and not os.path.exists(place)
+
+
 def find_slab_path(place: str | Path) -> Path:
     """Return the place of a slab, for messages. Raises UsageError where it is no path or URL."""
-    if _is_remote(place):
+    if is_remote(place):
         return UrlPath(hide_credentials(restore_url(place)).rstrip("/"))
     return check_slab_path(place)
 
@@ -219,7 +224,7 @@ def open_slab_anywhere(
     NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest, Unreadable, SlabReplaced
         As `open_slab_files` raises them.
     """
-    if not _is_remote(place):
+    if not is_remote(place):
         if storage_options:
             raise UsageError(
                 f"{mark_option('storage_options')} are for URLs, and this is a directory",
@@ -245,10 +250,6 @@ def read_manifest(store: Store) -> bytes:
             found=size,
         )
     return bytes(store.read(MANIFEST, 0, size))
-
-
-def _is_remote(place: object) -> bool:
-    return isinstance(place, str | os.PathLike) and is_url(str(place)) and not os.path.exists(place)
 
 
 def _make_absent_error(store: Store) -> NotASlab:

@@ -29,11 +29,10 @@ def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     """The program in a process of its own."""
     return subprocess.Popen(
         [*PROGRAM, *map(str, arguments)],
-        env=ENVIRONMENT,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        **options,
+        **({"env": ENVIRONMENT} | options),
     )
 
 

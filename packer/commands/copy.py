@@ -1,0 +1,62 @@
+"""`fieldslab copy`."""
+
+from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option, command
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, PROGRESS
+from fieldslab.packer.commands.terminal import convert_interrupts, print_json, print_lines
+
+EXAMPLES = """\
+Examples:
+  fieldslab copy train.slab s3://bucket/train.slab
+  fieldslab copy s3://bucket/train.slab /local/train.slab
+  fieldslab copy https://host/train.slab train.slab"""
+
+
+@command(
+    Argument("source", "SRC", "A directory that pack wrote, or its URL.", type=PATH),
+    Argument("destination", "DST", "The directory or URL of the copy.", type=PATH),
+    Option("--force", "Options", "Replace another slab at DST: in a directory only."),
+    FOLLOW_LINKS,
+    PROGRESS,
+    JSON,
+    Option("-q --quiet", MESSAGES, "Print nothing but errors."),
+    examples=EXAMPLES,
+)
+def copy(
+    source: str,
+    destination: str,
+    force: bool,
+    follow_links: bool,
+    progress: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Copy a slab between directories and buckets, verified on the way.
+
+    Every block is compared with its digest, and the manifest comes last, so that no reader finds
+    half a slab. To continue an interrupted copy, run the same command again. Credentials and
+    endpoints of buckets come from the environment, such as AWS_PROFILE and AWS_ENDPOINT_URL.
+    """
+    from fieldslab.packer.commands.progress import show_bar
+    from fieldslab.packer.commands.text_format import format_duration, format_rate, format_size
+    from fieldslab.packer.copying.copy_slab import copy_slab, count_bytes
+    from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
+
+    hidden = progress == "none" or quiet or as_json
+    with open_slab_anywhere(source, follow_links=follow_links) as files:
+        total = count_bytes(files)
+    with (
+        convert_interrupts(lambda: "run the same command again to go on from there"),
+        show_bar("copying", source, total, "bytes", hidden=hidden) as move,
+    ):
+        copied = copy_slab(
+            source, destination, force=force, follow_links=follow_links, progress=move
+        )
+    if as_json:
+        print_json(copied.as_dict())
+    elif not quiet:
+        text = "is there already"
+        if copied.copied_bytes:
+            speed = format_rate(copied.copied_bytes, copied.seconds)
+            seconds = format_duration(copied.seconds)
+            text = f"copied {format_size(copied.copied_bytes)} in {seconds}, {speed}"
+        print_lines(iter([f"{copied.destination}: {text}", f"id {copied.id}"]))

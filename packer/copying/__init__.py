@@ -1,0 +1,1 @@
+"""Copies slabs between directories, buckets and web servers."""

@@ -1,0 +1,262 @@
+"""Copy: a slab from a directory or a URL to another, whole or not at all."""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from fieldslab.packer.check.findings import VerifyProgress
+from fieldslab.packer.copying.destinations import (
+    Destination,
+    DirectoryDestination,
+    StoreDestination,
+)
+from fieldslab.packer.copying.verified_reading import VerifiedReader
+from fieldslab.schemas import layout
+from fieldslab.schemas.access import ArrayReader, Folder, iterate_folders
+from fieldslab.schemas.arrays import HEADER
+from fieldslab.schemas.errors import DamagedManifest, FieldslabError, SlabReplaced, UsageError
+from fieldslab.schemas.files import read_bytes
+from fieldslab.schemas.folder import SlabFiles, check_slab_path
+from fieldslab.schemas.manifest import MANIFEST, decode_manifest
+from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.stores.slab_objects import (
+    find_slab_path,
+    is_remote,
+    open_slab_anywhere,
+)
+from fieldslab.schemas.stores.store import open_store
+
+THREADS = 6
+"""Files that are copied at a time."""
+
+
+@dataclass(frozen=True)
+class CopyResult:
+    """What `copy_slab` did.
+
+    Attributes
+    ----------
+    source, destination
+        The places, as for messages.
+    id
+        The `id` of the slab.
+    bytes
+        Bytes of all files of the slab.
+    copied_bytes
+        Bytes that were copied now; the others were there already.
+    seconds
+        How long it took.
+    """
+
+    source: str
+    destination: str
+    id: str
+    bytes: int
+    copied_bytes: int
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the result as JSON-ready values."""
+        return vars(self) | {"seconds": round(self.seconds, 3)}
+
+
+def copy_slab(
+    source: str | Path,
+    destination: str | Path,
+    *,
+    force: bool = False,
+    follow_links: bool = False,
+    source_options: Mapping[str, Any] | None = None,
+    destination_options: Mapping[str, Any] | None = None,
+    progress: VerifyProgress | None = None,
+) -> CopyResult:
+    """Copy a slab. Every block is compared with its digest on the way; the manifest comes last.
+
+    A copy that was cut off goes on from what is there when it is started again. It never looks
+    like a slab before it is whole. A copy that is there already is not copied again.
+
+    Parameters
+    ----------
+    source, destination
+        The slab's directory or URL, and the directory or URL that the copy shall have.
+    force
+        Replace another slab at `destination`: in a directory only.
+    follow_links
+        Follow links in the source, as in the caches of Hugging Face and DVC. The copy has none.
+    source_options, destination_options
+        `storage_options` for URLs: see `fieldslab.schemas.stores.store.open_store`.
+    progress
+        Called with the rows and bytes that were copied since the last call.
+
+    Raises
+    ------
+    NotASlab, IncompleteSlab, DamagedManifest, DamagedArray, Unreadable, SlabReplaced
+        The source is no slab, is damaged, or cannot be read.
+    RemoteUnreadable, AccessDenied, MissingLibrary
+        A store fails, refuses, or needs a library.
+    OutputExists
+        Something else is at the destination.
+    NoSpace, OutputDenied, OutputError, Busy
+        The destination cannot be written, or another process writes there.
+    UsageError
+        `force` for a store: its readers would see parts of both slabs.
+    """
+    started = time.monotonic()
+    remote = is_remote(destination)
+    if remote and force:
+        raise UsageError(
+            f"{mark_option('force', True)} is for directories: a store cannot replace a slab at "
+            "once, and its readers would see parts of both",
+            file=find_slab_path(destination),
+            hint="Copy to another URL, or delete that slab first.",
+        )
+    with ExitStack() as stack:
+        files = stack.enter_context(
+            open_slab_anywhere(source, follow_links=follow_links, storage_options=source_options)
+        )
+        total = count_bytes(files)
+        counter = _Counter(progress)
+        if remote or not _is_there(files, check_slab_path(destination)):
+            place: Destination
+            if remote:
+                place = StoreDestination(
+                    open_store(destination, destination_options), files.manifest
+                )
+            else:
+                path = check_slab_path(destination)
+                place = DirectoryDestination(path, files.manifest, total, force=force)
+            stack.enter_context(place)
+            _copy_folders(files, place, counter)
+            place.publish(_read_manifest(files))
+    return CopyResult(
+        str(files.path),
+        str(find_slab_path(destination)),
+        files.manifest.id,
+        total,
+        counter.bytes,
+        time.monotonic() - started,
+    )
+
+
+class _Counter:
+    """Counts what is copied in several threads."""
+
+    def __init__(self, progress: VerifyProgress | None) -> None:
+        self.bytes = 0
+        self._progress = progress
+        self._lock = Lock()
+
+    def count_pieces(self, pieces: Iterator[memoryview]) -> Iterator[memoryview]:
+        """Yield the same pieces; each is counted when the next is asked for."""
+        for piece in pieces:
+            yield piece
+            self.add(len(piece), copied=True)
+
+    def add(self, size: int, *, copied: bool, rows: int = 0) -> None:
+        """Count bytes, which were copied or are there already, and rows."""
+        with self._lock:
+            self.bytes += size if copied else 0
+            if self._progress is not None:
+                self._progress(rows, size)
+
+
+def _copy_folders(files: SlabFiles, place: Destination, counter: _Counter) -> None:
+    """Copy the files of all folders, a few at a time; folders are finished in order."""
+    with VerifiedReader() as reader, ThreadPoolExecutor(THREADS, "fieldslab-copy") as threads:
+        running: deque[tuple[Folder | None, Future[None] | None]] = deque()
+        try:
+            for folder in iterate_folders(files):
+                for work in _list_work(folder, place, reader, counter):
+                    running.append((None, threads.submit(work)))
+                    _wait(running, place, counter, 2 * THREADS)
+                running.append((folder, None))
+            _wait(running, place, counter, 0)
+        except BaseException:
+            reader.cancelled.set()
+            for _, future in running:
+                if future is not None:
+                    future.cancel()
+            raise
+
+
+def _wait(
+    running: deque[tuple[Folder | None, Future[None] | None]],
+    place: Destination,
+    counter: _Counter,
+    most: int,
+) -> None:
+    """Wait until so many files at most are being copied, and finish folders that are complete."""
+    while len(running) > most:
+        folder, future = running.popleft()
+        if future is not None:
+            future.result()
+        if folder is not None:
+            place.finish_folder(folder)
+            counter.add(0, copied=False, rows=folder.rows if folder.holds_rows else 0)
+
+
+def _list_work(
+    folder: Folder, place: Destination, reader: VerifiedReader, counter: _Counter
+) -> Iterator[Any]:
+    """Yield a function for each file of a folder that is to be copied."""
+    name = folder.path.name
+    arrays = {file.name: ArrayReader(folder, file) for file in folder.files}
+    sizes = {file: HEADER + array.file.data_bytes for file, array in arrays.items()}
+    sizes[layout.DIGESTS] = HEADER + 8 * layout.count_total_blocks(folder.files)
+    lock = Lock()
+
+    def copy(file: str) -> None:
+        with lock:  # all others wait for the first, instead of reading it as well
+            folder.load_digests()
+        array = arrays.get(file)
+        pieces = reader.read_digest_table(folder) if array is None else reader.read_array(array)
+        place.write_file(name, file, counter.count_pieces(pieces))
+
+    for file, size in sizes.items():
+        if place.has_file(name, file, size):
+            counter.add(size, copied=False)
+        else:
+            yield partial(copy, file)
+
+
+def _is_there(files: SlabFiles, out: Path) -> bool:
+    """Return True for a directory that holds this slab, with files of the right sizes."""
+    try:
+        with open_slab_anywhere(out) as copy:
+            if copy.manifest.id != files.manifest.id:
+                return False
+            for folder in iterate_folders(copy):
+                with folder.open() as opened:
+                    for file in folder.files:
+                        if opened.find_size(file.name) != HEADER + file.data_bytes:
+                            return False
+                folder.load_digests()
+    except FieldslabError:
+        return False
+    return True
+
+
+def _read_manifest(files: SlabFiles) -> bytes:
+    """Read the manifest as it stands in the source. Raises SlabReplaced for that of another."""
+    path = files.path / MANIFEST
+    with files.open_folder() as folder, folder.open_file(MANIFEST, DamagedManifest) as (fd, size):
+        data = bytes(read_bytes(fd, size, 0, path))
+    if decode_manifest(data, path).id != files.manifest.id:
+        raise SlabReplaced("was replaced while it was copied", file=files.path, hint="Try again.")
+    return data
+
+
+def count_bytes(files: SlabFiles) -> int:
+    """Count the bytes of all files of a slab, by its manifest."""
+    total = files.manifest_bytes
+    for folder in iterate_folders(files):
+        total += sum(HEADER + file.data_bytes for file in folder.files)
+        total += HEADER + 8 * layout.count_total_blocks(folder.files)
+    return total

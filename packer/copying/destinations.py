@@ -1,0 +1,238 @@
+"""Where a copy of a slab goes: to a directory, by way of staging, or to a store, key by key."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+
+from fieldslab.packer.commands.text_format import format_size
+from fieldslab.packer.write.commit import Staging, make_attempt_folder
+from fieldslab.packer.write.space import get_free_bytes
+from fieldslab.packer.write.writers import ShardRecord
+from fieldslab.schemas import layout
+from fieldslab.schemas.access import Folder
+from fieldslab.schemas.errors import (
+    NoSpace,
+    ObjectNotFound,
+    OutputDenied,
+    OutputExists,
+)
+from fieldslab.schemas.manifest import MANIFEST, Manifest, decode_manifest
+from fieldslab.schemas.stores.directory import DirectoryStore
+from fieldslab.schemas.stores.slab_objects import join_key, read_manifest
+from fieldslab.schemas.stores.store import Data, Store
+
+MARKER = ".copying.json"
+"""Object of a store that says which slab is being copied there, until its manifest is there."""
+
+
+class Destination(ABC):
+    """A place that a slab is copied to, for a `with` block."""
+
+    @abstractmethod
+    def __enter__(self) -> "Destination":
+        """Take the place, and find what an earlier run has copied.
+
+        Raises
+        ------
+        OutputExists
+            Another slab is there, or something else.
+        OutputDenied, OutputError, Busy
+            Nothing can be written there, or another process writes there.
+        """
+
+    @abstractmethod
+    def __exit__(self, *error: object) -> None:
+        """Leave what a later run can go on with."""
+
+    @abstractmethod
+    def has_file(self, folder: str, name: str, size: int) -> bool:
+        """Return True for a file that is there already. Folders are asked for in order."""
+
+    @abstractmethod
+    def write_file(self, folder: str, name: str, pieces: Iterable[Data]) -> None:
+        """Write one file of a folder, whole or not at all; several threads may."""
+
+    @abstractmethod
+    def finish_folder(self, folder: Folder) -> None:
+        """Note that all files of a folder are there."""
+
+    @abstractmethod
+    def publish(self, manifest: bytes) -> None:
+        """Write the manifest, last of all: then there is a slab."""
+
+
+class DirectoryDestination(Destination):
+    """A directory: the slab is built beside it, and put in its place by one rename.
+
+    A later run goes on after the last shard that was copied whole.
+    """
+
+    def __init__(self, out: Path, manifest: Manifest, size: int, *, force: bool) -> None:
+        """Copy the slab of this manifest, of `size` bytes, to `out`."""
+        self._out = out
+        self._manifest = manifest
+        self._size = size
+        self._versions = {"copy of": manifest.id}
+        self._staging = Staging(out, manifest.made.plan, self._versions, force=force)
+        self._attempts: dict[str, Path] = {}
+        self._lock = Lock()
+
+    def __enter__(self) -> "DirectoryDestination":
+        """Take the place; raises NoSpace, too, for a slab that is larger than what is free."""
+        self._staging.__enter__()
+        try:
+            self._check_space()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Keep the shards that were copied whole."""
+        self._staging.__exit__(*error)  # type: ignore[arg-type]
+
+    def has_file(self, folder: str, name: str, size: int) -> bool:
+        """Return True for all files of a shard that was copied whole."""
+        return any(layout.name_shard(index) == folder for index in self._staging.finished)
+
+    def write_file(self, folder: str, name: str, pieces: Iterable[Data]) -> None:
+        """Write one file."""
+        with self._lock:
+            if folder not in self._attempts:
+                self._attempts[folder] = make_attempt_folder(self._staging.attempts, folder)
+        DirectoryStore(self._attempts[folder]).write(name, pieces)
+
+    def finish_folder(self, folder: Folder) -> None:
+        """Move the folder into the slab, durably."""
+        name = folder.path.name
+        attempt = self._attempts.pop(name, None)
+        if attempt is None:
+            return
+        if not folder.holds_rows:
+            self._staging.move_into_slab(attempt, name)
+            return
+        record = ShardRecord(
+            index=int(name.partition("-")[2]),
+            rows=folder.rows,
+            elements=[],
+            nulls=[],
+            root=folder.root,
+            tallies={},
+            bytes=sum(file.stat().st_size for file in attempt.iterdir()),
+            attempt=attempt.name,
+            versions=self._versions,
+        )
+        self._staging.accept_shard(record)
+
+    def publish(self, manifest: bytes) -> None:
+        """Put the slab in its place."""
+        if self._staging.completed is None:
+            self._staging.publish(self._manifest, manifest)
+
+    def _check_space(self) -> None:
+        done = sum(record.bytes for record in self._staging.finished.values())
+        free = get_free_bytes(self._out)
+        if self._size - done > free:
+            raise NoSpace(
+                "not enough space left on the device: nothing was copied",
+                file=self._out,
+                expected=format_size(self._size - done),
+                found=f"{format_size(free)} free",
+                hint="Free some space, or choose another destination.",
+            )
+
+
+class StoreDestination(Destination):
+    """A store: objects come under their keys at once, and the manifest makes them a slab.
+
+    A marker says whose objects they are, so that a later run goes on with those that are there.
+    """
+
+    def __init__(self, store: Store, manifest: Manifest) -> None:
+        self._store = store
+        self._id = manifest.id
+        self._sizes: dict[str, int] = {}
+        self._has_marker = False
+
+    def __enter__(self) -> "StoreDestination":
+        """Leave the marker, or find that of an earlier run."""
+        store = self._store
+        if not store.can_write:
+            raise OutputDenied(
+                "a web server can only be read",
+                file=store.url,
+                hint="Copy to a bucket or a directory.",
+            )
+        self._sizes = {info.key: info.size for info in store.list_keys()}
+        manifest = find_manifest(store)
+        if manifest is not None and manifest.id != self._id:
+            raise OutputExists(
+                "another slab is there",
+                file=store.url,
+                expected=self._id,
+                found=manifest.id,
+                hint="Choose another destination, or delete that slab first.",
+            )
+        if manifest is None:
+            self._take_place()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Leave all objects where they are, and the marker unless the slab is whole."""
+
+    def has_file(self, folder: str, name: str, size: int) -> bool:
+        """Return True for an object of this size: it was compared with its digests before."""
+        return self._sizes.get(join_key(folder, name)) == size
+
+    def write_file(self, folder: str, name: str, pieces: Iterable[Data]) -> None:
+        """Write one object."""
+        self._store.write(join_key(folder, name), pieces)
+
+    def finish_folder(self, folder: Folder) -> None:
+        """Do nothing: objects are where they belong."""
+
+    def publish(self, manifest: bytes) -> None:
+        """Write the manifest if nobody else has; the same slab of somebody else is as good."""
+        try:
+            self._store.write(MANIFEST, manifest, if_absent=True)
+        except OutputExists:
+            found = find_manifest(self._store)
+            if found is None or found.id != self._id:
+                raise
+        self._store.delete(MARKER)
+
+    def _take_place(self) -> None:
+        if self._sizes and MARKER not in self._sizes:
+            raise OutputExists(
+                "there are other objects, and no slab",
+                file=self._store.url,
+                found=", ".join(sorted(self._sizes)[:3]),
+                hint="Choose another destination, or delete them first.",
+            )
+        marker = json.dumps({"copying": self._id}).encode()
+        with suppress(OutputExists):
+            self._store.write(MARKER, marker, if_absent=True)
+        try:
+            there = bytes(self._store.read(MARKER))
+        except ObjectNotFound:
+            return  # whoever copied the same slab just now has finished
+        if there != marker:
+            raise OutputExists(
+                "another slab is being copied there, or its copy was cut off",
+                file=self._store.locate(MARKER),
+                hint="Choose another destination, or delete what is there first.",
+            )
+
+
+def find_manifest(store: Store) -> Manifest | None:
+    """Read the manifest of the slab in a store; None where there is none.
+
+    Raises DamagedManifest and UnsupportedVersion, and what stores raise.
+    """
+    try:
+        return decode_manifest(read_manifest(store), store.locate(MANIFEST))
+    except ObjectNotFound:
+        return None
