@@ -6,6 +6,7 @@ of `gather`, which verifies, and raises what is to be raised.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from fieldslab.reader.gather import count_elements, find_addresses, locate_rows
 from fieldslab.reader.kernels import BLOCK_BITS, find_shard, load_i64
 from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.array import StoredArray
+from fieldslab.reader.stored.evictions import Evictions
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import inlined, kernel, load_u8, load_u64, prefetch
@@ -34,8 +36,13 @@ class RowFinder:
     """Finds rows of the fields of a slab. Any thread may call it."""
 
     def __init__(
-        self, directory: ShardDirectory, pool: Pool, load_field: Callable[[str], StoredField]
+        self,
+        directory: ShardDirectory,
+        pool: Pool,
+        load_field: Callable[[str], StoredField],
+        evictions: Evictions | None,
     ) -> None:
+        self._evictions = evictions
         self._directory = directory
         self._pool = pool
         self._load_field = load_field
@@ -50,10 +57,16 @@ class RowFinder:
         if search is None:
             search = self._by_address[name] = self._prepare_search(name, with_values=True)
         out = np.empty((2, len(rows)), np.int64)
-        if _find_rows(rows, len(view), view.start, view.step, search.places, out):
+        if self._evictions is None and _find_rows(
+            rows, len(view), view.start, view.step, search.places, out
+        ):
             return out[0].view(np.uint64), out[1]
         locations = locate_rows(self._directory, self._pool, view, rows)
-        return find_addresses(search.stored, locations, self._pool)
+        find = partial(find_addresses, search.stored, locations, self._pool)
+        if self._evictions is None:
+            return find()
+        self._evictions.pin([search.stored], locations.shards)
+        return self._evictions.read([search.stored], locations.shards, find)
 
     def count_elements(self, view: range, rows: np.ndarray, name: str) -> np.ndarray:
         """Count the elements of rows of variable length: int64[n]; see `Slab.lengths`."""
@@ -61,10 +74,15 @@ class RowFinder:
         if search is None:
             search = self._by_length[name] = self._prepare_search(name, with_values=False)
         out = np.empty((2, len(rows)), np.int64)
-        if _find_rows(rows, len(view), view.start, view.step, search.places, out):
+        if self._evictions is None and _find_rows(
+            rows, len(view), view.start, view.step, search.places, out
+        ):
             return out[1]
         locations = locate_rows(self._directory, self._pool, view, rows)
-        return count_elements(search.stored, locations, self._pool)
+        count = partial(count_elements, search.stored, locations, self._pool)
+        if self._evictions is None:
+            return count()
+        return self._evictions.read([search.stored], locations.shards, count)
 
     def _prepare_search(self, name: str, *, with_values: bool) -> _Search:
         stored = self._load_field(name)

@@ -1,7 +1,9 @@
 """One field of a slab or view, as a sequence."""
 
 import math
-from typing import Any, SupportsIndex
+from collections.abc import Callable
+from functools import partial
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -11,6 +13,8 @@ from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field, Kind
+
+_Result = TypeVar("_Result")
 
 
 class Column:
@@ -66,7 +70,8 @@ class Column:
         if isinstance(rows, range | list | tuple) or np.ndim(rows) > 0:  # type: ignore[arg-type]
             return self._gather_rows(self._view, rows)  # type: ignore[arg-type]
         row = self._view[check_index(rows, len(self))]  # type: ignore[arg-type]
-        return self._stored.read_row(*self._storage.directory.find_shard(row))
+        shard, place = self._storage.directory.find_shard(row)
+        return self._read(shard, lambda: self._stored.read_row(shard, place))
 
     def row_bytes(self, row: SupportsIndex) -> int:
         """Return the bytes of one row as it is stored, found without reading its values."""
@@ -74,7 +79,8 @@ class Column:
         item = self.dtype.itemsize * math.prod(self.shape)
         if not self.field.stored.variable:
             return item
-        start, stop = self._stored.read_offsets(shard, place, place + 1).tolist()
+        read_offsets = partial(self._stored.read_offsets, shard, place, place + 1)
+        start, stop = self._read(shard, read_offsets).tolist()
         return (stop - start) * (1 if self._stored.frames is not None else item)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -96,6 +102,7 @@ class Column:
         shard, first = directory.find_shard(rows[0])
         other, last = directory.find_shard(rows[-1])
         in_pieces = shard != other or (self.field.variable and rows.step != 1)
+        in_pieces |= self._storage.evictions is not None  # what may be evicted is not handed out
         stored = self._stored
         if in_pieces or stored.frames is not None or stored.conversion is not None:
             return self._gather_rows(rows, range(len(rows)))
@@ -114,7 +121,11 @@ class Column:
     def _gather_rows(self, view: range, rows: Rows) -> Values:
         storage = self._storage
         locations = storage.locate_rows(view, check_rows(rows, len(view)))
-        return storage.gather([self._stored], locations, storage.pool, 1).values[self.field.name]
+        gather = partial(storage.gather, [self._stored], locations, storage.pool, 1)
+        return self._read(locations.shards, gather).values[self.field.name]
+
+    def _read(self, shards: np.ndarray | int, read: Callable[[], _Result]) -> _Result:
+        return self._storage.read([self.field.name], np.atleast_1d(shards), read)
 
     def __repr__(self) -> str:
         shape = list(self.shape) or ""

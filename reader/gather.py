@@ -194,15 +194,20 @@ def locate_index_points(
 
     Raises DamagedArray.
     """
-    array, ends = stored.points, stored.point_offsets
+    array, rows = stored.points, locate_point_ranges(stored, locations, pool)
     assert array is not None
-    assert ends is not None
-    rows = _read_ranges(
-        ends, array, locations, _allocate_int64(pool, len(locations.in_shard) + 1), pool
-    )
     _verify_blocks(array, RowLocations(locations.shards, rows.starts), rows.counts)
     starts = array.addresses[locations.shards] + rows.starts * array.item_bytes
     return starts.astype(np.uint64), rows.counts
+
+
+def locate_point_ranges(stored: StoredField, locations: RowLocations, pool: Pool) -> ElementRanges:
+    """Locate the index points of images in the array that holds them. Raises DamagedArray."""
+    array, ends = stored.points, stored.point_offsets
+    assert array is not None
+    assert ends is not None
+    offsets = _allocate_int64(pool, len(locations.in_shard) + 1)
+    return _read_ranges(ends, array, locations, offsets, pool)
 
 
 def gather_items(
@@ -346,7 +351,7 @@ def _verify_and_copy(
     item, addresses = array.item_bytes, array.addresses
     stream = batches_in_turn * out.nbytes > get_cache_budget()
     to = addressof(c_char.from_buffer(out.view(_BYTE).data))  # `out.ctypes` takes 1 us
-    blocks = _find_unmarked_blocks(array, locations, counts)
+    blocks = find_unmarked_blocks(array, locations, counts)
     if len(blocks) <= _AT_A_TIME:
         if len(blocks):
             array.verify_blocks(blocks)
@@ -363,12 +368,12 @@ def _verify_and_copy(
 
 
 def _verify_blocks(array: StoredArray, locations: RowLocations, counts: np.ndarray) -> None:
-    blocks = _find_unmarked_blocks(array, locations, counts)
+    blocks = find_unmarked_blocks(array, locations, counts)
     if len(blocks):
         array.verify_blocks(blocks)
 
 
-def _find_unmarked_blocks(
+def find_unmarked_blocks(
     array: StoredArray, locations: RowLocations, counts: np.ndarray
 ) -> np.ndarray:
     """Find the unverified blocks under rows: int64[n], ascending, none twice."""

@@ -32,16 +32,23 @@ def read_batch(
     `gather.gather_fields`; no images are decoded with `paddings`. Raises what `Slab.gather` raises.
     """
     places = storage.locate_rows(view, rows)
-    if images:
-        from fieldslab.reader.images.decoded_batches import gather_images
 
-        counted = check_visits(visits, rows)
-        return gather_images(
-            storage, view, rows, places, names, images, epoch, memory, counted, lap
-        )
-    stored = [storage.load_field(name) for name in names]
-    batch = Batch(
-        rows, *storage.gather(stored, places, memory, batches_in_turn, paddings), visits=visits
-    )
-    lap("gather")
-    return batch
+    def read() -> Batch:
+        if storage.files.mirror is not None:
+            from fieldslab.reader.absent import require_rows  # compiles kernels
+
+            fields = [storage.load_field(name) for name in names]
+            require_rows(storage.files.mirror, fields, places, images or (), storage.pool)
+        if images:
+            from fieldslab.reader.images.decoded_batches import gather_images
+
+            counted = check_visits(visits, rows)
+            return gather_images(
+                storage, view, rows, places, names, images, epoch, memory, counted, lap
+            )
+        stored = [storage.load_field(name) for name in names]
+        gathered = storage.gather(stored, places, memory, batches_in_turn, paddings)
+        lap("gather")
+        return Batch(rows, *gathered, visits=visits)
+
+    return storage.read(names, places.shards, read)

@@ -181,7 +181,12 @@ class Slab:
             )
         row = self._view[check_index(key, len(self))]
         shard, place = self._storage.directory.find_shard(row)
-        return {name: self._storage.load_field(name).read_row(shard, place) for name in self.fields}
+        load = self._storage.load_field
+        return self._storage.read(
+            list(self.fields),
+            [shard],
+            lambda: {name: load(name).read_row(shard, place) for name in self.fields},
+        )
 
     def __getitems__(self, rows: Rows) -> Samples:
         """Many rows, as PyTorch's DataLoader asks for them; `fieldslab.reader.torch` says more."""

@@ -1,12 +1,12 @@
 """An open slab's manifest and mapped arrays, shared by every view and column of it."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from threading import RLock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fieldslab.reader.batch import make_unknown_field_error
 from fieldslab.reader.buffers import Pool
 from fieldslab.reader.conversion import cast_field, check_cast
 from fieldslab.reader.rows import ShardDirectory
+from fieldslab.reader.stored.evictions import Evictions
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.marks import SharedMarks
 from fieldslab.schemas.access import Folder, find_shard_folder, find_table_folder
@@ -26,6 +27,8 @@ from fieldslab.schemas.places import open_place
 if TYPE_CHECKING:
     from fieldslab.reader.addresses import RowFinder
     from fieldslab.reader.gather import GatheredFields, RowLocations
+
+_Result = TypeVar("_Result")
 
 
 class Storage:
@@ -46,6 +49,9 @@ class Storage:
         self._lock = RLock()
         self._shards: list[Folder] | None = None
         self._stored: dict[str, StoredField] = {}
+        self.evictions: Evictions | None = None
+        if files.mirror is not None:
+            self.evictions = Evictions(files.mirror, lambda: list(self._stored.values()))
         forks.register_for_forks(self)
 
     @property
@@ -68,6 +74,18 @@ class Storage:
                 tables = find_table_folder(self.files, mapped=True)
                 self._stored[name] = StoredField(field, folders, tables, self._marks)
             return self._stored[name]
+
+    def read(
+        self, names: Sequence[str], shards: np.ndarray | Sequence[int], read: Callable[[], _Result]
+    ) -> _Result:
+        """Return what `read` returns, which copies from fields in some shards.
+
+        What is evicted from a mirror meanwhile is read again.
+        """
+        if self.evictions is None:
+            return read()
+        fields = [self.load_field(name) for name in names]
+        return self.evictions.read(fields, np.asarray(shards, np.int64), read)
 
     def cast(self, dtypes: Any) -> "Storage":
         """The same with values in other dtypes: see `Slab.cast`."""
@@ -94,7 +112,7 @@ class Storage:
         """Finds rows of single fields in memory."""
         from fieldslab.reader.addresses import RowFinder
 
-        return RowFinder(self.directory, self.pool, self.load_field)
+        return RowFinder(self.directory, self.pool, self.load_field, self.evictions)
 
     def check_field_name(self, name: str) -> None:
         """Raise UnknownField if there is no field of this name."""
@@ -136,6 +154,7 @@ class CastStorage(Storage):
         self._cast: dict[str, StoredField] = {}
         self.files, self.manifest, self.verify = storage.files, storage.manifest, storage.verify
         self.directory, self.pool = storage.directory, storage.pool
+        self.evictions = storage.evictions
         self.dtypes = check_cast(dtypes, storage.fields)
         cast = {
             name: cast_field(storage.fields[name], dtype) for name, dtype in self.dtypes.items()

@@ -26,7 +26,7 @@ ROOMS = (
     ("batch",),
     ("stored",),
     ("gather",),
-    ("addresses",),
+    ("absent", "addresses"),
     ("slab_storage",),
     ("draws",),
     ("transforms",),

@@ -146,6 +146,12 @@ class StoredArray:
             position += 1
         marks.update_complete()
 
+    def forget_units(self, units: np.ndarray) -> None:
+        """Take the marks from all blocks of those shards whose array was evicted from a mirror."""
+        if self.mirrored is not None and self.marks is not None:
+            for shard in self.mirrored.find_shards(units):
+                self.marks.clear_blocks(shard, count_blocks(int(self._sizes[shard])))
+
     def make_damaged_offsets_error(self, shard: int, index: int, limit: int) -> DamagedArray:
         """Make the error for a damaged offset at `index` or after it."""
         start, stop = self[shard][index : index + 2].tolist()

@@ -18,8 +18,8 @@ class MirroredArray:
         """`firsts` is that of `VerifiedBlocks`."""
         self._mirror = mirror
         self._firsts = firsts
-        column = mirror.blocks.find_column(field.name, role)
-        self._first_positions = mirror.blocks.find_first_positions(column)
+        self._column = mirror.blocks.find_column(field.name, role)
+        self._first_positions = mirror.blocks.find_first_positions(self._column)
 
     def verify(self, blocks: np.ndarray, verify: Callable[[], None]) -> None:
         """Have blocks there, and call `verify` while none of them is evicted.
@@ -33,3 +33,9 @@ class MirroredArray:
         """Return the positions of blocks in the mirror's marks: int64[n] in and out."""
         shards = np.searchsorted(self._firsts, blocks, side="right") - 1
         return self._first_positions[shards] + (blocks - self._firsts[shards])
+
+    def find_shards(self, units: np.ndarray) -> list[int]:
+        """Find the shards whose array is among some units: int64[n]."""
+        folders, columns = np.divmod(units, self._mirror.blocks.width)
+        shards = folders[(columns == self._column) & (folders < self._mirror.blocks.shards)]
+        return shards.tolist()

@@ -84,15 +84,20 @@ class Fetcher:
                 part.priority = priority
                 self._queue.put_nowait((priority, next(self._order), part))
         # All of them end before the first error is raised: nothing goes on unseen.
-        outcomes = await asyncio.gather(
-            *(asyncio.shield(part.done) for part in parts), return_exceptions=True
-        )
+        units = {part.unit.number for part in parts} if demand else set()
+        self._units.update(units)  # what one request needs is there all at once
+        try:
+            outcomes = await asyncio.gather(
+                *(asyncio.shield(part.done) for part in parts), return_exceptions=True
+            )
+        finally:
+            self._units.subtract(units)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def is_busy(self, content: str, unit: int) -> bool:
-        """Whether blocks of a unit are being fetched."""
+    def is_held(self, content: str, unit: int) -> bool:
+        """Whether a unit is part of what is being fetched."""
         return content == self._files.content and self._units[unit] > 0
 
     @property
@@ -135,7 +140,6 @@ class Fetcher:
             part.done.add_done_callback(_ignore_error)
             for position in range(start, end):
                 self._pending[position] = part
-            self._units[index] += 1
             parts[id(part)] = part
             start = end
 
@@ -154,7 +158,6 @@ class Fetcher:
             else:
                 part.done.set_result(None)
             finally:
-                self._units[part.unit.number] -= 1
                 for position in range(part.start, part.stop):
                     if self._pending.get(position) is part:
                         del self._pending[position]
@@ -197,7 +200,7 @@ class Fetcher:
         begin, end = first * BLOCK, min((first + len(expected)) * BLOCK, unit.file.data_bytes)
         reserved = 0 if again else len(expected) * BLOCK
         if not self._room.try_reserve(reserved):
-            await asyncio.to_thread(self._room.reserve, reserved, self.is_busy)
+            await asyncio.to_thread(self._room.reserve, reserved, self.is_held)
         try:
             key = f"{unit.folder_name}/{unit.file_name}"
             for attempt in range(ATTEMPTS):

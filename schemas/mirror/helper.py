@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldslab.schemas.errors import SlabChanged
+from fieldslab.schemas.errors import FieldslabError, SlabChanged
 from fieldslab.schemas.manifest import MANIFEST, Manifest, decode_manifest
 from fieldslab.schemas.mirror.blockmap import BlockMap
 from fieldslab.schemas.mirror.cache import CacheDirectory
@@ -40,7 +40,7 @@ from fieldslab.schemas.stores.store import Store, open_store
 
 _THREADS = 64
 _WATCH = 0.25
-"""Seconds between looks at whether the parent lives, and whether mirrors are whole."""
+"""Seconds between looks at whether the parent lives, and at whether mirrors are whole."""
 
 
 class Session:
@@ -93,6 +93,7 @@ class Session:
         """Let go of everything."""
         if self.fetcher is not None:
             self.fetcher.close()
+            self.room.close()
         if self.files is not None:
             self.files.close()
         if self.cache is not None:
@@ -123,7 +124,8 @@ class Helper:
         """Make slabs of the mirrors that are whole."""
         for session in list(self._sessions.values()):
             if session.fetcher is not None and session.fetcher.idle and session.changed:
-                await asyncio.to_thread(session.finish)
+                with suppress(FieldslabError, OSError):  # who removed a cache is not told here
+                    await asyncio.to_thread(session.finish)
 
     async def _answer(self, request: Open | Attach | Fetch) -> None:
         try:
@@ -160,23 +162,28 @@ async def _serve(connection: socket.socket, parent: int) -> None:
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch"))
     reader, writer = await asyncio.open_connection(sock=connection, limit=2**20)
     helper = Helper(writer)
-    watch = asyncio.create_task(_watch(helper, parent))
+    tasks = [asyncio.create_task(_watch(parent)), asyncio.create_task(_finish(helper))]
     with suppress(asyncio.IncompleteReadError, OSError):
         while True:
             (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
             helper.receive(await reader.readexactly(size))
-    watch.cancel()
+    for task in tasks:
+        task.cancel()
 
 
-async def _watch(helper: Helper, parent: int) -> None:
+async def _watch(parent: int) -> None:
     """End with the parent, even if something that it forked keeps the connection open."""
-    while True:
+    while os.getppid() == parent:
         await asyncio.sleep(_WATCH)
-        if os.getppid() != parent:
-            os._exit(0)
+    os._exit(0)
+
+
+async def _finish(helper: Helper) -> None:
+    """Make slabs of mirrors, but spend little of the time on looking for whole ones."""
+    while True:
         started = time.monotonic()
         await helper.finish_mirrors()
-        await asyncio.sleep(min(10 * (time.monotonic() - started), 5))
+        await asyncio.sleep(max(_WATCH, min(10 * (time.monotonic() - started), 5)))
 
 
 def main(descriptor: int, parent: int) -> None:

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,13 +21,6 @@ _Verified = TypeVar("_Verified")
 
 ATTEMPTS = 3
 """So often a block that is there and damaged is fetched again."""
-
-
-class Snapshot(NamedTuple):
-    """What had been evicted at some moment: how often in all, and each unit how often."""
-
-    evictions: int
-    generations: np.ndarray
 
 
 class Mirror:
@@ -57,9 +50,9 @@ class Mirror:
         self.presence, self.sparse = self._files.presence, self._files.sparse
         self.lock = threading.RLock()
         self.describe_rows: Callable[[int], str | None] = lambda position: None
+        self._pinned = np.zeros(self.blocks.units, np.bool_)
         self._channel = channel
         channel.attach(manifest.id, origin)
-        self._snapshot = Snapshot(self.presence.evictions, self.presence.generations.copy())
 
     def require(self, positions: np.ndarray) -> None:
         """Have the blocks at these positions there: int64[n], ascending.
@@ -130,15 +123,12 @@ class Mirror:
             return False
         return self._channel.prefetch(np.array(list(join_positions(absent)), np.int64), done)
 
-    def get_snapshot(self) -> Snapshot:
-        """Return what had been evicted when `remember` was last called."""
-        return self._snapshot
-
-    def remember(self) -> Snapshot:
-        """Take a new snapshot; the caller holds the lock, and forgets what was evicted since."""
-        evictions = self.presence.evictions
-        self._snapshot = Snapshot(evictions, self.presence.generations.copy())
-        return self._snapshot
+    def pin_units(self, units: np.ndarray) -> None:
+        """Keep units, int64[n], from being evicted as long as this mirror is open."""
+        for unit in units[~self._pinned[units]].tolist():
+            while not self.presence.pin_unit(unit):
+                time.sleep(0.001)  # it is being evicted: that takes moments
+            self._pinned[unit] = True
 
     def note_use(self, units: np.ndarray, when: float | None = None) -> None:
         """Say when units are needed, in seconds since 1970: now, if not given."""

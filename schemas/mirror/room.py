@@ -4,12 +4,14 @@ What is evicted is an array of a shard. Those that nobody has needed for the lon
 then those that an order needs last. Digest tables stay.
 """
 
+import heapq
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,6 +24,14 @@ from fieldslab.schemas.mirror.names import MARKS, SIDE
 from fieldslab.schemas.mirror.presence import Presence
 from fieldslab.schemas.mirror.sparse import SparseSlab
 from fieldslab.schemas.optiontext import mark_option
+
+IsHeld: TypeAlias = Callable[[str, int], bool]
+
+_PATIENCE = 3.0
+"""Seconds to wait for others who need all that could be evicted."""
+_PAUSE = 0.02
+_MOMENT = 0.1
+_MOST_AT_ONCE = 2**30
 
 
 class MirrorFiles:
@@ -77,29 +87,29 @@ class MirrorFiles:
         self.sparse.close()
 
 
-def open_mirrors(cache: CacheDirectory) -> Iterator[MirrorFiles]:
-    """Open the mirrors of a cache directory one by one, each to be closed."""
+def open_mirrors(cache: CacheDirectory, known: Container[str] = ()) -> Iterator[MirrorFiles]:
+    """Open the mirrors of a cache directory, but for those known, one by one; each to be closed."""
     for content in cache.list_mirrors():
         with suppress(FieldslabError, OSError):
-            data = (cache.path / (content + SIDE) / MANIFEST).read_bytes()
-            manifest = decode_manifest(data)
-            if manifest.id == content:
-                yield MirrorFiles(cache.path, content, BlockMap(manifest))
+            if content not in known:
+                data = (cache.path / (content + SIDE) / MANIFEST).read_bytes()
+                manifest = decode_manifest(data)
+                if manifest.id == content:
+                    yield MirrorFiles(cache.path, content, BlockMap(manifest))
 
 
 class Room:
-    """Bytes of a cache directory that its mirrors may take."""
+    """Bytes of a cache directory that its mirrors may take. Any thread may use it."""
 
     def __init__(self, cache: CacheDirectory, limit: int | None) -> None:
         self._cache = cache
         self._limit = limit
+        self._mirrors: dict[str, MirrorFiles] = {}
         with cache.lock_room():
             if cache.is_alone():
                 cache.remove_unfinished()
-                used = 0
-                for mirror in open_mirrors(cache):
-                    used += mirror.count_bytes()
-                    mirror.close()
+                self._open_mirrors()
+                used = sum(mirror.count_bytes() for mirror in self._mirrors.values())
                 cache.set_used_bytes(used)
 
     def try_reserve(self, count: int) -> bool:
@@ -107,88 +117,102 @@ class Room:
         if not count:
             return True
         with self._cache.try_lock_room() as locked:
-            if not locked:
-                return False
-            if self._limit is not None and self._cache.used_bytes + count > self._limit:
+            if not locked or (self._limit is not None and self._count_excess(count) > 0):
                 return False
             self._cache.add_used_bytes(count)
             return True
 
-    def reserve(self, count: int, is_busy: Callable[[str, int], bool]) -> None:
+    def reserve(self, count: int, is_held: IsHeld) -> None:
         """Reserve bytes, and evict what takes them.
 
-        `is_busy(content, unit)` says what this process is about to use.
+        `is_held(content, unit)` says what this process needs at the moment.
 
         Raises
         ------
         UsageError
-            The limit is too low for what is in use at the same time.
+            The limit is lower than what is needed at the same time.
         """
-        with self._cache.lock_room():
-            excess = self._cache.used_bytes + count - (self._limit or 0)
-            if self._limit is not None and excess > 0:
-                freed = self._evict(excess, is_busy)
-                self._cache.add_used_bytes(-freed)
-                if freed < excess:
-                    raise UsageError(
-                        f"{mark_option('cache_limit')} is less than what is used at a time",
-                        file=self._cache.path,
-                        expected=f"at least {self._cache.used_bytes + count:,} bytes",
-                        found=f"{self._limit:,} bytes",
-                    )
-            self._cache.add_used_bytes(count)
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            with self._cache.lock_room():
+                excess = 0 if self._limit is None else self._count_excess(count)
+                if excess > 0:
+                    # More than needed, since it takes as long to look for little as for much.
+                    wanted = max(excess, min((self._limit or 0) // 50, _MOST_AT_ONCE))
+                    excess -= self._evict(wanted, is_held)
+                if excess <= 0:
+                    self._cache.add_used_bytes(count)
+                    return
+                used = self._cache.used_bytes
+            if time.monotonic() > deadline:
+                raise UsageError(
+                    f"{mark_option('cache_limit')} is less than what is needed at the same time",
+                    file=self._cache.path,
+                    expected=f"at least {used + count:,} bytes",
+                    found=f"{self._limit:,} bytes",
+                )
+            time.sleep(_PAUSE)
 
     def release(self, count: int) -> None:
         """Give bytes back that were reserved and not used."""
-        if count:
-            with self._cache.lock_room():
-                self._cache.add_used_bytes(-count)
+        with self._cache.lock_room():
+            self._cache.add_used_bytes(-count)
 
-    def evict(self, count: int, is_busy: Callable[[str, int], bool]) -> int:
+    def evict(self, count: int, is_held: IsHeld) -> int:
         """Evict at least so many bytes, if there are as many; return how many there were."""
         with self._cache.lock_room():
-            freed = self._evict(count, is_busy)
-            self._cache.add_used_bytes(-freed)
-            return freed
+            return self._evict(count, is_held)
 
-    def _evict(self, count: int, is_busy: Callable[[str, int], bool]) -> int:
+    def close(self) -> None:
+        """Let go of all mirrors."""
+        while self._mirrors:
+            self._mirrors.popitem()[1].close()
+
+    def _count_excess(self, count: int) -> int:
+        return self._cache.used_bytes + count - (self._limit or 0)
+
+    def _open_mirrors(self) -> None:
+        """Open what other processes have added; let go of what they removed."""
+        present = set(self._cache.list_mirrors())
+        for content in self._mirrors.keys() - present:
+            self._mirrors.pop(content).close()
+        for mirror in open_mirrors(self._cache, self._mirrors):
+            self._mirrors[mirror.content] = mirror
+
+    def _evict(self, count: int, is_held: IsHeld) -> int:
+        """Evict units, of all mirrors, until so many bytes are free or none is left."""
+        self._open_mirrors()
+        now = time.time()
+        candidates = [
+            (rank, mirror.content, unit)
+            for mirror in self._mirrors.values()
+            for rank, unit in _rank_units(mirror, now)
+            if not is_held(mirror.content, unit)
+        ]
+        heapq.heapify(candidates)
+        freed = 0
         with ExitStack() as held:
-            mirrors = [held.enter_context(_Closing(mirror)) for mirror in open_mirrors(self._cache)]
-            candidates = [
-                (rank, mirror, unit)
-                for mirror in mirrors
-                for rank, unit in _rank_units(mirror, time.time())
-                if not is_busy(mirror.content, unit)
-            ]
-            candidates.sort(key=lambda candidate: candidate[0])
             allowed = dict[str, bool]()
-            freed = 0
-            for _, mirror, unit in candidates:
-                if freed >= count:
-                    break
-                if mirror.content not in allowed:
-                    allowed[mirror.content] = mirror.withdraw_manifest(held)
-                if allowed[mirror.content]:
+            while candidates and freed < count:
+                _, content, unit = heapq.heappop(candidates)
+                mirror = self._mirrors[content]
+                if content not in allowed:
+                    allowed[content] = mirror.withdraw_manifest(held)
+                if allowed[content]:
                     freed += mirror.evict_unit(unit)
-            return freed
-
-
-class _Closing:
-    def __init__(self, mirror: MirrorFiles) -> None:
-        self._mirror = mirror
-
-    def __enter__(self) -> MirrorFiles:
-        return self._mirror
-
-    def __exit__(self, *_: object) -> None:
-        self._mirror.close()
+        self._cache.add_used_bytes(-freed)
+        return freed
 
 
 def _rank_units(mirror: MirrorFiles, now: float) -> Iterator[tuple[tuple[int, float], int]]:
-    """Units that hold anything, each with its rank: the lowest is evicted first."""
+    """Units that hold anything, each with its rank: the lowest is evicted first.
+
+    What was needed this moment is not among them: somebody copies it.
+    """
     present = mirror.presence.count_present()
     present[mirror.blocks.find_digest_units()] = 0
     uses = mirror.presence.uses
     for unit in np.flatnonzero(present).tolist():
         use = float(uses[unit])
-        yield ((0, use) if use <= now else (1, -use)), unit
+        if not now - _MOMENT <= use <= now + _MOMENT:
+            yield ((0, use) if use < now else (1, -use)), unit

@@ -1,0 +1,111 @@
+"""Reading what may be evicted from a mirror meanwhile: again, until nothing was."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from fieldslab.reader.stored.field import StoredField
+from fieldslab.schemas.errors import FieldslabError, UsageError
+from fieldslab.schemas.optiontext import mark_option
+
+if TYPE_CHECKING:
+    from fieldslab.schemas.mirror.mirror import Mirror
+
+_Result = TypeVar("_Result")
+
+_ATTEMPTS = 50
+_PAUSE = 0.05
+"""Seconds between notes of what is used, which decide what is evicted first."""
+
+
+class _Snapshot(NamedTuple):
+    """How often anything, and each unit, int32[units], had been evicted at some moment."""
+
+    evictions: int
+    generations: np.ndarray
+
+
+class Evictions:
+    """What this process knows of what was evicted from a mirror."""
+
+    def __init__(self, mirror: "Mirror", list_fields: Callable[[], Iterable[StoredField]]) -> None:
+        """`list_fields` lists the fields whose blocks may be marked as verified."""
+        self._mirror = mirror
+        self._list_fields = list_fields
+        self._snapshot = self._take_snapshot()
+        self._noted = 0.0
+
+    def read(
+        self, fields: Sequence[StoredField], shards: np.ndarray, read: Callable[[], _Result]
+    ) -> _Result:
+        """Return what `read` returns, which reads these fields in these shards, and copies.
+
+        It is called again where something of them was evicted meanwhile, whether it raised an
+        error or not. Raises what it raises, and UsageError where that never ends.
+        """
+        for _ in range(_ATTEMPTS):
+            snapshot = self._forget_evicted()
+            self._note_use(fields, shards)
+            try:
+                result = read()
+            except UsageError:
+                raise
+            except FieldslabError:
+                if not self._was_evicted(snapshot, fields, shards):
+                    raise
+            else:
+                if not self._was_evicted(snapshot, fields, shards):
+                    return result
+        raise UsageError(
+            f"{mark_option('cache_limit')} is less than what all processes need that share the "
+            "cache: they evict what others are about to read",
+            file=self._mirror.origin.cache,
+            found=self._mirror.origin.limit,
+            hint="Raise it, or start fewer processes.",
+        )
+
+    def pin(self, fields: Sequence[StoredField], shards: np.ndarray) -> None:
+        """Keep fields in some shards from being evicted as long as the slab is open."""
+        self._mirror.pin_units(self._find_units(fields, shards))
+
+    def _take_snapshot(self) -> _Snapshot:
+        presence = self._mirror.presence
+        return _Snapshot(presence.evictions, presence.generations.copy())  # in this order
+
+    def _forget_evicted(self) -> _Snapshot:
+        """Take marks from blocks that were evicted."""
+        if self._mirror.presence.evictions == self._snapshot.evictions:
+            return self._snapshot
+        with self._mirror.lock:  # nobody sets marks meanwhile
+            snapshot = self._take_snapshot()
+            units = np.flatnonzero(snapshot.generations != self._snapshot.generations)
+            for field in self._list_fields():
+                for array in field.arrays.values():
+                    array.forget_units(units)
+            self._snapshot = snapshot
+            return snapshot
+
+    def _was_evicted(
+        self, snapshot: _Snapshot, fields: Sequence[StoredField], shards: np.ndarray
+    ) -> bool:
+        presence = self._mirror.presence
+        if presence.evictions == snapshot.evictions:
+            return False
+        units = self._find_units(fields, shards)
+        return bool((presence.generations[units] != snapshot.generations[units]).any())
+
+    def _note_use(self, fields: Sequence[StoredField], shards: np.ndarray) -> None:
+        now = time.monotonic()
+        if self._mirror.origin.limit is not None and now > self._noted + _PAUSE:
+            self._noted = now
+            self._mirror.note_use(self._find_units(fields, shards))
+
+    def _find_units(self, fields: Sequence[StoredField], shards: np.ndarray) -> np.ndarray:
+        blocks = self._mirror.blocks
+        columns = [
+            blocks.find_column(field.field.name, role) for field in fields for role in field.arrays
+        ]
+        some = np.unique(shards)[:, np.newaxis] * blocks.width + np.array(columns, np.int64)
+        return some.reshape(-1)
