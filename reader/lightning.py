@@ -16,7 +16,7 @@ from lightning.pytorch import LightningDataModule
 
 from fieldslab.reader.advisor import Advice, advise
 from fieldslab.reader.loading.loader import Loader
-from fieldslab.reader.orders.order import Order, Sequential, Shuffled
+from fieldslab.reader.orders.order import Order, Sequential
 from fieldslab.reader.slab import Slab, open_slab
 from fieldslab.schemas.errors import UsageError
 
@@ -94,7 +94,7 @@ class SlabDataModule(LightningDataModule):
         if unknown := sorted(options.keys() - _OPTIONS):
             raise UsageError("unknown option", expected=f"one of {sorted(_OPTIONS)}", found=unknown)
         self.batch_size = batch_size
-        self.order = Shuffled(0) if order is None else order
+        self.order = order
         self.options = options
         self.loaders: dict[str, Loader] = {}
         if val is None:

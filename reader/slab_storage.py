@@ -114,6 +114,11 @@ class Storage:
 
         return RowFinder(self.directory, self.pool, self.load_field, self.evictions)
 
+    @property
+    def cache_limit(self) -> int | None:
+        """Bytes that mirrors may take; None for a local slab, or without a limit."""
+        return None if self.files.mirror is None else self.files.mirror.origin.limit
+
     def check_field_name(self, name: str) -> None:
         """Raise UnknownField if there is no field of this name."""
         if name not in self.fields:

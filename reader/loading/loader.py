@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 from fieldslab.reader.images.steps import check_decode_option
+from fieldslab.reader.loading.cache_window import choose_order
 from fieldslab.reader.loading.chain import (
     TransformChain,
     check_transforms,
@@ -25,7 +26,7 @@ from fieldslab.reader.loading.iteration import (
 )
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
 from fieldslab.reader.loading.tuning import TunedWorkers, make_tuner
-from fieldslab.reader.orders.order import Order, Sequential, Shuffled
+from fieldslab.reader.orders.order import Order, Sequential
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.reader.transforms.transform import takes_tensors
@@ -141,7 +142,8 @@ class Loader:
         check_slab(slab)
         self.slab = slab
         self.batch_size = check_integer("batch_size", batch_size, least=1)
-        self.order = Shuffled(0) if order is None else order
+        self._fields = slab.names(fields)
+        self.order = choose_order(slab, self._fields, order, rank, world_size)
         threads = None if threads is None else check_integer("threads", threads, least=1)
         self._tuner = make_tuner(prefetch, threads, memory, isolate)
         self.prefetch = 1 if prefetch == "auto" else check_integer("prefetch", prefetch, least=0)
@@ -149,7 +151,6 @@ class Loader:
         self.drop_last = drop_last
         self.read_ahead = check_integer("read_ahead", read_ahead, least=0)
         self._attached = _attach_order(self.order, slab)
-        self._fields = slab.names(fields)
         self._decode = check_decode_option(decode, slab.fields, self._fields)
         self._transforms = check_transforms(slab, self._fields, self._decode, transforms)
         self._seed = None if seed is None else check_integer("seed", seed)

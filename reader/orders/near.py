@@ -1,5 +1,6 @@
 """An order for slabs that are larger than what a machine can keep: a few shards at a time."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -49,10 +50,14 @@ class Near(Order):
 
     repeats = False
 
-    def __init__(self, groups: int = 1, window: int = 16, seed: int = 0) -> None:
+    def __init__(
+        self, groups: int = 1, window: int = 16, seed: int = 0, *, chosen: bool = False
+    ) -> None:
+        """With `chosen`, it goes on as the state of a loader says: it was not asked for."""
         self.groups = check_integer("groups", groups, least=1)
         self.window = check_integer("window", window, least=1)
         self.seed = check_integer("seed", seed)
+        self._chosen = chosen
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`; only an attached one knows the shards."""
@@ -72,6 +77,13 @@ class Near(Order):
                 "batches are not random. packer.repack(..., shuffle=0) makes a shuffled slab."
             )
         return AttachedNear(self, ends)
+
+    def recall(self, key: Mapping[str, Any]) -> Order | None:
+        """See `Order`: where it was chosen by the size of a cache, it may differ on resume."""
+        names = ("name", "version")
+        if not self._chosen or any(key.get(name) != self.key()[name] for name in names):
+            return None
+        return Near(key["groups"], key["window"], key["seed"])
 
     def key(self) -> dict[str, Any]:
         """See `Order`."""
