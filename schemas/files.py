@@ -50,6 +50,10 @@ class RemoteDescriptor(int, ABC):
     def read_into(self, view: memoryview, offset: int) -> None:
         """Fill `view` with the bytes from `offset` on. Raises Unreadable."""
 
+    @abstractmethod
+    async def read_range(self, start: int, stop: int) -> memoryview:
+        """Read bytes `start` to `stop` in an event loop, many at a time. Raises Unreadable."""
+
 
 class OpenFolder:
     """A directory held open; what is in it is opened below it, whatever becomes of its path.

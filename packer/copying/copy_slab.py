@@ -179,7 +179,7 @@ def _copy_folders(files: SlabFiles, place: Destination, counter: _Counter) -> No
                 running.append((folder, None))
             _wait(running, place, counter, 0)
         except BaseException:
-            reader.cancelled.set()
+            reader.cancel()
             for _, future in running:
                 if future is not None:
                     future.cancel()

@@ -179,6 +179,11 @@ class _Object(RemoteDescriptor):
             with _add_context(field=self._field, offset=offset):
                 view[:] = self._store.read(self._key, offset, stop)
 
+    async def read_range(self, start: int, stop: int) -> memoryview:
+        """Read a range in an event loop; see `RemoteDescriptor.read_range`."""
+        with _add_context(field=self._field, offset=start):
+            return await self._store.read_range(self._key, start, stop)
+
 
 @contextmanager
 def _add_context(**context: object) -> Iterator[None]:
