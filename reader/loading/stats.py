@@ -12,8 +12,8 @@ from fieldslab.reader import forks
 
 _REMEMBERED = 4096
 """Percentiles are those of so many batches, the latest."""
-_AT_A_TIME = 64
-"""Batches that are counted together."""
+COUNTED_TOGETHER = 64
+"""Batches after which a recorder counts what was added."""
 
 
 class PreparedBatch(NamedTuple):
@@ -122,15 +122,21 @@ class Stats:
 
 
 class Recorder:
-    """Collects the numbers of one epoch; only the consumer's thread adds batches.
+    """Collects the numbers of one epoch.
 
-    What it adds up comes later, for several batches at once: between two training steps, nothing is
-    in the caches, and each line takes ten times as long.
+    The consumer's thread adds a batch by an append, and calls `count_added` after several: between
+    two training steps, nothing is in the caches, and each line takes ten times as long.
+
+    Attributes
+    ----------
+    added
+        Of batches that are not counted yet: when the consumer asked for it and when it got it
+        (`time.perf_counter`), and `PreparedBatch` without the batch itself.
     """
 
     def __init__(self) -> None:
         self._started = self._last = time.perf_counter()
-        self._added: deque[tuple[float, int, int, int, dict[str, float]]] = deque()
+        self.added: deque[tuple[float, float, tuple[int, int, dict[str, float], int]]] = deque()
         self._batches = self._rows = self._bytes = self._failures = 0
         self._waited = 0.0
         self._stages: dict[str, float] = {}
@@ -139,17 +145,9 @@ class Recorder:
         self._lock = Lock()
         forks.register_for_forks(self)
 
-    def add_batch(self, prepared: PreparedBatch, started: float) -> None:
-        """Count a batch that is handed over now, for which the consumer waited since `started`."""
-        self._last = now = time.perf_counter()
-        _, rows, nbytes, stages, failures = prepared
-        self._added.append((now - started, rows, nbytes, failures, stages))
-        if len(self._added) == _AT_A_TIME:
-            self._count_added()
-
     def compute_stats(self) -> Stats:
         """Compute the statistics so far."""
-        self._count_added()
+        self.count_added()
         return Stats(
             self._batches,
             self._rows,
@@ -166,10 +164,12 @@ class Recorder:
         """See `forks`."""
         self._lock = Lock()
 
-    def _count_added(self) -> None:
+    def count_added(self) -> None:
+        """Count the batches that were added since the last call."""
         with self._lock:
-            while self._added:
-                waited, rows, nbytes, failures, stages = self._added.popleft()
+            while self.added:
+                asked, self._last, (rows, nbytes, stages, failures) = self.added.popleft()
+                waited = self._last - asked
                 self._batches += 1
                 self._rows += rows
                 self._bytes += nbytes

@@ -117,10 +117,14 @@ class TunedWorkers(Workers[_Made]):
         self._tuner = tuner
         self._list_batches = list_batches
 
-    def get_next(self) -> _Made:
+    @property
+    def get_next(self) -> Callable[[], _Made]:
         """See `Workers`."""
+        return self._get_next_and_tune
+
+    def _get_next_and_tune(self) -> _Made:
         started = time.perf_counter()
-        result = super().get_next()
+        result = self.task_queue.get_next()
         now = time.perf_counter()
         batches = self._list_batches(result)
         prepared = sum([sum(batch.stages.values()) for batch in batches])
