@@ -76,17 +76,12 @@ class VarLenValues(Generic[_Item]):
         """
         if problem := explain_dtype_misfit(fill, self.values.dtype):
             raise UsageError("`fill` does not fit the dtype", field=self.name, found=problem)
-        lengths = self.lengths
-        if length is None:
-            length = int(lengths.max(initial=0))
-        if length < 0:
+        if length is not None and length < 0:
             raise UsageError("a length cannot be negative", found=length)
-        from fieldslab.reader.padding import (
-            pad_rows,  # compiles a kernel: only who pads waits for it
-        )
+        # This compiles kernels: only who pads waits for them.
+        from fieldslab.reader.padding import pad_packed_rows
 
-        starts, counts = self.offsets[:-1], np.minimum(lengths, length)
-        return pad_rows(self.values, starts, counts, length, fill, False, _PADDED)
+        return pad_packed_rows(self.values, self.offsets, length, fill, _PADDED)
 
     def _get_item(self, row: int, values: np.ndarray) -> _Item:
         raise NotImplementedError
@@ -160,6 +155,8 @@ def make_utf8_error(name: str, error: UnicodeDecodeError, **where: Any) -> Damag
 
 def explain_dtype_misfit(number: Any, dtype: np.dtype[Any]) -> str | None:
     """Say why a number, or an array of them, does not fit a dtype; None if it does."""
+    if type(number) is int and number == 0:  # what most pad with, on each batch
+        return None
     try:
         converted = np.array(number, dtype)
         fits = dtype.kind not in "iub" or bool(np.all(converted == number))

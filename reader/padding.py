@@ -52,6 +52,38 @@ def pad_rows(
     return out
 
 
+def pad_packed_rows(
+    values: np.ndarray, offsets: np.ndarray, length: int | None, fill: Any, memory: Allocator
+) -> np.ndarray:
+    """Copy rows that lie one behind the other into rows of one length, and fill up their ends.
+
+    Parameters
+    ----------
+    values
+        (elements, *shape).
+    offsets
+        Row i is `values[offsets[i]:offsets[i + 1]]`: int64[rows + 1].
+    length
+        Elements in each padded row; longer rows are cut. None: the length of the longest row.
+    fill
+        What stands where a row has no element.
+    memory
+        Where the result is allocated: (rows, length, *shape).
+    """
+    values, offsets = np.ascontiguousarray(values), np.ascontiguousarray(offsets, np.int64)
+    longest = _find_longest_row(offsets, len(values))
+    if longest < 0:
+        raise ValueError("rows do not lie within the values")
+    length = longest if length is None else length
+    out = memory.allocate_array(None, (len(offsets) - 1, length, *values.shape[1:]), values.dtype)
+    if out.size:
+        blank = np.full(out.shape[1:], fill, values.dtype)
+        item = out.nbytes // (len(out) * length)
+        addresses = get_address(values), get_address(out), get_address(blank)
+        _pad_packed_rows(offsets, item, length, *addresses)
+    return out
+
+
 def prepare_copy(out: np.ndarray, fill: Any, left: bool) -> Callable[..., int]:
     """Return a function like `kernels.copy_rows` that also pads each row of `out`.
 
@@ -120,3 +152,27 @@ def _copy_and_pad_rows(
     if stream:
         fence()
     return out
+
+
+@kernel("int64(int64[::1], int64)")
+def _find_longest_row(offsets: _Array, elements: int) -> int:
+    """Find the length of the longest row; -1 if rows do not lie one behind the other in values."""
+    longest: Any = np.int64(0)
+    for i in range(len(offsets) - 1):
+        if not 0 <= offsets[i] <= offsets[i + 1] <= elements:
+            return -1
+        longest = max(longest, offsets[i + 1] - offsets[i])
+    return longest
+
+
+@kernel("void(int64[::1], int64, int64, int64, int64, int64)")
+def _pad_packed_rows(
+    offsets: _Array, item: int, length: int, values: int, out: int, fill: int
+) -> None:
+    """Copy up to `length` items of each row from the address `values`, and fill from `fill`."""
+    for i in range(len(offsets) - 1):
+        size = min(offsets[i + 1] - offsets[i], length) * item
+        rest = length * item - size
+        copy_row(out, values + offsets[i] * item, size, False)
+        memcpy(out + size, fill, rest)
+        out += size + rest
