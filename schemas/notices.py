@@ -10,7 +10,6 @@ import sys
 import warnings
 
 LOG = logging.getLogger("fieldslab")
-LOG.addHandler(logging.NullHandler())
 
 
 class FieldslabWarning(UserWarning):

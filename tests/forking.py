@@ -1,7 +1,8 @@
-"""Python programs that start at once: forked from a process that has imported torch and fieldslab.
+"""Python programs that start at once: forked from a process that has imported large libraries.
 
-To import torch with an optimizer takes a core five seconds, to fork takes ten milliseconds. What
-tests how programs start, what they import or how they end starts Python anew instead.
+To import torch with an optimizer takes a core five seconds, the first function of numba one and a
+half; to fork takes ten milliseconds. What tests how programs start, what they import or how they
+end starts Python anew instead.
 
 As a program it is the process that forks. It reads requests from stdin, a line of JSON each: one
 for a program to start, answered with its process id, or one for a process to wait for, answered
@@ -23,7 +24,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PATHS = os.pathsep.join(str(Path(__file__).parents[1] / name) for name in (".ns", "."))
-LIBRARIES = ["torch._dynamo", "torch.utils.data", "fieldslab.packer.write.pack", "fieldslab.reader"]
+LIBRARIES = [
+    "torch._dynamo",
+    "torch.utils.data",
+    "fieldslab.packer.write.pack",
+    "fieldslab.reader",
+]
 
 
 class Server:
@@ -100,6 +106,7 @@ def _serve() -> dict[str, Any] | None:
     """Answer requests; in a process that is to become a program, return which one."""
     for name in LIBRARIES:
         importlib.import_module(name)
+    importlib.import_module("numba").njit("int64(int64)")(lambda number: number)
     gc.collect()
     gc.freeze()
     while line := sys.stdin.readline():

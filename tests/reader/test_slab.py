@@ -230,7 +230,8 @@ def test_reading_rows_does_not_import_numba(example: Example, tmp_path: Path) ->
     code = (
         "import sys; from fieldslab.reader import open_slab; "
         f"slab = open_slab({str(example.path)!r}); slab[3]; slab['label'][2:5]; "
-        "assert 'numba' not in sys.modules; slab.gather([1]); assert 'numba' in sys.modules"
+        "assert 'numba' not in sys.modules; slab.gather([1], ['label']); "
+        "assert 'numba' in sys.modules"
     )
     environment = {
         **os.environ,

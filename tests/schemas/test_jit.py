@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests.forking import start_python
 
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import (
@@ -265,13 +266,13 @@ def test_compiling_is_announced_once(tmp_path: Path) -> None:
 
 def test_compiling_is_announced_where_programs_log(tmp_path: Path) -> None:
     """A program that logs to a file finds it there, and stderr stays as it was."""
-    environment = os.environ | {"NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": "", "HOME": "."}
+    environment = {"NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": "", "HOME": "."}
     log = tmp_path / "program.log"
-    command = [sys.executable, "-c", _COMPILE, str(log)]
-    done = subprocess.run(command, env=environment, capture_output=True, check=True)
+    program = start_python("-c", _COMPILE, log, **environment)
+    program.finish()
     assert log.read_text().count("compiling for this processor") == 1
     assert "set NUMBA_CACHE_DIR" in log.read_text()
-    assert done.stderr == b""
+    assert program.errors.read_text() == ""
 
 
 def test_kernels_need_compiling(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,14 @@
 """Compiled kernels are kept between processes, and never taken for others."""
 
 import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from tests.forking import run_python
 
 from fieldslab.schemas import kernelcache
 
-_NAMESPACE = Path(__file__).parents[2] / ".ns"
 _PART = """
 from fieldslab.schemas.jit import inlined
 STEP = 1
@@ -28,6 +26,10 @@ def twice(value):
     return following(following(value))
 """
 _RUN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+# Python takes its own bytecode of a file edited twice in one second for the new one.
+sys.dont_write_bytecode = True
 from fieldslab.schemas import kernelcache
 kernelcache.NEWEST = 2
 from fieldslab.probe.loop import twice
@@ -56,17 +58,8 @@ class Probe:
 
     def run(self, root: Path | None = None) -> str:
         """What the kernel computes in a fresh process, and whether it was compiled there."""
-        path = os.pathsep.join(map(str, (root or self.root, _NAMESPACE)))
-        environment = os.environ | {
-            "PYTHONPATH": path,
-            "NUMBA_CACHE_DIR": str(self.cache),
-            # Python takes its own bytecode of a file edited twice in one second for the new one.
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        command = [sys.executable, "-c", _RUN]
-        return subprocess.run(
-            command, env=environment, stdout=subprocess.PIPE, text=True, check=True
-        ).stdout.strip()
+        printed = run_python("-c", _RUN, root or self.root, NUMBA_CACHE_DIR=str(self.cache))
+        return printed.strip()
 
 
 @pytest.fixture
