@@ -199,8 +199,8 @@ def _format_origin(manifest: Manifest) -> str:
     paths = [str(source["path"]) for source in provenance.sources if "path" in source]
     if not paths:
         return f"{kind}, in memory" if kind == "arrow" else str(kind)
-    sizes = [source.get("bytes") for source in provenance.sources]
-    total = sum(size for size in sizes if isinstance(size, int))
     noun = "folders" if "files" in provenance.sources[0] else "files"
     files = paths[0] if len(paths) == 1 else f"{len(paths):,} {noun}, {paths[0]} and on"
-    return f"{kind}: {files}, {format_size(total)}"
+    sizes = [source.get("bytes") for source in provenance.sources]
+    known = [size for size in sizes if isinstance(size, int)]
+    return f"{kind}: {files}, {format_size(sum(known))}" if known else f"{kind}: {files}"

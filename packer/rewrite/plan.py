@@ -18,8 +18,10 @@ from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys, find_parts
 from fieldslab.packer.rewrite.work import RepackTask
 from fieldslab.schemas import layout
 from fieldslab.schemas.bytesizes import parse_size
+from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field, make_file_stem
 from fieldslab.schemas.manifest import VERSION, Manifest, Provenance
+from fieldslab.schemas.optiontext import mark_option
 
 DIRECT_SHARDS = 4
 """So many shards are written by reading all of the slab for each."""
@@ -194,7 +196,9 @@ def _count_shards(plan: RepackPlan, shard_size: str | int | None) -> int | None:
     if shard_size is None:
         count = shards * plan.rows / max(plan.source.rows, 1)
     else:
-        size = max(parse_size("shard_size", shard_size), 1)
+        size = parse_size("shard_size", shard_size)
+        if size < 1:
+            raise UsageError(f"{mark_option('shard_size')} must be positive", found=shard_size)
         count = -(-plan.rows * plan.row_bytes // size)
     arrays = sum(len(new.list_arrays()) + 1 for _, new in plan.fields)
     return max(1, min(round(count), MAX_SHARDS, MAX_MAPS // arrays, plan.rows))

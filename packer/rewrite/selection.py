@@ -1,5 +1,6 @@
 """Which fields and rows of a slab are written again."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -62,21 +63,26 @@ def _read_rows(given: Any, option: str, total: int) -> np.ndarray:
         elif path.suffix == ".npy":
             rows = np.load(path, allow_pickle=False)
         else:
-            rows = np.array([int(line) for line in path.read_text().split()], np.int64)
-    except (OSError, ValueError, OverflowError) as error:
+            rows = _parse_rows(path)
+    except OSError as error:
+        raise UsageError(
+            f"{mark_option(option)}: cannot be read: {error.strerror or error}", file=path
+        ) from error
+    except (ValueError, OverflowError) as error:
         raise UsageError(
             f"{mark_option(option)}: {error}",
             file=path,
             expected="a .npy file of integers, or a text file with a row number per line",
         ) from error
     if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
+        is_mask = rows.dtype.kind == "b" and rows.shape == (total,)
         raise UsageError(
             f"{mark_option(option)}: not a list of row numbers",
             file=path,
             expected="integers, one axis",
             found=f"{rows.dtype}{list(rows.shape)}",
+            hint="`np.flatnonzero(mask)` lists the rows of a mask." if is_mask else None,
         )
-    rows = rows.astype(np.int64)
     wrong = (rows < 0) | (rows >= total)
     if wrong.any():
         position = int(np.argmax(wrong))
@@ -84,6 +90,19 @@ def _read_rows(given: Any, option: str, total: int) -> np.ndarray:
             f"{mark_option(option)}: no such row",
             file=path,
             row=int(rows[position]),
-            expected=f"0..{total - 1}",
+            expected=f"0..{total - 1}" if total else "none, as the slab has no rows",
         )
-    return rows
+    return rows.astype(np.int64)
+
+
+def _parse_rows(path: Path) -> np.ndarray:
+    """Parse a text file of row numbers: int64[n]. Raises ValueError with the number of a line."""
+    rows = []
+    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), 1):
+        text = line.strip()
+        if text and not re.fullmatch(r"[+-]?[0-9]+", text):
+            shown = text if len(text) <= 40 else text[:40] + "..."
+            raise ValueError(f"line {number} is not a row number: {shown!r}")
+        if text:
+            rows.append(int(text))
+    return np.array(rows, np.int64)

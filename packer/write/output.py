@@ -43,11 +43,12 @@ def check_jobs(jobs: Any) -> None:
 
 
 def check_output(out: Path, *, force: bool) -> None:
-    """Raise OutputExists where a pack to `out` would destroy something.
+    """Raise OutputExists where a pack to `out` would destroy something, UsageError in a slab.
 
     `force` allows to replace a slab, and nothing else.
     """
     with name_write_errors(out):
+        _check_parents(out)
         if not (out.exists() or out.is_symlink()) or is_empty_directory(out):
             return
         if not force and was_cleanup_interrupted(out):
@@ -71,6 +72,18 @@ def check_output(out: Path, *, force: bool) -> None:
                 found=", ".join(strangers[:5]),
                 hint="Move the other files elsewhere.",
             )
+
+
+def _check_parents(out: Path) -> None:
+    """Raise UsageError where `out` lies in a slab, which `verify` would then find damaged."""
+    slab = next(filter(_is_slab, Path(os.path.realpath(out)).parents), None)
+    if slab is not None:
+        raise UsageError(
+            "a slab cannot lie within another one",
+            file=out,
+            found=slab,
+            hint="Write to another place.",
+        )
 
 
 def is_empty_directory(out: Path) -> bool:

@@ -226,11 +226,38 @@ def test_impossible_repacks_are_refused(slab: Path, tmp_path: Path) -> None:
     for rows in (tmp_path / "text.txt", tmp_path / "none.npy", [[1]], [0.5], "no.txt"):
         with pytest.raises(UsageError, match="rows_file"):
             repack(slab, tmp_path / "a", rows_file=rows)
+    with pytest.raises(UsageError, match="shard_size must be positive"):
+        repack(slab, tmp_path / "a", shard_size=0)
+    for inside in (slab / "b", slab / "shard-00000" / "b"):
+        with pytest.raises(UsageError, match="cannot lie within another"):
+            repack(slab, inside)
+        with pytest.raises(UsageError, match="cannot lie within another"):
+            pack(make_table(3), inside, nulls={"*": "mask"})
+    assert verify(slab).ok
     with pytest.raises(OutputExists):
         repack(slab, slab)
     with pytest.raises(UsageError, match="cannot replace itself"):
         repack(slab, slab, force=True)
     assert not (tmp_path / "a").exists()
+
+
+def test_what_is_wrong_with_a_file_of_rows_is_said(slab: Path, tmp_path: Path) -> None:
+    """An error names the line, the row or the reason; byte order marks are skipped."""
+    out, file, mask = tmp_path / "a", tmp_path / "rows.txt", np.arange(1200) % 2 == 0
+    file.write_bytes("\ufeff7\r\n\r\n 1100 \n".encode())
+    assert repack(slab, out, rows_file=file).manifest.rows == 2
+    file.write_text("1\n\n2,3\n")
+    for rows, match in (
+        (file, r"line 3 is not a row number: '2,3'"),
+        (tmp_path / "none.txt", r"none.txt: rows_file: cannot be read: No such file"),
+        (np.array([2**63 + 5], np.uint64), r"no such row \(row 9223372036854775813"),
+        (mask, r"np\.flatnonzero"),
+    ):
+        with pytest.raises(UsageError, match=match):
+            repack(slab, out, rows_file=rows, force=True)
+    nothing = repack(slab, tmp_path / "b", rows_file=[]).path
+    with pytest.raises(RowOutOfRange, match="the slab has no rows"):
+        repack(nothing, out, drop_rows=[0], force=True)
 
 
 def test_too_little_space_is_told_first(tmp_path: Path) -> None:
@@ -270,6 +297,7 @@ def test_the_command_does_what_the_function_does(slab: Path, tmp_path: Path, cli
     assert load_manifest(tmp_path / "a").id == expected
     done = cli("repack", slab, "-o", tmp_path / "b", "--shuffle", 9, "--fields", "number")
     assert "1,200 rows" in done.out, done
+    assert f"slab: {slab}\n" in cli("info", tmp_path / "b").out  # manifests hold no size of it
     assert cli("repack", slab).code == 2
 
 
