@@ -264,13 +264,22 @@ class PackOptions(TypedDict, total=False):
             "1G",
         ),
     ]
+    engine: Annotated[
+        str | None,
+        Option(
+            OUTPUT,
+            "NAME",
+            "Where shards are packed: 'here', in this process; 'processes' of this machine; 'ray', "
+            "on a cluster that sees the sources and the output. The slab does not depend on it.",
+        ),
+    ]
     jobs: Annotated[
-        int,
+        int | None,
         Option(
             OUTPUT,
             "N",
-            "Number of processes that pack shards. The slab does not depend on it.",
-            1,
+            "Number of shards that are packed at a time, each in a process of its own. The default "
+            f"is 1; with {mark_option('engine')}, what the machine or the cluster has cores for.",
             parse=int,
             python="As with every use of `multiprocessing`, the calling script needs its "
             '`if __name__ == "__main__":`.',

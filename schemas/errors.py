@@ -35,7 +35,8 @@
         ├── OutputExists           something is there already (FileExistsError)
         ├── OutputDenied           no permission to write there (PermissionError)
         ├── NoSpace                the device is full
-        └── Busy                   another packer holds it
+        ├── Busy                   another packer holds it
+        └── PartsMissing           parts of a plan are not packed yet
 
 The numbers are the exit codes of the commands; a class without one has its parent's. Built-in
 exceptions in brackets are bases, too: `except FileNotFoundError` catches a slab that is not there.
@@ -363,6 +364,10 @@ class Busy(OutputError):
     """Another packer holds this output."""
 
     _errno = EBUSY
+
+
+class PartsMissing(OutputError):
+    """Parts of a plan are not packed yet; the message names them."""
 
 
 def make_unreadable_source_error(

@@ -16,6 +16,7 @@ from fieldslab.packer.check.verify import verify
 from fieldslab.packer.cli import run
 from fieldslab.packer.definition import read_definition
 from fieldslab.packer.pack_options import SourceSettings
+from fieldslab.packer.parts.packing import pack_part
 from fieldslab.packer.rewrite.repack import repack
 from fieldslab.packer.write.pack import pack
 from fieldslab.reader import open_slab
@@ -138,6 +139,7 @@ def test_every_marked_option_exists() -> None:
     known = {
         *inspect.signature(pack).parameters,
         *inspect.signature(repack).parameters,
+        *inspect.signature(pack_part).parameters,
         *verify.__annotations__,
         *inspect.signature(open_slab).parameters,
         *read_definition(SourceSettings),

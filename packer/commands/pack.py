@@ -27,6 +27,8 @@ from fieldslab.packer.definition import fill_defaults
 from fieldslab.packer.pack_options import OUTPUT, PackOptions, SourceSettings
 from fieldslab.schemas.errors import Damaged, UsageError
 
+PARTS = "Many machines"
+
 EXAMPLES = """\
 Examples:
   fieldslab pack train.parquet -o train.slab --dry-run
@@ -43,6 +45,7 @@ Examples:
         "Files, globs and directories (also with hive partitions) of one kind: Parquet, HDF5, "
         "LitData, or images in folders named after their classes.",
         type=PATH,
+        required=False,
     ),
     Option(
         "-o --output",
@@ -53,6 +56,21 @@ Examples:
     ),
     *make_options(PackOptions),
     *make_options(SourceSettings),
+    Option(
+        "--plan plan_path",
+        PARTS,
+        "With sources and an output, only write a plan to this file. Without them, pack a part of "
+        "the plan in it; 'fieldslab finish FILE' then puts the slab in its place.",
+        "FILE",
+        type=PATH,
+    ),
+    Option(
+        "--part",
+        PARTS,
+        "Which part of the plan, such as 3/64; in array jobs of Slurm and indexed jobs of "
+        "Kubernetes it is found by itself.",
+        "K/N",
+    ),
     Option("--verify", OUTPUT, "Read the slab back and check every byte."),
     Option(
         "--dry-run",
@@ -68,6 +86,8 @@ Examples:
 def pack(
     sources: Sequence[str],
     output: str | None,
+    plan_path: str | None,
+    part: str | None,
     verify: bool,
     dry_run: bool,
     progress: str,
@@ -80,7 +100,7 @@ def pack(
     Values are kept byte for byte: nothing is cast, transcoded or dropped unless an option says so.
     To continue an interrupted pack, run the same command again.
     """
-    from fieldslab.packer.commands import plans
+    from fieldslab.packer.commands import parts, plans
     from fieldslab.packer.commands.progress import show_bar
     from fieldslab.packer.options import parse_options
     from fieldslab.packer.plan import make_plan
@@ -90,7 +110,16 @@ def pack(
 
     hidden = progress == "none" or quiet or as_json
     settings = pop_options(SourceSettings, given)
-    options = fill_defaults(PackOptions, pop_options(PackOptions, given), "pack")
+    chosen = pop_options(PackOptions, given)
+    _refuse_missing(sources, output, plan_path, part)
+    if plan_path is not None and not sources:
+        if dry_run:
+            return parts.show_plan(plan_path, as_json=as_json)
+        return parts.run_part(plan_path, part, chosen | settings, hidden=hidden, as_json=as_json)
+    options = fill_defaults(PackOptions, chosen, "pack")
+    if plan_path is not None and not dry_run:
+        options["settings"] = settings
+        return parts.write_plan(sources, output, plan_path, options, as_json=as_json, quiet=quiet)
     parsed = parse_options(**options)
     force, jobs = options["force"], options["jobs"]
     check_jobs(jobs)
@@ -116,7 +145,10 @@ def pack(
         show_bar("packing", str(out), plan.rows, "rows", hidden=hidden) as move,
     ):
         tell = early_warnings.append if as_json else print_warning
-        packed = pack_plan(plan, out, force=force, jobs=jobs, progress=move, tell=tell)
+        engine = options["engine"]
+        packed = pack_plan(
+            plan, out, force=force, jobs=jobs, progress=move, tell=tell, engine=engine
+        )
     result = plans.pack_result_to_json(packed)
     result["warnings"] = [*early_warnings, *result["warnings"]]
     if not as_json:
@@ -134,6 +166,17 @@ def pack(
     if as_json:
         print_json(result)
     return code
+
+
+def _refuse_missing(
+    sources: Sequence[str], output: str | None, plan: str | None, part: str | None
+) -> None:
+    """Raise UsageError where neither sources nor a plan say what to pack."""
+    if part is not None and (sources or plan is None):
+        raise UsageError("--part needs --plan, and no sources", hint="--plan FILE --part 3/64")
+    if not sources and (plan is None or output is not None):
+        hint = "fieldslab pack --help lists the options."
+        raise UsageError("missing argument 'SRC...'", hint=hint)
 
 
 def _describe_leftovers(output: Path, existed: bool) -> str:

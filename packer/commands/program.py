@@ -18,6 +18,7 @@ COMMANDS = Registry(
     "fieldslab.commands",
     {
         "pack": "fieldslab.packer.commands.pack:pack",
+        "finish": "fieldslab.packer.commands.finish:finish",
         "repack": "fieldslab.packer.commands.repack:repack",
         "verify": "fieldslab.packer.commands.verify:verify",
         "info": "fieldslab.packer.commands.info:info",

@@ -127,7 +127,7 @@ def _write_shards(
         attempts=staging.attempts,
         versions=versions,
     )
-    runner = find_engine(None, min(jobs, len(tasks)))
+    runner = find_engine(None, jobs, len(tasks))
     with closing(runner.run(work, tasks, progress)) as records:
         for record in records:
             check_versions(record.versions, versions)

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -13,7 +14,7 @@ from fieldslab.packer.convert.dense import compute_lengths, view_bytes
 from fieldslab.packer.convert.pictureplan import make_external_images_error
 from fieldslab.packer.convert.pictures import CODEC_COUNT
 from fieldslab.packer.plan import Plan
-from fieldslab.packer.write.commit import Staging, make_attempt_folder
+from fieldslab.packer.write.commit import make_attempt_folder
 from fieldslab.packer.write.origins import list_sources
 from fieldslab.packer.write.prepare import SharedData
 from fieldslab.packer.write.warnings import find_warnings
@@ -48,8 +49,17 @@ MAX_SOURCES = 1000
 """Source files that the manifest names."""
 
 
+class SlabFolder(Protocol):
+    """Where a slab is built: `Staging`, or the folder that parts share."""
+
+    attempts: Path
+
+    def move_into_slab(self, folder: Path, name: str) -> None:
+        """Move a folder from `attempts` into the slab, durably."""
+
+
 def finish_slab(
-    plan: Plan, records: list[ShardRecord], prepared: SharedData, staging: Staging
+    plan: Plan, records: list[ShardRecord], prepared: SharedData, staging: SlabFolder
 ) -> Manifest:
     """Write what shards share and draw up the manifest from the shards' records."""
     _refuse_external_images(plan, records)
@@ -172,7 +182,7 @@ def _get_table_items(prepared: SharedData, field: Field, role: Role) -> np.ndarr
 
 
 def write_tables(
-    fields: Iterable[Field], get_items: Callable[[Field, Role], np.ndarray], staging: Staging
+    fields: Iterable[Field], get_items: Callable[[Field, Role], np.ndarray], staging: SlabFolder
 ) -> str | None:
     """Write the folder `tables`, where a field needs it; returns its root."""
     arrays = [(field, spec) for field in fields for spec, _ in field.list_arrays_in_tables()]

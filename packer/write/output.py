@@ -37,8 +37,8 @@ def parse_output(path: object) -> Path:
 
 
 def check_jobs(jobs: Any) -> None:
-    """Raise UsageError for what is no number of processes."""
-    if parse_integer("jobs", jobs) < 1:
+    """Raise UsageError for what is no number of jobs; None is fine."""
+    if jobs is not None and parse_integer("jobs", jobs) < 1:
         raise UsageError(f"{mark_option('jobs')} must be at least 1", found=jobs)
 
 

@@ -67,7 +67,12 @@ def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackRe
     plan = make_plan(source, parsed)
     LOG.info("packing %s", out)
     packed = pack_plan(
-        plan, out, force=force, jobs=jobs, progress=values["progress"] or ignore_progress
+        plan,
+        out,
+        force=force,
+        jobs=jobs,
+        engine=values["engine"],
+        progress=values["progress"] or ignore_progress,
     )
     LOG.info("packed %r", packed)
     for text in packed.warnings:
@@ -80,16 +85,15 @@ def pack_plan(
     out: Path,
     *,
     force: bool = False,
-    jobs: int = 1,
+    jobs: int | None = None,
     progress: Progress = ignore_progress,
     tell: Callable[[str], None] = warn,
     engine: str | None = None,
 ) -> PackResult:
     """Carry out a plan, as `pack` does.
 
-    `tell` gets the warnings that cannot wait for the end. `engine` names what writes the shards
-    (`fieldslab.packer.write.engines.engine.ENGINES`); without it, `jobs` chooses. A stream is
-    always written in this process.
+    `tell` gets the warnings that cannot wait for the end. `engine` names what writes the shards,
+    of `fieldslab.packer.write.engines.engine.ENGINES`. A stream is always written in this process.
     """
     check_jobs(jobs)
     if plan.options.shuffle is not None:
@@ -99,7 +103,7 @@ def pack_plan(
                 plan, out, force=True, jobs=jobs, progress=progress, tell=tell, engine=engine
             )
 
-        return pack_shuffled(plan, out, pack_unshuffled, force, jobs, progress)
+        return pack_shuffled(plan, out, pack_unshuffled, force, jobs or 1, progress)
     started = time.monotonic()
     resumable = plan.source.rereadable and plan.rows is not None  # a stream starts over
     versions = find_versions(plan)
@@ -112,12 +116,16 @@ def pack_plan(
         done = sum(record.bytes for record in staging.finished.values())
         if (warning := check_space(plan, out, done)) is not None:
             tell(warning)
-        prepared = prepare_shared_data(plan, find_engine(engine, min(jobs, len(plan.tasks))))
-        work = ShardWork(plan, prepared, staging.attempts, min(jobs, len(plan.tasks)))
+        tasks = [task for task in plan.tasks if task.number not in staging.finished]
+        runner = find_engine(engine, jobs, len(tasks))
+        prepared = prepare_shared_data(plan, runner)
+        work = ShardWork(plan, prepared, staging.attempts, runner.jobs)
         if plan.rows is None:
             _pack_stream(work, staging, progress)
         else:
-            _pack_shards(work, staging, progress, jobs, engine)
+            for record in staging.finished.values():
+                progress(record.rows, record.bytes)
+            write_shards(work, tasks, staging.accept_shard, runner, progress)
         records = [staging.finished[number] for number in sorted(staging.finished)]
         if plan.rows is None:
             _check_rows_start(plan, sum(record.rows for record in records))
@@ -150,17 +158,6 @@ def _check_rows_start(plan: Plan, packed: int) -> None:
             found=start,
             hint="The number of rows of a stream is known only after it was read.",
         )
-
-
-def _pack_shards(
-    work: ShardWork, staging: Staging, progress: Progress, jobs: int, engine: str | None
-) -> None:
-    """Write every shard that an earlier run has not finished."""
-    for record in staging.finished.values():
-        progress(record.rows, record.bytes)
-    tasks = [task for task in work.plan.tasks if task.number not in staging.finished]
-    runner = find_engine(engine, min(jobs, len(tasks)))
-    write_shards(work, tasks, staging.accept_shard, runner, progress)
 
 
 def write_shards(

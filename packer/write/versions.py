@@ -41,15 +41,21 @@ def get_versions(names: Iterable[str]) -> dict[str, str]:
 
 def check_versions(versions: Mapping[str, str], expected: Mapping[str, str]) -> None:
     """Raise OutputError where a worker has other versions than the process that drives it."""
-    names = versions.keys() | expected.keys()
-    other = sorted(name for name in names if versions.get(name) != expected.get(name))
-    if other:
+    if versions != expected:
+        expected_versions, found = format_differences(expected, versions)
         raise OutputError(
             "a worker has other versions of libraries, which may write other bytes",
-            expected=_format_versions(other, expected),
-            found=_format_versions(other, versions),
+            expected=expected_versions,
+            found=found,
             hint="Install the same versions everywhere, and run the same command again.",
         )
+
+
+def format_differences(first: Mapping[str, str], second: Mapping[str, str]) -> tuple[str, str]:
+    """Format the versions in which two machines differ, those of each."""
+    names = first.keys() | second.keys()
+    other = sorted(name for name in names if first.get(name) != second.get(name))
+    return _format_versions(other, first), _format_versions(other, second)
 
 
 def _format_versions(names: list[str], versions: Mapping[str, str]) -> str:

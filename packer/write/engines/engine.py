@@ -5,6 +5,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from fieldslab.packer.pack_options import Progress
+from fieldslab.schemas.cores import count_usable_cores
 from fieldslab.schemas.registry import Registry
 
 Record_co = TypeVar("Record_co", covariant=True)
@@ -47,11 +48,16 @@ class Engine(ABC):
     """
 
     name: str
-    """What `pack_plan(..., engine=)` calls it."""
+    """What `pack(..., engine=)` and `--engine` call it."""
 
     def __init__(self, jobs: int) -> None:
         """Run up to `jobs` tasks at a time."""
         self.jobs = jobs
+
+    @classmethod
+    def choose_jobs(cls) -> int:
+        """Return how many tasks run at a time where the user does not say: one for each core."""
+        return count_usable_cores()
 
     @abstractmethod
     def run(
@@ -73,17 +79,23 @@ ENGINES = Registry(
         "here": "fieldslab.packer.write.engines.here:InProcessEngine",
         "processes": "fieldslab.packer.write.engines.processes:ProcessEngine",
     },
+    option="engine",
     base=Engine,
 )
-"""Every engine. None is asked for by the command line: `jobs` chooses between the first two."""
+"""Every engine. Where none is asked for, `jobs` chooses between the first two."""
 
 
-def find_engine(name: str | None, jobs: int) -> Engine:
+def find_engine(name: str | None, jobs: int | None, tasks: int) -> Engine:
     """Return the engine of this name; without a name, processes if there are several jobs.
 
-    Raises UsageError where there is none of this name.
+    It runs no more jobs than there are `tasks`. Without `jobs`, it chooses how many it runs.
+
+    Raises UsageError where there is no engine of this name.
     """
     if name is None:
+        jobs = min(jobs or 1, max(tasks, 1))
         name = "processes" if jobs > 1 else "here"
-    engine: Engine = ENGINES.load(name)(jobs)
-    return engine
+    kind: type[Engine] = ENGINES.load(name)
+    if jobs is None:
+        jobs = kind.choose_jobs()
+    return kind(max(1, min(jobs, tasks)))

@@ -14,6 +14,11 @@ class InProcessEngine(Engine):
 
     name = "here"
 
+    @classmethod
+    def choose_jobs(cls) -> int:
+        """Run one task at a time."""
+        return 1
+
     def run(
         self, work: Work[_Record], tasks: Sequence[Task], progress: Progress
     ) -> Generator[_Record, None, None]:

@@ -62,7 +62,7 @@ def test_the_slab_does_not_depend_on_the_engine(
 def test_each_record_and_each_row_comes_once(engine: str, work: ShardWork) -> None:
     """There is a record for each task, which names a whole attempt; progress tells of all rows."""
     rows: list[int] = []
-    stream = find_engine(engine, 2).run(
+    stream = find_engine(engine, 2, SHARDS).run(
         work, work.plan.tasks, lambda count, bytes: rows.append(count)
     )
     with closing(stream):
@@ -101,7 +101,7 @@ def test_a_second_attempt_while_the_first_is_there(engine: str, work: ShardWork)
     (torn / "00-x.values.npy").write_bytes(b"torn")
     attempts = []
     for _ in range(2):
-        with closing(find_engine(engine, 2).run(work, [task], ignore_progress)) as stream:
+        with closing(find_engine(engine, 2, SHARDS).run(work, [task], ignore_progress)) as stream:
             attempts += list(stream)
     first, second = (work.attempts / record.attempt for record in attempts)
     assert len({first, second, torn}) == 3
@@ -117,7 +117,7 @@ def test_cancellation(engine: str, work: ShardWork) -> None:
     """When a closed run has returned, nothing of it is at work, and it has not run every task."""
     before = set(psutil.Process().children(recursive=True))
     tasks = list(work.plan.tasks) * 100
-    stream = find_engine(engine, 2).run(work, tasks, ignore_progress)
+    stream = find_engine(engine, 2, SHARDS).run(work, tasks, ignore_progress)
     next(stream)
     stream.close()
     left = {

@@ -1,0 +1,284 @@
+"""The plan file: what `pack --plan` decides once, for the parts that carry it out.
+
+A line of text, then JSON compressed by zstd:
+
+    fieldslab plan 1 SHA-256-OF-THE-REST
+
+It names sources, options and output, and says what must be the same wherever a part of it is
+packed: the files of the source, the fields, the shards, and the versions of libraries.
+"""
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zstandard
+
+from fieldslab.packer.definition import fill_defaults
+from fieldslab.packer.options import Options, parse_options
+from fieldslab.packer.pack_options import PackOptions
+from fieldslab.packer.plan import Plan, make_plan
+from fieldslab.packer.source import find_source
+from fieldslab.packer.write.output import check_output, parse_output
+from fieldslab.packer.write.versions import find_versions, format_differences
+from fieldslab.schemas.errors import (
+    Damaged,
+    OutputExists,
+    SourceChanged,
+    SourceError,
+    UnsupportedVersion,
+    UsageError,
+)
+from fieldslab.schemas.fields import Field
+from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.urls import is_url
+from fieldslab.schemas.write_errors import name_write_errors
+
+VERSION = 1
+_MAGIC = b"fieldslab plan "
+
+
+class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan file says.
+
+    Attributes
+    ----------
+    sources, kind, settings, options
+        What was asked for: absolute paths, the name of the source, its settings, and the options.
+    out
+        The directory of the slab, an absolute path.
+    fingerprint
+        That of the plan, `Plan.compute_fingerprint`.
+    files
+        `Source.fingerprint` when the plan was made.
+    fields
+        What the slab will hold.
+    shards
+        First row and rows of each shard.
+    machine, versions
+        Where the plan was made, and with which versions of libraries.
+    """
+
+    sources: tuple[str, ...]
+    kind: str
+    settings: dict[str, Any]
+    options: Options
+    out: str
+    fingerprint: str
+    files: list[dict[str, Any]]
+    fields: tuple[Field, ...]
+    shards: tuple[tuple[int, int], ...]
+    machine: str
+    versions: dict[str, str]
+
+
+def write_plan_file(
+    sources: Sequence[str | os.PathLike[str]],
+    out: str | Path,
+    path: str | Path,
+    options: PackOptions,
+) -> Plan:
+    """Plan a pack and write the plan to a file. Reads no data but a few sampled values.
+
+    A file that holds the same plan already stays as it is.
+
+    Raises
+    ------
+    UsageError
+        Parts cannot do what was asked for: replace a slab, shuffle, join texts, pack a stream.
+    OutputExists
+        The output is there, or another plan.
+    SourceError
+        What `pack` raises before it reads data.
+    """
+    values: PackOptions = fill_defaults(PackOptions, {**options}, "pack")
+    destination, path = Path(os.path.abspath(parse_output(out))), Path(path)
+    parsed = parse_options(**values)
+    _refuse_what_parts_cannot_do(parsed, values)
+    check_output(destination, force=False)
+    paths = [_make_absolute(os.fspath(source)) for source in sources]
+    source = find_source(paths, values["from_"], values["settings"], tolerant=parsed.leave_out)
+    plan = make_plan(source, parsed)
+    if plan.rows is None or not source.rereadable:
+        raise UsageError(
+            f"{mark_option('plan')}: a stream cannot be divided into parts",
+            found=source.name,
+            hint="Pack it in one process.",
+        )
+    content = PlanFile(
+        sources=tuple(paths),
+        kind=source.name,
+        settings=dict(values["settings"] or {}),
+        options=parsed,
+        out=str(destination),
+        fingerprint=plan.compute_fingerprint(),
+        files=source.fingerprint(),
+        fields=tuple(field_plan.field for field_plan in plan.fields),
+        shards=_list_shards(plan),
+        machine=platform.node(),
+        versions=find_versions(plan),
+    )
+    _write(content, path)
+    return plan
+
+
+def read_plan_file(path: str | Path) -> PlanFile:
+    """Read a plan file.
+
+    Raises
+    ------
+    UsageError
+        The file is not there, cannot be read, or is not a plan.
+    UnsupportedVersion
+        A newer fieldslab wrote it.
+    Damaged
+        It is not as it was written.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"the plan cannot be read: {error.strerror}",
+            file=path,
+            hint=f"{mark_option('plan')} with sources and an output writes one.",
+        ) from error
+    line, _, body = data.partition(b"\n")
+    version, _, digest = line.removeprefix(_MAGIC).partition(b" ")
+    if not line.startswith(_MAGIC) or not version.isdigit():
+        hint = "Name a file that `fieldslab pack` wrote as a plan."
+        raise UsageError("is not a plan", file=path, hint=hint)
+    if int(version) > VERSION:
+        raise UnsupportedVersion(
+            "this plan was written by a newer fieldslab",
+            file=path,
+            expected=f"version {VERSION}",
+            found=f"version {int(version)}",
+            hint="Install the same version everywhere.",
+        )
+    try:
+        if sha256(body).hexdigest().encode() != digest:
+            raise ValueError("its digest is wrong")
+        text = zstandard.ZstdDecompressor().decompress(body)
+        return msgspec.json.decode(text, type=PlanFile)
+    except (ValueError, zstandard.ZstdError, msgspec.DecodeError) as error:
+        hint = "Make the plan again, or copy it again."
+        raise Damaged(f"the plan is damaged: {error}", file=path, hint=hint) from error
+
+
+def remake_plan(planned: PlanFile) -> Plan:
+    """Make the plan of a file again, on this machine.
+
+    Raises
+    ------
+    SourceChanged
+        A file of the source is not as it was when the plan was made.
+    UsageError
+        This machine has other versions of libraries, which may write other bytes.
+    """
+    options = planned.options
+    try:
+        source = find_source(
+            list(planned.sources), planned.kind, planned.settings, tolerant=options.leave_out
+        )
+        _check_files(planned.files, source.fingerprint())
+        plan = make_plan(source, options)
+    except SourceChanged:
+        raise
+    except SourceError:
+        _check_sizes(planned.files)
+        raise
+    _check_versions(planned, find_versions(plan))
+    if (plan.compute_fingerprint(), _list_shards(plan)) != (planned.fingerprint, planned.shards):
+        raise SourceChanged(
+            "the source gives another plan than when the plan was made",
+            file=planned.sources[0],
+            hint="Make the plan again.",
+        )
+    return plan
+
+
+def _refuse_what_parts_cannot_do(options: Options, values: PackOptions) -> None:
+    refused = None
+    if values["force"]:
+        refused = mark_option("force"), "Remove the old slab first, or choose another output."
+    elif options.shuffle is not None:
+        refused = mark_option("shuffle"), "Shuffle the finished slab by `fieldslab repack`."
+    elif options.sequences is not None:
+        refused = mark_option("pack_sequences"), "Texts are joined in one process: pack them there."
+    if refused is not None:
+        raise UsageError(
+            f"{mark_option('plan')} and {refused[0]} cannot be used together", hint=refused[1]
+        )
+
+
+def _make_absolute(path: str) -> str:
+    return path if is_url(path) else os.path.abspath(path)
+
+
+def _list_shards(plan: Plan) -> tuple[tuple[int, int], ...]:
+    return tuple((task.first_row, task.rows or 0) for task in plan.tasks)
+
+
+def _write(content: PlanFile, path: Path) -> None:
+    with name_write_errors(path):
+        if path.exists():
+            if read_plan_file(path).fingerprint == content.fingerprint:
+                return
+            raise OutputExists(
+                "another plan, or something else, is here already",
+                file=path,
+                hint="Remove it, or choose another file.",
+            )
+        body = zstandard.ZstdCompressor(level=10).compress(msgspec.json.encode(content))
+        line = _MAGIC + f"{VERSION} {sha256(body).hexdigest()}\n".encode()
+        fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+        fresh.write_bytes(line + body)
+        fresh.rename(path)
+
+
+def _check_files(planned: list[dict[str, Any]], current: list[dict[str, Any]]) -> None:
+    """Raise SourceChanged for the first file that is not as it was planned."""
+    now = {file.get("path"): file for file in msgspec.json.decode(msgspec.json.encode(current))}
+    for file in planned:
+        if file.get("path") not in now:
+            raise _make_changed_error("is not there any more", file)
+        if now[file.get("path")] != file:
+            raise _make_changed_error("changed since the plan was made", file)
+    planned_paths = {file.get("path") for file in planned}
+    for path, file in now.items():
+        if path not in planned_paths:
+            raise _make_changed_error("is new since the plan was made", file)
+
+
+def _check_sizes(planned: list[dict[str, Any]]) -> None:
+    """Raise SourceChanged where a file that could not be read has another size, or is gone."""
+    for file in planned:
+        if "bytes" not in file or "modified" not in file:
+            continue
+        try:
+            size = os.stat(file["path"]).st_size
+        except OSError:
+            raise _make_changed_error("is not there any more", file) from None
+        if size != file["bytes"]:
+            raise _make_changed_error("changed since the plan was made", file)
+
+
+def _make_changed_error(problem: str, file: Mapping[str, Any]) -> SourceChanged:
+    hint = "Make the plan again, under another name, and pack its parts."
+    return SourceChanged(problem, file=file.get("path"), hint=hint)
+
+
+def _check_versions(planned: PlanFile, versions: Mapping[str, str]) -> None:
+    if versions != planned.versions:
+        expected, found = format_differences(planned.versions, versions)
+        raise UsageError(
+            f"{platform.node()} has other versions of libraries than {planned.machine}, where the "
+            "plan was made, and they may write other bytes",
+            expected=expected,
+            found=found,
+            hint="Install the same versions everywhere.",
+        )
