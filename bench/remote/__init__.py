@@ -1,0 +1,1 @@
+"""Slabs at a distance: through a slow network, beside obstore and other streaming formats."""
