@@ -91,8 +91,8 @@ class VarLenValues(Generic[_Item]):
         if step != 1:
             raise UsageError("rows of different lengths can only be sliced with step 1", found=step)
         offsets = self.offsets[start : max(start, stop) + 1]
-        values = self.values[offsets[0] : offsets[-1]]
-        return type(self)(values, offsets - offsets[0], self.name)
+        first = offsets[0]
+        return type(self)(self.values[first : offsets[-1]], offsets - first, self.name)
 
     def __repr__(self) -> str:
         shape = "".join(f", {length}" for length in self.values.shape[1:])

@@ -113,7 +113,10 @@ def find_element_ranges(
     """
     total: Any = np.int64(0)
     out_offsets[0] = 0
+    last = len(shards) - 1
     for i in range(len(shards)):
+        coming = min(i + AHEAD, last)
+        prefetch(addresses[shards[coming]] + 8 * places[coming])
         shard = shards[i]
         address = addresses[shard] + 8 * places[i]
         start = load_u64(address)
