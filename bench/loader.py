@@ -22,7 +22,7 @@ from fieldslab.bench.gather import KIB, make_slab
 from fieldslab.bench.timing import Ratio, interleave, program, ratio
 from fieldslab.reader import Batch, Loader, Shuffled, Slab, Subset, open_slab
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.mapping import allocate_aligned
+from fieldslab.schemas.mapping import allocate_aligned, get_address
 
 MIB = KIB * KIB
 ROW_BYTES = 110 * KIB
@@ -112,9 +112,8 @@ def resident(slab: Slab) -> float:
 
     values = slab.storage.load_field(next(iter(slab.fields))).values
     pages = [
-        values.addresses[shard] + np.linspace(0, array.nbytes - 1, 200).astype(np.int64)
-        for shard, array in enumerate(values.arrays)
-        if array is not None
+        get_address(values[shard]) + np.linspace(0, size - 1, 200).astype(np.int64)
+        for shard, size in enumerate(values.sizes.tolist())
     ]
     in_memory = [
         paging.are_resident(page, page + 1, 4096) for page in np.concatenate(pages).reshape(-1, 1)

@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fieldslab.reader.buffers import Pool
-from fieldslab.reader.gather import (
-    RowLocations,
-    find_unmarked_blocks,
-    locate_elements,
-    locate_point_ranges,
-)
+from fieldslab.reader.copying import RowLocations, find_unmarked_blocks
+from fieldslab.reader.gather import locate_elements, locate_point_ranges
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
 

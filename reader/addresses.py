@@ -18,6 +18,7 @@ from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.evictions import Evictions
 from fieldslab.reader.stored.field import StoredField
+from fieldslab.reader.stored.maps import map_keeper
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import inlined, kernel, load_u8, load_u64, prefetch
 from fieldslab.schemas.mapping import get_address
@@ -57,11 +58,15 @@ class RowFinder:
         if search is None:
             search = self._by_address[name] = self._prepare_search(name, with_values=True)
         out = np.empty((2, len(rows)), np.int64)
+        lease = map_keeper.lease  # what the kernel finds mapped stays in memory
         if self._evictions is None and _find_rows(
             rows, len(view), view.start, view.step, search.places, out
         ):
             return out[0].view(np.uint64), out[1]
+        del lease
         locations = locate_rows(self._directory, self._pool, view, rows)
+        if search.stored.frames is None:
+            search.stored.values.pin_shards(locations.shards)
         find = partial(find_addresses, search.stored, locations, self._pool)
         if self._evictions is None:
             return find()
@@ -74,10 +79,12 @@ class RowFinder:
         if search is None:
             search = self._by_length[name] = self._prepare_search(name, with_values=False)
         out = np.empty((2, len(rows)), np.int64)
+        lease = map_keeper.lease  # what the kernel finds mapped stays in memory
         if self._evictions is None and _find_rows(
             rows, len(view), view.start, view.step, search.places, out
         ):
             return out[1]
+        del lease
         locations = locate_rows(self._directory, self._pool, view, rows)
         count = partial(count_elements, search.stored, locations, self._pool)
         if self._evictions is None:
@@ -91,9 +98,9 @@ class RowFinder:
             raise UsageError("values that are cast have no addresses", field=name, hint=hint)
         item, values, offsets = 1, [0, 0, 0], [0, 0, 0]
         if with_values:
-            item, values = stored.values.item_bytes, _list_places(stored.values)
+            item, values = stored.values.item_bytes, _list_places(stored.values, pinned=True)
         if stored.offsets is not None:
-            offsets = _list_places(stored.offsets)
+            offsets = _list_places(stored.offsets, pinned=False)
         elements = get_address(stored.values.items)
         lookup = self._directory.lookup
         compressed = stored.frames is not None
@@ -101,11 +108,11 @@ class RowFinder:
         return _Search(stored, places)
 
 
-def _list_places(array: StoredArray) -> list[int]:
+def _list_places(array: StoredArray, *, pinned: bool) -> list[int]:
     """Addresses of the arrays that say where an array lies, and which blocks were verified."""
     marks = array.marks
     verified = [0, 0] if marks is None else [get_address(marks.firsts), get_address(marks.table)]
-    return [get_address(array.addresses), *verified]
+    return [get_address(array.pinned if pinned else array.mapped), *verified]
 
 
 @inlined
@@ -127,9 +134,9 @@ def _find_rows(
     """Find rows of a view, as `kernels.find_shards` has it; False where that takes more.
 
     `out` gets addresses, and bytes. `places` are those of `RowFinder`: the lookup of shards; bytes
-    of an item; for values, and for offsets, the addresses of `StoredArray.addresses` and of the
-    firsts and the table of its marks, 0 for what is not there; the address of the numbers of
-    elements; and whether the field is compressed.
+    of an item; for values, and for offsets, the addresses of `StoredArray.pinned` or `mapped`, and
+    of the firsts and the table of its marks, 0 for what is not there; the address of the numbers
+    of elements; and whether the field is compressed.
     """
     starts, table, shift, item = places[0], places[1], places[2], places[3]
     values, offsets = places[4], places[7]
@@ -152,9 +159,12 @@ def _find_rows(
         shard, place = out[0, i], out[1, i]
         count: Any = np.int64(1)
         if offsets != 0:
-            if not _are_verified(places[8], places[9], shard, 8 * place, 8 * place + 16):
+            base = load_i64(offsets + 8 * shard)
+            if base == 0 or not _are_verified(
+                places[8], places[9], shard, 8 * place, 8 * place + 16
+            ):
                 return False
-            address = load_i64(offsets + 8 * shard) + 8 * place
+            address = base + 8 * place
             start = load_u64(address)
             end = load_u64(address + 8)
             if start > end or end > load_u64(places[10] + 8 * shard):
@@ -162,9 +172,11 @@ def _find_rows(
             place = np.int64(start)
             count = np.int64(end) - place
         if values != 0:
-            begin = place * item
-            if not _are_verified(places[5], places[6], shard, begin, begin + count * item):
+            base, begin = load_i64(values + 8 * shard), place * item
+            if base == 0 or not _are_verified(
+                places[5], places[6], shard, begin, begin + count * item
+            ):
                 return False
-            out[0, i] = load_i64(values + 8 * shard) + begin
+            out[0, i] = base + begin
         out[1, i] = count * item
     return True

@@ -1,8 +1,6 @@
 """Gather rows: find their shards, verify what they touch, copy them into one batch."""
 
 from collections.abc import Callable, Mapping
-from ctypes import addressof, c_char
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +9,7 @@ from fieldslab.reader import kernels
 from fieldslab.reader.batch import VAR_LEN_CLASSES, Binary, Padding, Ragged, Text, Values
 from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.conversion import Conversion
-from fieldslab.reader.processor_cache import get_cache_budget
+from fieldslab.reader.copying import RowLocations, map_and_verify, split_rows, verify_and_copy
 from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
@@ -20,22 +18,7 @@ from fieldslab.schemas.frames import FrameReader
 
 _ONE = np.ones(1, np.int64)
 _TWO = np.full(1, 2, np.int64)
-_NONE = np.empty(0, np.int64)
 _INT64 = np.dtype(np.int64)
-_BYTE = np.dtype(np.uint8)
-_AT_A_TIME = 64
-"""Blocks that are verified before their rows are copied: 4 MiB, which caches hold.
-
-Measured on a first pass over 64 KiB rows in random order, against one without verification: 0.47
-all at once, 0.48, 0.52 and 0.59 with 16, 32 and 64 blocks.
-"""
-
-
-class RowLocations(NamedTuple):
-    """Where the rows of a batch lie: shard, and row within the shard; int64[n] each."""
-
-    shards: np.ndarray
-    in_shard: np.ndarray
 
 
 class GatheredFields(NamedTuple):
@@ -118,7 +101,10 @@ def gather_fields(
 def find_addresses(
     stored: StoredField, locations: RowLocations, pool: Pool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find where rows lie in memory, uint64[n], and their bytes, int64[n]. Raises DamagedArray."""
+    """Find where rows lie in memory, uint64[n], and their bytes, int64[n]. Raises DamagedArray.
+
+    Addresses hold as long as the caller is within `map_keeper.hold()`, or what is there is pinned.
+    """
     if stored.frames is not None:
         raise UsageError(
             "compressed rows have no addresses",
@@ -127,14 +113,14 @@ def find_addresses(
         )
     values, item = stored.values, stored.values.item_bytes
     if stored.offsets is None:
-        _verify_blocks(values, locations, _ONE)
+        map_and_verify(values, locations, _ONE)
         starts, lengths = (
             locations.in_shard * item,
             np.full(len(locations.in_shard), item, np.int64),
         )
     else:
         rows = locate_elements(stored, locations, pool, pool)
-        _verify_blocks(values, RowLocations(locations.shards, rows.starts), rows.counts)
+        map_and_verify(values, RowLocations(locations.shards, rows.starts), rows.counts)
         starts, lengths = rows.starts * item, rows.counts * item
     return (values.addresses[locations.shards] + starts).astype(np.uint64), lengths
 
@@ -162,18 +148,38 @@ def _read_ranges(
     pool: Pool,
 ) -> ElementRanges:
     """Read the ranges of elements of rows from their offsets. Raises DamagedArray."""
-    _verify_blocks(array, locations, _TWO)
-    starts, counts = (
-        _allocate_int64(pool, len(locations.in_shard)),
-        _allocate_int64(pool, len(locations.in_shard)),
-    )
+    rows = len(locations.in_shard)
+    starts, counts = _allocate_int64(pool, rows), _allocate_int64(pool, rows)
+    if rows <= array.rows_at_once or array.all_mapped:
+        total = _read_piece(array, elements, locations, starts, counts, offsets)
+        return ElementRanges(starts, counts, offsets, total)
+    total = 0
+    for some in split_rows(rows, array.rows_at_once):
+        part, ends = locations.select(some), offsets[some.start : some.stop + 1]
+        added = _read_piece(array, elements, part, starts[some], counts[some], ends)
+        ends += total
+        total += added
+    return ElementRanges(starts, counts, offsets, total)
+
+
+def _read_piece(
+    array: StoredArray,
+    elements: StoredArray,
+    locations: RowLocations,
+    starts: np.ndarray,
+    counts: np.ndarray,
+    offsets: np.ndarray,
+) -> int:
+    """Read the ranges of elements of rows, offsets from 0 on; return their elements."""
+    lease = map_and_verify(array, locations, _TWO)
     total = kernels.find_element_ranges(
         *locations, array.addresses, elements.items, starts, counts, offsets
     )
+    del lease
     if total < 0:
         shard, place = int(locations.shards[~total]), int(locations.in_shard[~total])
         raise array.make_damaged_offsets_error(shard, place, int(elements.items[shard]))
-    return ElementRanges(starts, counts, offsets, total)
+    return total
 
 
 def count_elements(stored: StoredField, locations: RowLocations, pool: Pool) -> np.ndarray:
@@ -192,11 +198,11 @@ def locate_index_points(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Locate the index points of images: addresses uint64[n], and their numbers int64[n].
 
-    Raises DamagedArray.
+    Raises DamagedArray. Addresses hold as those of `find_addresses`.
     """
     array, rows = stored.points, locate_point_ranges(stored, locations, pool)
     assert array is not None
-    _verify_blocks(array, RowLocations(locations.shards, rows.starts), rows.counts)
+    map_and_verify(array, RowLocations(locations.shards, rows.starts), rows.counts)
     starts = array.addresses[locations.shards] + rows.starts * array.item_bytes
     return starts.astype(np.uint64), rows.counts
 
@@ -225,7 +231,7 @@ def gather_items(
     dtype, copy = _choose_copy(array, conversion)
     shape = (len(locations.in_shard), *array.shape)
     out = memory.allocate_array((name, array.role), shape, dtype)
-    _verify_and_copy(array, locations, _ONE, out, batches_in_turn, copy)
+    verify_and_copy(array, locations, _ONE, out, batches_in_turn, copy)
     return out
 
 
@@ -250,7 +256,7 @@ def _gather_var_len(
     shape = (rows.total, *array.shape)
     dtype, copy = _choose_copy(array, stored.conversion)
     out = memory.allocate_array((name, array.role), shape, dtype)
-    _verify_and_copy(
+    verify_and_copy(
         array, RowLocations(locations.shards, rows.starts), rows.counts, out, batches_in_turn, copy
     )
     return VAR_LEN_CLASSES[stored.field.kind](out, rows.offsets, name)
@@ -276,7 +282,7 @@ def _gather_padded(
         (name, array.role), (len(counts), length, *array.shape), array.dtype
     )
     copy = prepare_copy(out, padding.fill, padding.left)
-    _verify_and_copy(
+    verify_and_copy(
         array, RowLocations(locations.shards, starts), counts, out, batches_in_turn, copy
     )
     if padding.mask is None:
@@ -294,7 +300,7 @@ def _gather_compressed(
     rows = locate_elements(stored, locations, pool, pool)
     packed = pool.allocate_array(None, (rows.total,), np.dtype(np.uint8))
     frame_locations = RowLocations(locations.shards, rows.starts)
-    _verify_and_copy(stored.values, frame_locations, rows.counts, packed, batches_in_turn=0)
+    verify_and_copy(stored.values, frame_locations, rows.counts, packed, batches_in_turn=0)
     counts = None
     if stored.lengths is not None:
         counts = gather_items(stored.lengths, locations, pool, field.name)
@@ -322,78 +328,16 @@ def gather_validity(
     """Validity of rows; a shard without nulls has no such array."""
     out = memory.allocate_array((name, array.role), locations.in_shard.shape, array.dtype)
     if array.present.all():
-        _verify_and_copy(array, locations, _ONE, out)
+        verify_and_copy(array, locations, _ONE, out)
         return out
     out[:] = True
     stored = np.flatnonzero(array.present[locations.shards])
     part = np.empty(len(stored), np.bool_)
-    _verify_and_copy(
+    verify_and_copy(
         array, RowLocations(locations.shards[stored], locations.in_shard[stored]), _ONE, part
     )
     out[stored] = part
     return out
-
-
-def _verify_and_copy(
-    array: StoredArray,
-    locations: RowLocations,
-    counts: np.ndarray,
-    out: np.ndarray,
-    batches_in_turn: int = 1,
-    copy: Callable[..., int] = kernels.copy_rows,
-) -> None:
-    """Verify rows and copy them; many new blocks by turns, so that they are copied from a cache.
-
-    `copy` is `kernels.copy_rows` or takes the same arguments.
-    """
-    if not out.nbytes:
-        return
-    item, addresses = array.item_bytes, array.addresses
-    stream = batches_in_turn * out.nbytes > get_cache_budget()
-    to = addressof(c_char.from_buffer(out.view(_BYTE).data))  # `out.ctypes` takes 1 us
-    blocks = find_unmarked_blocks(array, locations, counts)
-    if len(blocks) <= _AT_A_TIME:
-        if len(blocks):
-            array.verify_blocks(blocks)
-        copy(*locations, counts, item, addresses, to, stream)
-        return
-    step = max(len(locations.in_shard) * _AT_A_TIME // len(blocks), 1)
-    for start in range(0, len(locations.in_shard), step):
-        some = slice(start, start + step)
-        part, items = RowLocations(locations.shards[some], locations.in_shard[some]), counts
-        if len(counts) > 1:
-            items = counts[some]
-        _verify_blocks(array, part, items)
-        to = copy(*part, items, item, addresses, to, stream)
-
-
-def _verify_blocks(array: StoredArray, locations: RowLocations, counts: np.ndarray) -> None:
-    blocks = find_unmarked_blocks(array, locations, counts)
-    if len(blocks):
-        array.verify_blocks(blocks)
-
-
-def find_unmarked_blocks(
-    array: StoredArray, locations: RowLocations, counts: np.ndarray
-) -> np.ndarray:
-    """Find the unverified blocks under rows: int64[n], ascending, none twice."""
-    marks = array.marks
-    if marks is None or marks.complete:
-        return _NONE
-    find = partial(
-        kernels.find_unmarked_blocks,
-        *locations,
-        counts,
-        array.item_bytes,
-        marks.firsts,
-        marks.table,
-    )
-    count = find(_NONE)
-    if not count:
-        return _NONE
-    blocks = np.empty(count, np.int64)
-    count = find(blocks)  # fewer by now, if other threads read too
-    return np.unique(blocks[: min(count, len(blocks))])
 
 
 def _allocate_int64(pool: Pool, count: int) -> np.ndarray:

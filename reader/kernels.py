@@ -163,6 +163,25 @@ def find_unmarked_blocks(
     return count_unmarked
 
 
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64[::1])")
+def find_unmapped_shards(
+    shards: _Array, mapped: _Array, ticks: _Array, tick: int, out: _Array
+) -> int:
+    """Find which of these shards are not mapped; return how many, and give them in `out`.
+
+    `mapped` and `ticks` are those of `StoredArray`. All get the `tick`, which nobody else has: a
+    shard that comes several times is found once, or again if another thread was there in between.
+    """
+    count = 0
+    for i in range(len(shards)):
+        shard = shards[i]
+        if mapped[shard] == 0 and ticks[shard] != tick:
+            out[count] = shard
+            count += 1
+        ticks[shard] = tick
+    return count
+
+
 @inlined
 def _copy_short_row(out: int, source: int, size: int) -> None:
     """Copy up to 128 bytes as two halves that may overlap, which spares a call."""

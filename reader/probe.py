@@ -13,6 +13,7 @@ from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.loading.stats import Stats
 from fieldslab.reader.orders.order import Subset
 from fieldslab.reader.slab import Slab
+from fieldslab.reader.stored.maps import map_keeper
 from fieldslab.reader.stored.sizes import count_stored_bytes
 from fieldslab.schemas.images import CODES
 
@@ -66,7 +67,8 @@ class Probe:
         """Count the JPEG images of a field that have no index, among the rows."""
         storage = self._slab.storage
         locations = storage.locate_rows(self._slab.view, self._numbers)
-        images = find_images(storage.load_field(name), locations, storage.pool).images
+        with map_keeper.hold():
+            images = find_images(storage.load_field(name), locations, storage.pool).images
         return int(((images.codes == CODES["jpeg"]) & (images.counts == 0)).sum())
 
     def measure_gathered_bytes(self, size: int) -> int:

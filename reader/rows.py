@@ -27,10 +27,10 @@ class ShardDirectory:
     `b` touches are `table[b]` to `table[b + 1]` (int64[buckets + 1]).
     """
 
-    def __init__(self, shard_rows: Sequence[int]) -> None:
+    def __init__(self, shard_rows: Sequence[int] | np.ndarray) -> None:
         """Take the number of rows of each shard, none of them 0."""
         self.starts = np.zeros(len(shard_rows) + 1, np.int64)
-        np.cumsum(np.array(shard_rows, np.int64), out=self.starts[1:])
+        np.cumsum(np.asarray(shard_rows, np.int64), out=self.starts[1:])
         self._starts: list[int] = self.starts.tolist()
         self._last = max(self._starts[-1] - 1, 0)
         bits = min(len(shard_rows).bit_length() + _BUCKETS_PER_SHARD_BITS, _MOST_BUCKET_BITS)

@@ -18,7 +18,8 @@ from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.evictions import Evictions
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.marks import SharedMarks
-from fieldslab.schemas.access import Folder, find_shard_folder, find_table_folder
+from fieldslab.reader.stored.shards import Shards
+from fieldslab.schemas.access import find_table_folder
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles, check_content
@@ -26,7 +27,8 @@ from fieldslab.schemas.places import open_place
 
 if TYPE_CHECKING:
     from fieldslab.reader.addresses import RowFinder
-    from fieldslab.reader.gather import GatheredFields, RowLocations
+    from fieldslab.reader.copying import RowLocations
+    from fieldslab.reader.gather import GatheredFields
 
 _Result = TypeVar("_Result")
 
@@ -39,15 +41,15 @@ class Storage:
         self.dtypes: Mapping[str, str] = {}
         self.manifest = manifest = files.manifest
         self.verify = verify = verify or files.mirror is not None  # what comes over a network is
-        # Each process must see for itself what was evicted from a mirror.
-        self._marks = SharedMarks(manifest, private=files.mirror is not None) if verify else None
         self.fields: Mapping[str, Field] = MappingProxyType(
             {field.name: field for field in manifest.fields}
         )
-        self.directory = ShardDirectory([shard.rows for shard in manifest.shards])
+        self.directory = ShardDirectory(manifest.counts.rows)
+        # Each process must see for itself what was evicted from a mirror.
+        marks = SharedMarks(manifest, private=files.mirror is not None) if verify else None
+        self._shards = Shards(files, self.directory.starts, marks)
         self.pool = Pool()
         self._lock = RLock()
-        self._shards: list[Folder] | None = None
         self._stored: dict[str, StoredField] = {}
         self.evictions: Evictions | None = None
         if files.mirror is not None:
@@ -60,7 +62,7 @@ class Storage:
         return self.files.path
 
     def load_field(self, name: str) -> StoredField:
-        """Load a field with its arrays, which are mapped on first use.
+        """Load a field with its arrays, which are mapped shard by shard as rows are touched.
 
         Raises UnknownField, or what `StoredField` raises for damaged files.
         """
@@ -70,9 +72,8 @@ class Storage:
         self.check_field_name(name)
         with self._lock:
             if name not in self._stored:
-                field, folders = self.fields[name], self._list_folders()
                 tables = find_table_folder(self.files, mapped=True)
-                self._stored[name] = StoredField(field, folders, tables, self._marks)
+                self._stored[name] = StoredField(self.fields[name], self._shards, tables)
             return self._stored[name]
 
     def read(
@@ -135,15 +136,6 @@ class Storage:
         self._lock = RLock()
         if self.files.mirror is not None:
             self.files.mirror.after_fork()
-
-    def _list_folders(self) -> list[Folder]:
-        if self._shards is None:
-            firsts = enumerate(self.directory.starts[:-1].tolist())
-            self._shards = [
-                find_shard_folder(self.files, index, first_row, mapped=True)
-                for index, first_row in firsts
-            ]
-        return self._shards
 
 
 class CastStorage(Storage):

@@ -4,6 +4,7 @@ All that is stored is reached through `ArrayReader.opened`. `read` gives an erro
 fails; `map` shares memory between processes, and who touches it calls `populate` before.
 """
 
+import mmap
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -148,11 +149,12 @@ class Folder:
                     file=path,
                     hint=RESTORE,
                 )
-            if self._mapped:
+            if self._mapped and size > mmap.PAGESIZE:  # less is not worth one of the few maps
                 table = map_array(folder, layout.DIGESTS, dtype, shape)
                 populate_array(table, path)
                 return table
-            return _read_bytes(fd, 0, size, path).view(dtype)
+            table = _read_bytes(fd, 0, size, path).view(dtype)
+            return table.copy() if self._mapped else table  # kept: without room for alignment
 
     def _load_digests(self) -> None:
         self.accept_digests(self.read_digests())

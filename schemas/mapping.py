@@ -33,32 +33,46 @@ _libc.mlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _FAILED = ctypes.c_void_p(-1).value
 POPULATE_READ = 22
 """MADVPOPULATE_READ of Linux 5.14 and later."""
-_WILL_NEED = 3
-"""The same number on Linux and macOS."""
+_RANDOM, _WILL_NEED = 1, 3
+"""The same numbers on Linux and macOS."""
 _LINUX = sys.platform.startswith("linux")
 _UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 
 
+_mapped: set[int] = set()
+
+
 class _Map:
     """Owner of one map; it goes when the last array over it is gone."""
+
+    __slots__ = ("_address", "_size")
 
     def __init__(self, fd: int, size: int) -> None:
         address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
         if address == _FAILED:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-        self.__array_interface__ = {
+        self._address, self._size = address, size
+        _mapped.add(address)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {
             "version": 3,
-            "shape": (size,),
+            "shape": (self._size,),
             "typestr": "|u1",
-            "data": (address, True),
+            "data": (self._address, True),
         }
 
-    # `unmap` is bound here because module globals may be gone when the interpreter ends.
-    def __del__(self, unmap: Callable[..., Any] = _libc.munmap) -> None:
-        interface: dict[str, Any] | None = getattr(self, "__array_interface__", None)
-        if interface is not None:
-            unmap(interface["data"][0], interface["shape"][0])
+    # What it calls is bound here because module globals may be gone when the interpreter ends.
+    def __del__(
+        self,
+        unmap: Callable[..., Any] = _libc.munmap,
+        forget: Callable[[int], None] = _mapped.discard,
+    ) -> None:
+        if hasattr(self, "_address"):
+            forget(self._address)  # first: another thread may get the same address
+            unmap(self._address, self._size)
 
 
 def map_file(fd: int, size: int) -> np.ndarray:
@@ -67,6 +81,22 @@ def map_file(fd: int, size: int) -> np.ndarray:
     Raises OSError where the system refuses, as when its limit of maps is reached.
     """
     return np.asarray(_Map(fd, size))
+
+
+def count_maps() -> int:
+    """Count the maps that `map_file` made and that are still there."""
+    return len(_mapped)
+
+
+def advise_random_access(array: np.ndarray) -> None:
+    """Tell the system that the pages of a mapped file are read in no order.
+
+    All its pages: where only some are advised otherwise, a map is cut in two.
+    """
+    base = array
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    _libc.madvise(get_address(base), base.nbytes, _RANDOM)
 
 
 def populate_pages(address: int, size: int) -> bool:

@@ -25,6 +25,7 @@ ROOMS = (
     ("conversion", "padding"),
     ("batch",),
     ("stored",),
+    ("copying",),
     ("gather",),
     ("absent", "addresses"),
     ("slab_storage",),

@@ -6,12 +6,13 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch, Failure, Values
 from fieldslab.reader.buffers import Allocator
+from fieldslab.reader.copying import RowLocations
 from fieldslab.reader.decoders.decoder import MEANINGS, Status
 from fieldslab.reader.draws.visits import make_draw_numbers
-from fieldslab.reader.gather import RowLocations
 from fieldslab.reader.images.decoding import DecodedImages, decode_images
 from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.slab_storage import Storage
+from fieldslab.reader.stored.maps import map_keeper
 
 
 def gather_images(
@@ -44,12 +45,13 @@ def gather_images(
     rows = view.start + numbers * view.step
     pool = storage.pool
     drawn = make_draw_numbers(rows, visits)
-    decoded = {
-        name: decode_images(
-            storage.load_field(name), each, locations, rows, drawn, epoch, memory, pool
-        )
-        for name, each in images.items()
-    }
+    with map_keeper.hold():  # decoders read images where they lie in the map
+        decoded = {
+            name: decode_images(
+                storage.load_field(name), each, locations, rows, drawn, epoch, memory, pool
+            )
+            for name, each in images.items()
+        }
     failures = tuple(
         Failure(name, int(numbers[i]), MEANINGS[Status(each.statuses[i])])
         for name, each in decoded.items()

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fieldslab.reader.buffers import Allocator, Pool
+from fieldslab.reader.copying import RowLocations
 from fieldslab.reader.decoders import lookup
 from fieldslab.reader.decoders.decoder import MEANINGS, Crops, EncodedImages, Status, Target
-from fieldslab.reader.gather import RowLocations
 from fieldslab.reader.image_values import Pictures, Views
 from fieldslab.reader.images import orientation
 from fieldslab.reader.images.boxes import draw_boxes, draw_flips

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fieldslab.reader.buffers import Pool
+from fieldslab.reader.copying import RowLocations
 from fieldslab.reader.decoders.decoder import EncodedImages
 from fieldslab.reader.gather import (
-    RowLocations,
     find_addresses,
     gather_items,
     gather_validity,
@@ -28,7 +28,10 @@ class FoundImages(NamedTuple):
 
 
 def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> FoundImages:
-    """Find the images of rows, and all that is stored beside them. Raises DamagedArray."""
+    """Find the images of rows, and all that is stored beside them, within `map_keeper.hold()`.
+
+    Raises DamagedArray.
+    """
     field, count = stored.field, len(locations.in_shard)
     starts, lengths = find_addresses(stored, locations, pool)
     assert stored.size is not None

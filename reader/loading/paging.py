@@ -7,8 +7,8 @@ import numpy as np
 from fieldslab.schemas.jit import kernel, types
 from fieldslab.schemas.mapping import get_address
 
-RANDOM, WILLNEED = 1, 3
-"""Advice: the same numbers on Linux and macOS."""
+WILLNEED = 3
+"""Advice: the same number on Linux and macOS."""
 
 MOST_PAGES = 256
 """So many pages of a range are looked at: of a row, and of the blocks around it."""

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from fieldslab.reader.buffers import Pool
-from fieldslab.reader.gather import RowLocations, locate_elements
+from fieldslab.reader.copying import RowLocations
+from fieldslab.reader.gather import locate_elements
 from fieldslab.reader.loading import paging
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.stored.field import StoredField
+from fieldslab.reader.stored.maps import map_keeper
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import FieldslabError
 
@@ -75,8 +77,6 @@ class _Field:
         self._stored = stored
         self._values = stored.values
         self._pool = pool
-        sizes = [0 if array is None else array.nbytes for array in self._values.arrays]
-        self._sizes = np.array(sizes, np.int64)
         # The system says which pages are in memory, but not of files that others own.
         shards = np.flatnonzero(self._values.present)
         self._told = all(
@@ -84,20 +84,23 @@ class _Field:
         )
 
     def advise_random_access(self) -> None:
-        present = self._values.present
-        starts = self._values.addresses[present]
-        paging.advise_ranges(starts, starts + self._sizes[present], mmap.PAGESIZE, paging.RANDOM)
+        self._values.advise_random_access()
 
     def is_resident(self, locations: RowLocations) -> bool:
-        begins, ends = self._find_ranges(locations)
-        if not self._told:  # asking for short rows costs more than reading them from memory
-            return int((ends - begins).sum()) < _WORTH * len(begins)
-        return paging.are_resident(begins, ends, mmap.PAGESIZE)
+        with map_keeper.hold():
+            begins, ends = self._find_ranges(locations)
+            if self._told:
+                return paging.are_resident(begins, ends, mmap.PAGESIZE)
+        # Asking for short rows costs more than reading them from memory.
+        return int((ends - begins).sum()) < _WORTH * len(begins)
 
     def request_pages(self, locations: RowLocations) -> None:
-        begins, ends = self._find_ranges(locations)
-        order = np.argsort(begins)
-        paging.advise_ranges(begins[order], ends[order], mmap.PAGESIZE, paging.WILLNEED)
+        step = min(self._values.rows_at_once, max(len(locations.shards), 1))
+        for start in range(0, len(locations.shards), step):
+            with map_keeper.hold():
+                begins, ends = self._find_ranges(locations.select(slice(start, start + step)))
+                order = np.argsort(begins)
+                paging.advise_ranges(begins[order], ends[order], mmap.PAGESIZE, paging.WILLNEED)
 
     def _find_ranges(self, locations: RowLocations) -> tuple[np.ndarray, np.ndarray]:
         """Addresses between which the rows lie, without those that are empty: int64 each."""
@@ -109,7 +112,8 @@ class _Field:
             begins, ends = rows.starts * item, (rows.starts + rows.counts) * item
         if marks is not None and not marks.complete:  # blocks are read whole, to be verified
             begins = begins // BLOCK * BLOCK
-            ends = np.minimum(-(-ends // BLOCK) * BLOCK, self._sizes[locations.shards])
+            ends = np.minimum(-(-ends // BLOCK) * BLOCK, self._values.sizes[locations.shards])
+        self._values.map_shards(locations.shards)
         some = begins < ends
         bases = self._values.addresses[locations.shards][some]
         return bases + begins[some], bases + ends[some]

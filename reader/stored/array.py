@@ -7,32 +7,53 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.stored.marks import SharedMarks
+from fieldslab.reader.stored.maps import map_keeper
 from fieldslab.reader.stored.mirrored import MirroredArray
-from fieldslab.schemas.access import ArrayReader, Folder
+from fieldslab.reader.stored.shards import Shards
+from fieldslab.schemas.access import ArrayReader
 from fieldslab.schemas.digest import BLOCK, count_blocks, digest
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.fields import ArraySpec, Field
-from fieldslab.schemas.mapping import get_address, get_populate_call
+from fieldslab.schemas.mapping import advise_random_access, get_address, get_populate_call
+
+
+class _MappedArray:
+    """The array of one shard, who reads it, and its digests, once they were needed."""
+
+    __slots__ = ("array", "digests", "reader")
+
+    def __init__(self, reader: ArrayReader, array: np.ndarray) -> None:
+        self.reader = reader
+        self.array = array
+        self.digests: np.ndarray | None = None
 
 
 class StoredArray:
-    """One array of a field: in every shard that has it, mapped, and verified as it is touched.
+    """One array of a field: in every shard that has it, mapped and verified as it is touched.
 
     A flipped bit on a disk or in a cable would otherwise reach the training unseen: a block is
-    digested in each process when something in it is first asked for. No memory access depends
-    on the outcome; damage may as well come later.
+    digested when something in it is first asked for. No memory access depends on the outcome;
+    damage may as well come later.
+
+    Kernels use addresses, and must not lose the memory there: take `map_keeper.lease`, call
+    `map_shards` unless `all_mapped`, and hold the lease to the end. `array[shard]` needs none.
 
     Attributes
     ----------
-    arrays
-        The mapped array of each shard, (items, *shape), read-only; None where there is none.
     present
         Which shards have it: bool[shards].
-    items
-        Items of each shard's array: uint64[shards].
+    items, sizes
+        Items of each shard's array, uint64[shards], and bytes of its data, int64[shards].
     addresses
-        Where the data of each shard's array begins in memory, 0 without: int64[shards].
+        Where the data of each shard's array begins in memory, if it is mapped: int64[shards].
+    mapped
+        The same, and 0 for what is not mapped: int64[shards].
+    pinned
+        The same, of those that stay mapped as long as the slab is open: int64[shards].
+    all_mapped
+        Whether all are mapped.
+    rows_at_once
+        Rows of it that may be gathered under one lease, unless `all_mapped`.
     item_bytes
         Bytes of one item along axis 0.
     role, dtype, shape
@@ -43,53 +64,46 @@ class StoredArray:
         What brings blocks here of a slab that lies elsewhere; None for others.
     """
 
-    def __init__(
-        self,
-        spec: ArraySpec,
-        dtype: np.dtype[Any],
-        field: Field,
-        folders: Sequence[Folder],
-        marks: SharedMarks | None,
-    ) -> None:
-        """Map the array in every folder; `dtype` is what its items are seen as.
-
-        Without `marks`, nothing is verified.
-        """
+    def __init__(self, spec: ArraySpec, dtype: np.dtype[Any], field: Field, shards: Shards) -> None:
+        """Map nothing yet; `dtype` is what its items are seen as."""
         self.role = spec.role
         self.dtype = dtype
         self.shape = spec.shape
-        self._readers = [folder.get_array(field, spec.role) for folder in folders]
-        self.arrays = [
-            None if reader is None else reader.map().view(dtype) for reader in self._readers
-        ]
-        self.present = np.array([array is not None for array in self.arrays], np.bool_)
-        addresses = [0 if array is None else get_address(array) for array in self.arrays]
-        self.addresses = np.array(addresses, np.int64)
-        items = [0 if array is None else len(array) for array in self.arrays]
-        self.items = np.array(items, np.uint64)
-        sizes = [0 if array is None else array.nbytes for array in self.arrays]
-        self._sizes = np.array(sizes, np.int64)
-        self._digests: list[np.ndarray | None] = [None] * len(folders)  # until they are needed
-        self._tables = np.zeros(len(folders), np.int64)  # where they are, 0 until then
         self.item_bytes = spec.item_bytes
+        self._field = field
+        self._shards = shards
+        items = shards.items[field.name, spec.role]
+        self.items = items.astype(np.uint64)
+        self.sizes = items * spec.item_bytes
+        self.present = items > 0 if spec.role == "valid" else np.ones(len(items), np.bool_)
+        self.addresses, self.mapped, self.pinned, self._tables, self._ticks = (
+            np.zeros(len(items), np.int64) for _ in range(5)
+        )
+        self._arrays: dict[int, _MappedArray] = {}
+        self._missing = int(np.count_nonzero(self.present))
+        self.all_mapped = not self._missing
+        self.rows_at_once = map_keeper.count_rows_at_once(self._missing)
+        self._random = False
         self.marks = None
-        if marks is not None:
-            self.marks = marks.create_marks(field.name, spec.role, count_blocks(self._sizes))
-        mirror = folders[0].mirror if folders else None
+        if shards.marks is not None:
+            blocks = count_blocks(self.sizes)
+            self.marks = shards.marks.create_marks(field.name, spec.role, blocks)
         self.mirrored = None
-        if mirror is not None and self.marks is not None:
-            self.mirrored = MirroredArray(mirror, field, spec.role, self.marks.firsts)
+        if shards.mirror is not None and self.marks is not None:
+            self.mirrored = MirroredArray(shards.mirror, field, spec.role, self.marks.firsts)
+        map_keeper.add(self)
 
     def __getitem__(self, shard: int) -> np.ndarray:
-        """The array of a shard that has it."""
-        array = self.arrays[shard]
-        if array is None:
-            raise KeyError(shard)
-        return array
+        """The array of a shard that has it: (items, *shape), read-only.
+
+        Raises what `ArrayReader.map` raises.
+        """
+        mapped = self._arrays.get(shard)
+        return (self._map_array(shard) if mapped is None else mapped).array
 
     def get_reader(self, shard: int) -> ArrayReader:
         """Return the reader of a shard's array."""
-        reader = self._readers[shard]
+        reader = self._shards.get_folder(shard).get_array(self._field, self.role)
         if reader is None:
             raise KeyError(shard)
         return reader
@@ -98,13 +112,55 @@ class StoredArray:
         """Return the path of a shard's array."""
         return self.get_reader(shard).path
 
+    def map_shards(self, shards: np.ndarray) -> None:
+        """Map the arrays of shards, int64[n], that are not mapped: each has one.
+
+        Raises what `ArrayReader.map` raises.
+        """
+        from fieldslab.reader.kernels import find_unmapped_shards  # numba: see `verify_blocks`
+
+        missing = np.empty(len(shards), np.int64)
+        tick = next(map_keeper.ticks)
+        count = find_unmapped_shards(shards, self.mapped, self._ticks, tick, missing)
+        for shard in missing[:count].tolist():
+            self._map_array(shard)
+
+    def pin_shards(self, shards: np.ndarray) -> None:
+        """Keep the arrays of shards, int64[n], mapped as long as the slab is open."""
+        for shard in np.unique(shards[self.pinned[shards] == 0]).tolist():
+            with map_keeper.lock:
+                self.pinned[shard] = self.mapped[shard]
+            if not self.pinned[shard]:
+                self._map_array(shard, pin=True)
+
+    def advise_random_access(self) -> None:
+        """Tell the system that what lies behind a page that is read is not needed next."""
+        self._random = True
+        with map_keeper.lock:
+            for mapped in self._arrays.values():
+                advise_random_access(mapped.array)
+
+    def list_cold(self) -> tuple[np.ndarray, np.ndarray]:
+        """See `MappedArrays`."""
+        shards = np.flatnonzero((self.mapped != 0) & (self.pinned == 0))
+        return shards, self._ticks[shards]
+
+    def unmap(self, shards: Sequence[int]) -> list[_MappedArray]:
+        """See `MappedArrays`. `addresses` stay: kernels of others may be reading them."""
+        self.all_mapped = False
+        self._missing += len(shards)
+        self.mapped[shards] = 0
+        self._tables[shards] = 0
+        return [self._arrays.pop(shard) for shard in shards]
+
     def verify_items(self, shard: int, start: int, stop: int) -> None:
         """Verify what lies under items `start` up to `stop` of a shard, unless it was before."""
-        if self.marks is None or self.marks.complete:
+        marks = self.marks
+        if marks is None or marks.complete:
             return
-        missing = self.marks.find_unmarked(shard, start * self.item_bytes, stop * self.item_bytes)
+        missing = marks.find_unmarked(shard, start * self.item_bytes, stop * self.item_bytes)
         if missing and self.mirrored is not None:
-            blocks = np.array(missing, np.int64) + self.marks.firsts[shard]
+            blocks = np.array(missing, np.int64) + marks.firsts[shard]
             self.mirrored.verify(blocks, partial(self._verify_shard_blocks, shard, missing))
         elif missing:
             self._verify_shard_blocks(shard, missing)
@@ -134,15 +190,15 @@ class StoredArray:
                 position,
                 marks.firsts,
                 self.addresses,
-                self._sizes,
+                self.sizes,
                 self._tables,
                 table,
                 *get_populate_call(),
             )
             if position == len(blocks):
                 break
-            [(shard, block)] = marks.locate_blocks(blocks[position : position + 1])
-            self._verify_block(shard, block)
+            shards, places = marks.locate_blocks(blocks[position : position + 1])
+            self._verify_block(int(shards[0]), int(places[0]))
             position += 1
         marks.update_complete()
 
@@ -150,12 +206,29 @@ class StoredArray:
         """Take the marks from all blocks of those shards whose array was evicted from a mirror."""
         if self.mirrored is not None and self.marks is not None:
             for shard in self.mirrored.find_shards(units):
-                self.marks.clear_blocks(shard, count_blocks(int(self._sizes[shard])))
+                self.marks.clear_blocks(shard, count_blocks(int(self.sizes[shard])))
 
     def make_damaged_offsets_error(self, shard: int, index: int, limit: int) -> DamagedArray:
         """Make the error for a damaged offset at `index` or after it."""
         start, stop = self[shard][index : index + 2].tolist()
         return self.get_reader(shard).make_damaged_offsets_error(index, start, stop, limit)
+
+    def _map_array(self, shard: int, *, pin: bool = False) -> _MappedArray:
+        reader = self.get_reader(shard)
+        mapped = _MappedArray(reader, reader.map().view(self.dtype))
+        if self._random:
+            advise_random_access(mapped.array)
+        with map_keeper.lock:
+            found = self._arrays.setdefault(shard, mapped)
+            if found is mapped:  # else another thread was faster
+                self._ticks[shard] = next(map_keeper.ticks)
+                self.addresses[shard] = self.mapped[shard] = get_address(mapped.array)
+                self._missing -= 1
+                self.all_mapped = not self._missing
+            if pin:
+                self.pinned[shard] = self.mapped[shard]
+        map_keeper.make_room()
+        return found
 
     def _verify_shard_blocks(self, shard: int, blocks: Sequence[int]) -> None:
         assert self.marks is not None
@@ -165,13 +238,15 @@ class StoredArray:
 
     def _verify_block(self, shard: int, block: int) -> None:
         assert self.marks is not None
-        reader = self.get_reader(shard)
-        data = self[shard].reshape(-1).view(np.uint8)[block * BLOCK : (block + 1) * BLOCK]
-        reader.populate(data, block)
-        digests = self._digests[shard]
+        mapped = self._arrays.get(shard) or self._map_array(shard)
+        data = mapped.array.reshape(-1).view(np.uint8)[block * BLOCK : (block + 1) * BLOCK]
+        mapped.reader.populate(data, block)
+        digests = mapped.digests
         if digests is None:
-            digests = self._digests[shard] = reader.load_digests()
-            self._tables[shard] = get_address(digests)
+            digests = mapped.digests = mapped.reader.load_digests()
+            with map_keeper.lock:
+                if self._arrays.get(shard) is mapped:
+                    self._tables[shard] = get_address(digests)
         if digest(data.data) != digests[block]:
-            reader.check_blocks(block, data)
+            mapped.reader.check_blocks(block, data)
         self.marks.mark_block(shard, block)

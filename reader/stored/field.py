@@ -12,7 +12,7 @@ import numpy as np
 from fieldslab.reader.batch import Text, make_utf8_error
 from fieldslab.reader.conversion import Conversion, make_conversion
 from fieldslab.reader.stored.array import StoredArray
-from fieldslab.reader.stored.marks import SharedMarks
+from fieldslab.reader.stored.shards import Shards
 from fieldslab.schemas.access import Folder, load_categories, load_dictionary
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedManifest
@@ -45,24 +45,17 @@ class StoredField:
 
     conversion: Conversion | None = None
 
-    def __init__(
-        self,
-        field: Field,
-        folders: Sequence[Folder],
-        tables: Folder | None,
-        marks: SharedMarks | None,
-    ) -> None:
-        """Map all arrays of the field; the errors are those of `ArrayReader.map`."""
+    def __init__(self, field: Field, shards: Shards, tables: Folder | None) -> None:
+        """Prepare all arrays of the field: they are mapped when they are touched."""
         _check_row_size(field)
         self.field = field
         self.dtype = field.view
-        self._folders = folders
+        self._shards = shards
         self._tables = tables
-        self._verify = marks is not None
         self.arrays = arrays = dict[Role, StoredArray]()
         for spec in field.list_arrays():
             seen = self.dtype if spec.role == "values" and field.compression is None else spec.dtype
-            arrays[spec.role] = StoredArray(spec, seen, field, folders, marks)
+            arrays[spec.role] = StoredArray(spec, seen, field, shards)
         self.values = arrays["values"]
         self.offsets = arrays.get("offsets")
         self.lengths = arrays.get("lengths")
@@ -166,7 +159,7 @@ class StoredField:
         """Load the folder `tables` and its digest table, if the field has arrays there."""
         if self._tables is None or not self.field.list_arrays_in_tables():
             return None
-        if self._verify:
+        if self._shards.marks is not None:
             self._tables.load_digests()
         return self._tables
 
@@ -198,7 +191,7 @@ class StoredField:
         )
 
     def _compute_slab_row(self, shard: int, place: int) -> int:
-        return self._folders[shard].first_row + place
+        return int(self._shards.first_rows[shard]) + place
 
 
 def _check_row_size(field: Field) -> None:

@@ -54,11 +54,10 @@ class VerifiedBlocks:
         blocks = range(begin // BLOCK, (end - 1) // BLOCK + 1)
         return [block for block in blocks if not self._is_marked(first + block)]
 
-    def locate_blocks(self, indexes: np.ndarray) -> list[tuple[int, int]]:
-        """Shard, and block within its array, of each index of a block."""
+    def locate_blocks(self, indexes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Shards, and blocks within their arrays, of indexes of blocks: int64[n] each."""
         shards = np.searchsorted(self.firsts, indexes, side="right") - 1
-        blocks = indexes - self.firsts[shards]
-        return list(zip(shards.tolist(), blocks.tolist(), strict=True))
+        return shards, indexes - self.firsts[shards]
 
     def mark_block(self, shard: int, block: int) -> None:
         """Mark a block of a shard."""

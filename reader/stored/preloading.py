@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+import numpy as np
+
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.memory import count_available_bytes
@@ -107,7 +109,8 @@ def _load_part(part: _Part) -> int:
     """Have a part read in; return its bytes. Raises DamagedArray and Unreadable."""
     array, shard, start, stop = part
     reader, size = array.get_reader(shard), stop - start
-    address = get_address(array[shard]) + start
+    mapped = array[shard]
+    address = get_address(mapped) + start
     try:
         prefetch_pages(address, size)  # otherwise page by page, where rows were said to be random
         if populate_pages(address, size):
@@ -126,7 +129,8 @@ def _load_part(part: _Part) -> int:
 
 
 def _lock_part(part: _Part, total: int) -> None:
-    """Keep a part in memory for as long as it is mapped. Raises UsageError."""
+    """Keep a part in memory for as long as the slab is open. Raises UsageError."""
+    part.array.pin_shards(np.array([part.shard]))
     address = get_address(part.array[part.shard]) + part.start
     try:
         lock_pages(address, part.stop - part.start)

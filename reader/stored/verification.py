@@ -83,7 +83,8 @@ def verify_and_mark_blocks(
             shard += 1
         begin = (block - firsts[shard]) * BLOCK
         size = min(BLOCK, sizes[shard] - begin)
-        if tables[shard] == 0 or size < SHORTEST:
+        table = tables[shard]  # once: it becomes 0 when the array is unmapped
+        if table == 0 or size < SHORTEST:
             return position
         if madvise != 0 and position >= ready:
             ready = position + 1
@@ -100,7 +101,7 @@ def verify_and_mark_blocks(
             if _call(madvise, (start, addresses[shard] + end - start, POPULATE_READ)) != 0:
                 return position
         computed = _digest(addresses[shard] + begin, size)
-        if computed != load_u64(tables[shard] + 8 * (block - firsts[shard])):
+        if computed != load_u64(table + 8 * (block - firsts[shard])):
             return position
         _set_bits(marks + (block >> 3), 1 << (block & 7))
         position += 1

@@ -43,7 +43,9 @@ def test_blocks_without_a_mark() -> None:
 def test_an_index_is_split_into_shard_and_block() -> None:
     """Every index leads back to its shard, empty shards between or not."""
     marks = create_marks(3, 0, 2, 0)
-    assert marks.locate_blocks(np.arange(5)) == [(0, 0), (0, 1), (0, 2), (2, 0), (2, 1)]
+    shards, blocks = marks.locate_blocks(np.arange(5))
+    assert shards.tolist() == [0, 0, 0, 2, 2]
+    assert blocks.tolist() == [0, 1, 2, 0, 1]
 
 
 def test_complete_once_every_block_is_marked() -> None:
@@ -79,7 +81,8 @@ def test_marks_are_cleared_by_shard() -> None:
         for shard, size in enumerate(sizes):
             marks = create_marks(*sizes)
             for index in range(sum(sizes)):
-                marks.mark_block(*marks.locate_blocks(np.array([index]))[0])
+                owner, block = marks.locate_blocks(np.array([index]))
+                marks.mark_block(int(owner[0]), int(block[0]))
             marks.update_complete()
             marks.clear_blocks(shard, size)
             kept = [*range(starts[shard]), *range(starts[shard + 1], sum(sizes))]

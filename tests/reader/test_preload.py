@@ -17,6 +17,7 @@ from fieldslab.reader.loading import paging
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.schemas.arrays import HEADER, make_array_header
 from fieldslab.schemas.errors import DamagedArray, UnknownField, UsageError
+from fieldslab.schemas.mapping import get_address
 
 ROWS, ITEMS = 1200, 16 * 1024
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -48,9 +49,9 @@ def find_resident_rows(slab: Slab, name: str) -> np.ndarray:
     """Which rows of a field of fixed size are in memory: bool[rows]."""
     values: StoredArray = slab.storage.load_field(name).values
     found = []
-    for address, array in zip(values.addresses, values.arrays, strict=True):
-        assert array is not None
-        begins = address + np.arange(len(array)) * values.item_bytes
+    for shard in range(len(values.items)):
+        array = values[shard]
+        begins = get_address(array) + np.arange(len(array)) * values.item_bytes
         ends = begins + values.item_bytes
         found += [
             paging.are_resident(begins[row : row + 1], ends[row : row + 1], PAGE)
