@@ -53,7 +53,7 @@ class Storage:
         self._stored: dict[str, StoredField] = {}
         self.evictions: Evictions | None = None
         if files.mirror is not None:
-            self.evictions = Evictions(files.mirror, lambda: list(self._stored.values()))
+            self.evictions = Evictions(files.mirror, self._stored)
         forks.register_for_forks(self)
 
     @property

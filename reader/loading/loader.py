@@ -359,12 +359,13 @@ class Loader:
 
     def _make_preparation(self, plan: EpochPlan) -> "Preparation":
         # Kernels are compiled when these are imported: not before the first batch is wanted.
+        from fieldslab.reader.loading.prefetching import make_read_ahead
         from fieldslab.reader.loading.preparation import Preparation
-        from fieldslab.reader.loading.readahead import ReadAhead
 
         read_ahead = None
         if self.read_ahead and plan.batch_count:
-            read_ahead = ReadAhead(self.slab, self._fields)
+            decoded, order = self._decode, self._attached
+            read_ahead = make_read_ahead(self.slab, self._fields, decoded, order, plan)
             if not isinstance(self.order, Sequential):
                 read_ahead.advise_random_access()
         seed = choose_seed(self._seed, self.order)

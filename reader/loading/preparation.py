@@ -192,8 +192,9 @@ class Preparation:
 
     def _request_pages(self, index: int, read_ahead: ReadAhead) -> None:
         """Ask for the pages of this batch and the coming ones, each once."""
+        ahead = read_ahead.find_distance(self._ahead)
         with self._lock:
-            begin, end = self._asked, min(index + 1 + self._ahead, self._plan.batch_count)
+            begin, end = self._asked, min(index + 1 + ahead, self._plan.batch_count)
             self._asked = max(begin, end)
         if begin < end and not read_ahead.should_skip_batch():
             rows, _ = self._compute_neighbouring_rows(range(begin, end))

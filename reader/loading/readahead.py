@@ -47,6 +47,10 @@ class ReadAhead:
         for field in self._fields:
             field.advise_random_access()
 
+    def find_distance(self, ahead: int) -> int:
+        """Return for how many batches ahead rows are to be requested."""
+        return ahead
+
     def should_skip_batch(self) -> bool:
         """Return True if the next batch need not be checked, since the last ones were in memory."""
         self._skip -= 1

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain, repeat
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 from weakref import WeakSet
 
 from fieldslab.reader import forks
+from fieldslab.schemas.cancelling import set_cancelled
 from fieldslab.schemas.errors import UsageError
 
 _Made = TypeVar("_Made")
@@ -124,6 +125,11 @@ class TaskQueue(Generic[_Made]):
             self._drop_results()
         return not isinstance(outcome, _Failure)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether no more is wanted."""
+        return self._stopped
+
     def stop(self) -> None:
         """Have the threads end, and let go what was made."""
         if self._stopped:  # perhaps by `_stop_all_threads`, and modules are empty by now
@@ -141,6 +147,7 @@ class TaskQueue(Generic[_Made]):
             if thread is not threading.current_thread():
                 thread.join()
         self._threads = []
+        self._make = _refuse  # what makes things ends with the last who holds it
 
     def after_fork(self) -> None:
         """Return the threads are not there in a forked child."""
@@ -196,7 +203,12 @@ def _empty_queue(queue: SimpleQueue[Any]) -> None:
             queue.get_nowait()
 
 
+def _refuse(index: int) -> NoReturn:
+    raise AssertionError("closed")
+
+
 def _run_steps(task_queue: TaskQueue[Any]) -> None:
+    set_cancelled(lambda: task_queue.stopped)
     while task_queue.make_next():
         pass
 

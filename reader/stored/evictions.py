@@ -1,7 +1,7 @@
 """Reading what may be evicted from a mirror meanwhile: again, until nothing was."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -30,10 +30,10 @@ class _Snapshot(NamedTuple):
 class Evictions:
     """What this process knows of what was evicted from a mirror."""
 
-    def __init__(self, mirror: "Mirror", list_fields: Callable[[], Iterable[StoredField]]) -> None:
-        """`list_fields` lists the fields whose blocks may be marked as verified."""
+    def __init__(self, mirror: "Mirror", fields: Mapping[str, StoredField]) -> None:
+        """`fields` has, at any time, those whose blocks may be marked as verified."""
         self._mirror = mirror
-        self._list_fields = list_fields
+        self._fields = fields
         self._snapshot = self._take_snapshot()
         self._noted = 0.0
 
@@ -47,7 +47,8 @@ class Evictions:
         """
         for _ in range(_ATTEMPTS):
             snapshot = self._forget_evicted()
-            self._note_use(fields, shards)
+            if self._mirror.origin.limit is not None:
+                self.note_use(fields, shards)
             try:
                 result = read()
             except UsageError:
@@ -70,6 +71,13 @@ class Evictions:
         """Keep fields in some shards from being evicted as long as the slab is open."""
         self._mirror.pin_units(self._find_units(fields, shards))
 
+    def note_use(self, fields: Sequence[StoredField], shards: np.ndarray) -> None:
+        """Say that fields in some shards are needed, so that they are not evicted first."""
+        now = time.monotonic()
+        if now > self._noted + _PAUSE:
+            self._noted = now
+            self._mirror.note_use(self._find_units(fields, shards))
+
     def _take_snapshot(self) -> _Snapshot:
         presence = self._mirror.presence
         return _Snapshot(presence.evictions, presence.generations.copy())  # in this order
@@ -81,7 +89,7 @@ class Evictions:
         with self._mirror.lock:  # nobody sets marks meanwhile
             snapshot = self._take_snapshot()
             units = np.flatnonzero(snapshot.generations != self._snapshot.generations)
-            for field in self._list_fields():
+            for field in list(self._fields.values()):
                 for array in field.arrays.values():
                     array.forget_units(units)
             self._snapshot = snapshot
@@ -95,12 +103,6 @@ class Evictions:
             return False
         units = self._find_units(fields, shards)
         return bool((presence.generations[units] != snapshot.generations[units]).any())
-
-    def _note_use(self, fields: Sequence[StoredField], shards: np.ndarray) -> None:
-        now = time.monotonic()
-        if self._mirror.origin.limit is not None and now > self._noted + _PAUSE:
-            self._noted = now
-            self._mirror.note_use(self._find_units(fields, shards))
 
     def _find_units(self, fields: Sequence[StoredField], shards: np.ndarray) -> np.ndarray:
         blocks = self._mirror.blocks

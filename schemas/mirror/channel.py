@@ -16,6 +16,7 @@ from fieldslab.schemas.mirror.client import CONNECTION, HelperDied, HelperProces
 from fieldslab.schemas.mirror.messages import (
     Answer,
     Attach,
+    Cancel,
     DamagedBlock,
     Fetch,
     Open,
@@ -87,13 +88,13 @@ class Channel:
         limits = origin.cache, origin.limit, origin.shared
         self._attach = lambda request: Attach(request, self.number, content, *limits)
 
-    def fetch(self, ranges: np.ndarray, *, again: bool = False) -> None:
+    def fetch(self, ranges: np.ndarray, demand: bool, again: bool) -> None:
         """Have blocks fetched, and wait.
 
         Raises what the helper raises, DamagedBlock and WorkerDied.
         """
         self._ask_repeatedly(
-            lambda process: self._request_fetch(process, ranges, True, again, None).wait()
+            lambda process: self._request_fetch(process, ranges, demand, again, None).wait()
         )
 
     def prefetch(self, ranges: np.ndarray, done: Callable[[], None]) -> bool:
@@ -106,6 +107,12 @@ class Channel:
         except (HelperDied, FieldslabError):
             return False
         return True
+
+    def cancel_prefetch(self) -> None:
+        """Have nothing fetched any more that nobody waits for."""
+        process = self._opened
+        if process is not None:
+            process.say(Cancel(self.number))
 
     def after_fork(self) -> None:
         """Begin anew in a forked child."""

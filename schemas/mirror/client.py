@@ -18,6 +18,7 @@ from functools import partial
 from multiprocessing import spawn
 from weakref import finalize
 
+from fieldslab.schemas.cancelling import check_cancelled
 from fieldslab.schemas.errors import WorkerDied
 from fieldslab.schemas.mirror.messages import (
     LENGTH,
@@ -32,6 +33,8 @@ _CODE = (
     "import sys; sys.path[:] = {path!r}; "
     "from fieldslab.schemas.mirror.helper import main; main({descriptor}, {parent})"
 )
+_LOOK = 0.1
+"""Seconds between looks at whether anybody still waits for the result."""
 _PATIENCE = 1.0
 """Seconds that the process has to end by itself."""
 
@@ -57,8 +60,9 @@ class Ticket:
             self._done()
 
     def wait(self) -> Answer:
-        """Wait for the answer. Raises HelperDied."""
-        self._event.wait()
+        """Wait for the answer. Raises HelperDied, and Cancelled where nobody wants it any more."""
+        while not self._event.wait(_LOOK):
+            check_cancelled()
         if self._answer is None:
             raise HelperDied
         return self._answer
@@ -140,6 +144,15 @@ class HelperProcess:
         if self._tickets.by_number.pop(number, None) is None:
             return ticket  # it was told already
         raise HelperDied
+
+    def say(self, message: Request) -> None:
+        """Send what has no answer, unless that takes waiting: the collector may be calling."""
+        if self._sending.acquire(blocking=False):
+            try:
+                with suppress(OSError):
+                    self._socket.sendall(encode_frame(message))
+            finally:
+                self._sending.release()
 
     def detach(self, slab: int) -> None:
         """Say, with the next request, that nobody reads a slab any more."""

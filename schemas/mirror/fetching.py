@@ -20,7 +20,7 @@ from fieldslab.schemas.mirror.positions import join_positions
 from fieldslab.schemas.mirror.remote_slab import RemoteSlab
 from fieldslab.schemas.mirror.room import MirrorFiles, Room
 
-PART = 4 * 2**20 // BLOCK
+PART = 2 * 2**20 // BLOCK
 """Blocks that one request to the store asks for, at most."""
 ATTEMPTS = 3
 """So often a block is fetched until it matches its digest."""
@@ -33,6 +33,10 @@ _LARGE = 16 * 2**20
 """Tables of more bytes are compared with the size of the object before memory is taken."""
 _TABLES = 512
 _DIGEST = np.dtype("<u8")
+
+
+class _Dropped(Exception):
+    """Nobody waited for it."""
 
 
 class _Part:
@@ -96,6 +100,14 @@ class Fetcher:
             if isinstance(outcome, BaseException):
                 raise outcome
 
+    def cancel_prefetch(self) -> None:
+        """Forget what nobody waits for, unless it is on its way."""
+        for part in set(self._pending.values()):
+            if not part.started and part.priority != _DEMANDED:
+                part.started = True
+                part.done.set_exception(_Dropped())
+                self._forget(part)
+
     def is_held(self, content: str, unit: int) -> bool:
         """Whether a unit is part of what is being fetched."""
         return content == self._files.content and self._units[unit] > 0
@@ -158,9 +170,12 @@ class Fetcher:
             else:
                 part.done.set_result(None)
             finally:
-                for position in range(part.start, part.stop):
-                    if self._pending.get(position) is part:
-                        del self._pending[position]
+                self._forget(part)
+
+    def _forget(self, part: _Part) -> None:
+        for position in range(part.start, part.stop):
+            if self._pending.get(position) is part:
+                del self._pending[position]
 
     async def _fetch_part(self, part: _Part) -> None:
         unit = part.unit

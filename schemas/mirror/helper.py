@@ -24,6 +24,7 @@ from fieldslab.schemas.mirror.finishing import publish_manifest
 from fieldslab.schemas.mirror.messages import (
     LENGTH,
     Attach,
+    Cancel,
     DamagedBlock,
     Detach,
     Fetch,
@@ -115,6 +116,11 @@ class Helper:
             session = self._sessions.pop(request.slab, None)
             if session is not None:
                 session.close()
+            return
+        if isinstance(request, Cancel):
+            session = self._sessions.get(request.slab)
+            if session is not None and session.fetcher is not None:
+                session.fetcher.cancel_prefetch()
             return
         task = asyncio.create_task(self._answer(request))
         self._tasks.add(task)

@@ -52,6 +52,12 @@ class Fetch(msgspec.Struct, tag=True):
     again: bool
 
 
+class Cancel(msgspec.Struct, tag=True):
+    """Fetch nothing any more that nobody waits for."""
+
+    slab: int
+
+
 class Detach(msgspec.Struct, tag=True):
     """Nobody reads this slab any more."""
 
@@ -89,7 +95,7 @@ class DamagedBlock(Exception):
         self.error = error
 
 
-Request = Open | Attach | Fetch | Detach
+Request = Open | Attach | Fetch | Cancel | Detach
 Answer = Reply | Failure
 
 _encoder = msgspec.msgpack.Encoder()

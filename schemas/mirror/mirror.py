@@ -34,6 +34,8 @@ class Mirror:
         Its blocks, which of them are there, and its files.
     describe_rows
         Says which rows a block holds, for messages; it takes the block's position.
+    waits
+        How often somebody had to wait for blocks.
     lock
         Held while blocks are verified and while this process forgets what it verified.
     """
@@ -50,12 +52,15 @@ class Mirror:
         self.presence, self.sparse = self._files.presence, self._files.sparse
         self.lock = threading.RLock()
         self.describe_rows: Callable[[int], str | None] = lambda position: None
+        self.waits = 0
         self._pinned = np.zeros(self.blocks.units, np.bool_)
         self._channel = channel
         channel.attach(manifest.id, origin)
 
-    def require(self, positions: np.ndarray) -> None:
+    def require(self, positions: np.ndarray, *, demand: bool = True) -> None:
         """Have the blocks at these positions there: int64[n], ascending.
+
+        What is in demand is fetched before anything else.
 
         Raises
         ------
@@ -67,7 +72,8 @@ class Mirror:
         """
         absent = positions[~self.presence.are_present(positions)]
         if len(absent):
-            self._fetch(absent, again=False)
+            self.waits += demand
+            self._fetch(absent, demand=demand)
 
     def verify(self, positions: np.ndarray, verify: Callable[[], _Verified]) -> _Verified:
         """Have blocks there, and return what `verify` returns, while none of them is evicted.
@@ -123,6 +129,14 @@ class Mirror:
             return False
         return self._channel.prefetch(np.array(list(join_positions(absent)), np.int64), done)
 
+    def cancel_prefetch(self) -> None:
+        """Have nothing fetched any more that nobody waits for, if the helper can be told now."""
+        self._channel.cancel_prefetch()
+
+    def is_whole(self) -> bool:
+        """Whether every block is there."""
+        return self._files.is_whole()
+
     def pin_units(self, units: np.ndarray) -> None:
         """Keep units, int64[n], from being evicted as long as this mirror is open."""
         for unit in units[~self._pinned[units]].tolist():
@@ -144,10 +158,10 @@ class Mirror:
         self._channel.close()
         self.sparse.close()
 
-    def _fetch(self, positions: np.ndarray, *, again: bool) -> None:
+    def _fetch(self, positions: np.ndarray, *, demand: bool = True, again: bool = False) -> None:
         ranges = np.array(list(join_positions(positions)), np.int64)
         try:
-            self._channel.fetch(ranges, again=again)
+            self._channel.fetch(ranges, demand, again)
         except DamagedBlock as damage:
             error = damage.error
             error.context["row"] = self.describe_rows(damage.position)

@@ -1,0 +1,195 @@
+"""Having blocks of coming batches fetched into a mirror before they are needed."""
+
+import threading
+from collections.abc import Container, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fieldslab.reader.absent import find_direct_blocks, find_value_blocks
+from fieldslab.reader.loading.epoch_plan import EpochPlan
+from fieldslab.reader.loading.readahead import ReadAhead
+from fieldslab.reader.orders.near import AttachedNear
+from fieldslab.reader.orders.order import Order
+from fieldslab.reader.slab import Slab
+from fieldslab.reader.stored.sizes import count_stored_bytes
+from fieldslab.schemas.cancelling import Cancelled, set_cancelled
+from fieldslab.schemas.digest import BLOCK
+from fieldslab.schemas.errors import FieldslabError
+
+if TYPE_CHECKING:
+    from fieldslab.schemas.mirror.mirror import Mirror
+
+_EXTENT = 16
+"""Blocks that are fetched together where all rows are visited, 1 MiB: far fewer requests."""
+_LEAST_AHEAD, _MOST_AHEAD = 64 * 2**20, 2**30
+"""Bytes of batches that are asked for ahead: more where batches had to wait."""
+_MOST_BATCHES = 1024
+
+
+class MirrorReadAhead(ReadAhead):
+    """Asks for the rows of batches of a slab that lies elsewhere. Any thread may call it.
+
+    A thread of its own does the asking: it has to wait for offsets before it knows which blocks of
+    values come next. The thread ends when nobody holds this object.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        fields: Sequence[str],
+        mirror: "Mirror",
+        decoded: Container[str],
+        batch_size: int,
+        share: float,
+    ) -> None:
+        """`share` is how much of the rows this machine visits in an epoch, from 0 to 1."""
+        super().__init__(slab, fields)
+        chosen = [slab.fields[name] for name in fields]
+        self._batch_bytes = max(count_stored_bytes(slab.manifest, chosen, batch_size), 1)
+        self._asking = _Asking(slab, fields, mirror, decoded, round(share * _EXTENT))
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def find_distance(self, ahead: int) -> int:
+        """Return for how many batches ahead rows are to be requested, `ahead` at least."""
+        return min(max(ahead, self._asking.budget // self._batch_bytes), _MOST_BATCHES)
+
+    def should_skip_batch(self) -> bool:
+        """Whether the next batch needs no look: here each does."""
+        return False
+
+    def request_pages(self, rows: np.ndarray) -> None:
+        """Ask for the blocks of rows that are absent; errors are left to gather."""
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=_ask, args=(self._asking,), name="fieldslab-prefetch", daemon=True
+                )
+                self._thread.start()
+        self._asking.queue.put(rows)
+
+    def __del__(self) -> None:
+        self._asking.stop()
+
+
+class _Asking:
+    """What the thread works on; it does not hold the object that started it."""
+
+    def __init__(
+        self,
+        slab: Slab,
+        fields: Sequence[str],
+        mirror: "Mirror",
+        decoded: Container[str],
+        extent: int,
+    ) -> None:
+        self.queue: SimpleQueue[np.ndarray | None] = SimpleQueue()
+        self.stopped = False
+        limit = mirror.origin.limit
+        self._most = _MOST_AHEAD if limit is None else max(min(limit // 4, _MOST_AHEAD), 2**20)
+        self.budget = min(_LEAST_AHEAD, self._most)
+        self.slab = slab
+        self.names = fields
+        self._mirror = mirror
+        self._decoded = decoded
+        self._extent = extent
+        self._requested = np.zeros(mirror.blocks.mark_bytes, np.uint8)
+        self._outstanding = 0
+        self._changed = threading.Condition()
+        self._waits = mirror.waits
+
+    def stop(self) -> None:
+        """Have the thread end, and the helper forget what it has not begun to fetch."""
+        self.stopped = True
+        self.queue.put(None)
+        if self._changed.acquire(blocking=False):  # the collector may call this anywhere
+            self._changed.notify_all()
+            self._changed.release()
+        self._mirror.cancel_prefetch()
+
+    def request(self, rows: np.ndarray, pages: ReadAhead) -> None:
+        """Ask for what rows need: first what tells the rest, and wait for it."""
+        storage = self.slab.storage
+        fields = [storage.load_field(name) for name in self.names]
+        locations = storage.locate_rows(self.slab.view, np.ascontiguousarray(rows))
+        self._widen()
+        absent = self._find_absent(find_direct_blocks(fields, locations, self._decoded))
+        if any(field.offsets is not None for field in fields):
+            self._mirror.require(absent, demand=False)
+        else:
+            self._prefetch(absent)
+        if storage.evictions is not None:
+            storage.evictions.note_use(fields, locations.shards)
+        values = find_value_blocks(fields, locations, self._decoded, storage.pool)
+        if not self._prefetch(self._find_absent(values)):
+            pages.request_pages(rows)
+
+    def _widen(self) -> None:
+        """Go further ahead if batches had to wait meanwhile."""
+        if self._mirror.waits > self._waits:
+            self._waits = self._mirror.waits
+            self.budget = min(2 * self.budget, self._most)
+
+    def _find_absent(self, positions: np.ndarray) -> np.ndarray:
+        """Positions of blocks around some that were not asked for yet, and are not there."""
+        positions = self._mirror.blocks.extend_positions(positions, self._extent)
+        bits = np.uint8(1) << (positions & 7).astype(np.uint8)
+        positions = positions[self._requested[positions >> 3] & bits == 0]
+        bits = np.uint8(1) << (positions & 7).astype(np.uint8)
+        np.bitwise_or.at(self._requested, positions >> 3, bits)
+        return positions[~self._mirror.presence.are_present(positions)]
+
+    def _prefetch(self, positions: np.ndarray) -> bool:
+        """Ask for blocks, but for no more than the budget at a time; False for none."""
+        size = len(positions) * BLOCK
+        if not size:
+            return False
+        with self._changed:
+            while not self.stopped and self._outstanding >= self.budget:
+                self._changed.wait(0.5)
+            self._outstanding += size
+
+        def done() -> None:
+            with self._changed:
+                self._outstanding -= size
+                self._changed.notify()
+
+        if self.stopped or not self._mirror.prefetch(positions, done):
+            done()
+        return True
+
+
+def _ask(asking: _Asking) -> None:
+    set_cancelled(lambda: asking.stopped)
+    pages = ReadAhead(asking.slab, asking.names)
+    while (rows := asking.queue.get()) is not None and not asking.stopped:
+        with suppress(FieldslabError, Cancelled):
+            asking.request(rows, pages)
+
+
+def make_read_ahead(
+    slab: Slab,
+    fields: Sequence[str],
+    decoded: Container[str],
+    order: Order,
+    plan: EpochPlan,
+) -> ReadAhead:
+    """Make what asks for the rows of coming batches, of a slab wherever it lies.
+
+    `order` is attached to the slab; fields that are `decoded` become images.
+    """
+    mirror = slab.storage.files.mirror
+    if mirror is None or mirror.is_whole():
+        return ReadAhead(slab, fields)
+    share = min(order.length(len(slab)) / max(slab.manifest.rows, 1), 1.0)
+    if not isinstance(order, AttachedNear):
+        # Any row may come next: what is fetched around it waits in the cache, if there is room.
+        share /= plan.world_size
+        chosen = [slab.fields[name] for name in fields]
+        size = count_stored_bytes(slab.manifest, chosen, slab.manifest.rows)
+        if mirror.origin.limit is not None and mirror.origin.limit < size:
+            share = 0.0
+    return MirrorReadAhead(slab, fields, mirror, decoded, plan.batch_size, share)
