@@ -52,7 +52,7 @@ def check_cast(dtypes: Any, fields: Mapping[str, Field]) -> dict[str, str]:
         text = str(dtype).removeprefix("torch.")
         if text not in _TARGETS:
             try:
-                text = str(np.dtype(dtype))
+                text = repr(None) if dtype is None else str(np.dtype(dtype))  # numpy: float64
             except TypeError:
                 text = repr(dtype)
         if text not in _TARGETS:

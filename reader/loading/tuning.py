@@ -137,9 +137,12 @@ class TunedWorkers(Workers[_Made]):
 def make_tuner(prefetch: Any, threads: int | None, memory: Any, isolate: bool) -> Tuner | None:
     """The tuner of a loader with these options; None without prefetch="auto". Raises UsageError."""
     if prefetch != "auto":
-        if isinstance(prefetch, str) or memory is not None:
-            expected = '"auto", or a number without `memory`'
+        if isinstance(prefetch, str):
+            expected = '"auto", or a number'
             raise UsageError("`prefetch` is not possible", expected=expected, found=prefetch)
+        if memory is not None:
+            hint = 'Give prefetch="auto", too, or leave it out.'
+            raise UsageError('`memory` is for prefetch="auto"', hint=hint)
         return None
     if isolate:
         hint = "Measure with `fieldslab advise`, or leave `isolate` out."

@@ -165,7 +165,7 @@ def test_what_cannot_be_cast_is_refused(tmp_path: Path) -> None:
     }
     slab = open_slab(write_slab(tmp_path / "a.slab", columns))
     for dtype in ("float64", "int8", "float8", None, 3):
-        with case(dtype), pytest.raises(UsageError, match="cast"):
+        with case(dtype), pytest.raises(UsageError, match=rf"cast .*found '?{dtype}"):
             slab.cast({"x": dtype})
     for name in ("t", "c", "when", "z"):
         with case(name), pytest.raises(UsageError, match="no numbers"):

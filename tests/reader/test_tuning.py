@@ -107,12 +107,12 @@ def test_threads_come_and_go_while_results_are_taken() -> None:
 def test_wrong_options_are_named(path: Path) -> None:
     """Other words than "auto", memory without it, too little memory, and `isolate`."""
     slab = open_slab(path)
-    wrong: list[dict[str, Any]] = [
-        {"prefetch": "many"},
-        {"memory": 2**20},
-        {"prefetch": "auto", "memory": 0},
-        {"prefetch": "auto", "isolate": True},
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"prefetch": "many"}, "`prefetch` is not possible"),
+        ({"memory": 2**20}, "`memory` is for prefetch"),
+        ({"prefetch": "auto", "memory": 0}, "`memory` is too small"),
+        ({"prefetch": "auto", "isolate": True}, "`isolate` with prefetch"),
     ]
-    for options in wrong:
-        with case(options), pytest.raises(UsageError):
+    for options, match in wrong:
+        with case(options), pytest.raises(UsageError, match=match):
             Loader(slab, 4, **options)
