@@ -21,7 +21,7 @@ from fieldslab.schemas.errors import (
     UsageError,
 )
 from fieldslab.schemas.files import OpenFolder, make_opening_error, read_bytes
-from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, Manifest, decode_manifest
+from fieldslab.schemas.manifest import FORMAT, MANIFEST, MAX_BYTES, Manifest, decode_manifest
 from fieldslab.schemas.urls import is_url, restore_url
 
 if TYPE_CHECKING:
@@ -64,6 +64,21 @@ def check_slab_path(path: object) -> Path:
 def get_partial_path(slab: Path) -> Path:
     """Return where a slab is built before it is complete: beside it, on the same file system."""
     return slab.with_name(slab.name + ".partial")
+
+
+def is_slab(path: Path) -> bool:
+    """Return True if there is a manifest that begins as ours do; the rest may be damaged."""
+    manifest = path / MANIFEST
+    if not manifest.is_file():
+        return False
+    first_lines = f'{{\n"format": "{FORMAT}",\n'.encode()
+    with open(manifest, "rb") as file:
+        return file.read(len(first_lines)) == first_lines
+
+
+def find_enclosing_slab(path: Path) -> Path | None:
+    """Find the slab that a path, which need not exist, lies within; None if in none."""
+    return next(filter(is_slab, Path(os.path.realpath(path)).parents), None)
 
 
 class SlabFiles:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fieldslab.schemas.bytesizes import parse_size
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.folder import SlabFiles, check_place, open_slab_files
+from fieldslab.schemas.folder import SlabFiles, check_place, find_enclosing_slab, open_slab_files
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.urls import is_url
 
@@ -49,7 +49,15 @@ def open_place(
     from fieldslab.schemas.mirror.opening import open_mirror
 
     limit = None if cache_limit is None else parse_size("cache_limit", cache_limit)
+    if not isinstance(cache_dir, str | os.PathLike | None):
+        raise UsageError(f"{mark_option('cache_dir')} must be a path", found=repr(cache_dir))
+    if not isinstance(storage_options, Mapping | None):
+        raise UsageError(f"{mark_option('storage_options')} must be a dict of options")
     cache = find_default_cache() if cache_dir is None else Path(cache_dir)
+    slab = find_enclosing_slab(cache)
+    if slab is not None:
+        problem = f"{mark_option('cache_dir')} cannot lie within a slab"
+        raise UsageError(problem, file=cache, found=slab)
     origin = Origin(
         text if remote else os.path.abspath(text),
         dict(storage_options or {}),

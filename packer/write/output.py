@@ -13,13 +13,19 @@ from fieldslab.schemas.errors import (
     OutputExists,
     UsageError,
 )
-from fieldslab.schemas.folder import JOURNAL, check_slab_path, get_partial_path, load_manifest
-from fieldslab.schemas.manifest import FORMAT, MANIFEST
+from fieldslab.schemas.folder import (
+    JOURNAL,
+    check_slab_path,
+    find_enclosing_slab,
+    get_partial_path,
+    is_slab,
+    load_manifest,
+)
+from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.urls import is_url, restore_url
 from fieldslab.schemas.write_errors import name_write_errors
 
-_FIRST_LINES = f'{{\n"format": "{FORMAT}",\n'.encode()
 _OUR_NAMES = re.compile(rf"{re.escape(MANIFEST)}|{layout.TABLES}|shard-[0-9]{{5,}}")
 _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
 """What file managers leave everywhere, and nobody misses."""
@@ -57,7 +63,7 @@ def check_output(out: Path, *, force: bool) -> None:
             raise OutputExists(
                 "exists already", file=out, hint=f"{mark_option('force', True)} replaces a slab."
             )
-        if out.is_symlink() or not _is_slab(out):
+        if out.is_symlink() or not is_slab(out):
             raise OutputExists(
                 f"exists and is not a slab, so that {mark_option('force', True)} leaves it alone",
                 file=out,
@@ -76,7 +82,7 @@ def check_output(out: Path, *, force: bool) -> None:
 
 def _check_parents(out: Path) -> None:
     """Raise UsageError where `out` lies in a slab, which `verify` would then find damaged."""
-    slab = next(filter(_is_slab, Path(os.path.realpath(out)).parents), None)
+    slab = find_enclosing_slab(out)
     if slab is not None:
         raise UsageError(
             "a slab cannot lie within another one",
@@ -97,19 +103,10 @@ def was_cleanup_interrupted(out: Path) -> bool:
     Then the plan of its journal is that of the slab, and running it again cleans up.
     """
     partial = get_partial_path(out)
-    if out.is_symlink() or not partial.is_dir() or not _is_slab(out):
+    if out.is_symlink() or not partial.is_dir() or not is_slab(out):
         return False
     try:
         plan = load_manifest(out).made.plan
     except FieldslabError:
         return False
     return is_empty_directory(partial) or Journal(partial / JOURNAL, "").read_plan() == plan
-
-
-def _is_slab(out: Path) -> bool:
-    """Return True if there is a manifest that begins as ours do; the rest may be damaged."""
-    path = out / MANIFEST
-    if not path.is_file():
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(_FIRST_LINES)) == _FIRST_LINES

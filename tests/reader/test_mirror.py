@@ -383,6 +383,15 @@ def test_options_that_contradict_are_refused(source: Path, tmp_path: Path) -> No
     for options in cases:
         with case(options), pytest.raises(UsageError, match="read through a cache"):
             open_slab(source, **options)
+    cache = tmp_path / "cache"
+    for options, match in (
+        ({"cache_dir": 5}, "cache_dir must be a path"),
+        ({"cache_dir": cache, "storage_options": "a"}, "storage_options must be a dict"),
+        ({"cache_dir": source / "cache"}, "cache_dir cannot lie within a slab"),
+    ):
+        with case(options), pytest.raises(UsageError, match=match):
+            open_slab(source, **options)
+    assert not (source / "cache").exists()
     with pytest.raises(UsageError, match="cache_limit: must be a size"):
         open_slab(source, cache_dir=tmp_path / "cache", cache_limit="much")
     with pytest.raises(UsageError, match="cannot be sent to another process"):
