@@ -79,11 +79,13 @@ def read_slab_workers(url: str, cache: str, **options: Any) -> Iterator[int]:
 
 def read_litdata(url: str, cache: str, **options: Any) -> Iterator[int]:
     """StreamingDataset and StreamingDataLoader, shuffled, with two workers."""
-    from litdata import StreamingDataLoader, StreamingDataset
+    from litdata import StreamingDataLoader, StreamingDataset, streaming
     from litdata.streaming.resolver import Dir
 
     from fieldslab.bench.peers.formats.litdata import Owned
 
+    options_of_client: Any = streaming.downloader._OBSTORE_CLIENT_OPTIONS
+    options_of_client["allow_http"] = True  # its own options leave only https
     yield 0
     data = StreamingDataset(
         Dir(path=cache, url=f"s3://litdata/{options['path']}"),
