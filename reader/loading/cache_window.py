@@ -63,11 +63,14 @@ def choose_order(
         needed = _KEPT * groups * (order.window + 1) * shard_bytes
         if needed > limit:
             raise UsageError(
-                f"{mark_option('cache_limit')} is less than what the order reads at a time",
+                f"{mark_option('cache_limit')} is less than two windows of shards take, which "
+                f"{order!r} reads",
                 file=slab.path,
-                expected=f"at least {needed:,} bytes for {order!r}",
+                expected=f"at least {needed:,} bytes for these fields",
                 found=f"{limit:,} bytes",
-                hint="Raise the limit, or give a smaller window, or pack smaller shards.",
+                hint="Raise the limit, or make smaller shards with repack."
+                if order.window == 1
+                else "Raise the limit, or give a smaller window.",
             )
     elif not isinstance(order, Sequential):
         warn(

@@ -13,6 +13,7 @@ from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import SHUFFLE_ATTRIBUTE
 from fieldslab.schemas.notices import warn
 
+MOST_GROUPS = 2**20
 _KEPT = 4
 """Epochs whose sequence of shards is remembered."""
 
@@ -55,6 +56,8 @@ class Near(Order):
     ) -> None:
         """With `chosen`, it goes on as the state of a loader says: it was not asked for."""
         self.groups = check_integer("groups", groups, least=1)
+        if self.groups > MOST_GROUPS:
+            raise UsageError("too many groups", expected=f"up to {MOST_GROUPS:,}", found=groups)
         self.window = check_integer("window", window, least=1)
         self.seed = check_integer("seed", seed)
         self._chosen = chosen

@@ -66,7 +66,7 @@ def test_orders_that_fetch_again_are_warned_of(source: Path, tmp_path: Path) -> 
 def test_windows_must_fit(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A window that the cache cannot hold is an error that says how much it takes."""
     slab = open_slab(source, cache_dir=tmp_path / "cache", cache_limit=12 * SHARD_BYTES)
-    with pytest.raises(UsageError, match=r"cache_limit.*at least 5,94\d,\d+ bytes for Near"):
+    with pytest.raises(UsageError, match=r"cache_limit.*window=10.*at least 5,94\d,\d+ bytes"):
         Loader(slab, 32, Near(window=10), fields=["x"])
     Loader(slab, 32, Near(window=5), fields=["x"])
     # Four ranks on two machines: each machine reads two of four groups.

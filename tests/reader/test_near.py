@@ -162,3 +162,10 @@ def test_an_unattached_order_is_refused() -> None:
     """Shards are known from the slab alone."""
     with pytest.raises(UsageError, match="not attached"):
         Near().rows(0, 0, 1, 1)
+
+
+def test_impossible_parameters_are_refused() -> None:
+    """Groups and windows are numbers from 1 on, and groups not more than machines can be."""
+    for parameters in ((0,), (1, 0), (2**63,), (2**21,), ("two",), (1.5,)):
+        with pytest.raises(UsageError):
+            Near(*parameters)
