@@ -50,6 +50,8 @@ MAX_SHARDS = 1024
 MAX_MAPS = 32_768
 """Shards times arrays stay below half of Linux's usual limit of maps in a process."""
 
+_TASK_MEMORY = 512 * 2**20
+
 MOST_SHOWN = 20
 """Columns that a message names."""
 
@@ -61,6 +63,11 @@ class ShardTask(NamedTuple):
     first_row: int
     rows: int | None
     spans: tuple[Span, ...]
+
+    @property
+    def memory(self) -> int:
+        """Bytes that packing the shard takes at most, about: a unit, and batches on their way."""
+        return _TASK_MEMORY + max((span.unit.bytes or 0 for span in self.spans), default=0)
 
     @property
     def source(self) -> str:

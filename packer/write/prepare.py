@@ -29,6 +29,9 @@ from fieldslab.packer.write.batches import read_batches
 from fieldslab.packer.write.engines.engine import Engine
 from fieldslab.packer.write.engines.here import InProcessEngine
 
+_LEAST_BYTES = 64 * 2**20
+"""Fewer are read here: an engine takes longer to start."""
+
 
 class SharedData(NamedTuple):
     """What all shards of a slab share."""
@@ -68,7 +71,8 @@ def prepare_shared_data(plan: Plan, engine: Engine | None = None) -> SharedData:
     """Read what shards share, by an engine where one is given; raises the errors of the source."""
     if not (list_categorical_fields(plan) and plan.source.rereadable):
         return join_shared_data(plan, ())
-    if engine is None or plan.rows is None:
+    size = sum(field_plan.bytes or 0 for field_plan in list_categorical_fields(plan))
+    if engine is None or plan.rows is None or size < _LEAST_BYTES:
         engine = InProcessEngine(1)
     with closing(engine.run(CategoryWork(plan), plan.tasks, _ignore_progress)) as results:
         return join_shared_data(plan, results)

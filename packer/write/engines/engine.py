@@ -78,6 +78,7 @@ ENGINES = Registry(
     {
         "here": "fieldslab.packer.write.engines.here:InProcessEngine",
         "processes": "fieldslab.packer.write.engines.processes:ProcessEngine",
+        "ray": "fieldslab.packer.write.engines.ray:RayEngine",
     },
     option="engine",
     base=Engine,

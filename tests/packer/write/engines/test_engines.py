@@ -24,10 +24,14 @@ from fieldslab.packer.write.pack import pack_plan
 from fieldslab.packer.write.prepare import prepare_shared_data
 from fieldslab.packer.write.result import PackResult
 from fieldslab.packer.write.stream import ShardWork, ignore_progress
-from fieldslab.schemas.errors import OutputError, SourceInconsistent, UsageError
+from fieldslab.schemas.errors import MissingLibrary, OutputError, SourceInconsistent, UsageError
 from fieldslab.schemas.folder import get_partial_path
 
-ALL = sorted(ENGINES.built_in)
+
+@pytest.fixture(params=sorted(ENGINES.built_in.keys() - {"ray"}))
+def engine(request: pytest.FixtureRequest) -> Any:
+    """Each engine but Ray, which on_ray.py tests in the same way."""
+    return request.param
 
 
 def plan_shards(source: Path, **options: Any) -> Plan:
@@ -48,7 +52,6 @@ def work(source: Path, tmp_path: Path) -> ShardWork:
     return ShardWork(plan, prepare_shared_data(plan), tmp_path / "attempts")
 
 
-@pytest.mark.parametrize("engine", ALL)
 def test_the_slab_does_not_depend_on_the_engine(
     engine: str, source: Path, out: Path, tmp_path: Path
 ) -> None:
@@ -58,7 +61,6 @@ def test_the_slab_does_not_depend_on_the_engine(
     assert listing(out.parent) == ["x.slab"]
 
 
-@pytest.mark.parametrize("engine", ALL)
 def test_each_record_and_each_row_comes_once(engine: str, work: ShardWork) -> None:
     """There is a record for each task, which names a whole attempt; progress tells of all rows."""
     rows: list[int] = []
@@ -73,7 +75,6 @@ def test_each_record_and_each_row_comes_once(engine: str, work: ShardWork) -> No
     assert listing(work.attempts) == sorted(record.attempt for record in records)
 
 
-@pytest.mark.parametrize("engine", ALL)
 def test_a_failing_shard(engine: str, out: Path, tmp_path: Path) -> None:
     """What a shard raises is raised, with its row; no attempt is left, and a rerun is right."""
     rows = table().append_column("n", pa.array([str(row) for row in range(ROWS)]))
@@ -92,7 +93,6 @@ def test_a_failing_shard(engine: str, out: Path, tmp_path: Path) -> None:
     assert content(out) == content(expected.path)
 
 
-@pytest.mark.parametrize("engine", ALL)
 def test_a_second_attempt_while_the_first_is_there(engine: str, work: ShardWork) -> None:
     """A task can run again beside what an earlier attempt left: in another folder, same bytes."""
     task = work.plan.tasks[1]
@@ -112,7 +112,6 @@ def test_a_second_attempt_while_the_first_is_there(engine: str, work: ShardWork)
     assert (torn / "00-x.values.npy").read_bytes() == b"torn"
 
 
-@pytest.mark.parametrize("engine", ALL)
 def test_cancellation(engine: str, work: ShardWork) -> None:
     """When a closed run has returned, nothing of it is at work, and it has not run every task."""
     before = set(psutil.Process().children(recursive=True))
@@ -163,7 +162,6 @@ def kill_worker(process: subprocess.Popen[str]) -> bool:
     return bool(workers)
 
 
-@pytest.mark.parametrize("engine", ALL)
 def test_a_killed_worker(engine: str, out: Path, tmp_path: Path) -> None:
     """Where a worker dies, the pack ends with an error that names a shard; a rerun goes on."""
     with start_waiting(tmp_path, out, engine) as process:
@@ -238,7 +236,15 @@ def test_a_worker_with_other_versions(source: Path, out: Path) -> None:
 
 def test_an_unknown_engine(source: Path, out: Path) -> None:
     """The error names the engines that there are, and nothing is left."""
-    with pytest.raises(UsageError, match="no such engine 'ray'") as caught:
-        pack_by("ray", source, out)
+    with pytest.raises(UsageError, match="engine: no such engine 'dask'") as caught:
+        pack_by("dask", source, out)
     assert {"here", "processes"} <= set(str(caught.value.context["expected"]).split(", "))
+    assert listing(out.parent) == []
+
+
+def test_ray_is_not_installed(source: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Ray, the error says how to install it, and nothing is left."""
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingLibrary, match=r"engine=\"ray\" needs Ray.*fieldslab\[ray\]"):
+        pack_by("ray", source, out)
     assert listing(out.parent) == []

@@ -1,0 +1,172 @@
+"""What every engine must do, on Ray; and what becomes of lost workers, nodes and drivers.
+
+Run by test_ray.py, or by `pytest tests/packer/write/engines/on_ray.py -W ignore`.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+from tests.packer.packing import ROOT, content, listing
+from tests.packer.write.engines.test_engines import (
+    start_waiting,
+    test_a_failing_shard,
+    test_a_second_attempt_while_the_first_is_there,
+    test_cancellation,
+    test_each_record_and_each_row_comes_once,
+    test_the_slab_does_not_depend_on_the_engine,
+    work,
+)
+from tests.packer.write.engines.waiting import SHARDS, Waiting, pack_waiting
+
+from fieldslab.packer.options import parse_options
+from fieldslab.packer.plan import make_plan
+from fieldslab.packer.source import Unit
+from fieldslab.packer.write.pack import pack_plan
+from fieldslab.schemas.errors import SourceUnreadable
+from fieldslab.schemas.folder import get_partial_path
+
+__all__ = [
+    "test_a_failing_shard",
+    "test_a_second_attempt_while_the_first_is_there",
+    "test_cancellation",
+    "test_each_record_and_each_row_comes_once",
+    "test_the_slab_does_not_depend_on_the_engine",
+    "work",
+]
+
+STORE = 80 * 2**20
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cluster() -> Iterator[Any]:
+    """A head without cores, and two nodes with a core each."""
+    os.environ["PYTHONPATH"] = f"{ROOT / '.ns'}:{ROOT}"  # of all workers, and of other drivers
+    head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+    nodes: Any = Cluster(initialize_head=True, head_node_args=head)
+    for _ in range(2):
+        nodes.add_node(num_cpus=1, object_store_memory=STORE)
+    os.environ["RAY_ADDRESS"] = nodes.address
+    yield nodes
+    ray.shutdown()
+    nodes.shutdown()
+
+
+@pytest.fixture
+def engine() -> str:
+    """The engine that all tests are about."""
+    return "ray"
+
+
+@pytest.fixture
+def expected(tmp_path: Path) -> dict[str, Any]:
+    """What one process makes of the rows of `Waiting`."""
+    folder = tmp_path / "alone"
+    folder.mkdir()
+    (folder / "go").touch()
+    pack_waiting(folder, folder / "expected.slab", "here")
+    return content(folder / "expected.slab")
+
+
+class Deadly(Waiting):
+    """The unit 3 kills the process that reads it: once, or while a file is there."""
+
+    name = "waiting"
+
+    def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Ten rows, or death."""
+        if unit.key == 3:
+            deadly = (self.folder / "always").exists() or not (self.folder / "died").exists()
+            with (self.folder / "died").open("a") as file:
+                file.write("x")
+            if deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
+        yield from super().read(unit, columns, batch_bytes)
+
+
+def pack_deadly(folder: Path, out: Path) -> None:
+    """Pack those rows on Ray."""
+    plan = make_plan(Deadly(folder), parse_options(shard_size=1))
+    pack_plan(plan, out, engine="ray")
+
+
+def test_a_killed_worker_costs_its_shard(tmp_path: Path, out: Path, expected: Any) -> None:
+    """A shard whose worker was killed is packed again by another one."""
+    (tmp_path / "go").touch()
+    pack_deadly(tmp_path, out)
+    assert (tmp_path / "died").read_text() == "xx"
+    assert content(out) == expected
+    assert listing(out.parent) == ["x.slab"]
+
+
+def test_a_file_that_kills_every_worker(tmp_path: Path, out: Path, expected: Any) -> None:
+    """It is named after its retries, the other shards are finished, and a rerun goes on."""
+    (tmp_path / "go").touch()
+    (tmp_path / "always").touch()
+    with pytest.raises(SourceUnreadable, match=r"died 4 times .* shard 3") as caught:
+        pack_deadly(tmp_path, out)
+    assert caught.value.context["file"] == "unit 3"
+    assert listing(get_partial_path(out) / "slab") == [
+        f"shard-{number:05}" for number in range(SHARDS) if number != 3
+    ]
+    (tmp_path / "always").unlink()
+    pack_deadly(tmp_path, out)
+    assert content(out) == expected
+    assert listing(out.parent) == ["x.slab"]
+
+
+def test_a_lost_node(tmp_path: Path, out: Path, expected: Any, cluster: Any) -> None:
+    """Where a node is lost in mid-pack, its shards are packed elsewhere."""
+    failures: list[BaseException] = []
+
+    def pack_all() -> None:
+        try:
+            pack_waiting(tmp_path, out, "ray")
+        except BaseException as error:  # noqa: BLE001  # shown by the test
+            failures.append(error)
+
+    packing = threading.Thread(target=pack_all)
+    packing.start()
+    while not (tmp_path / "waiting").exists() and packing.is_alive():
+        time.sleep(0.01)
+    victim = next(node for node in cluster.list_all_nodes() if node is not cluster.head_node)
+    cluster.remove_node(victim, allow_graceful=False)
+    (tmp_path / "go").touch()
+    cluster.add_node(num_cpus=1, object_store_memory=STORE)
+    packing.join(240)
+    assert not failures
+    assert content(out) == expected
+    assert listing(out.parent) == ["x.slab"]
+
+
+def test_a_killed_driver(tmp_path: Path, out: Path, expected: Any) -> None:
+    """After the driver was killed, the same command goes on with what is finished."""
+    with start_waiting(tmp_path, out, "ray") as process:
+        process.kill()
+        process.communicate(timeout=60)
+    assert not out.exists()
+    (tmp_path / "go").touch()
+    pack_waiting(tmp_path, out, "ray")
+    assert content(out) == expected
+    assert listing(out.parent) == ["x.slab"]
+
+
+def test_an_interrupted_driver(tmp_path: Path, out: Path, expected: Any) -> None:
+    """Ctrl-C cancels what is running and leaves nothing but finished shards."""
+    with start_waiting(tmp_path, out, "ray") as process:
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in stderr
+    partial = get_partial_path(out)
+    assert not partial.exists() or listing(partial) == ["journal.jsonl", "slab"]
+    (tmp_path / "go").touch()
+    pack_waiting(tmp_path, out, "ray")
+    assert content(out) == expected
