@@ -5,6 +5,7 @@ A library is never imported here: who gives one of its objects has imported it.
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,8 @@ def open_object(data: Any) -> BatchStream | None:
         return BatchStream(iter(reader), reader.schema)
     if type(data).__module__.partition(".")[0] == "polars" and hasattr(data, "collect_schema"):
         return _open_lazy_frame(data)
+    if type(data).__module__.startswith("ray.data") and hasattr(data, "iter_batches"):
+        return _open_ray_dataset(data)
     return None
 
 
@@ -71,6 +74,28 @@ def _open_lazy_frame(frame: Any) -> BatchStream:
     else:
         pieces = iter([frame.collect()])
     return BatchStream((batch for piece in pieces for batch in _read_batches(piece)), schema)
+
+
+def _open_ray_dataset(dataset: Any) -> BatchStream:
+    """Open a dataset of Ray, which is computed block by block, in the order of its blocks."""
+    tables = _read_ray_tables(dataset)
+    first = next(tables, None)
+    if first is None:
+        schema = getattr(dataset.schema(), "base_schema", None)
+        schema = schema if isinstance(schema, pa.Schema) else pa.schema([])
+        return BatchStream(iter(()), schema, 0)
+    batches = (batch for table in chain([first], tables) for batch in table.to_batches())
+    return BatchStream(batches, first.schema)
+
+
+def _read_ray_tables(dataset: Any) -> Iterator[pa.Table]:
+    """Yield blocks in their order; by default, Ray gives those first that are computed first."""
+    options = dataset.context.execution_options
+    before, options.preserve_order = options.preserve_order, True
+    try:
+        yield from dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+    finally:
+        options.preserve_order = before
 
 
 def _read_batches(piece: Any) -> Iterator[pa.RecordBatch]:

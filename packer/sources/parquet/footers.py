@@ -4,6 +4,7 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,9 @@ MAGIC = (b"PAR1", b"PARE")
 _MOST_BUFFER = 1 << 20
 _LEAST_BUFFER = 1 << 14
 _ALL_BUFFERS = 1 << 26
+
+_THREADS = 32
+"""That read footers: on a network file system they wait most of the time."""
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
@@ -162,28 +166,38 @@ def open_parts(paths: list[str]) -> list[ParquetPart]:
 
     Raises SourceUnreadable where one is missing, damaged or encrypted.
     """
-    parts = []
-    for path, directory in find_files(paths):
-        partition = directory.get(path, {})
-        with name_parquet_errors(path):
-            info = os.stat(path)
-            metadata = pq.read_metadata(path)
-            with pq.ParquetFile(
-                path,
-                metadata=metadata,
-                pre_buffer=False,
-                buffer_size=_LEAST_BUFFER,
-                coerce_int96_timestamp_unit=_find_int96_unit(metadata),
-                arrow_extensions_enabled=True,
-            ) as file:
-                schema = file.schema_arrow
-                check_utf8_names(schema)
-                _check_groups(file.metadata, path)
-                encrypted = _find_encrypted_leaves(file)
-                own = {key: value for key, value in partition.items() if key not in schema.names}
-                facts = (info.st_size, info.st_mtime_ns, info.st_ino)
-                parts.append(ParquetPart(path, file.metadata, schema, own, encrypted, *facts))
-    return parts
+    files = find_files(paths)
+    if len(files) < _THREADS:
+        return [_open_part(*file) for file in files]
+    with ThreadPoolExecutor(_THREADS, "fieldslab-footers") as pool:
+        futures = [pool.submit(_open_part, *file) for file in files]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _open_part(path: str, directory: dict[str, dict[str, pa.Scalar]]) -> ParquetPart:
+    """Read the footer of one file."""
+    partition = directory.get(path, {})
+    with name_parquet_errors(path):
+        info = os.stat(path)
+        metadata = pq.read_metadata(path)
+        with pq.ParquetFile(
+            path,
+            metadata=metadata,
+            pre_buffer=False,
+            buffer_size=_LEAST_BUFFER,
+            coerce_int96_timestamp_unit=_find_int96_unit(metadata),
+            arrow_extensions_enabled=True,
+        ) as file:
+            schema = file.schema_arrow
+            check_utf8_names(schema)
+            _check_groups(file.metadata, path)
+            encrypted = _find_encrypted_leaves(file)
+            own = {key: value for key, value in partition.items() if key not in schema.names}
+            facts = (info.st_size, info.st_mtime_ns, info.st_ino)
+            return ParquetPart(path, file.metadata, schema, own, encrypted, *facts)
 
 
 def _check_groups(metadata: pq.FileMetaData, path: str) -> None:

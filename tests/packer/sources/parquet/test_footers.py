@@ -9,6 +9,7 @@ from tests.packer.readback import Readback
 from tests.packer.sources.parquet.thrift import group, int64, write
 
 from fieldslab.packer import pack
+from fieldslab.packer.sources.parquet.footers import open_parts
 from fieldslab.packer.write.result import PackResult
 from fieldslab.schemas.errors import (
     FieldslabError,
@@ -131,3 +132,18 @@ def test_many_columns_are_sampled_a_few_times(
         times.append(len(opened))
     assert times[0] == times[1]
     assert Readback(tmp_path / "slab").column("b2399") == [b"2399"]
+
+
+def test_many_files_are_opened_in_their_order(tmp_path: Path) -> None:
+    """Footers are read at the same time; files keep their order, and the first error counts."""
+    for number in range(100):
+        path = tmp_path / f"{number:03}.parquet"
+        pq.write_table(pa.table({"x": [number]}), path)
+    parts = open_parts([str(tmp_path)])
+    assert [part.path for part in parts] == [
+        str(tmp_path / f"{number:03}.parquet") for number in range(100)
+    ]
+    for number in (70, 40):
+        (tmp_path / f"{number:03}.parquet").write_bytes(b"PAR1 cut off")
+    with pytest.raises(SourceUnreadable, match=r"040\.parquet"):
+        open_parts([str(tmp_path)])

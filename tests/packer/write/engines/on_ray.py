@@ -27,6 +27,7 @@ from tests.packer.write.engines.test_engines import (
 )
 from tests.packer.write.engines.waiting import SHARDS, Waiting, pack_waiting
 
+from fieldslab.packer import pack
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import Unit
@@ -145,6 +146,22 @@ def test_a_lost_node(tmp_path: Path, out: Path, expected: Any, cluster: Any) -> 
     assert not failures
     assert content(out) == expected
     assert listing(out.parent) == ["x.slab"]
+
+
+def test_a_dataset_of_ray(tmp_path: Path) -> None:
+    """Rows are packed in the order of blocks, whichever of them is computed first."""
+
+    def delay(table: pa.Table) -> pa.Table:
+        time.sleep(0.5 if table["x"][0].as_py() == 0 else 0)
+        return table
+
+    tables = [pa.table({"x": range(start, start + 10)}) for start in range(0, 60, 10)]
+    dataset = ray.data.from_arrow(tables).map_batches(delay, batch_format="pyarrow")
+    packed = pack(dataset, tmp_path / "dataset.slab")
+    expected = pack(pa.concat_tables(tables), tmp_path / "table.slab")
+    assert packed.manifest.id == expected.manifest.id
+    empty = ray.data.from_arrow([tables[0].slice(0, 0)])
+    assert pack(empty, tmp_path / "empty.slab").manifest.rows == 0
 
 
 def test_a_killed_driver(tmp_path: Path, out: Path, expected: Any) -> None:
