@@ -4,44 +4,63 @@ Where rows have different lengths, only their offsets tell which blocks of value
 there are two steps, each with one request for all fields.
 """
 
-from collections.abc import Container, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from fieldslab.reader.buffers import Pool
 from fieldslab.reader.copying import RowLocations, find_unmarked_blocks
 from fieldslab.reader.gather import locate_elements, locate_point_ranges
+from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
 
-if TYPE_CHECKING:
-    from fieldslab.schemas.mirror.mirror import Mirror
+_Result = TypeVar("_Result")
 
-_ONE = np.ones(1, np.int64)
-_TWO = np.full(1, 2, np.int64)
+_COUNTS = {"row": np.ones(1, np.int64), "row+1": np.full(1, 2, np.int64)}
+"""Items of an array that each row needs."""
+_OF_IMAGES = ("codec", "points.offsets", "points.values")
 _NONE = np.empty(0, np.int64)
 
 
-def require_rows(
-    mirror: "Mirror",
-    fields: Sequence[StoredField],
+def read_mirrored_rows(
+    storage: Storage,
+    names: Sequence[str],
     locations: RowLocations,
-    decoded: Container[str],
-    pool: Pool,
-) -> None:
-    """Have there what rows need of some fields, of which those `decoded` become images.
+    decoded: Sequence[str],
+    read: Callable[[], _Result],
+) -> _Result:
+    """Return what `read` returns, which copies rows of some fields, once they are all there.
 
-    Raises what `Mirror.require` raises, and DamagedArray.
+    Those `decoded` become images. Raises what `read` and `Mirror.require` raise, and DamagedArray.
     """
-    if all(
-        array.marks is None or array.marks.complete
+    mirror, evictions, pool = storage.files.mirror, storage.evictions, storage.pool
+    assert mirror is not None
+    assert evictions is not None
+    fields = [storage.load_field(name) for name in names]
+    key = *names, "", *decoded
+    if evictions.are_whole(key):
+        return evictions.read(fields, locations.shards, read)
+
+    def fetch_and_read() -> _Result:
+        mirror.require(find_direct_blocks(fields, locations, decoded))
+        mirror.require(find_value_blocks(fields, locations, decoded, pool))
+        return read()
+
+    result = evictions.read(fields, locations.shards, fetch_and_read)
+    evictions.note_whole(key, list_arrays(fields, decoded))
+    return result
+
+
+def list_arrays(fields: Sequence[StoredField], decoded: Container[str]) -> list[StoredArray]:
+    """List the arrays that are read of some fields: what belongs to images if they are decoded."""
+    return [
+        array
         for field in fields
-        for array in field.arrays.values()
-    ):
-        return
-    mirror.require(find_direct_blocks(fields, locations, decoded))
-    mirror.require(find_value_blocks(fields, locations, decoded, pool))
+        for role, array in field.arrays.items()
+        if role not in _OF_IMAGES or field.field.name in decoded
+    ]
 
 
 def find_direct_blocks(
@@ -52,12 +71,9 @@ def find_direct_blocks(
     Those are all blocks but those of values, and of index points, behind offsets.
     """
     parts: list[np.ndarray] = []
-    for field in fields:
-        for spec in field.field.list_arrays():
-            in_images = spec.role in ("codec", "points.offsets")
-            if spec.per in ("row", "row+1") and (not in_images or field.field.name in decoded):
-                counts = _TWO if spec.per == "row+1" else _ONE
-                parts += _find_positions(field.arrays[spec.role], locations, counts)
+    for array in list_arrays(fields, decoded):
+        if array.spec.per in _COUNTS:
+            parts += _find_positions(array, locations, _COUNTS[array.spec.per])
     return _join(parts)
 
 

@@ -34,11 +34,6 @@ def read_batch(
     places = storage.locate_rows(view, rows)
 
     def read() -> Batch:
-        if storage.files.mirror is not None:
-            from fieldslab.reader.absent import require_rows  # compiles kernels
-
-            fields = [storage.load_field(name) for name in names]
-            require_rows(storage.files.mirror, fields, places, images or (), storage.pool)
         if images:
             from fieldslab.reader.images.decoded_batches import gather_images
 
@@ -51,4 +46,8 @@ def read_batch(
         lap("gather")
         return Batch(rows, *gathered, visits=visits)
 
-    return storage.read(names, places.shards, read)
+    if storage.files.mirror is None:
+        return read()
+    from fieldslab.reader.absent import read_mirrored_rows  # compiles kernels
+
+    return read_mirrored_rows(storage, names, places, tuple(images or ()), read)

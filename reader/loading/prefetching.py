@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fieldslab.reader.absent import find_direct_blocks, find_value_blocks
+from fieldslab.reader.absent import find_direct_blocks, find_value_blocks, list_arrays
 from fieldslab.reader.loading.epoch_plan import EpochPlan
 from fieldslab.reader.loading.readahead import ReadAhead
 from fieldslab.reader.orders.near import AttachedNear
@@ -182,7 +182,10 @@ def make_read_ahead(
     `order` is attached to the slab; fields that are `decoded` become images.
     """
     mirror = slab.storage.files.mirror
-    if mirror is None or mirror.is_whole():
+    if mirror is None:
+        return ReadAhead(slab, fields)
+    arrays = list_arrays([slab.storage.load_field(name) for name in fields], decoded)
+    if all(array.mirrored is not None and array.mirrored.is_whole() for array in arrays):
         return ReadAhead(slab, fields)
     share = min(order.length(len(slab)) / max(slab.manifest.rows, 1), 1.0)
     if not isinstance(order, AttachedNear):

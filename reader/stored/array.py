@@ -56,7 +56,7 @@ class StoredArray:
         Rows of it that may be gathered under one lease, unless `all_mapped`.
     item_bytes
         Bytes of one item along axis 0.
-    role, dtype, shape
+    spec, role, dtype, shape
         What the manifest says of it; `shape` is that of one item.
     marks
         Which blocks were found right, shared with forked processes; None where nothing is verified.
@@ -66,6 +66,7 @@ class StoredArray:
 
     def __init__(self, spec: ArraySpec, dtype: np.dtype[Any], field: Field, shards: Shards) -> None:
         """Map nothing yet; `dtype` is what its items are seen as."""
+        self.spec = spec
         self.role = spec.role
         self.dtype = dtype
         self.shape = spec.shape

@@ -1,11 +1,12 @@
 """Reading what may be evicted from a mirror meanwhile: again, until nothing was."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.errors import FieldslabError, UsageError
 from fieldslab.schemas.optiontext import mark_option
@@ -21,10 +22,14 @@ _PAUSE = 0.05
 
 
 class _Snapshot(NamedTuple):
-    """How often anything, and each unit, int32[units], had been evicted at some moment."""
+    """How often anything, and each unit, int32[units], had been evicted at some moment.
+
+    `whole` names what was all there, and verified, with nothing evicted since.
+    """
 
     evictions: int
     generations: np.ndarray
+    whole: set[Hashable]
 
 
 class Evictions:
@@ -47,8 +52,7 @@ class Evictions:
         """
         for _ in range(_ATTEMPTS):
             snapshot = self._forget_evicted()
-            if self._mirror.origin.limit is not None:
-                self.note_use(fields, shards)
+            self._note_use_at_times(fields, shards)
             try:
                 result = read()
             except UsageError:
@@ -67,20 +71,37 @@ class Evictions:
             hint="Raise it, or start fewer processes.",
         )
 
+    def are_whole(self, key: Hashable) -> bool:
+        """Whether all that `key` names is known to be there and verified; see `note_whole`.
+
+        Then nothing needs to be fetched before it is read.
+        """
+        snapshot = self._snapshot
+        return key in snapshot.whole and self._mirror.presence.evictions == snapshot.evictions
+
+    def note_whole(self, key: Hashable, arrays: Sequence[StoredArray]) -> None:
+        """Let `key` stand for some arrays, if they are all there and verified."""
+        with self._mirror.lock:  # nobody forgets what was evicted meanwhile
+            if all(array.marks is None or array.marks.complete for array in arrays):
+                self._snapshot.whole.add(key)
+
     def pin(self, fields: Sequence[StoredField], shards: np.ndarray) -> None:
         """Keep fields in some shards from being evicted as long as the slab is open."""
         self._mirror.pin_units(self._find_units(fields, shards))
 
     def note_use(self, fields: Sequence[StoredField], shards: np.ndarray) -> None:
         """Say that fields in some shards are needed, so that they are not evicted first."""
+        self._mirror.note_use(self._find_units(fields, shards))
+
+    def _note_use_at_times(self, fields: Sequence[StoredField], shards: np.ndarray) -> None:
         now = time.monotonic()
         if now > self._noted + _PAUSE:
             self._noted = now
-            self._mirror.note_use(self._find_units(fields, shards))
+            self.note_use(fields, shards)
 
     def _take_snapshot(self) -> _Snapshot:
         presence = self._mirror.presence
-        return _Snapshot(presence.evictions, presence.generations.copy())  # in this order
+        return _Snapshot(presence.evictions, presence.generations.copy(), set())  # in this order
 
     def _forget_evicted(self) -> _Snapshot:
         """Take marks from blocks that were evicted."""

@@ -39,3 +39,7 @@ class MirroredArray:
         folders, columns = np.divmod(units, self._mirror.blocks.width)
         shards = folders[(columns == self._column) & (folders < self._mirror.blocks.shards)]
         return shards.tolist()
+
+    def is_whole(self) -> bool:
+        """Whether all of the array is there, in every shard."""
+        return self._mirror.has_column(self._column)

@@ -133,9 +133,10 @@ class Mirror:
         """Have nothing fetched any more that nobody waits for, if the helper can be told now."""
         self._channel.cancel_prefetch()
 
-    def is_whole(self) -> bool:
-        """Whether every block is there."""
-        return self._files.is_whole()
+    def has_column(self, column: int) -> bool:
+        """Whether an array, by `BlockMap.find_column`, is there in all shards."""
+        units = slice(column, self.blocks.shards * self.blocks.width, self.blocks.width)
+        return bool((self.presence.count_present()[units] == self.blocks.blocks[units]).all())
 
     def pin_units(self, units: np.ndarray) -> None:
         """Keep units, int64[n], from being evicted as long as this mirror is open."""
