@@ -31,7 +31,7 @@ def test_padded_by_the_gather_or_by_the_transform(
     example: Example, pads: list[Pad], batch_size: int, verify: bool
 ) -> None:
     """Same values, masks, validity and sequence of fields, for every kind that can be padded."""
-    slab = open_slab(example.path, verify=verify)
+    slab = open_slab(example.path, verify=verify)[:90]
 
     def unchanged(batch: Batch) -> dict[str, Any]:
         return {}

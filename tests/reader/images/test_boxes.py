@@ -1,7 +1,6 @@
 """Boxes: how they are distributed, and what they depend on."""
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -28,27 +27,26 @@ def sizes(height: int, width: int, count: int = N) -> np.ndarray:
     return np.tile(np.array([height, width]), (count, 1))
 
 
-def by_the_book(
+def draw_by_the_book(
     height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float]
-) -> Iterator[tuple[int, int, int, int]]:
-    """torchvision's published `RandomResizedCrop.get_params`, drawn by numpy."""
+) -> np.ndarray:
+    """torchvision's published `RandomResizedCrop.get_params`, drawn by numpy, N times."""
     random = np.random.default_rng(1)
-    while True:
-        for _ in range(10):
-            area = height * width * random.uniform(*scale)
-            aspect = math.exp(random.uniform(math.log(ratio[0]), math.log(ratio[1])))
-            w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-            if 0 < w <= width and 0 < h <= height:
-                top = int(random.integers(height - h + 1))
-                yield top, int(random.integers(width - w + 1)), h, w
-                break
-        else:
-            w, h = width, height
-            if width / height < ratio[0]:
-                h = round(w / ratio[0])
-            elif width / height > ratio[1]:
-                w = round(h * ratio[1])
-            yield (height - h) // 2, (width - w) // 2, h, w
+    area = height * width * random.uniform(*scale, (N, 10))
+    aspect = np.exp(random.uniform(math.log(ratio[0]), math.log(ratio[1]), (N, 10)))
+    wide, high = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
+    fits = (wide > 0) & (wide <= width) & (high > 0) & (high <= height)
+    first = (np.arange(N), fits.argmax(1))  # of ten attempts
+    w, h = wide[first].astype(int), high[first].astype(int)
+    found = fits.any(1)
+    w[~found], h[~found] = width, height
+    if width / height < ratio[0]:
+        h[~found] = round(width / ratio[0])
+    elif width / height > ratio[1]:
+        w[~found] = round(height * ratio[1])
+    top, left = random.integers(height - h + 1), random.integers(width - w + 1)
+    top[~found], left[~found] = ((height - h) // 2)[~found], ((width - w) // 2)[~found]
+    return np.stack([top, left, h, w], 1).astype(float)
 
 
 def differ(one: np.ndarray, other: np.ndarray) -> bool:
@@ -69,8 +67,7 @@ def test_boxes_are_distributed_as_torchvisions(
 ) -> None:
     """Every coordinate, area and shape come from the same distribution (Kolmogorov-Smirnov)."""
     drawn = draw_boxes(RandomResizedCrop(8, *ranges), sizes(*shape), ROWS, 0, 0, 0).astype(float)
-    book = by_the_book(*shape, *ranges)
-    wanted = np.array([next(book) for _ in range(N)], float)
+    wanted = draw_by_the_book(*shape, *ranges)
     for of in (0, 1, 2, 3):
         assert not differ(drawn[:, of], wanted[:, of])
     assert not differ(drawn[:, 2] * drawn[:, 3], wanted[:, 2] * wanted[:, 3])
