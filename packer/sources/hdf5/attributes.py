@@ -26,10 +26,13 @@ def read_attributes(thing: Any) -> dict[str, Any]:
             kind = thing.attrs.get_id(name).dtype
             if h5py.check_ref_dtype(kind) is not None:
                 continue
-            value = make_json_ready(thing.attrs[name])
+            value = thing.attrs[name]
+            # An item of an array takes two bytes of JSON, or more.
+            is_long = isinstance(value, np.ndarray) and 2 * value.size > MOST_BYTES
+            value = None if is_long else make_json_ready(value)
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-            value = {"left_out": f"cannot be read: {error}"}
-        if len(json.dumps(value)) > MOST_BYTES:
+            value, is_long = {"left_out": f"cannot be read: {error}"}, False
+        if is_long or len(json.dumps(value)) > MOST_BYTES:
             shape = thing.attrs.get_id(name).shape
             value = {"left_out": f"{kind}{list(shape or ())}"}
         attributes[clean_text(name)] = value

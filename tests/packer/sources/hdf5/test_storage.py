@@ -77,32 +77,34 @@ def write_plugin(path: Path, name: str) -> Path:
 
 PACK = """
 import sys
-if sys.argv[3] == "without":
+if sys.argv[1] == "without":
     sys.modules["hdf5plugin"] = None  # what `import` finds where it is not installed
 from fieldslab.packer import pack
 from fieldslab.schemas.errors import SourceUnsupported
-try:
-    pack(sys.argv[1], sys.argv[2])
-    assert "hdf5plugin" in sys.modules
-except SourceUnsupported as error:
-    print(error)
+for path in sys.argv[2:]:
+    try:
+        pack(path, f"{path}.{sys.argv[1]}")
+        assert "hdf5plugin" in sys.modules
+    except SourceUnsupported as error:
+        print(error)
 """
 
 
 def test_filters_of_hdf5plugin(tmp_path: Path) -> None:
     """Its filters are found where nobody imported it; without it the error says what to install."""
-    for name, number in {"blosc": 32001, "zstd": 32015}.items():
-        path = write_plugin(tmp_path / f"{name}.h5", name)
-        for state in ("without", "with"):
-            out = tmp_path / f"{name}.{state}"
-            command = [sys.executable, "-c", PACK, str(path), str(out), state]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-            assert out.exists() == (state == "with")
-            if state == "without":
-                assert f"{path}: compressed with the filter {name} ({number})" in done.stdout
-                assert "field x" in done.stdout
-                assert "pip install 'hdf5plugin>=5.0'" in done.stdout
+    filters = {"blosc": 32001, "zstd": 32015}
+    paths = [str(write_plugin(tmp_path / f"{name}.h5", name)) for name in filters]
+    for state in ("without", "with"):
+        command = [sys.executable, "-c", PACK, state, *paths]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert all(Path(f"{path}.{state}").exists() == (state == "with") for path in paths)
+        errors = done.stdout.splitlines()
+        assert len(errors) == (len(paths) if state == "without" else 0)
+        for error, path, (name, number) in zip(errors, paths, filters.items(), strict=False):
+            assert f"{path}: compressed with the filter {name} ({number})" in error
+            assert "field x" in error
+            assert "pip install 'hdf5plugin>=5.0'" in error
 
 
 @pytest.mark.parametrize("name", PLUGINS)

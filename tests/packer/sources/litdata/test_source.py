@@ -19,6 +19,7 @@ import torch
 from litdata import Jpeg
 from litdata.streaming.item_loader import TokensLoader
 from litdata.utilities.encryption import FernetEncryption
+from tests.forking import run_python
 from tests.packer.sources.litdata.streams import (
     change_index,
     chunks,
@@ -355,12 +356,7 @@ def test_optimize_writes_what_is_read(tmp_path: Path) -> None:
         "chunk_bytes='1KB', start_method='fork')\n"
     )
     (tmp_path / "program.py").write_text(code)
-    subprocess.run(
-        [sys.executable, tmp_path / "program.py", tmp_path / "stream"],
-        check=True,
-        capture_output=True,
-        cwd=tmp_path,
-    )
+    run_python(tmp_path / "program.py", tmp_path / "stream")
     pack(tmp_path / "stream", tmp_path / "out.slab")
     batch = open_slab(tmp_path / "out.slab").gather(np.arange(50))
     assert sorted(batch["row"].tolist()) == list(range(50))
