@@ -1,4 +1,8 @@
-"""Slabs in Lightning: real trainers on the CPU, stopped and resumed; Fabric."""
+"""Slabs in Lightning: real trainers on the CPU, stopped and resumed; Fabric.
+
+Tests import it themselves: that takes longer than they do, and every process of the suite would do
+it that merely collects them.
+"""
 
 import json
 import threading
@@ -9,14 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lightning.fabric import Fabric
-from lightning.pytorch import Callback, LightningModule, Trainer
 from tests.forking import run_python
 from tests.slabs import write_slab
 from torch.utils.data import DataLoader
 
 from fieldslab.reader import Loader, Sequential, Shuffled, open_slab
-from fieldslab.reader.lightning import SlabDataModule
 from fieldslab.reader.torch import SlabDataset, TensorBatch, collate
 from fieldslab.schemas.errors import NotASlab, UsageError
 
@@ -44,83 +45,11 @@ def path(tmp_path: Path) -> Path:
     return write_slab(tmp_path / "train.slab", columns, [60, 40])
 
 
-class Line(LightningModule):
-    """A linear model that remembers what it saw."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer = torch.nn.Linear(3, 1)
-        self.seen: list[tuple[int, list[int], float]] = []
-        self.evaluated: list[int] = []
-
-    def training_step(self, batch: TensorBatch) -> torch.Tensor:
-        """Mean squared error; noted with epoch and rows."""
-        loss = torch.nn.functional.mse_loss(self.layer(batch["x"])[:, 0], batch["y"])
-        self.seen.append((self.current_epoch, batch["id"].tolist(), loss.item()))
-        return loss
-
-    def validation_step(self, batch: TensorBatch) -> None:
-        """Note the rows."""
-        self.evaluated += batch.rows.tolist()
-
-    def test_step(self, batch: TensorBatch) -> None:
-        """Note the rows."""
-        self.evaluated += batch.rows.tolist()
-
-    def predict_step(self, batch: TensorBatch) -> Any:
-        """Return the rows."""
-        return batch.rows
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam, whose state a checkpoint must hold."""
-        return torch.optim.Adam(self.parameters(), lr=0.05)
-
-
-class SaveAt(Callback):
-    """Saves a checkpoint after a step."""
-
-    def __init__(self, step: int, path: Path) -> None:
-        self.step, self.path = step, path
-
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Save when the step is done."""
-        if trainer.global_step == self.step:
-            trainer.save_checkpoint(self.path)
-
-
-class SaveAtEnd(Callback):
-    """Saves a checkpoint after each epoch, over the one before."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Save."""
-        trainer.save_checkpoint(self.path)
-
-
-def trainer(tmp_path: Path, **options: Any) -> Trainer:
-    """A quiet trainer on the CPU."""
-    quiet: dict[str, Any] = {
-        "accelerator": "cpu",
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "default_root_dir": tmp_path,
-    }
-    return Trainer(**quiet | options)
-
-
-def data(path: Path, **options: Any) -> SlabDataModule:
-    """The slab for training and validation."""
-    return SlabDataModule(train=path, val=path, batch_size=BATCH, order=Shuffled(4), **options)
-
-
 @pytest.mark.parametrize("step", [3, STEPS + 5, 2 * STEPS])
 def test_a_resumed_run_equals_an_uninterrupted_one(path: Path, tmp_path: Path, step: int) -> None:
     """From a checkpoint in mid-epoch or at its end, rows and losses go on as they would have."""
+    from tests.reader.training import Line, SaveAt, data, trainer
+
     whole = Line()
     trainer(tmp_path, max_epochs=3).fit(whole, data(path))
     assert len(whole.seen) == 3 * STEPS
@@ -136,6 +65,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(path: Path, tmp_path: Path, s
 
 def test_every_epoch_has_an_order_of_its_own(path: Path, tmp_path: Path) -> None:
     """The trainer's epochs are the loader's: all rows once each, and never in the same order."""
+    from tests.reader.training import Line, data, trainer
+
     model = Line()
     trainer(tmp_path, max_epochs=3).fit(model, data(path))
     epochs = [
@@ -148,6 +79,8 @@ def test_every_epoch_has_an_order_of_its_own(path: Path, tmp_path: Path) -> None
 
 def test_short_epochs_move_on(path: Path, tmp_path: Path) -> None:
     """With `limit_train_batches`, epochs differ; one resumed at its end starts the next."""
+    from tests.reader.training import Line, SaveAtEnd, data, trainer
+
     whole, first, second = Line(), Line(), Line()
     options: dict[str, Any] = {"limit_train_batches": 4}
     trainer(tmp_path, max_epochs=3, **options).fit(whole, data(path))
@@ -162,6 +95,10 @@ def test_short_epochs_move_on(path: Path, tmp_path: Path) -> None:
 
 def test_every_stage_has_its_rows(path: Path, tmp_path: Path) -> None:
     """Validation, test and prediction read their slab once, in stored order."""
+    from tests.reader.training import Line, trainer
+
+    from fieldslab.reader.lightning import SlabDataModule
+
     module = SlabDataModule(val=path, test=open_slab(path)[:30], predict=path, batch_size=BATCH)
     model = Line()
     runner = trainer(tmp_path)
@@ -175,6 +112,10 @@ def test_every_stage_has_its_rows(path: Path, tmp_path: Path) -> None:
 
 def test_training_does_without_validation(path: Path, tmp_path: Path) -> None:
     """Only the slabs that are given are read."""
+    from tests.reader.training import Line, trainer
+
+    from fieldslab.reader.lightning import SlabDataModule
+
     model = Line()
     module = SlabDataModule(train=path, batch_size=50, fields=["x", "y", "id"])
     trainer(tmp_path, max_epochs=1).fit(model, module)
@@ -184,6 +125,10 @@ def test_training_does_without_validation(path: Path, tmp_path: Path) -> None:
 
 def test_mistakes_are_named(path: Path, tmp_path: Path) -> None:
     """A slab that is missing, not given or a wrong option is an error before the first step."""
+    from tests.reader.training import Line, data, trainer
+
+    from fieldslab.reader.lightning import SlabDataModule
+
     with pytest.raises(UsageError, match="no slab given"):
         SlabDataModule(batch_size=4)
     with pytest.raises(UsageError, match="sharing"):
@@ -198,6 +143,10 @@ def test_mistakes_are_named(path: Path, tmp_path: Path) -> None:
 
 def test_advice_is_measured_and_printed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`advise` recommends for the batch size, fields and transforms of the data module."""
+    from tests.reader.training import data
+
+    from fieldslab.reader.lightning import SlabDataModule
+
     seen = []
 
     def note(batch: Any) -> dict[str, Any]:
@@ -215,6 +164,7 @@ def test_advice_is_measured_and_printed(path: Path, capsys: pytest.CaptureFixtur
 
 def test_a_failed_run_leaves_no_thread(path: Path, tmp_path: Path) -> None:
     """When a step raises, the threads of the loaders are stopped."""
+    from tests.reader.training import Line, data, trainer
 
     class Failing(Line):
         def training_step(self, batch: TensorBatch) -> torch.Tensor:
@@ -231,7 +181,7 @@ import json, sys, torch
 from pathlib import Path
 import torch.distributed as distributed
 from lightning.pytorch import Trainer
-from tests.reader.test_lightning import Line, SaveAt, data, trainer
+from tests.reader.training import Line, SaveAt, data, trainer
 
 class Noting(Line):
     def on_fit_end(self):
@@ -271,13 +221,15 @@ def test_two_processes_share_every_epoch_and_resume(path: Path, tmp_path: Path) 
         assert resumed[rank] == whole[rank][10:]
 
 
-def steps(fabric: Fabric, batches: Iterator[Any], count: int) -> list[list[int]]:
+def steps(fabric: Any, batches: Iterator[Any], count: int) -> list[list[int]]:
     """Rows of the next batches, as they reach the device."""
     return [fabric.to_device(next(batches))["id"].tolist() for _ in range(count)]
 
 
 def test_fabric_saves_and_loads_a_loader(path: Path, tmp_path: Path) -> None:
     """A loader in Fabric's checkpoint goes on with the next batch."""
+    from lightning.fabric import Fabric
+
     fabric = Fabric(accelerator="cpu", devices=1)
 
     def make() -> Loader:
@@ -296,6 +248,8 @@ def test_fabric_saves_and_loads_a_loader(path: Path, tmp_path: Path) -> None:
 
 def test_fabric_sets_up_a_dataloader(path: Path) -> None:
     """Fabric takes a DataLoader over a slab."""
+    from lightning.fabric import Fabric
+
     fabric = Fabric(accelerator="cpu", devices=1)
     dataset = SlabDataset(open_slab(path), ["id"])
     loader: Any = fabric.setup_dataloaders(DataLoader(dataset, 25, collate_fn=collate))
@@ -304,6 +258,10 @@ def test_fabric_sets_up_a_dataloader(path: Path) -> None:
 
 def test_sequential_training_is_possible(path: Path, tmp_path: Path) -> None:
     """`order` decides how training rows come."""
+    from tests.reader.training import Line, trainer
+
+    from fieldslab.reader.lightning import SlabDataModule
+
     model = Line()
     module = SlabDataModule(train=path, batch_size=BATCH, order=Sequential())
     trainer(tmp_path, max_epochs=1).fit(model, module)
