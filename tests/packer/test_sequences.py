@@ -18,7 +18,8 @@ from fieldslab.packer.cli import run
 from fieldslab.reader import Loader, Sequential, Shift, open_slab
 from fieldslab.schemas.errors import NullsFound, UsageError
 
-ENCODED = [trained().encode(text).ids for text in TEXTS]
+TOKENIZER = trained()
+ENCODED = [TOKENIZER.encode(text).ids for text in TEXTS]
 """<s> and </s> around each text tell them apart."""
 ALL = list(chain.from_iterable(ENCODED))
 STARTS = np.cumsum([0, *map(len, ENCODED[:-1])])
@@ -28,7 +29,7 @@ STARTS = np.cumsum([0, *map(len, ENCODED[:-1])])
 def file(tmp_path: Path) -> Path:
     """The tokenizer, saved."""
     path = tmp_path / "tokenizer.json"
-    trained().save(str(path))
+    TOKENIZER.save(str(path))
     return path
 
 
@@ -89,7 +90,7 @@ def test_the_last_row_can_be_left_out(tmp_path: Path, source: Path, file: Path) 
 def test_separators(separator: str, tmp_path: Path, source: Path, file: Path) -> None:
     """The token that is asked for stands behind each text, the empty one too; '' is none."""
     slab = packed(tmp_path, source, file, 10, separator=separator, special_tokens=False)
-    plain = [trained().encode(text, add_special_tokens=False).ids for text in TEXTS]
+    plain = [TOKENIZER.encode(text, add_special_tokens=False).ids for text in TEXTS]
     between = {"</s>": [END], "[PAD]": [PAD], "": []}[separator]
     joined = joined_by(between, plain)
     assert slab.values("text").reshape(-1)[: len(joined)].tolist() == joined
@@ -101,7 +102,7 @@ def test_the_end_of_text_separates_where_nothing_else_does(
     """Without special tokens around texts, the tokenizer's own end token goes between them."""
     slab = packed(tmp_path, source, file, 10, special_tokens=False)
     assert slab.fields["text"]["attributes"]["fieldslab.tokens"]["separator"] == END
-    plain = [trained().encode(text, add_special_tokens=False).ids for text in TEXTS]
+    plain = [TOKENIZER.encode(text, add_special_tokens=False).ids for text in TEXTS]
     joined = joined_by([END], plain)
     assert slab.values("text").reshape(-1)[: len(joined)].tolist() == joined
     assert START not in joined
@@ -171,7 +172,7 @@ def test_null_texts(tmp_path: Path, file: Path) -> None:
     with pytest.raises(UsageError, match="null text would be lost"):
         packed(tmp_path, table, file, 4, nulls={"text": "mask"})
     slab = packed(tmp_path, table, file, 4, nulls={"text": ""})
-    row = trained().encode("row").ids
+    row = TOKENIZER.encode("row").ids
     joined = [*row, START, END, *row]
     assert slab.values("text").reshape(-1)[: len(joined)].tolist() == joined
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import LightningDataModule
 from tests.reader.images.packing import pack_images, photographs
 from tests.reader.loading import images_by_row
 from torch.utils.data import DataLoader
@@ -26,7 +25,6 @@ from fieldslab.reader import (
     Slab,
 )
 from fieldslab.reader.grain import grain_batches
-from fieldslab.reader.lightning import SlabDataModule
 from fieldslab.reader.tensor_batch import TensorBatch
 from fieldslab.reader.torch import SlabDataset, collate
 from fieldslab.schemas.errors import DamagedImage, UsageError
@@ -160,6 +158,10 @@ def test_workers_that_persist_see_the_epoch(slab: Slab) -> None:
 
 def test_lightning_passes_it_on(slab: Slab) -> None:
     """The data module takes `decode` like every other option."""
+    from lightning.pytorch import LightningDataModule  # see test_lightning.py
+
+    from fieldslab.reader.lightning import SlabDataModule
+
     data = SlabDataModule(train=slab, batch_size=10, decode=DECODE, order=Shuffled(3))
     assert isinstance(data, LightningDataModule)
     data.setup("fit")

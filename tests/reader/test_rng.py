@@ -27,7 +27,6 @@ from fieldslab.reader import (
     open_slab,
 )
 from fieldslab.reader.grain import grain_batches
-from fieldslab.reader.lightning import SlabDataModule
 from fieldslab.reader.torch import (
     CountingSampler,
     Jagged,
@@ -192,6 +191,8 @@ def test_loaders_draw_the_same(slab: Slab, order: Any, output: Any) -> None:
 @pytest.mark.parametrize("order", ORDERS, ids=["shuffled", "weighted"])
 def test_adapters_draw_the_same(slab: Slab, order: Any) -> None:
     """Grain, Lightning and a DataLoader draw what a loader does."""
+    from fieldslab.reader.lightning import SlabDataModule  # see test_lightning.py
+
     whole = by_row(Loader(slab, ROWS, order, fields=FIELDS, transforms=[noise], prefetch=0))
     common: Any = {"order": order, "fields": FIELDS, "transforms": [noise]}
     source = grain_batches(slab, 8, drop_last=False, **common)
