@@ -43,9 +43,13 @@ class RayEngine(Engine):
         """
         ray = _connect()
         shared_work = ray.put(work)
-        most_memory = max(
-            (node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]), default=0
-        )
+        # One function with one size for all: each other one would slow the scheduler down.
+        remote = ray.remote(
+            num_cpus=1,
+            max_retries=RETRIES,
+            memory=min(_estimate_memory(tasks), _find_largest_memory(ray)) or None,
+            scheduling_strategy="SPREAD",
+        )(_run_task)
         # Cores that wait for the driver to hand out the next task would be idle.
         window = self.jobs if self.jobs < _count_cores(ray) else 2 * self.jobs
         waiting = deque(tasks)
@@ -55,12 +59,6 @@ class RayEngine(Engine):
             while waiting or running:
                 while waiting and len(running) < window:
                     task = waiting.popleft()
-                    remote = ray.remote(
-                        num_cpus=1,
-                        max_retries=RETRIES,
-                        memory=min(getattr(task, "memory", 0), most_memory) or None,
-                        scheduling_strategy="SPREAD",
-                    )(_run_task)
                     running[remote.remote(shared_work, task)] = task
                 finished, _ = ray.wait(list(running), num_returns=1)
                 for reference in finished:
@@ -105,6 +103,17 @@ def _connect() -> Any:
 
 def _count_cores(ray: Any) -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def _estimate_memory(tasks: Sequence[Task]) -> int:
+    """Estimate the bytes that a task takes at most, as tasks say; 0 if they do not."""
+    return max((getattr(task, "memory", 0) for task in tasks), default=0)
+
+
+def _find_largest_memory(ray: Any) -> int:
+    """Find the memory of the largest machine: a task that asks for more would wait for ever."""
+    sizes = [node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]]
+    return int(max(sizes, default=0))
 
 
 def _run_task(work: Work[_Record], task: Task) -> tuple[_Record, int, int]:

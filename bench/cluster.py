@@ -1,0 +1,171 @@
+"""What packing on a cluster costs beside packing on one machine, on two nodes of a core each.
+
+Run as a program: `python -m fieldslab.bench.cluster [--quick] [--json FILE]`. The cluster is Ray's
+own, with all nodes on this machine: it measures the engine, not networks. Four things:
+
+- photographs packed by the engine `ray`, beside two processes; the cluster is up already;
+- the driver's time for a task, of 10,000 tasks that do nothing;
+- how many shards are packed again when a node is killed half-way;
+- from the measured rates, a simulation of 50 TB on 64 machines.
+"""
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from fieldslab.bench import clustermodel
+from fieldslab.bench.pack import photographs
+from fieldslab.bench.timing import interleave, program, ratio
+from fieldslab.packer import pack
+from fieldslab.packer.pack_options import Progress
+from fieldslab.packer.write.engines.engine import find_engine
+from fieldslab.packer.write.stream import ignore_progress
+
+GIB = 2**30
+STORE_BYTES = 80 * 2**20
+"""Of Ray's object store on each node; a task's data never passes through it."""
+
+
+class EmptyTask(NamedTuple):
+    """A task that does nothing."""
+
+    number: int
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class SleepingWork:
+    """Tasks that take a while and leave a file for each time that they begin."""
+
+    folder: Path
+    seconds: float = 0.0
+
+    def write(self, task: EmptyTask, progress: Progress = ignore_progress) -> int:
+        """Sleep; returns the number of the task."""
+        if self.seconds:
+            (self.folder / f"{task.number}-{time.time_ns()}").touch()
+            time.sleep(self.seconds)
+        return task.number
+
+
+@contextmanager
+def start_cluster(nodes: int = 2) -> Iterator[Any]:
+    """Start a head without cores and some nodes with a core each, and connect to it."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    paths = [str(Path(pack.__code__.co_filename).parents[3]), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
+    cluster: Any = Cluster(initialize_head=True, head_node_args=head)
+    for _ in range(nodes):
+        cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        yield cluster
+    finally:
+        shut_down: Any = ray.shutdown
+        shut_down()
+        cluster.shutdown()
+
+
+def measure_overhead(folder: Path, size: int, rounds: int) -> dict[str, Any]:
+    """Pack photographs by two processes, by Ray on two nodes, and in this process."""
+    source = folder / "source.parquet"
+    photographs(source, size, 16)
+    slab, written = folder / "out.slab", 0
+
+    def pack_by(**options: Any) -> None:
+        nonlocal written
+        shutil.rmtree(slab, ignore_errors=True)
+        written = pack(source, slab, shard_size=size // 16, **options).bytes
+
+    seconds = interleave(
+        {
+            "one process": lambda: pack_by(),
+            "two processes": lambda: pack_by(jobs=2),
+            "ray": lambda: pack_by(engine="ray", jobs=2),
+        },
+        rounds,
+    )
+    shutil.rmtree(slab)
+    return {
+        "gb": written / 1e9,
+        "one_process_bytes_s": written / median(seconds["one process"]),
+        "two_processes_s": median(seconds["two processes"]),
+        "ray_s": median(seconds["ray"]),
+        "ratio": ratio(seconds["ray"], seconds["two processes"]),
+    }
+
+
+def measure_tasks(folder: Path, count: int) -> dict[str, float]:
+    """Run many tasks that do nothing: seconds, and the driver's processor time, of each."""
+    tasks = [EmptyTask(number) for number in range(count)]
+    engine = find_engine("ray", None, count)
+    for repeat in (tasks[:200], tasks):  # the first ones start the workers
+        started, processor = time.perf_counter(), time.process_time()
+        with closing(engine.run(SleepingWork(folder), repeat, ignore_progress)) as records:
+            done = sum(1 for _ in records)
+    assert done == count
+    return {
+        "ms": (time.perf_counter() - started) / count * 1e3,
+        "processor_ms": (time.process_time() - processor) / count * 1e3,
+    }
+
+
+def measure_recovery(folder: Path, cluster: Any, count: int) -> dict[str, float]:
+    """Kill a node when half of the tasks are done: how many tasks began twice."""
+    folder.mkdir()
+    tasks = [EmptyTask(number) for number in range(count)]
+    engine = find_engine("ray", 2, count)
+    victim = next(node for node in cluster.list_all_nodes() if node is not cluster.head_node)
+    kill = threading.Thread(
+        target=cluster.remove_node, args=(victim,), kwargs={"allow_graceful": False}
+    )
+    with closing(engine.run(SleepingWork(folder, 0.5), tasks, ignore_progress)) as records:
+        for done, _ in enumerate(records, 1):
+            if done == count // 2:
+                kill.start()
+    kill.join()
+    begun = [path.name.partition("-")[0] for path in folder.iterdir()]
+    return {"tasks": count, "begun_again": len(begun) - count, "of_the_node": 1}
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """Measure everything and print it; the result is ready for JSON."""
+    size, rounds, count = (GIB // 4, 3, 2000) if quick else (4 * GIB, 3, 10_000)
+    with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name, start_cluster() as cluster:
+        folder = Path(name)
+        overhead = measure_overhead(folder, size, rounds)
+        tasks = measure_tasks(folder, count)
+        recovery = measure_recovery(folder / "begun", cluster, 24)
+    core = overhead["one_process_bytes_s"]
+    print(f"photographs, {overhead['gb']:.1f} GB, ray / --jobs 2: {overhead['ratio']}")
+    print(f"a task of {count:,}: {tasks['ms']:.2f} ms, driver {tasks['processor_ms']:.2f} ms")
+    print(f"a node killed half-way: {recovery['begun_again']} of {recovery['tasks']} tasks again")
+    scenarios = {}
+    for label, cluster_ in clustermodel.list_scenarios(core, tasks["ms"] / 1e3).items():
+        outcome = clustermodel.simulate(cluster_)
+        limits = cluster_.compute_limits()
+        slowest = max(limits, key=lambda name: limits[name])
+        repeated = clustermodel.simulate(cluster_, lost_nodes=1)
+        scenarios[label] = {"hours": outcome.seconds / 3600, "busy": outcome.busy, **limits}
+        print(
+            f"{label:<40} {outcome.seconds / 3600:6.2f} h, bound by {slowest}"
+            f" ({limits[slowest] / 3600:.2f} h); cores taken {outcome.busy:.0%}; a node lost: "
+            f"{repeated.seconds / 3600:.2f} h"
+        )
+    return {"overhead": overhead, "tasks": tasks, "recovery": recovery, "model": scenarios}
+
+
+if __name__ == "__main__":
+    program(run, __doc__)
