@@ -37,6 +37,7 @@ from fieldslab.packer.convert.tokens import (
     infer_tokens,
 )
 from fieldslab.packer.options import Options, Sequences
+from fieldslab.packer.shardsize import choose_shard_bytes
 from fieldslab.packer.source import Source, match_names
 from fieldslab.packer.sources.path_lookup import name_disk_errors
 from fieldslab.packer.sources.sequence_source import SequenceSource
@@ -45,10 +46,6 @@ from fieldslab.schemas.errors import NullsFound, SourceUnsupported, UsageError, 
 from fieldslab.schemas.fields import Compression, Field, make_file_stem
 from fieldslab.schemas.manifest import VERSION
 from fieldslab.schemas.optiontext import mark_option
-
-MAX_SHARDS = 1024
-MAX_MAPS = 32_768
-"""Shards times arrays stay below half of Linux's usual limit of maps in a process."""
 
 _TASK_MEMORY = 512 * 2**20
 
@@ -336,16 +333,14 @@ def _check_nulls(plans: list[FieldPlan], source: Source) -> None:
 def _cut_shards(plan: Plan) -> tuple[ShardTask, ...]:
     """Cut the rows into shards near the target size, between units of the source.
 
-    The cut depends on source and options only. The target grows with the data, so that there
-    are at most about a thousand shards, and fewer where a shard has many arrays.
+    The cut depends on source and options only.
     """
     spans = cut_rows(plan.source.units, plan.options.rows)
     if any(span.unit.rows is None for span in spans):
         return (ShardTask(0, 0, None, tuple(spans)),)
     sizes = [_estimate_span_bytes(span) for span in spans]
-    arrays = sum(len(field_plan.field.list_arrays()) + 1 for field_plan in plan.fields)
-    most = max(1, min(MAX_SHARDS, MAX_MAPS // arrays))
-    target = max(plan.options.shard_size, -(-sum(sizes) // most))
+    fields = [field_plan.field for field_plan in plan.fields]
+    target = choose_shard_bytes(sum(sizes), plan.options.shard_size, fields)
     tasks: list[ShardTask] = []
     start = first_row = filled = 0
     for index, size in enumerate(sizes):

@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fieldslab.packer.plan import MAX_MAPS, MAX_SHARDS
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.runs import count_rows, cut_runs, list_rows, make_runs
 from fieldslab.packer.rewrite.selection import choose_fields, choose_rows
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys, find_parts
 from fieldslab.packer.rewrite.work import RepackTask
+from fieldslab.packer.shardsize import USUAL_SHARDS, compute_most_shards
 from fieldslab.schemas import layout
 from fieldslab.schemas.bytesizes import parse_size
 from fieldslab.schemas.errors import UsageError
@@ -200,8 +200,8 @@ def _count_shards(plan: RepackPlan, shard_size: str | int | None) -> int | None:
         if size < 1:
             raise UsageError(f"{mark_option('shard_size')} must be positive", found=shard_size)
         count = -(-plan.rows * plan.row_bytes // size)
-    arrays = sum(len(new.list_arrays()) + 1 for _, new in plan.fields)
-    return max(1, min(round(count), MAX_SHARDS, MAX_MAPS // arrays, plan.rows))
+    most = compute_most_shards([new for _, new in plan.fields])
+    return max(1, min(round(count), USUAL_SHARDS, most, plan.rows))
 
 
 def _rename_files(fields: Sequence[Field]) -> Iterator[tuple[Field, Field]]:
