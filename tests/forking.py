@@ -75,10 +75,14 @@ class Program(NamedTuple):
     output: Path
     errors: Path
 
-    def finish(self) -> str:
-        """Wait for its end, which must be a good one: what it printed."""
+    def finish(self) -> None:
+        """Wait for its end, which must be a good one."""
         code = start_server().ask(wait=self.process)
         assert code == 0, self.errors.read_text()
+
+    def read(self) -> str:
+        """Wait for its end: what it printed."""
+        self.finish()
         return self.output.read_text()
 
 
@@ -99,7 +103,7 @@ def start_python(*arguments: object, **environment: str) -> Program:
 
 def run_python(*arguments: object, **environment: str) -> str:
     """Run a program, as `start_python` does, to its end: what it printed."""
-    return start_python(*arguments, **environment).finish()
+    return start_python(*arguments, **environment).read()
 
 
 def _serve() -> dict[str, Any] | None:

@@ -251,7 +251,7 @@ def test_two_ranks_have_disjoint_complete_shares(example: Example, tmp_path: Pat
         start_python("-c", RANK, example.path, store, rank, odd, OMP_NUM_THREADS="1")
         for rank in range(2)
     ]
-    (epochs, share), (same, other_share) = (json.loads(rank.finish()) for rank in ranks)
+    (epochs, share), (same, other_share) = (json.loads(rank.read()) for rank in ranks)
     assert epochs == same
     for first, second in epochs:
         assert len(first) == len(second) == ROWS // 2

@@ -1,16 +1,15 @@
 """What the object files of kernels may and may not be."""
 
 import importlib.util
-import os
 import platform
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.forking import start_python
 
 from fieldslab.schemas import kernelcache
 from fieldslab.schemas.jit import Kernel, kernel
@@ -69,10 +68,9 @@ sys.stdout.buffer.write(_draw_random_boxes.compile("boxes"))
 )
 def test_other_machines_are_compiled_for(target: str, head: bytes) -> None:
     """Wheels for every machine can be built on any: the object file is of its kind."""
-    chosen = os.environ | {"FIELDSLAB_TARGET": target}
-    command = [sys.executable, "-c", _COMPILE]
-    done = subprocess.run(command, env=chosen, capture_output=True, check=True)
-    assert done.stdout.startswith(head)
+    program = start_python("-c", _COMPILE, FIELDSLAB_TARGET=target)
+    program.finish()
+    assert program.output.read_bytes().startswith(head)
 
 
 def test_wheels_bring_levels_that_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
