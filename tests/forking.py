@@ -16,6 +16,7 @@ import importlib
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PATHS = os.pathsep.join(str(Path(__file__).parents[1] / name) for name in (".ns", "."))
+SECONDS = 600
+"""A program that takes longer is ended."""
 LIBRARIES = [
     "torch._dynamo",
     "torch.utils.data",
@@ -89,7 +92,8 @@ class Program(NamedTuple):
 def start_python(*arguments: object, **environment: str) -> Program:
     """Start what would follow `python` on a command line: a file or `-c` and code; its arguments.
 
-    `environment` is added to that of this process.
+    `environment` is added to that of this process. Libraries see of it what they read when they are
+    called, not when they are imported.
     """
     server = start_server()
     files = server.name_files()
@@ -134,6 +138,7 @@ def _become(arguments: list[str], environment: dict[str, str], files: list[str])
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(environment)
+    signal.alarm(SECONDS)
     program, *words = arguments
     if program == "-c":
         code, *words = words
