@@ -22,8 +22,6 @@ from fieldslab.schemas.errors import FieldslabError
 if TYPE_CHECKING:
     from fieldslab.schemas.mirror.mirror import Mirror
 
-_EXTENT = 16
-"""Blocks that are fetched together where all rows are visited, 1 MiB: far fewer requests."""
 _LEAST_AHEAD, _MOST_AHEAD = 64 * 2**20, 2**30
 """Bytes of batches that are asked for ahead: more where batches had to wait."""
 _MOST_BATCHES = 1024
@@ -49,7 +47,7 @@ class MirrorReadAhead(ReadAhead):
         super().__init__(slab, fields)
         chosen = [slab.fields[name] for name in fields]
         self._batch_bytes = max(count_stored_bytes(slab.manifest, chosen, batch_size), 1)
-        self._asking = _Asking(slab, fields, mirror, decoded, round(share * _EXTENT))
+        self._asking = _Asking(slab, fields, mirror, decoded, share)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
@@ -84,7 +82,7 @@ class _Asking:
         fields: Sequence[str],
         mirror: "Mirror",
         decoded: Container[str],
-        extent: int,
+        share: float,
     ) -> None:
         self.queue: SimpleQueue[np.ndarray | None] = SimpleQueue()
         self.stopped = False
@@ -95,7 +93,7 @@ class _Asking:
         self.names = fields
         self._mirror = mirror
         self._decoded = decoded
-        self._extent = extent
+        self._share = share
         self._requested = np.zeros(mirror.blocks.mark_bytes, np.uint8)
         self._outstanding = 0
         self._changed = threading.Condition()
@@ -134,8 +132,7 @@ class _Asking:
             self.budget = min(2 * self.budget, self._most)
 
     def _find_absent(self, positions: np.ndarray) -> np.ndarray:
-        """Positions of blocks around some that were not asked for yet, and are not there."""
-        positions = self._mirror.blocks.extend_positions(positions, self._extent)
+        """Positions of blocks that were not asked for yet, and are not there."""
         bits = np.uint8(1) << (positions & 7).astype(np.uint8)
         positions = positions[self._requested[positions >> 3] & bits == 0]
         bits = np.uint8(1) << (positions & 7).astype(np.uint8)
@@ -157,7 +154,7 @@ class _Asking:
                 self._outstanding -= size
                 self._changed.notify()
 
-        if self.stopped or not self._mirror.prefetch(positions, done):
+        if self.stopped or not self._mirror.prefetch(positions, self._share, done):
             done()
         return True
 

@@ -121,21 +121,9 @@ class BlockMap:
         """Return the unit of each position: int64[n] in and out."""
         return np.searchsorted(self.first_bytes, positions >> 3, side="right") - 1
 
-    def extend_positions(self, positions: np.ndarray, extent: int) -> np.ndarray:
-        """Add all blocks of the extents in which blocks lie: positions, int64[n], ascending.
-
-        An extent is a run of `extent` blocks of a unit, from a multiple of it on.
-        """
-        if extent <= 1 or not len(positions):
-            return positions
-        units = self.find_units(positions)
-        firsts = self.first_bytes[units] * 8
-        starts, keep = np.unique(
-            firsts + (positions - firsts) // extent * extent, return_index=True
-        )
-        ends = (firsts + self.blocks[units])[keep]
-        extended = starts[:, np.newaxis] + np.arange(extent)
-        return extended[extended < ends[:, np.newaxis]]
+    def find_unit_at(self, position: int) -> int:
+        """Return the unit of one position."""
+        return int(self.first_bytes.searchsorted(position >> 3, side="right")) - 1
 
     def get_unit(self, index: int) -> Unit:
         """Return a unit by its index."""

@@ -74,6 +74,7 @@ class Channel:
         self._place = place
         self._options = {name: _convert_durations(name, value) for name, value in options.items()}
         self._attach: Callable[[int], Attach] | None = None
+        self._has_store: HelperProcess | None = None
         self._opened: HelperProcess | None = None
         self._lock = threading.RLock()
         CONNECTION.add_user(self.number)
@@ -81,7 +82,13 @@ class Channel:
 
     def read_manifest(self) -> bytes:
         """Read the manifest in the store. Raises what the store raises."""
-        return self._ask_repeatedly(lambda process: self._open(process).wait()).content
+
+        def ask(process: HelperProcess) -> Answer:
+            answer = self._open(process).wait()
+            self._has_store = process
+            return answer
+
+        return self._ask_repeatedly(ask).content
 
     def attach(self, content: str, origin: Origin) -> None:
         """Fetch for this mirror from now on."""
@@ -93,17 +100,21 @@ class Channel:
 
         Raises what the helper raises, DamagedBlock and WorkerDied.
         """
-        self._ask_repeatedly(
-            lambda process: self._request_fetch(process, ranges, demand, again, None).wait()
-        )
 
-    def prefetch(self, ranges: np.ndarray, done: Callable[[], None]) -> bool:
+        def ask(process: HelperProcess) -> Answer:
+            make = self._prepare_fetch(process, ranges, demand=demand, again=again)
+            return process.ask(make).wait()
+
+        self._ask_repeatedly(ask)
+
+    def prefetch(self, ranges: np.ndarray, share: float, done: Callable[[], None]) -> bool:
         """Have blocks fetched some time; `done` is called when they are, or will not be.
 
         Returns whether the request was made.
         """
         try:
-            self._request_fetch(CONNECTION.get_process(), ranges, False, False, done)
+            process = CONNECTION.get_process()
+            process.ask(self._prepare_fetch(process, ranges, demand=False, share=share), done)
         except (HelperDied, FieldslabError):
             return False
         return True
@@ -117,33 +128,28 @@ class Channel:
     def after_fork(self) -> None:
         """Begin anew in a forked child."""
         self._lock = threading.RLock()
-        self._opened = None
+        self._has_store = self._opened = None
 
     def close(self) -> None:
         """Ask no more."""
-        self._opened = None
+        self._has_store = self._opened = None
         self._finalizer()
 
-    def _request_fetch(
-        self,
-        process: HelperProcess,
-        ranges: np.ndarray,
-        demand: bool,
-        again: bool,
-        done: Callable[[], None] | None,
-    ) -> Ticket:
+    def _prepare_fetch(
+        self, process: HelperProcess, ranges: np.ndarray, **options: Any
+    ) -> Callable[[int], Fetch]:
+        """Open the mirror in a helper, if need be; return what makes the request of its number."""
         self._open_mirror(process)
         content = np.ascontiguousarray(ranges, np.int64).tobytes()
-        return process.ask(
-            lambda request: Fetch(request, self.number, content, demand, again), done
-        )
+        return lambda request: Fetch(request, self.number, content, **options)
 
     def _open_mirror(self, process: HelperProcess) -> None:
         """Open store and mirror in a helper that does not know them yet."""
         with self._lock:
             if self._opened is not process:
                 assert self._attach is not None
-                _check_answer(self._open(process).wait())
+                if self._has_store is not process:
+                    _check_answer(self._open(process).wait())
                 _check_answer(process.ask(self._attach).wait())
                 self._opened = process
 

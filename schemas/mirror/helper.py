@@ -159,7 +159,7 @@ class Helper:
         ranges = np.frombuffer(request.ranges, np.int64).reshape(-1, 2)
         runs = [(start, stop) for start, stop in ranges.tolist()]
         session.changed = True
-        await session.fetcher.fetch(runs, request.demand, request.again)
+        await session.fetcher.fetch(runs, request.demand, request.again, request.share)
         return b""
 
 

@@ -42,14 +42,16 @@ class Attach(msgspec.Struct, tag=True):
 class Fetch(msgspec.Struct, tag=True):
     """Fetch blocks: `ranges` is int64[n, 2] of positions.
 
-    With `again`, those that carry marks are fetched, too.
+    With `again`, those that carry marks are fetched, too. Without `demand`, nobody waits for them
+    yet, and `share` is how much of what lies around is needed later, from 0 to 1.
     """
 
     request: int
     slab: int
     ranges: bytes
     demand: bool
-    again: bool
+    again: bool = False
+    share: float = 0.0
 
 
 class Cancel(msgspec.Struct, tag=True):

@@ -97,8 +97,7 @@ class Mirror:
 
     def find_unit(self, position: int) -> Unit:
         """Return the unit whose block stands at a position."""
-        (number,) = self.blocks.find_units(np.array([position]))
-        return self.blocks.get_unit(int(number))
+        return self.blocks.get_unit(self.blocks.find_unit_at(position))
 
     def find_positions(
         self, folder: str, file: ArrayFile | None, first: int, last: int
@@ -119,15 +118,16 @@ class Mirror:
         """Fetch blocks that are there and damaged; raises what `require` raises."""
         self._fetch(positions, again=True)
 
-    def prefetch(self, positions: np.ndarray, done: Callable[[], None]) -> bool:
+    def prefetch(self, positions: np.ndarray, share: float, done: Callable[[], None]) -> bool:
         """Have blocks fetched some time; `done` is called when they are, or will not be.
 
-        Returns whether anything was asked for.
+        `share` is how much of what lies around them is needed later, from 0 to 1. Returns whether
+        anything was asked for.
         """
         absent = positions[~self.presence.are_present(positions)]
         if not len(absent):
             return False
-        return self._channel.prefetch(np.array(list(join_positions(absent)), np.int64), done)
+        return self._channel.prefetch(_make_ranges(absent), share, done)
 
     def cancel_prefetch(self) -> None:
         """Have nothing fetched any more that nobody waits for, if the helper can be told now."""
@@ -160,10 +160,13 @@ class Mirror:
         self.sparse.close()
 
     def _fetch(self, positions: np.ndarray, *, demand: bool = True, again: bool = False) -> None:
-        ranges = np.array(list(join_positions(positions)), np.int64)
         try:
-            self._channel.fetch(ranges, demand, again)
+            self._channel.fetch(_make_ranges(positions), demand, again)
         except DamagedBlock as damage:
             error = damage.error
             error.context["row"] = self.describe_rows(damage.position)
             raise error from None
+
+
+def _make_ranges(positions: np.ndarray) -> np.ndarray:
+    return np.array(list(join_positions(positions)), np.int64)

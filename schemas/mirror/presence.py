@@ -73,6 +73,17 @@ class Presence:
         """Return whether a block is there."""
         return bool(self._marks[position >> 3] >> (position & 7) & 1)
 
+    def list_absent_runs(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """List the runs of blocks from `start` up to `stop` that are not there: first, and end."""
+        marks = self._marks[start >> 3 : (stop + 7) >> 3].tobytes()
+        runs, begin = list[tuple[int, int]](), start
+        for position in range(start, stop):
+            if marks[(position >> 3) - (start >> 3)] >> (position & 7) & 1:
+                if begin < position:
+                    runs.append((begin, position))
+                begin = position + 1
+        return [*runs, (begin, stop)] if begin < stop else runs
+
     def set_marks(self, start: int, stop: int) -> None:
         """Mark the blocks at positions `start` to `stop`, whose locks the caller holds."""
         for position in range(start, stop):

@@ -155,8 +155,9 @@ class Room:
 
     def release(self, count: int) -> None:
         """Give bytes back that were reserved and not used."""
-        with self._cache.lock_room():
-            self._cache.add_used_bytes(-count)
+        if count:
+            with self._cache.lock_room():
+                self._cache.add_used_bytes(-count)
 
     def evict(self, count: int, is_held: IsHeld) -> int:
         """Evict at least so many bytes, if there are as many; return how many there were."""

@@ -13,9 +13,10 @@ import numpy as np
 
 from fieldslab.schemas.arrays import HEADER, make_array_header
 from fieldslab.schemas.digest import BLOCK
+from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.files import OpenFolder
 from fieldslab.schemas.mirror.blockmap import BlockMap, Unit
-from fieldslab.schemas.mirror.names import SIDE, name_cache_errors
+from fieldslab.schemas.mirror.names import SIDE, make_cache_error, name_cache_errors
 
 _DIGEST = np.dtype("<u8")
 _KEEP_SIZE_AND_PUNCH = 0x03
@@ -57,15 +58,18 @@ class SparseSlab:
     @contextmanager
     def open_file(self, unit: Unit) -> Iterator[int]:
         """A descriptor to read and write the file of a unit, for a `with` block."""
-        path = self.path / unit.folder_name / unit.file_name
-        with name_cache_errors(path):
-            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-            name = f"{unit.folder_name}/{unit.file_name}"
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        name = f"{unit.folder_name}/{unit.file_name}"
+        try:
             fd = os.open(name, flags, dir_fd=self.directory.fd)
             try:
                 yield fd
             finally:
                 os.close(fd)
+        except OSError as error:
+            if isinstance(error, FieldslabError):
+                raise
+            raise make_cache_error(error, self.path / name) from error
 
     def punch_unit(self, unit: Unit) -> None:
         """Make a hole of the data of a unit. Raises OutputError where the file system cannot."""
