@@ -100,6 +100,7 @@ def start_python(*arguments: object, **environment: str) -> Program:
     process = server.ask(
         arguments=[str(argument) for argument in arguments],
         environment={**os.environ, "PYTHONPATH": PATHS, **environment},
+        directory=os.getcwd(),
         files=[str(file) for file in files],
     )
     return Program(process, *files)
@@ -130,7 +131,9 @@ def _serve() -> dict[str, Any] | None:
     return None
 
 
-def _become(arguments: list[str], environment: dict[str, str], files: list[str]) -> None:
+def _become(
+    arguments: list[str], environment: dict[str, str], directory: str, files: list[str]
+) -> None:
     """Run a program in this process, as if it had been started for it."""
     for number, file in enumerate([os.devnull, *files]):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
@@ -138,6 +141,7 @@ def _become(arguments: list[str], environment: dict[str, str], files: list[str])
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(environment)
+    os.chdir(directory)
     signal.alarm(SECONDS)
     program, *words = arguments
     if program == "-c":
