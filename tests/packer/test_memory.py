@@ -93,7 +93,7 @@ def test_wide_row_groups_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.M
     source = find_source(tmp_path / "a.parquet")
     peaks = []
     for pages in (2**30, MB):
-        monkeypatch.setattr(row_groups, "MOST_PAGES", pages)
+        monkeypatch.setattr(row_groups, "MOST_PAGE_BYTES", pages)
         before, most, rows = pa.total_allocated_bytes(), 0, 0
         for batch in source.read(source.units[0], list(range(81)), MB):
             most = max(most, pa.total_allocated_bytes() - before)

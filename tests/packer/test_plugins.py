@@ -89,7 +89,7 @@ def test_they_are_commands_like_ours(site: Path) -> None:
     assert (plain.returncode, plain.stdout) == (3, "you\n")
     unknown = run(site, "gret")
     assert unknown.returncode == 2
-    assert unknown.stderr.startswith("error: no such command 'gret' (expected 'pack, verify, ")
+    assert unknown.stderr.startswith("error: no such command 'gret' (expected 'pack, finish, ")
     assert "Did you mean 'greet'?" in unknown.stderr
     wrong = run(site, "greet")
     assert (wrong.returncode, wrong.stdout) == (2, "")

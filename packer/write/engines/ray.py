@@ -92,7 +92,7 @@ def _connect() -> Any:
     except ImportError as error:
         raise MissingLibrary(
             f"{mark_option('engine', 'ray')} needs Ray, which is not installed",
-            hint="pip install 'fieldslab[ray]'",
+            hint="pip install 'ray>=2.40'",
         ) from error
     if not ray.is_initialized():
         ray.init(
