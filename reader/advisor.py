@@ -17,10 +17,10 @@ from fieldslab.reader.loading.loader import MOST_THREADS
 from fieldslab.reader.probe import SAMPLE_ROWS, Probe
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
-from fieldslab.reader.stored.memory import count_available_bytes
 from fieldslab.reader.stored.sizes import count_stored_bytes
 from fieldslab.schemas.cores import count_usable_cores
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.memory import count_available_bytes
 
 ENOUGH = 0.9
 """What is so near to the best is as good."""

@@ -53,11 +53,11 @@ def open_slab(
         Follow links in the slab, wherever they lead, as in the caches of Hugging Face and DVC.
         `path` itself may be a link in any case.
     cache_dir
-        A directory for mirrors, on a local disk; it is created. Default for URLs: the environment
-        variable FIELDSLAB_CACHE_DIR, or `~/.cache/fieldslab/slabs`.
+        A directory for mirrors, on a local disk; it is created. Default for URLs: the variable
+        FIELDSLAB_CACHE_DIR, or `~/.cache/fieldslab/slabs`. ":memory:" keeps blocks in memory: the
+        default for directories on network file systems.
     cache_limit
-        Bytes that all mirrors in `cache_dir` may take, such as "500G". What was not needed for the
-        longest time is removed.
+        Bytes that all mirrors there may take, such as "500G": what was not needed longest goes.
     storage_options
         For obstore, which reads URLs, beside what the environment says, as by AWS_REGION.
     cache_shared

@@ -8,6 +8,8 @@ from typing import Any
 from fieldslab.schemas.bytesizes import parse_size
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.folder import SlabFiles, check_place, find_enclosing_slab, open_slab_files
+from fieldslab.schemas.networks import find_network_file_system
+from fieldslab.schemas.notices import warn
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.urls import is_url
 
@@ -34,7 +36,8 @@ def open_place(
     """
     text = check_place(place)
     remote = is_url(text) and not os.path.exists(text)
-    if not remote and cache_dir is None:
+    network = None if remote or follow_links else find_network_file_system(text)
+    if not remote and cache_dir is None and network is None:
         for name, value in (("cache_limit", cache_limit), ("storage_options", storage_options)):
             if value is not None:
                 raise UsageError(
@@ -44,7 +47,7 @@ def open_place(
                 )
         return open_slab_files(text, follow_links=follow_links)
     # Who reads local slabs alone does not wait for these to be imported.
-    from fieldslab.schemas.mirror.cache import find_default_cache
+    from fieldslab.schemas.mirror.cache import MEMORY, find_default_cache, find_memory_cache
     from fieldslab.schemas.mirror.channel import Origin
     from fieldslab.schemas.mirror.opening import open_mirror
 
@@ -53,7 +56,18 @@ def open_place(
         raise UsageError(f"{mark_option('cache_dir')} must be a path", found=repr(cache_dir))
     if not isinstance(storage_options, Mapping | None):
         raise UsageError(f"{mark_option('storage_options')} must be a dict of options")
-    cache = find_default_cache() if cache_dir is None else Path(cache_dir)
+    temporary = cache_dir == MEMORY or (network is not None and cache_dir is None)
+    if temporary:
+        memory = find_memory_cache()
+        if memory is None and cache_dir is None:
+            warn(f"{text} lies on {network}, where mapped files are slow: give `cache_dir`")
+            return open_slab_files(text)
+        if memory is None:
+            raise UsageError(f"{mark_option('cache_dir', MEMORY)}: too little memory in /dev/shm")
+        cache, most = memory
+        limit = most if limit is None else min(limit, most)
+    else:
+        cache = find_default_cache() if cache_dir is None else Path(cache_dir)
     slab = find_enclosing_slab(cache)
     if slab is not None:
         problem = f"{mark_option('cache_dir')} cannot lie within a slab"
@@ -64,5 +78,11 @@ def open_place(
         os.path.abspath(cache),
         limit,
         cache_shared,
+        temporary,
     )
+    if network is not None and cache_dir is None:
+        warn(
+            f"{text} lies on {network}: blocks are kept in memory, {limit:,} bytes at most; give "
+            "`cache_dir` to keep them on a local disk"
+        )
     return open_mirror(origin)

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from fieldslab.reader.loading.stats import PreparedBatch
 from fieldslab.reader.loading.workers import Workers
 from fieldslab.reader.rows import check_integer
-from fieldslab.reader.stored.memory import count_available_bytes
 from fieldslab.schemas.cores import count_usable_cores
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.memory import count_available_bytes
 
 MOST_WAITING = 0.01
 MOST_AHEAD = 64

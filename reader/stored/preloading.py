@@ -10,7 +10,6 @@ import numpy as np
 
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
-from fieldslab.reader.stored.memory import count_available_bytes
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.files import make_unreadable_error, read_exactly
@@ -21,6 +20,7 @@ from fieldslab.schemas.mapping import (
     populate_pages,
     prefetch_pages,
 )
+from fieldslab.schemas.memory import count_available_bytes
 
 STEP = 8 * 1024 * 1024
 """Bytes that one thread has read in at a time: their requests reach the disk together."""

@@ -7,15 +7,22 @@ import shutil
 import stat
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from weakref import finalize
 
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.memory import count_available_bytes
 from fieldslab.schemas.mirror.names import MARKER, ROOM, SIDE, name_cache_errors
 from fieldslab.schemas.optiontext import mark_option
 
 ENVIRONMENT = "FIELDSLAB_CACHE_DIR"
+MEMORY = ":memory:"
+"""Stands for a cache directory in memory."""
+_SHARED_MEMORY = Path("/dev/shm")
+_LEAST_MEMORY = 256 * 2**20
 _USED = struct.Struct("<q")
 _OWN = "Give a directory of its own, which need not exist yet."
 
@@ -29,13 +36,29 @@ def find_default_cache() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "fieldslab" / "slabs"
 
 
+def find_memory_cache() -> tuple[Path, int] | None:
+    """Return a cache directory in memory, and its limit: a quarter of the memory that is free.
+
+    All processes of a user share it, and the last one removes it. None where there is no memory
+    for it, as in containers with a small /dev/shm.
+    """
+    try:
+        system = os.statvfs(_SHARED_MEMORY)
+    except OSError:
+        return None
+    limit = min(count_available_bytes() // 4, system.f_bavail * system.f_frsize // 4 * 3)
+    usable = os.access(_SHARED_MEMORY, os.W_OK) and limit >= _LEAST_MEMORY
+    return (_SHARED_MEMORY / f"fieldslab-{os.getuid()}", limit) if usable else None
+
+
 class CacheDirectory:
     """A directory of mirrors. Nothing is ever written into a directory of anybody else."""
 
-    def __init__(self, path: Path, *, shared: bool = False) -> None:
+    def __init__(self, path: Path, *, shared: bool = False, temporary: bool = False) -> None:
         """Create the directory, or check that it is a cache.
 
-        `shared` allows a directory that anybody may write into.
+        `shared` allows a directory that anybody may write into. One that is `temporary` is removed
+        when the last of those closes it who opened it so.
 
         Raises
         ------
@@ -45,17 +68,25 @@ class CacheDirectory:
             It cannot be written.
         """
         self.path = Path(os.path.abspath(path))
-        with name_cache_errors(self.path), suppress(FileExistsError):
-            self.path.mkdir(mode=0o700, parents=True)
-        self._check_owner(shared)
-        marker = self.path / MARKER
-        with name_cache_errors(marker):
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._users = os.open(marker, flags, 0o666)
-            if not os.fstat(self._users).st_size:
-                os.pwrite(self._users, json.dumps({"format": "fieldslab cache"}).encode(), 0)
-            self._room = os.open(self.path / ROOM, flags, 0o666)
         self._lock = threading.Lock()
+        self._temporary = temporary
+        while True:
+            with name_cache_errors(self.path), suppress(FileExistsError):
+                self.path.mkdir(mode=0o700, parents=True)
+            self._check_owner(shared)
+            self._open_files()
+            self._finalizer = finalize(
+                self, _close_cache, self.path, self._users, self._room, temporary, os.getpid()
+            )
+            if not temporary:
+                return
+            fcntl.flock(self._users, fcntl.LOCK_SH)
+            with suppress(OSError):
+                if os.path.samestat(os.stat(self.path / MARKER), os.fstat(self._users)):
+                    return
+            self._finalizer.detach()  # the last one before us has just removed it
+            os.close(self._users)
+            os.close(self._room)
 
     @contextmanager
     def lock_room(self) -> Iterator[None]:
@@ -106,13 +137,9 @@ class CacheDirectory:
 
         Either way, this object counts as a user from then on, until it is closed.
         """
-        try:
-            fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            fcntl.flock(self._users, fcntl.LOCK_SH)
-            return False
+        alone = _try_lock(self._users)
         fcntl.flock(self._users, fcntl.LOCK_SH)
-        return True
+        return alone
 
     def list_mirrors(self) -> list[str]:
         """Return the `id` of every slab that has a mirror here, sorted."""
@@ -128,12 +155,22 @@ class CacheDirectory:
                 with suppress(OSError):
                     path.unlink()
 
-    def close(self) -> None:
-        """Let go of the directory."""
-        for fd in (self._users, self._room):
-            with suppress(OSError):
-                os.close(fd)
-        self._users = self._room = -1
+    def close(self, patience: float = 0.0) -> None:
+        """Let go of the directory; wait so many seconds for others who are just doing the same."""
+        deadline = time.monotonic() + patience
+        while self._temporary and time.monotonic() < deadline and self._finalizer.alive:
+            if _try_lock(self._users):
+                break
+            time.sleep(0.02)
+        self._finalizer()
+
+    def _open_files(self) -> None:
+        marker, flags = self.path / MARKER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        with name_cache_errors(marker):
+            self._users = os.open(marker, flags, 0o666)
+            if not os.fstat(self._users).st_size:
+                os.pwrite(self._users, json.dumps({"format": "fieldslab cache"}).encode(), 0)
+            self._room = os.open(self.path / ROOM, flags, 0o666)
 
     def _check_owner(self, shared: bool) -> None:
         info = os.stat(self.path)
@@ -150,3 +187,24 @@ class CacheDirectory:
                 hint="Others could replace what you train on. `chmod o-w` it, or give a "
                 f"directory of your own; if you trust them, {mark_option('cache_shared', True)}.",
             )
+
+
+def _close_cache(path: Path, users: int, room: int, temporary: bool, pid: int) -> None:
+    """Close the files of a cache directory; remove a temporary one that nobody else uses.
+
+    A forked child has the locks of its parent, and takes nothing from it.
+    """
+    if temporary and os.getpid() == pid and _try_lock(users):
+        shutil.rmtree(path, ignore_errors=True)
+    for fd in (users, room):
+        with suppress(OSError):
+            os.close(fd)
+
+
+def _try_lock(fd: int) -> bool:
+    """Take a lock for one alone, if nobody else has any."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -47,7 +47,8 @@ class Origin(NamedTuple):
     options: Mapping[str, Any]
     cache: str
     limit: int | None
-    shared: bool
+    shared: bool = False
+    temporary: bool = False
 
     def to_plain(self) -> tuple[Any, ...]:
         """Return what a pickle may hold of it. Raises UsageError where that is a credential."""
@@ -92,7 +93,7 @@ class Channel:
 
     def attach(self, content: str, origin: Origin) -> None:
         """Fetch for this mirror from now on."""
-        limits = origin.cache, origin.limit, origin.shared
+        limits = origin.cache, origin.limit, origin.shared, origin.temporary
         self._attach = lambda request: Attach(request, self.number, content, *limits)
 
     def fetch(self, ranges: np.ndarray, demand: bool, again: bool) -> None:

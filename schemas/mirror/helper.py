@@ -40,6 +40,7 @@ from fieldslab.schemas.stores.slab_objects import read_manifest
 from fieldslab.schemas.stores.store import Store, open_store
 
 _THREADS = 64
+_PATIENCE = 0.5
 _WATCH = 0.25
 """Seconds between looks at whether the parent lives, and at whether mirrors are whole."""
 
@@ -74,7 +75,9 @@ class Session:
                 found=manifest.id,
                 hint="Open it again.",
             )
-        self.cache = CacheDirectory(Path(request.cache), shared=request.shared)
+        self.cache = CacheDirectory(
+            Path(request.cache), shared=request.shared, temporary=request.temporary
+        )
         self.files = MirrorFiles(self.cache.path, manifest.id, BlockMap(manifest))
         self.room = Room(self.cache, request.limit)
 
@@ -90,15 +93,15 @@ class Session:
             self.changed = False
             publish_manifest(self.cache, self.files)
 
-    def close(self) -> None:
-        """Let go of everything."""
+    def close(self, patience: float = 0.0) -> None:
+        """Let go of everything; see `CacheDirectory.close`."""
         if self.fetcher is not None:
             self.fetcher.close()
             self.room.close()
         if self.files is not None:
             self.files.close()
         if self.cache is not None:
-            self.cache.close()
+            self.cache.close(patience)
 
 
 class Helper:
@@ -125,6 +128,11 @@ class Helper:
         task = asyncio.create_task(self._answer(request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """Let go of all slabs: a cache in memory goes with the last who uses it."""
+        for session in self._sessions.values():
+            session.close(_PATIENCE)
 
     async def finish_mirrors(self) -> None:
         """Make slabs of the mirrors that are whole."""
@@ -175,6 +183,7 @@ async def _serve(connection: socket.socket, parent: int) -> None:
             helper.receive(await reader.readexactly(size))
     for task in tasks:
         task.cancel()
+    helper.close()
 
 
 async def _watch(parent: int) -> None:

@@ -37,6 +37,7 @@ class Attach(msgspec.Struct, tag=True):
     cache: str
     limit: int | None
     shared: bool
+    temporary: bool
 
 
 class Fetch(msgspec.Struct, tag=True):

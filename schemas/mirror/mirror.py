@@ -12,6 +12,7 @@ from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.mirror.blockmap import BlockMap, Unit
+from fieldslab.schemas.mirror.cache import CacheDirectory
 from fieldslab.schemas.mirror.channel import Channel, Origin
 from fieldslab.schemas.mirror.messages import DamagedBlock
 from fieldslab.schemas.mirror.positions import join_positions
@@ -40,12 +41,15 @@ class Mirror:
         Held while blocks are verified and while this process forgets what it verified.
     """
 
-    def __init__(self, origin: Origin, manifest: Manifest, channel: Channel) -> None:
+    def __init__(
+        self, origin: Origin, manifest: Manifest, channel: Channel, cache: CacheDirectory
+    ) -> None:
         """Open or create the mirror's files; the manifest was written into the cache before.
 
         Raises DamagedManifest, NoSpace, OutputDenied, OutputError.
         """
         self.origin = origin
+        self._cache = cache  # one that is temporary stays as long as this
         self.manifest = manifest
         self.blocks = BlockMap(manifest)
         self._files = MirrorFiles(Path(origin.cache), manifest.id, self.blocks)
@@ -158,6 +162,7 @@ class Mirror:
         """Let go of the mirror and of the helper."""
         self._channel.close()
         self.sparse.close()
+        self._cache.close()
 
     def _fetch(self, positions: np.ndarray, *, demand: bool = True, again: bool = False) -> None:
         try:

@@ -25,7 +25,7 @@ def open_mirror(origin: Origin, content: str | None = None) -> MirroredFiles:
 
     Raises what `open_place` raises, and SlabReplaced where the slab has another `id`.
     """
-    CacheDirectory(Path(origin.cache), shared=origin.shared).close()
+    cache = CacheDirectory(Path(origin.cache), shared=origin.shared, temporary=origin.temporary)
     channel = Channel(origin.place, origin.options)
     name = hide_credentials(origin.place).rstrip("/") + "/" + MANIFEST
     data = _load_known_manifest(origin, content)
@@ -35,7 +35,7 @@ def open_mirror(origin: Origin, content: str | None = None) -> MirroredFiles:
     if content is not None:
         check_content(manifest, content, hide_credentials(origin.place))
     _keep_manifest(origin, manifest, data)
-    return MirroredFiles(Mirror(origin, manifest, channel), len(data))
+    return MirroredFiles(Mirror(origin, manifest, channel, cache), len(data))
 
 
 def _load_known_manifest(origin: Origin, content: str | None) -> bytes | None:

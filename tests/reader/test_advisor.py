@@ -13,8 +13,8 @@ from tests.slabs import ragged, write_slab
 from fieldslab.packer import pack
 from fieldslab.reader import Batch, Loader, Pad, Resize, Slab, open_slab
 from fieldslab.reader.advisor import advise
-from fieldslab.reader.stored.memory import count_available_bytes
 from fieldslab.schemas.errors import UnknownField, UsageError
+from fieldslab.schemas.memory import count_available_bytes
 
 PHOTOS = Path(__file__).parents[2] / "examples" / "photos.parquet"
 ROWS = 400
