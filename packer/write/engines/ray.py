@@ -80,7 +80,7 @@ class RayEngine(Engine):
                 raise failure
         finally:
             for reference in running:
-                ray.cancel(reference, force=True)
+                ray.cancel(reference)  # by force, Ray 2.60 now and then ends this process, too
             if running:
                 ray.wait(list(running), num_returns=len(running), timeout=_CANCELLED)
 

@@ -164,26 +164,19 @@ def test_a_dataset_of_ray(tmp_path: Path) -> None:
     assert pack(empty, tmp_path / "empty.slab").manifest.rows == 0
 
 
-def test_a_killed_driver(tmp_path: Path, out: Path, expected: Any) -> None:
-    """After the driver was killed, the same command goes on with what is finished."""
-    with start_waiting(tmp_path, out, "ray") as process:
-        process.kill()
-        process.communicate(timeout=60)
-    assert not out.exists()
+def test_a_driver_that_ends_early(tmp_path: Path, out: Path, expected: Any) -> None:
+    """After Ctrl-C, and after a kill, the same command goes on with what is finished."""
+    partial = get_partial_path(out)
+    for number in (signal.SIGINT, signal.SIGKILL):
+        with start_waiting(tmp_path, out, "ray") as process:
+            process.send_signal(number)
+            _, stderr = process.communicate(timeout=60)
+        assert not out.exists()
+        if number == signal.SIGINT:
+            assert "KeyboardInterrupt" in stderr, stderr
+            assert not partial.exists() or listing(partial) == ["journal.jsonl", "slab"]
+        (tmp_path / "waiting").unlink()
     (tmp_path / "go").touch()
     pack_waiting(tmp_path, out, "ray")
     assert content(out) == expected
     assert listing(out.parent) == ["x.slab"]
-
-
-def test_an_interrupted_driver(tmp_path: Path, out: Path, expected: Any) -> None:
-    """Ctrl-C cancels what is running and leaves nothing but finished shards."""
-    with start_waiting(tmp_path, out, "ray") as process:
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
-    assert "KeyboardInterrupt" in stderr
-    partial = get_partial_path(out)
-    assert not partial.exists() or listing(partial) == ["journal.jsonl", "slab"]
-    (tmp_path / "go").touch()
-    pack_waiting(tmp_path, out, "ray")
-    assert content(out) == expected

@@ -1,5 +1,6 @@
 """What every engine must do. A new engine of fieldslab is tested here by its name alone."""
 
+import os
 import subprocess
 import sys
 import time
@@ -140,7 +141,7 @@ def start_waiting(folder: Path, out: Path, engine: str) -> Iterator[subprocess.P
     program = Path(__file__).with_name("waiting.py")
     with subprocess.Popen(
         [sys.executable, program, folder, out, engine],
-        env=PYTHON,
+        env=os.environ | PYTHON,  # the address of a cluster comes later
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
