@@ -14,8 +14,8 @@ _Record = TypeVar("_Record")
 RETRIES = 3
 """How often a task is run again whose worker or machine was lost. What it raises is final."""
 
-_CANCELLED = 60.0
-"""Seconds to wait for tasks that were cancelled."""
+_CANCELLED = 10.0
+"""Seconds to wait for a task that was cancelled."""
 
 
 class RayEngine(Engine):
@@ -79,10 +79,11 @@ class RayEngine(Engine):
             if failure is not None:
                 raise failure
         finally:
-            for reference in running:
-                ray.cancel(reference)  # by force, Ray 2.60 now and then ends this process, too
-            if running:
-                ray.wait(list(running), num_returns=len(running), timeout=_CANCELLED)
+            # The last ones first, which wait for a core: where one were handed out while it is
+            # cancelled, Ray 2.60 would end this process.
+            for reference in reversed(running):
+                ray.cancel(reference, force=True)
+                ray.wait([reference], timeout=_CANCELLED)
 
 
 def _connect() -> Any:
