@@ -1,7 +1,6 @@
 """Fetching the blocks of a mirror from a store: together, each once, verified, the urgent first."""
 
 import asyncio
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -224,8 +223,7 @@ class Fetcher:
         return None
 
     def _read_table(self, unit: Unit, size: int) -> np.ndarray:
-        with self._files.sparse.open_file(unit) as fd:
-            data = _pread_all(fd, size)
+        data = self._files.sparse.read_bytes(unit, HEADER, size)
         return np.frombuffer(data, _DIGEST, len(data) // _DIGEST.itemsize)
 
     def _write(self, unit: Unit, first: int, data: memoryview) -> None:
@@ -256,15 +254,3 @@ class Fetcher:
                     self._presence.unlock_bytes(granule, 1)
         if alone:
             self._presence.unlock_bytes(begin, end - begin)
-
-
-def _pread_all(fd: int, size: int) -> bytes:
-    parts = []
-    offset = HEADER
-    while offset < HEADER + size:
-        data = os.pread(fd, HEADER + size - offset, offset)
-        if not data:
-            break
-        parts.append(data)
-        offset += len(data)
-    return b"".join(parts)

@@ -20,6 +20,7 @@ MARKER = "fieldslab-cache.json"
 ROOM = "room"
 MARKS = "marks"
 PLACE = "place.json"
+PIN = "pin"
 SIDE = ".mirror"
 
 

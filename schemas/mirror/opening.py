@@ -1,5 +1,6 @@
 """Opening a slab through a mirror."""
 
+import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from fieldslab.schemas.mirror.cache import CacheDirectory
 from fieldslab.schemas.mirror.channel import Channel, Origin
 from fieldslab.schemas.mirror.mirror import Mirror
 from fieldslab.schemas.mirror.mirrored_files import MirroredFiles
-from fieldslab.schemas.mirror.names import SIDE, name_cache_errors
+from fieldslab.schemas.mirror.names import PLACE, SIDE, name_cache_errors
 from fieldslab.schemas.urls import hide_credentials
 
 
@@ -71,9 +72,16 @@ def _keep_manifest(origin: Origin, manifest: Manifest, data: bytes) -> None:
     path = side / MANIFEST
     with name_cache_errors(path):
         side.mkdir(exist_ok=True)
-        with suppress(FileNotFoundError):
-            if path.read_bytes() == data:
-                return
-        unfinished = side / f"{MANIFEST}.{os.urandom(4).hex()}"
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
+        place = json.dumps({"place": hide_credentials(origin.place)}).encode()
+        for name, content in ((MANIFEST, data), (PLACE, place)):
+            _write_whole(side / name, content)
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write a file, whole at any moment, unless it has this content."""
+    with suppress(FileNotFoundError):
+        if path.read_bytes() == content:
+            return
+    unfinished = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)

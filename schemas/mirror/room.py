@@ -20,7 +20,7 @@ from fieldslab.schemas.errors import FieldslabError, UsageError
 from fieldslab.schemas.manifest import MANIFEST, decode_manifest
 from fieldslab.schemas.mirror.blockmap import BlockMap
 from fieldslab.schemas.mirror.cache import CacheDirectory
-from fieldslab.schemas.mirror.names import MARKS, SIDE
+from fieldslab.schemas.mirror.names import MARKS, PIN, SIDE
 from fieldslab.schemas.mirror.presence import Presence
 from fieldslab.schemas.mirror.sparse import SparseSlab
 from fieldslab.schemas.optiontext import mark_option
@@ -187,6 +187,7 @@ class Room:
         candidates = [
             (rank, mirror.content, unit)
             for mirror in self._mirrors.values()
+            if not (mirror.side / PIN).exists()
             for rank, unit in _rank_units(mirror, now)
             if not is_held(mirror.content, unit)
         ]

@@ -76,6 +76,15 @@ class SparseSlab:
         with self.open_file(unit) as fd:
             punch_hole(fd, HEADER, self._compute_size(unit) - HEADER)
 
+    def read_bytes(self, unit: Unit, start: int, size: int) -> bytes:
+        """Read so many bytes of the file of a unit, or fewer where it ends too early."""
+        parts = []
+        with self.open_file(unit) as fd:
+            while size > 0 and (data := os.pread(fd, size, start)):
+                parts.append(data)
+                start, size = start + len(data), size - len(data)
+        return b"".join(parts)
+
     def write_blocks(self, fd: int, first: int, data: memoryview) -> None:
         """Write data from block `first` of a file on."""
         offset = HEADER + first * BLOCK
