@@ -231,3 +231,12 @@ def read_bytes(fd: int, size: int, offset: int, path: Path, field: str | None = 
     data = bytearray(size)
     read_exactly(fd, memoryview(data), offset, path, field)
     return data
+
+
+def sync_directory(folder: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -17,9 +17,8 @@ from fieldslab.packer.commands.text_format import (
     wrap_lines,
 )
 from fieldslab.packer.commands.values import format_value, select_row, value_to_json
-from fieldslab.schemas import layout
+from fieldslab.packer.copying.copy_slab import count_bytes
 from fieldslab.schemas.access import iterate_folders
-from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.manifest import Manifest
@@ -52,7 +51,7 @@ def format_info(slab: SlabFiles, width: int | None) -> Iterator[str]:
 def _format_summary(slab: SlabFiles) -> Iterator[str]:
     """Format the size, id and origin of a slab, line by line."""
     manifest, provenance = slab.manifest, slab.manifest.made
-    total = format_size(_count_total_bytes(slab))
+    total = format_size(count_bytes(slab))
     yield f"{escape_controls(str(slab.path))}: {format_count(manifest.rows, 'row')}, {total}"
     yield f"id      {manifest.id}"
     yield f"packed  {escape_controls(provenance.time)} by {escape_controls(provenance.tool)}"
@@ -76,7 +75,7 @@ def info_to_json(slab: SlabFiles) -> dict[str, Any]:
         "id": manifest.id,
         "version": manifest.version,
         "rows": manifest.rows,
-        "bytes": _count_total_bytes(slab),
+        "bytes": count_bytes(slab),
         "made": {
             "tool": provenance.tool,
             "time": provenance.time,
@@ -164,15 +163,6 @@ def _count_field_bytes(slab: SlabFiles) -> dict[str, int]:
         for file in folder.files:
             sizes[file.field.name] += file.data_bytes
     return sizes
-
-
-def _count_total_bytes(slab: SlabFiles) -> int:
-    """Count the bytes of all files of a slab, by its manifest."""
-    total = slab.manifest_bytes
-    for folder in iterate_folders(slab):
-        total += sum(HEADER + file.data_bytes for file in folder.files)
-        total += HEADER + 8 * layout.count_total_blocks(folder.files)
-    return total
 
 
 def _format_origins(manifest: Manifest) -> Iterator[str]:

@@ -22,11 +22,12 @@ from pathlib import Path
 import msgspec
 
 from fieldslab.packer.write.commit import is_whole
-from fieldslab.packer.write.directories import remove_path, sync_directory
+from fieldslab.packer.write.directories import remove_path
 from fieldslab.packer.write.output import check_output
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import FieldslabError
+from fieldslab.schemas.files import sync_directory
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.manifest import MANIFEST, Manifest, encode_manifest
 from fieldslab.schemas.write_errors import name_write_errors

@@ -26,7 +26,6 @@ from fieldslab.packer.write.directories import (
     lock_directory,
     remove_path,
     swap_directories,
-    sync_directory,
 )
 from fieldslab.packer.write.journal import Journal
 from fieldslab.packer.write.output import (
@@ -43,6 +42,7 @@ from fieldslab.schemas.errors import (
     OutputError,
     OutputExists,
 )
+from fieldslab.schemas.files import sync_directory
 from fieldslab.schemas.folder import (
     JOURNAL,
     REPLACED,

@@ -52,15 +52,6 @@ def lock_directory(folder: Path) -> int:
         os.close(fd)
 
 
-def sync_directory(folder: Path) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def swap_directories(first: Path, second: Path) -> bool:
     """Exchange two directories at once; False where the system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)

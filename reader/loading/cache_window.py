@@ -45,8 +45,10 @@ def choose_order(
         The cache has no room for a window of `Near`.
     """
     limit = slab.storage.cache_limit
+    if limit is None:
+        return Shuffled(0) if order is None else order
     total = count_stored_bytes(slab.manifest, map(slab.fields.__getitem__, fields), len(slab))
-    if limit is None or total <= limit:
+    if total <= limit:
         return Shuffled(0) if order is None else order
     shard_rows = max(shard.rows for shard in slab.manifest.shards)
     shard_bytes = max(total * shard_rows // max(len(slab), 1), 1)

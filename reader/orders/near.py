@@ -128,6 +128,7 @@ class AttachedNear(Order):
     def __init__(self, order: Near, ends: np.ndarray) -> None:
         self.groups = order.groups
         self.ends = ends
+        self._begins = np.concatenate([[0], ends[:-1]])
         self._order = order
         self._shuffle = lru_cache(_KEPT)(self._shuffle_shards)
 
@@ -151,8 +152,7 @@ class AttachedNear(Order):
         place = first + permute_each_position(place - first, last - first, stream, key)
         turn = np.searchsorted(sequence.starts, place, side="right") - 1
         shard = sequence.shards[turn]
-        begins = np.concatenate([[0], self.ends[:-1]])
-        rows: np.ndarray = begins[shard] + place - sequence.starts[turn]
+        rows: np.ndarray = self._begins[shard] + place - sequence.starts[turn]
         return rows
 
     def key(self) -> dict[str, Any]:

@@ -150,11 +150,6 @@ class StoredField:
         offsets = np.array([0, len(frame)])
         return frames.read_values(frame, offsets, counts, self.field).view(self.field.view)
 
-    def _copy_fixed_row(self, value: Any) -> Any:
-        if self.conversion is not None:
-            return self.conversion.convert(value)
-        return value.copy() if self.field.shape else value
-
     def _load_tables(self) -> Folder | None:
         """Load the folder `tables` and its digest table, if the field has arrays there."""
         if self._tables is None or not self.field.list_arrays_in_tables():

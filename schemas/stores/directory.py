@@ -15,7 +15,7 @@ from fieldslab.schemas.errors import (
     SlabDenied,
     UsageError,
 )
-from fieldslab.schemas.files import make_unreadable_error, read_exactly
+from fieldslab.schemas.files import make_unreadable_error, read_exactly, sync_directory
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.store import Data, ObjectInfo, Place, Store, check_key
 from fieldslab.schemas.urls import get_scheme, is_url
@@ -105,7 +105,7 @@ class DirectoryStore(Store):
             finally:
                 with suppress(OSError):
                     unfinished.unlink(missing_ok=True)
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
 
     def delete(self, key: str) -> None:
         """Remove a file, and folders that become empty by it."""
@@ -143,14 +143,6 @@ def _link(unfinished: Path, path: Path) -> None:
         os.link(unfinished, path)
     except FileExistsError as error:
         raise OutputExists("exists already", file=path) from error
-
-
-def _sync_directory(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _make_info(key: str, info: os.stat_result) -> ObjectInfo:
