@@ -69,7 +69,7 @@ class CacheDirectory:
         """
         self.path = Path(os.path.abspath(path))
         self._lock = threading.Lock()
-        self._temporary = temporary
+        self.temporary = temporary
         while True:
             with name_cache_errors(self.path), suppress(FileExistsError):
                 self.path.mkdir(mode=0o700, parents=True)
@@ -158,7 +158,7 @@ class CacheDirectory:
     def close(self, patience: float = 0.0) -> None:
         """Let go of the directory; wait so many seconds for others who are just doing the same."""
         deadline = time.monotonic() + patience
-        while self._temporary and time.monotonic() < deadline and self._finalizer.alive:
+        while self.temporary and time.monotonic() < deadline and self._finalizer.alive:
             if _try_lock(self._users):
                 break
             time.sleep(0.02)

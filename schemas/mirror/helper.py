@@ -93,6 +93,10 @@ class Session:
             self.changed = False
             publish_manifest(self.cache, self.files)
 
+    def is_temporary(self) -> bool:
+        """Whether the cache goes with its last user."""
+        return self.cache is not None and self.cache.temporary
+
     def close(self, patience: float = 0.0) -> None:
         """Let go of everything; see `CacheDirectory.close`."""
         if self.fetcher is not None:
@@ -131,8 +135,10 @@ class Helper:
 
     def close(self) -> None:
         """Let go of all slabs: a cache in memory goes with the last who uses it."""
-        for session in self._sessions.values():
-            session.close(_PATIENCE)
+        sessions = sorted(self._sessions.values(), key=Session.is_temporary)
+        for position, session in enumerate(sessions, 1):
+            # Only the last one waits: the others would wait for those after them.
+            session.close(_PATIENCE if position == len(sessions) else 0.0)
 
     async def finish_mirrors(self) -> None:
         """Make slabs of the mirrors that are whole."""
@@ -176,7 +182,7 @@ async def _serve(connection: socket.socket, parent: int) -> None:
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch"))
     reader, writer = await asyncio.open_connection(sock=connection, limit=2**20)
     helper = Helper(writer)
-    tasks = [asyncio.create_task(_watch(parent)), asyncio.create_task(_finish(helper))]
+    tasks = [asyncio.create_task(_watch(parent, helper)), asyncio.create_task(_finish(helper))]
     with suppress(asyncio.IncompleteReadError, OSError):
         while True:
             (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
@@ -186,10 +192,12 @@ async def _serve(connection: socket.socket, parent: int) -> None:
     helper.close()
 
 
-async def _watch(parent: int) -> None:
+async def _watch(parent: int, helper: Helper) -> None:
     """End with the parent, even if something that it forked keeps the connection open."""
     while os.getppid() == parent:
         await asyncio.sleep(_WATCH)
+    with suppress(Exception):  # the end of the connection may be seen later than this
+        helper.close()
     os._exit(0)
 
 

@@ -246,6 +246,6 @@ def test_an_unknown_engine(source: Path, out: Path) -> None:
 def test_ray_is_not_installed(source: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Ray, the error says how to install it, and nothing is left."""
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingLibrary, match=r"engine=\"ray\" needs Ray.*fieldslab\[ray\]"):
+    with pytest.raises(MissingLibrary, match=r"engine=\"ray\" needs Ray.*pip install 'ray"):
         pack_by("ray", source, out)
     assert listing(out.parent) == []
