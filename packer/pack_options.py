@@ -29,6 +29,27 @@ class Progress(Protocol):
         """So many more rows, of so many bytes, are packed."""
 
 
+Scratch = Annotated[
+    str | PathLike[str] | None,
+    Option(
+        OUTPUT,
+        "DIR",
+        "For an output at a URL: the directory in which each shard is packed before it is "
+        "uploaded. Takes a shard for each job. The default is the system's temporary directory.",
+    ),
+]
+StorageOptions = Annotated[
+    Mapping[str, Any] | None,
+    Option(
+        OUTPUT,
+        "OPTIONS",
+        "For an output at a URL: options of obstore, such as `endpoint` and `region`. "
+        "Credentials among them stay in this process; others need theirs in the environment.",
+        in_shell=False,
+    ),
+]
+
+
 class PackOptions(TypedDict, total=False):
     """Every option of `pack`, in the order of its signature."""
 
@@ -285,6 +306,8 @@ class PackOptions(TypedDict, total=False):
             '`if __name__ == "__main__":`.',
         ),
     ]
+    scratch: Scratch
+    storage_options: StorageOptions
     settings: Annotated[
         Mapping[str, Any] | None,
         Option(

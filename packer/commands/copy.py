@@ -38,7 +38,8 @@ def copy(
     """
     from fieldslab.packer.commands.progress import show_bar
     from fieldslab.packer.commands.text_format import format_duration, format_rate, format_size
-    from fieldslab.packer.copying.copy_slab import copy_slab, count_bytes
+    from fieldslab.packer.copying.copy_slab import copy_slab
+    from fieldslab.packer.slabsize import count_bytes
     from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
 
     hidden = progress == "none" or quiet or as_json

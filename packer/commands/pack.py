@@ -26,6 +26,7 @@ from fieldslab.packer.commands.text_format import format_count
 from fieldslab.packer.definition import fill_defaults
 from fieldslab.packer.pack_options import OUTPUT, PackOptions, SourceSettings
 from fieldslab.schemas.errors import Damaged, UsageError
+from fieldslab.schemas.optiontext import render_for_shell
 
 PARTS = "Many machines"
 
@@ -50,7 +51,8 @@ Examples:
     Option(
         "-o --output",
         OUTPUT,
-        "Directory of the slab to write. It appears there whole, or not at all.",
+        "Directory of the slab to write, or its URL in a bucket. It appears there whole, or not at "
+        "all.",
         "OUT",
         type=PATH,
     ),
@@ -103,10 +105,12 @@ def pack(
     from fieldslab.packer.commands import parts, plans
     from fieldslab.packer.commands.progress import show_bar
     from fieldslab.packer.options import parse_options
+    from fieldslab.packer.outputs.find_output import find_output
     from fieldslab.packer.plan import make_plan
     from fieldslab.packer.source import find_source
-    from fieldslab.packer.write.output import check_jobs, check_output, parse_output
+    from fieldslab.packer.write.output import check_jobs
     from fieldslab.packer.write.pack import pack_plan
+    from fieldslab.packer.write.space import estimate_shard_bytes
 
     hidden = progress == "none" or quiet or as_json
     settings = pop_options(SourceSettings, given)
@@ -125,10 +129,10 @@ def pack(
     check_jobs(jobs)
     if output is None and not dry_run:
         raise UsageError("no output given", hint="Name the slab to write: -o train.slab")
-    out = None if output is None else parse_output(output)
-    existed = out is not None and out.exists()
+    out = None if output is None else find_output(output, scratch=options["scratch"])
+    existed = out is not None and out.path.exists()
     if out is not None:
-        check_output(out, force=force)
+        out.check(force=force)
     source = find_source(sources, options["from_"], settings, tolerant=parsed.leave_out)
     plan = make_plan(source, parsed)
     if dry_run or out is None:
@@ -139,10 +143,13 @@ def pack(
         else:
             print_lines(plans.format_plan(plan, get_terminal_width(sys.stdout)))
         return 0
+    space = out.describe_space(estimate_shard_bytes(plan))
+    if space is not None and not (quiet or as_json):
+        print(render_for_shell(space), file=sys.stderr)
     early_warnings: list[str] = []
     with (
-        convert_interrupts(lambda: _describe_leftovers(out, existed)),
-        show_bar("packing", str(out), plan.rows, "rows", hidden=hidden) as move,
+        convert_interrupts(lambda: _describe_leftovers(out.directory, existed)),
+        show_bar("packing", str(out.path), plan.rows, "rows", hidden=hidden) as move,
     ):
         tell = early_warnings.append if as_json else print_warning
         engine = options["engine"]
@@ -158,7 +165,7 @@ def pack(
             print_lines(plans.format_pack_result(packed, get_terminal_width(sys.stdout)))
     code = 0
     if verify:
-        report = verify_with_bar(out, hidden=hidden, silent=as_json)
+        report = verify_with_bar(out.path, hidden=hidden, silent=as_json)
         result["verify"] = report.as_dict()
         code = 0 if report.ok else Damaged.exit_code
         if not as_json and not (quiet and report.ok):
@@ -179,10 +186,12 @@ def _refuse_missing(
         raise UsageError("missing argument 'SRC...'", hint=hint)
 
 
-def _describe_leftovers(output: Path, existed: bool) -> str:
+def _describe_leftovers(output: Path | None, existed: bool) -> str:
     """Describe what an interrupted pack leaves, and what a rerun does."""
     from fieldslab.schemas.folder import get_partial_path
 
+    if output is None:
+        return "run the same command again to go on from the finished shards"
     partial = get_partial_path(output)
     if partial.is_dir():
         kept = len(list(partial.glob("slab/shard-?????")))

@@ -17,7 +17,7 @@ from fieldslab.packer.pack_options import PackOptions
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import mark_option
 
-_OF_PARTS = {"engine", "jobs"}
+_OF_PARTS = {"engine", "jobs", "scratch"}
 """Options of `pack` that a part has of its own; all others stand in the plan."""
 
 

@@ -17,7 +17,7 @@ from fieldslab.packer.commands.text_format import (
     wrap_lines,
 )
 from fieldslab.packer.commands.values import format_value, select_row, value_to_json
-from fieldslab.packer.copying.copy_slab import count_bytes
+from fieldslab.packer.slabsize import count_bytes
 from fieldslab.schemas.access import iterate_folders
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles

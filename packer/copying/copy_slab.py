@@ -18,6 +18,7 @@ from fieldslab.packer.copying.destinations import (
     StoreDestination,
 )
 from fieldslab.packer.copying.verified_reading import VerifiedReader
+from fieldslab.packer.slabsize import count_bytes
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import ArrayReader, Folder, iterate_folders
 from fieldslab.schemas.arrays import HEADER
@@ -251,12 +252,3 @@ def _read_manifest(files: SlabFiles) -> bytes:
     if decode_manifest(data, path).id != files.manifest.id:
         raise SlabReplaced("was replaced while it was copied", file=files.path, hint="Try again.")
     return data
-
-
-def count_bytes(files: SlabFiles) -> int:
-    """Count the bytes of all files of a slab, by its manifest."""
-    total = files.manifest_bytes
-    for folder in iterate_folders(files):
-        total += sum(HEADER + file.data_bytes for file in folder.files)
-        total += HEADER + 8 * layout.count_total_blocks(folder.files)
-    return total

@@ -1,31 +1,29 @@
 """Where a copy of a slab goes: to a directory, by way of staging, or to a store, key by key."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
 from fieldslab.packer.commands.text_format import format_size
-from fieldslab.packer.write.commit import Staging, make_attempt_folder
+from fieldslab.packer.outputs.ownership import (
+    MARKER,
+    check_writable,
+    find_manifest,
+    publish_manifest,
+    take_place,
+)
+from fieldslab.packer.outputs.slab_output import make_attempt_folder
+from fieldslab.packer.write.commit import Staging
 from fieldslab.packer.write.space import get_free_bytes
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import Folder
-from fieldslab.schemas.errors import (
-    NoSpace,
-    ObjectNotFound,
-    OutputDenied,
-    OutputExists,
-)
-from fieldslab.schemas.manifest import MANIFEST, Manifest, decode_manifest
+from fieldslab.schemas.errors import NoSpace, OutputExists
+from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.stores.directory import DirectoryStore
-from fieldslab.schemas.stores.slab_objects import join_key, read_manifest
+from fieldslab.schemas.stores.slab_objects import join_key
 from fieldslab.schemas.stores.store import Data, Store
-
-MARKER = ".copying.json"
-"""Object of a store that says which slab is being copied there, until its manifest is there."""
 
 
 class Destination(ABC):
@@ -102,7 +100,7 @@ class DirectoryDestination(Destination):
         """Write one file."""
         with self._lock:
             if folder not in self._attempts:
-                self._attempts[folder] = make_attempt_folder(self._staging.attempts, folder)
+                self._attempts[folder] = make_attempt_folder(self._staging.attempts.folder, folder)
         DirectoryStore(self._attempts[folder]).write(name, pieces)
 
     def finish_folder(self, folder: Folder) -> None:
@@ -155,17 +153,11 @@ class StoreDestination(Destination):
         self._store = store
         self._id = manifest.id
         self._sizes: dict[str, int] = {}
-        self._has_marker = False
 
     def __enter__(self) -> "StoreDestination":
         """Leave the marker, or find that of an earlier run."""
         store = self._store
-        if not store.can_write:
-            raise OutputDenied(
-                "a web server can only be read",
-                file=store.url,
-                hint="Copy to a bucket or a directory.",
-            )
+        check_writable(store)
         self._sizes = {info.key: info.size for info in store.list_keys()}
         manifest = find_manifest(store)
         if manifest is not None and manifest.id != self._id:
@@ -176,8 +168,8 @@ class StoreDestination(Destination):
                 found=manifest.id,
                 hint="Choose another destination, or delete that slab first.",
             )
-        if manifest is None:
-            self._take_place()
+        if manifest is None and not take_place(store, {"copying": self._id}, self._sizes):
+            return self.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -196,43 +188,5 @@ class StoreDestination(Destination):
 
     def publish(self, manifest: bytes) -> None:
         """Write the manifest if nobody else has; the same slab of somebody else is as good."""
-        try:
-            self._store.write(MANIFEST, manifest, if_absent=True)
-        except OutputExists:
-            found = find_manifest(self._store)
-            if found is None or found.id != self._id:
-                raise
+        publish_manifest(self._store, manifest, self._id)
         self._store.delete(MARKER)
-
-    def _take_place(self) -> None:
-        if self._sizes and MARKER not in self._sizes:
-            raise OutputExists(
-                "there are other objects, and no slab",
-                file=self._store.url,
-                found=", ".join(sorted(self._sizes)[:3]),
-                hint="Choose another destination, or delete them first.",
-            )
-        marker = json.dumps({"copying": self._id}).encode()
-        with suppress(OutputExists):
-            self._store.write(MARKER, marker, if_absent=True)
-        try:
-            there = bytes(self._store.read(MARKER))
-        except ObjectNotFound:
-            return  # whoever copied the same slab just now has finished
-        if there != marker:
-            raise OutputExists(
-                "another slab is being copied there, or its copy was cut off",
-                file=self._store.locate(MARKER),
-                hint="Choose another destination, or delete what is there first.",
-            )
-
-
-def find_manifest(store: Store) -> Manifest | None:
-    """Read the manifest of the slab in a store; None where there is none.
-
-    Raises DamagedManifest and UnsupportedVersion, and what stores raise.
-    """
-    try:
-        return decode_manifest(read_manifest(store), store.locate(MANIFEST))
-    except ObjectNotFound:
-        return None

@@ -37,14 +37,16 @@ class SharedCategoryWork:
 
     def write(self, task: ShardTask, progress: Progress = ignore_progress) -> TaskCategories:
         """Read the file of a task, or list its categories and write the file."""
-        path = self.folder.categories / f"{task.number:05}.json"
-        with contextlib.suppress(OSError, msgspec.DecodeError):
-            texts = msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
+        name = f"categories/{task.number:05}.json"
+        with contextlib.suppress(msgspec.DecodeError):
+            texts = msgspec.json.decode(
+                self.folder.read_file(name) or b"", type=dict[str, list[str]]
+            )
             values = {name: pa.array(items, pa.large_string()) for name, items in texts.items()}
             return TaskCategories(task.number, values)
         result = self.work.write(task)
         lists = {name: items.to_pylist() for name, items in result.values.items()}
-        self.folder.write_file(path, msgspec.json.encode(lists))
+        self.folder.write_file(name, msgspec.json.encode(lists))
         return result
 
 

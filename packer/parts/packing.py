@@ -1,25 +1,30 @@
 """Pack one part of a plan; finish a slab whose parts are packed."""
 
+import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.parts.category_files import prepare_together
-from fieldslab.packer.parts.part_folder import FinishedShard, PartFolder
+from fieldslab.packer.parts.part_folder import PartFolder
 from fieldslab.packer.parts.part_number import PartNumber
 from fieldslab.packer.parts.plan_file import PlanFile, read_plan_file, remake_plan
+from fieldslab.packer.parts.store_parts import open_part_folder
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.write.engines.engine import find_engine
 from fieldslab.packer.write.engines.here import InProcessEngine
 from fieldslab.packer.write.finish import finish_slab
-from fieldslab.packer.write.output import check_jobs, check_output
+from fieldslab.packer.write.output import check_jobs
 from fieldslab.packer.write.pack import write_shards
-from fieldslab.packer.write.result import PackResult, count_bytes
+from fieldslab.packer.write.result import PackResult
+from fieldslab.packer.write.space import estimate_shard_bytes
 from fieldslab.packer.write.stream import ShardWork, ignore_progress
-from fieldslab.packer.write.writers import ShardRecord
+from fieldslab.packer.write.writers import FinishedShard, ShardRecord
 from fieldslab.schemas.errors import OutputError, PartsMissing
 from fieldslab.schemas.manifest import Manifest
+from fieldslab.schemas.notices import warn
 from fieldslab.schemas.optiontext import mark_option
 
 _MOST_NAMED = 20
@@ -46,11 +51,22 @@ def pack_part(
     jobs: int | None = None,
     engine: str | None = None,
     progress: Progress = ignore_progress,
+    scratch: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> PartResult:
     """Pack the shards of one part, other than those that are finished.
 
     Parts may run in any order, at the same time, several times, and on different machines. One that
     is killed goes on from its finished shards when it is run again.
+
+    Parameters
+    ----------
+    plan
+        The plan file.
+    part
+        Which part.
+    jobs, engine, progress, scratch, storage_options
+        As of `pack`.
 
     Raises
     ------
@@ -64,10 +80,10 @@ def pack_part(
     started = time.monotonic()
     check_jobs(jobs)
     planned = read_plan_file(plan)
-    folder = PartFolder(Path(planned.out), planned.fingerprint)
+    folder = open_part_folder(planned, part.parts, scratch=scratch, storage_options=storage_options)
     if folder.load_published() is not None:
         return PartResult(folder.out, part, 0, 0, 0, 0, time.monotonic() - started, True)
-    check_output(folder.out, force=False)
+    folder.check()
     made_plan = remake_plan(planned)
     try:
         with folder:
@@ -82,7 +98,9 @@ def pack_part(
     return PartResult(folder.out, part, len(records), reused, rows, size, seconds, False)
 
 
-def finish_parts(plan: str | Path) -> PackResult:
+def finish_parts(
+    plan: str | Path, *, storage_options: Mapping[str, Any] | None = None
+) -> PackResult:
     """Put the slab in its place, once all parts are packed.
 
     May run again, or several times at once: there is one slab.
@@ -96,7 +114,7 @@ def finish_parts(plan: str | Path) -> PackResult:
     """
     started = time.monotonic()
     planned = read_plan_file(plan)
-    folder = PartFolder(Path(planned.out), planned.fingerprint)
+    folder = open_part_folder(planned, storage_options=storage_options)
     manifest = folder.load_published()
     records: list[ShardRecord] = []
     if manifest is None:
@@ -110,7 +128,7 @@ def finish_parts(plan: str | Path) -> PackResult:
     return PackResult(
         folder.out,
         manifest,
-        count_bytes(folder.out),
+        folder.count_bytes(),
         time.monotonic() - started,
         len(manifest.shards),
         0,
@@ -122,7 +140,7 @@ def _finish_parts(
     planned: PlanFile, path: str, folder: PartFolder
 ) -> tuple[Manifest, list[ShardRecord]]:
     """Publish a slab: its manifest, and the records of its shards."""
-    check_output(folder.out, force=False)
+    folder.check()
     finished = folder.find_finished()
     if len(finished) < len(planned.shards):
         raise _make_missing_error(planned, path, finished)
@@ -154,6 +172,8 @@ def _pack_part(
     if not tasks:
         return [], len(own)
     runner = find_engine(engine, jobs, len(tasks))
+    if (warning := folder.prepare(estimate_shard_bytes(plan), runner)) is not None:
+        warn(warning)
     prepared = prepare_together(plan, folder, own, runner)
     records: list[ShardRecord] = []
 

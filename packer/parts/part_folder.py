@@ -1,158 +1,89 @@
-"""The shared folder in which the parts of one plan build a slab, each without asking the others.
+"""The abstract class of what the parts of one plan share while they build a slab."""
 
-While parts of a plan for `NAME` are packed there is `NAME.parts/PLAN`, and in it
-
-    slab/            what will be `NAME`
-    records/         one file for each finished shard
-    categories/      one file for each task whose categories are known
-    attempts/RUN/    a folder for each attempt at a shard of one run of a part
-
-No part holds a lock: network file systems may have none. Whatever becomes visible does so by one
-rename, and may be made twice: the bytes of a shard follow from plan and versions alone, so it does
-not matter whose attempt is kept.
-"""
-
-import contextlib
-import errno
-import os
-import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
-from fieldslab.packer.write.commit import is_whole
-from fieldslab.packer.write.directories import remove_path
-from fieldslab.packer.write.output import check_output
-from fieldslab.packer.write.writers import ShardRecord
-from fieldslab.schemas import layout
-from fieldslab.schemas.errors import FieldslabError
-from fieldslab.schemas.files import sync_directory
-from fieldslab.schemas.folder import load_manifest
-from fieldslab.schemas.manifest import MANIFEST, Manifest, encode_manifest
-from fieldslab.schemas.write_errors import name_write_errors
-
-_TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+from fieldslab.packer.outputs.slab_output import Attempts
+from fieldslab.packer.write.engines.engine import Engine
+from fieldslab.packer.write.space import ShardBytes
+from fieldslab.packer.write.writers import FinishedShard, ShardRecord
+from fieldslab.schemas.manifest import Manifest
 
 
-class FinishedShard(msgspec.Struct, frozen=True):
-    """A finished shard, and of how many parts the one that wrote it was."""
+class PartFolder(ABC):
+    """What one run of a part, or of `finish`, shares with all others; for a `with` block.
 
-    record: ShardRecord
-    parts: int
+    No part holds a lock: network file systems and stores have none, or none to rely on. Whatever
+    becomes visible does so at once, and may be made twice: the bytes of a shard follow from plan
+    and versions alone, so it does not matter whose attempt is kept. Pickled with some work.
 
+    Attributes
+    ----------
+    out
+        The place of the slab, for messages.
+    attempts
+        What writes shards.
+    """
 
-class PartFolder:
-    """`NAME.parts/PLAN`, as one run of a part or of `finish` uses it; a context manager."""
+    out: Path
+    attempts: Attempts
 
-    def __init__(self, out: Path, fingerprint: str) -> None:
-        """Use the folder of the plan with this fingerprint; nothing is made yet."""
-        self.out = out
-        self.folder = out.with_name(out.name + ".parts") / fingerprint[:16]
-        self.slab = self.folder / "slab"
-        self.attempts = self.folder / "attempts" / secrets.token_hex(4)
-        self.records = self.folder / "records"
-        self.categories = self.folder / "categories"
-        self._fingerprint = fingerprint
-
+    @abstractmethod
     def __enter__(self) -> "PartFolder":
         """Make what is not there yet. Raises OutputError."""
-        with name_write_errors(self.folder):
-            for folder in (self.slab, self.attempts, self.records, self.categories):
-                folder.mkdir(parents=True, exist_ok=True)
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        """Remove the attempts of this run. A worker that outlives it cannot write to them then."""
-        with contextlib.suppress(OSError):
-            gone = self.attempts.rename(self.attempts.with_suffix(".gone"))
-            remove_path(gone)
+    @abstractmethod
+    def __exit__(self, *error: object) -> None:
+        """Leave what the other runs need."""
 
+    @abstractmethod
+    def check(self) -> None:
+        """Raise OutputExists where something is in the place of the slab."""
+
+    @abstractmethod
+    def count_bytes(self) -> int:
+        """Count the bytes of all files of the slab that is there."""
+
+    @abstractmethod
     def load_published(self) -> Manifest | None:
         """Load the manifest of the finished slab; None where it is not this plan's, or not there.
 
         It is complete, even where the run that published it was killed right after.
         """
-        with contextlib.suppress(FieldslabError):
-            manifest = load_manifest(self.out)
-            if manifest.made.plan == self._fingerprint:
-                return manifest
-        return None
 
+    @abstractmethod
     def find_finished(self) -> dict[int, FinishedShard]:
         """Find the shards that are finished, by whatever part, by index."""
-        finished = {}
-        for path in self.records.glob("*.json"):
-            with contextlib.suppress(OSError, msgspec.DecodeError):
-                shard = msgspec.json.decode(path.read_bytes(), type=FinishedShard)
-                index = shard.record.index
-                if is_whole(self.slab / layout.name_shard(index), shard.record):
-                    finished[index] = shard
-        return finished
 
+    def prepare(self, shard: ShardBytes, engine: Engine) -> str | None:
+        """Check that an engine can write shards of this size: see `SlabBuilder.prepare`."""
+        return None
+
+    @abstractmethod
     def accept_shard(self, record: ShardRecord, parts: int) -> None:
-        """Make a finished attempt part of the slab, then record it."""
-        name = layout.name_shard(record.index)
-        self._move(self.attempts / record.attempt, name, lambda place: is_whole(place, record))
-        shard = FinishedShard(record, parts)
-        self.write_file(self.records / f"{record.index:05}.json", msgspec.json.encode(shard))
+        """Make a finished attempt part of the slab, and record it."""
 
-    def move_into_slab(self, folder: Path, name: str) -> None:
-        """Move a folder from `attempts` into the slab, durably; keep one that is there alike."""
+    @abstractmethod
+    def add_folder(self, name: str, write: Callable[[Path], None]) -> None:
+        """Have `write` write a folder that holds no rows, and make it part of the slab."""
 
-        def is_alike(place: Path) -> bool:
-            first, second = ((path / layout.DIGESTS).read_bytes() for path in (folder, place))
-            return first == second
+    @abstractmethod
+    def read_file(self, name: str) -> bytes | None:
+        """Read a file of another run, such as `categories/00003.json`; None if there is none."""
 
-        self._move(folder, name, is_alike)
+    @abstractmethod
+    def write_file(self, name: str, content: bytes) -> None:
+        """Write a file for other runs: whoever sees it sees all of it."""
 
-    def write_file(self, path: Path, content: bytes) -> None:
-        """Write a file in one go: whoever sees it sees all of it."""
-        fresh = self.attempts / f"{path.name}.{secrets.token_hex(4)}"
-        with name_write_errors(path):
-            with open(fresh, "xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.rename(path)
-            sync_directory(path.parent)
-
+    @abstractmethod
     def publish(self, manifest: Manifest) -> None:
         """Write the manifest and put the slab in its place.
 
         Raises OutputExists where something has come to stand there, and OutputError where another
         run of `finish` was quicker.
         """
-        self.write_file(self.slab / MANIFEST, encode_manifest(manifest))
-        check_output(self.out, force=False)
-        with name_write_errors(self.out):
-            self.slab.rename(self.out)
-            sync_directory(self.out.parent)
 
+    @abstractmethod
     def remove(self) -> None:
-        """Remove the folder of a slab that is in its place."""
-        with name_write_errors(self.folder):
-            for _ in range(10):  # another run may be at work in it
-                with contextlib.suppress(OSError):
-                    remove_path(self.folder)
-                    break
-            with contextlib.suppress(OSError):
-                self.folder.parent.rmdir()  # where no other plan has a folder in it
-
-    def _move(self, folder: Path, name: str, is_right: Callable[[Path], bool]) -> None:
-        place = self.slab / name
-        with name_write_errors(place):
-            sync_directory(folder)
-            for _ in range(3):
-                try:
-                    folder.rename(place)
-                    break
-                except OSError as error:
-                    if error.errno not in _TAKEN:
-                        raise
-                if is_right(place):  # somebody was quicker
-                    remove_path(folder)
-                    break
-                with contextlib.suppress(OSError):
-                    place.rename(self.attempts / f"{name}-{secrets.token_hex(4)}.wrong")
-            sync_directory(self.slab)
+        """Remove what only served to build a slab that is in its place."""

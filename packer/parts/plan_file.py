@@ -20,10 +20,10 @@ import zstandard
 
 from fieldslab.packer.definition import fill_defaults
 from fieldslab.packer.options import Options, parse_options
+from fieldslab.packer.outputs.find_output import find_output
 from fieldslab.packer.pack_options import PackOptions
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
-from fieldslab.packer.write.output import check_output, parse_output
 from fieldslab.packer.write.versions import find_versions, format_differences
 from fieldslab.schemas.errors import (
     Damaged,
@@ -50,7 +50,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
     sources, kind, settings, options
         What was asked for: absolute paths, the name of the source, its settings, and the options.
     out
-        The directory of the slab, an absolute path.
+        The directory of the slab, an absolute path, or its URL.
     fingerprint
         That of the plan, `Plan.compute_fingerprint`.
     files
@@ -96,10 +96,10 @@ def write_plan_file(
         What `pack` raises before it reads data.
     """
     values: PackOptions = fill_defaults(PackOptions, {**options}, "pack")
-    destination, path = Path(os.path.abspath(parse_output(out))), Path(path)
+    output, path = find_output(out, values["storage_options"]), Path(path)
     parsed = parse_options(**values)
     _refuse_what_parts_cannot_do(parsed, values)
-    check_output(destination, force=False)
+    output.check(force=False)
     paths = [_make_absolute(os.fspath(source)) for source in sources]
     source = find_source(paths, values["from_"], values["settings"], tolerant=parsed.leave_out)
     plan = make_plan(source, parsed)
@@ -114,7 +114,7 @@ def write_plan_file(
         kind=source.name,
         settings=dict(values["settings"] or {}),
         options=parsed,
-        out=str(destination),
+        out=_make_absolute(str(output.path)),
         fingerprint=plan.compute_fingerprint(),
         files=source.fingerprint(),
         fields=tuple(field_plan.field for field_plan in plan.fields),

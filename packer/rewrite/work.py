@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from fieldslab.packer.check.stored import StoredRows, StoredSlab, join_pieces
 from fieldslab.packer.convert.fieldplan import ConvertedRows
+from fieldslab.packer.outputs.slab_output import Attempts
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.rewrite.runs import count_rows, group_runs, list_rows
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys
-from fieldslab.packer.write.commit import make_attempt_folder
 from fieldslab.packer.write.stream import ignore_progress
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas import layout
@@ -64,15 +64,18 @@ class RepackWork:
     seed: int | None
     key_field: Field | None
     reads_keys: bool
-    attempts: Path
+    attempts: Attempts
     versions: dict[str, str]
 
     def write(self, task: RepackTask, progress: Progress = ignore_progress) -> ShardRecord:
-        """Write one shard into a new folder below `attempts`.
+        """Write one shard by `attempts`.
 
         Raises DamagedArray, Unreadable, SourceChanged and OutputError.
         """
-        folder = make_attempt_folder(self.attempts, layout.name_shard(task.number))
+        name = layout.name_shard(task.number)
+        return self.attempts.write(name, lambda folder: self._write(task, folder, progress))
+
+    def _write(self, task: RepackTask, folder: Path, progress: Progress) -> ShardRecord:
         added = [] if self.key_field is None or self.reads_keys else [self.key_field]
         with open_slab_files(self.slab) as files:
             if files.manifest.id != self.content:

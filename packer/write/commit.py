@@ -17,11 +17,16 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
 from fieldslab.packer.commands.text_format import format_count
+from fieldslab.packer.outputs.slab_output import (
+    DirectoryAttempts,
+    SlabBuilder,
+    make_attempt_folder,
+)
 from fieldslab.packer.write.directories import (
     lock_directory,
     remove_path,
@@ -56,8 +61,15 @@ _ATTEMPTS = "attempts"
 _SCATTERED = "scattered"
 
 
-class Staging:
+def get_scattered_path(out: Path) -> Path:
+    """Return where a slab may be built that is read for the one at `out`."""
+    return get_partial_path(out) / _SCATTERED
+
+
+class Staging(SlabBuilder):
     """The directory in which one slab is built; a context manager that holds its lock."""
+
+    attempts: DirectoryAttempts
 
     def __init__(
         self,
@@ -70,15 +82,7 @@ class Staging:
     ) -> None:
         """Build `out` by the plan of this fingerprint, with these versions of libraries.
 
-        `finished` are the shards taken over from an earlier run, `dropped` counts those that were
-        not, because source, options or versions are others now.
-
-        `completed` is the manifest of the slab where an earlier run of the same plan had put it in
-        its place and was cut off before it had cleaned up: there is nothing left to pack.
-
         `scattered` is where a slab may be built that is read for this one.
-
-        `set_aside` is where the old slab lies once it is replaced, if somebody reads it.
 
         `force` replaces a slab that is there. What is not `resumable`, such as a stream that can
         be read once only, never takes over shards of an earlier run.
@@ -87,8 +91,8 @@ class Staging:
         self.folder = get_partial_path(out)
         self.slab = self.folder / "slab"
         # A worker may outlive a killed packer for a while, and must not write to a later run.
-        self.attempts = self.folder / _ATTEMPTS / secrets.token_hex(4)
-        self.scattered = self.folder / _SCATTERED
+        self.attempts = DirectoryAttempts(self.folder / _ATTEMPTS / secrets.token_hex(4))
+        self.scattered = get_scattered_path(out)
         self.finished: dict[int, ShardRecord] = {}
         self.dropped = 0
         self.published = False
@@ -141,10 +145,16 @@ class Staging:
     def accept_shard(self, record: ShardRecord) -> None:
         """Make a finished attempt part of the slab, then enter it in the journal."""
         name = layout.name_shard(record.index)
-        self.move_into_slab(self.attempts / record.attempt, name)
+        self.move_into_slab(self.attempts.folder / record.attempt, name)
         with name_write_errors(self._journal.path):
             self._journal.append(record)
         self.finished[record.index] = record
+
+    def add_folder(self, name: str, write: Callable[[Path], None]) -> None:
+        """Have a folder without rows written, and move it into the slab."""
+        folder = make_attempt_folder(self.attempts.folder, name)
+        write(folder)
+        self.move_into_slab(folder, name)
 
     def move_into_slab(self, folder: Path, name: str) -> None:
         """Move a folder from `attempts` into the slab, durably."""
@@ -232,7 +242,7 @@ class Staging:
         shards = len(list(self.slab.glob("shard-?????")))
         self.dropped = shards - len(self.finished)
         self._drop_unfinished()
-        self.attempts.mkdir(parents=True)
+        self.attempts.folder.mkdir(parents=True)
 
     def _remove_leftovers_of_killed_run(self) -> None:
         """Remove what a run left that was killed after it had put its slab in its place.
@@ -291,18 +301,10 @@ class Staging:
 
     def _remove_attempts(self) -> None:
         """Remove every attempt, also where a worker that outlived its packer still writes."""
-        folder = self.attempts.parent
+        folder = self.attempts.folder.parent
         for run in folder.iterdir() if folder.is_dir() else ():
             run.rename(run.with_suffix(".gone"))  # now nothing new can come to be in it
         remove_path(folder)
-
-
-def make_attempt_folder(attempts: Path, name: str) -> Path:
-    """Make a new empty folder to write a shard (or the tables) in."""
-    folder = attempts / f"{name}-{secrets.token_hex(4)}"
-    with name_write_errors(folder):
-        folder.mkdir()
-    return folder
 
 
 def is_whole(folder: Path, record: ShardRecord) -> bool:

@@ -5,6 +5,8 @@ import errno
 import fcntl
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fieldslab.schemas.errors import Busy, OutputError, OutputExists
@@ -49,6 +51,27 @@ def lock_directory(folder: Path) -> int:
         except BaseException:
             os.close(fd)
             raise
+        os.close(fd)
+
+
+@contextmanager
+def try_lock(folder: Path) -> Iterator[bool]:
+    """Yield True if nobody holds a directory; then nobody can until the end of the block."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        yield True
+        return
+    free = True
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            free = False
+        except OSError:
+            pass  # a file system without locks: readers are told that the slab was replaced
+        yield free
+    finally:
         os.close(fd)
 
 

@@ -14,7 +14,6 @@ from fieldslab.packer.convert.dense import compute_lengths, view_bytes
 from fieldslab.packer.convert.pictureplan import make_external_images_error
 from fieldslab.packer.convert.pictures import CODEC_COUNT
 from fieldslab.packer.plan import Plan
-from fieldslab.packer.write.commit import make_attempt_folder
 from fieldslab.packer.write.origins import list_sources
 from fieldslab.packer.write.prepare import SharedData
 from fieldslab.packer.write.warnings import find_warnings
@@ -50,12 +49,10 @@ MAX_SOURCES = 1000
 
 
 class SlabFolder(Protocol):
-    """Where a slab is built: `Staging`, or the folder that parts share."""
+    """Where a slab is built: a `SlabBuilder`, or what the parts of a plan share."""
 
-    attempts: Path
-
-    def move_into_slab(self, folder: Path, name: str) -> None:
-        """Move a folder from `attempts` into the slab, durably."""
+    def add_folder(self, name: str, write: Callable[[Path], None]) -> None:
+        """Have `write` write a folder that holds no rows, and make it part of the slab."""
 
 
 def finish_slab(
@@ -188,13 +185,16 @@ def write_tables(
     arrays = [(field, spec) for field in fields for spec, _ in field.list_arrays_in_tables()]
     if not arrays:
         return None
-    folder = make_attempt_folder(staging.attempts, layout.TABLES)
-    digests = []
-    with name_write_errors(folder):
-        for field, spec in arrays:
-            writer = ArrayWriter(folder / layout.name_file(field, spec.role), spec.dtype)
-            writer.append(get_items(field, spec.role))
-            digests.append(writer.close()[1])
-        root = write_digests(folder, digests)
-    staging.move_into_slab(folder, layout.TABLES)
-    return root
+    roots = []
+
+    def write(folder: Path) -> None:
+        digests = []
+        with name_write_errors(folder):
+            for field, spec in arrays:
+                writer = ArrayWriter(folder / layout.name_file(field, spec.role), spec.dtype)
+                writer.append(get_items(field, spec.role))
+                digests.append(writer.close()[1])
+            roots.append(write_digests(folder, digests))
+
+    staging.add_folder(layout.TABLES, write)
+    return roots[0]

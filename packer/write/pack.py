@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -10,17 +11,18 @@ from msgspec.structs import replace
 
 from fieldslab.packer.definition import add_options, fill_defaults
 from fieldslab.packer.options import parse_options
+from fieldslab.packer.outputs.find_output import DirectoryOutput, find_output
+from fieldslab.packer.outputs.slab_output import SlabBuilder, SlabOutput, make_shuffle_error
 from fieldslab.packer.pack_options import PackOptions, Progress
 from fieldslab.packer.plan import Plan, ShardTask, make_plan
 from fieldslab.packer.rewrite.shuffled_pack import pack_shuffled
 from fieldslab.packer.source import find_source
-from fieldslab.packer.write.commit import Staging, make_attempt_folder
 from fieldslab.packer.write.engines.engine import Engine, find_engine
 from fieldslab.packer.write.finish import finish_slab
-from fieldslab.packer.write.output import check_jobs, check_output, parse_output
+from fieldslab.packer.write.output import check_jobs
 from fieldslab.packer.write.prepare import prepare_shared_data
-from fieldslab.packer.write.result import PackResult, count_bytes
-from fieldslab.packer.write.space import check_space
+from fieldslab.packer.write.result import PackResult
+from fieldslab.packer.write.space import check_space, estimate_shard_bytes
 from fieldslab.packer.write.stream import ShardWork, check_shard_not_empty, ignore_progress
 from fieldslab.packer.write.versions import check_versions, find_versions
 from fieldslab.packer.write.writers import ShardRecord
@@ -44,7 +46,8 @@ def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackRe
         Paths, globs and directories (one or a list), an object with `__arrow_c_stream__`, or an
         iterable of `pyarrow.RecordBatch`.
     out
-        The slab's directory. It appears there whole, or not at all.
+        The slab's directory, or its URL, such as `s3://bucket/train.slab`. It appears there whole,
+        or not at all.
     **options
 
     Warns
@@ -59,16 +62,17 @@ def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackRe
         And their subclasses; nothing half-written is left where `out` is.
     """
     values: PackOptions = fill_defaults(PackOptions, {**options}, "pack")
-    out, force, jobs = parse_output(out), values["force"], values["jobs"]
+    output = find_output(out, values["storage_options"], values["scratch"])
+    force, jobs = values["force"], values["jobs"]
     parsed = parse_options(**values)
     check_jobs(jobs)
-    check_output(out, force=force)
+    output.check(force=force)
     source = find_source(source, values["from_"], values["settings"], tolerant=parsed.leave_out)
     plan = make_plan(source, parsed)
-    LOG.info("packing %s", out)
+    LOG.info("packing %s", output.path)
     packed = pack_plan(
         plan,
-        out,
+        output,
         force=force,
         jobs=jobs,
         engine=values["engine"],
@@ -82,7 +86,7 @@ def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackRe
 
 def pack_plan(
     plan: Plan,
-    out: Path,
+    out: Path | SlabOutput,
     *,
     force: bool = False,
     jobs: int | None = None,
@@ -96,28 +100,34 @@ def pack_plan(
     of `fieldslab.packer.write.engines.engine.ENGINES`. A stream is always written in this process.
     """
     check_jobs(jobs)
+    output = out if isinstance(out, SlabOutput) else DirectoryOutput(out)
     if plan.options.shuffle is not None:
+        if output.directory is None:
+            raise make_shuffle_error(output)
 
         def pack_unshuffled(plan: Plan, out: Path) -> PackResult:
             return pack_plan(
                 plan, out, force=True, jobs=jobs, progress=progress, tell=tell, engine=engine
             )
 
-        return pack_shuffled(plan, out, pack_unshuffled, force, jobs or 1, progress)
+        return pack_shuffled(plan, output.directory, pack_unshuffled, force, jobs or 1, progress)
     started = time.monotonic()
     resumable = plan.source.rereadable and plan.rows is not None  # a stream starts over
     versions = find_versions(plan)
-    with Staging(
-        out, plan.compute_fingerprint(), versions, force=force, resumable=resumable
+    with output.build(
+        plan.compute_fingerprint(), versions, force=force, resumable=resumable
     ) as staging:
         if staging.completed is not None:
-            return _make_completed_result(out, staging.completed, started)
+            return _make_completed_result(output, staging.completed, started)
         reused, dropped = len(staging.finished), staging.dropped
-        done = sum(record.bytes for record in staging.finished.values())
-        if (warning := check_space(plan, out, done)) is not None:
-            tell(warning)
+        if output.directory is not None:
+            done = sum(record.bytes for record in staging.finished.values())
+            if (warning := check_space(plan, output.directory, done)) is not None:
+                tell(warning)
         tasks = [task for task in plan.tasks if task.number not in staging.finished]
         runner = find_engine(engine, jobs, len(tasks))
+        if (warning := staging.prepare(estimate_shard_bytes(plan), runner)) is not None:
+            tell(warning)
         prepared = prepare_shared_data(plan, runner)
         work = ShardWork(plan, prepared, staging.attempts, runner.jobs)
         if plan.rows is None:
@@ -133,20 +143,19 @@ def pack_plan(
         staging.publish(manifest)
     if staging.set_aside is not None:
         tell(
-            f"{out}: somebody reads the slab that was here before, so it was moved to "
-            f"{staging.set_aside}. The next pack to {out.name} removes it once nobody reads it."
+            f"{output.path}: somebody reads the slab that was here before, so it was moved to "
+            f"{staging.set_aside}. The next pack to {output.path.name} removes it once nobody "
+            "reads it."
         )
     left_out = tuple(row for record in records for row in record.left_out)
-    return PackResult(
-        out, manifest, count_bytes(out), time.monotonic() - started, reused, dropped, left_out
-    )
+    size, seconds = output.count_bytes(), time.monotonic() - started
+    return PackResult(output.path, manifest, size, seconds, reused, dropped, left_out)
 
 
-def _make_completed_result(out: Path, manifest: Manifest, started: float) -> PackResult:
+def _make_completed_result(output: SlabOutput, manifest: Manifest, started: float) -> PackResult:
     """Make the result of a pack that an earlier, killed run had finished."""
-    return PackResult(
-        out, manifest, count_bytes(out), time.monotonic() - started, len(manifest.shards), 0
-    )
+    size, seconds = output.count_bytes(), time.monotonic() - started
+    return PackResult(output.path, manifest, size, seconds, len(manifest.shards), 0)
 
 
 def _check_rows_start(plan: Plan, packed: int) -> None:
@@ -178,7 +187,7 @@ def write_shards(
             accept(record)
 
 
-def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:
+def _pack_stream(work: ShardWork, staging: SlabBuilder, progress: Progress) -> None:
     """Write the shards of a stream, whose length nobody knows, of about `shard_size` bytes each.
 
     Shards grow slowly, so that a very long stream has not too many.
@@ -188,9 +197,9 @@ def _pack_stream(work: ShardWork, staging: Staging, progress: Progress) -> None:
     with closing(work.read(task)) as stream:
         while not stream.is_exhausted():
             number = len(staging.finished)
-            folder = make_attempt_folder(work.attempts, layout.name_shard(number))
             target = max(size, number * size // 64)
-            record = stream.write_shard(number, folder, progress, target)
+            write = partial(stream.write_shard, number, progress=progress, target=target)
+            record = work.attempts.write(layout.name_shard(number), write)
             if not record.rows and number:  # nothing but damaged images is left
                 last = staging.finished[number - 1]
                 left_out = [*last.left_out, *record.left_out]

@@ -5,20 +5,17 @@ goes on reading fields that it has not touched before. So the directory stays, u
 beside the new slab, until the next pack to the same place finds that nobody holds it any longer.
 """
 
-import fcntl
 import os
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from fieldslab.packer.write.directories import remove_path
+from fieldslab.packer.write.directories import remove_path, try_lock
 
 
 def remove_or_set_aside(folder: Path, out: Path) -> Path | None:
     """Remove a slab that is no longer at `out`; while it is being read, set it aside. Where to."""
-    with _try_lock(folder) as free:
+    with try_lock(folder) as free:
         if free:
             remove_path(folder)
             return None
@@ -29,7 +26,7 @@ def remove_or_set_aside(folder: Path, out: Path) -> Path | None:
 
 def is_being_read(folder: Path) -> bool:
     """Return True if a process reads a slab."""
-    with _try_lock(folder) as free:
+    with try_lock(folder) as free:
         return not free
 
 
@@ -38,27 +35,6 @@ def remove_unread_slabs(out: Path) -> None:
     name = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.replaced")
     for entry in list(os.scandir(out.parent)):
         if name.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-            with _try_lock(Path(entry)) as free:
+            with try_lock(Path(entry)) as free:
                 if free:
                     remove_path(Path(entry))
-
-
-@contextmanager
-def _try_lock(folder: Path) -> Iterator[bool]:
-    """Yield True if nobody holds a directory; then nobody can until the end of the block."""
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        yield True
-        return
-    free = True
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            free = False
-        except OSError:
-            pass  # a file system without locks: readers are told that the slab was replaced
-        yield free
-    finally:
-        os.close(fd)

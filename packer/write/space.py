@@ -4,6 +4,7 @@ import math
 import os
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.plan import Plan
@@ -12,6 +13,25 @@ from fieldslab.schemas.optiontext import mark_option
 
 _MARGIN = 1.1
 """Estimates are by the source's metadata: one that is this much above the room is told."""
+
+
+class ShardBytes(NamedTuple):
+    """Bytes of the largest shard: at least, and about, None where there is no estimate."""
+
+    certain: int
+    about: int | None
+
+
+def estimate_shard_bytes(plan: Plan) -> ShardBytes:
+    """Estimate the bytes of the largest shard of a plan."""
+    if plan.rows is None:
+        return ShardBytes(0, plan.options.shard_size)
+    share = max((task.rows or 0 for task in plan.tasks), default=0) / max(plan.rows, 1)
+    certain = int(_count_fixed_bytes(plan) * share)
+    estimates = [field_plan.bytes for field_plan in plan.fields]
+    if None in estimates:
+        return ShardBytes(certain, None)
+    return ShardBytes(certain, max(int(sum(count or 0 for count in estimates) * share), certain))
 
 
 def check_space(plan: Plan, out: Path, done: int) -> str | None:

@@ -18,11 +18,11 @@ from fieldslab.packer.convert.damaged_rows import (
     make_left_out_row,
 )
 from fieldslab.packer.convert.fieldplan import ConvertedRows
+from fieldslab.packer.outputs.slab_output import Attempts
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.plan import Plan, ShardTask
 from fieldslab.packer.write.ahead import read_ahead
 from fieldslab.packer.write.batches import read_batches
-from fieldslab.packer.write.commit import make_attempt_folder
 from fieldslab.packer.write.indexing import IndexingThreads
 from fieldslab.packer.write.prepare import SharedData
 from fieldslab.packer.write.versions import find_versions
@@ -42,23 +42,24 @@ def ignore_progress(rows: int, bytes: int) -> None:
 class ShardWork:
     """What it takes to write any shard of a plan, in this process or another.
 
-    `attempts` is the folder below which each attempt at a shard has a folder of its own, and `jobs`
-    says how many tasks share the cores of a machine.
+    `jobs` says how many tasks share the cores of a machine.
     """
 
     plan: Plan
     prepared: SharedData
-    attempts: Path
+    attempts: Attempts
     jobs: int = 1
 
     def write(self, task: ShardTask, progress: Progress = ignore_progress) -> ShardRecord:
-        """Write one shard into a new folder below `attempts`, which the record names.
+        """Write one shard by `attempts`.
 
         Raises SourceError and OutputError, and their subclasses.
         """
-        folder = make_attempt_folder(self.attempts, layout.name_shard(task.number))
         with closing(self.read(task)) as stream:
-            record = stream.write_shard(task.number, folder, progress)
+            record = self.attempts.write(
+                layout.name_shard(task.number),
+                lambda folder: stream.write_shard(task.number, folder, progress),
+            )
         check_shard_not_empty(record)
         return record
 

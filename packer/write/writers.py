@@ -24,7 +24,8 @@ class ShardRecord(msgspec.Struct, frozen=True):
     arrays. `tallies` has other counts of each field, as in `ConvertedRows`; of a compressed field,
     the bytes of its rows before compression, too. `left_out` are the rows that are not in it, since
     their images are damaged. `attempt` is the name of the folder that the shard was written in, and
-    `versions` are those of the libraries that wrote it.
+    `versions` are those of the libraries that wrote it. In a store, `objects` are the versions of
+    the objects that the shard became, by file name.
     """
 
     index: int
@@ -38,6 +39,14 @@ class ShardRecord(msgspec.Struct, frozen=True):
     versions: dict[str, str]
     points: list[int] = []
     left_out: list[LeftOutRow] = []
+    objects: dict[str, str] = {}
+
+
+class FinishedShard(msgspec.Struct, frozen=True):
+    """A finished shard, and of how many parts the one that wrote it was."""
+
+    record: ShardRecord
+    parts: int
 
 
 Tallies = dict[str, Counter[str]]
@@ -155,6 +164,7 @@ class ShardWriter:
             attempt=self._folder.name,
             versions=versions,
             bytes=sum(file.stat().st_size for file in self._folder.iterdir()),
+            objects={},
         )
 
     def _count_items(self, per: str) -> list[int]:

@@ -26,11 +26,9 @@ from fieldslab.schemas.errors import (
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.failures import EndsEarly, diagnose_reading, diagnose_writing
 from fieldslab.schemas.stores.retries import Attempts, RetryPolicy, parse_retry_config
-from fieldslab.schemas.stores.store import Data, ObjectInfo, Place, Store, check_key
+from fieldslab.schemas.stores.store import PART, Data, ObjectInfo, Place, Store, check_key
 from fieldslab.schemas.urls import get_scheme
 
-_PART = 16 << 20
-"""Bytes of a part of a large object: S3 takes 10,000 parts, so an object of 160 GB."""
 _PARTS = 3
 """Parts of an object that are uploaded at a time."""
 
@@ -149,7 +147,7 @@ class RemoteStore(Store):
         mode = "create" if if_absent else "overwrite"
         try:
             self._change(
-                key, self._obstore.put, source, mode=mode, chunk_size=_PART, max_concurrency=_PARTS
+                key, self._obstore.put, source, mode=mode, chunk_size=PART, max_concurrency=_PARTS
             )
         except OutputError:
             if isinstance(source, _Pieces) and source.error is not None:

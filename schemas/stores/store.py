@@ -16,6 +16,9 @@ Place: TypeAlias = str | os.PathLike[str]
 
 Data: TypeAlias = bytes | bytearray | memoryview
 
+PART = 16 << 20
+"""Bytes of a part of a large object: S3 takes 10,000 parts, so an object of 160 GB."""
+
 
 class ObjectInfo(NamedTuple):
     """What a store says of an object without reading it.

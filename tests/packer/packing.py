@@ -35,7 +35,7 @@ def batches(rows: pa.Table, size: int = 100) -> Iterator[pa.RecordBatch]:
     return iter(rows.to_batches(max_chunksize=size))
 
 
-def pack_shards(source: Any, out: Path, **options: Any) -> PackResult:
+def pack_shards(source: Any, out: str | Path, **options: Any) -> PackResult:
     """Pack with a shard for each row group."""
     return pack(source, out, shard_size=1000, **options)
 

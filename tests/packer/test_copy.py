@@ -18,7 +18,7 @@ from tests.servers.web import WebServer
 from tests.slabs import Column, array_path, categorical, flip, ragged, write_slab
 
 from fieldslab.packer import copy_slab, verify
-from fieldslab.packer.copying.destinations import MARKER
+from fieldslab.packer.outputs.ownership import MARKER
 from fieldslab.packer.write import space
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import (

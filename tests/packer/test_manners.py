@@ -30,7 +30,6 @@ URL = "s3://bucket/deep//x"
         ["pack", URL + ".h5", "-o", "new", "--from", "hdf5"],
         ["pack", URL, "-o", "new", "--from", "images"],
         ["pack", URL, "-o", "new", "--from", "parquet"],
-        ["pack", "{parquet}", "-o", URL],
         ["verify", "{slab}", "--against", URL],
         ["bench", URL],
     ],

@@ -43,7 +43,7 @@ class Spdl(Memmap):
 
 def run(source: Iterable[Any], task: Any, threads: int) -> Iterator[Any]:
     """What a task makes of each item, in the order of the items, by some threads."""
-    builder = PipelineBuilder().add_source(source)
+    builder: Any = PipelineBuilder().add_source(source)
     builder = builder.pipe(task, concurrency=threads, output_order="input").add_sink(3)
     pipeline = builder.build(num_threads=threads)
     with pipeline.auto_stop():

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from fieldslab.packer.pack_options import Progress
 from fieldslab.schemas.cores import count_usable_cores
@@ -40,15 +40,18 @@ class Engine(ABC):
     A class needs a `name` and defines `run`. Other packages register theirs under the entry point
     `fieldslab.engines`.
 
-    `work.write(task, progress)` runs a task wherever `work` can be pickled to and the folder of the
-    output is mounted, and returns a record. Each call that writes a shard does so in a new folder
-    beside the slab, which the record names. A task may run several times, at once or one after the
-    other; only the attempt whose record is yielded becomes part of the slab, and the pack removes
-    all others.
+    `work.write(task, progress)` runs a task wherever `work` can be pickled to and the output can be
+    written, and returns a record. Each call that writes a shard does so in a new folder. A task may
+    run several times, at once or one after the other; only the attempt whose record is yielded
+    becomes part of the slab, and the pack removes all others.
     """
 
     name: str
     """What `pack(..., engine=)` and `--engine` call it."""
+    in_process: ClassVar[bool] = False
+    """Whether tasks run in this process."""
+    on_machine: ClassVar[bool] = False
+    """Whether tasks run on this machine, and share its disks."""
 
     def __init__(self, jobs: int) -> None:
         """Run up to `jobs` tasks at a time."""

@@ -13,6 +13,7 @@ class InProcessEngine(Engine):
     """Runs tasks in this process, one at a time whatever `jobs` is."""
 
     name = "here"
+    in_process = on_machine = True
 
     @classmethod
     def choose_jobs(cls) -> int:

@@ -30,6 +30,7 @@ class ProcessEngine(Engine):
     """Runs tasks in `jobs` processes of this machine."""
 
     name = "processes"
+    on_machine = True
 
     def run(
         self, work: Work[_Record], tasks: Sequence[Task], progress: Progress

@@ -18,6 +18,7 @@ from tests.packer.packing import PYTHON, ROWS, SHARDS, content, listing, pack_sh
 from tests.packer.write.engines.waiting import pack_waiting
 
 from fieldslab.packer.options import parse_options
+from fieldslab.packer.outputs.slab_output import DirectoryAttempts
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.engines.engine import ENGINES, find_engine
@@ -50,7 +51,13 @@ def work(source: Path, tmp_path: Path) -> ShardWork:
     """The work of a plan, with an empty folder for its attempts."""
     plan = plan_shards(source)
     (tmp_path / "attempts").mkdir()
-    return ShardWork(plan, prepare_shared_data(plan), tmp_path / "attempts")
+    return ShardWork(plan, prepare_shared_data(plan), DirectoryAttempts(tmp_path / "attempts"))
+
+
+def get_folder(work: ShardWork) -> Path:
+    """The folder of its attempts."""
+    assert isinstance(work.attempts, DirectoryAttempts)
+    return work.attempts.folder
 
 
 def test_the_slab_does_not_depend_on_the_engine(
@@ -73,7 +80,7 @@ def test_each_record_and_each_row_comes_once(engine: str, work: ShardWork) -> No
         assert sum(rows) == ROWS
     assert sorted(record.index for record in records) == list(range(SHARDS))
     assert sum(record.rows for record in records) == ROWS
-    assert listing(work.attempts) == sorted(record.attempt for record in records)
+    assert listing(get_folder(work)) == sorted(record.attempt for record in records)
 
 
 def test_a_failing_shard(engine: str, out: Path, tmp_path: Path) -> None:
@@ -97,14 +104,14 @@ def test_a_failing_shard(engine: str, out: Path, tmp_path: Path) -> None:
 def test_a_second_attempt_while_the_first_is_there(engine: str, work: ShardWork) -> None:
     """A task can run again beside what an earlier attempt left: in another folder, same bytes."""
     task = work.plan.tasks[1]
-    torn = work.attempts / "shard-00001-0badc0de"
+    torn = get_folder(work) / "shard-00001-0badc0de"
     torn.mkdir()
     (torn / "00-x.values.npy").write_bytes(b"torn")
     attempts = []
     for _ in range(2):
         with closing(find_engine(engine, 2, SHARDS).run(work, [task], ignore_progress)) as stream:
             attempts += list(stream)
-    first, second = (work.attempts / record.attempt for record in attempts)
+    first, second = (get_folder(work) / record.attempt for record in attempts)
     assert len({first, second, torn}) == 3
     assert attempts[0].root == attempts[1].root
     assert {path.name: path.read_bytes() for path in first.iterdir()} == {
@@ -126,9 +133,9 @@ def test_cancellation(engine: str, work: ShardWork) -> None:
         if "spawn_main" in " ".join(child.cmdline())
     }
     assert not left
-    attempts = listing(work.attempts)
+    attempts = listing(get_folder(work))
     time.sleep(0.2)
-    assert listing(work.attempts) == attempts
+    assert listing(get_folder(work)) == attempts
     assert len(attempts) < len(tasks)
 
 

@@ -1,0 +1,1 @@
+"""Where slabs are packed to: directories, and stores by way of scratch space."""

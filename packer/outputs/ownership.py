@@ -1,0 +1,78 @@
+"""Whose objects lie at the place of a slab in a store, and who publishes it."""
+
+import json
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Any
+
+from fieldslab.schemas.errors import ObjectNotFound, OutputDenied, OutputExists
+from fieldslab.schemas.manifest import MANIFEST, Manifest, decode_manifest
+from fieldslab.schemas.stores.slab_objects import read_manifest
+from fieldslab.schemas.stores.store import Store
+
+MARKER = ".copying.json"
+"""Object that says which slab is copied or packed to a store, until its manifest is there."""
+
+
+def check_writable(store: Store) -> None:
+    """Raise OutputDenied for a store that can only be read."""
+    if not store.can_write:
+        raise OutputDenied(
+            "a web server can only be read",
+            file=store.url,
+            hint="Write to a bucket or a directory.",
+        )
+
+
+def take_place(store: Store, owner: Mapping[str, Any], keys: Collection[str]) -> bool:
+    """Leave the marker of an owner in a store that holds these keys, or find that it is there.
+
+    Returns False where somebody has published a slab meanwhile: look again. Raises OutputExists
+    where there is something of somebody else.
+    """
+    if keys and MARKER not in keys:
+        raise OutputExists(
+            "there are other objects, and no slab",
+            file=store.url,
+            found=", ".join(sorted(keys)[:3]),
+            hint="Choose another destination, or delete them first.",
+        )
+    marker = json.dumps(owner).encode()
+    with suppress(OutputExists):
+        store.write(MARKER, marker, if_absent=True)
+    try:
+        there = bytes(store.read(MARKER))
+    except ObjectNotFound:
+        return False
+    if there != marker:
+        raise OutputExists(
+            "another slab is being copied or packed there, or that was cut off",
+            file=store.locate(MARKER),
+            hint="Choose another destination, or delete what is there first. A slab that was begun "
+            "with other options or versions of libraries counts as another one.",
+        )
+    return True
+
+
+def publish_manifest(store: Store, encoded: bytes, content: str) -> None:
+    """Write a manifest if nobody else has; the same slab of somebody else is as good.
+
+    `content` is the id of the slab. Raises OutputExists for another slab.
+    """
+    try:
+        store.write(MANIFEST, encoded, if_absent=True)
+    except OutputExists:
+        found = find_manifest(store)
+        if found is None or found.id != content:
+            raise
+
+
+def find_manifest(store: Store) -> Manifest | None:
+    """Read the manifest of the slab in a store; None where there is none.
+
+    Raises DamagedManifest and UnsupportedVersion, and what stores raise.
+    """
+    try:
+        return decode_manifest(read_manifest(store), store.locate(MANIFEST))
+    except ObjectNotFound:
+        return None

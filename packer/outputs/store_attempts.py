@@ -1,0 +1,135 @@
+"""Shards for a store: packed in scratch, uploaded, verified and recorded, on whatever machine."""
+
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from fieldslab.packer.commands.text_format import format_size
+from fieldslab.packer.outputs.scratch import find_scratch, open_scratch_folder
+from fieldslab.packer.outputs.slab_output import Attempts
+from fieldslab.packer.outputs.uploads import upload_folder
+from fieldslab.packer.write.space import ShardBytes
+from fieldslab.packer.write.writers import FinishedShard, ShardRecord
+from fieldslab.schemas.errors import NoSpace, UsageError
+from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.stores.store import Store, open_store
+
+RECORDS = "records"
+
+_HARMLESS = re.compile(
+    "(aws_|azure_|azure_storage_|google_)?(default_)?(endpoint(_url)?(_s3)?|region|allow_http"
+    "|skip_signature|virtual_hosted_style_request|unsigned_payload|checksum_algorithm|retry_config"
+    "|bucket(_name)?|account_name|container_name|request_payer|s3_express|disable_tagging)"
+)
+"""Names of storage options that are no secrets."""
+
+
+@dataclass(frozen=True)
+class StorePlace:
+    """The URL of a folder in a store, and how to open it; credentials are never pickled."""
+
+    url: str
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    def open(self) -> Store:
+        """Open the store; nothing is sent yet. Raises UsageError and MissingLibrary."""
+        return open_store(self.url, self.storage_options)
+
+    def join(self, suffix: str) -> "StorePlace":
+        """Return the place whose URL has a suffix."""
+        return StorePlace(self.url + suffix, self.storage_options)
+
+    def refuse_secrets(self) -> None:
+        """Raise UsageError for storage options that no other process may get."""
+        options = dict(self.storage_options or {})
+        names = [*options, *(options.pop("config", None) or {})]
+        if secrets := [name for name in names if not _HARMLESS.fullmatch(name.lower())]:
+            raise UsageError(
+                f"{mark_option('storage_options')}: credentials do not leave this process, and "
+                "shards are packed in others",
+                found=", ".join(secrets),
+                hint="Put them into the environment of all processes, such as AWS_ACCESS_KEY_ID, "
+                f"or use {mark_option('engine', 'here')}.",
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.refuse_secrets()
+        return StorePlace, (self.url, self.storage_options)
+
+
+@dataclass(frozen=True)
+class StoreAttempts(Attempts):
+    """Attempts at shards of a slab in a store.
+
+    Attributes
+    ----------
+    slab, partial
+        Where shards go, and records of them.
+    scratch
+        The directory that shards are packed in, as the user gave it.
+    shard
+        Bytes of the largest shard.
+    parts
+        Of how many parts the one that packs is.
+    """
+
+    slab: StorePlace
+    partial: StorePlace
+    scratch: object
+    shard: ShardBytes
+    parts: int = 1
+
+    def write(self, name: str, write: Callable[[Path], ShardRecord]) -> ShardRecord:
+        """Have a shard written in scratch and upload it; the record comes last.
+
+        A shard without rows is not part of a slab, and stays here.
+        """
+        scratch = find_scratch(self.scratch)
+        if (free := shutil.disk_usage(scratch).free) < self.shard.certain:
+            raise make_scratch_error(scratch, self.shard.certain, free)
+        try:
+            with open_scratch_folder(scratch) as folder:
+                record = write(folder)
+                if not record.rows:
+                    return record
+                objects = upload_folder(self.slab.open(), name, folder)
+        except NoSpace as error:
+            error.add_hint(describe_scratch(scratch, self.shard))
+            raise
+        record = replace(record, objects=objects)
+        content = msgspec.json.encode(FinishedShard(record, self.parts))
+        self.partial.open().write(name_record(record.index), content)
+        return record
+
+
+def name_record(index: int) -> str:
+    """Return the key of the record of a shard."""
+    return f"{RECORDS}/{index:05}.json"
+
+
+def describe_scratch(scratch: Path, shard: ShardBytes) -> str:
+    """Describe what scratch is for, and how much of it a job takes."""
+    size = "" if shard.about is None else f" of about {format_size(shard.about)}"
+    return (
+        f"Each job packs a shard{size} in {scratch} before it is uploaded; "
+        f"{mark_option('scratch')} names another directory."
+    )
+
+
+def make_scratch_error(scratch: Path, needed: int, free: int) -> NoSpace:
+    """Make the error for too little scratch space."""
+    return NoSpace(
+        "not enough space for shards that are to be uploaded: nothing was written",
+        file=scratch,
+        expected=f"at least {format_size(needed)}",
+        found=f"{format_size(free)} free",
+        hint=f"Free some space, name another directory by {mark_option('scratch')}, pack fewer "
+        f"shards at a time by {mark_option('jobs')}, or smaller ones by "
+        f"{mark_option('shard_size')}.",
+    )
