@@ -78,7 +78,7 @@ class VarLenValues(Generic[_Item]):
             raise UsageError("`fill` does not fit the dtype", field=self.name, found=problem)
         if length is not None and length < 0:
             raise UsageError("a length cannot be negative", found=length)
-        # This compiles kernels: only who pads waits for them.
+        # Imported late: this compiles kernels that only padding needs.
         from fieldslab.reader.padding import pad_packed_rows
 
         return pad_packed_rows(self.values, self.offsets, length, fill, _PADDED)
@@ -179,14 +179,10 @@ VAR_LEN_CLASSES: dict[str, type[Ragged] | type[Text] | type[Binary]] = {
 class Padding(NamedTuple):
     """How rows of variable length become rows of one length; see the transform `Pad`."""
 
-    length: int | None
+    length: int
     fill: Any
     left: bool
     mask: str | None
-
-    def choose_length(self, counts: np.ndarray) -> int:
-        """Choose the length of padded rows, for rows with these numbers of elements."""
-        return int(counts.max(initial=0)) if self.length is None else self.length
 
 
 class Failure(NamedTuple):
@@ -272,7 +268,7 @@ class Batch(Mapping[str, Any]):
 
 
 def split_batch(batch: Batch, sizes: Iterable[int]) -> Iterator[Batch]:
-    """Cut a batch into batches of so many rows each, over the same memory."""
+    """Cut a batch into batches of equal numbers of rows, over the same memory."""
     columns: list[tuple[str, Any]] = list(batch._columns.items())
     valid, pixels = list(batch.valid.items()), list(batch.sizes.items())
     start = 0

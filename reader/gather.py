@@ -275,7 +275,7 @@ def _gather_padded(
 
     array, name = stored.values, stored.field.name
     rows = locate_elements(stored, locations, pool, pool)
-    length = padding.choose_length(rows.counts)
+    length = padding.length
     counts = np.minimum(rows.counts, length)
     starts = rows.starts + (rows.counts - counts) if padding.left else rows.starts
     out = memory.allocate_array(
@@ -325,7 +325,7 @@ def _gather_compressed(
 def gather_validity(
     array: StoredArray, locations: RowLocations, memory: Allocator, name: str
 ) -> np.ndarray:
-    """Validity of rows; a shard without nulls has no such array."""
+    """Gather the validity of rows; a shard without nulls has no such array."""
     out = memory.allocate_array((name, array.role), locations.in_shard.shape, array.dtype)
     if array.present.all():
         verify_and_copy(array, locations, _ONE, out)

@@ -19,9 +19,7 @@ def pad_rows(
     counts: np.ndarray,
     length: int,
     fill: Any,
-    left: bool,
     memory: Allocator,
-    key: Hashable = None,
 ) -> np.ndarray:
     """Copy runs of `values` into rows of one length, and fill what is left of each.
 
@@ -33,9 +31,7 @@ def pad_rows(
         First element and number of elements of each row: int64[rows]; no count above `length`.
     fill
         What stands where a row has no element.
-    left
-        Whether the filling stands in front of the elements.
-    memory, key
+    memory
         Where the result is allocated: (rows, length, *shape).
     """
     wrong = (starts < 0) | (counts < 0) | (counts > length) | (starts > len(values) - counts)
@@ -43,19 +39,24 @@ def pad_rows(
         raise ValueError("rows do not lie within the values")
     values = np.ascontiguousarray(values)
     starts, counts = (np.ascontiguousarray(each, np.int64) for each in (starts, counts))
-    out = memory.allocate_array(key, (len(starts), length, *values.shape[1:]), values.dtype)
+    out = memory.allocate_array(None, (len(starts), length, *values.shape[1:]), values.dtype)
     if out.size:
         item = out.nbytes // (len(starts) * length)
         shards, addresses = np.zeros(len(starts), np.int64), np.array([get_address(values)])
-        copy = prepare_copy(out, fill, left)
+        copy = prepare_copy(out, fill, left=False)
         copy(shards, starts, counts, item, addresses, get_address(out), False)
     return out
 
 
 def pad_packed_rows(
-    values: np.ndarray, offsets: np.ndarray, length: int | None, fill: Any, memory: Allocator
+    values: np.ndarray,
+    offsets: np.ndarray,
+    length: int | None,
+    fill: Any,
+    memory: Allocator,
+    left: bool = False,
 ) -> np.ndarray:
-    """Copy rows that lie one behind the other into rows of one length, and fill up their ends.
+    """Copy rows that lie one behind the other into rows of one length, and fill what is left.
 
     Parameters
     ----------
@@ -69,6 +70,8 @@ def pad_packed_rows(
         What stands where a row has no element.
     memory
         Where the result is allocated: (rows, length, *shape).
+    left
+        Whether rows are filled and cut at their beginning.
     """
     values, offsets = np.ascontiguousarray(values), np.ascontiguousarray(offsets, np.int64)
     longest = _find_longest_row(offsets, len(values))
@@ -80,7 +83,7 @@ def pad_packed_rows(
         blank = np.full(out.shape[1:], fill, values.dtype)
         item = out.nbytes // (len(out) * length)
         addresses = get_address(values), get_address(out), get_address(blank)
-        _pad_packed_rows(offsets, item, length, *addresses)
+        _pad_packed_rows(offsets, item, length, *addresses, left)
     return out
 
 
@@ -165,14 +168,18 @@ def _find_longest_row(offsets: _Array, elements: int) -> int:
     return longest
 
 
-@kernel("void(int64[::1], int64, int64, int64, int64, int64)")
+@kernel("void(int64[::1], int64, int64, int64, int64, int64, boolean)")
 def _pad_packed_rows(
-    offsets: _Array, item: int, length: int, values: int, out: int, fill: int
+    offsets: _Array, item: int, length: int, values: int, out: int, fill: int, left: bool
 ) -> None:
     """Copy up to `length` items of each row from the address `values`, and fill from `fill`."""
     for i in range(len(offsets) - 1):
         size = min(offsets[i + 1] - offsets[i], length) * item
         rest = length * item - size
-        copy_row(out, values + offsets[i] * item, size, False)
-        memcpy(out + size, fill, rest)
+        if left:
+            memcpy(out, fill, rest)
+            copy_row(out + rest, values + offsets[i + 1] * item - size, size, False)
+        else:
+            copy_row(out, values + offsets[i] * item, size, False)
+            memcpy(out + size, fill, rest)
         out += size + rest

@@ -142,7 +142,7 @@ def find_paddings(
     fields: Sequence[str],
     decoded: Iterable[str],
 ) -> dict[str, Padding]:
-    """What the first transforms do, as far as a gather of `fields` can pad instead, by field."""
+    """Find, by field, paddings of the first transforms that a gather of `fields` can do instead."""
     if any(decoded):
         return {}
     paddings: dict[str, Padding] = {}
@@ -156,7 +156,9 @@ def find_paddings(
             break
         if transform.mask is not None and transform.mask in (*paddings, *masks, transform.field):
             break
-        paddings[transform.field] = transform.padding
+        if (padding := transform.padding) is None:
+            break
+        paddings[transform.field] = padding
         masks.add(transform.mask)
     return paddings
 
@@ -228,7 +230,7 @@ def make_converter(
     pin_memory: bool | Literal["auto"],
     device: str | None,
 ) -> "ToTensors | None":
-    """What makes tensors of batches; None for arrays. Raises UsageError, MissingLibrary."""
+    """Make a converter to tensors; None for arrays. Raises UsageError, MissingLibrary."""
     if output not in ("numpy", "torch"):
         raise UsageError("unknown `output`", expected='"numpy" or "torch"', found=output)
     if device is not None and pin_memory is True:

@@ -81,12 +81,10 @@ class Preparation:
     def takes_groups(self) -> bool:
         """Whether batches may be made together.
 
-        Nobody else's function may take long for each, all must be padded to one length, and what is
-        sent to a device is sent one by one.
+        Not where a function of the user may take long for each, or where batches are sent to a
+        device, which happens one by one.
         """
-        lengths = [padding.length for padding in self._chain.paddings.values()]
-        theirs = bool(self._decode) or self._chain.calls_functions
-        return not theirs and not self._chain.sends and None not in lengths
+        return not (self._decode or self._chain.calls_functions or self._chain.sends)
 
     def make_batches(self, indexes: range) -> list[PreparedBatch]:
         """Make neighbouring batches, whose rows are gathered at once into the same memory."""

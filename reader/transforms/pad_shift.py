@@ -58,8 +58,10 @@ class Pad(Transform):
         self.mask = mask
 
     @property
-    def padding(self) -> Padding:
-        """The same for a gather, which then writes no row twice."""
+    def padding(self) -> Padding | None:
+        """The same for a gather, which then writes no row twice; None without a length."""
+        if self.length is None:  # each batch has another one, but batches are gathered together
+            return None
         return Padding(self.length, self.fill, self.side == "left", self.mask)
 
     def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
@@ -67,19 +69,16 @@ class Pad(Transform):
         packed = batch[self.field]
         if not isinstance(packed, VarLenValues):
             raise UsageError("Pad: the field has no rows of different lengths", field=self.field)
-        lengths = packed.lengths
-        length = int(lengths.max(initial=0)) if self.length is None else self.length
-        counts = np.minimum(lengths, length)
-        left = self.side == "left"
-        starts = packed.offsets[1:] - counts if left else packed.offsets[:-1]
-        padded: dict[str, Values] = {
-            self.field: _pad_values(packed.values, starts, counts, length, self.fill, left, memory)
-        }
-        if self.mask is not None:
-            from fieldslab.reader.padding import make_padding_mask
+        # Imported late: this compiles kernels that only padding needs.
+        from fieldslab.reader.padding import make_padding_mask, pad_packed_rows
 
-            padded[self.mask] = make_padding_mask(counts, length, left, memory, self.mask)
-        return padded
+        left = self.side == "left"
+        values, offsets = packed.values, packed.offsets
+        padded = pad_packed_rows(values, offsets, self.length, self.fill, memory, left)
+        if self.mask is None:
+            return {self.field: padded}
+        mask = make_padding_mask(packed.lengths, padded.shape[1], left, memory, self.mask)
+        return {self.field: padded, self.mask: mask}
 
     def explain_misfit(self, field: Field) -> str | None:
         """See `Transform`."""
@@ -159,10 +158,10 @@ class Shift(Transform):
         counts = np.minimum(pairs, length)
         inputs, targets, mask = self.names
         starts = offsets[:-1]
-        first = _pad_values(values, starts, counts, length, self.pad, False, memory)
+        first = _pad_values(values, starts, counts, length, self.pad, memory)
         # A row without a pair has no next token: its start may lie behind the last one.
         behind = np.where(counts > 0, starts + 1, 0)
-        second = _pad_values(values, behind, counts, length, self.ignore, False, memory)
+        second = _pad_values(values, behind, counts, length, self.ignore, memory)
         is_target = memory.allocate_array(mask, (len(counts), length), np.dtype(np.bool_))
         np.less(np.arange(length), counts[:, None], out=is_target)
         columns = {inputs: first, targets: second, mask: is_target}
@@ -193,7 +192,7 @@ class Shift(Transform):
 
 def _pad_values(*arguments: Any) -> np.ndarray:
     """See `pad_rows`."""
-    from fieldslab.reader.padding import pad_rows  # compiles a kernel: only who pads waits for it
+    from fieldslab.reader.padding import pad_rows  # compiles a kernel that only padding needs
 
     return pad_rows(*arguments)
 

@@ -38,7 +38,7 @@ def test_padded_by_the_gather_or_by_the_transform(
 
     together = Loader(slab, batch_size, Shuffled(1), transforms=pads)
     apart = Loader(slab, batch_size, Shuffled(1), transforms=[unchanged, *pads])
-    assert find_paddings(slab, pads, list(slab.fields), [])
+    assert bool(find_paddings(slab, pads, list(slab.fields), [])) == (pads[0].length is not None)
     assert not find_paddings(slab, [unchanged, *pads], list(slab.fields), [])
     for batch, expected in zip(together, apart, strict=True):
         assert list(batch) == list(expected)
@@ -71,12 +71,13 @@ def test_transforms_behind_see_what_was_padded(slab: Slab, output: Any) -> None:
 
 
 def test_fields_that_a_gather_cannot_pad(slab: Slab) -> None:
-    """A field that was padded before, or whose name a mask took, is left to the transforms."""
+    """Left to transforms: fields padded before or named like a mask, and batches of any length."""
     names = list(slab.fields)
     first = Pad("tokens", 5, mask="mask")
-    assert list(find_paddings(slab, [first, Pad("points")], names, [])) == ["tokens", "points"]
+    assert list(find_paddings(slab, [first, Pad("points", 3)], names, [])) == ["tokens", "points"]
+    assert list(find_paddings(slab, [first, Pad("points")], names, [])) == ["tokens"]
     assert list(find_paddings(slab, [first, Pad("mask", 5)], names, [])) == ["tokens"]
-    again = [Pad("points", mask="tokens"), Pad("tokens")]
+    again = [Pad("points", 3, mask="tokens"), Pad("tokens", 3)]
     assert list(find_paddings(slab, again, names, [])) == ["points"]
     assert not find_paddings(slab, [first], names, ["photo"])
-    assert not find_paddings(slab, [Pad("tokens", mask="tokens")], names, [])
+    assert not find_paddings(slab, [Pad("tokens", 5, mask="tokens")], names, [])
