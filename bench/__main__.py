@@ -76,7 +76,7 @@ def _litdata() -> dict[str, Any]:
 
 
 def figures(results: dict[str, Any]) -> dict[str, Ratio | float]:
-    """What was measured, by what it is."""
+    """Return all figures by name."""
     labelled: dict[str, Ratio | float] = {}
     for case in results["gather"]["cases"]:
         labelled[f"gather / memcpy, {' '.join(case['case'].split())}"] = case["ratio"]
@@ -98,7 +98,7 @@ def figures(results: dict[str, Any]) -> dict[str, Ratio | float]:
 
 
 def table(measured: dict[str, Ratio | float], machine: dict[str, Any]) -> str:
-    """Figures as Markdown, with machine and date."""
+    """Format figures as Markdown, with machine and date."""
     warning = busy(machine, details=False)
     lines = [
         f"Measured on {date.today()} ({in_words('pyarrow')}; {load_in_words(machine)}), page",
@@ -115,7 +115,7 @@ def table(measured: dict[str, Ratio | float], machine: dict[str, Any]) -> str:
 
 
 def summary(measured: dict[str, Ratio | float]) -> dict[str, Ratio | float]:
-    """What README.md shows: gathers by the number of threads, and the figures `SHOWN`."""
+    """Format what README.md shows: gathers by number of threads, and the figures `SHOWN`."""
     shown: dict[str, Ratio | float] = {}
     for threads in (1, 2):
         cases = [

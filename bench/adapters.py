@@ -64,18 +64,18 @@ def read(batches: Iterable[Any]) -> None:
 
 
 def torch_batches(slab: Slab, fast: bool) -> Iterable[Any]:
-    """Shuffled batches of labels from a DataLoader without workers."""
+    """Return shuffled batches of labels from a DataLoader without workers."""
     dataset = SlabDataset(slab, ["label"])
     return DataLoader(dataset, BATCH, shuffle=True, collate_fn=collate if fast else None)
 
 
 def grain_rows(source: Any) -> Iterable[Any]:
-    """Rows that Grain shuffles and batches."""
+    """Return rows that Grain shuffles and batches."""
     return grain.MapDataset.source(source).shuffle(seed=0).batch(BATCH)
 
 
 def measure_speed(slab: Slab, lists: Lists, rounds: int) -> dict[str, Any]:
-    """Rows a second of each way through one epoch, and how they compare."""
+    """Measure the rows a second of each way through one epoch, and compare them."""
     batches = partial(grain_batches, slab, BATCH, fields=["tokens"])
     tokens = SlabDataset(slab, ["tokens"])
     ways: dict[str, Callable[[], Iterable[Any]]] = {
@@ -101,12 +101,12 @@ def measure_speed(slab: Slab, lists: Lists, rounds: int) -> dict[str, Any]:
 
 
 def anonymous() -> float:
-    """MB of memory that belong to this process alone; 0 where the system does not tell."""
+    """Return MB of memory that belong to this process alone; 0 where the system does not tell."""
     return resident()[0] / MEGA
 
 
 def weigh_source(kind: str, path: str, answers: Any) -> None:
-    """MB that a source and an epoch through Grain add, in a process of its own."""
+    """Measure MB that a source and an epoch through Grain add, in a process of its own."""
     slab = open_slab(path)
     slab.gather([0])
     before = anonymous()
@@ -129,14 +129,14 @@ class Idle(Dataset[int]):
 
 
 def weigh(samples: Any) -> float:
-    """MB of this worker after it has made a batch."""
+    """Measure MB of this worker after it has made a batch."""
     if not isinstance(samples, list):
         collate(samples)
     return anonymous()
 
 
 def weigh_workers(slab: Slab) -> float:
-    """MB that the heaviest of four workers needs for an epoch, beside its imports."""
+    """Measure MB that the heaviest of four workers needs for an epoch, beside its imports."""
 
     def heaviest(dataset: Any) -> float:
         loader = DataLoader(dataset, BATCH, shuffle=True, num_workers=WORKERS, collate_fn=weigh)
@@ -146,7 +146,7 @@ def weigh_workers(slab: Slab) -> float:
 
 
 def measure_memory(slab: Slab) -> dict[str, Any]:
-    """Memory of sources and of workers, in MB."""
+    """Measure memory of sources and of workers, in MB."""
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     results = {}

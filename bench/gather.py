@@ -158,7 +158,7 @@ def _spans(slab: Slab, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def measure_take(slab: Slab, passes: int) -> Ratio:
-    """Rows of 1 KiB, beside `numpy.take` on the mapped array into a buffer."""
+    """Measure rows of 1 KiB, beside `numpy.take` on the mapped array into a buffer."""
     mapped = np.asarray(slab["data"])
     order = np.random.default_rng(0).permutation(len(slab))
     batches = list(order[: len(order) // 1024 * 1024].reshape(-1, 1024))
@@ -174,7 +174,7 @@ def measure_take(slab: Slab, passes: int) -> Ratio:
 
 
 def measure_verify(path: Path, rounds: int) -> dict[str, Ratio]:
-    """Gathers with digests on, beside gathers without: the first pass, and those after."""
+    """Measure gathers with digests on, beside gathers without: the first pass, and those after."""
     plain, verified = open_slab(path, verify=False), open_slab(path)
     order = np.random.default_rng(0).permutation(len(plain))
     # Blocks of the other rows stay unverified, so that every batch has to look.
@@ -198,7 +198,7 @@ def measure_verify(path: Path, rounds: int) -> dict[str, Ratio]:
 
 
 def measure_growth(path: Path, gathers: int) -> float:
-    """MB by which anonymous memory of a fresh process grows over many gathers; Linux only."""
+    """Measure the growth of anonymous memory over many gathers, in MB; Linux only."""
     return float(_python(GROWTH, path, gathers))
 
 
@@ -215,7 +215,7 @@ def _python(code: str, *arguments: object, **environment: str) -> str:
 
 
 def measure_latency(folder: Path) -> dict[str, float]:
-    """Opening slabs of a thousand and a million rows, and single rows."""
+    """Measure opening slabs of a thousand and a million rows, and single rows."""
     results = {}
     for rows in (1_000, 1_000_000):
         path = folder / f"{rows}.slab"

@@ -64,7 +64,7 @@ def make_files(folder: Path, case: Case, files: int, rows: int) -> list[Path]:
 
 
 def jets(rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
-    """Random jets of 40 particles or so: random numbers, which compress as badly as real ones."""
+    """Make random jets of about 40 particles, which compress as badly as real ones."""
     count = np.clip(rng.normal(40, 15, rows).round(), 0, PARTICLES).astype(np.int16)
     features = rng.standard_normal((rows, PARTICLES, FEATURES), np.float32)
     features[np.arange(PARTICLES) >= count[:, None]] = 0
@@ -91,7 +91,7 @@ class UsualLoader:
         self._chunk: dict[str, np.ndarray] = {}
 
     def gather(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """A batch, row by row."""
+        """Return a batch, row by row."""
         dicts = [self._row(int(row)) for row in rows]
         return {name: np.stack([row[name] for row in dicts]) for name in self._names}
 

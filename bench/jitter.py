@@ -53,7 +53,7 @@ MARKS = {
 
 
 def make_loaders(folder: Path, size: int) -> dict[str, Callable[..., Loader]]:
-    """Functions that make a loader of each kind of rows: raw, small and large, and decoded."""
+    """Return functions that make a loader of each kind of rows: raw small, large, decoded."""
     slabs = {
         f"{kib} KiB rows": make_slab(folder / f"{kib}.slab", kib * KIB, False, size)
         for kib in (1, 62)
@@ -81,7 +81,7 @@ class Clock:
             self._file = -1
 
     def read(self) -> tuple[float, float]:
-        """Seconds, and the same without those in which the thread waited for a core."""
+        """Read the time: seconds, and seconds without those spent waiting for a core."""
         now, waited = time.perf_counter(), 0.0
         if self._file >= 0:
             waited = 1e-9 * int(os.pread(self._file, 64, 0).split()[1])
@@ -102,7 +102,7 @@ def run_step(clock: Clock) -> list[tuple[float, float]]:
 
 
 def measure_disturbance(make: Callable[..., Loader], rounds: int, steps: int) -> dict[str, Any]:
-    """How many times as long a step takes beside each loader, as without one.
+    """Measure how many times as long a step takes beside each loader as without one.
 
     A step that does nothing but Python gives up its core by itself only where it waits for the
     interpreter's lock; how often it does so is steady on a busy machine, too, where times are not.
@@ -116,7 +116,7 @@ def measure_disturbance(make: Callable[..., Loader], rounds: int, steps: int) ->
     waits: dict[str, list[int]] = {name: [] for name in sources}
 
     def run(name: str) -> None:
-        time.sleep(0.05)  # those who ran before fill up their batches, and rest
+        time.sleep(0.05)  # loaders of earlier rounds fill their queues and stop
         slices, waited = [], 0
         for _, _batch in zip(range(steps), sources[name], strict=False):
             before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
@@ -141,7 +141,7 @@ def measure_disturbance(make: Callable[..., Loader], rounds: int, steps: int) ->
 
 
 def measure_throughput(make: Callable[..., Loader], rounds: int, epochs: int) -> dict[str, Any]:
-    """Isolated loaders beside those of as many threads, when nothing else runs."""
+    """Measure isolated loaders beside those of as many threads, when nothing else runs."""
 
     def read(loader: Loader) -> Callable[[], None]:
         def run() -> None:

@@ -64,7 +64,7 @@ def make_reads(
 
 
 def measure_copying(name: str, slab: Slab, rounds: int) -> dict[str, Ratio]:
-    """Loaders of one and two threads beside as many threads that only copy."""
+    """Measure loaders of one and two threads beside as many threads that only copy."""
     slab.gather(range(len(slab)))  # touches every page, and verifies every block
     calls = {f"memcpy {threads}": make_copies(slab, threads) for threads in (1, 2)}
     calls |= {f"loader {threads}": make_reads(slab, threads) for threads in (1, 2)}
@@ -82,7 +82,7 @@ def measure_copying(name: str, slab: Slab, rounds: int) -> dict[str, Ratio]:
 
 
 def measure_addresses(slab: Slab, rounds: int) -> float:
-    """Millions of rows a second whose addresses are found, 256 at a time."""
+    """Measure millions of rows a second whose addresses are found, 256 at a time."""
     rows = np.random.default_rng(0).integers(0, len(slab), (rounds, BATCH_ROWS))
     batches = cycle(rows)
     seconds = interleave({"find": lambda: slab.addresses(next(batches), "data")}, rounds, warm=100)

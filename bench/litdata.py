@@ -39,12 +39,12 @@ Item = Callable[[int, bytes], dict[str, Any]]
 
 
 def as_bytes(row: int, jpeg: bytes) -> dict[str, Any]:
-    """An item that litdata stores in its Arrow layout."""
+    """Return an item that litdata stores in its Arrow layout."""
     return {"image": jpeg, "label": row % 1000, "index": row, "path": f"train/{row:07}.jpg"}
 
 
 def as_media(row: int, jpeg: bytes) -> dict[str, Any]:
-    """An item that litdata stores as serialised leaves."""
+    """Return an item that litdata stores as serialised leaves."""
     return as_bytes(row, jpeg) | {"image": Jpeg(bytes=jpeg, max_quality=None)}
 
 
@@ -65,17 +65,17 @@ class Encoded(BytesSerializer):  # type: ignore[misc]
     """Gives an encoded picture as bytes, which can go to another process."""
 
     def deserialize(self, data: Any) -> bytes:
-        """The bytes of a leaf, which litdata may hand over as a view of its map."""
+        """Return the bytes of a leaf, which litdata may hand over as a view of its map."""
         return bytes(data)
 
 
 def dataset(folder: Path, **options: Any) -> StreamingDataset:
-    """The stream as litdata reads it, with encoded pictures left as they are."""
+    """Return the stream as litdata reads it, with encoded pictures left as they are."""
     return StreamingDataset(str(folder), serializers={"jpeg": Encoded()}, **options)
 
 
 def gather(slab: Slab, rows: np.ndarray) -> None:
-    """Random batches of the slab."""
+    """Gather random batches of the slab."""
     for start in range(0, len(rows), BATCH):
         slab.gather(rows[start : start + BATCH])
 
@@ -88,13 +88,13 @@ def one_by_one(folder: Path, rows: np.ndarray) -> None:
 
 
 def in_order(folder: Path) -> None:
-    """The stream from start to end in one process."""
+    """Read the stream from start to end in one process."""
     for _ in dataset(folder):
         pass
 
 
 def loader_rate(folder: Path) -> float:
-    """Rows a second of a shuffled loader with two workers, from its first batch on."""
+    """Measure rows a second of a shuffled loader with two workers, from its first batch on."""
     loader = StreamingDataLoader(
         dataset(folder, shuffle=True), batch_size=BATCH, num_workers=2, collate_fn=list
     )
@@ -108,7 +108,7 @@ def loader_rate(folder: Path) -> float:
 
 
 def plain_read(folder: Path) -> None:
-    """Every file of the stream, read into one buffer."""
+    """Read every file of the stream into one buffer."""
     buffer = bytearray(READ)
     for path in sorted(folder.iterdir()):
         with open(path, "rb", buffering=0) as file:
@@ -117,7 +117,7 @@ def plain_read(folder: Path) -> None:
 
 
 def source_read(folder: Path) -> None:
-    """Every row of the stream as `pack` reads it, and nothing more."""
+    """Read every row of the stream as `pack` does, and nothing more."""
     source = find_source(folder)
     for unit in source.units:
         for _ in source.read(unit, list(range(len(source.schema))), BATCH_BYTES):
@@ -125,13 +125,13 @@ def source_read(folder: Path) -> None:
 
 
 def packing(folder: Path, out: Path) -> None:
-    """A whole pack."""
+    """Pack the whole stream."""
     shutil.rmtree(out, ignore_errors=True)
     pack(folder, out)
 
 
 def write_as_much(folder: Path, file: Path) -> None:
-    """A plain write and fsync of as many bytes as the stream has."""
+    """Write and fsync as many bytes as the stream has."""
     block = os.urandom(READ)
     left = sum(path.stat().st_size for path in folder.iterdir())
     with open(file, "wb", buffering=0) as out:
@@ -142,7 +142,7 @@ def write_as_much(folder: Path, file: Path) -> None:
 
 
 def measure(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
-    """Every comparison for one stream."""
+    """Measure all comparisons of one stream."""
     stream, slab_path = folder / "stream", folder / "out.slab"
     pack(stream, slab_path)
     slab = open_slab(slab_path)

@@ -42,7 +42,7 @@ MARKS = {
 
 
 def measure_threads(slab: Slab, batch_size: int, rounds: int) -> dict[str, Ratio]:
-    """A loader of one and of two threads, beside order and gathers alone, batch after batch."""
+    """Measure loaders of one and two threads beside order and gathers alone."""
     order, total = Shuffled(0), len(slab)
 
     def bare() -> None:
@@ -73,7 +73,7 @@ def _epoch(loader: Loader) -> Callable[[], None]:
 
 
 def measure_overlap(slab: Slab, batches: int) -> dict[str, float]:
-    """A consumer of 6 ms a batch and a preparation of 4 ms: throughput and data wait."""
+    """Measure a consumer of 6 ms a batch and a preparation of 4 ms: throughput and data wait."""
 
     def slow(batch: Batch) -> dict[str, Any]:
         time.sleep(PREPARATION)
@@ -107,7 +107,7 @@ def drop(slab: Slab) -> float:
 
 
 def resident(slab: Slab) -> float:
-    """How much of the values of a slab's first field is in memory, by samples."""
+    """Estimate by samples what share of a slab's first field is in memory."""
     from fieldslab.reader.loading import paging
 
     values = slab.storage.load_field(next(iter(slab.fields))).values
@@ -122,7 +122,7 @@ def resident(slab: Slab) -> float:
 
 
 def measure_cold(path: Path, batch_size: int, rounds: int) -> dict[str, Any]:
-    """A quarter of the rows, none of them in memory: default map, `pread`, and loaders.
+    """Measure reading a quarter of the rows, none in memory: default map, `pread`, loaders.
 
     What is measured is this machine's disk too; let nothing else use it.
     """
@@ -188,7 +188,7 @@ def measure_cold(path: Path, batch_size: int, rounds: int) -> dict[str, Any]:
 
 
 def read_rows(path: Path, batch_size: int, order: Subset, threads: int) -> Iterator[np.ndarray]:
-    """Batches (uint8[n, ROW_BYTES]) by `preadv`, a call a row, each thread a batch at a time."""
+    """Read batches (uint8[n, ROW_BYTES]) by `preadv`, a call a row, a batch a thread."""
     slab = open_slab(path)
     total, layout = len(slab), slab.manifest.shards
     files = [os.open(file, os.O_RDONLY) for file in sorted(path.glob("shard-*/*data.values.npy"))]
@@ -231,7 +231,7 @@ def run(quick: bool = False) -> dict[str, Any]:
 
 
 def measure_adapters(quick: bool) -> dict[str, Any]:
-    """PyTorch's DataLoader and Grain beside what people use there; nothing where they miss."""
+    """Measure PyTorch's DataLoader and Grain beside what people use there, if installed."""
     try:
         from fieldslab.bench import adapters
     except ModuleNotFoundError as error:

@@ -12,7 +12,7 @@ LIBRARIES = ("fieldslab", "numpy", "numba")
 
 
 def usable_cores() -> int:
-    """Processors that this process may use."""
+    """Count the processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -29,7 +29,7 @@ def processor() -> str:
 
 
 def memory_bytes() -> int:
-    """Bytes of memory in the machine; 0 where the system does not tell."""
+    """Return the machine's bytes of memory; 0 if the system does not tell."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):
@@ -37,7 +37,7 @@ def memory_bytes() -> int:
 
 
 def available_bytes() -> int:
-    """Bytes of memory that are free or could be; all of it where the system does not tell."""
+    """Return the available bytes of memory; all of it if the system does not tell."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         for line in meminfo.read_text().splitlines():
@@ -47,7 +47,7 @@ def available_bytes() -> int:
 
 
 def resident() -> tuple[int, int]:
-    """Bytes of this process in memory: its own (RssAnon), and mapped from files (RssFile).
+    """Return this process's bytes in memory: anonymous (RssAnon) and of files (RssFile).
 
     (0, 0) where the system does not tell them apart.
     """
@@ -60,7 +60,7 @@ def resident() -> tuple[int, int]:
 
 
 def bytes_read() -> int:
-    """Bytes that this process had the system fetch from disks; 0 where the system does not tell."""
+    """Return the bytes that this process read from disks; 0 if the system does not tell."""
     counters = Path("/proc/self/io")
     if not counters.exists():
         return 0
@@ -126,7 +126,7 @@ def _processor_ticks() -> Ticks:
 
 
 def load_in_words(machine: Mapping[str, Any]) -> str:
-    """What else used the machine, of what `Watch` found; the load average of older results."""
+    """Describe what else used the machine, by `Watch`; the load average of older results."""
     words = f"load {machine['load']:g} at the start"
     if machine.get("others") is not None:
         words += f", other programs on {machine['others']:.0%} of the processors"
@@ -136,7 +136,7 @@ def load_in_words(machine: Mapping[str, Any]) -> str:
 
 
 def busy(machine: Mapping[str, Any], *, details: bool = True) -> str | None:
-    """A warning if other programs used the machine meanwhile, with `details` of how much."""
+    """Return a warning if other programs used the machine, with `details` of how much."""
     others, stolen = machine.get("others"), machine.get("stolen") or 0.0
     if others is None:  # the system told the load alone
         loaded = machine["load"] > machine["cores"] / 2
@@ -149,7 +149,7 @@ def busy(machine: Mapping[str, Any], *, details: bool = True) -> str | None:
 
 
 def describe(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, Any]:
-    """The machine and what runs on it, ready for JSON; libraries that are missing are None."""
+    """Describe the machine and its software, ready for JSON; missing libraries are None."""
     versions: dict[str, str | None] = {}
     for name in libraries:
         try:
@@ -168,7 +168,7 @@ def describe(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, Any]:
 
 
 def in_words(*libraries: str) -> str:
-    """Processor, cores, and versions of Python and of libraries, in a line."""
+    """Format processor, cores, and versions of Python and of libraries, in a line."""
     versions = [f"Python {platform.python_version()}"]
     versions += [f"{name} {version(name)}" for name in ("numpy", "numba", *libraries)]
     return f"{processor()}, {usable_cores()} cores; {', '.join(versions)}"

@@ -33,7 +33,7 @@ PACK = "import sys; from fieldslab.packer import pack; pack(sys.argv[1], sys.arg
 
 
 def photographs(path: Path, size: int, groups: int, distinct: int = DISTINCT) -> None:
-    """JPEG files and labels, uncompressed."""
+    """Write JPEG files and labels, uncompressed."""
     files = list(repeated_photographs(size, distinct))
     labels = np.random.default_rng(0).integers(0, 1000, len(files))
     table = pa.table({"image": pa.array(files, pa.large_binary()), "label": labels})
@@ -42,7 +42,7 @@ def photographs(path: Path, size: int, groups: int, distinct: int = DISTINCT) ->
 
 
 def mixed(path: Path, size: int, groups: int) -> None:
-    """Vectors, labels, tokens and text, compressed with zstd: about 540 bytes a row."""
+    """Write vectors, labels, tokens and text, compressed with zstd: about 540 bytes a row."""
     rng = np.random.default_rng(0)
     rows = max(size // groups // 540, 1)
     writer = None
@@ -122,7 +122,7 @@ CASES: tuple[tuple[str, Callable[[Path, int, int], None], dict[str, Any]], ...] 
 
 
 def peak_anonymous(source: Path, out: Path) -> float:
-    """Peak RssAnon in MB of a process that packs one file; 0 where the system does not tell."""
+    """Measure the peak RssAnon of packing one file, in MB; 0 if the system does not tell."""
     process = subprocess.Popen([sys.executable, "-P", "-c", PACK, source, out])
     status = Path(f"/proc/{process.pid}/status")
     peak = 0

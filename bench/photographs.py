@@ -90,7 +90,7 @@ def large_photographs(count: int, seed: int = 0) -> Iterator[bytes]:
 
 
 def repeated_photographs(size: int, distinct: int = DISTINCT) -> Iterator[bytes]:
-    """About `size` bytes of photographs: some distinct ones again and again, each time mixed."""
+    """Repeat photographs in random order, up to about `size` bytes."""
     rng = np.random.default_rng(0)
     files = _distinct(distinct)
     done = 0
@@ -103,7 +103,7 @@ def repeated_photographs(size: int, distinct: int = DISTINCT) -> Iterator[bytes]
 
 
 def own_photographs(folder: Path, count: int | None = None) -> Iterator[bytes]:
-    """The JPEG files under a folder, by name. Raises UsageError where there is none."""
+    """Return the JPEG files under a folder, by name. Raises UsageError where there is none."""
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     if not files:
         raise UsageError("no JPEG files here", found=folder, hint="Give a folder that holds some.")
@@ -118,7 +118,7 @@ def _distinct(count: int) -> list[bytes]:
 
 @cache
 def pictures() -> list["Image.Image"]:
-    """The shipped pictures, decoded. Raises UsageError where the packages are missing."""
+    """Return the shipped pictures, decoded. Raises UsageError where the packages are missing."""
     from PIL import Image
 
     decoded = []

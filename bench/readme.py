@@ -12,7 +12,7 @@ RESULTS = ROOT / "bench" / "results"
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown: how every table in README.md and docs/ is written."""
+    """Format a table in Markdown, as in README.md and docs/."""
     lines = [_table_line(head), "|---" * len(head) + "|", *map(_table_line, rows)]
     return "\n".join(lines)
 

@@ -49,7 +49,7 @@ def _spans(
 
 
 def written_pages(size: int) -> np.ndarray:
-    """Memory as batches have it, each page written once: uint8[size]."""
+    """Allocate memory as batches do, each page written once: uint8[size]."""
     pages = Pool().allocate_array(None, (max(size, 1),), np.dtype(np.uint8))
     pages[:] = 1
     return pages

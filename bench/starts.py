@@ -58,7 +58,7 @@ def time_process(code: str, *arguments: str, **environment: str) -> tuple[float,
 
 
 def measure_starts(slab: Path, folder: Path, empty: int, warm: int) -> dict[str, Ratio]:
-    """Seconds until first batches: of so many processes with an empty cache and with a warm one."""
+    """Measure seconds to the first batch, in fresh processes with empty and warm caches."""
     results = {}
     for name, (code, way) in FIRSTS.items():
         times: dict[str, list[tuple[float, float]]] = {"empty": [], "warm": []}

@@ -24,7 +24,7 @@ class Ratio(NamedTuple):
 def interleave(
     calls: Mapping[str, Callable[[], Any]], rounds: int, warm: int = 1
 ) -> dict[str, list[float]]:
-    """Seconds of each call in each round.
+    """Time the calls in turns: seconds of each in each round.
 
     A round makes every call once, in an order of its own. `warm` rounds go first, unmeasured.
     """
@@ -42,14 +42,14 @@ def interleave(
 
 
 def ratio(seconds: list[float], against: list[float]) -> Ratio:
-    """Speed of one call relative to another, compared round by round."""
+    """Compare two calls round by round: the speed of one relative to the other."""
     ratios = sorted(other / own for own, other in zip(seconds, against, strict=True))
     quarter = len(ratios) // 4
     return Ratio(median(ratios), ratios[quarter], ratios[-1 - quarter])
 
 
 def program(run: Callable[[bool], dict[str, Any]], about: str | None) -> None:
-    """A benchmark as a program: `run(quick)` prints, its result goes to `--json FILE` too."""
+    """Run a benchmark as a program: `run(quick)` prints; its result goes to `--json FILE` too."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")

@@ -37,7 +37,7 @@ MIB = 2**20
 
 
 def photographs(size: int, distinct: int = DISTINCT) -> Iterator[pa.RecordBatch]:
-    """JPEG files, which are packed with their index, and labels."""
+    """Yield batches of JPEG files, which are packed with their index, and labels."""
     files = repeated_photographs(size, distinct)
     while images := list(islice(files, 600)):
         column = pa.array(images, pa.large_binary())
@@ -45,7 +45,7 @@ def photographs(size: int, distinct: int = DISTINCT) -> Iterator[pa.RecordBatch]
 
 
 def table(size: int) -> Iterator[pa.RecordBatch]:
-    """Many short rows: vectors, labels, tokens and text, about 500 bytes each."""
+    """Yield batches of many short rows: vectors, labels, tokens and text, about 500 bytes."""
     rng = np.random.default_rng(0)
     rows = 120_000
     for _ in range(0, size, 64 * MIB):
@@ -104,7 +104,7 @@ def read_piece(file: Path, start: int, size: int, buffer: np.ndarray, digest: bo
 
 
 def measure(slab: Path, rounds: int) -> tuple[int, dict[str, list[float]], dict[str, Ratio]]:
-    """Bytes of a slab, seconds by what was done, and ratios to plain reads in processor time."""
+    """Measure seconds of each check of a slab, and ratios to plain reads in processor time."""
     size = verify(slab).bytes
     spent: dict[str, list[float]] = {"verify": [], "read": [], "digest": []}
 

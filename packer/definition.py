@@ -36,7 +36,7 @@ class Option:
     repeat: bool = False
     """Whether the command line takes it several times."""
     off: str | None = None
-    """Help of `--no-NAME`, where there is such a switch. A value of None or False is meant."""
+    """Help of `--no-NAME`, if there is that switch. A value of None or False is meant."""
     python: str = ""
     """What else Python users need to know."""
     in_shell: bool = True

@@ -92,7 +92,7 @@ def parse_images(
 
 
 def parse_index_spacing(spacing: int | str | None) -> int | None:
-    """`N` or `rows`: MCUs between points, 0 for one a row of MCUs; None for no index."""
+    """Parse `N` or `rows`: MCUs between points, 0 for one a row of MCUs; None for no index."""
     if spacing is None:
         return None
     text = str(spacing).strip()

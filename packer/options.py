@@ -314,7 +314,7 @@ def _parse_levels(columns: Mapping[str, int] | Iterable[str]) -> dict[str, int]:
 
 
 def parse_tensor(column: str, text: str) -> Tensor:
-    """`f4[402,500]`, `f4[*,3]` (first axis of any length) or `f4,shape_from=COLUMN`.
+    """Parse `f4[402,500]`, `f4[*,3]` (first axis of any length) or `f4,shape_from=COLUMN`.
 
     `>` in front says that raw bytes are big-endian.
     """

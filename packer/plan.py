@@ -63,7 +63,7 @@ class ShardTask(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes that packing the shard takes at most, about: a unit, and batches on their way."""
+        """Estimate of the peak memory for packing the shard, in bytes: a unit and a few batches."""
         return _TASK_MEMORY + max((span.unit.bytes or 0 for span in self.spans), default=0)
 
     @property
@@ -105,7 +105,7 @@ class Plan:
         return self.options.rows[0] if self.options.rows else 0
 
     def compute_fingerprint(self) -> str:
-        """SHA-256 over source, options and fields: equal plans write equal shards."""
+        """Hash source, options and fields with SHA-256: equal plans write equal shards."""
         content = [
             VERSION,
             self.source.fingerprint(),
@@ -116,7 +116,7 @@ class Plan:
 
 
 def find_columns(plans: Iterable[FieldPlan]) -> list[int]:
-    """Top-level columns of the source that these fields are made of, ascending."""
+    """Find the source's top-level columns that these fields are made of, ascending."""
     return sorted({path[0] for plan in plans for path in plan.all_paths})
 
 

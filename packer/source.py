@@ -117,7 +117,7 @@ class Source(ABC):
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
-        """Return whether these paths are such a source; called unless the user names a source."""
+        """Tell whether these paths are a source of this kind; called if the user names none."""
         return False
 
     @abstractmethod
@@ -143,14 +143,14 @@ class Source(ABC):
         return None
 
     def column_bytes(self, path: tuple[int, ...]) -> int | None:
-        """Bytes of data at a path, estimated from the metadata; None if it does not say."""
+        """Estimate the bytes of data at a path from metadata; None if it does not say."""
         return None
 
     def check(self, columns: list[int]) -> None:  # noqa: B027  # most have nothing to check
         """Raise SourceInconsistent where the parts of the source differ in these columns."""
 
     def check_default_columns(self, columns: list[int]) -> None:  # noqa: B027
-        """Raise for columns that are packed by default and that probably nobody needs."""
+        """Raise for columns that are packed by default and are probably not needed."""
 
     def file_of(self, row: int) -> str | None:
         """Return the file that a row comes from, if each row is a file."""
@@ -307,11 +307,11 @@ def _make_source(cls: Any, data: Any, settings: Mapping[str, Any] | None, tolera
 
 SAMPLE_ROWS = 16
 SAMPLE_BYTES = 2**20
-"""`sample` reads so many rows from each place, fewer where they are large, but one at least."""
+"""Most rows that `sample` reads from each place; fewer if they are large, but at least one."""
 
 
 def sample_units(source: Source, units: Sequence[Unit], columns: list[int]) -> list[pa.RecordBatch]:
-    """`Source.sample` for a source that can be read again, from some of its units."""
+    """Sample some units of a source that can be read again; see `Source.sample`."""
     count = len(units)
     starts = sorted({0, count // 2, count - 1}) if count else []
     return [batch for start in starts for batch in _read_first_rows(source, units[start:], columns)]

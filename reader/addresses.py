@@ -53,7 +53,7 @@ class RowFinder:
     def find_addresses(
         self, view: range, rows: np.ndarray, name: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Where rows of a view lie, uint64[n], and their bytes, int64[n]; see `Slab.addresses`."""
+        """Find where rows of a view lie, uint64[n], and their bytes, int64[n]: `Slab.addresses`."""
         search = self._by_address.get(name)
         if search is None:
             search = self._by_address[name] = self._prepare_search(name, with_values=True)

@@ -25,11 +25,11 @@ from fieldslab.schemas.memory import count_available_bytes
 ENOUGH = 0.9
 """What is so near to the best is as good."""
 SPARE = 1.25
-"""Threads prepare batches so many times as fast as steps take them."""
+"""How many times as fast as steps take batches, threads should prepare them."""
 PREFETCH = 3, 8
 """Prefetch without further knowledge, and at most."""
 FEWEST_BATCHES = 16
-"""An epoch has so many at least, where its batch size is chosen here."""
+"""Least number of batches in an epoch if the batch size is chosen here."""
 
 
 @dataclass(frozen=True)

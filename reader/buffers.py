@@ -1,4 +1,4 @@
-"""Memory for batches, used again as soon as nobody holds it.
+"""Memory for batches, used again as soon as no array refers to it.
 
 Touching fresh pages costs more than copying into them, so a batch is written into memory of an
 earlier batch that the caller has let go. Each lease of a block has an owner of its own, which is
@@ -22,7 +22,7 @@ from fieldslab.reader import forks
 SMALL = 64 * 1024
 """Bytes from which memory is pooled; below, numpy's allocator is as good."""
 WASTE = 4
-"""A block may be so many times as large as what is asked for."""
+"""How many times as large as requested a block may be."""
 SPARE = 4
 """Idle blocks kept beyond those, so that batches of other sizes in turn find theirs again."""
 _WINDOW = 256

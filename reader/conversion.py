@@ -43,7 +43,7 @@ _Array = np.ndarray
 
 
 def check_cast(dtypes: Any, fields: Mapping[str, Field]) -> dict[str, str]:
-    """Names of dtypes by field, of what `Slab.cast` takes. Raises UsageError.
+    """Return names of dtypes by field for the arguments of `Slab.cast`. Raises UsageError.
 
     `fields` are those that are stored; the caller has checked that they have these names.
     """
@@ -59,14 +59,14 @@ def check_cast(dtypes: Any, fields: Mapping[str, Field]) -> dict[str, str]:
             expected = ", ".join(_TARGETS)
             raise UsageError("no such cast", field=name, expected=expected, found=text)
         if name_source(fields[name]) is None:
-            found = fields[name].describe()
-            raise UsageError("this field has no numbers to cast", field=name, found=found)
+            description = fields[name].describe()
+            raise UsageError("this field has no numbers to cast", field=name, found=description)
         names[name] = text
     return names
 
 
 def name_source(field: Field) -> str | None:
-    """The dtype of the numbers of a stored field, such as "bfloat16"; None if it has none."""
+    """Name the dtype of a stored field's numbers, such as "bfloat16"; None if it has none."""
     if field.kind not in ("fixed", "ragged"):
         return None
     name = field.dtype if field.logical is None else field.logical.type
@@ -76,7 +76,7 @@ def name_source(field: Field) -> str | None:
 
 
 def cast_field(field: Field, dtype: str) -> Field:
-    """A field as it is handed out in a dtype of `check_cast`."""
+    """Describe a field as it is returned in a dtype of `check_cast`."""
     logical = Logical("bfloat16") if dtype == "bfloat16" else None
     return msgspec.structs.replace(field, dtype=_TARGETS[dtype], logical=logical)
 
@@ -104,14 +104,14 @@ class Conversion:
         array = np.asarray(values)
         result = np.empty(array.shape, self.dtype) if out is None else out
         if array.size:
-            one, nothing = np.ones(1, np.int64), np.zeros(1, np.int64)
-            base, to = np.array([get_address(array)]), get_address(result)
-            self.copy_rows(nothing, nothing, one, array.nbytes, base, to, False)
+            zero, count = np.zeros(1, np.int64), np.ones(1, np.int64)
+            base, target = np.array([get_address(array)]), get_address(result)
+            self.copy_rows(zero, zero, count, array.nbytes, base, target, False)
         return result if array.shape else result[()]
 
 
 def make_conversion(field: Field, dtype: str) -> Conversion:
-    """What converts the numbers of a stored field to a dtype of `check_cast`."""
+    """Make the conversion of a stored field's numbers to a dtype of `check_cast`."""
     source = name_source(field)
     assert source is not None
     return Conversion(source, dtype)

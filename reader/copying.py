@@ -29,7 +29,7 @@ class RowLocations(NamedTuple):
     in_shard: np.ndarray
 
     def select(self, some: slice) -> "RowLocations":
-        """Some of them."""
+        """Select some rows."""
         return RowLocations(self.shards[some], self.in_shard[some])
 
 
@@ -92,7 +92,7 @@ def map_and_verify(array: StoredArray, locations: RowLocations, counts: np.ndarr
 
 
 def _map_rows(array: StoredArray, locations: RowLocations) -> Lease:
-    map_keeper.wait_for_room()  # for those who hold leases: so this thread must hold none
+    map_keeper.wait_for_room()  # waits for holders of leases, so this thread must hold none
     lease = map_keeper.lease
     array.map_shards(locations.shards)
     return lease

@@ -1,4 +1,4 @@
-"""What must be made anew in a forked child: locks that another thread may have held."""
+"""Renews, in forked children, locks that another thread may have held."""
 
 import os
 from typing import Protocol

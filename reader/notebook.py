@@ -21,7 +21,7 @@ _CELL = "text-align:left;vertical-align:top;max-width:20em;overflow-wrap:break-w
 
 
 def format_slab(name: str, length: int, columns: Iterable[Any], fields: int) -> str:
-    """The first rows of some columns (`Column`) of a slab that has so many rows and fields."""
+    """Format the first rows of some columns (`Column`) of a slab of so many rows and fields."""
     rows = range(min(ROWS, length))
     lines = []
     for column in columns:
@@ -36,7 +36,7 @@ def format_batch(
     valid: Mapping[str, np.ndarray],
     images: Container[str],
 ) -> str:
-    """The fields of a batch, and their values in its first rows; `images` names its images."""
+    """Format a batch's fields and their values in its first rows; `images` names its images."""
     shown_rows = rows[:ROWS].tolist()
     lines = []
     for name in list(values)[:FIELDS]:

@@ -98,7 +98,7 @@ class Probe:
         return size / max(float(np.median(taken)), 1e-9)
 
     def measure_loader(self, size: int, threads: int, prefetch: int, step: float = 0.0) -> Stats:
-        """Measure a loader whose consumer takes so many seconds after each batch."""
+        """Measure a loader whose consumer computes for some seconds after each batch."""
         loader = self._make_loader(size, threads, prefetch)
         enough = self._seconds * (5 if step else 1)
         started = time.perf_counter()

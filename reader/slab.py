@@ -61,7 +61,7 @@ def open_slab(
     storage_options
         For obstore, which reads URLs, beside what the environment says, as by AWS_REGION.
     cache_shared
-        Allow a `cache_dir` into which anybody may write.
+        Allow a `cache_dir` that anybody may write into.
 
     Raises
     ------
@@ -135,7 +135,7 @@ class Slab:
         return self._storage.fields
 
     def names(self, fields: Sequence[str] | None = None) -> list[str]:
-        """Names of the given fields, each once; of all fields by default. Raises UnknownField."""
+        """Return names of the given fields, each once; of all by default. Raises UnknownField."""
         if fields is None:
             return list(self.fields)
         if isinstance(fields, str):
@@ -289,7 +289,7 @@ class Slab:
         return self.gather([], out=out)
 
     def cast(self, dtypes: Mapping[str, Any]) -> "Slab":
-        """The same rows, with numbers of some fields in other dtypes.
+        """Return a view of the same rows with numbers of some fields in other dtypes.
 
         They are converted while rows are gathered, in one pass: to the nearest number, ties to
         even, and what is too large to infinity. Whatever takes a slab takes the result; loader
@@ -360,7 +360,7 @@ class Slab:
         return finder.find_addresses(view, check_rows(rows, len(view)), field)
 
     def lengths(self, rows: Rows, field: str) -> np.ndarray:
-        """Lengths of rows, int64[n]: elements of a ragged field; bytes of text, binary and images.
+        """Return lengths of rows, int64[n]: elements if ragged; bytes of text, binary and images.
 
         Only offsets are read. Raises UsageError for a field of fixed size.
         """
@@ -371,7 +371,7 @@ class Slab:
         return self._storage.row_finder.count_elements(view, check_rows(rows, len(view)), field)
 
     def categories(self, field: str) -> Sequence[str] | Text:
-        """Names of the categories of a categorical field, by code. Raises UsageError for others."""
+        """Return names of categories by code. Raises UsageError for other fields."""
         stored = self._storage.load_field(field)
         if stored.field.kind != "categorical":
             raise UsageError("the field is not categorical", field=field)

@@ -89,10 +89,10 @@ class Storage:
         return self.evictions.read(fields, np.asarray(shards, np.int64), read)
 
     def cast(self, dtypes: Any) -> "Storage":
-        """The same with values in other dtypes: see `Slab.cast`."""
+        """Return the same with values in other dtypes: see `Slab.cast`."""
         return CastStorage(self, dtypes)
 
-    # The kernels import numba, which takes half a second: only who gathers pays for it, once.
+    # The kernels import numba, which takes half a second: the first gather pays for it.
 
     @cached_property
     def locate_rows(self) -> Callable[[range, np.ndarray], "RowLocations"]:

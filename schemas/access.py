@@ -1,7 +1,7 @@
 """Folders of arrays: how arrays are read or mapped, and what they must digest to.
 
 All that is stored is reached through `ArrayReader.opened`. `read` gives an error where the disk
-fails; `map` shares memory between processes, and who touches it calls `populate` before.
+fails; `map` shares memory between processes, and callers `populate` it before they touch it.
 """
 
 import mmap

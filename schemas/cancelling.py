@@ -1,4 +1,4 @@
-"""Ending what a thread waits for, once nobody wants its result any more."""
+"""Ends what a thread waits for once its result is no longer wanted."""
 
 import threading
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def set_cancelled(is_cancelled: Callable[[], bool]) -> None:
 
 
 def check_cancelled() -> None:
-    """Raise Cancelled where nobody wants the result of this thread any more."""
+    """Raise Cancelled if the result of this thread is no longer wanted."""
     is_cancelled: Callable[[], bool] | None = getattr(_thread, "is_cancelled", None)
     if is_cancelled is not None and is_cancelled():
         raise Cancelled

@@ -39,7 +39,7 @@ class RemoteDescriptor(int, ABC):
     """What stands for the descriptor of a file on another machine.
 
     `read_exactly` and `read_bytes` read by it. The system knows no descriptor of this number, so
-    every call of the system fails with EBADF, as that of a file which cannot do such a thing.
+    every call of the system fails with EBADF, as for a file that does not support it.
     """
 
     def __new__(cls, *_: object) -> "RemoteDescriptor":

@@ -143,7 +143,7 @@ class SlabFiles:
     def close(self) -> None:
         """Close the directory; what is mapped stays mapped."""
         directory, self._directory = self._directory, OpenFolder(self.path, -1)
-        with suppress(OSError):  # who closed it already may have opened something else since
+        with suppress(OSError):  # if it was closed, its number may belong to another file
             if os.path.samestat(os.fstat(directory.fd), self._inode):
                 os.close(directory.fd)
 

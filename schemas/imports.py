@@ -40,7 +40,7 @@ class _Finder:
         self._edit = edit
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """As `importlib.abc.MetaPathFinder.find_spec`."""
+        """Find a module; see `importlib.abc.MetaPathFinder.find_spec`."""
         spec = PathFinder.find_spec(name, path, target) if name == self._module else None
         if spec is not None:
             loader: Any = spec.loader

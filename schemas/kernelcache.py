@@ -243,7 +243,7 @@ def _list_cache_bases() -> Iterator[Path]:
 
 
 def _write_atomically(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole or not at all, whoever else writes it just now."""
+    """Write a file atomically, even if other processes write it at the same time."""
     # Named as a file of the kernel, so that what a killed process leaves is removed in its turn.
     handle, draft = tempfile.mkstemp(".kernel", f"{_parse_kernel_name(path)}-draft", path.parent)
     try:

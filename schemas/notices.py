@@ -1,7 +1,7 @@
 """Warnings and log records for Python programs; the commands have their own words on stderr.
 
 A warning is a `FieldslabWarning`, for the module `warnings`. The logger `fieldslab` has a record of
-each event and warning at level INFO, so that nobody is told of a warning twice unless he asks for
+each event and warning at level INFO, so that warnings are shown twice only to users who enable
 the log as well.
 """
 

@@ -39,13 +39,13 @@ def find_kernels(images: bool = True) -> Iterator[Kernel]:
 
 def _find_modules(package: str) -> Iterator[str]:
     spec: Any = find_spec(package)
-    for found in pkgutil.iter_modules(spec.submodule_search_locations, f"{package}."):
-        if found.ispkg:
-            yield from _find_modules(found.name)
+    for module in pkgutil.iter_modules(spec.submodule_search_locations, f"{package}."):
+        if module.ispkg:
+            yield from _find_modules(module.name)
         else:
-            loader: Any = find_spec(found.name)
-            if "\n@kernel(" in loader.loader.get_source(found.name):
-                yield found.name
+            loader: Any = find_spec(module.name)
+            if "\n@kernel(" in loader.loader.get_source(module.name):
+                yield module.name
 
 
 def load_kernels(images: bool) -> Iterator[WarmedKernel]:

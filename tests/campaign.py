@@ -24,35 +24,35 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--family", choices=FAMILIES)
-    given = parser.parse_args()
-    families = [given.family] if given.family else list(FAMILIES)
-    until = time.monotonic() + 60 * given.minutes
-    say(f"seed {given.seed}, {given.minutes:g} minutes, {given.jobs} processes")
+    arguments = parser.parse_args()
+    families = [arguments.family] if arguments.family else list(FAMILIES)
+    until = time.monotonic() + 60 * arguments.minutes
+    say(f"seed {arguments.seed}, {arguments.minutes:g} minutes, {arguments.jobs} processes")
 
     with tempfile.TemporaryDirectory() as name:
         whole = make_subject(Path(name)).slab
 
         def run(number: int) -> tuple[Counter[str], int]:
             worker = Worker(Path(name) / f"worker-{number}")
-            tried, found, seed = Counter[str](), 0, given.seed + number * 10**9
+            tried, problems, seed = Counter[str](), 0, arguments.seed + number * 10**9
             while time.monotonic() < until:
                 family = families[seed % len(families)]
                 mutation = FAMILIES[family](random.Random(seed), whole)
                 problem = worker.examine(mutation)
                 tried[family] += 1
                 if problem:
-                    found += 1
+                    problems += 1
                     say(f"\nseed {seed}: {json.dumps(mutation)}\n{problem}")
                 seed += 1
             worker.close()
-            return tried, found
+            return tried, problems
 
-        with ThreadPoolExecutor(given.jobs) as pool:
-            results = list(pool.map(run, range(given.jobs)))
-    tried = sum((one for one, _ in results), Counter[str]())
-    found = sum(count for _, count in results)
-    say(f"{tried.total()} mutations ({dict(tried)}), {found} problems")
-    return 1 if found else 0
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            results = list(pool.map(run, range(arguments.jobs)))
+    tried = sum((counts for counts, _ in results), Counter[str]())
+    problems = sum(count for _, count in results)
+    say(f"{tried.total()} mutations ({dict(tried)}), {problems} problems")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -92,12 +92,12 @@ class Examiner:
 
     def examine(self, case: Case) -> tuple[Status, str]:
         """What the decoder said, and what is wrong about it, or nothing."""
-        found = []
+        results = []
         for number in range(2):
             if self._decode(self._before[number], False, 0)[0] != Status.OK:
                 return Status.OK, "a whole image that was decoded before was refused"
-            found.append(self._decode(case, bool(number), 255 * number))
-        (status, pixels), (other, again) = found
+            results.append(self._decode(case, bool(number), 255 * number))
+        (status, pixels), (other, again) = results
         if status != other:
             return status, f"{status.name} at first, {other.name} then"
         if status != Status.OK and (pixels.any() or (again != 255).any()):
@@ -120,25 +120,27 @@ class Examiner:
 
 def main() -> int:
     """Run for some minutes, or so many cases; the exit status tells whether anything was found."""
-    given = options(__doc__, "decoder", DECODERS)
+    arguments = options(__doc__, "decoder", DECODERS)
     faulthandler.enable()
     images = make_images()
-    found = 0
-    names = given.decoder or list(DECODERS)
+    count = 0
+    names = arguments.decoder or list(DECODERS)
     for name in names:
         examiner = Examiner(DECODERS[name]())
-        until = time.monotonic() + 60 * given.minutes / len(names)
+        until = time.monotonic() + 60 * arguments.minutes / len(names)
         counts = Counter[str]()
-        seed = given.seed
-        while counts.total() < given.cases and time.monotonic() < until:
+        seed = arguments.seed
+        while counts.total() < arguments.cases and time.monotonic() < until:
             status, problem = examiner.examine(make_case(seed, images))
             counts[status.name] += 1
             if problem:
-                found += 1
+                count += 1
                 say(f"{name}, seed {seed}: {problem}")
             seed += 1
-        say(f"{name}: {counts.total()} damaged images from seed {given.seed} on, {dict(counts)}")
-    return 1 if found else 0
+        say(
+            f"{name}: {counts.total()} damaged images from seed {arguments.seed} on, {dict(counts)}"
+        )
+    return 1 if count else 0
 
 
 if __name__ == "__main__":

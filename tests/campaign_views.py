@@ -212,11 +212,11 @@ class Decoding:
         if len(points):
             batch.points[0] = self._points.holding(points)
         crops = crops_of([boxes], view.flip)
-        made = [self._make(batch, crops, view, fill) for fill in (0, 255)]
-        for _, status in made:
+        views = [self._make(batch, crops, view, fill) for fill in (0, 255)]
+        for _, status in views:
             if status != 0:
                 return f"{code} was refused: {status}"
-        if (made[0][0] != made[1][0]).any():
+        if (views[0][0] != views[1][0]).any():
             return "depends on what was in memory"
         return ""
 
@@ -260,23 +260,23 @@ SUBJECTS: dict[str, Callable[[], Any]] = {
 
 def main() -> int:
     """Run for some minutes, or so many views; the exit status tells whether anything was found."""
-    given = options(__doc__, "subject", SUBJECTS)
+    arguments = options(__doc__, "subject", SUBJECTS)
     faulthandler.enable()
-    found = 0
-    names = given.subject or list(SUBJECTS)
+    failures = 0
+    names = arguments.subject or list(SUBJECTS)
     for name in names:
         subject = SUBJECTS[name]()
-        until = time.monotonic() + 60 * given.minutes / len(names)
+        until = time.monotonic() + 60 * arguments.minutes / len(names)
         count = 0
-        while count < given.cases and time.monotonic() < until:
-            rng = random.Random(given.seed + count)
+        while count < arguments.cases and time.monotonic() < until:
+            rng = random.Random(arguments.seed + count)
             view = make_view(rng)
             if problem := subject.examine(rng, view):
-                found += 1
-                say(f"{name}, seed {given.seed + count}: {problem}: {view}")
+                failures += 1
+                say(f"{name}, seed {arguments.seed + count}: {problem}: {view}")
             count += 1
-        say(f"{name}: {count} views from seed {given.seed} on")
-    return 1 if found else 0
+        say(f"{name}: {count} views from seed {arguments.seed} on")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

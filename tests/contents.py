@@ -24,10 +24,10 @@ def gathered(slab: Slab, rows: Sequence[int], name: str) -> list[Row]:
     values: Any = batch[name]
     if field.kind == "categorical":
         names = slab.categories(name)
-        found: list[Row] = [
+        actual: list[Row] = [
             names[code] if 0 <= code < len(names) else None for code in values.tolist()
         ]
     else:
-        found = [as_row(values[index]) for index in range(len(rows))]
+        actual = [as_row(values[index]) for index in range(len(rows))]
     valid = batch.valid.get(name, np.ones(len(rows), bool))
-    return [row if present else None for row, present in zip(found, valid, strict=True)]
+    return [row if present else None for row, present in zip(actual, valid, strict=True)]

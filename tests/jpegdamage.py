@@ -23,14 +23,14 @@ def _place(rng: random.Random, data: bytearray) -> int:
 
 def _segments(data: bytearray) -> list[tuple[int, int]]:
     """Where segments begin and end, up to the first scan's header."""
-    found, at = [], 2
-    while at + 4 <= len(data) and data[at] == 0xFF:
-        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-        found.append((at, min(end, len(data))))
-        if data[at + 1] == 0xDA or end >= len(data):
+    actual, offset = [], 2
+    while offset + 4 <= len(data) and data[offset] == 0xFF:
+        end = offset + 2 + int.from_bytes(data[offset + 2 : offset + 4], "big")
+        actual.append((offset, min(end, len(data))))
+        if data[offset + 1] == 0xDA or end >= len(data):
             break
-        at = end
-    return found or [(0, len(data))]
+        offset = end
+    return actual or [(0, len(data))]
 
 
 def _flip(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
@@ -39,14 +39,16 @@ def _flip(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
 
 
 def _write(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    at = _place(rng, data)
+    offset = _place(rng, data)
     size = rng.randrange(1, 9)
-    data[at : at + size] = bytes(rng.choice([*_BYTES, rng.randrange(256)]) for _ in range(size))
+    data[offset : offset + size] = bytes(
+        rng.choice([*_BYTES, rng.randrange(256)]) for _ in range(size)
+    )
 
 
 def _marker(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    at = _place(rng, data)
-    data[at : at + 2] = bytes([0xFF, rng.randrange(0xBF, 0x100)])
+    offset = _place(rng, data)
+    data[offset : offset + 2] = bytes([0xFF, rng.randrange(0xBF, 0x100)])
 
 
 def _cut(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
@@ -54,13 +56,13 @@ def _cut(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
 
 
 def _remove(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    at = _place(rng, data)
-    del data[at : at + rng.choice([1, 2, 3, 16, 300])]
+    offset = _place(rng, data)
+    del data[offset : offset + rng.choice([1, 2, 3, 16, 300])]
 
 
 def _insert(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    at = _place(rng, data)
-    data[at:at] = rng.choice([rng.randbytes(rng.randrange(1, 40)), bytes(20), b"\xff" * 20])
+    offset = _place(rng, data)
+    data[offset:offset] = rng.choice([rng.randbytes(rng.randrange(1, 40)), bytes(20), b"\xff" * 20])
 
 
 def _segment(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
@@ -83,9 +85,9 @@ def _frame(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
     """Let the frame header state another size, sampling, precision or kind."""
     for start, end in _segments(data):
         if end - start > 1 and data[start + 1] in (0xC0, 0xC1, 0xC2):
-            at = start + rng.choice([1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15])
-            if at < len(data):
-                data[at] = rng.choice(
+            offset = start + rng.choice([1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15])
+            if offset < len(data):
+                data[offset] = rng.choice(
                     [0, 1, 2, 3, 4, 0x11, 0x12, 0x21, 0x22, 0x41, 0xC1, 0xC2, 255]
                 )
             return

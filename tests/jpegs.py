@@ -62,23 +62,23 @@ def _encode_440(pixels: np.ndarray, **options: Any) -> bytes:
 
 def frame_header(data: bytes) -> int:
     """Where the frame header's marker stands."""
-    at = 2
-    while data[at + 1] & 0xF0 != 0xC0 or data[at + 1] in (0xC4, 0xC8, 0xCC):
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return at
+    offset = 2
+    while data[offset + 1] & 0xF0 != 0xC0 or data[offset + 1] in (0xC4, 0xC8, 0xCC):
+        offset += 2 + int.from_bytes(data[offset + 2 : offset + 4], "big")
+    return offset
 
 
 def with_frame(
     data: bytes, height: int, width: int, sampling: int | None = None, marker: int | None = None
 ) -> bytes:
     """The image with another size in its frame header, and other sampling or another marker."""
-    at = frame_header(data)
+    offset = frame_header(data)
     changed = bytearray(data)
-    changed[at + 5 : at + 9] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    changed[offset + 5 : offset + 9] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
     if sampling is not None:
-        changed[at + 11] = sampling
+        changed[offset + 11] = sampling
     if marker is not None:
-        changed[at + 1] = marker
+        changed[offset + 1] = marker
     return bytes(changed)
 
 
@@ -86,14 +86,14 @@ def in_scans(pixels: np.ndarray, **options: Any) -> bytes:
     """A 4:4:4 image that has one scan for each component."""
     planes = Image.fromarray(pixels).convert("YCbCr").split()
     parts = [_save(plane, **options) for plane in planes]
-    at = frame_header(parts[0])
-    size = 2 + int.from_bytes(parts[0][at + 2 : at + 4], "big")
-    frame = bytearray(parts[0][at : at + 10] + b"\1\x11\0\2\x11\0\3\x11\0")
+    offset = frame_header(parts[0])
+    size = 2 + int.from_bytes(parts[0][offset + 2 : offset + 4], "big")
+    frame = bytearray(parts[0][offset : offset + 10] + b"\1\x11\0\2\x11\0\3\x11\0")
     frame[3], frame[9] = 17, 3
     scans = [part[part.rindex(b"\xff\xda") : -2] for part in parts]
     scans = [scan[:5] + bytes([i + 1]) + scan[6:] for i, scan in enumerate(scans)]
-    rest = parts[0][at + size : parts[0].rindex(b"\xff\xda")]
-    return parts[0][:at] + bytes(frame) + rest + b"".join(scans) + b"\xff\xd9"
+    rest = parts[0][offset + size : parts[0].rindex(b"\xff\xda")]
+    return parts[0][:offset] + bytes(frame) + rest + b"".join(scans) + b"\xff\xd9"
 
 
 Make = Callable[[np.ndarray], bytes]

@@ -217,32 +217,32 @@ def change_bytes(rng: random.Random, slab: Path) -> Mutation:
 def _change_bytes(rng: random.Random, slab: Path, name: str) -> Op:
     size = (slab / name).stat().st_size
     first = HEADER if size > HEADER and rng.randrange(3) else 0
-    at = rng.randrange(first, size)
+    offset = rng.randrange(first, size)
     kind = rng.choice(["flip", "flip", "flip", "write", "number", "truncate", "extend"])
     if kind == "flip":
-        return {"do": "flip", "file": name, "at": at, "bit": rng.randrange(8)}
+        return {"do": "flip", "file": name, "at": offset, "bit": rng.randrange(8)}
     if kind == "write":
         data = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 20)))
-        return {"do": "write", "file": name, "at": at, "hex": data.hex()}
+        return {"do": "write", "file": name, "at": offset, "hex": data.hex()}
     if kind == "number":
         return _hostile_number(rng, slab, name)
     if kind == "truncate":
-        return {"do": "truncate", "file": name, "size": at}
+        return {"do": "truncate", "file": name, "size": offset}
     return {"do": "truncate", "file": name, "size": size + rng.choice([1, 8, 4096, 65536, 2**33])}
 
 
 def _hostile_number(rng: random.Random, slab: Path, name: str) -> Op:
     width = rng.choice([4, 8])
     items = max(((slab / name).stat().st_size - HEADER) // width, 1)
-    at = HEADER + width * rng.randrange(items)
+    offset = HEADER + width * rng.randrange(items)
     data = (rng.choice(NUMBERS) % 2 ** (8 * width)).to_bytes(width, "little")
-    return {"do": "write", "file": name, "at": at, "hex": data.hex()}
+    return {"do": "write", "file": name, "at": offset, "hex": data.hex()}
 
 
 def change_files(rng: random.Random, slab: Path) -> Mutation:
     """Swap, copy, remove, rename, add; put links, pipes and directories in the place of files."""
     files = list_files(slab)
-    one, other = rng.choice(files), rng.choice(files)
+    first, other = rng.choice(files), rng.choice(files)
     kind = rng.choice(
         [
             "swap",
@@ -264,16 +264,16 @@ def change_files(rng: random.Random, slab: Path) -> Mutation:
     )
     if kind in ("swap", "copy") and rng.randrange(2):
         # Of the same dtype and shape, so that nothing but the digests can tell.
-        twins = [file for file in files if _same_header(slab / file, slab / one)]
+        twins = [file for file in files if _same_header(slab / file, slab / first)]
         other = rng.choice(twins)
     if kind.startswith("folder"):
         folders = [*sorted(path.name for path in slab.glob("shard-*")), "tables"]
-        one, other = rng.choice(folders), rng.choice(folders)
-    return [{"do": kind, "file": one, "other": other}]
+        first, other = rng.choice(folders), rng.choice(folders)
+    return [{"do": kind, "file": first, "other": other}]
 
 
-def _same_header(one: Path, other: Path) -> bool:
-    with one.open("rb") as a, other.open("rb") as b:
+def _same_header(first: Path, other: Path) -> bool:
+    with first.open("rb") as a, other.open("rb") as b:
         return a.read(HEADER) == b.read(HEADER)
 
 
@@ -285,10 +285,12 @@ def change_manifest(rng: random.Random, slab: Path) -> Mutation:
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         place = rng.choice(places)
         twins = [other for other in places if other[-1] == place[-1]]
-        found = _at(content, rng.choice(twins))
-        near = [found + rng.choice([-1, 1])] if isinstance(found, int) else []
-        alike = [value for value in VALUES if type(value) is type(found)] or [found]
-        value = rng.choice([found, *near, rng.choice(alike), rng.choice(alike), rng.choice(VALUES)])
+        actual = _at(content, rng.choice(twins))
+        near = [actual + rng.choice([-1, 1])] if isinstance(actual, int) else []
+        alike = [value for value in VALUES if type(value) is type(actual)] or [actual]
+        value = rng.choice(
+            [actual, *near, rng.choice(alike), rng.choice(alike), rng.choice(VALUES)]
+        )
         kind = rng.choice(["set", "set", "set", "set", "remove", "insert"])
         edits.append({"do": "edit", "kind": kind, "place": place, "value": value})
     return [*edits, {"do": "seal"}]
@@ -451,10 +453,10 @@ def _truncate(slab: Path, op: Op) -> None:
 
 
 def _swap(slab: Path, op: Op) -> None:
-    one, other, aside = slab / op["file"], slab / op["other"], slab.with_name("aside")
-    one.rename(aside)
+    first, other, aside = slab / op["file"], slab / op["other"], slab.with_name("aside")
+    first.rename(aside)
     if other.exists():
-        other.rename(one)
+        other.rename(first)
     aside.rename(other)
 
 
@@ -530,8 +532,8 @@ def _balance(slab: Path, op: Op) -> None:
     """Bring the members of a manifest into line, so that it passes for one that was packed."""
     content = json.loads((slab / MANIFEST).read_bytes())
     variable = nullable = indexed = 0
-    for one in content["fields"]:
-        kind = one["kind"]
+    for entry in content["fields"]:
+        kind = entry["kind"]
         wanted = {
             "codec": kind == "image",
             "categories": kind == "categorical",
@@ -543,19 +545,19 @@ def _balance(slab: Path, op: Op) -> None:
             "coded": kind == "image",
         }
         for key, allowed in wanted.items():
-            if not allowed or one.get(key) is None:
-                one.pop(key, None)
+            if not allowed or entry.get(key) is None:
+                entry.pop(key, None)
         if kind == "categorical":
-            one["dtype"] = "int32"
-            if "table" not in one:
-                one.setdefault("categories", ["a"])
-            elif "categories" in one:
-                del one["table"]
+            entry["dtype"] = "int32"
+            if "table" not in entry:
+                entry.setdefault("categories", ["a"])
+            elif "categories" in entry:
+                del entry["table"]
         if kind == "image":
-            one.setdefault("codec", "mixed")
-        time = one.get("logical") or {}
-        if time.get("type") in ("timestamp", "duration") and one.get("dtype") != "int64":
-            del one["logical"]
+            entry.setdefault("codec", "mixed")
+        time = entry.get("logical") or {}
+        if time.get("type") in ("timestamp", "duration") and entry.get("dtype") != "int64":
+            del entry["logical"]
         defaults: dict[str, Any] = {
             "nullable": False,
             "logical": None,
@@ -564,11 +566,11 @@ def _balance(slab: Path, op: Op) -> None:
             "coded": False,
         }
         for key, default in defaults.items():
-            if one.get(key) == default:
-                one.pop(key, None)
-        variable += kind in VARIABLE_KINDS or "compression" in one
-        nullable += one.get("nullable", False)
-        indexed += "index" in one
+            if entry.get(key) == default:
+                entry.pop(key, None)
+        variable += kind in VARIABLE_KINDS or "compression" in entry
+        nullable += entry.get("nullable", False)
+        indexed += "index" in entry
     for shard in content["shards"]:
         shard["elements"] = [*shard["elements"], *[3] * 20][:variable]
         shard["nulls"] = [min(n, shard["rows"]) for n in [*shard["nulls"], *[1] * 20]][:nullable]
@@ -623,12 +625,12 @@ def _digest(slab: Path, op: Op) -> None:
 def _folders(slab: Path) -> list[tuple[Path, list[layout.ArrayFile]]]:
     """Folders and their arrays, as the manifest has them."""
     manifest = load_manifest(slab)
-    found = []
+    results = []
     if manifest.tables is not None:
-        found.append((slab / layout.TABLES, layout.list_table_files(manifest)))
+        results.append((slab / layout.TABLES, layout.list_table_files(manifest)))
     for index in range(len(manifest.shards)):
-        found.append((slab / layout.name_shard(index), layout.list_shard_files(manifest, index)))
-    return found
+        results.append((slab / layout.name_shard(index), layout.list_shard_files(manifest, index)))
+    return results
 
 
 _OPS: dict[str, Callable[[Path, Op], None]] = {
@@ -692,8 +694,8 @@ def _read(slab: Slab, expected: Subject | None) -> None:
             assert rows is None or told == rows, f"{name}: a gather gives other rows"
             for way in (_by_row, _by_slice, _into_buffers):
                 with contextlib.suppress(FieldslabError):
-                    found = way(slab, order, name, told)
-                    assert rows is None or found == rows, f"{name}: {way.__name__} gives others"
+                    actual = way(slab, order, name, told)
+                    assert rows is None or actual == rows, f"{name}: {way.__name__} gives others"
         with contextlib.suppress(FieldslabError):
             _touch(slab, order, name)
     with contextlib.suppress(FieldslabError):
@@ -724,7 +726,7 @@ def _into_buffers(slab: Slab, order: list[int], name: str, told: list[Row]) -> l
     batch = slab.gather(order, out=slab.buffers(len(order) + 1, [name]))
     if slab.fields[name].kind == "categorical":
         return told
-    return [None if row is None else as_row(batch[name][at]) for at, row in enumerate(told)]
+    return [None if row is None else as_row(batch[name][index]) for index, row in enumerate(told)]
 
 
 def _touch(slab: Slab, order: list[int], name: str) -> None:
@@ -738,17 +740,17 @@ def _same(slab: Path, whole: Path) -> bool:
     """Whether a mutation changed nothing, as when a file was swapped with itself."""
     if any(path.is_symlink() for path in [slab, *slab.iterdir(), *slab.glob("*/*")]):
         return False
-    found = sorted(path.relative_to(slab) for path in slab.rglob("*"))
-    if found != sorted(path.relative_to(whole) for path in whole.rglob("*")):
+    actual = sorted(path.relative_to(slab) for path in slab.rglob("*"))
+    if actual != sorted(path.relative_to(whole) for path in whole.rglob("*")):
         return False
-    for path in found:
-        one, other = slab / path, whole / path
-        if one.is_file() != other.is_file() or one.is_dir() != other.is_dir():
+    for path in actual:
+        first, other = slab / path, whole / path
+        if first.is_file() != other.is_file() or first.is_dir() != other.is_dir():
             return False
-        if one.is_file() and not one.samefile(other) and one.stat().st_size < 2**30:
-            if one.read_bytes() != other.read_bytes():
+        if first.is_file() and not first.samefile(other) and first.stat().st_size < 2**30:
+            if first.read_bytes() != other.read_bytes():
                 return False
-        elif one.is_file() and one.stat().st_size != other.stat().st_size:
+        elif first.is_file() and first.stat().st_size != other.stat().st_size:
             return False
     return True
 

@@ -80,26 +80,26 @@ def write_slab(path: Path, columns: Mapping[str, Any], shards: Sequence[int] | N
     shards
         Rows of each shard; one shard with every row if not given.
     """
-    given = {name: _column(values) for name, values in columns.items()}
-    fields = tuple(_field(index, *item) for index, item in enumerate(given.items()))
+    packed_columns = {name: _column(values) for name, values in columns.items()}
+    fields = tuple(_field(index, *item) for index, item in enumerate(packed_columns.items()))
     if shards is None:
-        rows = len(next(iter(given.values())).values)
+        rows = len(next(iter(packed_columns.values())).values)
         shards = [rows] if rows else []
     path.mkdir(parents=True)
-    made, first = [], 0
+    entries, first = [], 0
     for index, rows in enumerate(shards):
         folder = path / layout.name_shard(index)
-        made.append(_write_shard(folder, fields, list(given.values()), first, rows))
+        entries.append(_write_shard(folder, fields, list(packed_columns.values()), first, rows))
         first += rows
-    tables = _write_tables(path / layout.TABLES, fields, list(given.values()))
-    store(path, rows=first, fields=fields, shards=tuple(made), tables=tables)
+    tables = _write_tables(path / layout.TABLES, fields, list(packed_columns.values()))
+    store(path, rows=first, fields=fields, shards=tuple(entries), tables=tables)
     return path
 
 
 def store(path: Path, **content: Any) -> Manifest:
     """Write a manifest, sealed as it should be, whatever it says."""
-    made = Provenance(tool="tests", time="2000-01-01T00:00:00Z", plan=NO_ROOT)
-    manifest = create_manifest(made, **content)
+    provenance = Provenance(tool="tests", time="2000-01-01T00:00:00Z", plan=NO_ROOT)
+    manifest = create_manifest(provenance, **content)
     (path / MANIFEST).write_bytes(encode_manifest(manifest))
     return manifest
 
@@ -130,17 +130,17 @@ def array_path(path: Path, name: str, role: Role = "values", shard: int | None =
     return path / folder / layout.name_file(field, role)
 
 
-def poke(file: Path, data: bytes | np.ndarray, at: int = 0) -> None:
+def poke(file: Path, data: bytes | np.ndarray, offset: int = 0) -> None:
     """Overwrite data of an array file, `at` bytes behind its header."""
     with file.open("r+b") as opened:
-        opened.seek(HEADER + at)
+        opened.seek(HEADER + offset)
         opened.write(data if isinstance(data, bytes) else data.tobytes())
 
 
-def flip(file: Path, at: int = 0) -> None:
+def flip(file: Path, offset: int = 0) -> None:
     """Flip the lowest bit of one data byte of an array file."""
     content = file.read_bytes()
-    poke(file, struct.pack("B", content[HEADER + at] ^ 1), at)
+    poke(file, struct.pack("B", content[HEADER + offset] ^ 1), offset)
 
 
 def redigest(path: Path) -> None:
@@ -149,8 +149,8 @@ def redigest(path: Path) -> None:
     shards = []
     for index, shard in enumerate(manifest.shards):
         files = layout.list_shard_files(manifest, index)
-        found = _digest_folder(path / layout.name_shard(index), files)
-        shards.append(msgspec.structs.replace(shard, root=compute_root(found)))
+        actual = _digest_folder(path / layout.name_shard(index), files)
+        shards.append(msgspec.structs.replace(shard, root=compute_root(actual)))
     tables = manifest.tables
     if tables is not None:
         tables = compute_root(
@@ -220,9 +220,9 @@ def _arrays(field: Field, column: Column, rows: slice) -> dict[Role, np.ndarray]
     if column.size is not None:
         arrays["size"] = column.size[rows].astype("<u4")
     if column.points is not None:
-        given = [np.array(row, "<u2").reshape(-1, 5) for row in column.points[rows]]
-        arrays["points.values"] = np.concatenate([np.empty((0, 5), "<u2"), *given])
-        arrays["points.offsets"] = np.cumsum([0, *map(len, given)]).astype("<u8")
+        points = [np.array(row, "<u2").reshape(-1, 5) for row in column.points[rows]]
+        arrays["points.values"] = np.concatenate([np.empty((0, 5), "<u2"), *points])
+        arrays["points.offsets"] = np.cumsum([0, *map(len, points)]).astype("<u8")
     if column.codes is not None:
         arrays["codec"] = column.codes[rows].astype("u1")
     if column.valid is not None:
@@ -267,10 +267,10 @@ def _write_digests(folder: Path, digests: Sequence[np.ndarray]) -> str:
 
 def _digest_folder(folder: Path, files: Sequence[layout.ArrayFile]) -> np.ndarray:
     """Digest files anew and overwrite their folder's table."""
-    found = [np.empty(0, DIGEST)]
+    actual = [np.empty(0, DIGEST)]
     for file in files:
-        found.append(digest_blocks(memoryview((folder / file.name).read_bytes())[HEADER:]))
-    table = np.concatenate(found)
+        actual.append(digest_blocks(memoryview((folder / file.name).read_bytes())[HEADER:]))
+    table = np.concatenate(actual)
     poke(folder / layout.DIGESTS, table)
     return table
 

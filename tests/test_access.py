@@ -87,7 +87,7 @@ def test_a_folder_knows_its_arrays(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "role", "at", "row"),
+    ("name", "role", "offset", "row"),
     [
         ("pair", "values", 16 * 7_000, 27_000),
         ("word", "values", 90_000, 29_001),
@@ -95,10 +95,10 @@ def test_a_folder_knows_its_arrays(path: Path) -> None:
     ],
 )
 def test_damage_is_told_in_the_same_words(
-    path: Path, name: str, role: Role, at: int, row: int
+    path: Path, name: str, role: Role, offset: int, row: int
 ) -> None:
     """Whoever touches a damaged block names the same file, rows, offset and digests."""
-    flip(array_path(path, name, role, 2), at)
+    flip(array_path(path, name, role, 2), offset)
     errors = []
     for read in WAYS:
         with pytest.raises(DamagedArray, match="does not match its digest") as caught:
@@ -106,7 +106,7 @@ def test_damage_is_told_in_the_same_words(
         errors.append(str(caught.value))
         first, last = map(int, caught.value.context["row"].split(".."))
         assert 20_000 <= first <= row <= last < ROWS
-        assert caught.value.context["offset"] == HEADER + at // 65_536 * 65_536
+        assert caught.value.context["offset"] == HEADER + offset // 65_536 * 65_536
     assert errors == errors[:1] * len(WAYS)
 
 

@@ -68,8 +68,8 @@ def test_rows_and_columns_are_what_was_packed(packed: Slab) -> None:
     """Single rows and column slices decompress too."""
     source = table().to_pylist()
     for row in (0, 7, 299, 300, ROWS - 1):
-        found = packed[row]
-        assert {**found, "list": found["list"].tolist(), "vector": found["vector"].tolist()} == (
+        actual = packed[row]
+        assert {**actual, "list": actual["list"].tolist(), "vector": actual["vector"].tolist()} == (
             source[row]
         )
     assert packed["text"][5:8].tolist() == [source[row]["text"] for row in (5, 6, 7)]
@@ -105,7 +105,7 @@ def test_compressed_rows_have_no_address(packed: Slab) -> None:
 def test_lengths_are_those_before_compression(packed: Slab) -> None:
     """`lengths` counts elements of rows, not bytes of frames; so does an order by length."""
     rows = [900, 0, 3]
-    expected = [len(one) for one in table().take(rows)["list"].to_pylist()]
+    expected = [len(row_values) for row_values in table().take(rows)["list"].to_pylist()]
     assert packed.lengths(rows, "list").tolist() == expected
     order = ByLength("list", bucket=ROWS // 4).attach(packed)
     spread = packed.lengths(order.rows(0, 0, ROWS // 4, ROWS), "list")
@@ -148,8 +148,8 @@ def test_damaged_frames_are_found(tmp_path: Path) -> None:
     pack(pa.table({"text": ["a long text " * 50]}), tmp_path / "t.slab", compress="text")
     file = tmp_path / "t.slab" / "shard-00000" / "00-text.values.npy"
     data = bytearray(file.read_bytes())
-    for at in range(4096, 4106):
-        file.write_bytes(data[:at] + bytes([data[at] ^ 0x41]) + data[at + 1 :])
+    for index in range(4096, 4106):
+        file.write_bytes(data[:index] + bytes([data[index] ^ 0x41]) + data[index + 1 :])
         with pytest.raises(DamagedArray):
             open_slab(tmp_path / "t.slab").gather([0])
     file.write_bytes(data[:4096] + b"\0" * (len(data) - 4096))

@@ -94,13 +94,13 @@ def test_a_file_of_another_size_is_refused(program: Path, path: Path) -> None:
 
 def test_another_header_is_refused(program: Path, path: Path) -> None:
     """A file whose header is that of other data is refused."""
-    poke(array_path(path, "box"), b"X", at=-4096)
+    poke(array_path(path, "box"), b"X", offset=-4096)
     assert "header" in run(program, path, "box").stderr
 
 
 def test_damaged_offsets_are_refused(program: Path, path: Path) -> None:
     """Offsets that leave the array, or fall, are an error that names the row."""
-    poke(array_path(path, "tokens", "offsets", shard=2), np.array([2**40], "<u8"), at=8 * 5)
+    poke(array_path(path, "tokens", "offsets", shard=2), np.array([2**40], "<u8"), offset=8 * 5)
     done = run(program, path, "tokens")
     assert done.returncode == 1
     assert "offsets of row 8 are damaged" in done.stderr

@@ -49,6 +49,6 @@ def test_batches_and_matrices(tmp_path: Path, case: Case) -> None:
 
 def test_the_benchmark_runs(tmp_path: Path) -> None:
     """Both ways to read a batch are compared bit by bit before they are timed."""
-    found = measure(tmp_path, Case("lzf", 128), files=1, rows=256, rounds=1)
-    assert found["ratio"].median > 0
-    assert 0 < found["ragged_size"] < 1
+    actual = measure(tmp_path, Case("lzf", 128), files=1, rows=256, rounds=1)
+    assert actual["ratio"].median > 0
+    assert 0 < actual["ragged_size"] < 1

@@ -45,9 +45,9 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     """A process that reads damaged slabs, so that a crash is a finding and not the end."""
-    made = Worker(tmp_path_factory.mktemp("worker"))
-    yield made
-    made.close()
+    worker = Worker(tmp_path_factory.mktemp("worker"))
+    yield worker
+    worker.close()
 
 
 def test_the_whole_slab_is_read(subject: Subject) -> None:
@@ -234,7 +234,7 @@ def test_any_damage_to_parquet(tmp_path: Path) -> None:
         check=False,
     )
     answers = done.stdout.split()
-    at = json.dumps(damages[min(len(answers), 299)])
-    assert done.returncode == 0, f"{done.returncode} at {at}: {done.stderr[-3000:]}"
+    offset = json.dumps(damages[min(len(answers), 299)])
+    assert done.returncode == 0, f"{done.returncode} at {offset}: {done.stderr[-3000:]}"
     assert len(answers) == 300
     assert {"packed", "SourceUnreadable"} <= set(answers)

@@ -70,9 +70,9 @@ SAID: dict[str, tuple[dict[str, Any], list[str], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("given", "words", "python", "shell"), SAID.values(), ids=SAID.keys())
+@pytest.mark.parametrize(("options", "words", "python", "shell"), SAID.values(), ids=SAID.keys())
 def test_both_users_are_told_in_their_words(
-    given: dict[str, Any],
+    options: dict[str, Any],
     words: list[str],
     python: str,
     shell: str,
@@ -82,7 +82,7 @@ def test_both_users_are_told_in_their_words(
     """The same mistake is explained with arguments of Python, or with those of the shell."""
     pq.write_table(TABLE, tmp_path / "x.parquet")
     with pytest.raises(FieldslabError) as caught:
-        pack(tmp_path / "x.parquet", tmp_path / "x.slab", **given)
+        pack(tmp_path / "x.parquet", tmp_path / "x.slab", **options)
     assert str(caught.value) == python
     code = run(["pack", str(tmp_path / "x.parquet"), "-o", str(tmp_path / "x.slab"), *words])
     assert code == caught.value.exit_code
@@ -161,10 +161,10 @@ def test_every_marked_option_exists() -> None:
 def test_what_is_stored_has_no_marks(tmp_path: Path) -> None:
     """Reasons and warnings in a manifest are plain text: nobody renders them."""
     packed = pack(TABLE, tmp_path / "x.slab", cast={"x": "f4"}, nulls={"x": "mask"})
-    made = packed.manifest.made
-    for text in (*made.reasons.values(), *made.warnings):
+    provenance = packed.manifest.made
+    for text in (*provenance.reasons.values(), *provenance.warnings):
         assert render_for_python(text) == render_for_shell(text) == text
-    assert made.reasons["x"] == "cast to float32 of int32"
+    assert provenance.reasons["x"] == "cast to float32 of int32"
     assert render_for_python(mark_option("jobs")) != mark_option("jobs")
 
 
@@ -181,8 +181,8 @@ def test_problems_of_verify_name_options_in_the_words_of_the_reader(
     assert run(words) == 1
     assert "was: --fields: no such column" in capsys.readouterr().out
     assert run([*words, "--json"]) == 1
-    (found,) = json.loads(capsys.readouterr().out)["problems"]
-    assert found == {
+    (actual,) = json.loads(capsys.readouterr().out)["problems"]
+    assert actual == {
         "problem": "the source cannot be packed as this slab was: --fields: no such column",
         "field": "x",
     }

@@ -132,14 +132,14 @@ def test_what_is_told_to_be_installed_can_be(tmp_path: Path) -> None:
     told = told_to_install()
     assert {file for file, _ in told} >= {"README.md", "reader/decoders/pillow.py"}
     for file, words in told:
-        for one in re.findall(r"'([^']+)'|(\S+)", words):
-            requirement = one[0] or one[1]
+        for word in re.findall(r"'([^']+)'|(\S+)", words):
+            requirement = word[0] or word[1]
             asked = re.search(r"^(?:\.|fieldslab)\[(.+)\]( @ git\+\w+)?$", requirement)
             if asked:
                 assert file.endswith(".md"), f"{file}: messages name libraries, not {requirement}"
                 assert requirement.startswith(".") or asked[2], f"{file}: {requirement} is nowhere"
                 assert set(asked[1].split(",")) <= extras.keys(), f"{file}: {requirement}"
-            elif one[0]:
+            elif word[0]:
                 assert requirement in known, f"{file}: {requirement}"
             else:
                 assert not requirement.startswith("fieldslab"), f"{file}: {requirement} is nowhere"

@@ -36,9 +36,9 @@ def prepare(folder: Path) -> None:
     (folder / "train").mkdir()
     (folder / "train" / "photos.parquet").symlink_to(photos)
     pq.write_table(pa.table({"text": TEXTS}), folder / "texts.parquet")
-    for at, image in enumerate(pq.read_table(photos)["image"].to_pylist()[:4]):
+    for index, image in enumerate(pq.read_table(photos)["image"].to_pylist()[:4]):
         (folder / "images" / "train" / "cat").mkdir(parents=True, exist_ok=True)
-        (folder / "images" / "train" / "cat" / f"{at:03}.jpg").write_bytes(image)
+        (folder / "images" / "train" / "cat" / f"{index:03}.jpg").write_bytes(image)
     trained().save(str(folder / "tokenizer.json"))
     assert run(["pack", str(photos), "-o", "photos.slab", "--nulls=weight=mask", "-q"]) == 0
     texts = [block for block in blocks("sh") if "texts.parquet" in block]

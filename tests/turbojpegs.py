@@ -18,9 +18,9 @@ def library_of(generation: str) -> Library:
 
     On macOS, where 2.1 is no longer to be had, 3.x stands in: it has all functions of 2.1.
     """
-    found = {library.version[0]: library for library in reversed(find_libraries())}
-    if generation not in found and sys.platform == "darwin" and found:
-        return next(iter(found.values()))
-    if generation not in found:
+    actual = {library.version[0]: library for library in reversed(find_libraries())}
+    if generation not in actual and sys.platform == "darwin" and actual:
+        return next(iter(actual.values()))
+    if generation not in actual:
         pytest.fail(f"no libturbojpeg {generation}.x was found. {_INSTALL[generation]}")
-    return found[generation]
+    return actual[generation]

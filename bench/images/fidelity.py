@@ -20,7 +20,7 @@ class Fidelity(NamedTuple):
 
 
 def by_pillow(file: bytes, box: Sequence[float], size: int) -> Image.Image:
-    """What Pillow makes of a box (top, left, height, width) of a picture."""
+    """Crop and resize a box (top, left, height, width) of a picture with Pillow."""
     top, left, height, width = box
     picture = Image.open(io.BytesIO(file)).convert("RGB")
     cut = (left, top, left + width, top + height)
@@ -30,7 +30,7 @@ def by_pillow(file: bytes, box: Sequence[float], size: int) -> Image.Image:
 
 
 def boxes_of(slab: Slab, crop: Any) -> np.ndarray:
-    """The boxes drawn for all rows: int32[rows, 4]."""
+    """Return the boxes drawn for all rows: int32[rows, 4]."""
     images = ImageSteps([crop], crop_boxes=True)
     batch = slab.gather(range(len(slab)), ["image"], decode={"image": images})
     boxes: np.ndarray = batch["image.boxes"]
@@ -56,5 +56,5 @@ def fidelity(slab: Slab, original: Slab, crop: Any, decoder: Any) -> Fidelity:
 
 
 def psnr(square: float) -> float:
-    """Peak signal-to-noise ratio of a mean squared difference, in dB; 99 where there is none."""
+    """Compute the PSNR of a mean squared difference, in dB; 99 if there is none."""
     return min(99.0, 10 * np.log10(255**2 / square)) if square else 99.0

@@ -48,7 +48,7 @@ class DecodingSpeed(NamedTuple):
 
 
 def speeds(slabs: dict[str, Slab], rounds: int) -> dict[str, dict[str, DecodingSpeed]]:
-    """DecodingSpeed of each case, by crop and then by case, in one thread and in two."""
+    """Measure the DecodingSpeed of each case in one and two threads, by crop and by case."""
     speeds_by_crop = {}
     for label, crop in CROPS.items():
         calls: dict[str, Callable[[], Any]] = {}
@@ -72,7 +72,7 @@ def speeds(slabs: dict[str, Slab], rounds: int) -> dict[str, dict[str, DecodingS
 
 
 def other_ratios(slab: Slab, rounds: int) -> dict[str, Ratio]:
-    """What normalizing costs, what a second thread brings, and what the loader takes."""
+    """Compare costs: of normalizing, of the loader, and what a second thread gains."""
     crop = RandomResizedCrop(SIZE)
     plain = ImageSteps([crop], decoder="roi")
     floats = ImageSteps([crop, Normalize()], decoder="roi")
@@ -91,7 +91,7 @@ def other_ratios(slab: Slab, rounds: int) -> dict[str, Ratio]:
 
 
 def case_of(name: str, threads: int) -> str:
-    """What a case is called in so many threads."""
+    """Name a case in so many threads."""
     return f"{name}, {threads} thread{'s' * (threads > 1)}"
 
 

@@ -32,11 +32,11 @@ def build(files: Iterable[bytes], folder: Path) -> dict[str, Slab]:
 
 
 def stored_bytes(slab: Slab) -> int:
-    """Bytes of a slab's files."""
+    """Sum the bytes of a slab's files."""
     return sum(file.stat().st_size for file in slab.path.rglob("*.npy"))
 
 
 def encoded(slab: Slab) -> Iterator[bytes]:
-    """The images of a slab as they are stored."""
+    """Return the images of a slab as they are stored."""
     for row in range(len(slab)):
         yield slab[row]["image"]

@@ -27,7 +27,7 @@ def table(
     quick: bool,
     warning: str | None = None,
 ) -> str:
-    """Markdown: a table for each crop, and the other ratios below; a warning above."""
+    """Format a table for each crop as Markdown, other ratios below, a warning above."""
     lines = [
         f"Measured on {date.today()} ({in_words('pillow')}){', in a quick run' if quick else ''}:",
         "photographs of about 500 x 375 pixels and 70 KB, all calls in turns, medians. `x` is how",
@@ -45,15 +45,15 @@ def table(
 
 
 def large_table(large: dict[str, DecodingSpeed], psnr_by_scale: dict[float, float]) -> str:
-    """Markdown: crops of large photographs, by decoder; and how true `roi` is at each scale."""
+    """Format crops of large photographs by decoder, and PSNR of `roi` by scale, as Markdown."""
     head = ["RandomResizedCrop(224) of 2 to 18 megapixels", "images/s, 2 threads", "x"]
     rows = [
         [WORDS.get(case, case), f"{speed.rate:,.0f}", f"{speed.whole.median:.2f}"]
         for case, speed in large.items()
     ]
     scales = [f"{scale:g}" for scale in psnr_by_scale]
-    found = [f"{psnr:.1f}" for psnr in psnr_by_scale.values()]
-    by_scale = markdown_table(["`roi`, box / view", *scales], [["PSNR of the worst, dB", *found]])
+    worst = [f"{psnr:.1f}" for psnr in psnr_by_scale.values()]
+    by_scale = markdown_table(["`roi`, box / view", *scales], [["PSNR of the worst, dB", *worst]])
     return f"{markdown_table(head, rows)}\n\n{by_scale}"
 
 

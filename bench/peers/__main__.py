@@ -32,7 +32,7 @@ RESULTS = ROOT / "bench" / "results" / "peers.json"
 def measure(
     makers: dict[str, Make], peers: Sequence[str], effort: Effort, folder: Path | None = None
 ) -> dict[str, Any]:
-    """A run, with machine and date."""
+    """Measure the workloads; return results with machine and date."""
     watch = Watch()
 
     def watched(make: Make) -> Make:
@@ -50,7 +50,7 @@ def measure(
 
 
 def say(text: str) -> None:
-    """Progress, on a terminal in one line; failures stay."""
+    """Print progress, on a terminal in one line; keep failures."""
     if text.startswith(" "):
         print(text.strip(), file=sys.stderr)
     elif sys.stderr.isatty():
@@ -58,7 +58,7 @@ def say(text: str) -> None:
 
 
 def choose(asked: str | None, known: Sequence[str], what: str) -> list[str]:
-    """Names separated by semicolons, or all. Raises UsageError for one that is not known."""
+    """Parse names separated by semicolons; all without any. Raises UsageError if unknown."""
     names = [name.strip() for name in asked.split(";")] if asked else list(known)
     for name in names:
         if name not in known:
@@ -67,7 +67,7 @@ def choose(asked: str | None, known: Sequence[str], what: str) -> list[str]:
 
 
 def workloads(options: argparse.Namespace) -> dict[str, Make]:
-    """What is to be measured, by name."""
+    """Return the workloads to measure, by name."""
     if options.parquet:
         return {"own": partial(make_own, file=options.parquet)}
     if options.images:

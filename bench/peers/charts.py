@@ -10,7 +10,7 @@ from fieldslab.bench.report import style, words
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
-    """A PNG file a workload: random batches of every peer, with memcpy as a line."""
+    """Draw a PNG file a workload: random batches of every peer, with memcpy as a line."""
     written = []
     for workload in results["workloads"]:
         path = folder / f"peers-{workload}.png"
@@ -20,7 +20,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
 
 
 def random_batches(results: Results, workload: str) -> Any:
-    """Bytes a second in random batches; a peer without random access has no bar."""
+    """Draw bytes a second in random batches; a peer without random access has no bar."""
     about = results["workloads"][workload]
     row = about["bytes"] / about["rows"]
     names = [US, *figures.competitors(results)]

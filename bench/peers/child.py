@@ -28,7 +28,7 @@ class Session:
         self.peer: Peer
 
     def hello(self) -> dict[str, Any]:
-        """Versions, configuration, and seconds from the start of the process to here."""
+        """Return versions, configuration, and the seconds since the process started."""
         versions = {}
         for name in self.kind.distributions:
             try:
@@ -39,7 +39,7 @@ class Session:
         return {"versions": versions, "configuration": about, "start": self.ready}
 
     def convert(self, source: str, folder: str) -> dict[str, Any]:
-        """Seconds to convert the source, and bytes that it takes then."""
+        """Convert the source; return the seconds it took and the bytes of the result."""
         into = Path(folder)
         shutil.rmtree(into, ignore_errors=True)
         into.mkdir(parents=True)
@@ -63,7 +63,7 @@ class Session:
         return measure.check(self.peer, seconds)
 
     def measure(self, what: str, seconds: float, seed: int) -> dict[str, Any]:
-        """One figure of the open workload."""
+        """Measure one figure of the open workload."""
         if what.startswith("loader"):
             workers = int(what.removeprefix("loader "))
             return measure.loader_rate(self.peer, seconds, seed, workers)

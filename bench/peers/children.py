@@ -53,7 +53,7 @@ class Child:
             raise
 
     def ask(self, do: str, **request: Any) -> Any:
-        """The answer to a request; raises Refusal."""
+        """Send a request and return its answer. Raises Refusal."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps({"do": do, **request}).encode() + b"\n")
@@ -110,26 +110,26 @@ class Child:
 
 
 def interpreter(name: str) -> str:
-    """The Python of a peer: of its own environment where there is one, else the running one."""
+    """Return the Python of a peer's own environment, or the running one."""
     environment = entry(name).environment
     own = ROOT / environment / "bin" / "python"
     return str(own) if environment and own.exists() else sys.executable
 
 
 def python_path() -> str:
-    """Where another environment finds this `fieldslab`."""
+    """Return the PYTHONPATH by which another environment finds this `fieldslab`."""
     links = ROOT / ".ns"
     return str(links if links.is_dir() else ROOT.parent)
 
 
 def start_all(names: Sequence[str]) -> dict[str, Child | Refusal]:
-    """A process for each peer or decoder, or why there is none."""
+    """Start a process for each peer or decoder; return them, or why there is none."""
     with ThreadPoolExecutor(2) as threads:
         return dict(zip(names, threads.map(start, names), strict=True))
 
 
 def start(name: str) -> Child | Refusal:
-    """A process for a peer or decoder, or why there is none."""
+    """Start a process for a peer or decoder; return it, or why there is none."""
     try:
         return Child(name)
     except Refusal as refusal:

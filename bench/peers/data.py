@@ -20,7 +20,7 @@ VOCABULARY = 50_000
 
 
 def make_photographs(folder: Path, size: int, images: Path | None = None) -> Workload:
-    """JPEG files of shipped pictures, or of the user's folder, and a label."""
+    """Make rows of JPEG files, shipped ones or those of the user's folder, and a label."""
     count = max(size // PHOTOGRAPH, 8)
     files = list(own_photographs(images, count) if images else photographs(count))
     labels = np.random.default_rng(1).integers(0, 1000, len(files))
@@ -29,7 +29,7 @@ def make_photographs(folder: Path, size: int, images: Path | None = None) -> Wor
 
 
 def make_rows(folder: Path, size: int) -> Workload:
-    """256 float32, a label and 5 to 60 tokens."""
+    """Make rows of 256 float32, a label and 5 to 60 tokens."""
     count = max(size // 4 // 1100, 8)  # fewer bytes where each row costs the peers much
     rng = np.random.default_rng(2)
     lengths = rng.integers(5, 60, count)
@@ -42,7 +42,7 @@ def make_rows(folder: Path, size: int) -> Workload:
 
 
 def make_tensors(folder: Path, size: int) -> Workload:
-    """400 x 500 float32 and a label."""
+    """Make rows of 400 x 500 float32 and a label."""
     count = max(size // 800_000, 8)
     rng = np.random.default_rng(3)
     columns = {
@@ -53,7 +53,7 @@ def make_tensors(folder: Path, size: int) -> Workload:
 
 
 def make_jets(folder: Path, size: int) -> Workload:
-    """100 x 11 float32, of which about 40 x 11 are not padding, with their number and a label."""
+    """Make rows of 100 x 11 float32, about 40 x 11 not padding, their number and a label."""
     count = max(size // 2 // 4416, 8)
     rng = np.random.default_rng(4)
     particles = np.clip(rng.normal(40, 15, count).round(), 1, 100).astype(np.int32)
@@ -64,7 +64,7 @@ def make_jets(folder: Path, size: int) -> Workload:
 
 
 def make_tokens(folder: Path, size: int) -> Workload:
-    """Documents of 16 to 8,192 uint16, about 500 on average."""
+    """Make documents of 16 to 8,192 uint16, about 500 on average."""
     count = max(size // 4 // 1000, 8)
     rng = np.random.default_rng(5)
     lengths = np.clip(rng.lognormal(5.7, 1.0, count), 16, 8192).astype(np.int64)
@@ -73,7 +73,7 @@ def make_tokens(folder: Path, size: int) -> Workload:
 
 
 def make_own(folder: Path, size: int, file: Path) -> Workload:
-    """Columns of the user's Parquet file: numbers, lists of numbers, text and binary."""
+    """Read the user's Parquet file: columns of numbers, lists of numbers, text and binary."""
     try:
         table = pq.read_table(file)
     except (OSError, pa.ArrowException) as error:

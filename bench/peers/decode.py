@@ -35,7 +35,7 @@ SECONDS = 1.0
 def compare(
     source: Workload, rounds: int, folder: Path, look: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
-    """What each decoder is, or why it is missing, with seconds an image by threads and rounds.
+    """Measure each decoder: seconds an image by threads and rounds, or why it is missing.
 
     `look` is called before each round.
     """
@@ -80,7 +80,7 @@ def _seconds(child: Child, threads: int, turn: int) -> float:
 
 
 def table(decoders: dict[str, Any]) -> str:
-    """Markdown: what is stored, threads, rates of all, and how many times as fast ours is."""
+    """Format rates of all decoders as Markdown, and how many times as fast ours is."""
     head = ["stored", "threads", "fieldslab, images/s", "beside it", "images/s", "fieldslab is"]
     rows = []
     for rival in (name for name in decoders if not name.startswith(f"{US}, ")):
@@ -122,7 +122,7 @@ def heading(results: dict[str, Any]) -> str:
 
 
 def run(images: Path | None, quick: bool) -> dict[str, Any]:
-    """A run, with machine and date. Errors are those of `own_photographs`."""
+    """Compare decoders; return results with machine and date. Raises as `own_photographs`."""
     watch = Watch()
     count = QUICK_COUNT if quick else COUNT
     with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:

@@ -1,4 +1,4 @@
-"""What the results of a run say: rates, ratios with their spread, and who is missing."""
+"""What the results of a run say: rates, ratios with their spread, and missing peers."""
 
 from collections.abc import Mapping
 from statistics import median
@@ -26,7 +26,7 @@ def seconds_so_far(peers: Mapping[str, Results], peer: str, measure: str) -> lis
 
 
 def rate(results: Results, workload: str, peer: str, measure: str) -> float | None:
-    """Rows a second, the median of all rounds."""
+    """Return the median of all rounds, in rows a second."""
     seconds = seconds_a_row(results, workload, peer, measure)
     return 1 / median(seconds) if seconds else None
 
@@ -34,19 +34,19 @@ def rate(results: Results, workload: str, peer: str, measure: str) -> float | No
 def times_as_fast(
     results: Results, workload: str, peer: str, measure: str, against: str = US
 ) -> Ratio | None:
-    """How many times as fast as a peer `against` is, compared round by round."""
+    """Compare speeds round by round: how many times as fast as a peer `against` is."""
     theirs = seconds_a_row(results, workload, peer, measure)
     return _compared(seconds_a_row(results, workload, against, measure), theirs)
 
 
 def better_loader(results: Results, workload: str, peer: str) -> str:
-    """The measure in which the peer's loader is faster: without workers, or with two."""
+    """Return the measure in which the peer's loader is faster: without workers, or with two."""
     rates = {name: rate(results, workload, peer, name) or 0.0 for name in LOADERS}
     return max(rates, key=lambda name: rates[name])
 
 
 def loaders_compared(results: Results, workload: str, peer: str) -> Ratio | None:
-    """How many times as fast our loader is, each with the number of workers that suits it."""
+    """Compare our loader with a peer's, each with the number of workers that suits it."""
     ours = seconds_a_row(results, workload, US, better_loader(results, workload, US))
     theirs = seconds_a_row(results, workload, peer, better_loader(results, workload, peer))
     return _compared(ours, theirs)
@@ -61,7 +61,7 @@ def _compared(ours: list[float] | None, theirs: list[float] | None) -> Ratio | N
 
 
 def memory(results: Results, workload: str, peer: str) -> int | None:
-    """The most bytes that a peer's process and its workers had of their own, libraries included."""
+    """Return the peak anonymous bytes of a peer's process and workers, libraries included."""
     peaks = [
         figure["memory"]
         for figures in results["workloads"][workload]["peers"].get(peer, {}).values()
@@ -73,13 +73,13 @@ def memory(results: Results, workload: str, peer: str) -> int | None:
 
 
 def first_batch(results: Results, peer: str) -> float | None:
-    """Seconds from the start of a process to its first batch, the median."""
+    """Return the median seconds from the start of a process to its first batch."""
     starts = results["peers"][peer].get("starts")
     return starts and median(start["start"] + start["open"] + start["batch"] for start in starts)
 
 
 def competitors(results: Results) -> list[str]:
-    """Every peer of the run but us and the ceiling, in the order of the tables."""
+    """Return every peer of the run but us and the ceiling, in the order of the tables."""
     return [name for name in PEERS if name in results["peers"] and name not in (US, CEILING)]
 
 
@@ -95,7 +95,7 @@ def faster_than_us(results: Results, measure: str = RANDOM) -> list[tuple[str, s
 
 
 def troubles(results: Results) -> list[str]:
-    """A sentence for each peer that is missing, failed, or loses or repeats rows."""
+    """Return a sentence for each peer that is missing, failed, or loses or repeats rows."""
     sentences = []
     for name, about in results["peers"].items():
         if about["status"] != "measured":

@@ -37,7 +37,7 @@ class Move(NamedTuple):
 
 
 def moves(before: Results, now: Results) -> list[Move]:
-    """Every ratio that moved by more than the spread of both runs."""
+    """Return every ratio that moved by more than the spread of both runs."""
     moved = []
     for workload in before["workloads"]:
         if workload not in now["workloads"]:
@@ -56,7 +56,7 @@ def moves(before: Results, now: Results) -> list[Move]:
 
 
 def committed(file: Path) -> Results | None:
-    """The results as they were last committed; those on disk outside of git; None without any."""
+    """Return the last committed results; outside of git those on disk; None without any."""
     shown = subprocess.run(
         ["git", "show", f"HEAD:./{file.name}"], cwd=file.parent, capture_output=True, check=False
     )
@@ -67,7 +67,7 @@ def committed(file: Path) -> Results | None:
 
 
 def report(before: Results | None, now: Results) -> str:
-    """What moved, in words."""
+    """Describe in words what moved."""
     if before is None:
         return "No committed results to compare with."
     lines = [str(move) for move in moves(before, now)]

@@ -25,7 +25,7 @@ class Mismatch(Exception):
 
 
 def digest(source: Workload, row: Row) -> str:
-    """A row's bytes, field by field, as one number."""
+    """Digest a row's bytes, field by field, to one number."""
     state = xxhash.xxh3_128()
     for name, column in source.columns.items():
         value = column.bytes_of(row[name])
@@ -108,7 +108,7 @@ def _check_epoch(peer: Peer, truth: Counter[str], seconds: float) -> dict[str, A
 
 
 def first_batch(peer: Peer) -> dict[str, Any]:
-    """Seconds to open and to have the first batch, random where the peer offers it."""
+    """Measure seconds to open and read the first batch, random if the peer offers it."""
     started = time.perf_counter()
     peer.open()
     opened = time.perf_counter()
@@ -121,7 +121,7 @@ def first_batch(peer: Peer) -> dict[str, Any]:
 
 
 def random_rate(peer: Peer, seconds: float, seed: int) -> dict[str, Any]:
-    """Rows and seconds of a batch of random rows, the median; no row twice in a batch.
+    """Measure batches of random rows: rows and median seconds; no row twice in a batch.
 
     The median, so that a process that is kept waiting by another program is not called slow. The
     first batch warms the caches; where it alone takes longer than `seconds`, it is the figure.
@@ -148,7 +148,7 @@ def random_rate(peer: Peer, seconds: float, seed: int) -> dict[str, Any]:
 
 
 def sequential_rate(peer: Peer, seconds: float, seed: int) -> dict[str, Any]:
-    """Rows a second in order, from the first batch asked for on."""
+    """Measure rows a second in order, from the request for the first batch on."""
     count = 0
     started = now = time.perf_counter()
     while now - started < seconds:
@@ -161,7 +161,7 @@ def sequential_rate(peer: Peer, seconds: float, seed: int) -> dict[str, Any]:
 
 
 def row_latency(peer: Peer, seconds: float, seed: int) -> dict[str, Any]:
-    """Median seconds of a single random row."""
+    """Measure the median seconds of a single random row."""
     rows = np.random.default_rng(seed).integers(0, len(peer.source), 2000).tolist()
     peer.row(rows[-1])
     spent: list[float] = []
@@ -177,7 +177,7 @@ def row_latency(peer: Peer, seconds: float, seed: int) -> dict[str, Any]:
 
 
 def loader_rate(peer: Peer, seconds: float, seed: int, workers: int) -> dict[str, Any]:
-    """Rows a second of shuffled epochs, and memory meanwhile.
+    """Measure rows a second of shuffled epochs, and memory meanwhile.
 
     In an epoch the clock starts after the first batch, and after as many more as may have waited
     in queues behind it: a quarter of the epoch, unless that takes longer than `seconds`. A short
@@ -218,7 +218,7 @@ def _count(batch: Any) -> int:
 
 
 def anonymous() -> int:
-    """Bytes of memory that belong to this process and its workers alone (RssAnon)."""
+    """Return bytes of memory that belong to this process and its workers alone (RssAnon)."""
     total = 0
     todo = [os.getpid()]
     while todo:

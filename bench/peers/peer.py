@@ -49,22 +49,22 @@ class Peer(ABC):
 
     @abstractmethod
     def random_batch(self, rows: np.ndarray) -> Any:
-        """These rows (int64[n]), in this order."""
+        """Return these rows (int64[n]), in this order."""
 
     @abstractmethod
     def row(self, row: int) -> Any:
-        """One row, as a batch or alone."""
+        """Return one row, as a batch or alone."""
 
     @abstractmethod
     def sequential(self) -> Iterator[Any]:
-        """All rows in order, in batches."""
+        """Return all rows in order, in batches."""
 
     @abstractmethod
     def loader(self, workers: int, seed: int) -> Iterator[Any]:
-        """A shuffled epoch through the peer's own loader, in batches."""
+        """Return a shuffled epoch through the peer's own loader, in batches."""
 
     def rows_of(self, batch: Any) -> list[Row]:
-        """The rows in a batch: of a list of rows, or of a dict of columns."""
+        """Return the rows in a batch: of a list of rows, or of a dict of columns."""
         if not isinstance(batch, dict):
             return list(batch)
         if len(batch) == 0 or not hasattr(next(iter(batch.values())), "__len__"):
@@ -73,7 +73,7 @@ class Peer(ABC):
         return [{name: column[i] for name, column in batch.items()} for i in range(count)]
 
     def row_of(self, row: Any) -> Row:
-        """What `row` returned, as a row."""
+        """Return what `row` returned, as a row."""
         if isinstance(row, dict):
             return row
         return self.rows_of(row)[0]
@@ -126,12 +126,12 @@ DECODERS = {
 
 
 def entry(name: str) -> Entry:
-    """Where a peer or a decoder is found."""
+    """Find the entry of a peer or a decoder."""
     return (PEERS | DECODERS)[name]
 
 
 def find(name: str) -> type[Peer]:
-    """The class of a peer or decoder. Raises ImportError where its library is missing."""
+    """Return the class of a peer or decoder. Raises ImportError where its library is missing."""
     module, _, member = entry(name).where.partition(":")
     peer: type[Peer] = getattr(import_module(f"fieldslab.bench.peers.formats.{module}"), member)
     return peer

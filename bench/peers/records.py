@@ -12,7 +12,7 @@ from fieldslab.bench.peers.source import Row, Workload
 
 
 def encode(row: Row) -> bytes:
-    """One row as bytes."""
+    """Encode one row as bytes."""
     parts = [value if isinstance(value, bytes) else value.tobytes() for value in row.values()]
     return b"".join([np.array([len(part) for part in parts], np.int64).tobytes(), *parts])
 

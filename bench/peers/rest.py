@@ -19,7 +19,7 @@ CLEAR = 1.5
 
 
 def may_rest(results: Mapping[str, dict[str, Any]], peer: str, what: str, turn: int) -> bool:
-    """Whether a peer (of `results`: peer -> measure -> figures) can sit out round `turn`.
+    """Tell whether a peer (of `results`: peer -> measure -> figures) can sit out round `turn`.
 
     Who rested once rests until the end, so that figures of two peers at one place are of one
     round.

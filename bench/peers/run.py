@@ -98,7 +98,7 @@ class Run:
         return True
 
     def _check(self, peer: str, result: dict[str, Any]) -> None:
-        """Compare what the peer returns with the source; who differs is not timed."""
+        """Compare what the peer returns with the source; a peer that differs is not timed."""
         if "failed" in result:
             return
         try:
@@ -132,7 +132,7 @@ class Run:
         rounds: int,
         seconds: float,
     ) -> None:
-        """Rounds in which all peers take turns; who begins, moves on from round to round."""
+        """Rounds in which all peers take turns; each round begins with another peer."""
         peers = [peer for peer, result in results.items() if "failed" not in result]
         for turn in range(rounds):
             self.say(f"{name}: {measures[0]} and more, round {turn + 1} of {rounds}")

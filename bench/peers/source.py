@@ -27,14 +27,14 @@ class Column:
     offsets: np.ndarray | None = None
 
     def row(self, row: int) -> Any:
-        """A view of one row; `bytes` for encoded data."""
+        """Return a view of one row; `bytes` for encoded data."""
         if self.offsets is None:
             return self.values[row]
         part = self.values[self.offsets[row] : self.offsets[row + 1]]
         return part.tobytes() if self.kind == "bytes" else part
 
     def bytes_of(self, value: Any) -> bytes:
-        """What a peer returned for a row, as the bytes that the source should have there.
+        """Return a peer's row as the bytes that the source should have there.
 
         Numbers of a wider type (Python's own, or int64 where a library makes that of int32) are
         taken back to the column's, if that loses nothing.
@@ -72,7 +72,7 @@ class Workload:
         return all(column.kind == "fixed" for column in self.columns.values())
 
     def row(self, row: int) -> Row:
-        """One row: arrays are views of the map, encoded data are bytes."""
+        """Return one row: arrays are views of the map, encoded data are bytes."""
         return {name: column.row(row) for name, column in self.columns.items()}
 
     def batches(self, rows: int | None = None) -> Iterator[Any]:
@@ -110,7 +110,7 @@ def save(folder: Path, name: str, title: str, batch: int, columns: Mapping[str, 
 
 
 def chunk_bytes(source: Workload) -> int:
-    """Bytes of a chunk for formats made of chunks of 64 MB: an eighth of the data at most.
+    """Return the chunk size for formats made of chunks: 64 MB, at most an eighth of the data.
 
     Real sets have many chunks, and a reader of few is faster than it would be there.
     """

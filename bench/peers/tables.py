@@ -20,7 +20,7 @@ Cell = Callable[[str, str], str]
 
 
 def readme(results: Results) -> str:
-    """Machine and date, the tables that matter most, and what must be said about them."""
+    """Format machine and date, the most important tables, and notes on them."""
     parts = [
         heading(results),
         "**Random batches.** How many times as fast fieldslab is, with quartiles:",
@@ -37,7 +37,7 @@ def readme(results: Results) -> str:
 
 
 def everything(results: Results) -> str:
-    """Every table of a run."""
+    """Format every table of a run."""
     measures = {
         "Random batches": figures.RANDOM,
         "Shuffled epoch, own loader, no workers": figures.LOADER,
@@ -76,7 +76,7 @@ def heading(results: Results) -> str:
 
 
 def compared(results: Results, measure: str) -> str:
-    """A table of one measure: ours in rows a second, the others as ratios."""
+    """Format a table of one measure: ours in rows a second, the others as ratios."""
 
     def ours(workload: str, peer: str) -> str:
         return _rate(figures.rate(results, workload, peer, measure), peer == US, results, workload)
@@ -100,7 +100,7 @@ def _table(results: Results, cell: Cell, head: Callable[[Results, str, str], str
 
 
 def details(results: Results, workload: str) -> str:
-    """One workload: what is not a comparison of batches."""
+    """Format the figures of one workload that are no comparison of batches."""
     head = ["", "in order, rows/s", "one row, µs", "convert, s", "on disk, MB"]
     head += ["first batch, s", "most memory, MB"]
     rows = []
@@ -122,7 +122,7 @@ def details(results: Results, workload: str) -> str:
 
 
 def targets(results: Results) -> str:
-    """What is to be reached, and what was; memcpy shows where nothing could reach it."""
+    """Format each target beside what was reached; memcpy shows the limit."""
     outcomes = reached(results)
     if not outcomes:
         return ""
@@ -142,7 +142,7 @@ def targets(results: Results) -> str:
 
 
 def configurations(results: Results) -> str:
-    """What each peer was, and how it was set up."""
+    """List the peers with their versions and settings."""
     rows = []
     for name, about in results["peers"].items():
         versions = ", ".join(f"{k} {v}" for k, v in about.get("versions", {}).items())
@@ -151,7 +151,7 @@ def configurations(results: Results) -> str:
 
 
 def notes(results: Results) -> str:
-    """Who is faster than fieldslab, who is missing, what failed."""
+    """List peers faster than fieldslab, peers that are missing, and failures."""
     lines = []
     for workload, peer, ours in figures.faster_than_us(results):
         spread = "; the spread reaches both sides" if ours.high > 1 else ""

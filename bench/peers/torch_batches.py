@@ -44,7 +44,7 @@ class Batches(Dataset[Any]):
 
 
 def batches(peer: Peer, workers: int, seed: int, **options: Any) -> Iterator[Any]:
-    """A shuffled epoch in which the DataLoader asks for a batch at a time."""
+    """Iterate over a shuffled epoch of a DataLoader that asks for a batch at a time."""
     data = Batches(peer)
     shuffled = RandomSampler(data, generator=torch.Generator().manual_seed(seed))
     sampler = BatchSampler(shuffled, peer.batch, drop_last=False)
@@ -55,7 +55,7 @@ def batches(peer: Peer, workers: int, seed: int, **options: Any) -> Iterator[Any
 
 
 def collate(source: Workload) -> Any:
-    """The default collate function where all rows have one size; else rows stay a list."""
+    """Collate by default if all rows have one size; else keep a list of rows."""
     return default_collate if source.fixed else list
 
 

@@ -135,7 +135,7 @@ def explain(text: str) -> str:
 
 
 def measure_epochs(bench: Bench, slab: str, local: Path, quick: bool) -> dict[str, Any]:
-    """The first epoch beside obstore alone, at every latency, with and without a limit."""
+    """Measure the first epoch beside obstore alone, at every latency, with and without a limit."""
     results: dict[str, Any] = {}
     url = f"{bench.network.address}/{slab}"
     files = {str(path.relative_to(local)): path.stat().st_size for path in local.rglob("*.npy")}
@@ -162,7 +162,7 @@ def measure_epochs(bench: Bench, slab: str, local: Path, quick: bool) -> dict[st
 
 
 def summarize(rounds: list[dict[str, float]]) -> dict[str, Any]:
-    """Figures of a reader: medians with quartiles."""
+    """Summarize figures of a reader as medians with quartiles."""
     figures: dict[str, Callable[[dict[str, float]], float]] = {
         "MB/s": lambda each: each["bytes"] / each["seconds"] / 1e6,
         "first batch, s": lambda each: each["first"],
@@ -174,13 +174,13 @@ def summarize(rounds: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def spread(values: list[float]) -> Ratio:
-    """Median and quartiles."""
+    """Return median and quartiles."""
     low, middle, high = np.percentile(values, [25, 50, 75]).tolist()
     return Ratio(middle, low, high)
 
 
 def measure_second_epoch(bench: Bench, slab: str, local: Path, rounds: int) -> dict[str, Any]:
-    """Epochs of a mirror that is whole, and of the slab itself, in turns in this process."""
+    """Measure epochs of a whole mirror and of the slab itself, in turns in this process."""
     with bench.make_cache() as cache:
         remote = open_slab(f"{bench.network.address}/{slab}", cache_dir=cache)
         calls = {}
@@ -201,7 +201,7 @@ def make_epochs(loader: Loader) -> Callable[[], None]:
 
 
 def measure_limit(bench: Bench, slab: str, size: int) -> dict[str, Any]:
-    """A cache that holds a quarter of the slab, with an order that reads a few shards at a time."""
+    """Measure a cache of a quarter of the slab, with an order that reads a few shards at a time."""
     url = f"{bench.network.address}/{slab}"
     rounds = [
         bench.read("fieldslab", url, USUAL, BANDWIDTH, window=2, limit=size // 4)
@@ -211,7 +211,7 @@ def measure_limit(bench: Bench, slab: str, size: int) -> dict[str, Any]:
 
 
 def measure_sharing(bench: Bench, slab: str, size: int) -> dict[str, Any]:
-    """Processes and DataLoader workers on one cache: what they fetch together."""
+    """Measure processes and DataLoader workers on one cache: what they fetch together."""
     url = f"{bench.network.address}/{slab}"
     together = bench.read("workers", url, USUAL, BANDWIDTH, workers=WORKERS)
     with bench.make_cache() as cache, ThreadPoolExecutor(PROCESSES) as threads:
@@ -227,7 +227,7 @@ def measure_sharing(bench: Bench, slab: str, size: int) -> dict[str, Any]:
 
 
 def measure_s3(bench: Bench, local: Path) -> dict[str, Any]:
-    """The first epoch from moto's S3, whose server is written in Python and the limit."""
+    """Measure the first epoch from moto's S3, whose server is written in Python and the limit."""
     with run_s3() as port, run_network(port) as network:
         upload(local, port, "slabs")
         storage = {"endpoint": network.address, "region": "us-east-1", "skip_signature": True}
@@ -240,7 +240,7 @@ def measure_s3(bench: Bench, local: Path) -> dict[str, Any]:
 
 
 def measure_peers(bench: Bench, source: Workload) -> dict[str, Any]:
-    """Other formats on the same server, as they come, an epoch into an empty cache."""
+    """Measure other formats on the same server, as they come, an epoch into an empty cache."""
     results: dict[str, Any] = {}
     for peer in PEERS:
         place = f"20 ms, 250 MB/s, {peer}"

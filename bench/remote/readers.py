@@ -23,7 +23,7 @@ WORKERS = 2
 
 
 def read_obstore(url: str, cache: str, **options: Any) -> Iterator[int]:
-    """All bytes of the slab's arrays: pieces of 4 MiB, 64 at a time, forgotten at once."""
+    """Fetch all bytes of the slab's arrays in pieces of 4 MiB, 64 at a time; keep none."""
     import obstore
     from obstore.store import HTTPStore
 
@@ -49,7 +49,7 @@ def read_obstore(url: str, cache: str, **options: Any) -> Iterator[int]:
 
 
 def read_slab(url: str, cache: str, **options: Any) -> Iterator[int]:
-    """A shuffled Loader of two threads over a mirror; with `window`, in the order `Near`."""
+    """Load a shuffled epoch of a mirror in two threads; with `window`, in the order `Near`."""
     from fieldslab.reader import Loader, Near, Shuffled, open_slab
 
     yield 0
@@ -63,7 +63,7 @@ def read_slab(url: str, cache: str, **options: Any) -> Iterator[int]:
 
 
 def read_slab_workers(url: str, cache: str, **options: Any) -> Iterator[int]:
-    """A DataLoader whose workers share one mirror."""
+    """Load an epoch with a DataLoader whose workers share one mirror."""
     import torch
     from torch.utils.data import DataLoader
 
@@ -78,7 +78,7 @@ def read_slab_workers(url: str, cache: str, **options: Any) -> Iterator[int]:
 
 
 def read_litdata(url: str, cache: str, **options: Any) -> Iterator[int]:
-    """StreamingDataset and StreamingDataLoader, shuffled, with two workers."""
+    """Load with StreamingDataset and StreamingDataLoader, shuffled, with two workers."""
     from litdata import StreamingDataLoader, StreamingDataset, streaming
     from litdata.streaming.resolver import Dir
 
@@ -100,7 +100,7 @@ def read_litdata(url: str, cache: str, **options: Any) -> Iterator[int]:
 
 
 def read_mds(url: str, cache: str, **options: Any) -> Iterator[int]:
-    """StreamingDataset and StreamingDataLoader, shuffled, with two workers."""
+    """Load with StreamingDataset and StreamingDataLoader, shuffled, with two workers."""
     import fieldslab.bench.peers.formats.mds  # noqa: F401 - imports it despite a broken torchvision
 
     streaming: Any = sys.modules["streaming"]
@@ -122,7 +122,7 @@ def read_mds(url: str, cache: str, **options: Any) -> Iterator[int]:
 
 
 def read_lance(url: str, cache: str, **options: Any) -> Iterator[int]:
-    """`take` of 64 random rows, two at a time in threads; Lance keeps nothing on the disk."""
+    """Take 64 random rows at a time in two threads; Lance keeps nothing on the disk."""
     from concurrent.futures import ThreadPoolExecutor
 
     import lance
@@ -156,7 +156,7 @@ READERS: dict[str, Callable[..., Iterator[int]]] = {
 
 
 def measure(name: str, url: str, cache: str, options: dict[str, Any]) -> dict[str, float]:
-    """Seconds to the first batch and of the epoch, its bytes, and the most memory (RssAnon)."""
+    """Measure seconds to the first batch and of the epoch, its bytes, and peak RssAnon."""
     batches = READERS[name](url, cache, **options)
     next(batches)  # libraries are imported
     watch = MemoryWatch()

@@ -16,7 +16,7 @@ _GAIN = 1.25
 
 
 def advise(results: Results) -> list[Advice]:
-    """Advice on a slab, the most useful first."""
+    """Return advice on a slab, the most useful first."""
     parts = (_machine, _targets, _fields, _sizes, _threads, _cold, _decode)
     sentences = [advice for part in parts for advice in part(results)]
     order = {"do": 0, "know": 1, "good": 2}

@@ -25,7 +25,7 @@ _SAME = 1.15
 
 
 def throughput(results: Results, theme: Theme) -> Any:
-    """Bytes a second by size of the batch, each beside its memcpy."""
+    """Draw bytes a second by size of the batch, each beside its memcpy."""
     sizes = results.batches
     share = results.largest.memcpy.seconds.median / results.largest.random.seconds.median
     figure, axes = chart(
@@ -65,7 +65,7 @@ def throughput(results: Results, theme: Theme) -> Any:
 
 
 def cold_warm(results: Results, theme: Theme) -> Any:
-    """Rows a second from the disk and from memory, by strategy; None without cold measures."""
+    """Draw rows a second from the disk and from memory, by strategy; None without cold measures."""
     if results.cold is None:
         return None
     cold, warm = results.cold.cold, results.cold.warm
@@ -157,7 +157,7 @@ def memory(results: Results, theme: Theme) -> Any:
 
 
 def threads(results: Results, theme: Theme) -> Any:
-    """Bytes a second by number of threads, and of memcpy; None where there is one core."""
+    """Draw bytes a second by number of threads, and of memcpy; None where there is one core."""
     groups = results.threads
     if len(groups) < 2:
         return None
@@ -204,7 +204,7 @@ def threads(results: Results, theme: Theme) -> Any:
 
 
 def decoding(results: Results, theme: Theme) -> Any:
-    """Images a second by what is done to them; None where there are none."""
+    """Draw images a second by what is done to them; None where there are none."""
     if not results.decode:
         return None
     ways = [(field, way) for field in results.decode for way in field.ways]

@@ -14,7 +14,7 @@ _TARGET = f"target {ROW_MS:g} ms"
 
 
 def timeline(results: Results, theme: Theme) -> Any:
-    """Each of the first calls, in order."""
+    """Draw the latency of each of the first calls, in order."""
     latency = results.latency
     times = latency.timeline
     within = sum(call < ROW_MS for call in times) / len(times)
@@ -40,7 +40,7 @@ def timeline(results: Results, theme: Theme) -> Any:
 
 
 def histogram(results: Results, theme: Theme) -> Any:
-    """How often which latency comes."""
+    """Draw how often each latency occurs."""
     latency = results.latency
     times, seconds = latency.timeline, latency.direct.seconds
     figure, axes = chart(
@@ -85,7 +85,7 @@ def histogram(results: Results, theme: Theme) -> Any:
 
 
 def read_ahead(results: Results, theme: Theme) -> Any:
-    """Median, 95 % and 99 % of single rows: directly, and by loaders that work ahead."""
+    """Draw median, 95 % and 99 % of single rows: directly, and by loaders that work ahead."""
     latency = results.latency
     speeds = [latency.direct, *latency.ahead]
     names = [latency.direct.name, *(f"Loader, {loader.name} ahead" for loader in latency.ahead)]

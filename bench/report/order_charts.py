@@ -15,7 +15,7 @@ _NEAR = 0.4
 
 
 def heat_map(results: Results, theme: Theme) -> Any:
-    """Rows a second by order and size of the batch, with the time of a batch."""
+    """Draw rows a second by order and size of the batch, with the time of a batch."""
     sizes = results.batches
     names = [size.name for size in sizes[0].orders]
     table = [[size.orders[number] for size in sizes] for number in range(len(names))]

@@ -49,7 +49,7 @@ def write(results: Results, folder: Path) -> Path:
 
 
 def render(results: Results, charts: list[dict[str, str]]) -> str:
-    """The page. `charts` have `alt`, and `light` and `dark` as base64 of PNG files."""
+    """Render the page. `charts` have `alt`, and `light` and `dark` as base64 of PNG files."""
     slab, machine = results.slab, results.machine
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     fields = ", ".join(field["name"] for field in slab["fields"][:8])

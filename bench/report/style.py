@@ -101,7 +101,7 @@ DARK = Theme(
 def chart(
     title: str, subtitle: str, theme: Theme = LIGHT, height: float = 3.4, polar: bool = False
 ) -> tuple[Figure, Any]:
-    """An empty chart, and the axes to draw on.
+    """Make an empty chart, and the axes to draw on.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def chart(
 
 
 def png(figure: Figure) -> bytes:
-    """The chart as a PNG file."""
+    """Encode the chart as a PNG file."""
     file = BytesIO()
     # Without the version of matplotlib in it: the same numbers give the same bytes.
     figure.savefig(file, format="png", metadata={"Software": None})
@@ -159,20 +159,20 @@ def png(figure: Figure) -> bytes:
 
 
 def axis_titles(axes: "Axes", theme: Theme, x: str = "", y: str = "") -> None:
-    """What the axes show, with units."""
+    """Label the axes with what they show, with units."""
     axes.set_xlabel(x, size=_SMALL, color=theme.soft)
     axes.set_ylabel(y, size=_SMALL, color=theme.soft)
 
 
 def rates(axes: "Axes", theme: Theme, axis: str, most: float) -> None:
-    """Ticks and title of the axis "x" or "y" that shows bytes a second, up to `most`."""
+    """Set ticks and title of the axis "x" or "y" that shows bytes a second, up to `most`."""
     unit, scale = ("GB/s", 1e9) if most >= 2e9 else ("MB/s", 1e6)
     numbers(getattr(axes, f"{axis}axis"), lambda value: f"{value / scale:,.10g}")
     getattr(axes, f"set_{axis}label")(unit, size=_SMALL, color=theme.soft)
 
 
 def numbers(axis: Any, words: Any) -> None:
-    """Ticks of `axes.xaxis` or `yaxis` in words: a function of the value.
+    """Set ticks of `axes.xaxis` or `yaxis` to words: a function of the value.
 
     On a linear axis they stand at multiples of 1, 2 or 5: in two digits, 12.5 would read 12.
     """
@@ -183,9 +183,9 @@ def numbers(axis: Any, words: Any) -> None:
 
 
 def level(
-    axes: "Axes", at: float, text: str, color: str, *, upright: bool = False, below: bool = False
+    axes: "Axes", value: float, text: str, color: str, *, upright: bool = False, below: bool = False
 ) -> None:
-    """A dashed line across the chart at a value, with its name on it; `upright`: at an x."""
+    """Draw a dashed line across the chart at a value, with its name on it; `upright`: at an x."""
     settings: dict[str, Any] = {"color": color, "linewidth": 1.2, "linestyle": (0, (4, 3))}
     words: dict[str, Any] = {
         "textcoords": "offset points",
@@ -195,13 +195,15 @@ def level(
         "bbox": {"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.8},
     }
     if upright:
-        axes.axvline(at, **settings)
-        axes.annotate(text, (at, 1), (4, -2), xycoords=("data", "axes fraction"), va="top", **words)
+        axes.axvline(value, **settings)
+        axes.annotate(
+            text, (value, 1), (4, -2), xycoords=("data", "axes fraction"), va="top", **words
+        )
         return
-    axes.axhline(at, **settings)
+    axes.axhline(value, **settings)
     axes.annotate(
         text,
-        (1, at),
+        (1, value),
         (0, -3 if below else 3),
         xycoords=("axes fraction", "data"),
         ha="right",
@@ -211,7 +213,7 @@ def level(
 
 
 def on_background(theme: Theme) -> dict[str, Any]:
-    """`bbox` of a text that stays readable where a line runs behind it."""
+    """Return the `bbox` of a text that stays readable with a line behind it."""
     return {"facecolor": theme.background, "edgecolor": "none", "pad": 0.8}
 
 
@@ -225,7 +227,7 @@ def bars(
     spreads: Sequence[tuple[float, float]] | None = None,
     clear: Sequence[float] = (),
 ) -> None:
-    """Lying bars, the first on top, each with its value written behind it.
+    """Draw horizontal bars, the first on top, each with its value behind it.
 
     `spreads` are lower and upper quartiles, drawn as a thin line. A value of NaN has no bar, and
     its text says why. Texts stand behind the values of `clear`, where they would cover them.

@@ -16,7 +16,7 @@ from fieldslab.packer.commands.text_format import (
 
 
 def lines(results: Results, width: int | None) -> Iterator[str]:
-    """Every number, then the targets, notes and advice."""
+    """Format every number, then the targets, notes and advice."""
     yield from wrap_lines(_head(results), width)
     for title, head, rows in (
         _latency(results),
@@ -69,7 +69,7 @@ def _table(
 
 
 def found_text(target: Target) -> str:
-    """What was found for a target, with its unit."""
+    """Format what was measured for a target, with its unit."""
     if target.unit == "ms":
         return words.seconds(target.found / 1e3)
     if target.unit == "MB":

@@ -17,7 +17,7 @@ _ROUNDS = 5
 
 
 def measure(subject: Subject, seconds: float) -> list[BatchSize]:
-    """Batches of each size: random, stratified, blocked, sequential, and a memcpy."""
+    """Measure batches of each size: random, stratified, blocked, sequential, and a memcpy."""
     each = seconds / len(subject.sizes)
     return [_size(subject, rows, each) for rows in subject.sizes]
 
@@ -34,7 +34,7 @@ def _size(subject: Subject, rows: int, seconds: float) -> BatchSize:
 
 
 def measure_subsets(subject: Subject, seconds: float, rate: float) -> Subsets:
-    """Subsets by each strategy, batch by batch, and a memcpy of a random one.
+    """Measure subsets by each strategy, batch by batch, and a memcpy of a random one.
 
     `rate` is how many rows a second are to be expected: subsets are smaller than `SUBSET` where
     they would take longer than there is.

@@ -39,12 +39,12 @@ _FEWEST, _MOST = 2, 200
 
 
 def fields(subject: Subject) -> list[str]:
-    """Image fields among those that are read."""
+    """Return image fields among those that are read."""
     return [name for name in subject.fields if subject.slab.fields[name].kind == "image"]
 
 
 def measure(subject: Subject, field: str, seconds: float) -> Decode:
-    """Random batches of a field by each way in one thread, then the last way by a loader.
+    """Measure random batches of a field by each way in one thread, then the last way by a loader.
 
     Images that cannot be decoded are filled in, and counted.
     """

@@ -18,7 +18,7 @@ _LEAST = 50
 
 
 def measure(subject: Subject, seconds: float) -> Latency:
-    """`slab[row]` of random rows, beside a memcpy of as many bytes; then loaders."""
+    """Measure `slab[row]` of random rows, beside a memcpy of as many bytes; then loaders."""
     rows = batches("random", len(subject.slab), 1, subject.seed)
     name, read = _reading(subject)
     turns = {

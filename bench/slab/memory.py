@@ -21,7 +21,7 @@ def measure(
     seed: int,
     follow_links: bool = False,
 ) -> Memory | None:
-    """Random batches of a slab that is opened anew; None where the system does not tell."""
+    """Measure memory of random batches of a newly opened slab; None if the system does not tell."""
     if machine.resident() == (0, 0):
         return None
     slab, chosen = opened(path, fields, follow_links)

@@ -17,7 +17,7 @@ _LOOK = 2**30
 
 
 def can_drop() -> bool:
-    """Whether the system can be asked to: Linux can."""
+    """Tell whether the system can drop pages: Linux can."""
     return hasattr(os, "posix_fadvise")
 
 

@@ -24,7 +24,7 @@ class Spread:
 
     @staticmethod
     def of(seconds: Sequence[float]) -> "Spread":
-        """The spread of at least one time."""
+        """Return the spread of at least one time."""
         low, median, high, p95, p99 = np.percentile(list(seconds), [25, 50, 75, 95, 99]).tolist()
         return Spread(len(seconds), float(np.mean(seconds)), median, low, high, p95, p99)
 
@@ -258,7 +258,7 @@ class Results:
         return max(self.batches, key=lambda size: size.random.rows_per_second)
 
     def as_dict(self) -> dict[str, Any]:
-        """The document that `--json` writes."""
+        """Return the document that `--json` writes."""
         return {"format": FORMAT, "score": self.score, **_plain(self)}
 
 

@@ -41,7 +41,7 @@ def subset(strategy: str, total: int, count: int, batch: int, seed: int) -> np.n
 
 
 def batches(strategy: str, total: int, size: int, seed: int) -> Iterator[np.ndarray]:
-    """Batches of `size` rows without end, one subset of the slab after the other: int64[size]."""
+    """Yield batches of `size` rows without end, subset after subset: int64[size]."""
     rows = max(min(total, 50_000) // size, 1) * size
     while True:
         chosen = subset(strategy, total, rows, size, seed)

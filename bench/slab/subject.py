@@ -57,15 +57,15 @@ class Subject:
         return min(USUAL, self.sizes[-1])
 
     def gather(self, rows: np.ndarray) -> Batch:
-        """A batch, as training code asks for one."""
+        """Gather a batch, as training code does."""
         return self.slab.gather(rows, self.fields)
 
     def gathers(self, order: str, size: int, lane: int = 0) -> Turn:
-        """Batches of an order. Lanes draw different rows, so that none warms those of another."""
+        """Make a Turn that gathers batches; lanes draw different rows: none warms another's."""
         return Turn(batches(order, len(self.slab), size, self.seed + 1000 * lane), self.gather)
 
     def copies(self, order: str, size: int, lane: int = 500) -> Turn:
-        """A memcpy of the bytes of such batches, to one of two places in turn."""
+        """Make a Turn that copies the bytes of such batches to two buffers in turn."""
         room = int(1.5 * size * self.row_bytes) + 4096
         targets = cycle([written_pages(room), written_pages(room)])
 
@@ -78,7 +78,7 @@ class Subject:
 
 
 def choose_fields(slab: Slab, fields: Sequence[str] | None) -> list[str]:
-    """The fields to read: those named, or all. Raises UnknownField."""
+    """Return the fields to read: those named, or all. Raises UnknownField."""
     for name in fields or ():
         slab[name]
     return list(dict.fromkeys(fields)) if fields else list(slab.fields)
@@ -87,7 +87,7 @@ def choose_fields(slab: Slab, fields: Sequence[str] | None) -> list[str]:
 def opened(
     path: Path, fields: Sequence[str] | None, follow_links: bool = False
 ) -> tuple[Slab, list[str]]:
-    """The slab and the fields to read. Raises UsageError where there is nothing to measure."""
+    """Open the slab; return it and the fields to read. Raises UsageError if it is empty."""
     slab = open_slab(path, follow_links=follow_links)
     chosen = choose_fields(slab, fields)
     if not len(slab) or not chosen:
@@ -97,7 +97,7 @@ def opened(
 
 
 def row_bytes(slab: Slab, fields: Sequence[str], seed: int) -> float:
-    """Bytes of the values of a row, on average over some random rows."""
+    """Estimate the bytes of a row's values by some random rows."""
     sizes: list[int] = []
     for row in np.random.default_rng(seed).integers(0, len(slab), _PROBE):
         sizes.append(slab.gather([row], fields).nbytes)  # one by one: rows of a gigabyte exist
@@ -141,7 +141,7 @@ def warmed(
 
 
 def describe(subject: Subject) -> dict[str, Any]:
-    """The slab, ready for JSON."""
+    """Describe the slab, ready for JSON."""
     manifest = subject.slab.manifest
     fields = {name: subject.slab.fields[name] for name in subject.fields}
     return {
@@ -167,10 +167,10 @@ def describe(subject: Subject) -> dict[str, Any]:
 
 
 def files(slab: Slab) -> list[Path]:
-    """Every file of the slab that holds values."""
+    """Return every file of the slab that holds values."""
     return sorted(slab.path.glob("*/*.npy"))
 
 
 def stored_bytes(slab: Slab) -> int:
-    """Bytes of the slab on the disk."""
+    """Sum the bytes of the slab on the disk."""
     return sum(file.stat().st_size for file in files(slab))

@@ -9,7 +9,7 @@ MEMCPY_PERCENT = 70.0
 
 
 def targets(results: Results) -> list[Target]:
-    """The five targets; memory counts as met where the system does not tell."""
+    """Return the five targets; memory counts as met where the system does not tell."""
     largest, fastest = results.largest, results.fastest
     growth = 0.0 if results.memory is None else results.memory.growth / 1e6
     return [

@@ -18,13 +18,13 @@ _LEAST, _MOST = 4, 1024
 
 
 def counts(cores: int) -> list[int]:
-    """Numbers of threads to measure: 1, 2, 4 and so on, and all cores."""
+    """Return numbers of threads to measure: 1, 2, 4 and so on, and all cores."""
     powers = [1 << power for power in range(cores.bit_length())]
     return sorted({count for count in powers if count < cores} | {cores})
 
 
 def measure(subject: Subject, seconds: float) -> list[Threads]:
-    """Random batches and memcpy in turns, by 1 thread up to as many as there are cores."""
+    """Measure random batches and memcpy in turns, from 1 thread to one a core."""
     numbers = counts(usable_cores())
     each = seconds / (len(numbers) * (_ROUNDS + 1) * 2)
     return [_threads(subject, number, each) for number in numbers]

@@ -19,7 +19,7 @@ class Turn(NamedTuple):
 def take_turns(
     turns: Mapping[str, Turn], seconds: float, least: int = 3, most: int = 20_000
 ) -> dict[str, list[float]]:
-    """Seconds of each call in each round, for about so long in all.
+    """Time the calls in turns, for about so long in all: seconds of each in each round.
 
     A round makes every call once, in an order of its own. There are `least` rounds at least, and
     `most` at most. The batch before is held while the next one is made, as a training step does.

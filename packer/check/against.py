@@ -200,7 +200,7 @@ class _Comparison:
         self._findings.add(make_problem(error, prefix=_NOT_PACKED))
 
     def _add_difference(self, name: str, difference: Difference) -> None:
-        """Join a difference to the one in front of it, or enter that one and begin anew."""
+        """Join a difference to the one in front of it, or report that one and start a new one."""
         before = self._open.get(name)
         if before is not None and before.last + 1 == difference.first:
             self._open[name] = before._replace(last=difference.last)

@@ -260,5 +260,5 @@ def _read_item_before(fd: int, runs: BlockRuns, rule: ContentRule, index: int) -
     try:
         item = read_bytes(fd, size, HEADER + (index - 1) * size, runs.folder.path)
     except Unreadable:
-        return 0  # whoever reads that block reports it
+        return 0  # the check of that block reports it
     return int.from_bytes(item, "little")

@@ -165,7 +165,7 @@ class FolderCheck:
             text = f"digest table: {problem.problem}; the values are intact"
             self._findings.add(replace(problem, problem=text))
             return
-        if not whole:  # nobody knows whether the table or the values are wrong
+        if not whole:  # unknown whether the table or the values are wrong
             how = (
                 "only a full verify can tell" if self._judges else "the shard is too large to tell"
             )

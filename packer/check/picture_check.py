@@ -144,7 +144,7 @@ class _RowWindow:
             yield self._make_problem(row, role, offset, text, str(expected[row]), str(actual[row]))
 
     def _make_problem(
-        self, row: int, role: Role, offset: int, text: str, expected: str, found: str
+        self, row: int, role: Role, offset: int, text: str, expected: str, actual: str
     ) -> Problem:
         number = self.folder.first_row + self.start + row
         return Problem(
@@ -154,5 +154,5 @@ class _RowWindow:
             rows=(number, number),
             offset=offset,
             expected=expected,
-            found=found,
+            found=actual,
         )

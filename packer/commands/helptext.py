@@ -31,7 +31,7 @@ class Group(click.Group):
 
 
 def group_params(command: click.Command, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
-    """Arguments and options of a command as pairs of spelling and help, by title of the group."""
+    """Return the arguments and options of a command by group: pairs of spelling and help."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for param in command.get_params(ctx):
         title, spelling, described = "Arguments", param.metavar or param.human_readable_name, ""

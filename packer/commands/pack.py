@@ -95,7 +95,7 @@ def pack(
     progress: str,
     as_json: bool,
     quiet: bool,
-    **given: Any,
+    **values: Any,
 ) -> int:
     """Pack a dataset into a slab.
 
@@ -113,8 +113,8 @@ def pack(
     from fieldslab.packer.write.space import estimate_shard_bytes
 
     hidden = progress == "none" or quiet or as_json
-    settings = pop_options(SourceSettings, given)
-    chosen = pop_options(PackOptions, given)
+    settings = pop_options(SourceSettings, values)
+    chosen = pop_options(PackOptions, values)
     _refuse_missing(sources, output, plan_path, part)
     if plan_path is not None and not sources:
         if dry_run:

@@ -45,7 +45,7 @@ class Program(Group):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """As click's, with the words of the registry for a name that is not there."""
+        """Find a command as click does; refuse an unknown name in the words of the registry."""
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
             raise COMMANDS.make_unknown_error(args[0])
         return args[0], self.get_command(ctx, args[0]), args[1:]

@@ -51,7 +51,7 @@ def repack(
     progress: str,
     as_json: bool,
     quiet: bool,
-    **given: Any,
+    **values: Any,
 ) -> int:
     """Write a slab again: shuffled, without some rows or fields, or with other shards.
 
@@ -63,7 +63,7 @@ def repack(
 
     if (out is None) == (output is None):
         raise UsageError("name the slab to write once", hint="fieldslab repack SLAB OUT")
-    options = fill_defaults(RepackOptions, pop_options(RepackOptions, given), "repack")
+    options = fill_defaults(RepackOptions, pop_options(RepackOptions, values), "repack")
     plan, destination = prepare_repack(slab, out or output, options)
     hidden = progress == "none" or quiet or as_json
     total = plan.rows * plan.steps

@@ -100,7 +100,7 @@ def info_to_json(slab: SlabFiles) -> dict[str, Any]:
 def format_rows(
     slab: StoredSlab, rows: Sequence[int], width: int | None, fields: Sequence[Field] | None = None
 ) -> Iterator[str]:
-    """Rows, one value a line: the row's number, the field's name, the value."""
+    """Format rows, one value a line: the row's number, the field's name, the value."""
     fields = slab.manifest.fields if fields is None else fields
     categories = _load_categories(slab, fields)
     labels = [

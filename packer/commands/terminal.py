@@ -19,7 +19,7 @@ from fieldslab.schemas.optiontext import render_for_shell
 
 INTERRUPTED = 130
 MOST_ERRORS = 20
-"""Errors that are told of many that come together; JSON has all of them."""
+"""Most errors to print if many come together; JSON has all of them."""
 BUG = 70
 """Exit code of what should never happen; `EX_SOFTWARE` of sysexits.h."""
 

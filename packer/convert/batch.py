@@ -9,7 +9,7 @@ from fieldslab.packer.convert.dense import get_child
 
 
 def index_columns(columns: Sequence[int]) -> dict[int, int]:
-    """Column of the source -> its position in batches that were read with these columns."""
+    """Map columns of the source to their positions in batches read with these columns."""
     return {column: position for position, column in enumerate(columns)}
 
 
@@ -36,7 +36,7 @@ class SourceBatch:
         return array
 
     def slice(self, start: int, rows: int) -> "SourceBatch":
-        """The rows from `start` on; to slice thousands of columns takes time, all rows do not."""
+        """Return some rows from `start` on, without slicing if all are wanted: that takes time."""
         if rows == len(self):
             return self
         return SourceBatch(self.rows.slice(start, rows), self.positions, self.first_row + start)

@@ -17,7 +17,7 @@ class CategoryIndex:
         self._last: tuple[pa.Array, np.ndarray] | None = None
 
     def encode(self, array: pa.Array, *, ordered: bool = False) -> np.ndarray:
-        """int32[len] codes of an array of text without nulls; new categories are added.
+        """Encode an array of text without nulls as codes, int32[len]; add new categories.
 
         Raises
         ------

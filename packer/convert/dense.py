@@ -49,7 +49,7 @@ def get_child(parent: pa.Array, index: int) -> pa.Array:
 
 
 def find_valid_rows(array: pa.Array) -> np.ndarray | None:
-    """bool[len], or None where no row of an array in a plain layout is null."""
+    """Find rows of an array in a plain layout that are not null: bool[len]; None if all are."""
     if not array.null_count and not pa.types.is_dictionary(array.type):
         return None
     valid = array.is_valid()
@@ -105,7 +105,7 @@ def get_elements(array: pa.Array) -> pa.Array:
 
 
 def convert_lists(array: pa.Array, shape: tuple[int, ...], read: Read) -> np.ndarray:
-    """Lists in lists without null rows as ndarray (len, *shape, *shape of an element).
+    """Convert nested lists without null rows to an ndarray (len, *shape, *element shape).
 
     Raises
     ------
@@ -132,7 +132,7 @@ def convert_lists(array: pa.Array, shape: tuple[int, ...], read: Read) -> np.nda
 
 
 def estimate_decoded_bytes(array: pa.Array) -> int:
-    """About how many bytes the values of an array take once they are written out one by one.
+    """Estimate how many bytes the values of an array take when written out one by one.
 
     Arrow's own `nbytes` counts shared values once. Categories of text stay shared here as well.
     """

@@ -78,7 +78,7 @@ def infer_field(leaf: Leaf, sample: Sample) -> InferredField:
 
 
 def describe_element(leaf: Leaf, kind: pa.DataType) -> dict[str, Any]:
-    """Members `dtype`, `shape` and `logical` of one scalar, as cast.
+    """Describe one scalar, as cast: `dtype`, `shape` and `logical`.
 
     Raises SourceUnsupported where it has no dtype, or cannot be cast.
     """

@@ -61,7 +61,7 @@ class Padding:
 def make_padding(
     field: Field, asked: Ragged, column: str, lengths: tuple[int, ...] | None
 ) -> Padding:
-    """Raises UsageError where a field has no rows of arrays, or no such value."""
+    """Make a padding. Raises UsageError if the field has no rows of arrays, or no such value."""
     if field.kind != "fixed" or not field.shape:
         raise UsageError(
             f"{mark_option('ragged')}: its rows are not arrays of one length",

@@ -144,7 +144,7 @@ def _check_decodable(rows: ConvertedRows, codes: np.ndarray, counts: np.ndarray)
 
 
 def _convert_to_baseline(image: memoryview, tally: Counter[str]) -> memoryview:
-    """Convert a JPEG of another kind to a baseline one; anything else stays as it is."""
+    """Convert a JPEG that is not sequential to baseline; return other images unchanged."""
     if _find_frame_marker(image) in (None, *_SEQUENTIAL):
         return image
     try:

@@ -35,7 +35,7 @@ _JFIF = (
 
 
 def get_library_version() -> str:
-    """Pillow's version. Raises MissingLibrary where it is not installed."""
+    """Return Pillow's version. Raises MissingLibrary if it is not installed."""
     try:
         import PIL
     except ImportError as error:
@@ -47,7 +47,7 @@ def get_library_version() -> str:
 
 
 def find_versions() -> dict[str, str]:
-    """Versions of what decodes and encodes images here. Raises MissingLibrary without Pillow."""
+    """Find versions of what decodes and encodes images. Raises MissingLibrary without Pillow."""
     pillow = get_library_version()
     from PIL import features
 
@@ -87,7 +87,7 @@ def check_image(image: memoryview) -> None:
 
 
 def halve_plane(plane: np.ndarray) -> np.ndarray:
-    """Means of 2 x 2 samples, of fewer at an odd edge: half as high and wide, rounded up."""
+    """Average 2 x 2 samples, fewer at an odd edge: half as high and wide, rounded up."""
     from PIL import Image
 
     return np.asarray(Image.fromarray(plane).reduce(2))
@@ -138,7 +138,7 @@ def encode_smaller(image: memoryview, form: ImageForm, tally: Counter[str]) -> m
 def encode_png(
     codec: str, data: np.ndarray, height: int, width: int, side: int | None = None
 ) -> memoryview:
-    """Stored pixels as a PNG file, made smaller until the longer side has `side` pixels.
+    """Encode stored pixels as a PNG file, shrunk until the longer side has `side` pixels.
 
     Raises Misfit where there are not as many bytes as pixels of that size take.
     """
@@ -292,7 +292,7 @@ def _resize(picture: "PillowImage", form: ImageForm) -> "PillowImage":
 
 
 def compute_target_size(size: tuple[int, int], form: ImageForm) -> tuple[int, int]:
-    """Width and height at which a side has the length asked for; never larger than they are."""
+    """Compute width and height at which a side has the desired length; never enlarge."""
     side = min(size) if form.short_side is not None else max(size)
     wanted = form.short_side or form.long_side or side
     if side <= wanted:

@@ -175,7 +175,7 @@ def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> InferredField:
 
 
 def encode_texts(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
-    """Texts, none of them null, as tokens: ragged, or fixed where they are padded.
+    """Encode texts without nulls as tokens: ragged, or fixed if they are padded.
 
     Raises Misfit for a text that the tokenizer cannot encode.
     """

@@ -187,6 +187,6 @@ class StoreDestination(Destination):
         """Do nothing: objects are where they belong."""
 
     def publish(self, manifest: bytes) -> None:
-        """Write the manifest if nobody else has; the same slab of somebody else is as good."""
+        """Write the manifest unless it is there; the same slab from another copy is as good."""
         publish_manifest(self._store, manifest, self._id)
         self._store.delete(MARKER)

@@ -123,7 +123,7 @@ class DirectoryPartFolder(PartFolder):
         return None
 
     def write_file(self, name: str, content: bytes) -> None:
-        """Write a file below the folder in one go: whoever sees it sees all of it."""
+        """Write a file below the folder in one go: it is visible only when it is complete."""
         path = self.folder / name
         fresh = self.attempts.folder / f"{path.name}.{secrets.token_hex(4)}"
         with name_write_errors(path):
@@ -168,7 +168,7 @@ class DirectoryPartFolder(PartFolder):
                 except OSError as error:
                     if error.errno not in _TAKEN:
                         raise
-                if is_right(place):  # somebody was quicker
+                if is_right(place):  # another process was faster
                     remove_path(folder)
                     break
                 with contextlib.suppress(OSError):

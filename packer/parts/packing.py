@@ -195,14 +195,14 @@ def _make_missing_error(
     problem = f"{len(missing)} of {len(planned.shards)} shards are not packed yet"
     if len(counts) != 1:
         hint = f"Pack all parts: {mark_option('plan', path)}, {mark_option('part', 'K/N')}."
-        found = f"without {_name_some('shard', missing)}"
-        return PartsMissing(problem, file=planned.out, found=found, hint=hint)
+        missing_shards = f"without {_name_some('shard', missing)}"
+        return PartsMissing(problem, file=planned.out, found=missing_shards, hint=hint)
     count = counts.pop()
     parts = sorted({index % count + 1 for index in missing})
     again = f"{mark_option('plan', path)}, {mark_option('part', f'{parts[0]}/{count}')}"
     hint = f"Pack these parts: {again}{', and so on' if len(parts) > 1 else ''}."
-    found = _name_some("part", [f"{number}/{count}" for number in parts])
-    return PartsMissing(problem, file=planned.out, found=f"without {found}", hint=hint)
+    missing_parts = _name_some("part", [f"{number}/{count}" for number in parts])
+    return PartsMissing(problem, file=planned.out, found=f"without {missing_parts}", hint=hint)
 
 
 def _name_some(noun: str, items: list[int] | list[str]) -> str:

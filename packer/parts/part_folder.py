@@ -74,7 +74,7 @@ class PartFolder(ABC):
 
     @abstractmethod
     def write_file(self, name: str, content: bytes) -> None:
-        """Write a file for other runs: whoever sees it sees all of it."""
+        """Write a file for other runs: it is visible only when it is complete."""
 
     @abstractmethod
     def publish(self, manifest: Manifest) -> None:

@@ -84,7 +84,7 @@ def write_plan_file(
 ) -> Plan:
     """Plan a pack and write the plan to a file. Reads no data but a few sampled values.
 
-    A file that holds the same plan already stays as it is.
+    If the file already holds the same plan, it is left unchanged.
 
     Raises
     ------
@@ -274,11 +274,11 @@ def _make_changed_error(problem: str, file: Mapping[str, Any]) -> SourceChanged:
 
 def _check_versions(planned: PlanFile, versions: Mapping[str, str]) -> None:
     if versions != planned.versions:
-        expected, found = format_differences(planned.versions, versions)
+        expected, actual = format_differences(planned.versions, versions)
         raise UsageError(
             f"{platform.node()} has other versions of libraries than {planned.machine}, where the "
             "plan was made, and they may write other bytes",
             expected=expected,
-            found=found,
+            found=actual,
             hint="Install the same versions everywhere.",
         )

@@ -175,11 +175,11 @@ def _make_manifest(asked: RepackPlan, plan: RepackPlan, staging: Staging) -> Man
 
 def _describe_origin(plan: RepackPlan) -> Provenance:
     """Describe the slab that was read, as if it had been packed."""
-    made, names = plan.source.made, {new.name for _, new in plan.fields}
-    source = {"path": str(plan.path), "id": plan.source.id, "made": msgspec.to_builtins(made)}
-    reasons = {name: why for name, why in made.reasons.items() if name in names}
+    provenance, names = plan.source.made, {new.name for _, new in plan.fields}
+    source = {"path": str(plan.path), "id": plan.source.id, "made": msgspec.to_builtins(provenance)}
+    reasons = {name: why for name, why in provenance.reasons.items() if name in names}
     options = {"from": "slab", "nulls": {"*": "mask"}}
-    return replace(made, sources=(source,), options=options, reasons=reasons)
+    return replace(provenance, sources=(source,), options=options, reasons=reasons)
 
 
 def _check_space(plan: RepackPlan, staging: Staging) -> None:

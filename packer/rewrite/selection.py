@@ -54,12 +54,12 @@ def choose_rows(rows_file: Any, drop_rows: Any, total: int) -> np.ndarray | None
     return np.flatnonzero(kept)
 
 
-def _read_rows(given: Any, option: str, total: int) -> np.ndarray:
+def _read_rows(selection: Any, option: str, total: int) -> np.ndarray:
     """Read row numbers: int64[n], each in 0..total-1."""
-    path = Path(given) if isinstance(given, str | Path) else None
+    path = Path(selection) if isinstance(selection, str | Path) else None
     try:
         if path is None:
-            rows = np.asarray(given)
+            rows = np.asarray(selection)
         elif path.suffix == ".npy":
             rows = np.load(path, allow_pickle=False)
         else:

@@ -23,7 +23,7 @@ from fieldslab.schemas.folder import open_slab_files
 from fieldslab.schemas.write_errors import name_write_errors
 
 _READ_BYTES = 64 * 2**20
-"""Bytes that are read at one go."""
+"""Bytes to read at a time."""
 _GAP_BYTES = 256 * 1024
 """Bytes between rows that are read along with them."""
 

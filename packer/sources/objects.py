@@ -1,6 +1,6 @@
 """Objects of Python and of other libraries that are no Arrow streams, as Arrow streams.
 
-A library is never imported here: who gives one of its objects has imported it.
+No library is imported here: a caller that passes one of its objects has imported it.
 """
 
 import sys

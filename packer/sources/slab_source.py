@@ -57,7 +57,7 @@ class SlabSource(Source):
         self.units = list(self._cut_units())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Open files stay behind: another process opens the slab anew."""
+        """Pickle without open files: another process opens the slab again."""
         return self.__dict__ | {"_slab": None, "_manifest": encode_manifest(self._manifest)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from fieldslab.schemas.errors import FieldslabError, make_unreadable_source_error
 
 PATIENCE = 5.0
-"""Seconds to wait for a thread that is told to end: a stream may be stuck for ever."""
+"""Seconds to wait for a thread that is told to end: a stream may be stuck forever."""
 
 _END = object()
 
@@ -17,7 +17,7 @@ def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, Non
     """Yield the same items, taken from `items` up to `depth` ahead in another thread.
 
     An exception of `items` is raised here, in its place; an OSError as SourceUnreadable, so that
-    whoever writes what was read does not take it for his own. Closing this iterator ends the
+    the writer of these rows does not take it for its own error. Closing this iterator ends the
     thread.
     """
     ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(depth)

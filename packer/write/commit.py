@@ -247,7 +247,7 @@ class Staging(SlabBuilder):
     def _remove_leftovers_of_killed_run(self) -> None:
         """Remove what a run left that was killed after it had put its slab in its place.
 
-        That is the slab that was replaced, unless somebody reads it, and this folder.
+        That is the slab that was replaced, unless it is being read, and this folder.
         """
         remove_unread_slabs(self.out)
         if is_being_read(self.slab):

@@ -43,7 +43,7 @@ def lock_directory(folder: Path) -> int:
         try:
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:
-            continue  # whoever held it was done just now, and removed it
+            continue  # its holder has just finished and removed it
         try:
             _acquire_lock(fd, folder)
             if folder.exists() and os.path.samestat(os.fstat(fd), os.stat(folder)):
@@ -56,7 +56,7 @@ def lock_directory(folder: Path) -> int:
 
 @contextmanager
 def try_lock(folder: Path) -> Iterator[bool]:
-    """Yield True if nobody holds a directory; then nobody can until the end of the block."""
+    """Yield True if no process holds a directory; none can until the end of the block."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

@@ -28,7 +28,7 @@ from fieldslab.schemas.write_errors import name_write_errors
 
 _OUR_NAMES = re.compile(rf"{re.escape(MANIFEST)}|{layout.TABLES}|shard-[0-9]{{5,}}")
 _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
-"""What file managers leave everywhere, and nobody misses."""
+"""Files that file managers leave everywhere; they may be deleted."""
 
 
 def parse_output(path: object) -> Path:

@@ -2,7 +2,7 @@
 
 A source that can be read again is read once more for this, those columns alone. Each task lists the
 categories of its rows; the lists are joined in the order of tasks, so that codes depend neither on
-who made them nor on when. The categories of a stream are found as they come; its rows are
+which task came first nor on when. The categories of a stream are found as they come; its rows are
 compressed without a dictionary.
 """
 

@@ -1,8 +1,8 @@
-"""A slab that another one replaced: removed, or set aside while somebody reads it.
+"""A slab that another one replaced: removed, or set aside while it is being read.
 
 Whoever has a slab open holds a shared lock on its directory (`OpenFolder.lock_for_reading`) and
 goes on reading fields that it has not touched before. So the directory stays, under a hidden name
-beside the new slab, until the next pack to the same place finds that nobody holds it any longer.
+beside the new slab, until the next pack to the same place finds that it is no longer read.
 """
 
 import os
@@ -31,7 +31,7 @@ def is_being_read(folder: Path) -> bool:
 
 
 def remove_unread_slabs(out: Path) -> None:
-    """Remove what was set aside when slabs at `out` were replaced, and nobody reads by now."""
+    """Remove replaced slabs that were set aside at `out` and are no longer read."""
     name = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.replaced")
     for entry in list(os.scandir(out.parent)):
         if name.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):

@@ -35,7 +35,7 @@ from fieldslab.schemas.write_errors import name_write_errors
 
 
 def ignore_progress(rows: int, bytes: int) -> None:
-    """Progress that nobody looks at."""
+    """Take progress and do nothing with it."""
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,11 @@ def get_versions(names: Iterable[str]) -> dict[str, str]:
 def check_versions(versions: Mapping[str, str], expected: Mapping[str, str]) -> None:
     """Raise OutputError where a worker has other versions than the process that drives it."""
     if versions != expected:
-        expected_versions, found = format_differences(expected, versions)
+        expected_versions, actual_versions = format_differences(expected, versions)
         raise OutputError(
             "a worker has other versions of libraries, which may write other bytes",
             expected=expected_versions,
-            found=found,
+            found=actual_versions,
             hint="Install the same versions everywhere, and run the same command again.",
         )
 

@@ -49,7 +49,7 @@ _LOW, _HIGH = np.float32(0), np.float32(255)
 
 @inlined
 def find_chroma_shrink(frame: Any, shrink: int) -> int:
-    """How far chroma is shrunk if luma is: less where it is subsampled, so that both look alike."""
+    """Find how far to shrink chroma if luma is: less if subsampled, so that both look alike."""
     subsampled = frame.across > 1 or frame.down > 1
     return max(shrink - 1, 0) if subsampled else shrink
 

@@ -1,4 +1,4 @@
-"""Decoders by name, each made once, and who is asked for an image."""
+"""Decoders by name, each made once, and the order in which they are tried."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -40,7 +40,7 @@ def load_device_decoder(device: str) -> Any:
 
 
 def list_candidates(name: str) -> Iterator[Decoder]:
-    """Who is asked, in turn: "auto" for all that are here, or one, and `planes`.
+    """List the decoders to try in turn: for "auto" all that are installed, or one, and `planes`.
 
     Pixels need no decoding, so `planes` takes them whatever the name. A decoder is imported, and
     its kernels compiled, when its turn comes. Raises as `load_decoder` does for a given name.

@@ -80,7 +80,7 @@ class Pillow:
 
 
 def read_size_and_orientation(data: bytes) -> tuple[int, int, int]:
-    """Height, width and EXIF orientation from the header; 0, 0, 1 where there is none."""
+    """Read height, width and EXIF orientation from the header; 0, 0, 1 without one."""
     try:
         with Image.open(io.BytesIO(data)) as image:
             turned = image.getexif().get(_ORIENTATION, 1)

@@ -173,7 +173,7 @@ def _is_at_point(address: int, point: int, stream: Any, predictors: Any) -> bool
 
 @inlined
 def compute_plane_stride(blocks: int, shrink: int) -> int:
-    """Int32 from row to row of a plane of so many blocks, with room for whole tiles.
+    """Count the int32 from row to row of a plane of so many blocks, with room for whole tiles.
 
     Sixteen more, so that rows do not lie at multiples of 4 KiB, which share cache lines.
     """
@@ -182,7 +182,7 @@ def compute_plane_stride(blocks: int, shrink: int) -> int:
 
 @inlined
 def compute_plane_room(rows: int, blocks: int, shrink: int) -> int:
-    """Int32 that a plane takes, of so many rows of blocks."""
+    """Count the int32 that a plane of so many rows of blocks takes."""
     return (8 >> shrink) * rows * compute_plane_stride(blocks, shrink)
 
 

@@ -189,7 +189,7 @@ class TurboJpeg:
         return statuses
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing of a process goes to another: there, the library is found anew."""
+        """Pickle nothing: the other process finds the library itself."""
         return {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -50,7 +50,7 @@ def permute_positions(positions: np.ndarray, total: int, key: np.ndarray) -> np.
 def permute_each_position(
     positions: np.ndarray, totals: np.ndarray, streams: np.ndarray, key: np.ndarray
 ) -> np.ndarray:
-    """As `permute_positions`, with a total and a shuffle of its own for each position: int64[n].
+    """Permute like `permute_positions`, each position with its own total and shuffle: int64[n].
 
     `positions`, `totals` and `streams` are int64[n]; a stream names a shuffle under `key`.
     """
@@ -79,7 +79,7 @@ def hash_numbers(numbers: np.ndarray, key: np.ndarray) -> np.ndarray:
 
 
 def compute_rectangle(total: int) -> tuple[int, int]:
-    """Sides, each below 2**32, of a rectangle with room for 0..total-1.
+    """Compute the sides, each below 2**32, of a rectangle with room for 0..total-1.
 
     The height is even, so that rounds can be odd permutations as well as even ones.
     """
@@ -100,7 +100,7 @@ def compute_rectangle(total: int) -> tuple[int, int]:
 
 @inlined
 def mix_bits(number: _U64) -> _U64:
-    """Finaliser of SplitMix64: uint64 -> uint64, a bijection."""
+    """Mix bits with the finaliser of SplitMix64: uint64 -> uint64, a bijection."""
     number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return number ^ (number >> np.uint64(31))

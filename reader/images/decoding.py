@@ -159,7 +159,7 @@ def _mark_supported_codes(codes: frozenset[int]) -> np.ndarray:
 
 
 class _DecodingJob:
-    """What decoding one batch needs; `statuses` is filled in, and says who has an image at all."""
+    """What decoding one batch needs; fills in `statuses`, which tell the rows with images."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class _DecodingJob:
     def _stage_views(
         self, boxes: np.ndarray, flips: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Copy stored pixels; return them, their records, and who has none: int64[k]."""
+        """Copy stored pixels; return them, their records, and the rows without any: int64[k]."""
         pending = self._find_pending()
         stored = _mark_supported_codes(frozenset(lookup.load_decoder("planes").codes))
         stored = stored[self.encoded.codes] & (self.orientations == 1)

@@ -43,7 +43,7 @@ def read_orientations(images: EncodedImages) -> np.ndarray:
 
 
 def measure_with_pillow(images: EncodedImages, index: int) -> tuple[int, int, int]:
-    """Height, width and orientation of an image that only Pillow knows; 0, 0, 1 without it."""
+    """Measure height, width and orientation with Pillow; 0, 0, 1 if it is not installed."""
     import ctypes
 
     from fieldslab.schemas.errors import MissingLibrary

@@ -253,7 +253,7 @@ class ImageSteps:
         return "uint8" if self.normalize is None else str(self.normalize.dtype)
 
     def key(self) -> dict[str, Any]:
-        """What decides on the values of a batch, ready for JSON: what a loader's state holds.
+        """Return all that decides on the values of a batch, ready for JSON, for a loader's state.
 
         `on_error`, `fill`, `max_pixels`, `decoder`, `device` and `crop_boxes` are not in it.
         """

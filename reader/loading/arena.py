@@ -46,7 +46,7 @@ class Arena:
         self._free: dict[int, deque[int]] = {}  # offsets of blocks without pages, by size
 
     def allocate_block(self, size: int) -> memoryview:
-        """A block of so many bytes, a power of two; its pages are zero. Raises MemoryError."""
+        """Allocate a block of zero pages; its bytes are a power of two. Raises MemoryError."""
         free = self._free.setdefault(size, deque())
         try:
             offset = free.popleft()

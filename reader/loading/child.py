@@ -61,12 +61,12 @@ class BatchServer:
                 self._kept[slot] = buffer
         return message.payload, message.references, slots
 
-    def _set_up_interpreter(self, about: dict[str, Any]) -> None:
-        """Have the paths and the main module of the program."""
+    def _set_up_interpreter(self, preparation_data: dict[str, Any]) -> None:
+        """Give this process the import paths and the main module of the program."""
         current: Any = process.current_process()
         current._inheriting = True
         try:
-            spawn.prepare(about)
+            spawn.prepare(preparation_data)
         finally:
             del current._inheriting
 

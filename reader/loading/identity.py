@@ -104,7 +104,7 @@ def make_version_1_repr(order: Order, attached: Order) -> str:
 
 
 def parse_order_repr(text: str) -> dict[str, Any] | None:
-    """The key of an order that a state of version 1 names; None if it is none of this package."""
+    """Parse the key of an order from a state of version 1; None if it is not of this package."""
     key = _parse_repr(text)
     return None if key is None else {"version": 1, **_UNSAID.get(key["name"], {}), **key}
 
@@ -118,7 +118,7 @@ def parse_images_repr(text: str) -> dict[str, Any] | None:
 
 
 def upgrade_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state of version 1 as one of version 2; `order` stays text where it is a user's order."""
+    """Convert a state of version 1 to version 2; `order` stays text if it is a user's order."""
     upgraded = {**state, "version": 2, "order": parse_order_repr(state["order"]) or state["order"]}
     if "decode" in state:
         upgraded["decode"] = {

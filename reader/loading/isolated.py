@@ -166,7 +166,7 @@ class LoaderProcess:
         """Forget the process in a forked child: it belongs to the parent alone."""
         self.forked = True
         self._finalizer.detach()
-        self._child.returncode = 0  # nobody waits for it here
+        self._child.returncode = 0  # it is not waited for here
         self._connection.close()
         os.close(self._permits)
 

@@ -27,7 +27,7 @@ class EpochPosition:
         return self.start if self.plan is None else self.plan.find_position_after(self.taken - 1)
 
     def copy(self) -> "EpochPosition":
-        """Another one that says the same."""
+        """Return a copy."""
         return EpochPosition(self.epoch, self.position)
 
     def end_epoch(self) -> None:

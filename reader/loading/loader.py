@@ -210,7 +210,7 @@ class Loader:
             self._resumes = False
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the run after the last batch that it returned: a dict, ready for JSON.
+        """Return the state after the last batch that was returned: a dict, ready for JSON.
 
         The state is the same on all ranks that have had the same number of batches. Raises
         UsageError if the order has neither a `key` nor a `repr` of its own.
@@ -245,7 +245,7 @@ class Loader:
         self._resumes = True
 
     def stats(self) -> Stats:
-        """Measurements of the current epoch, or of the last one."""
+        """Return measurements of the current epoch, or of the last one."""
         stats, tuner = self._recorder.compute_stats(), self._tuner
         if tuner is None:
             return stats

@@ -46,7 +46,7 @@ def advise_ranges(starts: _Array, ends: _Array, page: int, advice: int) -> int:
 def are_first_pages_resident(
     starts: _Array, ends: _Array, page: int, answer: _Array, answer_address: int
 ) -> bool:
-    """Whether the first pages of ranges of addresses are all in memory, those that `answer` holds.
+    """Tell whether the first pages of ranges of addresses are in memory, as many as fit `answer`.
 
     `answer` (uint8[pages]) lies at `answer_address`, and is where the system writes.
     """
@@ -62,7 +62,7 @@ def are_first_pages_resident(
 
 
 def are_resident(starts: np.ndarray, ends: np.ndarray, page: int) -> bool:
-    """Whether ranges of addresses (int64[n] each) are all in memory, as far as `MOST_PAGES`."""
+    """Tell whether ranges of addresses (int64[n] each) are in memory, up to `MOST_PAGES`."""
     answer = np.zeros(MOST_PAGES, np.uint8)
     told: bool = are_first_pages_resident(starts, ends, page, answer, get_address(answer))
     return told

@@ -56,7 +56,7 @@ class MirrorReadAhead(ReadAhead):
         return min(max(ahead, self._asking.budget // self._batch_bytes), _MOST_BATCHES)
 
     def should_skip_batch(self) -> bool:
-        """Whether the next batch needs no look: here each does."""
+        """Tell whether the next batch needs no look: here, each does."""
         return False
 
     def request_pages(self, rows: np.ndarray) -> None:

@@ -91,7 +91,9 @@ class SendBuffers:
         """Have all tensors in one buffer; the next batch of this thread gets another one."""
         buffer = self._local.__dict__.pop("buffer", None) or self._make_buffer(self._capacity)
         offsets = [buffer.find_offset(tensor) for tensor in tensors]
-        missing = [tensor for tensor, at in zip(tensors, offsets, strict=True) if at is None]
+        missing = [
+            tensor for tensor, offset in zip(tensors, offsets, strict=True) if offset is None
+        ]
         size = buffer.used + sum(round_up(tensor.nbytes) for tensor in missing)
         self._capacity = max(size, self._capacity - self._capacity // 16)
         if size > len(buffer.memory):

@@ -142,7 +142,7 @@ def _make_views(
 
     images, pixels = staged.images, next(parts)
     scale, bias = staged.scale.tolist(), staged.bias.tolist()
-    made = []
+    all_views = []
     for size in staged.sizes:
         records, done, values = next(parts), next(parts), next(parts)
         shape, dtype = (*records.shape[:2], *size.shape), getattr(torch, images.dtype)
@@ -151,11 +151,11 @@ def _make_views(
         write_views(pixels, *views, images.channels_first, scale, bias, images.fill)
         if len(done):
             out[done] = values.view(dtype)
-        made.append(out)
-    sent += made
+        all_views.append(out)
+    sent += all_views
     if not images.multiple:
-        return made[0][:, 0]
-    return made[0] if len(made) == 1 else tuple(made)
+        return all_views[0][:, 0]
+    return all_views[0] if len(all_views) == 1 else tuple(all_views)
 
 
 def _has_kernel(on_gpu: bool) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from fieldslab.reader import forks
 
 _REMEMBERED = 4096
-"""Percentiles are those of so many batches, the latest."""
+"""Percentiles are those of this many latest batches."""
 COUNTED_TOGETHER = 64
 """Batches after which a recorder counts what was added."""
 

@@ -20,7 +20,7 @@ MOST_WAITING = 0.01
 MOST_AHEAD = 64
 """Results in the making or finished: no more than these are held, whatever the memory."""
 _RESULTS, _SECONDS = 8, 0.05
-"""What is looked at before the next choice: at least so many results, and so long."""
+"""Least number of results, and least seconds, before the next choice."""
 _BUSY = 0.7
 _FASTER = 1.05
 
@@ -58,13 +58,13 @@ class Tuner:
         return max(self.ahead - self.threads + 1, 1) * self.group_size
 
     def start_epoch(self) -> None:
-        """Begin to look anew; the first result of an epoch is not looked at."""
+        """Restart the measurement, and ignore the first result of an epoch."""
         self._results = -1
         self._started = 0.0
         self._waited = self._prepared = 0.0
 
     def add_result(self, waited: float, prepared: float, size: int, now: float) -> None:
-        """Take note of a result of `size` bytes, and choose anew if that is due.
+        """Take note of a result of `size` bytes, and choose again if it is time.
 
         `waited` is how long the consumer waited for it, `prepared` how long a thread made it, `now`
         the time; in seconds.
@@ -135,7 +135,7 @@ class TunedWorkers(Workers[_Made]):
 
 
 def make_tuner(prefetch: Any, threads: int | None, memory: Any, isolate: bool) -> Tuner | None:
-    """The tuner of a loader with these options; None without prefetch="auto". Raises UsageError."""
+    """Make a loader's tuner; None without prefetch="auto". Raises UsageError."""
     if prefetch != "auto":
         if isinstance(prefetch, str):
             expected = '"auto", or a number'

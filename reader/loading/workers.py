@@ -49,7 +49,7 @@ class Workers(Generic[_Made]):
         return self.task_queue.get_next
 
     def close(self) -> None:
-        """Stop, and wait until the threads are gone; what was made is let go."""
+        """Stop, wait until the threads have ended, and drop finished results."""
         self.task_queue.close()
 
     def __del__(self) -> None:
@@ -131,7 +131,7 @@ class TaskQueue(Generic[_Made]):
         return self._stopped
 
     def stop(self) -> None:
-        """Have the threads end, and let go what was made."""
+        """Let the threads end, and drop finished results."""
         if self._stopped:  # perhaps by `_stop_all_threads`, and modules are empty by now
             return
         self._stopped = True
@@ -147,7 +147,7 @@ class TaskQueue(Generic[_Made]):
             if thread is not threading.current_thread():
                 thread.join()
         self._threads = []
-        self._make = _refuse  # what makes things ends with the last who holds it
+        self._make = _refuse  # lets the function go, so that it ends with its last user
 
     def after_fork(self) -> None:
         """Return the threads are not there in a forked child."""

@@ -21,16 +21,16 @@ _KEPT = 4
 class Near(Order):
     """Every row once an epoch; each group of ranks reads a few shards at a time.
 
-    In each epoch, shards are shuffled and dealt to `groups`, each of which gets as many rows. A
+    In each epoch, shards are shuffled and dealt to `groups` of equal numbers of rows. A
     group reads `window` shards at a time and shuffles their rows. Position `p` of an epoch belongs
     to group `p % groups`, and `Loader` gives each rank the positions of as few groups as possible.
     So a machine touches only its share of the shards, and only `window` of them at a time for each
     of its groups. Which rows make up a step does not depend on the number of ranks: a run can be
     resumed on another number of machines.
 
-    How good a shuffle it is depends on the data. Data that was shuffled when it was packed (`pack`
-    and `repack` with `shuffle`) stays as random as it is. Of data that is sorted, say by class, a
-    batch holds what `groups * window` random shards hold.
+    How random the batches are depends on the data. If it was shuffled when it was packed (`pack`
+    and `repack` with `shuffle`), batches are as random as with `Shuffled`. If it is sorted, for
+    example by class, a batch has only rows of `groups * window` random shards.
 
     Parameters
     ----------

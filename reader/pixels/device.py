@@ -72,7 +72,7 @@ def view_as_tensor(picture: Any, where: torch.device) -> torch.Tensor:
 
 
 def make_channel_tensor(values: np.ndarray, where: torch.device) -> torch.Tensor:
-    """float32[3] as a tensor that multiplies (3, height, width)."""
+    """Make a tensor of float32[3] that multiplies (3, height, width)."""
     return torch.from_numpy(values).to(where)[:, None, None]
 
 

@@ -260,7 +260,7 @@ def write_views(
 
 
 def is_interpreted() -> bool:
-    """Whether Triton's interpreter runs the kernel, on tensors of the processor."""
+    """Tell whether Triton's interpreter runs the kernel, on tensors of the processor."""
     return not isinstance(_write_views, triton.JITFunction)
 
 

@@ -18,7 +18,7 @@ from fieldslab.schemas.mapping import advise_random_access, get_address, get_pop
 
 
 class _MappedArray:
-    """The array of one shard, who reads it, and its digests, once they were needed."""
+    """The array of one shard, its reader, and its digests once they are needed."""
 
     __slots__ = ("array", "digests", "reader")
 
@@ -220,8 +220,8 @@ class StoredArray:
         if self._random:
             advise_random_access(mapped.array)
         with map_keeper.lock:
-            found = self._arrays.setdefault(shard, mapped)
-            if found is mapped:  # else another thread was faster
+            kept = self._arrays.setdefault(shard, mapped)
+            if kept is mapped:  # else another thread was faster
                 self._ticks[shard] = next(map_keeper.ticks)
                 self.addresses[shard] = self.mapped[shard] = get_address(mapped.array)
                 self._missing -= 1
@@ -229,7 +229,7 @@ class StoredArray:
             if pin:
                 self.pinned[shard] = self.mapped[shard]
         map_keeper.make_room()
-        return found
+        return kept
 
     def _verify_shard_blocks(self, shard: int, blocks: Sequence[int]) -> None:
         assert self.marks is not None

@@ -72,7 +72,7 @@ class Evictions:
         )
 
     def are_whole(self, key: Hashable) -> bool:
-        """Whether all that `key` names is known to be there and verified; see `note_whole`.
+        """Tell whether all that `key` names is known to be present and verified; see `note_whole`.
 
         Then nothing needs to be fetched before it is read.
         """
@@ -81,7 +81,7 @@ class Evictions:
 
     def note_whole(self, key: Hashable, arrays: Sequence[StoredArray]) -> None:
         """Let `key` stand for some arrays, if they are all there and verified."""
-        with self._mirror.lock:  # nobody forgets what was evicted meanwhile
+        with self._mirror.lock:  # keeps records of evictions meanwhile
             if all(array.marks is None or array.marks.complete for array in arrays):
                 self._snapshot.whole.add(key)
 
@@ -107,7 +107,7 @@ class Evictions:
         """Take marks from blocks that were evicted."""
         if self._mirror.presence.evictions == self._snapshot.evictions:
             return self._snapshot
-        with self._mirror.lock:  # nobody sets marks meanwhile
+        with self._mirror.lock:  # no marks are set meanwhile
             snapshot = self._take_snapshot()
             units = np.flatnonzero(snapshot.generations != self._snapshot.generations)
             for field in list(self._fields.values()):

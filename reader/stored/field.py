@@ -69,14 +69,14 @@ class StoredField:
             self.frames = FrameReader(field.name, load_dictionary(field, self._load_tables()))
 
     def cast(self, dtype: str) -> "StoredField":
-        """The same field over the same arrays, with values in a dtype of `check_cast`."""
+        """Return the field over the same arrays, with values in a dtype of `check_cast`."""
         other = copy.copy(self)
         other.conversion = make_conversion(self.field, dtype)
         other.dtype = other.conversion.dtype
         return other
 
     def read_row(self, shard: int, place: int) -> Any:
-        """Value of one row; None if it is null. Arrays are copies.
+        """Read the value of one row; None if it is null. Arrays are copies.
 
         Raises DamagedArray where a digest, an offset or UTF-8 is wrong.
         """

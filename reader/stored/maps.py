@@ -1,7 +1,7 @@
 """Which arrays are mapped: those touched last, so that the process keeps maps to spare.
 
 Linux gives a process 65,530 maps. A slab of 100,000 shards has more arrays, so those that were not
-touched for longest are unmapped, but never under anybody who uses their addresses: see `Lease`.
+touched for longest are unmapped, but never while their addresses are in use: see `Lease`.
 """
 
 import sys
@@ -25,7 +25,7 @@ _MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 
 
 class Lease:
-    """As long as somebody holds it, all that was mapped when it was taken stays in memory.
+    """As long as it is held, everything that was mapped when it was taken stays in memory.
 
     What is unmapped is handed to the lease of the day, and a lease holds the next one. So nothing
     has to be counted, or given back: a lease ends as the last name of it goes out of scope.
@@ -69,7 +69,7 @@ class MapKeeper:
         forks.register_for_forks(self)
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child: leases of other threads would never end."""
+        """Start over in a forked child: leases of other threads would never end."""
         self.lock = threading.RLock()
         self.lease = Lease()
         self._ended: list[ref[Lease]] = []
@@ -86,7 +86,7 @@ class MapKeeper:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold a lease over a `with` block, in which this thread waits for nobody else's."""
+        """Hold a lease over a `with` block, in which this thread must not wait for other leases."""
         thread = threading.get_ident()
         outermost = thread not in self._holders
         self._holders.add(thread)
@@ -135,7 +135,7 @@ class MapKeeper:
             places = coldest[owners == index] - (ends[index] - len(shards[index]))
             self.lease.unmapped += groups[index].unmap(shards[index][places].tolist())
         self._ended.append(ref(self.lease))
-        # Only now: who takes the new lease sees that they are unmapped.
+        # Only now: holders of the new lease see that they are unmapped.
         self.lease.next = self.lease = Lease()
 
     def _count_waiting(self) -> int:

@@ -47,7 +47,7 @@ class VerifiedBlocks:
             self._set_bits(count // 8, 0xFF << count % 8 & 0xFF)
 
     def find_unmarked(self, shard: int, begin: int, end: int) -> list[int]:
-        """Blocks of a shard without a mark that hold any of the data bytes begin..end-1."""
+        """Find a shard's blocks without a mark that hold any of the data bytes begin..end-1."""
         if self.complete or begin >= end:
             return []
         first = int(self.firsts[shard])
@@ -55,7 +55,7 @@ class VerifiedBlocks:
         return [block for block in blocks if not self._is_marked(first + block)]
 
     def locate_blocks(self, indexes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Shards, and blocks within their arrays, of indexes of blocks: int64[n] each."""
+        """Find shards, and blocks within their arrays, of indexes of blocks: int64[n] each."""
         shards = np.searchsorted(self.firsts, indexes, side="right") - 1
         return shards, indexes - self.firsts[shards]
 
@@ -118,7 +118,7 @@ class SharedMarks:
         self._places: Mapping[tuple[str, Role], int] | None = None
 
     def create_marks(self, name: str, role: Role, blocks: np.ndarray) -> VerifiedBlocks:
-        """VerifiedBlocks of an array with so many blocks in each shard: int64[shards].
+        """Create the VerifiedBlocks of an array with so many blocks in each shard: int64[shards].
 
         Raises DamagedManifest where no machine could hold such an array.
         """

@@ -41,5 +41,5 @@ class MirroredArray:
         return shards.tolist()
 
     def is_whole(self) -> bool:
-        """Whether all of the array is there, in every shard."""
+        """Tell whether the whole array is present, in every shard."""
         return self._mirror.has_column(self._column)

@@ -13,7 +13,7 @@ from fieldslab.schemas.layout import count_shard_items
 
 
 class Shards:
-    """The shards of an open slab: what its arrays have there, and who reads it.
+    """The shards of an open slab: the data of its arrays there, and their reader.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Shards:
         return count_shard_items(self._files.manifest)
 
     def get_folder(self, shard: int) -> Folder:
-        """The folder of a shard: the same one for as long as anybody keeps it."""
+        """Return the folder of a shard: the same object while it is referenced."""
         folder = self._folders.get(shard)
         if folder is None:
             first_row = int(self.first_rows[shard])

@@ -83,7 +83,7 @@ class RowGenerator:
         return self._convert_result(self._scale_and_shift(drawn, low, np.subtract(high, low)))
 
     def standard_normal(self, size: _Size = None, dtype: Any = None, *, lengths: Any = None) -> Any:
-        """Normal numbers of mean 0 and deviation 1: see `random`."""
+        """Draw normal numbers of mean 0 and deviation 1: see `random`."""
         return self._convert_result(
             self._draw_normal(size, self._convert_float_dtype(dtype), lengths)
         )
@@ -97,7 +97,7 @@ class RowGenerator:
         lengths: Any = None,
         dtype: Any = None,
     ) -> Any:
-        """Normal numbers of mean `loc` and deviation `scale`: see `random`."""
+        """Draw normal numbers of mean `loc` and deviation `scale`: see `random`."""
         if np.less(scale, 0).any():
             raise UsageError("`scale` must not be negative", found=scale)
         return self._convert_result(
@@ -116,7 +116,7 @@ class RowGenerator:
         *,
         lengths: Any = None,
     ) -> Any:
-        """Integers from low to high - 1, to high with `endpoint`; from 0 to low - 1 without high.
+        """Draw integers from low to high - 1, or high with `endpoint`; 0 to low - 1 without high.
 
         `low` and `high` may be arrays that broadcast against the result, such as int64[rows] for
         one draw a row. int64 if `dtype` is not given. Raises UsageError.
@@ -143,7 +143,7 @@ class RowGenerator:
         return self._convert_result(out)
 
     def choice(self, a: Any, size: _Size = None, *, p: Any = None, lengths: Any = None) -> Any:
-        """Elements of `a`, or of 0..a-1, each draw from all of them; `p` are probabilities."""
+        """Draw elements of `a`, or of 0..a-1, with replacement; `p` are probabilities."""
         options = np.arange(a) if np.ndim(a) == 0 else np.asarray(a)
         if not len(options):
             raise UsageError("nothing to choose from", found=repr(a))

@@ -79,7 +79,7 @@ class Standardize(Transform):
 def convert_mean_and_std(
     mean: Any, std: Any, dtype: np.dtype[Any]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both as arrays of `dtype`. Raises UsageError if they are not finite or `std` has a 0."""
+    """Convert both to arrays of `dtype`. Raises UsageError if not finite or `std` has a 0."""
     try:
         means, deviations = np.asarray(mean, dtype), np.asarray(std, dtype)
     except (TypeError, ValueError):

@@ -143,7 +143,7 @@ def get_numbers(batch: Batch, name: str) -> np.ndarray:
 
 
 def wrap_like(values: Values, out: np.ndarray) -> Values:
-    """`out` in the form of `values`."""
+    """Wrap `out` in the form of `values`."""
     return Ragged(out, values.offsets, values.name) if isinstance(values, Ragged) else out
 
 

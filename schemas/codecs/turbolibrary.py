@@ -92,12 +92,12 @@ class Library:
 @cache
 def find_libraries() -> tuple[Library, ...]:
     """Find every libturbojpeg: the system's first, then conda's, then those inside wheels."""
-    found: dict[str, Library] = {}
+    libraries: dict[str, Library] = {}
     for candidate in _list_candidates():
         library = load_library(candidate)
         if library is not None:
-            found.setdefault(library.path, library)
-    return tuple(found.values())
+            libraries.setdefault(library.path, library)
+    return tuple(libraries.values())
 
 
 def choose_newest(libraries: Sequence[Library]) -> Library:

@@ -52,13 +52,13 @@ def find_memory_cache() -> tuple[Path, int] | None:
 
 
 class CacheDirectory:
-    """A directory of mirrors. Nothing is ever written into a directory of anybody else."""
+    """A directory of mirrors. Directories that are not caches are never written to."""
 
     def __init__(self, path: Path, *, shared: bool = False, temporary: bool = False) -> None:
         """Create the directory, or check that it is a cache.
 
         `shared` allows a directory that anybody may write into. One that is `temporary` is removed
-        when the last of those closes it who opened it so.
+        when the last process that opened it as temporary closes it.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class CacheDirectory:
             os.pwrite(self._room, _USED.pack(count), 0)
 
     def is_alone(self) -> bool:
-        """Whether no other process uses the cache; the caller holds `lock_room`.
+        """Tell whether no other process uses the cache; the caller holds `lock_room`.
 
         Either way, this object counts as a user from then on, until it is closed.
         """
@@ -147,7 +147,7 @@ class CacheDirectory:
         return sorted(name.removesuffix(SIDE) for name in names)
 
     def remove_unfinished(self) -> None:
-        """Remove what killed processes left; only for who is alone."""
+        """Remove what killed processes left; call it only while no other process uses the cache."""
         for path in self.path.glob(f"*{SIDE}/*.????????"):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -156,7 +156,7 @@ class CacheDirectory:
                     path.unlink()
 
     def close(self, patience: float = 0.0) -> None:
-        """Let go of the directory; wait so many seconds for others who are just doing the same."""
+        """Close the directory; wait at most this many seconds for processes that do the same."""
         deadline = time.monotonic() + patience
         while self.temporary and time.monotonic() < deadline and self._finalizer.alive:
             if _try_lock(self._users):
@@ -202,7 +202,7 @@ def _close_cache(path: Path, users: int, room: int, temporary: bool, pid: int) -
 
 
 def _try_lock(fd: int) -> bool:
-    """Take a lock for one alone, if nobody else has any."""
+    """Take an exclusive lock, if nobody else has any."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -121,13 +121,13 @@ class Channel:
         return True
 
     def cancel_prefetch(self) -> None:
-        """Have nothing fetched any more that nobody waits for."""
+        """Cancel all fetches that nothing waits for."""
         process = self._opened
         if process is not None:
             process.say(Cancel(self.number))
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child."""
+        """Start over in a forked child."""
         self._lock = threading.RLock()
         self._has_store = self._opened = None
 
@@ -174,12 +174,12 @@ class Channel:
             try:
                 return _check_answer(ask(process))
             except HelperDied:
-                found = process.explain_death()
+                cause = process.explain_death()
                 if attempt + 1 < _STARTS:
                     process = CONNECTION.get_process(dead=process)
         raise WorkerDied(
             "the helper process that fetches blocks died twice",
-            found=found,
+            found=cause,
             hint="Its last words are on standard error.",
         )
 

@@ -34,7 +34,7 @@ _CODE = (
     "from fieldslab.schemas.mirror.helper import main; main({descriptor}, {parent})"
 )
 _LOOK = 0.1
-"""Seconds between looks at whether anybody still waits for the result."""
+"""Seconds between checks whether the result is still wanted."""
 _PATIENCE = 1.0
 """Seconds that the process has to end by itself."""
 
@@ -60,7 +60,7 @@ class Ticket:
             self._done()
 
     def wait(self) -> Answer:
-        """Wait for the answer. Raises HelperDied, and Cancelled where nobody wants it any more."""
+        """Wait for the answer. Raises HelperDied, and Cancelled if it is no longer wanted."""
         while not self._event.wait(_LOOK):
             check_cancelled()
         if self._answer is None:
@@ -76,7 +76,7 @@ class _Tickets:
         self.closed = False
 
     def close(self) -> None:
-        """Tell all who wait that no answer will come."""
+        """Tell all waiting threads that no answer will come."""
         self.closed = True
         while self.by_number:
             with suppress(KeyError):
@@ -155,7 +155,7 @@ class HelperProcess:
                 self._sending.release()
 
     def detach(self, slab: int) -> None:
-        """Say, with the next request, that nobody reads a slab any more."""
+        """Tell the helper, with the next request, that a slab is no longer read."""
         self._detached.append(slab)  # no lock: the collector may call this anywhere
 
     def hang_up(self) -> None:
@@ -174,7 +174,7 @@ class HelperProcess:
         """Forget it in a forked child: it belongs to the parent."""
         self._finalizer.detach()
         atexit.unregister(self._at_exit)
-        self._child.returncode = 0  # nobody waits for it here
+        self._child.returncode = 0  # it is not waited for here
         self._socket.close()
 
 
@@ -209,7 +209,7 @@ class Connection:
             return self._process
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child."""
+        """Start over in a forked child."""
         self._lock = threading.RLock()
         process, self._process = self._process, None
         if process is not None:
@@ -223,7 +223,7 @@ os.register_at_fork(after_in_child=CONNECTION.after_fork)
 def _receive_answers(
     connection: socket.socket, tickets: _Tickets, child: "subprocess.Popen[bytes]"
 ) -> None:
-    """Hand answers to those who wait, until the connection ends; then wait for the process."""
+    """Hand answers to waiting threads until the connection ends; then wait for the process."""
     with suppress(OSError, EOFError):
         while True:
             (size,) = LENGTH.unpack(_receive_exactly(connection, LENGTH.size))

@@ -46,9 +46,9 @@ class Fetcher:
     async def fetch(
         self, ranges: Iterable[tuple[int, int]], demand: bool, again: bool, share: float
     ) -> None:
-        """Have the blocks at these positions there.
+        """Fetch the blocks at these positions, unless they are present.
 
-        Where nobody waits for them, `share` is how much of what lies around is needed later.
+        For a prefetch, `share` is how much of the data around is needed later, from 0 to 1.
 
         Raises
         ------
@@ -74,11 +74,11 @@ class Fetcher:
                 raise outcome
 
     def cancel_prefetch(self) -> None:
-        """Forget what nobody waits for, unless it is on its way."""
+        """Drop requests that nothing waits for, unless they are being fetched."""
         self._parts.cancel_prefetch()
 
     def is_held(self, content: str, unit: int) -> bool:
-        """Whether a unit is part of what is being fetched."""
+        """Tell whether a unit is part of what is being fetched."""
         return content == self._files.content and self._units[unit] > 0
 
     @property

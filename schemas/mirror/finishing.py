@@ -31,7 +31,7 @@ def publish_manifest(cache: CacheDirectory, files: MirrorFiles) -> None:
             _libc.syncfs(directory)
         else:
             os.sync()
-        with cache.lock_room():  # nobody evicts meanwhile
+        with cache.lock_room():  # prevents evictions meanwhile
             if files.is_whole():
                 os.rename(unfinished, MANIFEST, dst_dir_fd=directory)
                 return

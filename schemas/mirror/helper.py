@@ -94,7 +94,7 @@ class Session:
             publish_manifest(self.cache, self.files)
 
     def is_temporary(self) -> bool:
-        """Whether the cache goes with its last user."""
+        """Tell whether the cache is deleted after its last user."""
         return self.cache is not None and self.cache.temporary
 
     def close(self, patience: float = 0.0) -> None:
@@ -134,7 +134,7 @@ class Helper:
         task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
-        """Let go of all slabs: a cache in memory goes with the last who uses it."""
+        """Let go of all slabs: a cache in memory is removed with its last user."""
         sessions = sorted(self._sessions.values(), key=Session.is_temporary)
         for position, session in enumerate(sessions, 1):
             # Only the last one waits: the others would wait for those after them.
@@ -144,7 +144,7 @@ class Helper:
         """Make slabs of the mirrors that are whole."""
         for session in list(self._sessions.values()):
             if session.fetcher is not None and session.fetcher.idle and session.changed:
-                with suppress(FieldslabError, OSError):  # who removed a cache is not told here
+                with suppress(FieldslabError, OSError):  # a cache that was removed is no error here
                     await asyncio.to_thread(session.finish)
 
     async def _answer(self, request: Open | Attach | Fetch) -> None:

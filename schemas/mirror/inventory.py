@@ -118,7 +118,7 @@ def evict_mirror(cache: CacheDirectory, content: str) -> int:
 
 
 def evict_bytes(cache: CacheDirectory, size: int) -> int:
-    """Evict at least so many bytes, if there are as many; what was not needed longest goes first.
+    """Evict at least so many bytes, if there are as many, the least recently used first.
 
     Returns the bytes.
     """
@@ -127,7 +127,7 @@ def evict_bytes(cache: CacheDirectory, size: int) -> int:
 
 
 def pin_mirror(cache: CacheDirectory, content: str, pinned: bool) -> None:
-    """Never evict anything of a mirror, or do again."""
+    """Keep a mirror from being evicted, or allow it again."""
     path = cache.path / (content + SIDE) / PIN
     if pinned:
         path.touch()

@@ -43,8 +43,8 @@ class Attach(msgspec.Struct, tag=True):
 class Fetch(msgspec.Struct, tag=True):
     """Fetch blocks: `ranges` is int64[n, 2] of positions.
 
-    With `again`, those that carry marks are fetched, too. Without `demand`, nobody waits for them
-    yet, and `share` is how much of what lies around is needed later, from 0 to 1.
+    With `again`, marked blocks are fetched, too. Without `demand`, it is a prefetch: nothing waits
+    for it yet, and `share` is how much of the data around is needed later, from 0 to 1.
     """
 
     request: int
@@ -56,7 +56,7 @@ class Fetch(msgspec.Struct, tag=True):
 
 
 class Cancel(msgspec.Struct, tag=True):
-    """Fetch nothing any more that nobody waits for."""
+    """Cancel all fetches that nothing waits for."""
 
     slab: int
 

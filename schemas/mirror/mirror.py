@@ -36,7 +36,7 @@ class Mirror:
     describe_rows
         Says which rows a block holds, for messages; it takes the block's position.
     waits
-        How often somebody had to wait for blocks.
+        How often a read had to wait for blocks.
     lock
         Held while blocks are verified and while this process forgets what it verified.
     """
@@ -134,11 +134,11 @@ class Mirror:
         return self._channel.prefetch(_make_ranges(absent), share, done)
 
     def cancel_prefetch(self) -> None:
-        """Have nothing fetched any more that nobody waits for, if the helper can be told now."""
+        """Cancel all fetches that nothing waits for, if the helper can be told now."""
         self._channel.cancel_prefetch()
 
     def has_column(self, column: int) -> bool:
-        """Whether an array, by `BlockMap.find_column`, is there in all shards."""
+        """Tell whether an array, by `BlockMap.find_column`, is present in all shards."""
         units = slice(column, self.blocks.shards * self.blocks.width, self.blocks.width)
         return bool((self.presence.count_present()[units] == self.blocks.blocks[units]).all())
 

@@ -34,7 +34,7 @@ class MirroredFiles(SlabFiles):
 
     @contextmanager
     def open_folder(self, name: str = ".") -> Iterator[OpenFolder]:
-        """A folder of the mirror, for a `with` block; see `SlabFiles.open_folder`."""
+        """Open a folder of the mirror, for a `with` block; see `SlabFiles.open_folder`."""
         self._check_descriptor()
         if name != ".":
             self.mirror.prepare_folder(name)

@@ -1,4 +1,4 @@
-"""How much is fetched around what is asked for ahead: as much as delays nobody."""
+"""How much is fetched around prefetched blocks: as much as delays no request."""
 
 import time
 
@@ -9,7 +9,7 @@ MOST_EXTENT = 16
 _FIRST_EXTENT = 4
 _FEW_BLOCKS = 16 * 2**30 // BLOCK
 _REQUESTS, _SECONDS = 48, 0.1
-"""What is measured at a time: so many requests, in so many seconds at least."""
+"""Least number of requests, and least seconds, of one measurement."""
 _PATIENCE = 20
 """Measurements after a failed trial until the next one."""
 

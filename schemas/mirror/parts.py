@@ -12,9 +12,9 @@ from fieldslab.schemas.mirror.presence import Presence
 _MOST_BLOCKS = 2 * 2**20 // BLOCK
 """Blocks of one request, at most."""
 _MOST_REQUESTS = 64
-"""Requests to the store at a time; less for what nobody waits for yet."""
+"""Requests to the store at a time; fewer for prefetches."""
 _MOST_AHEAD, _MOST_ASIDE = 48, 8
-"""The same of what nobody waits for yet: usually, and while somebody waits for something else."""
+"""The same of prefetches: usually, and while other requests are waited for."""
 _DEMANDED, _PREFETCHED, _NOT_QUEUED = range(3)
 
 
@@ -34,7 +34,7 @@ class Part:
     share
         How much of what lies around is needed later, from 0 to 1.
     ahead
-        Whether nobody waits for it yet.
+        Whether it is a prefetch.
     done
         Ends when all blocks are there, or with an error.
     """
@@ -83,7 +83,7 @@ class Parts:
 
     @property
     def full(self) -> bool:
-        """Whether something that nobody waits for yet has to wait."""
+        """Whether prefetches have to wait."""
         return bool(self._queues[_PREFETCHED])
 
     def add(
@@ -111,7 +111,7 @@ class Parts:
         return list(parts.values())
 
     def cancel_prefetch(self) -> None:
-        """Forget what nobody waits for, unless it is on its way."""
+        """Drop requests that nothing waits for, unless they are being fetched."""
         for part in set(self._pending.values()):
             if not part.started and part.ahead:
                 part.started = True

@@ -138,7 +138,7 @@ class Presence:
         return _lock(self._fd, fcntl.F_RDLCK, _LOCKS + unit, 1)
 
     def lock_unit(self, unit: int) -> bool:
-        """Take the right to evict a unit; False where somebody pinned it or fetches of it."""
+        """Take the right to evict a unit; False if it is pinned or being fetched."""
         start, stop = self._blocks.first_bytes[unit : unit + 2].tolist()
         if not _lock(self._fd, fcntl.F_WRLCK, _LOCKS + unit, 1):
             return False
@@ -173,7 +173,7 @@ def _open_or_create(path: Path, head: bytes, size: int) -> int:
             if os.fstat(fd).st_size == size and os.pread(fd, len(head), 0) == head:
                 return fd
             os.close(fd)
-            path.unlink()  # of a power cut, or of somebody else
+            path.unlink()  # left by a power cut, or not ours
         _create(path, head, size)
     raise OSError(f"{path} keeps being replaced")
 

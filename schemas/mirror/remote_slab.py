@@ -40,7 +40,7 @@ class RemoteSlab:
             )
 
     async def read(self, key: str, start: int, stop: int) -> memoryview:
-        """Bytes of an object. Raises SlabChanged where that is why they cannot be read."""
+        """Read bytes of an object. Raises SlabChanged if they cannot be read for that reason."""
         try:
             return (
                 await self.store.read_range(key, start, stop) if start < stop else memoryview(b"")

@@ -1,6 +1,6 @@
 """Room in a cache directory: reserved before bytes are fetched, and made by eviction.
 
-What is evicted is an array of a shard. Those that nobody has needed for the longest time go first,
+What is evicted is an array of a shard. The least recently used go first,
 then those that an order needs last. Digest tables stay.
 """
 
@@ -28,7 +28,7 @@ from fieldslab.schemas.optiontext import mark_option
 IsHeld: TypeAlias = Callable[[str, int], bool]
 
 _PATIENCE = 3.0
-"""Seconds to wait for others who need all that could be evicted."""
+"""Seconds to wait while others need all that could be evicted."""
 _PAUSE = 0.02
 _MOMENT = 0.1
 _MOST_AT_ONCE = 2**30
@@ -50,7 +50,7 @@ class MirrorFiles:
         return int(self.presence.count_present().sum()) * BLOCK
 
     def is_whole(self) -> bool:
-        """Whether every block is there."""
+        """Tell whether every block is present."""
         return bool((self.presence.count_present() == self.blocks.blocks).all())
 
     def evict_unit(self, index: int) -> int:
@@ -66,9 +66,9 @@ class MirrorFiles:
             self.presence.unlock_unit(index)
 
     def withdraw_manifest(self, held: ExitStack) -> bool:
-        """Make it a mirror again that is not whole; False where somebody reads it as a slab.
+        """Make it an incomplete mirror again; False if it is being read as a slab.
 
-        Until `held` is closed, nobody else begins to.
+        Until `held` is closed, no other process begins to read it.
         """
         directory = os.open(self.sparse.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         held.callback(os.close, directory)
@@ -209,7 +209,7 @@ class Room:
 def _rank_units(mirror: MirrorFiles, now: float) -> Iterator[tuple[tuple[int, float], int]]:
     """Units that hold anything, each with its rank: the lowest is evicted first.
 
-    What was needed this moment is not among them: somebody copies it.
+    Units used at this moment are left out: they are being copied.
     """
     present = mirror.presence.count_present()
     present[mirror.blocks.find_digest_units()] = 0

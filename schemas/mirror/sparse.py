@@ -57,7 +57,7 @@ class SparseSlab:
 
     @contextmanager
     def open_file(self, unit: Unit) -> Iterator[int]:
-        """A descriptor to read and write the file of a unit, for a `with` block."""
+        """Open the file of a unit to read and write, for a `with` block; yield its descriptor."""
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         name = f"{unit.folder_name}/{unit.file_name}"
         try:

@@ -50,7 +50,7 @@ class EndsEarly(ValueError):
 
 
 def diagnose_reading(error: Exception) -> Failure:
-    """Tell what an error of obstore means for who reads."""
+    """Convert an error of obstore while reading to one of ours."""
     text = str(error)
     status = next((int(a or b) for a, b in _STATUS.findall(text)), None)
     code = _CODE.search(text)
@@ -81,7 +81,7 @@ def diagnose_reading(error: Exception) -> Failure:
 
 
 def diagnose_writing(error: Exception) -> tuple[Failure, int]:
-    """Tell what an error of obstore means for who writes, and how many attempts there were."""
+    """Convert an error of obstore while writing to one of ours, with the number of attempts."""
     failure = diagnose_reading(error)
     retries = _RETRIES.search(str(error))
     attempts = int(retries[1]) + 1 if retries else 1

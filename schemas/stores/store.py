@@ -94,7 +94,7 @@ class Store(ABC):
     def write(
         self, key: str, data: Data | Path | Iterable[Data], *, if_absent: bool = False
     ) -> None:
-        """Write an object, whole or not at all: nobody ever sees a part of it.
+        """Write an object atomically: no reader ever sees a part of it.
 
         `data` is the content, a file that holds it, or pieces of it in turn; if an iterable
         raises, nothing is written. With `if_absent`, an object that is there is never replaced,

@@ -54,7 +54,7 @@ def results(
         for size in (16, 32, 64, 256)
     ]
     named = {"kind": "fixed", "dtype": "float32", "shape": [4], "codec": None, "compressed": False}
-    found = Results(
+    outcome = Results(
         machine={
             "processor": "Testium <2000>",
             "cores": 2,
@@ -72,7 +72,7 @@ def results(
             "stored_bytes": stored,
             "row_bytes": row_bytes,
             "measured_rows": 10_000,
-            "fields": [named | one for one in fields],
+            "fields": [named | field for field in fields],
         },
         method={
             "seconds": 1.0,
@@ -88,28 +88,28 @@ def results(
             speed("slab[row]", 1, row, row_bytes),
             [speed(ahead, 1, 4 * row, row_bytes) for ahead in ("0", "1", "4", "16")],
             speed("memcpy", 1, memcpy, row_bytes),
-            [1e3 * row * (1 + at % 7) for at in range(200)],
+            [1e3 * row * (1 + index % 7) for index in range(200)],
         ),
         batches=sizes,
         subsets=Subsets(
             10_000,
             64,
-            [speed(one, 10_000, 10_000 * per_row, row_bytes) for one in STRATEGIES],
+            [speed(strategy, 10_000, 10_000 * per_row, row_bytes) for strategy in STRATEGIES],
             speed("memcpy", 10_000, 10_000 * memcpy, row_bytes),
         ),
         threads=[
-            Threads(at + 1, 64, rate / row_bytes, rate, 0.9 * rate, 1.1 * rate, 1.2 * rate)
-            for at, rate in enumerate(threads)
+            Threads(index + 1, 64, rate / row_bytes, rate, 0.9 * rate, 1.1 * rate, 1.2 * rate)
+            for index, rate in enumerate(threads)
         ],
         memory=Memory(64, [0, 10, 20], [10**8] * 2 + [10**8 + growth], [0, 10**8, 10**9], growth),
     )
     if cold is not None:
         faster = {"blocked": blocked_gain}
-        found.cold = Cold(
+        outcome.cold = Cold(
             64,
             0.0,
-            [speed(one, 64, 64 * cold / faster.get(one, 1), row_bytes) for one in ORDERS],
-            [speed(one, 64, 64 * per_row, row_bytes) for one in ORDERS],
+            [speed(order, 64, 64 * cold / faster.get(order, 1), row_bytes) for order in ORDERS],
+            [speed(order, 64, 64 * per_row, row_bytes) for order in ORDERS],
             spread(cold),
         )
     if images:
@@ -117,6 +117,6 @@ def results(
             speed("crop, flip, normalize", 64, 64 * 20 * per_row, row_bytes),
             speed("the same, 2 threads", 64, 64 * 11 * per_row, row_bytes),
         ]
-        found.decode = [Decode("image", 64, ways, sizes[2].random, 0.0)]
-    found.targets = targets(found)
-    return found
+        outcome.decode = [Decode("image", 64, ways, sizes[2].random, 0.0)]
+    outcome.targets = targets(outcome)
+    return outcome

@@ -7,18 +7,18 @@ from fieldslab.bench.report.advice import advise
 from fieldslab.bench.slab.results import Results
 
 
-def advice(found: Results, kind: str) -> str:
+def advice(results: Results, kind: str) -> str:
     """All advice of a kind, as one text."""
-    return " ".join(one.text for one in advise(found) if one.kind == kind)
+    return " ".join(item.text for item in advise(results) if item.kind == kind)
 
 
 def test_all_is_well() -> None:
     """Where every target is met the score is 100, and nothing is to be done."""
-    found = results()
-    assert found.score == 100
-    assert advice(found, "do") == ""
-    assert "All targets are met" in advice(found, "good")
-    assert "80 % of the speed of memcpy" in advice(found, "good")
+    outcome = results()
+    assert outcome.score == 100
+    assert advice(outcome, "do") == ""
+    assert "All targets are met" in advice(outcome, "good")
+    assert "80 % of the speed of memcpy" in advice(outcome, "good")
 
 
 @pytest.mark.parametrize(
@@ -35,22 +35,22 @@ def test_what_is_missed_costs_points_and_has_advice(
     values: dict[str, float], score: int, words: str
 ) -> None:
     """A missed target costs the more, the more it is missed, and says what to do."""
-    found = results(**values)  # type: ignore[arg-type]
-    assert found.score == score
-    assert words in advice(found, "do")
-    assert "All targets" not in advice(found, "good")
+    outcome = results(**values)  # type: ignore[arg-type]
+    assert outcome.score == score
+    assert words in advice(outcome, "do")
+    assert "All targets" not in advice(outcome, "good")
 
 
 def test_advice_comes_in_order() -> None:
     """What is to be done comes first, then what is to be known, then what is good."""
-    kinds = [one.kind for one in advise(results(row=1, cold=1e-2))]
+    kinds = [item.kind for item in advise(results(row=1, cold=1e-2))]
     assert kinds == sorted(kinds, key=["do", "know", "good"].index)
     assert set(kinds) == {"do", "know", "good"}
 
 
 def test_fields_that_cost() -> None:
     """Many single numbers and compressed fields are pointed out, with the option of pack."""
-    many = tuple({"name": f"x{at}", "shape": []} for at in range(12))
+    many = tuple({"name": f"x{index}", "shape": []} for index in range(12))
     assert "12 fields are single numbers" in advice(results(fields=many), "do")
     slow = results(fields=({"name": "text", "compressed": True},), memcpy=2e-6)
     assert "text is compressed" in advice(slow, "do")
@@ -86,10 +86,10 @@ def test_a_machine_that_did_other_things_is_named_first() -> None:
         "5.0% of their time withheld by the host": {"others": 0.0, "stolen": 0.05},
         "load 1.5 at the start": {"load": 1.5},
     }.items():
-        found = results()
-        found.machine |= machine
-        assert words in advise(found)[0].text
-        assert "measure again when it is idle" in advise(found)[0].text
+        outcome = results()
+        outcome.machine |= machine
+        assert words in advise(outcome)[0].text
+        assert "measure again when it is idle" in advise(outcome)[0].text
     quiet = results()
     quiet.machine |= {"others": 0.05, "stolen": 0.0, "load": 9.0}
     assert "busy" not in advice(quiet, "do")

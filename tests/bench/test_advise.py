@@ -28,14 +28,14 @@ def test_command_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "data wait" in told
     assert "Loader(slab, 8, " in told
     assert run([*command, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["batch_bytes"], found["step_ms"]) == (64_000, 5)
-    assert found["memory_bytes"] <= 2**20
+    document = json.loads(capsys.readouterr().out)
+    assert (document["batch_bytes"], document["step_ms"]) == (64_000, 5)
+    assert document["memory_bytes"] <= 2**20
 
 
 def test_images_are_read_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """That images were not decoded is said, where there are some."""
-    images = [encode(photograph(20, 30, at)) for at in range(16)]
+    images = [encode(photograph(20, 30, index)) for index in range(16)]
     path = pack(pa.table({"a": images, "n": range(16)}), tmp_path / "a.slab").path
     assert run(["advise", str(path), "--batch-size=4"]) == 0
     assert "a: read, but not decoded" in capsys.readouterr().err
@@ -45,7 +45,7 @@ def test_images_are_read_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_images_are_decoded_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With --crop, batches are of pixels; where no field holds images, that is a mistake."""
-    images = [encode(photograph(20, 30, at)) for at in range(16)]
+    images = [encode(photograph(20, 30, index)) for index in range(16)]
     path = pack(pa.table({"a": images, "n": range(16)}), tmp_path / "a.slab").path
     command = ["advise", str(path), "--batch-size=4", "--crop=8"]
     assert run(command) == 0

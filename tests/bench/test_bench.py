@@ -72,35 +72,35 @@ def test_it_says_what_was_measured(document: Any, slab: Path) -> None:
 
 def test_every_measure_is_there(document: Any) -> None:
     """Rows, batches by size and order, subsets by strategy, and threads up to all cores."""
-    assert [one["name"] for one in document["latency"]["ahead"]] == ["0", "1", "4", "16"]
-    assert [one["rows"] for one in document["batches"]] == [16, 32, 64, 256]
-    for one in document["batches"]:
-        assert [order["name"] for order in one["orders"]] == list(ORDERS)
-    assert [one["name"] for one in document["subsets"]["strategies"]] == list(STRATEGIES)
+    assert [loader["name"] for loader in document["latency"]["ahead"]] == ["0", "1", "4", "16"]
+    assert [batch["rows"] for batch in document["batches"]] == [16, 32, 64, 256]
+    for batch in document["batches"]:
+        assert [order["name"] for order in batch["orders"]] == list(ORDERS)
+    assert [strategy["name"] for strategy in document["subsets"]["strategies"]] == list(STRATEGIES)
     assert document["subsets"]["rows"] <= ROWS
-    threads = [one["threads"] for one in document["threads"]]
+    threads = [group["threads"] for group in document["threads"]]
     assert threads[0] == 1
     assert threads[-1] == document["machine"]["cores"]
 
 
 def test_numbers_are_sane(document: Any) -> None:
     """All numbers are finite, spreads are in order, and rates go with times."""
-    assert all(math.isfinite(one) for one in numbers(document))
+    assert all(math.isfinite(number) for number in numbers(document))
     row_bytes = document["slab"]["row_bytes"]
     exact = 64 + 8 + 4 * sum(row % 9 for row in range(ROWS)) / ROWS
     exact += sum(len(f"row {row}") for row in range(ROWS)) / ROWS
     assert row_bytes == pytest.approx(exact)
-    for one in document["batches"]:
-        for speed in (*one["orders"], one["memcpy"]):
+    for batch in document["batches"]:
+        for speed in (*batch["orders"], batch["memcpy"]):
             seconds = speed["seconds"]
             assert 0 < seconds["low"] <= seconds["median"] <= seconds["high"]
             assert seconds["high"] <= seconds["p95"] <= seconds["p99"]
             assert seconds["calls"] >= 3
-            assert speed["rows_per_second"] == pytest.approx(one["rows"] / seconds["median"])
-            assert speed["bytes"] == pytest.approx(one["rows"] * row_bytes)
+            assert speed["rows_per_second"] == pytest.approx(batch["rows"] / seconds["median"])
+            assert speed["bytes"] == pytest.approx(batch["rows"] * row_bytes)
     assert 0 <= document["machine"]["others"] <= 1
     assert 0 <= document["score"] <= 100
-    assert document["score"] == round(sum(one["points"] for one in document["targets"]))
+    assert document["score"] == round(sum(target["points"] for target in document["targets"]))
     assert document["advice"]
 
 
@@ -157,19 +157,19 @@ def test_images(tmp_path: Path) -> None:
     folder = Path(__file__).parents[1] / "golden" / "images"
     files = [folder / "tiny.jpeg", folder / "tiny.png", folder / "tiny.webp"]
     encoded = [file.read_bytes() for file in files] + [b"no image"]
-    sizes = [read_image_size(memoryview(one))[1:] for one in encoded]
+    sizes = [read_image_size(memoryview(image))[1:] for image in encoded]
     path = write_slab(
         tmp_path / "a.slab", {"image": images(encoded * 4, np.array(sizes * 4)), "x": np.arange(16)}
     )
     file = tmp_path / "a.json"
     assert run(["bench", str(path), "--seconds", "0.2", "--json", str(file)]) == 0
     document = json.loads(file.read_text())
-    (found,) = document["decode"]
-    assert found["field"] == "image"
-    assert [way["name"] for way in found["ways"][:-1]] == list(WAYS)
-    assert all(way["rows_per_second"] > 0 for way in found["ways"])
-    assert found["ways"][-1]["seconds"]["calls"] >= 2, "stretches of the loader, behind the first"
-    assert 0 < found["failed"] < 1
+    (actual,) = document["decode"]
+    assert actual["field"] == "image"
+    assert [way["name"] for way in actual["ways"][:-1]] == list(WAYS)
+    assert all(way["rows_per_second"] > 0 for way in actual["ways"])
+    assert actual["ways"][-1]["seconds"]["calls"] >= 2, "stretches of the loader, behind the first"
+    assert 0 < actual["failed"] < 1
     assert any("cannot be decoded here" in note for note in document["notes"])
 
 
@@ -219,12 +219,12 @@ def test_a_watch_sees_other_programs() -> None:
     finally:
         spin.kill()
         spin.wait()
-    found = watch.found()
+    actual = watch.found()
     if Path("/proc/stat").exists():
-        assert 0 < (found["others"] or 0) <= 1
-        assert 0 <= (found["stolen"] or 0) <= 1
+        assert 0 < (actual["others"] or 0) <= 1
+        assert 0 <= (actual["stolen"] or 0) <= 1
     else:
-        assert found["others"] is found["stolen"] is None
+        assert actual["others"] is actual["stolen"] is None
 
 
 def test_links_are_followed_where_asked(slab: Path, tmp_path: Path) -> None:

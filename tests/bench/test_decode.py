@@ -38,21 +38,21 @@ def test_without_ffcv_ours_is_measured_and_ffcv_reported(
     theirs = [name for name in THEIRS if name in DECODERS]
     for name in theirs:  # in the running environment, which has none, whatever `make bench` built
         monkeypatch.setitem(DECODERS, name, replace(DECODERS[name], environment=""))
-    found = compare(source, 1, tmp_path)
-    assert set(found) == {*OURS, *theirs}
+    actual = compare(source, 1, tmp_path)
+    assert set(actual) == {*OURS, *theirs}
     for name in OURS:
-        assert found[name]["status"] == "measured"
-        assert found[name]["versions"]["numba"]
-        for seconds in found[name]["seconds"].values():
+        assert actual[name]["status"] == "measured"
+        assert actual[name]["versions"]["numba"]
+        for seconds in actual[name]["seconds"].values():
             assert len(seconds) == 1
             assert min(seconds) > 0
-    sizes = [found[name]["bytes"] for name in OURS]
+    sizes = [actual[name]["bytes"] for name in OURS]
     assert sizes[1] > 4 * sizes[0]
     assert sizes[0] < sizes[2] < 0.5 * sizes[1], "the longer side is 256, of 500"
     for name in theirs:
-        assert found[name]["status"] == "missing"
-        assert "ffcv" in found[name]["reason"]
-    text = table(found)
+        assert actual[name]["status"] == "missing"
+        assert "ffcv" in actual[name]["reason"]
+    text = table(actual)
     assert text.count("| – | – |") == 6
     assert "- FFCV, JPEG is missing: ModuleNotFoundError" in text
 
@@ -63,10 +63,10 @@ def test_both_are_compared_round_by_round() -> None:
     def way(*seconds: float) -> dict[str, Any]:
         return {"status": "measured", "seconds": {"1": [*seconds], "2": [*seconds]}}
 
-    found = dict.fromkeys(OURS, way(0.001, 0.002, 0.001)) | dict.fromkeys(
+    actual = dict.fromkeys(OURS, way(0.001, 0.002, 0.001)) | dict.fromkeys(
         THEIRS, way(0.004, 0.006, 0.002)
     )
-    text = table(found)
+    text = table(actual)
     for rival in ("FFCV", "SPDL"):
         line = f"| 1,000 | {rival} | 250 | 3.00 (2.00-4.00) times as fast |"
         assert text.count(line) == 2 * sum(name.startswith(rival) for name in THEIRS)
@@ -90,10 +90,10 @@ def test_jpeg_and_pixels_give_the_same_views(source: Workload, tmp_path: Path) -
     labels = np.concatenate([batch["label"] for batch in epochs[0]])
     wanted = [int(source.row(row)["label"]) for row in range(len(source))]
     assert sorted(labels.tolist()) == sorted(wanted)
-    for one, other in zip(*epochs, strict=True):
-        assert one["image"].shape == (source.batch, 224, 224, 3)
-        assert np.array_equal(one["label"], other["label"])
-        assert np.abs(one["image"].astype(int) - other["image"]).mean() < 2
+    for ours, other in zip(*epochs, strict=True):
+        assert ours["image"].shape == (source.batch, 224, 224, 3)
+        assert np.array_equal(ours["label"], other["label"])
+        assert np.abs(ours["image"].astype(int) - other["image"]).mean() < 2
 
 
 def test_make_says_what_ffcv_needs(tmp_path: Path) -> None:

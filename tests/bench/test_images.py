@@ -29,20 +29,20 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / ".ns"
 
 def test_all_ways_are_measured(tmp_path: Path) -> None:
     """One run tells speed of each case, fidelity, bytes and the other ratios, as JSON."""
-    for at, file in enumerate(photographs(3)):
-        (tmp_path / f"{at}.jpg").write_bytes(file)
+    for index, file in enumerate(photographs(3)):
+        (tmp_path / f"{index}.jpg").write_bytes(file)
     command = [sys.executable, "-m", "fieldslab.bench.images", "--quick"]
     command += ["--images", str(tmp_path), "--json", str(tmp_path / "out.json")]
     subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
-    found = json.loads((tmp_path / "out.json").read_text())
-    assert found["count"] == 3
-    assert set(found["speeds"]) == set(CROPS)
-    for cases in found["speeds"].values():
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert document["count"] == 3
+    assert set(document["speeds"]) == set(CROPS)
+    for cases in document["speeds"].values():
         assert len(cases) == 2 * (len(CASES) + 1)
         assert all(case["rate"] > 0 for case in cases.values())
-    assert found["fidelity"]["roi"]["psnr"] > 50
-    assert set(found["bytes"]) == set(WAYS)
-    assert len(found["ratios"]) == 3
+    assert document["fidelity"]["roi"]["psnr"] > 50
+    assert set(document["bytes"]) == set(WAYS)
+    assert len(document["ratios"]) == 3
 
 
 def test_a_folder_without_photographs_is_named(tmp_path: Path) -> None:
@@ -71,11 +71,11 @@ def test_large_photographs_are_measured_at_every_scale(tmp_path: Path) -> None:
     assert len(slab[0]["image"]) > 10**5
     speeds = time_large(slab, 1)
     assert all(speed.rate > 0 for speed in speeds.values())
-    found = find_psnr_by_scale(slab)
-    assert set(found) == set(SCALES)
-    assert min(found.values()) > 45
-    assert min(found[1], found[2]) > 50
-    assert "decoder `roi`, by the index" in large_table(speeds, found)
+    actual = find_psnr_by_scale(slab)
+    assert set(actual) == set(SCALES)
+    assert min(actual.values()) > 45
+    assert min(actual[1], actual[2]) > 50
+    assert "decoder `roi`, by the index" in large_table(speeds, actual)
 
 
 def test_psnr() -> None:

@@ -58,9 +58,9 @@ class Loads(HTMLParser):
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the report of results in which everything was measured."""
     folder = tmp_path_factory.mktemp("report")
-    found = results(images=True)
-    found.advice = advise(found)
-    assert page.write(found, folder) == folder / "index.html"
+    outcome = results(images=True)
+    outcome.advice = advise(outcome)
+    assert page.write(outcome, folder) == folder / "index.html"
     return folder
 
 
@@ -82,7 +82,7 @@ def test_the_page_loads_nothing(written: Path) -> None:
     loads.feed(text)
     assert loads.open == []
     assert len(loads.addresses) == 2 * len(FULL)
-    assert all(one.startswith("data:image/png;base64,") for one in loads.addresses)
+    assert all(address.startswith("data:image/png;base64,") for address in loads.addresses)
     assert not {"script", "link", "iframe", "object"} & set(loads.tags)
     assert "url(" not in text
     assert "@import" not in text
@@ -102,11 +102,11 @@ def test_the_page_says_it_all(written: Path) -> None:
 
 def test_what_was_not_measured_is_left_out() -> None:
     """Without images, disk, memory and a second core there are neither charts nor gaps."""
-    found = results(cold=None, threads=(1e9,))
-    found.memory = None
+    outcome = results(cold=None, threads=(1e9,))
+    outcome.memory = None
     left_out = ("cold-warm", "threads", "memory", "decoding")
-    assert [CHARTS[name](found, LIGHT) for name in left_out] == [None] * 4
-    assert "None" not in page.render(found, [])
+    assert [CHARTS[name](outcome, LIGHT) for name in left_out] == [None] * 4
+    assert "None" not in page.render(outcome, [])
 
 
 def test_results_are_json() -> None:

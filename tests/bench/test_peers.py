@@ -41,7 +41,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         # In the running environment, which has no FFCV, whatever `make bench` built.
         patch.setitem(PEERS, "FFCV", replace(PEERS["FFCV"], environment=""))
-        found = run([*AT_HAND, "FFCV"], {"own": own}, TINY, folder, said.append)
+        actual = run([*AT_HAND, "FFCV"], {"own": own}, TINY, folder, said.append)
     machine = {
         "processor": "P",
         "cores": 2,
@@ -50,7 +50,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "python": "3",
         "load": 0,
     }
-    return {"machine": machine, "date": "2026-01-02", "quick": True, "said": said, **found}
+    return {"machine": machine, "date": "2026-01-02", "quick": True, "said": said, **actual}
 
 
 def test_every_peer_is_reported(results: dict[str, Any]) -> None:
@@ -80,14 +80,14 @@ def test_every_row_was_compared_before_timing(results: dict[str, Any]) -> None:
 def test_every_measure_has_a_positive_figure(results: dict[str, Any]) -> None:
     """Rates, conversion, bytes, time to the first batch and memory are there, and make sense."""
     for name in AT_HAND:
-        found = results["workloads"]["own"]["peers"][name]
+        actual = results["workloads"]["own"]["peers"][name]
         for what in ("random", "row", "sequential", "loader 0", "loader 2"):
-            assert figures.rate(results, "own", name, what), (name, what, found[what])
+            assert figures.rate(results, "own", name, what), (name, what, actual[what])
         ratio = figures.times_as_fast(results, "own", name, "random", against=CEILING)
         assert ratio is not None
         assert 0 < ratio.low <= ratio.median <= ratio.high
-        assert found["convert"]["seconds"] > 0
-        assert found["convert"]["bytes"] > results["workloads"]["own"]["bytes"] / 2
+        assert actual["convert"]["seconds"] > 0
+        assert actual["convert"]["bytes"] > results["workloads"]["own"]["bytes"] / 2
         assert (figures.first_batch(results, name) or 0) > 0
         assert figures.memory(results, "own", name) is not None
     assert figures.troubles(results) == [
@@ -142,8 +142,8 @@ def test_tables_name_everybody(results: dict[str, Any], tmp_path: Path) -> None:
 def made_up(seconds: dict[str, list[float]]) -> dict[str, Any]:
     """Results with these seconds a row at random batches."""
     peers = {
-        name: {"random": [{"rows": 1, "seconds": second} for second in found]}
-        for name, found in seconds.items()
+        name: {"random": [{"rows": 1, "seconds": second} for second in actual]}
+        for name, actual in seconds.items()
     }
     workload = {"title": "T", "rows": 1, "bytes": 1, "batch": 1, "peers": peers}
     about = {name: {"status": "measured"} for name in seconds}
@@ -152,8 +152,8 @@ def made_up(seconds: dict[str, list[float]]) -> dict[str, Any]:
 
 def test_whoever_is_faster_is_named() -> None:
     """A peer that is faster at random batches is found, with the ratio below one."""
-    found = made_up({US: [2.0, 2.0], "zarr": [1.0, 1.0], "bagz": [4.0, 4.0]})
-    assert [(w, p, r.median) for w, p, r in figures.faster_than_us(found)] == [
+    outcome = made_up({US: [2.0, 2.0], "zarr": [1.0, 1.0], "bagz": [4.0, 4.0]})
+    assert [(w, p, r.median) for w, p, r in figures.faster_than_us(outcome)] == [
         ("rows", "zarr", 0.5),
     ]
 
@@ -173,8 +173,8 @@ def test_guard_reports_what_moved_by_more_than_the_spread() -> None:
 
 def test_guard_is_silent_without_a_spread() -> None:
     """Ratios of a single round are not compared: nobody knows what they would do in the next."""
-    one, other = (made_up({US: [1.0], "zarr": [seconds]}) for seconds in (2.0, 9.0))
-    assert guard.moves(one, other) == []
+    first, other = (made_up({US: [1.0], "zarr": [seconds]}) for seconds in (2.0, 9.0))
+    assert guard.moves(first, other) == []
 
 
 def test_guard_compares_with_what_is_committed(tmp_path: Path) -> None:
@@ -201,33 +201,33 @@ def test_who_is_far_behind_rests_after_three_rounds() -> None:
     assert [name for name in peers if may_rest(peers, name, "random", turn=3)] == ["zarr"]
     peers[US]["random"].append({"rows": 1, "seconds": 1000.0})
     assert may_rest(peers, "zarr", "random", turn=4)
-    loaders = {name: {"loader 0": found["random"][:1]} for name, found in peers.items()}
+    loaders = {name: {"loader 0": actual["random"][:1]} for name, actual in peers.items()}
     assert [name for name in loaders if may_rest(loaders, name, "loader 0", turn=1)] == ["zarr"]
 
 
 def test_the_slower_number_of_workers_rests_at_once() -> None:
     """Of a peer's two loaders, the one that is clearly slower is measured once, ours too."""
-    one: dict[str, Any] = {"rows": 1, "seconds": 1.0}
-    own = {"loader 0": [one], "loader 2": [one | {"seconds": 9.0}]}
+    figure: dict[str, Any] = {"rows": 1, "seconds": 1.0}
+    own = {"loader 0": [figure], "loader 2": [figure | {"seconds": 9.0}]}
     assert may_rest({US: own}, US, "loader 2", turn=1)
     assert not may_rest({US: own}, US, "loader 0", turn=1)
-    own["loader 2"] = [one | {"seconds": 1.2}]
+    own["loader 2"] = [figure | {"seconds": 1.2}]
     assert not may_rest({US: own}, US, "loader 2", turn=1)
 
 
 def test_rounds_of_one_ratio_are_the_same() -> None:
     """Where a peer rested, ratios are of the rounds that it took part in."""
-    found = made_up({US: [1.0, 1.0, 100.0], "zarr": [10.0, 10.0]})
-    ratio = figures.times_as_fast(found, "rows", "zarr", "random")
+    outcome = made_up({US: [1.0, 1.0, 100.0], "zarr": [10.0, 10.0]})
+    ratio = figures.times_as_fast(outcome, "rows", "zarr", "random")
     assert ratio == (10.0, 10.0, 10.0)
 
 
 def test_targets_are_held_or_not() -> None:
     """A target names its ratio, whether it is held, and what memcpy would reach."""
-    found = made_up({US: [2.0], CEILING: [1.0], "HuggingFace, numpy": [19.0]})
-    (one,) = reached(found)
-    assert (one.times, one.ceiling, one.held) == (9.5, 19.0, False)
-    assert "| 10x | **9.5x** | 19x |" in tables.targets(found)
+    outcome = made_up({US: [2.0], CEILING: [1.0], "HuggingFace, numpy": [19.0]})
+    (target,) = reached(outcome)
+    assert (target.times, target.ceiling, target.held) == (9.5, 19.0, False)
+    assert "| 10x | **9.5x** | 19x |" in tables.targets(outcome)
 
 
 class Wrong(Memmap):
@@ -270,8 +270,8 @@ def test_records_hold_their_row(tmp_path: Path) -> None:
     source = make_rows(tmp_path / "source", 100_000)
     decode = RecordReader(source)
     for row in range(10):
-        found = decode(encode(source.row(row)))
-        assert measure.digest(source, found) == measure.digest(source, source.row(row))
+        actual = decode(encode(source.row(row)))
+        assert measure.digest(source, actual) == measure.digest(source, source.row(row))
 
 
 def test_workloads_read_back_as_saved(tmp_path: Path) -> None:

@@ -58,13 +58,13 @@ def test_a_table_is_put_wherever_it_has_a_place(
 def test_readme_sums_up_gathers_and_shows_the_most_telling_figures() -> None:
     """Cases of as many threads are one row, from least to most; other figures are as measured."""
     cases = [
-        {"case": f"fixed   {size} KiB, {threads} thread(s)", "ratio": Ratio(at, at, at)}
+        {"case": f"fixed   {size} KiB, {threads} thread(s)", "ratio": Ratio(index, index, index)}
         for threads in (1, 2)
-        for size, at in ((16, 0.5), (64, 0.75), (800, 1.0))
+        for size, index in ((16, 0.5), (64, 0.75), (800, 1.0))
     ]
     parts = {"photographs, with their index": {"ratio": Ratio(1.5, 1, 2)}}
     jets = {"case": "lzf, chunks of 1000 rows", "ratio": Ratio(9, 8, 10)}
-    found = figures(
+    actual = figures(
         {
             "gather": {"cases": cases, "one row of 6 fields, us": 8.5, "verify on / off": 0.9},
             "pack": parts,
@@ -75,9 +75,9 @@ def test_readme_sums_up_gathers_and_shows_the_most_telling_figures() -> None:
             "litdata": {"leaves": {"rows": 5, "gather / shuffled loader": Ratio(30, 20, 40)}},
         }
     )
-    assert len(found) == 13
+    assert len(actual) == 13
     machine = {"load": 0.5, "cores": 2, "others": 0.01, "stolen": 0.0}
-    text = table_of_parts(summary(found), machine)
+    text = table_of_parts(summary(actual), machine)
     assert "load 0.5 at the start, other programs on 1% of the processors" in text
     assert "The machine was busy" not in text
     for threads in (1, 2):
@@ -89,8 +89,8 @@ def test_readme_sums_up_gathers_and_shows_the_most_telling_figures() -> None:
     assert f"| {files}: slab / the usual HDF5 loader | 9.00 (8.00-10.00) |" in text
     assert "| LitData, leaves: gather / shuffled loader | 30.00 (20.00-40.00) |" in text
     assert "GB/s" not in text
-    assert "| verify, GB/s, table | 13 |" in table_of_parts(found, machine)
-    loaded = table_of_parts(found, machine | {"others": 0.4})
+    assert "| verify, GB/s, table | 13 |" in table_of_parts(actual, machine)
+    loaded = table_of_parts(actual, machine | {"others": 0.4})
     assert "The machine was busy" in loaded
     assert "other programs on 40% of the processors" in loaded
 

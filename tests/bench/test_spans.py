@@ -52,11 +52,11 @@ def test_compressed_fields_count_as_what_they_become(slab: Slab) -> None:
 
 def test_turns_are_fair() -> None:
     """Every call is made equally often, with its own arguments, in turns."""
-    made: dict[str, list[int]] = {"a": [], "b": []}
-    turns = {name: Turn(iter(range(1000)), made[name].append) for name in made}
-    found = take_turns(turns, 60, most=20)
-    assert {name: len(times) for name, times in found.items()} == {"a": 20, "b": 20}
-    assert made["a"] == made["b"] == list(range(len(made["a"])))
+    sizes: dict[str, list[int]] = {"a": [], "b": []}
+    turns = {name: Turn(iter(range(1000)), sizes[name].append) for name in sizes}
+    actual = take_turns(turns, 60, most=20)
+    assert {name: len(times) for name, times in actual.items()} == {"a": 20, "b": 20}
+    assert sizes["a"] == sizes["b"] == list(range(len(sizes["a"])))
     assert len(take_turns({"a": Turn(iter(range(9)), id)}, 0, least=4)["a"]) == 4
 
 

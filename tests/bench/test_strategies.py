@@ -35,6 +35,6 @@ def test_what_the_strategies_are() -> None:
 
 def test_batches_never_end() -> None:
     """Batches go on behind the last row of the slab, with rows drawn anew."""
-    made = list(islice(batches("random", 100, 32, 0), 20))
-    assert {len(one) for one in made} == {32}
-    assert len({one.tobytes() for one in made}) == 20
+    subsets = list(islice(batches("random", 100, 32, 0), 20))
+    assert {len(subset) for subset in subsets} == {32}
+    assert len({subset.tobytes() for subset in subsets}) == 20

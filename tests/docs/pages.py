@@ -52,14 +52,14 @@ class Mismatch(AssertionError):
 def blocks(page: Path) -> list[Block]:
     """The fenced blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
-    found: list[Block] = []
+    results: list[Block] = []
     end = 0
     for match in _BLOCK.finditer(text):
         line = text.count("\n", 0, match.start(3)) + 1
-        adjoins = bool(found) and not text[end : match.start()].strip()
-        found.append(Block(match[2], match[3], line, adjoins))
+        adjoins = bool(results) and not text[end : match.start()].strip()
+        results.append(Block(match[2], match[3], line, adjoins))
         end = match.end()
-    return found
+    return results
 
 
 def run_in(folder: Path, photos: Path, page: Path) -> None:
@@ -75,8 +75,8 @@ def run_in(folder: Path, photos: Path, page: Path) -> None:
 def run_page(page: Path) -> None:
     """Run all blocks of a page in the working directory. Raises whatever is wrong with one."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    found = blocks(page)
-    for block, following in zip(found, [*found[1:], None], strict=True):
+    actual = blocks(page)
+    for block, following in zip(actual, [*actual[1:], None], strict=True):
         if block.language == "python":
             printed = _run_python(page, block, names)
             if following is not None and following.language == "text" and following.adjoins:

@@ -60,7 +60,11 @@ def outcome(call: Callable[[], Any], truth: Any) -> str:
     if isinstance(result, Report):
         if result.ok:
             return "right"
-        known = [one for one in result.problems if "cannot be read" in one.problem and one.file]
+        known = [
+            problem
+            for problem in result.problems
+            if "cannot be read" in problem.problem and problem.file
+        ]
         return "Unreadable" if known else f"blamed on something else: {result.problems[0]}"
     return "right" if result == truth else "WRONG"
 
@@ -76,10 +80,10 @@ def all_outcomes() -> Iterator[tuple[str, str, str]]:
             call()
             (count,) = struct.unpack("<q", control[:8])
             for kind, number in KINDS.items():
-                for at in range(1, count + 1):
+                for index in range(1, count + 1):
                     if maps and number == 0:
                         continue
-                    control[:32] = struct.pack("<4q", 0, at, number, maps)
+                    control[:32] = struct.pack("<4q", 0, index, number, maps)
                     yield name, kind, outcome(call, truth)
             control[:32] = bytes(32)
 

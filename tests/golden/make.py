@@ -263,8 +263,8 @@ def pixels() -> Golden:
     golden.add("yuv420", pa.array([PHOTOS["grey.png"], None] * 4), [grey + b"\x80" * 40, None] * 4)
     jpeg = PHOTOS["420.jpeg"]
     half = [row in (1, 2, 4, 5, 6) for row in range(8)]  # as SplitMix64 of the row's number has it
-    given = [PHOTOS["colour.png"] if chosen else jpeg for chosen in half]
-    golden.add("some", pa.array(given), [colour if chosen else jpeg for chosen in half])
+    images = [PHOTOS["colour.png"] if chosen else jpeg for chosen in half]
+    golden.add("some", pa.array(images), [colour if chosen else jpeg for chosen in half])
     return golden
 
 

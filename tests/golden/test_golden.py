@@ -30,8 +30,8 @@ def slab_path(name: str) -> Path:
 
 def expected_rows(name: str) -> dict[str, list[Row]]:
     """What a frozen slab holds: see `Golden.rows` in make.py."""
-    found = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
-    return {field: [_row(row) for row in rows] for field, rows in found.items()}
+    document = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+    return {field: [_row(row) for row in rows] for field, rows in document.items()}
 
 
 def _row(told: Any) -> Row:
@@ -200,8 +200,8 @@ def test_sizes_of_images_are_right() -> None:
 
 def load_all(name: str, array: str) -> np.ndarray:
     """One array of a field, of all shards."""
-    found = [np.load(path) for path in sorted(slab_path(name).glob(f"*/*-{array}.npy"))]
-    return np.concatenate(found)
+    actual = [np.load(path) for path in sorted(slab_path(name).glob(f"*/*-{array}.npy"))]
+    return np.concatenate(actual)
 
 
 @pytest.mark.parametrize(
@@ -210,20 +210,20 @@ def load_all(name: str, array: str) -> np.ndarray:
 def test_index_points_are_right(name: str, field: str, every: int) -> None:
     """Frozen points are those that reading the bits one by one gives; other images have none."""
     manifest = load_manifest(slab_path(name))
-    assert {one.name: one.index for one in manifest.fields}[field] == every
+    assert {field.name: field.index for field in manifest.fields}[field] == every
     expected, counts = [], []
     for data in expected_rows(name)[field]:
         data = data if isinstance(data, bytes) else b""
         whole = data.startswith(b"\xff\xd8") and data.endswith(b"\xff\xd9")
-        found = index_points(data, every) if whole and b"\xff\xc2" not in data else []
+        actual = index_points(data, every) if whole and b"\xff\xc2" not in data else []
         expected += [
             [bit & 0xFFFF, bit >> 16, *(predictor % 2**16 for predictor in [*p, 0, 0][:3])]
-            for bit, p in found
+            for bit, p in actual
         ]
-        counts.append(len(found))
+        counts.append(len(actual))
     assert load_all(name, f"{field}.points.values").tolist() == expected
     ends = [np.load(p) for p in sorted(slab_path(name).glob(f"*/*-{field}.points.offsets.npy"))]
-    assert np.concatenate([np.diff(one) for one in ends]).tolist() == counts
+    assert np.concatenate([np.diff(row_ends) for row_ends in ends]).tolist() == counts
     assert len(expected) == {0: 9, 8: 42}[every]
     assert 0 in counts
 

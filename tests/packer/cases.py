@@ -76,15 +76,15 @@ def _encoded(inner: Callable[[Sequence[Any]], pa.Array]) -> Callable[[Sequence[A
     """Run-end encoded, with runs of three where the rows allow."""
 
     def build(rows: Sequence[Any]) -> pa.Array:
-        starts = [at for at in range(len(rows)) if at == 0 or rows[at] is not rows[at - 1]]
+        starts = [row for row in range(len(rows)) if row == 0 or rows[row] is not rows[row - 1]]
         ends = pa.array([*starts[1:], len(rows)][: len(starts)], pa.int32())
-        return pa.RunEndEncodedArray.from_arrays(ends, inner([rows[at] for at in starts]))
+        return pa.RunEndEncodedArray.from_arrays(ends, inner([rows[index] for index in starts]))
 
     return build
 
 
 def _thrice(rows: Sequence[Any]) -> list[Any]:
-    return [rows[at // 3] for at in range(len(rows))]
+    return [rows[row // 3] for row in range(len(rows))]
 
 
 def _dictionary(
@@ -95,17 +95,19 @@ def _dictionary(
     def build(rows: Sequence[Any]) -> pa.Array:
         known: list[Any] = []
         codes: list[int | None] = []
-        for at, row in enumerate(rows):
-            if row is None and at % 2:
+        for position, row in enumerate(rows):
+            if row is None and position % 2:
                 codes.append(None)
                 continue
             if row not in known:
                 known.append(row)
             codes.append(known.index(row))
         if ordered:
-            order = sorted(range(len(known)), key=lambda at: (known[at] is None, known[at] or ""))
+            order = sorted(
+                range(len(known)), key=lambda offset: (known[offset] is None, known[offset] or "")
+            )
             codes = [None if code is None else order.index(code) for code in codes]
-            known = [known[at] for at in order]
+            known = [known[index] for index in order]
         return pa.DictionaryArray.from_arrays(pa.array(codes, index), inner(known), ordered=ordered)
 
     return build
@@ -182,7 +184,7 @@ def _lists(element: str, low: int = 0, high: int = 7) -> list[list[int]]:
 
 def _words() -> list[str]:
     words = ["", "a", "ä", "漢字", "🙂 " * 9, "x" * 300, "a\x00b", "line\nline", "é"]
-    return [words[int(at)] for at in _RANDOM.integers(0, len(words), ROWS)]
+    return [words[int(row)] for row in _RANDOM.integers(0, len(words), ROWS)]
 
 
 def _blobs() -> list[bytes]:
@@ -299,7 +301,7 @@ def _strings() -> list[Case]:
     told = {"dtype": "uint8", "shape": [16], "logical": {"type": "uuid"}}
     build = _stored(pa.uuid(), pa.binary(16))
     cases.append(Case("uuid", ids, build, "fixed", _fixed_bytes, told))
-    documents = [f'{{"a": {at}}}' for at in range(ROWS)]
+    documents = [f'{{"a": {row}}}' for row in range(ROWS)]
     build = _stored(pa.json_(pa.string()), pa.string())
     cases.append(Case("json", documents, build, "text", _same, {"logical": {"type": "json"}}))
     build = _stored(pa.opaque(pa.string(), "thing", "maker"), pa.string())
@@ -425,8 +427,8 @@ def _nested() -> list[Case]:
     square = [[row[:2], row[2:]] for row in fours]
     triples = [[[1, 2, 3]] * int(n) for n in _RANDOM.integers(0, 4, ROWS)]
     triples[:2] = [[], [[4, 5, 6], [7, 8, 9]]]
-    cubes = [[[[at, 1], [2, 3]]] for at in range(ROWS)]
-    stamps = [[at, at + 1] for at in range(ROWS)]
+    cubes = [[[[row, 1], [2, 3]]] for row in range(ROWS)]
+    stamps = [[row, row + 1] for row in range(ROWS)]
     fixed = {"dtype": "int32", "shape": [4]}
     return [
         Case("list", small, _typed(pa.list_(pa.int16())), "ragged", flat, told),
@@ -473,7 +475,7 @@ def _nested() -> list[Case]:
         ),
         Case(
             "list_fixed_binary",
-            [[b"abc", b"def"][: at % 3] for at in range(ROWS)],
+            [[b"abc", b"def"][: row % 3] for row in range(ROWS)],
             _typed(pa.list_(pa.binary(3))),
             "ragged",
             lambda row: np.frombuffer(b"".join(row), np.uint8).reshape(-1, 3),
@@ -540,10 +542,10 @@ def _nested() -> list[Case]:
 
 def writable(table: pa.Table) -> pa.Table:
     """A table for Parquet, which cannot write nulls inside of dictionaries: they move out."""
-    for at, column in enumerate(table.schema):
+    for index, column in enumerate(table.schema):
         if pa.types.is_dictionary(column.type):
-            encoded = table.column(at).cast(column.type.value_type).dictionary_encode()
-            table = table.set_column(at, column, encoded.cast(column.type))
+            encoded = table.column(index).cast(column.type.value_type).dictionary_encode()
+            table = table.set_column(index, column, encoded.cast(column.type))
     return table
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 
-def flip(path: Path, at: int, mask: int = 1) -> None:
+def flip(path: Path, offset: int, mask: int = 1) -> None:
     """Flip bits of one byte in place."""
     data = bytearray(path.read_bytes())
-    data[at] ^= mask
+    data[offset] ^= mask
     path.write_bytes(data)
 
 

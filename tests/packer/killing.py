@@ -130,25 +130,25 @@ class Scene:
     def state(self) -> str:
         """'old', 'new', 'other', or the class and message of the error that a reader gets."""
         try:
-            found = content(self.out)
+            actual = content(self.out)
         except FieldslabError as error:
             return f"{type(error).__name__}: {error}"
-        return next((name for name, known in self.known.items() if known == found), "other")
+        return next((name for name, known in self.known.items() if known == actual), "other")
 
     def after(self) -> dict[str, Any]:
         """What is there after a kill, and what comes of packing again."""
-        found: dict[str, Any] = {
+        actual: dict[str, Any] = {
             "state": self.state(),
             "left": sorted(entry.name for entry in self.place.iterdir()),
         }
         try:
-            found |= self.pack(self.force)
+            actual |= self.pack(self.force)
         except OutputExists:
-            found["refused"] = True
+            actual["refused"] = True
             self.pack(force=True)
-        found["then"] = self.state()
-        found["finally"] = sorted(entry.name for entry in self.place.iterdir())
-        return found
+        actual["then"] = self.state()
+        actual["finally"] = sorted(entry.name for entry in self.place.iterdir())
+        return actual
 
 
 def main(folder: Path, variant: str) -> None:

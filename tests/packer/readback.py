@@ -37,7 +37,7 @@ class Readback:
 
     def values(self, name: str) -> np.ndarray:
         """The `values` of all shards, one behind the other."""
-        parts = [self.array(name, "values", at) for at in range(len(self.manifest["shards"]))]
+        parts = [self.array(name, "values", index) for index in range(len(self.manifest["shards"]))]
         return np.concatenate([part for part in parts if part is not None] or [np.empty(0)])
 
     def _shard(self, name: str, shard: int) -> list[Any]:
@@ -82,23 +82,23 @@ class Readback:
         return [text[a:b].decode() for a, b in pairwise(ends)]
 
 
-def difference(found: list[Any], expected: list[Any]) -> str | None:
+def difference(actual: list[Any], expected: list[Any]) -> str | None:
     """The first row that differs, told; None where all are equal, bit for bit."""
-    if len(found) != len(expected):
-        return f"{len(found)} rows, not {len(expected)}"
-    for row, (a, b) in enumerate(zip(found, expected, strict=True)):
+    if len(actual) != len(expected):
+        return f"{len(actual)} rows, not {len(expected)}"
+    for row, (a, b) in enumerate(zip(actual, expected, strict=True)):
         if not same(a, b):
             return f"row {row}: {a!r}, not {b!r}"
     return None
 
 
-def same(found: Any, expected: Any) -> bool:
+def same(actual: Any, expected: Any) -> bool:
     """Equal in type and, for arrays, in dtype, shape and every bit."""
     if isinstance(expected, np.ndarray | np.generic):
         return (
-            isinstance(found, np.ndarray | np.generic)
-            and found.dtype == expected.dtype
-            and found.shape == expected.shape
-            and found.tobytes() == expected.tobytes()
+            isinstance(actual, np.ndarray | np.generic)
+            and actual.dtype == expected.dtype
+            and actual.shape == expected.shape
+            and actual.tobytes() == expected.tobytes()
         )
-    return type(found) is type(expected) and bool(found == expected)
+    return type(actual) is type(expected) and bool(actual == expected)

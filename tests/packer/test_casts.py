@@ -138,13 +138,13 @@ def test_rounding_to_floats(tmp_path: Path) -> None:
     wide = np.array([0.1, 1 / 3, 1e-45, -0.0, np.inf, -np.inf, 2.0**24 + 1, 65504.0])
     for target in ("float16", "float32"):
         values = wide[:-2] if target == "float16" else wide
-        found = cast(tmp_path, pa.array(values), target).values("a")
-        assert found.tobytes() == values.astype(target).tobytes()
+        stored = cast(tmp_path, pa.array(values), target).values("a")
+        assert stored.tobytes() == values.astype(target).tobytes()
     assert np.isnan(cast(tmp_path, pa.array([np.nan]), "float16").values("a")).all()
     large = np.array([2**53 + 1, 2**63 - 1, -(2**24) - 1])
     for target in ("float32", "float64"):
-        found = cast(tmp_path, pa.array(large), target).values("a")
-        assert found.tolist() == [float(np.dtype(target).type(int(value))) for value in large]
+        stored = cast(tmp_path, pa.array(large), target).values("a")
+        assert stored.tolist() == [float(np.dtype(target).type(int(value))) for value in large]
 
 
 def test_bfloat16(tmp_path: Path) -> None:
@@ -176,8 +176,8 @@ def test_decimals(tmp_path: Path) -> None:
     digits += [decimal.Decimal("2.675"), decimal.Decimal("0"), decimal.Decimal("-0.000000001")]
     for kind in (pa.decimal128(38, 9), pa.decimal256(60, 9)):
         array = pa.array(digits, kind)
-        found = cast(tmp_path, array, "f8").values("a")
-        assert found.tolist() == [float(value) for value in digits]
+        values = cast(tmp_path, array, "f8").values("a")
+        assert values.tolist() == [float(value) for value in digits]
         texts = cast(tmp_path, array, "text").column("a")
         assert [decimal.Decimal(text) for text in texts] == digits
     for kind in (pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal128(20, 2)):
@@ -326,17 +326,17 @@ def test_rounded_integers_are_counted(
     So they do inside lists; what can be held is no matter for a warning.
     """
     column = pa.array([*exact, *rounded, None])
-    made = pack(pa.table({"a": column}), tmp_path / "x", cast={"a": target}, nulls={"a": "mask"})
-    (warning,) = made.warnings
+    packed = pack(pa.table({"a": column}), tmp_path / "x", cast={"a": target}, nulls={"a": "mask"})
+    (warning,) = packed.warnings
     assert warning.startswith(f"a: {len(rounded)} integer")
     lists = pa.array([exact, rounded])
-    made = pack(pa.table({"a": lists}), tmp_path / "y", cast={"a": target})
-    assert made.warnings[0].startswith(f"a: {len(rounded)} integer")
+    packed = pack(pa.table({"a": lists}), tmp_path / "y", cast={"a": target})
+    assert packed.warnings[0].startswith(f"a: {len(rounded)} integer")
     assert pack(pa.table({"a": exact}), tmp_path / "z", cast={"a": target}).warnings == ()
 
 
 def test_unsigned_and_stacked_integers_are_counted(tmp_path: Path) -> None:
     """The count covers uint64 and every column of a stack."""
     columns = {"a": pa.array([2**64 - 1, 2**63], pa.uint64()), "b": pa.array([1, 2**40 + 1])}
-    made = pack(pa.table(columns), tmp_path / "x", stack={"s": "*"}, cast={"*": "f4"})
-    assert made.warnings[0].startswith("s: 2 integers that float32 cannot hold")
+    packed = pack(pa.table(columns), tmp_path / "x", stack={"s": "*"}, cast={"*": "f4"})
+    assert packed.warnings[0].startswith("s: 2 integers that float32 cannot hold")

@@ -42,8 +42,8 @@ def test_dictionaries_that_differ(tmp_path: Path, how: str) -> None:
     source: Any = groups(tmp_path / "a.parquet", DIFFERENT)
     if how == "files":
         (tmp_path / "parts").mkdir()
-        for at, part in enumerate(DIFFERENT):
-            groups(tmp_path / "parts" / f"{at}.parquet", [part])
+        for index, part in enumerate(DIFFERENT):
+            groups(tmp_path / "parts" / f"{index}.parquet", [part])
         source = tmp_path / "parts"
     if how == "arrow":
         source = iter([pa.RecordBatch.from_arrays([part], ["c"]) for part in DIFFERENT])
@@ -91,15 +91,15 @@ def test_nulls_and_repeated_words_in_dictionaries(tmp_path: Path) -> None:
 
 def test_many_categories(tmp_path: Path) -> None:
     """Many or long categories go to a table of their own."""
-    words = [f"category {at} ä" for at in range(3000)]
+    words = [f"category {index} ä" for index in range(3000)]
     codes = np.random.default_rng(1).integers(0, 3000, 9000)
     array = pa.array([words[code] for code in codes]).dictionary_encode()
-    for name, given in (("many", array), ("long", encoded([0, 1], ["x" * 70_000, "y"]))):
-        pq.write_table(pa.table({"c": given}), tmp_path / f"{name}.parquet", row_group_size=1000)
+    for name, column in (("many", array), ("long", encoded([0, 1], ["x" * 70_000, "y"]))):
+        pq.write_table(pa.table({"c": column}), tmp_path / f"{name}.parquet", row_group_size=1000)
         pack(tmp_path / f"{name}.parquet", tmp_path / name, shard_size=5000)
         back = Readback(tmp_path / name)
         assert "table" in back.fields["c"]
-        assert back.column("c") == given.to_pylist()
+        assert back.column("c") == column.to_pylist()
 
 
 ORDERED = ["low", "mid", "high"]

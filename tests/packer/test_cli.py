@@ -60,8 +60,8 @@ def test_help_of_a_command_fits_and_explains(
     assert max(map(len, prose)) <= width
     for option in OPTIONS[command].split():
         spelled = re.compile(rf"  (-\w, )?{option}( \S+)?(  +\S.*)?")
-        (at,) = (number for number, line in enumerate(prose) if spelled.fullmatch(line))
-        assert spelled.fullmatch(prose[at])[3] or prose[at + 1].startswith(" " * 8)  # type: ignore[index]
+        (index,) = (number for number, line in enumerate(prose) if spelled.fullmatch(line))
+        assert spelled.fullmatch(prose[index])[3] or prose[index + 1].startswith(" " * 8)  # type: ignore[index]
 
 
 def test_help_has_colours_on_a_terminal_alone(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,12 +315,12 @@ def test_verify_of_several_slabs(cli: Any, slab: Path, tmp_path: Path) -> None:
     assert done.code == 1
     assert [json.loads(line)["ok"] for line in done.out.splitlines()] == [False, False]
     done = cli("verify", slab, tmp_path / "no.slab", "--json")
-    found = [json.loads(line) for line in done.out.splitlines()]
-    assert [(one["path"], one["ok"]) for one in found] == [
+    reports = [json.loads(line) for line in done.out.splitlines()]
+    assert [(report["path"], report["ok"]) for report in reports] == [
         (str(slab), False),
         (str(tmp_path / "no.slab"), False),
     ]
-    assert found[1]["error"] == "SlabNotFound"
+    assert reports[1]["error"] == "SlabNotFound"
     assert cli("verify", slab, slab, "--against", "x").code == 2
 
 
@@ -366,12 +366,12 @@ def test_head_refuses_a_damaged_block(cli: Any, slab: Path) -> None:
 def test_info_tells_origin_and_fields(cli: Any, slab: Path, parquet: Path) -> None:
     """Rows, bytes, id, time, source, options, shards and fields, as text and as JSON."""
     out = cli("info", slab).out
-    found = cli("info", slab, "--json").json
+    actual = cli("info", slab, "--json").json
     assert f"from    parquet: {parquet}, " in out
     assert "shards  4, of 5 rows" in out
-    assert found["made"]["sources"][0]["path"] == str(parquet)
-    assert [field["nulls"] for field in found["fields"]] == [0, 0, 2]
-    assert len(found["shards"]) == 4
+    assert actual["made"]["sources"][0]["path"] == str(parquet)
+    assert [field["nulls"] for field in actual["fields"]] == [0, 0, 2]
+    assert len(actual["shards"]) == 4
 
 
 def test_a_closed_pipe_is_quiet(slab: Path) -> None:
@@ -426,7 +426,7 @@ def test_every_refused_column_is_said(cli: Any, tmp_path: Path) -> None:
     """A dry run, too, tells all refused columns: a line each with its hint, or one JSON object."""
     path = tmp_path / "a.parquet"
     maps = pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))
-    pq.write_table(pa.table({f"m{at:02d}": maps for at in range(25)}), path)
+    pq.write_table(pa.table({f"m{index:02d}": maps for index in range(25)}), path)
     done = cli("pack", path, "--dry-run")
     assert done.code == 4
     lines = done.err.splitlines()

@@ -19,7 +19,7 @@ from fieldslab.packer.cli import run
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
 
 ROWS = 40
-GOOD = [encode(photograph(40 + at, 60 - at, at)) for at in range(8)]
+GOOD = [encode(photograph(40 + index, 60 - index, index)) for index in range(8)]
 
 
 def png() -> bytes:
@@ -93,7 +93,7 @@ def check(out: Path, against: Path, done: PackResult) -> Readback:
     assert [int(row) for row in back.column("row")] == KEPT
     assert [len(row) for row in back.column("list")] == [row % 5 for row in KEPT]
     assert back.column("name") == [f"name {row % 3}" for row in KEPT]
-    assert [one.row for one in done.left_out] == list(BAD)
+    assert [left_out.row for left_out in done.left_out] == list(BAD)
     return back
 
 
@@ -103,8 +103,8 @@ def test_files(source: Path, tmp_path: Path, index: int | None) -> None:
     out = tmp_path / "x.slab"
     done = packed(source, out, jpeg_index=index)
     assert check(out, source, done).column("i") == [images()[row] for row in KEPT]
-    assert {one.field for one in done.left_out} == {"i"}
-    reasons = {one.row: one.reason for one in done.left_out}
+    assert {left_out.field for left_out in done.left_out} == {"i"}
+    reasons = {left_out.row: left_out.reason for left_out in done.left_out}
     assert "truncated" in reasons[0]
     assert reasons[6] == "cannot be decoded: not an image of a known format"
     assert "too many pixels" in reasons[19]
@@ -115,15 +115,15 @@ def test_files(source: Path, tmp_path: Path, index: int | None) -> None:
 @pytest.mark.parametrize("spec", ["rgb", "yuv420,short-side=16,fraction=0.5", "jpeg,long-side=20"])
 def test_forms_shards_and_jobs(source: Path, tmp_path: Path, spec: str) -> None:
     """The slab is the same for any number of jobs, and a fraction has the same rows as ever."""
-    one = packed(source, tmp_path / "x.slab", spec, shard_size=1)
-    assert [shard.rows for shard in one.manifest.shards] == [6, 9, 9, 9]
-    check(tmp_path / "x.slab", source, one)
+    single = packed(source, tmp_path / "x.slab", spec, shard_size=1)
+    assert [shard.rows for shard in single.manifest.shards] == [6, 9, 9, 9]
+    check(tmp_path / "x.slab", source, single)
     two = packed(
         source, tmp_path / "y.slab", spec, shard_size=1, jobs=2 if "fraction" in spec else 1
     )
     whole = packed(source, tmp_path / "z.slab", spec)
-    assert one.manifest.id == two.manifest.id
-    assert one.left_out == two.left_out == whole.left_out
+    assert single.manifest.id == two.manifest.id
+    assert single.left_out == two.left_out == whole.left_out
     assert Readback(tmp_path / "z.slab").column("i") == Readback(tmp_path / "x.slab").column("i")
 
 
@@ -157,7 +157,7 @@ def test_going_on(source: Path, tmp_path: Path) -> None:
 def test_rows_are_those_of_the_source(source: Path, tmp_path: Path) -> None:
     """With `--rows`, rows are still counted from the beginning of the source."""
     done = packed(source, tmp_path / "x.slab", rows="4:30")
-    assert [one.row for one in done.left_out] == [5, 6, 7, 19, 20]
+    assert [left_out.row for left_out in done.left_out] == [5, 6, 7, 19, 20]
     assert verify(tmp_path / "x.slab", against=source).ok
 
 
@@ -188,7 +188,9 @@ def test_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(SourceUnsupported, match='on_error="skip"'):
         pack(folder, tmp_path / "x.slab")
     done = pack(folder, tmp_path / "x.slab", on_error="skip")
-    assert [one.file for one in done.left_out] == [f"{folder}/a/{row:02}.jpg" for row in BAD]
+    assert [left_out.file for left_out in done.left_out] == [
+        f"{folder}/a/{row:02}.jpg" for row in BAD
+    ]
     assert verify(tmp_path / "x.slab", against=folder).ok
     for row in (6, 7):
         (folder / "a" / f"{row:02}.jpg").unlink()
@@ -225,9 +227,11 @@ def test_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--image", "i", "--on-error", "skip", "--json"]
     assert run(["pack", str(tmp_path / "i.parquet"), "-o", str(tmp_path / "x.slab"), *options]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert [one["row"] for one in told["left_out"]] == list(range(1, 24))
+    assert [left_out["row"] for left_out in told["left_out"]] == list(range(1, 24))
     assert told["left_out"][0]["reason"] == "cannot be decoded: not an image of a known format"
-    assert len([one for one in told["warnings"] if one.startswith("left out row")]) == 20
+    assert (
+        len([warning for warning in told["warnings"] if warning.startswith("left out row")]) == 20
+    )
     assert "... and 3 more: the result names all of them in `left_out`" in told["warnings"]
 
 

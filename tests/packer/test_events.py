@@ -105,7 +105,9 @@ def test_python_is_warned_once(
     caplog.set_level(logging.INFO, logger="fieldslab")
     with pytest.warns(FieldslabWarning, match="all 3 rows are null") as caught:
         packed = pack(nulls, tmp_path / "a.slab", nulls={"y": "mask"})
-    assert [(str(one.message), one.filename) for one in caught] == [(ALL_NULL, __file__)]
+    assert [(str(warning.message), warning.filename) for warning in caught] == [
+        (ALL_NULL, __file__)
+    ]
     assert packed.warnings == (ALL_NULL,)
     assert "1 warning" in repr(packed)
     records = [record for record in caplog.records if record.name == "fieldslab"]

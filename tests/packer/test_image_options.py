@@ -24,10 +24,13 @@ FORMS = {
 def test_forms(form: str) -> None:
     """`COL:FORM` and `{COL: FORM}` mean the same, for names, patterns and lists of them."""
     for columns in ("a", "a,b", "*.jpg", "a:b"):
-        one, other = parse_options(image=f"{columns}:{form}"), parse_options(image={columns: form})
-        assert one == other
-        assert one.image == (columns,)
-        assert one.image_as == {columns: FORMS[form]}
+        first, other = (
+            parse_options(image=f"{columns}:{form}"),
+            parse_options(image={columns: form}),
+        )
+        assert first == other
+        assert first.image == (columns,)
+        assert first.image_as == {columns: FORMS[form]}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -72,9 +75,9 @@ WRONG: dict[str, str] = {
 def test_wrong_forms(image: str) -> None:
     """A form that there is not, or that contradicts itself, is a wrong call; the error helps."""
     columns, _, form = image.partition(":")
-    for given in (image, {columns: form}):
+    for spelling in (image, {columns: form}):
         with pytest.raises(UsageError) as caught:
-            parse_options(image=given)
+            parse_options(image=spelling)
         assert str(caught.value).startswith(f"image: {WRONG[image]}")
         assert len(str(caught.value)) < 150
 
@@ -86,18 +89,18 @@ def test_two_forms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "index"), [(None, None), ("rows", 0), (8, 8), ("1", 1), ("8192", 8192)]
+    ("spelling", "index"), [(None, None), ("rows", 0), (8, 8), ("1", 1), ("8192", 8192)]
 )
-def test_index(given: Any, index: int | None) -> None:
+def test_index(spelling: Any, index: int | None) -> None:
     """An index has a point every N MCUs, or one a row, which is 0; None is no index."""
-    assert parse_options(jpeg_index=given).jpeg_index == index
+    assert parse_options(jpeg_index=spelling).jpeg_index == index
 
 
-@pytest.mark.parametrize("given", ["", "0", "8193", "-1", "row", "1.5", True])
-def test_wrong_index(given: Any) -> None:
+@pytest.mark.parametrize("spelling", ["", "0", "8193", "-1", "row", "1.5", True])
+def test_wrong_index(spelling: Any) -> None:
     """Anything else is a wrong call."""
     with pytest.raises(UsageError, match="jpeg_index"):
-        parse_options(jpeg_index=given)
+        parse_options(jpeg_index=spelling)
 
 
 def test_options_of_older_slabs_are_understood() -> None:

@@ -28,23 +28,23 @@ def picture(codec: str, height: int, width: int, **options: Any) -> bytes:
 
 def sizes(rows: Sequence[bytes | None]) -> list[list[int]]:
     """Height and width by Pillow; 0, 0 where it finds none."""
-    found = []
+    results = []
     for row in rows:
         try:
             with Image.open(io.BytesIO(row or b"")) as image:
-                found.append([image.height, image.width])
+                results.append([image.height, image.width])
         except OSError:
-            found.append([0, 0])
-    return found
+            results.append([0, 0])
+    return results
 
 
 def stored_sizes(back: Readback, name: str) -> list[list[int]]:
     """The array `size` of all shards."""
-    parts = [back.array(name, "size", at) for at in range(len(back.manifest["shards"]))]
+    parts = [back.array(name, "size", index) for index in range(len(back.manifest["shards"]))]
     return [size for part in parts if part is not None for size in part.tolist()]
 
 
-JPEGS = [picture("jpeg", 5 + at, 40 - at, progressive=bool(at % 2)) for at in range(20)]
+JPEGS = [picture("jpeg", 5 + index, 40 - index, progressive=bool(index % 2)) for index in range(20)]
 ALL = [
     *JPEGS[:3],
     picture("png", 7, 9),
@@ -104,11 +104,11 @@ def test_asked_for(tmp_path: Path) -> None:
     packed = pack(pa.table({"a": rows}), tmp_path / "slab", image="a")
     back = Readback(tmp_path / "slab")
     assert back.column("a") == rows
-    found = stored_sizes(back, "a")
-    assert found[:2] == sizes(rows[:2])
-    assert found[2:4] == [[0, 0], [0, 0]]
-    assert found[5] == [0, 0]
-    without = sum(size == [0, 0] for size in found)
+    actual = stored_sizes(back, "a")
+    assert actual[:2] == sizes(rows[:2])
+    assert actual[2:4] == [[0, 0], [0, 0]]
+    assert actual[5] == [0, 0]
+    without = sum(size == [0, 0] for size in actual)
     assert packed.warnings[0].startswith(
         f"a: {without} of 6 values have no JPEG, PNG or WebP header"
     )
@@ -155,7 +155,9 @@ def test_no_cast(tmp_path: Path, kind: str) -> None:
 
 def test_structs_of_bytes_and_path(tmp_path: Path) -> None:
     """HuggingFace keeps images as struct{bytes, path}: one image field, and the path if any."""
-    rows = [{"bytes": JPEGS[at], "path": f"{at}.jpg" if at % 2 else None} for at in range(6)]
+    rows = [
+        {"bytes": JPEGS[index], "path": f"{index}.jpg" if index % 2 else None} for index in range(6)
+    ]
     table = pa.table({"i": pa.array(rows), "j": pa.array([row | {"path": None} for row in rows])})
     schema = table.schema.set(1, pa.field("j", table.schema.field("i").type))
     pq.write_table(table.cast(schema), tmp_path / "a.parquet")

@@ -118,9 +118,9 @@ def test_arrow(tmp_path: Path) -> None:
 def test_parquet(tmp_path: Path, array: pa.Array) -> None:
     """What Parquet can nest, JSON can; values are those of `to_pylist`."""
     pq.write_table(pa.table({"a": array}), tmp_path / "a.parquet", row_group_size=2)
-    found = packed(tmp_path, tmp_path / "a.parquet")
+    actual = packed(tmp_path, tmp_path / "a.parquet")
     told = json.dumps(array.to_pylist(), default=lambda value: "YQ==")
-    assert found == json.loads(told)
+    assert actual == json.loads(told)
 
 
 def test_of_a_struct_beside_its_parts(tmp_path: Path) -> None:

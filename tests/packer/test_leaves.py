@@ -63,7 +63,7 @@ def test_dots_in_names(tmp_path: Path, in_memory: bool) -> None:
         ({"fields": "s", "exclude": "s.in"}, ["s.z"]),
         ({"exclude": "*x*, s.z"}, ["s.in.y", "s.in", "other.column"]),
     ],
-    ids=lambda given: repr(given)[:40],
+    ids=lambda value: repr(value)[:40],
 )
 def test_choice(
     tmp_path: Path, in_memory: bool, options: dict[str, Any], expected: list[str]
@@ -112,7 +112,7 @@ HARD = [
 @both
 def test_hard_names(tmp_path: Path, in_memory: bool) -> None:
     """Any name is kept: repeated ones are numbered, files get names of their own."""
-    table = pa.Table.from_arrays([pa.array([at]) for at in range(len(HARD))], HARD)
+    table = pa.Table.from_arrays([pa.array([index]) for index in range(len(HARD))], HARD)
     pack(source(table, tmp_path, in_memory), tmp_path / "slab")
     back = Readback(tmp_path / "slab")
     expected = ["a", "a#3", "a#2", "a#4", *HARD[4:]]
@@ -127,8 +127,8 @@ def test_hard_names(tmp_path: Path, in_memory: bool) -> None:
 @pytest.mark.parametrize("name", ["a#3", "", "x" * 300, "名前", "a,b", "[x]", "*", "'"])
 def test_hard_names_in_options(tmp_path: Path, in_memory: bool, name: str) -> None:
     """A name that is there means that column alone, even if it looks like a pattern or a list."""
-    table = pa.Table.from_arrays([pa.array([at]) for at in range(len(HARD))], HARD)
-    at = 1 if name == "a#3" else HARD.index(name)
+    table = pa.Table.from_arrays([pa.array([index]) for index in range(len(HARD))], HARD)
+    offset = 1 if name == "a#3" else HARD.index(name)
     pack(
         source(table, tmp_path, in_memory),
         tmp_path / "slab",
@@ -139,7 +139,7 @@ def test_hard_names_in_options(tmp_path: Path, in_memory: bool, name: str) -> No
     )
     back = Readback(tmp_path / "slab")
     assert list(back.fields) == ["new"]
-    assert back.values("new").tolist() == [float(at)]
+    assert back.values("new").tolist() == [float(offset)]
 
 
 def test_unique_names() -> None:
@@ -188,7 +188,7 @@ def test_misspelt(tmp_path: Path, options: dict[str, Any]) -> None:
 
 def test_misspelt_beyond_recognition(tmp_path: Path) -> None:
     """Where nothing is close, the columns are listed, twenty at most."""
-    table = pa.table({f"c{at}": [at] for at in range(99)})
+    table = pa.table({f"c{index}": [index] for index in range(99)})
     with pytest.raises(UnknownField, match=r"The columns are: c0, c1, .*, c19, \.\.\."):
         pack(table, tmp_path / "slab", fields="something")
     struct = pa.table({"s": pa.array([{"x": 1, "y": 2}])})
@@ -227,7 +227,7 @@ def test_wide_structs_keep_their_nulls(tmp_path: Path) -> None:
     values = np.arange(400)
     mask = pa.array([False, True, False])
     children = [pa.array([value, value, value]) for value in values]
-    struct = pa.StructArray.from_arrays(children, [f"c{at}" for at in values], mask=mask)
+    struct = pa.StructArray.from_arrays(children, [f"c{index}" for index in values], mask=mask)
     pack(pa.table({"s": struct}), tmp_path / "slab", nulls="s=mask")
     back = Readback(tmp_path / "slab")
-    assert all(back.column(f"s.c{at}") == [at, None, at] for at in values)
+    assert all(back.column(f"s.c{index}") == [index, None, index] for index in values)

@@ -87,8 +87,8 @@ def test_batches_are_near_the_wanted_size(tmp_path: Path, name: str) -> None:
 
 def test_wide_row_groups_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More columns than memory holds pages of are read one part after the other, rows in step."""
-    columns: dict[str, np.ndarray] = {f"n{at}": RANDOM.random(20_000) for at in range(80)}
-    columns["t"] = np.array([f"row {at}" * (at % 5) for at in range(20_000)])
+    columns: dict[str, np.ndarray] = {f"n{index}": RANDOM.random(20_000) for index in range(80)}
+    columns["t"] = np.array([f"row {index}" * (index % 5) for index in range(20_000)])
     pq.write_table(pa.table(columns), tmp_path / "a.parquet", compression="none")
     source = find_source(tmp_path / "a.parquet")
     peaks = []

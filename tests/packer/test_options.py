@@ -138,7 +138,7 @@ def test_spellings_are_equal() -> None:
         ("tensor", "a", "f4[2]"),
     ):
         spellings: list[Any] = [{name: value}, [f"{name}={value}"], f"{name}={value}"]
-        parsed = [parse_options(**{keyword: given}) for given in spellings]
+        parsed = [parse_options(**{keyword: spelling}) for spelling in spellings]
         assert parsed[0] == parsed[1] == parsed[2]
     assert parse_options(cast="a=f4").cast == parse_options(cast="a=float32").cast
     assert parse_options(nulls={"a": 0, "b": float("nan")}).nulls == {"a": "0", "b": "nan"}

@@ -65,13 +65,13 @@ def arrays(slab: Path, name: str) -> list[np.ndarray]:
 
 def texts(slab: Path, stem: str) -> list[bytes]:
     """The rows of a field of bytes, over all shards."""
-    found = []
+    results = []
     pairs = zip(arrays(slab, f"{stem}.values"), arrays(slab, f"{stem}.offsets"), strict=True)
     for values, offsets in pairs:
         data = values.tobytes()
         cuts = offsets.tolist()
-        found += [data[a:b] for a, b in pairwise(cuts)]
-    return found
+        results += [data[a:b] for a, b in pairwise(cuts)]
+    return results
 
 
 def check_content(packed: PackResult, rows: pa.Table) -> None:
@@ -97,11 +97,11 @@ def check_content(packed: PackResult, rows: pa.Table) -> None:
 
 def tokens_of(slab: Path) -> list[bytes]:
     """The bytes of each row of `tokens`."""
-    found = []
+    results = []
     values, offsets = arrays(slab, "02-tokens.values"), arrays(slab, "02-tokens.offsets")
     for part, cuts in zip(values, offsets, strict=True):
-        found += [part[a:b].tobytes() for a, b in pairwise(cuts)]
-    return found
+        results += [part[a:b].tobytes() for a, b in pairwise(cuts)]
+    return results
 
 
 @pytest.mark.parametrize("shard_size", [1, 5000, "1G"])
@@ -179,10 +179,10 @@ def test_id_does_not_depend_on_jobs(source: Path, tmp_path: Path) -> None:
             )
         )
         assert sum(told) == ROWS
-    one, two = packed
-    assert one.manifest.id == two.manifest.id
-    for path in one.path.glob("shard-*/*"):
-        assert path.read_bytes() == (two.path / path.relative_to(one.path)).read_bytes()
+    first, two = packed
+    assert first.manifest.id == two.manifest.id
+    for path in first.path.glob("shard-*/*"):
+        assert path.read_bytes() == (two.path / path.relative_to(first.path)).read_bytes()
 
 
 def test_id_depends_on_the_content(source: Path, tmp_path: Path) -> None:
@@ -197,11 +197,11 @@ def test_id_depends_on_the_content(source: Path, tmp_path: Path) -> None:
         (source, {"rename": {"id": "key"}}),
         (source, {"cast": {"tokens": "int32"}}),
     ]
-    found = {
-        pack(given, tmp_path / f"{number}.slab", nulls=NULLS, **options).manifest.id
-        for number, (given, options) in enumerate(choices)
+    actual = {
+        pack(choice, tmp_path / f"{number}.slab", nulls=NULLS, **options).manifest.id
+        for number, (choice, options) in enumerate(choices)
     }
-    assert len(found) == 6
+    assert len(actual) == 6
 
 
 # Nulls, categories, images
@@ -308,14 +308,14 @@ def test_no_rows(from_: str, source: Path, tmp_path: Path) -> None:
     """A source without rows makes a slab without shards."""
     empty = table().slice(0, 0)
     pq.write_table(empty, tmp_path / "empty.parquet")
-    given = {
+    columns = {
         "parquet": tmp_path / "empty.parquet",
         "table": empty,
         "reader": pa.RecordBatchReader.from_batches(empty.schema, []),
         "limit": source,
     }[from_]
     limit = 0 if from_ == "limit" else None
-    packed = pack(given, tmp_path / "x.slab", nulls=NULLS, limit=limit)
+    packed = pack(columns, tmp_path / "x.slab", nulls=NULLS, limit=limit)
     assert (packed.manifest.rows, packed.manifest.shards) == (0, ())
     assert len(packed.manifest.fields) == 5
     assert os.listdir(packed.path) == ["manifest.json"]
@@ -362,25 +362,25 @@ def test_sources_in_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(finish, "MAX_SOURCES", 3)
     for number in range(5):
         pq.write_table(pa.table({"x": [number]}), tmp_path / f"{number}.parquet")
-    made = pack(str(tmp_path / "*.parquet"), tmp_path / "x.slab").manifest.made
-    assert [Path(one["path"]).name for one in made.sources[:3]] == [
+    provenance = pack(str(tmp_path / "*.parquet"), tmp_path / "x.slab").manifest.made
+    assert [Path(source["path"]).name for source in provenance.sources[:3]] == [
         "0.parquet",
         "1.parquet",
         "2.parquet",
     ]
-    assert made.sources[3:] == ({"more": 2},)
+    assert provenance.sources[3:] == ({"more": 2},)
 
 
 def test_how_it_was_made(source: Path, tmp_path: Path) -> None:
     """The manifest tells tool, options and reasons, for people."""
-    made = pack(source, tmp_path / "x.slab", nulls=NULLS, shard_size="5k").manifest.made
-    assert made.tool.startswith("fieldslab ")
-    assert made.options["from"] == "parquet"
-    assert made.options["shard_size"] == 5 * 1024
-    assert list(made.reasons) == ["id", "text", "tokens", "weight", "city"]
-    (one,) = made.sources
-    assert one["path"].endswith("rows.parquet")
-    assert one["bytes"] == source.stat().st_size
+    provenance = pack(source, tmp_path / "x.slab", nulls=NULLS, shard_size="5k").manifest.made
+    assert provenance.tool.startswith("fieldslab ")
+    assert provenance.options["from"] == "parquet"
+    assert provenance.options["shard_size"] == 5 * 1024
+    assert list(provenance.reasons) == ["id", "text", "tokens", "weight", "city"]
+    (source_entry,) = provenance.sources
+    assert source_entry["path"].endswith("rows.parquet")
+    assert source_entry["bytes"] == source.stat().st_size
 
 
 @pytest.mark.parametrize("jobs", [0, -1])

@@ -29,7 +29,9 @@ from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.manifest import encode_manifest as encode_manifest
 
 PHOTOS = Path(__file__).parents[2] / "examples" / "photos.parquet"
-JPEGS = [encode(photograph(50 + at, 90 - at, at), SAMPLINGS[at % 5]) for at in range(10)]
+JPEGS = [
+    encode(photograph(50 + index, 90 - index, index), SAMPLINGS[index % 5]) for index in range(10)
+]
 
 
 def opened(data: bytes) -> Image.Image:
@@ -62,7 +64,7 @@ def packed(
 
 def all_of(back: Readback, role: str) -> np.ndarray:
     """An array of the field `i`, of all shards."""
-    parts = [back.array("i", role, at) for at in range(len(back.manifest["shards"]))]
+    parts = [back.array("i", role, index) for index in range(len(back.manifest["shards"]))]
     return np.concatenate([part for part in parts if part is not None])
 
 
@@ -85,8 +87,8 @@ def jfif(levels: np.ndarray) -> np.ndarray:
 def test_index_by_default(tmp_path: Path) -> None:
     """JPEG images get the points that reading bit by bit gives; `jpeg_index` says how many."""
     rows = [*JPEGS[:5], None, JPEGS[5][:-200], encode(photograph(40, 40), progressive=True)]
-    for given, every in ((8, 8), ("rows", 0), (3, 3)):
-        back = packed(tmp_path, rows, jpeg_index=given, nulls="i=mask")
+    for spacing, every in ((8, 8), ("rows", 0), (3, 3)):
+        back = packed(tmp_path, rows, jpeg_index=spacing, nulls="i=mask")
         assert back.fields["i"]["index"] == every
         points = all_of(back, "points.values")
         expected = [point for row in JPEGS[:5] for point in index_points(row, every)]
@@ -121,8 +123,8 @@ def test_rgb(tmp_path: Path) -> None:
     assert back.fields["i"]["codec"] == "rgb"
     assert "coded" not in back.fields["i"]
     expected = [np.asarray(opened(row).convert("RGB")) for row in rows]
-    assert back.column("i") == [one.tobytes() for one in expected]
-    assert all_of(back, "size").tolist() == [list(one.shape[:2]) for one in expected]
+    assert back.column("i") == [image.tobytes() for image in expected]
+    assert all_of(back, "size").tolist() == [list(image.shape[:2]) for image in expected]
 
 
 def test_rare_modes(tmp_path: Path) -> None:
@@ -135,11 +137,11 @@ def test_rare_modes(tmp_path: Path) -> None:
     clear = png(Image.fromarray(colour).convert("P"), transparency=bytes(range(200)))
     rows = [png(Image.fromarray(alpha)), png(Image.fromarray(wide)), cmyk.getvalue(), clear]
     back = packed(tmp_path, rows, "rgb")
-    found = [np.frombuffer(row, np.uint8).reshape(8, 8, 3) for row in back.column("i")]
-    assert np.array_equal(found[0], colour)
-    assert np.array_equal(found[1], np.repeat((wide >> 8).astype(np.uint8)[..., None], 3, axis=2))
-    assert np.abs(found[2].astype(int) - colour).mean() < 20
-    assert np.array_equal(found[3], np.asarray(opened(clear).convert("RGBA"))[..., :3])
+    column = [np.frombuffer(row, np.uint8).reshape(8, 8, 3) for row in back.column("i")]
+    assert np.array_equal(column[0], colour)
+    assert np.array_equal(column[1], np.repeat((wide >> 8).astype(np.uint8)[..., None], 3, axis=2))
+    assert np.abs(column[2].astype(int) - colour).mean() < 20
+    assert np.array_equal(column[3], np.asarray(opened(clear).convert("RGBA"))[..., :3])
     told = " ".join(back.manifest["made"]["warnings"])
     assert "2 of 4 images had alpha" in told
     assert "1 of 4 images had 16 bit" in told
@@ -150,8 +152,8 @@ def test_yuv420_of_jpeg(tmp_path: Path, sampling: str) -> None:
     """Planes of a photograph agree with the decoded RGB, converted exactly, within the loss."""
     for height, width in ((33, 47), (1, 1), (2, 33)):
         row = encode(photograph(height, width, 5), sampling, quality=90)
-        (found,) = packed(tmp_path, [row], "yuv420").column("i")
-        ours = planes(np.frombuffer(found, np.uint8), height, width)
+        (actual,) = packed(tmp_path, [row], "yuv420").column("i")
+        ours = planes(np.frombuffer(actual, np.uint8), height, width)
         exact = jfif(np.asarray(opened(row).convert("RGB")))
         assert np.abs(ours - exact)[..., 0].mean() < 1
         means = np.abs(ours.mean(axis=(0, 1)) - exact.mean(axis=(0, 1)))
@@ -196,8 +198,8 @@ def test_yuv420_of_png(tmp_path: Path) -> None:
 )
 def test_smaller(tmp_path: Path, store: str, side: str, sizes: list[tuple[int, int]]) -> None:
     """A side gets the length asked for, the other keeps the shape; none becomes larger."""
-    given = [(60, 90), (80, 80), (20, 40), (90, 60)]
-    pictures = [photograph(*size, at) for at, size in enumerate(given)]
+    dimensions = [(60, 90), (80, 80), (20, 40), (90, 60)]
+    pictures = [photograph(*size, index) for index, size in enumerate(dimensions)]
     rows = [encode(picture, "4:4:4", quality=95) for picture in pictures]
     back = packed(tmp_path, rows, f"{store},{side}")
     assert all_of(back, "size").tolist() == [list(size) for size in sizes]
@@ -223,7 +225,7 @@ def test_smaller(tmp_path: Path, store: str, side: str, sizes: list[tuple[int, i
 
 def test_fraction(tmp_path: Path) -> None:
     """Some rows are stored as pixels and the rest as it is; which, the row's number alone says."""
-    rows = [JPEGS[at % 10] for at in range(60)]
+    rows = [JPEGS[index % 10] for index in range(60)]
     back = packed(tmp_path, rows, "rgb,fraction=0.5")
     assert back.fields["i"]["coded"] is True
     codes = all_of(back, "codec")
@@ -252,12 +254,14 @@ def test_baseline(tmp_path: Path) -> None:
     ]
     back = packed(tmp_path, rows, "baseline")
     column = back.column("i")
-    assert [column[at] == rows[at] for at in range(4)] == [True, False, True, True]
+    assert [column[index] == rows[index] for index in range(4)] == [True, False, True, True]
     assert np.array_equal(np.asarray(opened(column[1])), np.asarray(opened(rows[1])))
     assert "progressive" not in opened(column[1]).info
     counts = np.diff(all_of(back, "points.offsets"))
     assert (counts[:2] > 0).all()
-    assert any("could not be made baseline" in one for one in back.manifest["made"]["warnings"])
+    assert any(
+        "could not be made baseline" in warning for warning in back.manifest["made"]["warnings"]
+    )
 
 
 def test_orientation(tmp_path: Path) -> None:
@@ -366,9 +370,9 @@ def test_types_are_shown(tmp_path: Path) -> None:
 
 def test_forms_of_structs(tmp_path: Path) -> None:
     """The name of a struct{bytes, path} means its bytes, and its path stays text."""
-    rows = pa.array([{"bytes": row, "path": f"{at}.jpg"} for at, row in enumerate(JPEGS)])
+    rows = pa.array([{"bytes": row, "path": f"{index}.jpg"} for index, row in enumerate(JPEGS)])
     done = pack(pa.table({"i": rows}), tmp_path / "i.slab", image="i:rgb,long-side=20")
-    assert [(one.kind, one.codec) for one in done.manifest.fields] == [
+    assert [(field.kind, field.codec) for field in done.manifest.fields] == [
         ("image", "rgb"),
         ("text", None),
     ]
@@ -380,7 +384,7 @@ def test_forms_of_structs(tmp_path: Path) -> None:
 def test_images_outside_are_refused(tmp_path: Path, streamed: bool) -> None:
     """HuggingFace images that are paths without bytes are refused with what embeds them."""
     rows = pa.array(
-        [{"bytes": None, "path": f"{at}.jpg"} for at in range(3)],
+        [{"bytes": None, "path": f"{index}.jpg"} for index in range(3)],
         pa.struct({"bytes": pa.binary(), "path": pa.string()}),
     )
     features = b'{"info": {"features": {"i": {"_type": "Image"}}}}'
@@ -404,9 +408,9 @@ def mixed(tmp_path: Path) -> Path:
     return tmp_path / "i.slab"
 
 
-def wrong(slab: Path, role: Role, at: int, data: np.ndarray) -> Problem:
+def wrong(slab: Path, role: Role, offset: int, data: np.ndarray) -> Problem:
     """The first problem of a slab in which an array was changed, with digests made anew."""
-    poke(array_path(slab, "i", role), data, at)
+    poke(array_path(slab, "i", role), data, offset)
     redigest(slab)
     problem = verify(slab).problems[0]
     assert problem.file == str(array_path(slab, "i", role))
@@ -438,7 +442,7 @@ def test_verify_finds_missing_points(mixed: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "at", "data", "told"),
+    ("role", "offset", "data", "told"),
     [
         ("codec", 0, np.array([9], "u1"), "no codec"),
         ("codec", 0, np.array([4], "u1"), None),
@@ -447,10 +451,10 @@ def test_verify_finds_missing_points(mixed: Path) -> None:
     ],
 )
 def test_verify_finds_what_does_not_go_together(
-    mixed: Path, role: Role, at: int, data: np.ndarray, told: str | None
+    mixed: Path, role: Role, offset: int, data: np.ndarray, told: str | None
 ) -> None:
     """Codes are known ones, points' offsets rise, pixels are as many as their sizes say."""
-    poke(array_path(mixed, "i", role, 0), data, at)
+    poke(array_path(mixed, "i", role, 0), data, offset)
     redigest(mixed)
     problems = verify(mixed).problems
     assert problems
@@ -458,7 +462,7 @@ def test_verify_finds_what_does_not_go_together(
 
 
 @pytest.mark.parametrize(
-    ("role", "at", "item", "told"),
+    ("role", "offset", "item", "told"),
     [
         ("points.values", 4, 0, "row 0: index point 0"),
         ("codec", 3, 3, "row 3: codec"),
@@ -466,11 +470,11 @@ def test_verify_finds_what_does_not_go_together(
     ],
 )
 def test_against_finds_a_wrong_point(
-    mixed: Path, tmp_path: Path, role: Role, at: int, item: int, told: str
+    mixed: Path, tmp_path: Path, role: Role, offset: int, item: int, told: str
 ) -> None:
     """`--against` computes points, codes and pixels anew, and names row, file and offset."""
     file = array_path(mixed, "i", role, 0)
-    poke(file, np.array([np.memmap(file, "u1", offset=4096 + at)[0] ^ 3], "u1"), at)
+    poke(file, np.array([np.memmap(file, "u1", offset=4096 + offset)[0] ^ 3], "u1"), offset)
     report = verify(mixed, against=tmp_path / "i.parquet", quick=True)
     places = [(each.file, each.offset) for each in report.problems if told in each.problem]
     assert places == [(str(file), 4096 + item)], report.problems

@@ -21,8 +21,8 @@ from fieldslab.schemas.errors import SourceUnsupported, UsageError
 TABLE = pa.table(
     {
         "n": np.arange(1000),
-        "c": pa.array([f"c{at % 7}" for at in range(1000)]).dictionary_encode(),
-        "t": [f"text {at}" for at in range(1000)],
+        "c": pa.array([f"c{index % 7}" for index in range(1000)]).dictionary_encode(),
+        "t": [f"text {index}" for index in range(1000)],
     }
 )
 
@@ -61,8 +61,8 @@ def test_cuts_repeat(tmp_path: Path) -> None:
     source = written(tmp_path)
     for size in (1, 5000, 20_000, "1G"):
         packed = [
-            pack(source, tmp_path / f"{at}.slab", shard_size=size, force=True).manifest
-            for at in range(2)
+            pack(source, tmp_path / f"{index}.slab", shard_size=size, force=True).manifest
+            for index in range(2)
         ]
         assert packed[0].id == packed[1].id
         assert Readback(tmp_path / "0.slab").values("n").tolist() == list(range(1000))
@@ -86,7 +86,7 @@ def test_shards_are_not_too_many(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=1)
     plan = plan_of(tmp_path / "a.parquet", shard_size=1)
     assert len(plan.tasks) == 3000
-    wide = pa.table({f"c{at}": np.arange(40) for at in range(500)})
+    wide = pa.table({f"c{index}": np.arange(40) for index in range(500)})
     pq.write_table(wide, tmp_path / "b.parquet", row_group_size=1)
     plan = plan_of(tmp_path / "b.parquet", shard_size=1)
     assert 10 < len(plan.tasks) <= MAX_MAPS // 1000
@@ -101,18 +101,18 @@ def test_a_plan_reads_no_data(tmp_path: Path) -> None:
     data[4:-footer] = bytes(len(data) - footer - 4)
     source.write_bytes(data)
     plan = plan_of(source, cast="n=f4", stack=[])
-    assert [one.field.name for one in plan.fields] == ["n", "c", "t"]
+    assert [field_plan.field.name for field_plan in plan.fields] == ["n", "c", "t"]
     assert plan.fields[0].why == "cast to float32 of int64"
-    assert all(one.bytes for one in plan.fields)
+    assert all(field_plan.bytes for field_plan in plan.fields)
 
 
 @pytest.mark.parametrize("options", [{}, {"rows": "250:260"}, {"fields": "c"}], ids=repr)
 def test_sizes_are_estimated(tmp_path: Path, options: dict[str, Any]) -> None:
     """The bytes of each field are known beforehand, to the byte where rows have one size."""
     plan = plan_of(written(tmp_path), **options)
-    found = {one.field.name: one.bytes for one in plan.fields}
-    assert found.get("n", 8000) == 8000
-    assert found["c"]
+    actual = {field_plan.field.name: field_plan.bytes for field_plan in plan.fields}
+    assert actual.get("n", 8000) == 8000
+    assert actual["c"]
 
 
 def test_children_have_sizes_of_their_own(tmp_path: Path) -> None:
@@ -122,7 +122,11 @@ def test_children_have_sizes_of_their_own(tmp_path: Path) -> None:
     )
     pq.write_table(pa.table({"x": range(50), "s": struct}), tmp_path / "a.parquet")
     plan = plan_of(tmp_path / "a.parquet")
-    assert {one.field.name: one.bytes for one in plan.fields} == {"x": 400, "s.a": 200, "s.b": 400}
+    assert {field_plan.field.name: field_plan.bytes for field_plan in plan.fields} == {
+        "x": 400,
+        "s.a": 200,
+        "s.b": 400,
+    }
 
 
 def test_all_refused_columns_are_told_at_once(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def gathered(path: Path, source: Any, ragged: Any, **options: Any) -> Ragged:
     """Pack a source and gather every row of the field `x`."""
     pack(source, path / "slab", ragged=ragged, force=True, **options)
     slab = open_slab(path / "slab")
-    found = slab.gather(range(len(slab)))["x"]
-    assert isinstance(found, Ragged)
-    return found
+    values = slab.gather(range(len(slab)))["x"]
+    assert isinstance(values, Ragged)
+    return values
 
 
 def error_of(path: Path, source: Any, ragged: Any, **options: Any) -> FieldslabError:
@@ -97,17 +97,17 @@ def test_len(tmp_path: Path, dtype: str) -> None:
     values[3, 5:] = 0  # what looks like padding and is not
     source = write(tmp_path, x=values, n=np.array(LENGTHS, dtype))
     for options in ({}, {"exclude": "n"}, {"fields": "x"}):
-        found = gathered(tmp_path, source, "x:len=n", **options)
-        assert found.lengths.tolist() == LENGTHS
-        assert found.to_padded(7, 0).tobytes() == values.tobytes()
+        actual = gathered(tmp_path, source, "x:len=n", **options)
+        assert actual.lengths.tolist() == LENGTHS
+        assert actual.to_padded(7, 0).tobytes() == values.tobytes()
 
 
 def test_len_and_pad(tmp_path: Path) -> None:
     """Lengths of a column go with padding of any value."""
     values = padded("<i4", -7, LENGTHS, 9)
     source = write(tmp_path, x=values, n=np.array(LENGTHS))
-    found = gathered(tmp_path, source, {"x": "len=n,pad=-7"})
-    assert found.to_padded(9, -7).tobytes() == values.tobytes()
+    actual = gathered(tmp_path, source, {"x": "len=n,pad=-7"})
+    assert actual.to_padded(9, -7).tobytes() == values.tobytes()
 
 
 def test_attribute(tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_minus_zero(tmp_path: Path) -> None:
     values[1, 4] = -0.0
     source = write(tmp_path, x=values, n=np.array([2, 3]))
     assert "row 1" in str(error_of(tmp_path, source, "x:len=n"))
-    found = gathered(tmp_path, source, "x:pad=0")
-    assert found.lengths.tolist() == [2, 5]
-    assert found.to_padded(5, 0).tobytes() == values.tobytes()
+    actual = gathered(tmp_path, source, "x:pad=0")
+    assert actual.lengths.tolist() == [2, 5]
+    assert actual.to_padded(5, 0).tobytes() == values.tobytes()
 
 
 def test_another_nan(tmp_path: Path) -> None:

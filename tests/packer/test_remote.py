@@ -90,8 +90,8 @@ def test_verify_finds_damage_in_a_store(slab: Path, server: WebServer) -> None:
     array_path(slab, "tokens", "offsets").unlink()
     here, there = verify(slab), verify(f"{server.url}/a.slab")
     assert not there.ok
-    found = [(problem.field, problem.rows, problem.offset) for problem in there.problems]
-    assert found == [(problem.field, problem.rows, problem.offset) for problem in here.problems]
+    actual = [(problem.field, problem.rows, problem.offset) for problem in there.problems]
+    assert actual == [(problem.field, problem.rows, problem.offset) for problem in here.problems]
     assert f"{server.url}/a.slab/shard-00001" in str(there.problems[-1])
 
 

@@ -171,9 +171,9 @@ def test_shards_are_cut_anew(slab: Path, tmp_path: Path) -> None:
     packed = repack(slab, tmp_path / "a", shard_size="10K")
     assert len(packed.manifest.shards) > len(load_manifest(slab).shards)
     assert read_rows(packed.path) == read_rows(slab)
-    one = repack(slab, tmp_path / "b", shard_size="1G")
-    assert len(one.manifest.shards) == 1
-    assert read_rows(one.path) == read_rows(slab)
+    single = repack(slab, tmp_path / "b", shard_size="1G")
+    assert len(single.manifest.shards) == 1
+    assert read_rows(single.path) == read_rows(slab)
 
 
 def test_images_keep_their_index(tmp_path: Path) -> None:

@@ -49,12 +49,12 @@ def joined_by(between: list[int], rows: list[list[int]]) -> list[int]:
 
 def packed(path: Path, source: Any, file: Path, length: int, **options: Any) -> Readback:
     """Pack the texts alone, and read them back."""
-    given: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "fields": "text",
         "tokenize": {"text": file},
         "pack_sequences": length,
     } | options
-    pack(source, path / "slab", force=True, **given)
+    pack(source, path / "slab", force=True, **columns)
     return Readback(path / "slab")
 
 
@@ -132,11 +132,11 @@ def test_the_slab_does_not_depend_on_how_it_is_packed(
 ) -> None:
     """Jobs, row groups and streams make no difference to the slab's id; shards are cut by size."""
     options: dict[str, Any] = {"keep_boundaries": True, "shard_size": 1000}
-    one = packed(tmp_path, source, file, 16, **options).manifest
-    assert len(one["shards"]) > 1
-    assert packed(tmp_path, source, file, 16, jobs=2, **options).manifest["id"] == one["id"]
+    manifest = packed(tmp_path, source, file, 16, **options).manifest
+    assert len(manifest["shards"]) > 1
+    assert packed(tmp_path, source, file, 16, jobs=2, **options).manifest["id"] == manifest["id"]
     stream = pq.read_table(source).combine_chunks()
-    assert packed(tmp_path, stream, file, 16, **options).manifest["id"] == one["id"]
+    assert packed(tmp_path, stream, file, 16, **options).manifest["id"] == manifest["id"]
 
 
 def test_only_some_texts(tmp_path: Path, source: Path, file: Path) -> None:

@@ -195,13 +195,13 @@ def test_head_never_shows_a_wrong_byte(tmp_path: Path) -> None:
 def test_info_says_what_is_there(shown: StoredSlab) -> None:
     """Text and JSON name every field, with its bytes and nulls, and the total is that on disk."""
     text = "\n".join(format_info(shown.files, None))
-    found = info_to_json(shown.files)
+    actual = info_to_json(shown.files)
     on_disk = sum(file.stat().st_size for file in shown.path.rglob("*") if file.is_file())
-    assert found["bytes"] == on_disk
-    assert found["id"] == shown.manifest.id
-    assert found["id"] in text
-    found = json.loads(json.dumps(found, allow_nan=False))
-    by_name = {field["name"]: field for field in found["fields"]}
+    assert actual["bytes"] == on_disk
+    assert actual["id"] == shown.manifest.id
+    assert actual["id"] in text
+    actual = json.loads(json.dumps(actual, allow_nan=False))
+    by_name = {field["name"]: field for field in actual["fields"]}
     assert set(by_name) == set(SHOWN)
     assert all(name in text for name in SHOWN)
     assert by_name["null"]["nulls"] == 1

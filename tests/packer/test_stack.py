@@ -26,13 +26,13 @@ NAMES = ["f10", "f2", "f1", "g", "f3", "f20", "f0"]
 
 def table() -> pa.Table:
     """Columns of floats whose names do not sort as they stand."""
-    return pa.table({name: VALUES[:, at] for at, name in enumerate(NAMES)})
+    return pa.table({name: VALUES[:, index] for index, name in enumerate(NAMES)})
 
 
-def refused(tmp_path: Path, given: Any, **options: Any) -> FieldslabError:
+def refused(tmp_path: Path, source: Any, **options: Any) -> FieldslabError:
     """The error of a pack."""
     with pytest.raises(FieldslabError) as caught:
-        pack(given, tmp_path / "slab", **options)
+        pack(source, tmp_path / "slab", **options)
     assert not (tmp_path / "slab").exists()
     return caught.value
 
@@ -54,15 +54,15 @@ def test_many_columns(tmp_path: Path) -> None:
     """Blocks of rows and columns of any size come out right."""
     for rows, columns in ((1, 1), (1, 300), (300, 1), (257, 129), (64, 64), (2500, 3)):
         values = np.arange(rows * columns, dtype=np.int32).reshape(rows, columns)
-        given = pa.table({f"c{at}": values[:, at] for at in range(columns)})
-        pack(given, tmp_path / "slab", stack="x=c*", force=True)
+        table = pa.table({f"c{index}": values[:, index] for index in range(columns)})
+        pack(table, tmp_path / "slab", stack="x=c*", force=True)
         assert (Readback(tmp_path / "slab").values("x") == values).all()
 
 
 def test_casts_and_values(tmp_path: Path) -> None:
     """`--cast` and `--nulls` with the pattern of the stack go for every column."""
-    given = pa.table({"f1": [1, None], "f2": [0.5, 1.5], "g": [True, False]})
-    pack(given, tmp_path / "slab", stack="x=[fg]*", cast="[fg]*=f4", nulls="[fg]*=-1")
+    table = pa.table({"f1": [1, None], "f2": [0.5, 1.5], "g": [True, False]})
+    pack(table, tmp_path / "slab", stack="x=[fg]*", cast="[fg]*=f4", nulls="[fg]*=-1")
     back = Readback(tmp_path / "slab")
     assert back.values("x").tolist() == [[1, 0.5, 1], [-1, 1.5, 0]]
     assert back.values("x").dtype == np.float32
@@ -120,19 +120,19 @@ def test_what_does_not_stack(
     tmp_path: Path, columns: dict[str, Any], options: dict[str, Any], error: type[Exception]
 ) -> None:
     """Columns of different types, or asked for twice, are refused."""
-    found = refused(tmp_path, pa.table(columns), **options)
-    assert type(found) is error
-    assert "stack" in str(found) or error is not SourceUnsupported
+    actual = refused(tmp_path, pa.table(columns), **options)
+    assert type(actual) is error
+    assert "stack" in str(actual) or error is not SourceUnsupported
 
 
 @pytest.mark.parametrize("in_memory", [True, False], ids=["arrow", "parquet"])
 @pytest.mark.parametrize("nulls", [{}, {"*": "mask"}], ids=["default", "mask"])
 def test_nulls(tmp_path: Path, in_memory: bool, nulls: dict[str, str]) -> None:
     """A null in a stack is an error that names its column; a mask cannot help."""
-    given = pa.table({"a": [1, 2, 3], "b": [1, None, 3], "c": [1, 2, 3]})
-    source: Any = given if in_memory else tmp_path / "a.parquet"
+    rows = pa.table({"a": [1, 2, 3], "b": [1, None, 3], "c": [1, 2, 3]})
+    source: Any = rows if in_memory else tmp_path / "a.parquet"
     if not in_memory:
-        pq.write_table(given, source)
+        pq.write_table(rows, source)
     error = refused(tmp_path, source, stack="x=*", nulls=nulls)
     assert isinstance(error, NullsFound)
     assert error.context["field"] == "b"

@@ -13,7 +13,7 @@ from tests.slabs import array_path, poke, redigest
 from fieldslab.packer import pack
 from fieldslab.packer.cli import run
 
-JPEGS = [encode(photograph(50, 80, at)) for at in range(4)]
+JPEGS = [encode(photograph(50, 80, index)) for index in range(4)]
 
 
 def opened(path: Path) -> np.ndarray:

@@ -180,7 +180,7 @@ def test_many_tokens_are_int32(tmp_path: Path) -> None:
 def test_shards_and_processes_make_no_difference(tmp_path: Path, file: Path) -> None:
     """A slab of many shards, packed by two processes, holds the same and gathers the same."""
     pq.write_table(pa.table({"text": TEXTS}), tmp_path / "texts.parquet", row_group_size=50)
-    one = packed(tmp_path, TEXTS, file, max_length=9)
+    single = packed(tmp_path, TEXTS, file, max_length=9)
     pack(
         tmp_path / "texts.parquet",
         tmp_path / "many",
@@ -192,9 +192,9 @@ def test_shards_and_processes_make_no_difference(tmp_path: Path, file: Path) -> 
     )
     many = open_slab(tmp_path / "many")
     assert len(many.manifest.shards) > 1
-    assert many.manifest.made.warnings[:1] == tuple(one.manifest["made"]["warnings"])
+    assert many.manifest.made.warnings[:1] == tuple(single.manifest["made"]["warnings"])
     batch = many.gather(list(range(len(TEXTS))))["text"]
-    for row, expected in zip(batch, one.column("text"), strict=True):
+    for row, expected in zip(batch, single.column("text"), strict=True):
         assert np.array_equal(row, expected)
 
 
@@ -236,9 +236,9 @@ def test_a_slab_knows_no_place_of_its_tokenizer(
     pack(source, tmp_path / "one", tokenize={"text": file})
     file.rename(moved)
     pack(source, tmp_path / "two", tokenize={"text": moved})
-    one, two = (Readback(tmp_path / name).manifest for name in ("one", "two"))
-    assert one["made"]["plan"] == two["made"]["plan"]
-    assert one["made"]["options"]["tokenize"]["text"]["file"] == "tokenizer.json"
+    first, two = (Readback(tmp_path / name).manifest for name in ("one", "two"))
+    assert first["made"]["plan"] == two["made"]["plan"]
+    assert first["made"]["options"]["tokenize"]["text"]["file"] == "tokenizer.json"
     assert run(["verify", str(tmp_path / "one"), "--against", str(source)]) == 3
     assert (
         run(["verify", str(tmp_path / "one"), "--against", str(source), "--tokenizer", str(moved)])

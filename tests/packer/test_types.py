@@ -31,9 +31,9 @@ def check(slab: Path, cases: Iterable[Case], rows: Callable[[Case], Sequence[Any
             case.name
         ]  # the defaults are left out
         told = {"kind": case.kind} | case.told
-        found = {key: field.get(key) for key in told}
-        if found != told:
-            wrong[case.name] = f"{found}, not {told}"
+        actual = {key: field.get(key) for key in told}
+        if actual != told:
+            wrong[case.name] = f"{actual}, not {told}"
         elif problem := difference(back.column(case.name), case.expected(rows(case))):
             wrong[case.name] = problem
     assert wrong == {}
@@ -46,7 +46,7 @@ def every(case: Case) -> Sequence[Any]:
 
 def holed(case: Case) -> Sequence[Any]:
     """The rows of a case with nulls between them."""
-    return [None if at % 4 in (1, 2) else row for at, row in enumerate(case.rows)]
+    return [None if index % 4 in (1, 2) else row for index, row in enumerate(case.rows)]
 
 
 def _plain(table: pa.Table) -> Any:
@@ -122,10 +122,10 @@ def _one_group(table: pa.Table, folder: Path) -> Any:
 
 def _several_files(table: pa.Table, folder: Path) -> Any:
     cuts = [0, 7, 7, 8, ROWS]
-    for at, (start, stop) in enumerate(pairwise(cuts)):
+    for index, (start, stop) in enumerate(pairwise(cuts)):
         part = table.slice(start, stop - start)
-        columns = part.schema.names if at % 2 else part.schema.names[::-1]
-        pq.write_table(part.select(columns), folder / f"{at}.parquet", row_group_size=3)
+        columns = part.schema.names if index % 2 else part.schema.names[::-1]
+        pq.write_table(part.select(columns), folder / f"{index}.parquet", row_group_size=3)
     return folder
 
 
@@ -135,7 +135,7 @@ def _empty_groups(table: pa.Table, folder: Path) -> Any:
         for start, rows in ((0, 0), (0, 9), (9, 0), (9, ROWS - 9), (0, 0)):
             writer.write_table(table.slice(start, rows), row_group_size=None)
     groups = pq.ParquetFile(folder / "a.parquet").metadata
-    assert 0 in [groups.row_group(at).num_rows for at in range(groups.num_row_groups)]
+    assert 0 in [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
     return folder / "a.parquet"
 
 
@@ -183,11 +183,11 @@ def test_structs(tmp_path: Path, in_memory: bool) -> None:
     columns = table_of(cases, holed)
     columns = columns if in_memory else writable(columns)
     arrays = columns.combine_chunks().to_batches()[0].columns
-    mask = pa.array([at % 5 == 0 for at in range(ROWS)])
+    mask = pa.array([row % 5 == 0 for row in range(ROWS)])
     names = [case.name for case in cases]
     inner = pa.StructArray.from_arrays(arrays, names=names, mask=mask)
     outer = pa.StructArray.from_arrays(
-        [inner], names=["in"], mask=pa.array([at == 3 for at in range(ROWS)])
+        [inner], names=["in"], mask=pa.array([row == 3 for row in range(ROWS)])
     )
     table = pa.table({"out": outer})
     source: Any = table.slice(1) if in_memory else tmp_path / "a.parquet"
@@ -197,8 +197,10 @@ def test_structs(tmp_path: Path, in_memory: bool) -> None:
     renamed = [replace(case, name=f"out.in.{case.name}") for case in cases]
 
     def rows(case: Case) -> Sequence[Any]:
-        found = [None if at % 5 == 0 or at == 3 else row for at, row in enumerate(holed(case))]
-        return found[1:] if in_memory else found
+        actual = [
+            None if index % 5 == 0 or index == 3 else row for index, row in enumerate(holed(case))
+        ]
+        return actual[1:] if in_memory else actual
 
     check(tmp_path / "slab", renamed, rows)
 

@@ -110,7 +110,7 @@ def test_any_flipped_bit_is_found(slab: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "role", "at", "shard", "rows"),
+    ("name", "role", "offset", "shard", "rows"),
     [
         ("number", "values", 0, 1, (4, 8)),
         ("number", "valid", 3, 0, (0, 3)),
@@ -121,11 +121,11 @@ def test_any_flipped_bit_is_found(slab: Path) -> None:
     ],
 )
 def test_rows_of_a_small_array_are_those_of_its_block(
-    slab: Path, name: str, role: Role, at: int, shard: int | None, rows: tuple[int, int]
+    slab: Path, name: str, role: Role, offset: int, shard: int | None, rows: tuple[int, int]
 ) -> None:
     """A block of a small array holds every row of the shard; a category table serves all rows."""
     file = array_path(slab, name, role, shard)
-    flip(file, at)
+    flip(file, offset)
     problem = the_problem(verify(slab))
     assert (problem.field, problem.file, problem.offset) == (name, str(file), HEADER)
     assert problem.rows == rows
@@ -155,12 +155,12 @@ def test_much_data_is_digested_without_the_lock(
     assert digests._digests is native.digest_blocks
     assert verify(blocks).ok
     file = array_path(blocks, "vector", "values", 1)
-    for at in (0, BLOCK - 1, 3 * BLOCK + 7, 15 * 24_000 - 1):
-        flip(file, at)
+    for index in (0, BLOCK - 1, 3 * BLOCK + 7, 15 * 24_000 - 1):
+        flip(file, index)
         problem = the_problem(verify(blocks))
         assert problem.file == str(file)
-        assert problem.offset == HEADER + at // BLOCK * BLOCK
-        flip(file, at)
+        assert problem.offset == HEADER + index // BLOCK * BLOCK
+        flip(file, index)
 
 
 def test_rows_behind_damaged_offsets_are_all_rows(blocks: Path) -> None:

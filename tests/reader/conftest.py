@@ -60,7 +60,7 @@ def make_columns() -> dict[str, Any]:
         "photo": images(
             [rng.bytes(row % 50) for row in range(ROWS)],
             np.stack([numbers, numbers + 1], 1),
-            points=[[[row, at, 0, 1, 2] for at in range(row % 4)] for row in range(ROWS)],
+            points=[[[row, point, 0, 1, 2] for point in range(row % 4)] for row in range(ROWS)],
             codes=numbers % 6,
         ),
         "colour": categorical(numbers % 3, ["red", "", "größe"]),

@@ -29,14 +29,14 @@ def make_numbers(folder: Path) -> Slab:
 
 def plain(batch: Batch) -> dict[str, Any]:
     """A batch as lists, to be compared."""
-    found: dict[str, Any] = {"rows": batch.rows.tolist()}
+    actual: dict[str, Any] = {"rows": batch.rows.tolist()}
     for name, values in batch.items():
-        found[name] = values.tolist()
+        actual[name] = values.tolist()
         if isinstance(values, VarLenValues):
-            found[name] = [row if isinstance(row, str | bytes) else row.tolist() for row in values]
-    found |= {f"{name}.valid": valid.tolist() for name, valid in batch.valid.items()}
-    found |= {f"{name}.size": size.tolist() for name, size in batch.sizes.items()}
-    return found
+            actual[name] = [row if isinstance(row, str | bytes) else row.tolist() for row in values]
+    actual |= {f"{name}.valid": valid.tolist() for name, valid in batch.valid.items()}
+    actual |= {f"{name}.size": size.tolist() for name, size in batch.sizes.items()}
+    return actual
 
 
 def rows_of(batches: Any) -> list[int]:

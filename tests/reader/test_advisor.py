@@ -33,19 +33,21 @@ def slab(tmp_path: Path) -> Slab:
 
 def test_what_is_advised_can_be_used(slab: Slab) -> None:
     """A loader takes the options; sizes are those of rows and batches, and all of it is JSON."""
-    found = advise(slab, seconds=0.02)
-    assert found.slab_bytes == ROWS * WIDE + 4 * sum(n % 5 for n in range(ROWS))
-    assert found.batch_size in found.measured.gather_rows
-    assert found.batch_size <= ROWS // 16
-    assert found.batch_bytes == pytest.approx(found.batch_size * found.slab_bytes / ROWS, rel=0.01)
-    alive = found.prefetch + found.threads
-    assert found.memory_bytes >= alive * found.batch_bytes
-    assert found.memory_bytes <= found.free_bytes // 4
-    assert not found.blocked
-    loader = Loader(slab, found.batch_size, prefetch=found.prefetch, threads=found.threads)
+    advice = advise(slab, seconds=0.02)
+    assert advice.slab_bytes == ROWS * WIDE + 4 * sum(n % 5 for n in range(ROWS))
+    assert advice.batch_size in advice.measured.gather_rows
+    assert advice.batch_size <= ROWS // 16
+    assert advice.batch_bytes == pytest.approx(
+        advice.batch_size * advice.slab_bytes / ROWS, rel=0.01
+    )
+    alive = advice.prefetch + advice.threads
+    assert advice.memory_bytes >= alive * advice.batch_bytes
+    assert advice.memory_bytes <= advice.free_bytes // 4
+    assert not advice.blocked
+    loader = Loader(slab, advice.batch_size, prefetch=advice.prefetch, threads=advice.threads)
     assert sum(len(batch.rows) for batch in loader) == ROWS
-    assert json.loads(json.dumps(found.as_dict()))["batch_size"] == found.batch_size
-    assert f"Loader(slab, {found.batch_size}, prefetch={found.prefetch}, " in str(found)
+    assert json.loads(json.dumps(advice.as_dict()))["batch_size"] == advice.batch_size
+    assert f"Loader(slab, {advice.batch_size}, prefetch={advice.prefetch}, " in str(advice)
 
 
 def test_slow_preparation_gets_more_threads(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +71,9 @@ def test_slow_preparation_gets_more_threads(slab: Slab, monkeypatch: pytest.Monk
 
 def test_memory_is_a_limit(slab: Slab) -> None:
     """What batches take stays within what is allowed; where two are too many, that is said."""
-    found = advise(slab, fields=["x"], memory=600_000, seconds=0.01)
-    assert found.batch_bytes <= 300_000
-    assert found.memory_bytes <= 600_000
+    advice = advise(slab, fields=["x"], memory=600_000, seconds=0.01)
+    assert advice.batch_bytes <= 300_000
+    assert advice.memory_bytes <= 600_000
     tight = advise(slab, 16, fields=["x"], memory=600_000, seconds=0.01)
     assert (tight.threads, tight.prefetch) == (1, 1)
     with pytest.raises(UsageError, match="two batches of 64 rows"):
@@ -96,9 +98,9 @@ def test_data_larger_than_memory_comes_in_blocks(
 ) -> None:
     """Where the slab exceeds the memory that is free, `Blocked` is the order for it."""
     monkeypatch.setattr("fieldslab.reader.advisor.count_available_bytes", lambda: ROWS * WIDE - 1)
-    found = advise(slab, seconds=0.01)
-    assert found.blocked
-    assert "Blocked()" in str(found)
+    advice = advise(slab, seconds=0.01)
+    assert advice.blocked
+    assert "Blocked()" in str(advice)
     assert not advise(slab[: ROWS // 2], seconds=0.01).blocked
 
 
@@ -129,11 +131,11 @@ def test_progressive_images_are_counted(tmp_path: Path) -> None:
     """JPEG without an index is counted, and told with what to do; `baseline` images are not."""
     files = [encode(photograph(60, 80, n), progressive=n % 3 == 0) for n in range(9)]
     pack([{"photo": file} for file in files], tmp_path / "a.slab")
-    found = advise(open_slab(tmp_path / "a.slab"), 2, seconds=0.01)
-    assert found.unindexed == {"photo": 3}
-    assert "photo: 3 of 9 are JPEG without an index" in str(found)
-    assert "image form `baseline` avoids that" in str(found)
+    advice = advise(open_slab(tmp_path / "a.slab"), 2, seconds=0.01)
+    assert advice.unindexed == {"photo": 3}
+    assert "photo: 3 of 9 are JPEG without an index" in str(advice)
+    assert "image form `baseline` avoids that" in str(advice)
     pack([{"photo": file} for file in files], tmp_path / "b.slab", image={"photo": "baseline"})
-    found = advise(open_slab(tmp_path / "b.slab"), 2, seconds=0.01)
-    assert found.unindexed == {}
-    assert "without an index" not in str(found)
+    advice = advise(open_slab(tmp_path / "b.slab"), 2, seconds=0.01)
+    assert advice.unindexed == {}
+    assert "without an index" not in str(advice)

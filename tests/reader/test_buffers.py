@@ -140,7 +140,7 @@ def test_arrays_of_two_sizes_in_turn_find_their_memory() -> None:
         held = pool.allocate_array(None, (size,), BYTES)
         places[size].add(get_address(held))
         del held
-    assert [len(found) for found in places.values()] == [1, 1]
+    assert [len(actual) for actual in places.values()] == [1, 1]
 
 
 def test_a_small_array_does_not_take_a_giant_block() -> None:

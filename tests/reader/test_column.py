@@ -67,8 +67,8 @@ def test_a_slice_over_shards_is_a_copy(slab: Slab, example: Example, cut: slice)
 @pytest.mark.parametrize("rows", [[5, -1, 207], np.array([5, 299, 207]), range(200, 220, 4), []])
 def test_chosen_rows_are_gathered(slab: Slab, rows: list[int]) -> None:
     """A list, array or range of rows gives what a gather of them gives."""
-    found, wanted = slab["caption"][rows], slab.gather(rows)["caption"]
-    assert found.tolist() == wanted.tolist()
+    actual, wanted = slab["caption"][rows], slab.gather(rows)["caption"]
+    assert actual.tolist() == wanted.tolist()
 
 
 def test_as_an_array(slab: Slab) -> None:

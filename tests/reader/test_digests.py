@@ -84,13 +84,13 @@ def test_a_flipped_bit_in_an_index_is_found(path: Path, role: Role) -> None:
     assert stored.points is not None
     assert stored.point_offsets is not None
     assert stored.codec is not None
-    found = {
+    actual = {
         "points.values": stored.points,
         "points.offsets": stored.point_offsets,
         "codec": stored.codec,
     }
     with pytest.raises(DamagedArray, match=f"{role}.*does not match") as caught:
-        found[role].verify_items(SHARD, 1, 2)
+        actual[role].verify_items(SHARD, 1, 2)
     assert caught.value.context["row"].split("..")[0] == str(FIRST + (role == "points.values"))
 
 
@@ -118,11 +118,11 @@ def test_a_damaged_digest_table_is_found(path: Path) -> None:
 
 def test_swapped_files_are_found(path: Path) -> None:
     """Two files of the same size and header, put in each other's place, do not pass."""
-    one, other = (array_path(path, name, "values", SHARD) for name in ("label", "time"))
-    flip(one, 0)
-    one.rename(one.with_suffix(".x"))
-    other.rename(one)
-    one.with_suffix(".x").rename(other)
+    first, other = (array_path(path, name, "values", SHARD) for name in ("label", "time"))
+    flip(first, 0)
+    first.rename(first.with_suffix(".x"))
+    other.rename(first)
+    first.with_suffix(".x").rename(other)
     with pytest.raises(DamagedArray, match="digest"):
         open_slab(path).gather([ROW])
 

@@ -24,13 +24,13 @@ def assert_holds(batch: Batch, example: Example, rows: list[int]) -> None:
     """Every field of a batch has exactly the values written for these rows."""
     assert batch.rows.tolist() == rows
     for name in batch:
-        found, wanted = batch[name], example.values(name, rows)
-        assert len(found) == len(wanted)
-        for one, other in zip(found, wanted, strict=True):
-            if isinstance(one, np.datetime64):
-                one = one.astype(np.int64)
-            assert np.array_equal(one, other)
-            assert getattr(one, "dtype", None) == getattr(other, "dtype", None)
+        actual, wanted = batch[name], example.values(name, rows)
+        assert len(actual) == len(wanted)
+        for row_values, other in zip(actual, wanted, strict=True):
+            if isinstance(row_values, np.datetime64):
+                row_values = row_values.astype(np.int64)
+            assert np.array_equal(row_values, other)
+            assert getattr(row_values, "dtype", None) == getattr(other, "dtype", None)
 
 
 @given(rows=st.lists(st.integers(-ROWS, ROWS - 1), max_size=40))

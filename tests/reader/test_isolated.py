@@ -128,7 +128,7 @@ def test_a_run_goes_on_where_it_was_saved(numbers: Slab) -> None:
 
 def test_damage_arrives_by_name(numbers: Slab) -> None:
     """An error of the slab arrives as its class with file, field and row, a note and a cause."""
-    flip(array_path(numbers.path, "wide", shard=1), at=20 * 72_000)
+    flip(array_path(numbers.path, "wide", shard=1), offset=20 * 72_000)
     loader = Loader(open_slab(numbers.path), 3, Sequential(), isolate=True)  # in groups
     arrived: list[Batch] = []
     with pytest.raises(DamagedArray) as caught:

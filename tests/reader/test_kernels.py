@@ -23,8 +23,8 @@ def test_place_agrees_with_bisection(name: str) -> None:
     rows = np.concatenate([edges, np.random.default_rng(1).integers(0, total, 1000)])
     out = np.empty((2, len(rows)), np.int64)
     assert kernels.find_shards(rows, total, 0, 1, *directory.lookup, out) == -1
-    found = list(zip(*out.tolist(), strict=True))
-    assert found == [directory.find_shard(row) for row in rows.tolist()]
+    actual = list(zip(*out.tolist(), strict=True))
+    assert actual == [directory.find_shard(row) for row in rows.tolist()]
 
 
 @pytest.mark.parametrize("bad", [10, -11, 2**63 - 1, -(2**63)])
@@ -90,16 +90,16 @@ def test_copy_takes_rows_of_any_length() -> None:
 def test_locate_adds_up_lengths() -> None:
     """Offsets become first elements, lengths and offsets within the batch."""
     offsets = np.array([0, 3, 3, 10], np.uint64)
-    found = [np.empty(3, np.int64), np.empty(3, np.int64), np.empty(4, np.int64)]
+    actual = [np.empty(3, np.int64), np.empty(3, np.int64), np.empty(4, np.int64)]
     shards, places = np.zeros(3, np.int64), np.array([2, 1, 0])
     elements = np.array([10], np.uint64)
     assert (
         kernels.find_element_ranges(
-            shards, places, np.array([get_address(offsets)]), elements, *found
+            shards, places, np.array([get_address(offsets)]), elements, *actual
         )
         == 10
     )
-    assert [part.tolist() for part in found] == [[3, 3, 0], [7, 0, 3], [0, 7, 7, 10]]
+    assert [part.tolist() for part in actual] == [[3, 3, 0], [7, 0, 3], [0, 7, 7, 10]]
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_locate_adds_up_lengths() -> None:
 def test_locate_refuses_impossible_offsets(pair: tuple[int, int]) -> None:
     """Decreasing offsets and offsets beyond the elements are refused, also beyond 2^63."""
     offsets = np.array([0, 5, *pair], np.uint64)
-    found = [np.empty(2, np.int64), np.empty(2, np.int64), np.empty(3, np.int64)]
+    actual = [np.empty(2, np.int64), np.empty(2, np.int64), np.empty(3, np.int64)]
     shards, places = np.zeros(2, np.int64), np.array([0, 2])
     elements = np.array([10], np.uint64)
     addresses = np.array([get_address(offsets)])
-    assert kernels.find_element_ranges(shards, places, addresses, elements, *found) == ~1
+    assert kernels.find_element_ranges(shards, places, addresses, elements, *actual) == ~1
 
 
 def test_locate_refuses_a_sum_beyond_int64() -> None:
@@ -121,9 +121,9 @@ def test_locate_refuses_a_sum_beyond_int64() -> None:
     giant = 2**61
     offsets = np.array([0, giant], np.uint64)
     shards = np.zeros(9, np.int64)
-    found = [np.empty(9, np.int64), np.empty(9, np.int64), np.empty(10, np.int64)]
+    actual = [np.empty(9, np.int64), np.empty(9, np.int64), np.empty(10, np.int64)]
     addresses, elements = np.array([get_address(offsets)]), np.array([giant], np.uint64)
-    assert kernels.find_element_ranges(shards, shards, addresses, elements, *found) == ~2
+    assert kernels.find_element_ranges(shards, shards, addresses, elements, *actual) == ~2
 
 
 def test_unmarked_finds_the_blocks_under_rows() -> None:

@@ -153,10 +153,10 @@ def test_advice_is_measured_and_printed(path: Path, capsys: pytest.CaptureFixtur
         seen.append(list(batch))
         return {}
 
-    found = data(path, fields=["x"], transforms=[note]).advise(step_ms=5)
-    assert found.batch_size == BATCH
-    assert found.batch_bytes == 12 * BATCH
-    assert str(found) in capsys.readouterr().out
+    actual = data(path, fields=["x"], transforms=[note]).advise(step_ms=5)
+    assert actual.batch_size == BATCH
+    assert actual.batch_bytes == 12 * BATCH
+    assert str(actual) in capsys.readouterr().out
     assert seen[0] == ["x"]
     with pytest.raises(UsageError, match="`train`"):
         SlabDataModule(val=path, batch_size=4).advise()

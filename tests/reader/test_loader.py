@@ -233,14 +233,14 @@ def test_tensors_hold_what_arrays_hold(slab: Slab) -> None:
     for tensors, batch in zip(Loader(slab, 50, output="torch"), Loader(slab, 50), strict=True):
         assert torch.equal(tensors.rows, torch.from_numpy(batch.rows))
         for name, values in batch.items():
-            found = tensors[name]
+            actual = tensors[name]
             if name in ("tokens", "points"):
-                assert np.array_equal(found.values.numpy(), values.values)
-                assert np.array_equal(found.offsets.numpy(), values.offsets)
+                assert np.array_equal(actual.values.numpy(), values.values)
+                assert np.array_equal(actual.offsets.numpy(), values.offsets)
             elif isinstance(values, VarLenValues):
-                assert list(found) == list(values)
+                assert list(actual) == list(values)
             else:
-                assert np.array_equal(found.numpy(), values.view(found.numpy().dtype))
+                assert np.array_equal(actual.numpy(), values.view(actual.numpy().dtype))
         for name, valid in batch.valid.items():
             assert np.array_equal(tensors.valid[name].numpy(), valid)
         assert np.array_equal(tensors.sizes["photo"].numpy(), batch.sizes["photo"])
@@ -339,7 +339,7 @@ def test_reading_ahead_leaves_errors_to_the_batch(tmp_path: Path) -> None:
     """Damaged offsets of a coming row do not reach the consumer before its turn."""
     columns = {"text": ["abc"] * 40}
     path = write_slab(tmp_path / "a.slab", columns)
-    flip(array_path(path, "text", "offsets"), at=8 * 30)
+    flip(array_path(path, "text", "offsets"), offset=8 * 30)
     loader = Loader(open_slab(path, verify=False), 10, Sequential(), read_ahead=4)
     batches = iter(loader)
     assert rows_of(itertools.islice(batches, 2)) == list(range(20))

@@ -64,26 +64,26 @@ def slab(tmp_path_factory: pytest.TempPathFactory) -> Slab:
     return pack_rows(tmp_path_factory.mktemp("device"), "yuv420")
 
 
-def assert_same(found: Any, wanted: Any, tolerance: float) -> None:
+def assert_same(actual: Any, wanted: Any, tolerance: float) -> None:
     """Two batches of tensors have the same values; images within a tolerance."""
-    assert list(found) == list(wanted)
+    assert list(actual) == list(wanted)
     for name, value in wanted.items():
         parts = value if isinstance(value, tuple) else (value,)
-        others = found[name] if isinstance(value, tuple) else (found[name],)
-        for one, other in zip(others, parts, strict=True):
+        others = actual[name] if isinstance(value, tuple) else (actual[name],)
+        for part, other in zip(others, parts, strict=True):
             if isinstance(other, torch.Tensor):
-                assert one.dtype == other.dtype
-                assert one.shape == other.shape
+                assert part.dtype == other.dtype
+                assert part.shape == other.shape
                 allowed = tolerance if name == "image" else 0
                 if other.numel():
-                    assert (one.double() - other.double()).abs().max() <= allowed, name
+                    assert (part.double() - other.double()).abs().max() <= allowed, name
             elif not isinstance(other, list):
-                assert one.tolist() == other.tolist()
-    assert found.rows.equal(wanted.rows)
-    assert found.failures == wanted.failures
+                assert part.tolist() == other.tolist()
+    assert actual.rows.equal(wanted.rows)
+    assert actual.failures == wanted.failures
     for members in ("valid", "sizes"):
         for name, tensor in getattr(wanted, members).items():
-            assert getattr(found, members)[name].equal(tensor)
+            assert getattr(actual, members)[name].equal(tensor)
 
 
 STEPS: dict[str, Any] = {
@@ -102,16 +102,16 @@ def test_batches_are_those_of_the_processor(slab: Slab, steps: ImageSteps) -> No
     few = slab[2:7]
     options = OPTIONS | {"decode": {"image": steps}}
     with Loader(few, 3, device="cpu", **options) as loader:
-        for found, expected in zip(loader, Loader(few, 3, **options), strict=True):
-            assert_same(found, expected, level)
+        for actual, expected in zip(loader, Loader(few, 3, **options), strict=True):
+            assert_same(actual, expected, level)
 
 
 def test_batches_without_threads(slab: Slab) -> None:
     """They are sent by the thread that asks for them."""
     options = OPTIONS | {"decode": {"image": STEPS["whole"]}, "prefetch": 0}
     loader = Loader(slab, 5, device="cpu", **options)
-    for found, expected in zip(loader, Loader(slab, 5, **options), strict=True):
-        assert_same(found, expected, 0)
+    for actual, expected in zip(loader, Loader(slab, 5, **options), strict=True):
+        assert_same(actual, expected, 0)
 
 
 def test_device_alone_gives_tensors(slab: Slab) -> None:
@@ -130,8 +130,8 @@ def test_images_that_are_no_pixels_are_decoded_on_the_processor(tmp_path: Path) 
             with case(f"{codec} {steps}"):
                 options: dict[str, Any] = {"fields": ["image"], "decode": {"image": steps}}
                 (expected,) = Loader(few, 6, **options, **OPTIONS)
-                (found,) = Loader(few, 6, **options, device="cpu")
-                assert_same(found, expected, tolerance if steps.normalize else 1)
+                (actual,) = Loader(few, 6, **options, device="cpu")
+                assert_same(actual, expected, tolerance if steps.normalize else 1)
 
 
 def test_a_transform_gets_images_of_the_processor(slab: Slab) -> None:
@@ -147,8 +147,8 @@ def test_a_transform_gets_images_of_the_processor(slab: Slab) -> None:
         "transforms": [Standardize("large", 3, 2), brighten],
     }
     wanted = list(Loader(slab, 5, **options, **OPTIONS))
-    for found, expected in zip(Loader(slab, 5, **options, device="cpu"), wanted, strict=True):
-        assert_same(found, expected, 0)
+    for actual, expected in zip(Loader(slab, 5, **options, device="cpu"), wanted, strict=True):
+        assert_same(actual, expected, 0)
 
 
 def test_batches_do_not_change_while_they_are_held(slab: Slab) -> None:
@@ -168,8 +168,8 @@ def test_a_process_makes_batches_for_a_device(slab: Slab) -> None:
     options: dict[str, Any] = {"fields": ["image", "large"], "decode": {"image": STEPS["uint8"]}}
     wanted = list(Loader(slab, 5, **options, **OPTIONS))
     with Loader(slab, 5, **options, device="cpu", isolate=True) as loader:
-        for found, expected in zip(loader, wanted, strict=True):
-            assert_same(found, expected, 0)
+        for actual, expected in zip(loader, wanted, strict=True):
+            assert_same(actual, expected, 0)
 
 
 def test_damaged_pixels_are_failures(tmp_path: Path) -> None:
@@ -185,10 +185,10 @@ def test_damaged_pixels_are_failures(tmp_path: Path) -> None:
         with case(on_error):
             options: dict[str, Any] = {"max_pixels": most, "on_error": on_error}
             steps = {"image": ImageSteps([CenterCrop(8), Normalize()], fill=70, **options)}
-            found = next(iter(Loader(slab, ROWS, decode=steps, device="cpu")))
+            actual = next(iter(Loader(slab, ROWS, decode=steps, device="cpu")))
             wanted = next(iter(Loader(slab, ROWS, decode=steps, **OPTIONS)))
-            assert len(found.failures) == 2
-            assert_same(found, wanted, 1 / 57)
+            assert len(actual.failures) == 2
+            assert_same(actual, wanted, 1 / 57)
 
 
 PLAIN = """

@@ -34,7 +34,7 @@ def numbers(tmp_path: Path) -> Slab:
 
 def test_damage_reaches_the_consumer(numbers: Slab) -> None:
     """The batches before a damaged row arrive; then its error does, with field, row and batch."""
-    flip(array_path(numbers.path, "wide", shard=1), at=20 * 72_000)
+    flip(array_path(numbers.path, "wide", shard=1), offset=20 * 72_000)
     fresh = open_slab(numbers.path)
     loader = Loader(fresh, 10, Sequential(), threads=3)
     arrived: list[Batch] = []

@@ -83,7 +83,7 @@ def test_batches_in_front_of_damage_arrive(tmp_path: Path) -> None:
     """An error in the middle of a group names its batch; those before it are handed over."""
     values = np.random.default_rng(0).integers(0, 256, (640, 4096), np.uint8)
     path = write_slab(tmp_path / "x.slab", {"x": values})
-    flip(array_path(path, "x"), at=200 * 4096)
+    flip(array_path(path, "x"), offset=200 * 4096)
     for threads in (1, 2):
         loader = Loader(open_slab(path), 4, Shuffled(2), threads=threads)
         assert is_grouped(loader)

@@ -71,8 +71,8 @@ def test_resuming_draws_what_would_have_been_drawn(slab: Slab) -> None:
     loader.close()
     other = Loader(slab, 8, decode=DECODE, threads=1)
     other.load_state_dict(state)
-    for found, wanted in zip([batch["image"] for batch in other], whole[2:], strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, wanted in zip([batch["image"] for batch in other], whole[2:], strict=True):
+        np.testing.assert_array_equal(actual, wanted)
     for wrong in (None, {"image": ImageSteps(DECODE["image"], seed=1)}, {"image": [Resize(24)]}):
         stranger = Loader(slab, 8, decode=wrong)
         if wrong is not None:
@@ -139,8 +139,8 @@ def test_dataset_for_torch(slab: Slab) -> None:
     data.epoch = 2
     wanted = slab.gather(range(ROWS), decode=DECODE, epoch=2)["image"]
     batches = list(DataLoader(data, 10, collate_fn=collate, num_workers=1))
-    found = torch.cat([batch["image"] for batch in batches])
-    np.testing.assert_array_equal(found.numpy(), wanted)
+    actual = torch.cat([batch["image"] for batch in batches])
+    np.testing.assert_array_equal(actual.numpy(), wanted)
     np.testing.assert_array_equal(data[5]["image"], wanted[5])
     assert data[5]["row"] == 5
 
@@ -151,9 +151,9 @@ def test_workers_that_persist_see_the_epoch(slab: Slab) -> None:
     loader = DataLoader(data, 10, collate_fn=collate, num_workers=1, persistent_workers=True)
     for epoch in (0, 1):
         data.epoch = epoch
-        found = torch.cat([batch["image"] for batch in loader])
+        actual = torch.cat([batch["image"] for batch in loader])
         wanted = slab.gather(range(ROWS), decode=DECODE, epoch=epoch)["image"]
-        np.testing.assert_array_equal(found.numpy(), wanted)
+        np.testing.assert_array_equal(actual.numpy(), wanted)
 
 
 def test_lightning_passes_it_on(slab: Slab) -> None:
@@ -186,5 +186,5 @@ def test_a_loader_in_another_process(slab: Slab, tmp_path: Path) -> None:
     loader = Loader(slab, 10, Sequential(), decode=DECODE)
     list(loader)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        found = pool.apply(images_by_row, (Loader(slab, 10, Sequential(), decode=DECODE),))
-    np.testing.assert_array_equal(found[7], slab.gather([7], decode=DECODE)["image"][0])
+        actual = pool.apply(images_by_row, (Loader(slab, 10, Sequential(), decode=DECODE),))
+    np.testing.assert_array_equal(actual[7], slab.gather([7], decode=DECODE)["image"][0])

@@ -106,11 +106,11 @@ def test_addresses_stay(path: Path, few_maps: int) -> None:
     for seed in range(4):
         check_rows(slab, np.random.default_rng(seed).integers(0, 2 * SHARDS, 400))
         assert slab.addresses(rows, "x")[0].tolist() == addresses.tolist()
-    found = [
+    actual = [
         ctypes.string_at(int(address), int(length))
         for address, length in zip(addresses, lengths, strict=True)
     ]
-    assert found == expected
+    assert actual == expected
     assert np.array_equal(part, VALUES[700:702])
     assert np.array_equal(stored, VALUES[100:102])
     assert not values_of(slab).mapped[350], "a slice needs no map of the slab's"
@@ -260,23 +260,23 @@ def count_lines(folder: Path) -> int:
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux tells")
 def test_a_slab_of_100_000_shards(tmp_path: Path) -> None:
     """It opens, gathers at random and never has more than 32,768 maps; nor do its threads."""
-    shards, made = 100_000, 16
-    small = write_slab(tmp_path / "small.slab", {"x": VALUES[: 2 * made]}, [2] * made)
+    shards, folders = 100_000, 16
+    small = write_slab(tmp_path / "small.slab", {"x": VALUES[: 2 * folders]}, [2] * folders)
     first = load_manifest(small)
     large = tmp_path / "large.slab"
     large.mkdir()
     for shard in range(shards):  # links to folders: a slab of 200,000 files is slow to make
-        (large / layout.name_shard(shard)).symlink_to(small / layout.name_shard(shard % made))
+        (large / layout.name_shard(shard)).symlink_to(small / layout.name_shard(shard % folders))
     content = {
         "rows": 2 * shards,
         "fields": first.fields,
-        "shards": first.shards * (shards // made),
+        "shards": first.shards * (shards // folders),
     }
     store(large, **content)
     slab = open_slab(large, verify=False, follow_links=True)
     rows = np.random.default_rng(0).permutation(2 * shards)[:36_000]
     for part in np.split(rows, 4):
-        assert np.array_equal(slab.gather(part)["x"], VALUES[part % (2 * made)])
+        assert np.array_equal(slab.gather(part)["x"], VALUES[part % (2 * folders)])
         assert count_lines(small) <= MOST_MAPS
     assert count_lines(small) > MOST_MAPS // 2
     mapped = np.count_nonzero(values_of(slab).mapped)

@@ -122,7 +122,7 @@ def test_damage_is_said_in_its_cell(tmp_path: Path) -> None:
 
 def test_wide_and_empty_slabs(tmp_path: Path) -> None:
     """Twenty fields are shown and the others counted; a slab without rows has none."""
-    wide = {f"f{at:02d}": np.arange(1) for at in range(25)}
+    wide = {f"f{index:02d}": np.arange(1) for index in range(25)}
     html = open_slab(write_slab(tmp_path / "wide.slab", wide))._repr_html_()
     assert len(Page(html).rows) == 21
     assert "and 5 more fields" in html

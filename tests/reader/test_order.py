@@ -169,11 +169,13 @@ def test_sorted_data_is_shuffled_by_default() -> None:
     def unevenness(order: Order) -> float:
         """Chi-squared per degree of freedom of the classes in a batch: 1.0 for a true shuffle."""
         rows = epoch_of(order, total)
-        found = []
+        results = []
         for start in range(0, total - size, size):
             counts = np.bincount(labels[rows[start : start + size]], minlength=classes)
-            found.append(((counts - size / classes) ** 2).sum() / (size / classes) / (classes - 1))
-        return float(np.mean(found))
+            results.append(
+                ((counts - size / classes) ** 2).sum() / (size / classes) / (classes - 1)
+            )
+        return float(np.mean(results))
 
     assert unevenness(Blocked(0)) < 1.5
     assert unevenness(Blocked(0, 256, 64)) > 10
@@ -260,16 +262,16 @@ def test_by_length_brings_like_to_like(tmp_path: Path, rows: int) -> None:
     slab = open_slab(write_slab(tmp_path / "a.slab", columns, shards))
     order = ByLength("tokens", bucket=8).attach(slab)
     for epoch in range(2):
-        found = epoch_of(order, rows, epoch)
-        assert np.array_equal(np.sort(found), np.arange(rows))
-    buckets = lengths[found][: rows // 8 * 8].reshape(-1, 8)
+        actual = epoch_of(order, rows, epoch)
+        assert np.array_equal(np.sort(actual), np.arange(rows))
+    buckets = lengths[actual][: rows // 8 * 8].reshape(-1, 8)
     if rows == 1003:
         assert np.ptp(buckets, axis=1).mean() < 10
         assert abs(np.corrcoef(np.arange(len(buckets)), buckets[:, 0])[0, 1]) < 0.3
         parts = [order.rows(1, start, min(start + 37, rows), rows) for start in range(0, rows, 37)]
-        assert np.array_equal(np.concatenate(parts), found)
+        assert np.array_equal(np.concatenate(parts), actual)
         again = pickle.loads(pickle.dumps(order))
-        assert np.array_equal(epoch_of(again, rows, 1), found)
+        assert np.array_equal(epoch_of(again, rows, 1), actual)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def mix(number: int) -> int:
 def by_the_book(position: int, total: int, text: str) -> int:
     """The network, written once more from its description and in Python's integers."""
     digest = blake2b(text.encode(), digest_size=48).digest()
-    key = [int.from_bytes(digest[at : at + 8], "little") for at in range(0, 48, 8)]
+    key = [int.from_bytes(digest[index : index + 8], "little") for index in range(0, 48, 8)]
     room = max(total, 256)
     height = math.isqrt(room - 1) + 1
     height += height % 2
@@ -78,8 +78,8 @@ def test_it_is_the_network_that_the_module_describes() -> None:
 def test_the_stream_is_frozen() -> None:
     """These very numbers came out of the first release; runs resume by them."""
     assert shuffle(10, 0).tolist() == [3, 9, 0, 8, 2, 5, 1, 7, 6, 4]
-    found = permute_positions(np.arange(5), 10**9, make_keys("shuffle", 7, 1)).tolist()
-    assert found == [437050326, 627258428, 925397335, 715963938, 979532559]
+    actual = permute_positions(np.arange(5), 10**9, make_keys("shuffle", 7, 1)).tolist()
+    assert actual == [437050326, 627258428, 925397335, 715963938, 979532559]
     draws = draw_uniform(np.arange(3), make_keys("test", 0)).tolist()
     assert draws == [0.6040548034099428, 0.04828974148464249, 0.13194856019863843]
 
@@ -107,7 +107,7 @@ def test_the_rectangle_is_hardly_larger_than_needed() -> None:
 @pytest.mark.parametrize("total", [2, 3, 4, 5, 6])
 def test_every_permutation_is_equally_likely(total: int) -> None:
     """Of a few numbers, each of the total! permutations comes as often as any other."""
-    place = {order: at for at, order in enumerate(itertools.permutations(range(total)))}
+    place = {order: index for index, order in enumerate(itertools.permutations(range(total)))}
     draws = 30 * len(place) + 2000
     counts = np.zeros(len(place))
     for seed in range(draws):
@@ -177,7 +177,7 @@ def test_keys_that_differ_a_little_give_unrelated_permutations() -> None:
         for seed in range(20)
         for epoch in range(20)
     ]
-    agreements = [int((one == other).sum()) for one, other in itertools.pairwise(orders)]
+    agreements = [int((previous == other).sum()) for previous, other in itertools.pairwise(orders)]
     assert abs(sum(agreements) - len(agreements)) < 4 * math.sqrt(len(agreements))
     assert max(agreements) < 10
 

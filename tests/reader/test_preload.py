@@ -48,16 +48,16 @@ def drop(path: Path) -> None:
 def find_resident_rows(slab: Slab, name: str) -> np.ndarray:
     """Which rows of a field of fixed size are in memory: bool[rows]."""
     values: StoredArray = slab.storage.load_field(name).values
-    found = []
+    results = []
     for shard in range(len(values.items)):
         array = values[shard]
         begins = get_address(array) + np.arange(len(array)) * values.item_bytes
         ends = begins + values.item_bytes
-        found += [
+        results += [
             paging.are_resident(begins[row : row + 1], ends[row : row + 1], PAGE)
             for row in range(len(array))
         ]
-    return np.array(found)
+    return np.array(results)
 
 
 def test_rows_of_chosen_fields_are_in_memory_afterwards(disk_path: Path) -> None:

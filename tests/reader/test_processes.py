@@ -70,8 +70,8 @@ def test_a_forked_child_writes_into_memory_of_its_own(path: Path) -> None:
     def work() -> bool:
         same = np.array_equal(values, wanted)
         values[:] = 1
-        made = [slab.gather(range(200, 240), ["x"]) for _ in range(3)]
-        return same and not any(np.shares_memory(one["x"], values) for one in made)
+        batches = [slab.gather(range(200, 240), ["x"]) for _ in range(3)]
+        return same and not any(np.shares_memory(batch["x"], values) for batch in batches)
 
     slab.gather(range(40, 80))  # dropped at once: idle memory is inherited too
     assert in_child(work) == 0
@@ -108,10 +108,10 @@ def test_threads_gather_at_once(path: Path) -> None:
     sys.setswitchinterval(1e-5)
     try:
         with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(lambda seed: total(slab, seed), range(24)))
+            actual = list(pool.map(lambda seed: total(slab, seed), range(24)))
     finally:
         sys.setswitchinterval(interval)
-    assert found == wanted
+    assert actual == wanted
     marks = slab.storage.load_field("x").values.marks
     assert marks is not None
     assert marks.complete

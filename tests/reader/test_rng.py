@@ -72,11 +72,11 @@ def noise(batch: Any, rng: Any) -> dict[str, Any]:
 
 def by_row(batches: Iterable[Any]) -> dict[int, list[list[float]]]:
     """What stands in `x` for each row, at each of its visits."""
-    found: dict[int, list[list[float]]] = {}
+    actual: dict[int, list[list[float]]] = {}
     for batch in batches:
         for row, x in zip(batch["row"].tolist(), batch["x"].tolist(), strict=True):
-            found.setdefault(row, []).append(x)
-    return found
+            actual.setdefault(row, []).append(x)
+    return actual
 
 
 def made(subjects: int = N, *key: int) -> RowGenerator:
@@ -130,10 +130,10 @@ def test_signatures_are_numpys() -> None:
         ("choice", {"a": ["a", "b"]}),
     ):
         for size in (None, 4, (2, 3)):
-            found = getattr(rng, name)(size=size, **arguments)
+            actual = getattr(rng, name)(size=size, **arguments)
             wanted = np.asarray(getattr(theirs, name)(size=size, **arguments))
-            assert found.shape == (5, *wanted.shape)
-            assert size is None or found.dtype == wanted.dtype
+            assert actual.shape == (5, *wanted.shape)
+            assert size is None or actual.dtype == wanted.dtype
     assert rng.integers(np.arange(5), np.arange(5) + 1).tolist() == [0, 1, 2, 3, 4]
     assert rng.uniform(np.arange(5), np.arange(5)).tolist() == [0, 1, 2, 3, 4]
     everything = made(N).integers(-(2**63), 2**63 - 1, endpoint=True)
@@ -308,11 +308,13 @@ def test_whole_batches_may_be_returned(slab: Slab) -> None:
     (batch,) = Loader(slab, ROWS, transforms=[change], output="torch", **common)
     assert (batch["x"] == 1).all()
     whole = by_row(Loader(slab, 8, transforms=[noise], **common))
-    found = by_row(Loader(slab, 8, transforms=[drop, noise], **common))
-    assert sorted(found) == list(range(0, ROWS, 2))
-    assert found != {row: whole[row] for row in found}  # `noise` is the second one now
+    actual = by_row(Loader(slab, 8, transforms=[drop, noise], **common))
+    assert sorted(actual) == list(range(0, ROWS, 2))
+    assert actual != {row: whole[row] for row in actual}  # `noise` is the second one now
     chain: Any = [lambda batch: {}, noise]
-    assert found == {row: by_row(Loader(slab, 8, transforms=chain, **common))[row] for row in found}
+    assert actual == {
+        row: by_row(Loader(slab, 8, transforms=chain, **common))[row] for row in actual
+    }
 
 
 def test_global_state_still_works(slab: Slab) -> None:

@@ -30,9 +30,9 @@ from fieldslab.schemas.manifest import MANIFEST
 def test_every_row_is_what_was_written(slab: Slab, example: Example) -> None:
     """`slab[i]` has the value of every field, in every shard."""
     for row in range(ROWS):
-        found = slab[row]
-        assert list(found) == list(example.columns)
-        for name, value in found.items():
+        actual = slab[row]
+        assert list(actual) == list(example.columns)
+        for name, value in actual.items():
             wanted = example.value(name, row)
             assert type(value) is type(wanted)
             assert np.array_equal(value, wanted)
@@ -251,7 +251,9 @@ def test_lengths_are_those_of_the_rows(slab: Slab, example: Example) -> None:
     """Elements and bytes of rows of variable length; rows of fixed size are refused."""
     rows = [299, 0, 7, 7]
     for name in ("tokens", "points", "blob", "photo"):
-        assert slab.lengths(rows, name).tolist() == [len(one) for one in example.values(name, rows)]
+        assert slab.lengths(rows, name).tolist() == [
+            len(row_values) for row_values in example.values(name, rows)
+        ]
         assert slab[5:].lengths([2], name).tolist() == [len(example.value(name, 7))]
     texts = example.values("caption", rows)
     assert slab.lengths(rows, "caption").tolist() == [len(text.encode()) for text in texts]

@@ -88,8 +88,8 @@ def test_a_batch_is_tensors_of_every_kind(slab: Slab, example: Example) -> None:
         assert np.array_equal(batch[name].numpy(), wanted)
     for name in ("tokens", "points"):
         values, offsets = batch[name]
-        for at, row in enumerate(example.values(name, rows)):
-            assert np.array_equal(values[offsets[at] : offsets[at + 1]].numpy(), row)
+        for index, row in enumerate(example.values(name, rows)):
+            assert np.array_equal(values[offsets[index] : offsets[index + 1]].numpy(), row)
     for name in ("caption", "blob", "photo", "remark"):
         assert batch[name].tolist() == example.values(name, rows)
     assert batch.rows.tolist() == rows
@@ -198,10 +198,10 @@ def test_every_row_comes_once_from_workers(
     for batch in loader:
         assert isinstance(batch["tokens"], Jagged)
         values, offsets = batch["tokens"]
-        for at, row in enumerate(batch["label"].tolist()):
-            assert batch["caption"][at] == example.value("caption", row)
+        for index, row in enumerate(batch["label"].tolist()):
+            assert batch["caption"][index] == example.value("caption", row)
             wanted = example.value("tokens", row)
-            assert np.array_equal(values[offsets[at] : offsets[at + 1]].numpy(), wanted)
+            assert np.array_equal(values[offsets[index] : offsets[index + 1]].numpy(), wanted)
             seen.append(row)
     assert seen != sorted(seen)
     assert sorted(seen) == list(range(ROWS))
@@ -218,9 +218,9 @@ def test_subsets_and_splits_are_gathered(slab: Slab) -> None:
     subset = Subset(data, [9, 2, 200])
     assert labels(DataLoader(subset, 2, collate_fn=collate)) == [9, 2, 200]
     parts = random_split(data, [0.7, 0.3], torch.Generator().manual_seed(0))
-    found = [labels(DataLoader(part, 32, collate_fn=collate)) for part in parts]
-    assert [len(part) for part in found] == [210, 90]
-    assert sorted(found[0] + found[1]) == list(range(ROWS))
+    actual = [labels(DataLoader(part, 32, collate_fn=collate)) for part in parts]
+    assert [len(part) for part in actual] == [210, 90]
+    assert sorted(actual[0] + actual[1]) == list(range(ROWS))
 
 
 def test_the_distributed_sampler_reshuffles(slab: Slab) -> None:

@@ -61,21 +61,21 @@ def batch(slab: Slab) -> Batch:
 def test_normalize_is_mean_and_deviation(batch: Batch, dtype: str, shape: tuple[int, ...]) -> None:
     """Values are `(values - mean) / std` in the dtype asked for, broadcast over a row."""
     mean = np.linspace(100, 120, int(np.prod(shape))).reshape(shape)
-    made = Standardize("image", mean, mean / 3, dtype)(batch)["image"]
-    assert isinstance(made, np.ndarray)
-    assert made.dtype == dtype
+    standardized = Standardize("image", mean, mean / 3, dtype)(batch)["image"]
+    assert isinstance(standardized, np.ndarray)
+    assert standardized.dtype == dtype
     inner = np.float64 if dtype == "f8" else np.float32
     image = np.asarray(batch["image"], inner)
     expected = ((image - mean.astype(inner)) / (mean / 3).astype(inner)).astype(dtype)
-    assert np.array_equal(made, expected)
+    assert np.array_equal(standardized, expected)
 
 
 def test_normalize_keeps_ragged_rows(batch: Batch) -> None:
     """Ragged values are normalized in place of their rows."""
-    made = Standardize("points", [0.5, 0], [2, 1], "f8")(batch)["points"]
-    assert isinstance(made, Ragged)
-    for row, found in zip(batch["points"], made, strict=True):
-        assert np.array_equal(found, (row - [0.5, 0]) / [2, 1])
+    standardized = Standardize("points", [0.5, 0], [2, 1], "f8")(batch)["points"]
+    assert isinstance(standardized, Ragged)
+    for row, actual in zip(batch["points"], standardized, strict=True):
+        assert np.array_equal(actual, (row - [0.5, 0]) / [2, 1])
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i8", "f4", "?"])
@@ -83,10 +83,10 @@ def test_cast_is_astype(batch: Batch, dtype: str) -> None:
     """Fixed and ragged fields are converted as `astype` does."""
     line = batch["line"]
     assert isinstance(line, np.ndarray)
-    made = Cast("line", dtype)(batch)["line"]
-    assert isinstance(made, np.ndarray)
-    assert made.dtype == dtype
-    assert np.array_equal(made, line.astype(dtype))
+    cast = Cast("line", dtype)(batch)["line"]
+    assert isinstance(cast, np.ndarray)
+    assert cast.dtype == dtype
+    assert np.array_equal(cast, line.astype(dtype))
     tokens = Cast("tokens", "i8")(batch)["tokens"]
     assert isinstance(tokens, Ragged)
     assert tokens.values.dtype == "i8"
@@ -109,12 +109,12 @@ def padded(rows: Any, length: int, fill: Any, side: str) -> list[Any]:
 @pytest.mark.parametrize("length", [None, 0, 1, 3, 9])
 def test_pad_fills_and_cuts_on_its_side(batch: Batch, side: Any, length: int | None) -> None:
     """Rows get one length, filled or cut on the right or the left; the mask tells elements."""
-    made = Pad("tokens", length, fill=9, side=side, mask="there")(batch)
+    padded_batch = Pad("tokens", length, fill=9, side=side, mask="there")(batch)
     size = max(LENGTHS) if length is None else length
-    assert made["tokens"].dtype == np.uint16  # type: ignore[union-attr]
-    assert made["tokens"].tolist() == padded(batch["tokens"], size, 9, side)
+    assert padded_batch["tokens"].dtype == np.uint16  # type: ignore[union-attr]
+    assert padded_batch["tokens"].tolist() == padded(batch["tokens"], size, 9, side)
     ones = [np.ones(n, bool) for n in LENGTHS]
-    assert made["there"].tolist() == padded(ones, size, False, side)
+    assert padded_batch["there"].tolist() == padded(ones, size, False, side)
 
 
 def test_pad_keeps_the_shape_of_elements(batch: Batch) -> None:
@@ -139,8 +139,8 @@ def test_pad_is_right_for_any_rows(lengths: list[int], length: int, left: bool, 
     rows = Ragged(values, offsets)
     batch = Batch(np.arange(len(lengths)), {"x": rows}, {}, {})
     side: Any = "left" if left else "right"
-    found = Pad("x", length, fill=-1, side=side)(batch)["x"]
-    assert found.tolist() == padded(rows, length, [-1] * width, side)
+    actual = Pad("x", length, fill=-1, side=side)(batch)["x"]
+    assert actual.tolist() == padded(rows, length, [-1] * width, side)
 
 
 def test_padding_checks_what_it_gets() -> None:
@@ -151,7 +151,6 @@ def test_padding_checks_what_it_gets() -> None:
         "counts": np.array([2, 2]),
         "length": 2,
         "fill": 7,
-        "left": False,
         "memory": FRESH,
     }
     assert pad_rows(**arguments).tolist() == [[0, 1], [3, 4]]
@@ -177,7 +176,7 @@ def test_shift_pairs_each_token_with_the_next(batch: Batch) -> None:
 def check_shifted(batch: Batch, layout: Any, length: int | None, dtype: Any) -> None:
     """`Shift` with these options gives what Python lists give."""
     ignore = 7 if dtype is None else -100
-    made = Shift("tokens", length, pad=5, ignore=ignore, layout=layout, dtype=dtype)(batch)
+    shifted = Shift("tokens", length, pad=5, ignore=ignore, layout=layout, dtype=dtype)(batch)
     size = max(LENGTHS) - 1 if length is None else length
     tokens = list(batch["tokens"])
     expected = {
@@ -187,24 +186,24 @@ def check_shifted(batch: Batch, layout: Any, length: int | None, dtype: Any) -> 
             [np.ones(max(len(row) - 1, 0), bool) for row in tokens], size, False, "right"
         ),
     }
-    assert set(made) == set(expected)
+    assert set(shifted) == set(expected)
     for name, rows in expected.items():
-        found = made[name]
-        assert isinstance(found, np.ndarray)
-        assert found.flags.c_contiguous
-        assert found.shape == ((5, size) if layout == "BL" else (size, 5))
-        assert (found if layout == "BL" else found.T).tolist() == rows
-    assert made["inputs"].dtype == (dtype or np.uint16)  # type: ignore[union-attr]
+        actual = shifted[name]
+        assert isinstance(actual, np.ndarray)
+        assert actual.flags.c_contiguous
+        assert actual.shape == ((5, size) if layout == "BL" else (size, 5))
+        assert (actual if layout == "BL" else actual.T).tolist() == rows
+    assert shifted["inputs"].dtype == (dtype or np.uint16)  # type: ignore[union-attr]
 
 
 def test_shift_takes_tokens_of_fixed_length(batch: Batch) -> None:
     """Fixed rows of n tokens give n - 1 pairs, under the names asked for."""
-    made = Shift("line", inputs="a", targets="b", mask="c")(batch)
+    shifted = Shift("line", inputs="a", targets="b", mask="c")(batch)
     line = batch["line"]
     assert isinstance(line, np.ndarray)
-    assert np.array_equal(made["a"], line[:, :-1])  # type: ignore[arg-type]
-    assert np.array_equal(made["b"], line[:, 1:])  # type: ignore[arg-type]
-    assert made["c"].all()  # type: ignore[union-attr]
+    assert np.array_equal(shifted["a"], line[:, :-1])  # type: ignore[arg-type]
+    assert np.array_equal(shifted["b"], line[:, 1:])  # type: ignore[arg-type]
+    assert shifted["c"].all()  # type: ignore[union-attr]
 
 
 def double(values: Any) -> Any:

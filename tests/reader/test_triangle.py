@@ -62,10 +62,10 @@ def slab(tmp_path_factory: pytest.TempPathFactory) -> Slab:
 @pytest.mark.parametrize("fill", [0, -7.5])
 def test_matrices(slab: Slab, field: str, fill: float) -> None:
     """Whole and cut rows give the symmetric matrices of 0, 1, 2, 100 and other numbers."""
-    made = UpperTriangle(field, n=N, fill=fill, padding=PADDING)(slab.gather(range(6)))[field]
-    assert isinstance(made, np.ndarray)
-    assert made.dtype == np.float32
-    assert np.array_equal(made, np.stack([matrix_of(count, fill) for count in PARTICLES]))
+    matrices = UpperTriangle(field, n=N, fill=fill, padding=PADDING)(slab.gather(range(6)))[field]
+    assert isinstance(matrices, np.ndarray)
+    assert matrices.dtype == np.float32
+    assert np.array_equal(matrices, np.stack([matrix_of(count, fill) for count in PARTICLES]))
 
 
 def test_pairs_as_they_are(slab: Slab) -> None:
@@ -74,22 +74,22 @@ def test_pairs_as_they_are(slab: Slab) -> None:
     above = np.triu_indices(N, 1)
     for field in ("whole", "cut"):
         expected = np.zeros((6, N, N, FEATURES), np.float32)
-        for at, row in enumerate(batch[field]):
+        for index, row in enumerate(batch[field]):
             assert isinstance(row, np.ndarray)
             i, j = above[0][: len(row)], above[1][: len(row)]
-            expected[at, i, j] = expected[at, j, i] = row
-        made = UpperTriangle(field)(batch)[field]
-        assert isinstance(made, np.ndarray)
-        assert np.array_equal(made, expected)
+            expected[index, i, j] = expected[index, j, i] = row
+        matrices = UpperTriangle(field)(batch)[field]
+        assert isinstance(matrices, np.ndarray)
+        assert np.array_equal(matrices, expected)
 
 
 def test_fill_as_padding_gives_the_same_pairs_back(slab: Slab) -> None:
     """Filled up with the padding, a cut field is the whole one."""
     batch = slab.gather([4, 2])
     above = np.triu_indices(N, 1)
-    made = UpperTriangle("cut", fill=PADDING)(batch)["cut"]
-    assert isinstance(made, np.ndarray)
-    assert np.array_equal(made[:, above[0], above[1]], batch["whole"])
+    matrices = UpperTriangle("cut", fill=PADDING)(batch)["cut"]
+    assert isinstance(matrices, np.ndarray)
+    assert np.array_equal(matrices[:, above[0], above[1]], batch["whole"])
 
 
 def test_scalars_and_nan() -> None:
@@ -98,9 +98,9 @@ def test_scalars_and_nan() -> None:
         pairs = np.arange(2 * 3).reshape(2, 3).astype(dtype)
         pairs[1, 1] = padding
         batch: Any = {"x": pairs}
-        made = UpperTriangle("x", n=3, fill=9, padding=padding)(batch)["x"]
+        matrices = UpperTriangle("x", n=3, fill=9, padding=padding)(batch)["x"]
         first, second = [0, 1, 2], [3, 9, 5]
-        for matrix, (a, b, c) in zip(made, (first, second), strict=True):
+        for matrix, (a, b, c) in zip(matrices, (first, second), strict=True):
             assert np.array_equal(matrix, np.array([[9, a, b], [a, 9, c], [b, c, 9]], dtype))
 
 
@@ -108,20 +108,20 @@ def test_scalars_and_nan() -> None:
 def test_small_matrices(tmp_path: Path, n: int) -> None:
     """One row has no pair, two have one."""
     pairs = np.arange(3 * n * (n - 1) // 2, dtype=np.int64).reshape(3, n * (n - 1) // 2)
-    made = UpperTriangle("x", n=n, fill=-1)({"x": pairs})["x"]  # type: ignore[arg-type]
+    matrices = UpperTriangle("x", n=n, fill=-1)({"x": pairs})["x"]  # type: ignore[arg-type]
     expected = np.full((3, n, n), -1)
     i, j = np.triu_indices(n, 1)
     expected[:, i, j] = expected[:, j, i] = pairs
-    assert isinstance(made, np.ndarray)
-    assert np.array_equal(made, expected)
+    assert isinstance(matrices, np.ndarray)
+    assert np.array_equal(matrices, expected)
 
 
 def test_a_loader_makes_matrices(slab: Slab) -> None:
     """A loader takes the transform, which pickles, and recycles the memory of its results."""
     transform = pickle.loads(pickle.dumps(UpperTriangle("cut", padding=PADDING)))
     loader = Loader(slab, 2, Sequential(), fields=["cut"], transforms=[transform])
-    found = np.concatenate([np.array(batch["cut"]) for batch in loader])
-    assert np.array_equal(found, np.stack([matrix_of(count) for count in PARTICLES]))
+    actual = np.concatenate([np.array(batch["cut"]) for batch in loader])
+    assert np.array_equal(actual, np.stack([matrix_of(count) for count in PARTICLES]))
 
 
 def test_more_pairs_than_the_matrix_has(slab: Slab) -> None:

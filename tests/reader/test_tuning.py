@@ -37,9 +37,9 @@ def test_batches_and_states_are_those_of_any_loader(path: Path, transforms: list
     fixed = Loader(slab, 16, Shuffled(1), transforms=transforms)
     auto = Loader(slab, 16, Shuffled(1), transforms=transforms, prefetch="auto")
     for epoch in range(2):
-        for number, (one, other) in enumerate(zip(fixed, auto, strict=True)):
-            assert np.array_equal(one["x"], other["x"])
-            assert np.array_equal(one.rows, other.rows)
+        for number, (batch, other) in enumerate(zip(fixed, auto, strict=True)):
+            assert np.array_equal(batch["x"], other["x"])
+            assert np.array_equal(batch.rows, other.rows)
             if number % 50 == 0:
                 assert fixed.state_dict() == auto.state_dict()
         with case(epoch):

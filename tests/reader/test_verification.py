@@ -92,10 +92,10 @@ def test_where_the_kernel_stops(madvise: int) -> None:
     addresses = np.array([get_address(data), 0, get_address(data)])
     tables = np.array([get_address(digests), 0, 0])
 
-    def stop(at: int) -> int:
+    def stop(first_row: int) -> int:
         where = firsts, addresses, sizes, tables
         return verify_and_mark_blocks(
-            np.arange(8), at, *where, get_address(marks), madvise, get_populate_call()[1]
+            np.arange(8), first_row, *where, get_address(marks), madvise, get_populate_call()[1]
         )
 
     assert [stop(0), stop(2), stop(4)] == [1, 3, 4]

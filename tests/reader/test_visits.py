@@ -105,8 +105,8 @@ def test_an_epoch_without_repeats_is_drawn_as_ever(slab: Slab) -> None:
     """Where each row comes once, draws depend on the row alone, as in the first release."""
     wanted = slab.gather(range(ROWS), decode=DECODE)["image.boxes"].tolist()
     for order in (Shuffled(3), Sequential(), Subset(range(ROWS)), Subset(fraction=1.0)):
-        found = boxes_of(Loader(slab, 5, order, decode=DECODE, prefetch=0))
-        assert found == {row: [tuple(box)] for row, box in enumerate(wanted)}
+        actual = boxes_of(Loader(slab, 5, order, decode=DECODE, prefetch=0))
+        assert actual == {row: [tuple(box)] for row, box in enumerate(wanted)}
 
 
 def test_a_gather_draws_rows_that_it_has_twice_twice(slab: Slab) -> None:
@@ -144,9 +144,9 @@ def test_samplers_that_repeat_rows(slab: Slab, workers: int, together: bool) -> 
         collate_fn=collate if together else None,
     )
     assert len(loader) == 8
-    found = boxes_of(loader)
-    assert len(set(found[0])) == len(found[0]) > 10
-    assert found == boxes_of([slab.gather(rows, decode=DECODE)])
+    actual = boxes_of(loader)
+    assert len(set(actual[0])) == len(actual[0]) > 10
+    assert actual == boxes_of([slab.gather(rows, decode=DECODE)])
 
 
 def test_batches_of_a_sampler_are_counted(slab: Slab) -> None:
@@ -178,5 +178,5 @@ def test_what_is_drawn_by_is_frozen() -> None:
     """Runs that stopped in an epoch with repeated rows resume by these numbers."""
     rows = np.array([7, 7, 7, 10**12])
     assert make_draw_numbers(rows, None).tolist() == rows.tolist()
-    found = make_draw_numbers(rows, np.array([0, 1, 2, 10**9])).tolist()
-    assert found == [7, 11662483131139462300, 9125460933879440406, 11827570862707790414]
+    actual = make_draw_numbers(rows, np.array([0, 1, 2, 10**9])).tolist()
+    assert actual == [7, 11662483131139462300, 9125460933879440406, 11827570862707790414]

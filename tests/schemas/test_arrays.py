@@ -184,11 +184,11 @@ def test_every_byte_of_the_header_counts(tmp_path: Path) -> None:
     """A header that differs in any one byte is refused, with the offset."""
     write(tmp_path / "a.npy", ITEMS)
     whole = (tmp_path / "a.npy").read_bytes()
-    for at in [*range(130), *range(130, HEADER, 97), HEADER - 1]:
+    for index in [*range(130), *range(130, HEADER, 97), HEADER - 1]:
         changed = bytearray(whole)
-        changed[at] ^= 4
+        changed[index] ^= 4
         (tmp_path / "a.npy").write_bytes(changed)
-        assert f"wrong header (field x, offset {at}," in refuse(tmp_path / "a.npy")
+        assert f"wrong header (field x, offset {index}," in refuse(tmp_path / "a.npy")
 
 
 @pytest.mark.parametrize(

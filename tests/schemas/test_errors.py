@@ -45,16 +45,16 @@ LINE = re.compile(r"    (?P<tree>[│├└─ ]*)(?P<name>[A-Z]\w+)(?: +(?P<cod
 
 def drawn() -> dict[str, tuple[str | None, int]]:
     """Parent and exit code of every class in the drawing of the module's docstring."""
-    found: dict[str, tuple[str | None, int]] = {}
+    actual: dict[str, tuple[str | None, int]] = {}
     above: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
         if match := LINE.match(line):
             depth, name = len(match["tree"]) // 4, match["name"]
             parent = above[depth - 1] if depth else None
-            inherited = found[parent][1] if parent else FieldslabError.exit_code
-            found[name] = parent, int(match["code"] or inherited)
+            inherited = actual[parent][1] if parent else FieldslabError.exit_code
+            actual[name] = parent, int(match["code"] or inherited)
             above[depth:] = [name]
-    return found
+    return actual
 
 
 def test_drawing_shows_every_class() -> None:
@@ -212,8 +212,8 @@ def test_options_in_the_words_of_the_reader() -> None:
 
 def test_as_dict_is_ready_for_json() -> None:
     """`as_dict` holds nothing but JSON values, and the name of the class."""
-    found = NotASlab("is missing", file=Path("a"), row=2, expected=(1, 2)).as_dict()
-    assert found == {
+    actual = NotASlab("is missing", file=Path("a"), row=2, expected=(1, 2)).as_dict()
+    assert actual == {
         "error": "NotASlab",
         "problem": "is missing",
         "file": "a",

@@ -136,7 +136,7 @@ def load_table(slab: Path) -> np.ndarray:
 def test_digest_table(slab: Path) -> None:
     """The table has a digest for every block, and is what the manifest's root says."""
     assert load_table(slab).shape == (3,)
-    flip(slab / "shard-00000" / layout.DIGESTS, at=9)
+    flip(slab / "shard-00000" / layout.DIGESTS, offset=9)
     with pytest.raises(DamagedArray, match="digest table is damaged"):
         load_table(slab)
 

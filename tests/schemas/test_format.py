@@ -81,9 +81,9 @@ def test_example_dumps(name: str, size: str, lines: str, slab: Path) -> None:
     shown = [match for line in lines.splitlines() if (match := DUMP_LINE.match(line))]
     assert len(shown) >= 2
     for match in shown:
-        at, expected = int(match[1], 16), bytes.fromhex(match[2])
-        assert data[at : at + len(expected)] == expected
-    assert at + len(expected) == len(data)
+        index, expected = int(match[1], 16), bytes.fromhex(match[2])
+        assert data[index : index + len(expected)] == expected
+    assert index + len(expected) == len(data)
 
 
 @pytest.mark.parametrize(("name", "size", "descr", "shape"), TOLD.findall(TEXT))
@@ -91,9 +91,9 @@ def test_example_files_that_are_told(
     name: str, size: str, descr: str, shape: str, slab: Path
 ) -> None:
     """What FORMAT.md tells of a file in words is so."""
-    found = np.load(slab / name)
+    actual = np.load(slab / name)
     assert (slab / name).stat().st_size == int(size)
-    assert (found.dtype.str, str(found.shape)) == (descr, shape)
+    assert (actual.dtype.str, str(actual.shape)) == (descr, shape)
 
 
 def test_example_values(slab: Path) -> None:

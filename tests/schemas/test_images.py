@@ -93,9 +93,9 @@ def test_every_truncation(name: str) -> None:
 
 
 @given(st.sampled_from(sorted(REAL)), st.binary(max_size=60), st.integers(2, 40))
-def test_any_bytes_give_an_answer(name: str, noise: bytes, at: int) -> None:
+def test_any_bytes_give_an_answer(name: str, noise: bytes, cut: int) -> None:
     """Whatever the bytes, there is an answer that a uint32 can hold, and no exception."""
-    data = REAL[name][:at] + noise + REAL[name][at : at + 40]
+    data = REAL[name][:cut] + noise + REAL[name][cut : cut + 40]
     codec, height, width = read_image_size(memoryview(data))
     assert codec in (None, *FORMATS)
     assert 0 <= height < 2**32

@@ -51,9 +51,9 @@ def length(function: int, text: int) -> int:
 
 
 @kernel("int64(int64, int64, int64)")
-def divided(function: int, one: int, other: int) -> int:
+def divided(function: int, dividend: int, divisor: int) -> int:
     """Calls div, which returns a struct of two ints."""
-    return _div(function, (one, other))
+    return _div(function, (dividend, divisor))
 
 
 def test_functions_are_called_by_address() -> None:
@@ -74,7 +74,7 @@ def byte(address: int) -> int:
 def test_bytes_have_no_sign() -> None:
     """A byte is 0..255."""
     values = np.array([0, 127, 128, 255], np.uint8)
-    assert [byte(values.ctypes.data + at) for at in range(4)] == [0, 127, 128, 255]
+    assert [byte(values.ctypes.data + index) for index in range(4)] == [0, 127, 128, 255]
 
 
 TRIPLE = np.dtype([("total", np.int64), ("parts", np.int64, 3)], align=True)

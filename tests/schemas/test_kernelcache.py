@@ -121,6 +121,6 @@ def test_others_write_no_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     shared, own = tmp_path / "shared", tmp_path / "own"
     (shared / "fieldslab-kernels").mkdir(parents=True)
     (shared / "fieldslab-kernels").chmod(0o770)
-    found = _folder(monkeypatch, NUMBA_CACHE_DIR=shared, XDG_CACHE_HOME=own)
-    assert found == own / "fieldslab-kernels"
-    assert found.stat().st_mode & 0o777 == 0o700
+    actual = _folder(monkeypatch, NUMBA_CACHE_DIR=shared, XDG_CACHE_HOME=own)
+    assert actual == own / "fieldslab-kernels"
+    assert actual.stat().st_mode & 0o777 == 0o700

@@ -26,10 +26,10 @@ def manifest() -> Manifest:
 
 def test_names_and_shapes() -> None:
     """Files come in field order, with exact shapes; `valid` is there only for a shard's nulls."""
-    found = [
+    actual = [
         (file.name, file.dtype.str, file.shape) for file in layout.list_shard_files(manifest(), 0)
     ]
-    assert found == [
+    assert actual == [
         ("00-x.values.npy", "<f4", (100_000, 3, 2)),
         ("00-x.valid.npy", "|b1", (100_000,)),
         ("01-r.values.npy", "<i2", (9, 2)),
@@ -63,20 +63,20 @@ def test_items_of_all_shards_at_once() -> None:
 def test_blocks_lie_one_behind_the_other() -> None:
     """Every array's digests begin where those of the one before it end."""
     files = layout.list_shard_files(manifest(), 0)
-    at = 0
+    offset = 0
     for file in files:
-        assert file.first_block == at
+        assert file.first_block == offset
         assert file.data_bytes == np.prod(file.shape) * file.dtype.itemsize
         assert file.blocks == -(-file.data_bytes // BLOCK)
-        at += file.blocks
-    assert layout.count_total_blocks(files) == at
+        offset += file.blocks
+    assert layout.count_total_blocks(files) == offset
     assert layout.count_total_blocks([]) == 0
 
 
 def test_tables() -> None:
     """Only categorical fields with a table have files there; an empty table has one offset."""
-    found = [(file.name, file.shape) for file in layout.list_table_files(manifest())]
-    assert found == [
+    actual = [(file.name, file.shape) for file in layout.list_table_files(manifest())]
+    assert actual == [
         ("03-c.categories.values.npy", (9,)),
         ("03-c.categories.offsets.npy", (5,)),
         ("04-d.categories.values.npy", (0,)),

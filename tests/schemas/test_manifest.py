@@ -47,9 +47,9 @@ def manifest() -> Manifest:
 
 def members() -> dict[str, Any]:
     """The same as plain JSON values, without the seal."""
-    found: dict[str, Any] = json.loads(encode_manifest(manifest()))
-    del found["sha256"]
-    return found
+    document: dict[str, Any] = json.loads(encode_manifest(manifest()))
+    del document["sha256"]
+    return document
 
 
 def sealed(body: bytes) -> bytes:
@@ -118,9 +118,9 @@ def test_any_json_reader_can_read_it() -> None:
 def test_id_is_that_of_the_canonical_form() -> None:
     """The id is the SHA-256 of the content as sorted, compact JSON, as FORMAT.md tells it."""
     content = members()
-    given, _ = content.pop("id"), content.pop("made")
+    stated_id, _ = content.pop("id"), content.pop("made")
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    assert hashlib.sha256(text.encode()).hexdigest() == given
+    assert hashlib.sha256(text.encode()).hexdigest() == stated_id
 
 
 def test_id_does_not_depend_on_order_or_making() -> None:
@@ -275,8 +275,8 @@ def test_shards_elsewhere_are_no_shards() -> None:
 
 def test_members_of_shards_come_in_any_order() -> None:
     """Members in another order, with spaces, or spelt out though empty, say the same."""
-    made = create_manifest(MADE, rows=3, fields=(), shards=(Shard(3, (), (), ROOT),))
-    data = encode_manifest(made)
+    manifest = create_manifest(MADE, rows=3, fields=(), shards=(Shard(3, (), (), ROOT),))
+    data = encode_manifest(manifest)
     body = data[: data.rindex(b',\n"sha256"')].decode()
     shard = '{"rows": 3, "elements": [], "nulls": [], "root": "' + ROOT + '"}'
     assert shard in body
@@ -286,7 +286,7 @@ def test_members_of_shards_come_in_any_order() -> None:
         shard.replace("rows", "r\\u006fws"),
     ):
         with case(other):
-            assert decode_manifest(sealed(body.replace(shard, other).encode())) == made
+            assert decode_manifest(sealed(body.replace(shard, other).encode())) == manifest
 
 
 @pytest.mark.parametrize("member", ["rows", "fields", "shards", "made", "version"])
@@ -379,11 +379,11 @@ def test_seal_must_be_the_last_member() -> None:
 def test_every_flipped_bit_is_found() -> None:
     """Whichever bit of a manifest is flipped, it is refused."""
     data = bytearray(encode_manifest(manifest()))
-    for at in range(8 * len(data)):
-        data[at // 8] ^= 1 << at % 8
+    for index in range(8 * len(data)):
+        data[index // 8] ^= 1 << index % 8
         with pytest.raises(FieldslabError):
             decode_manifest(bytes(data))
-        data[at // 8] ^= 1 << at % 8
+        data[index // 8] ^= 1 << index % 8
 
 
 def test_every_truncation_is_found() -> None:
@@ -417,8 +417,8 @@ JSON = st.recursive(
 def test_any_attributes_and_names_come_back(attributes: dict[str, Any], name: str) -> None:
     """Attributes of any JSON and names of any text survive, and so does the id."""
     field = Field(name=name, stem="00-x", kind="text", attributes=attributes)
-    made = create_manifest(MADE, rows=0, fields=(field,), shards=(), attributes=attributes)
-    assert decode_manifest(encode_manifest(made)) == made
+    manifest = create_manifest(MADE, rows=0, fields=(field,), shards=(), attributes=attributes)
+    assert decode_manifest(encode_manifest(manifest)) == manifest
 
 
 @given(JSON)
@@ -433,7 +433,7 @@ def test_any_json_is_a_manifest_or_a_named_error(content: Any) -> None:
 def test_any_value_in_any_place_is_taken_or_refused(path: str, value: Any) -> None:
     """Arbitrary JSON in any member gives a valid manifest or DamagedManifest."""
     try:
-        found = decode_manifest(forged(change(path, value)))
+        actual = decode_manifest(forged(change(path, value)))
     except DamagedManifest:
         return
-    assert msgspec.convert(msgspec.to_builtins(found), Manifest) == found
+    assert msgspec.convert(msgspec.to_builtins(actual), Manifest) == actual

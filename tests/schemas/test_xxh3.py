@@ -14,10 +14,10 @@ DATA = np.random.default_rng(0).integers(0, 256, 3 * BLOCK + 100, np.uint8)
 
 def check(start: int, size: int) -> None:
     """Compare digests of two pieces of DATA with those of the library."""
-    found = np.empty(2, np.uint64)
-    digest_pieces(DATA[start:], size, found)
+    actual = np.empty(2, np.uint64)
+    digest_pieces(DATA[start:], size, actual)
     pieces = DATA[start : start + size].data, DATA[start + size : start + 2 * size].data
-    assert found.tolist() == [xxhash.xxh3_64_intdigest(piece) for piece in pieces]
+    assert actual.tolist() == [xxhash.xxh3_64_intdigest(piece) for piece in pieces]
 
 
 def test_every_size_agrees_with_the_library() -> None:
@@ -36,9 +36,9 @@ def test_sizes_up_to_a_block_agree_with_the_library() -> None:
 @pytest.mark.parametrize("size", [0, 1, 240, 241, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 100])
 def test_blocks_have_the_same_digests_either_way(size: int) -> None:
     """Data is digested block by block as by the library, a short last block included."""
-    found = native.digest_blocks(DATA[:size])
-    assert found.dtype == np.uint64
-    assert found.tolist() == digest_blocks(DATA[:size].data).tolist()
+    actual = native.digest_blocks(DATA[:size])
+    assert actual.dtype == np.uint64
+    assert actual.tolist() == digest_blocks(DATA[:size].data).tolist()
 
 
 def test_every_word_counts() -> None:

@@ -293,8 +293,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _fail_flip(self) -> bool:
         body = bytearray(self._answer.body)
         if body:
-            at = self._settings.get("at", len(body) // 2)
-            body[at] ^= 1 << at % 8
+            offset = self._settings.get("at", len(body) // 2)
+            body[offset] ^= 1 << offset % 8
         self._answer = self._answer._replace(body=bytes(body))
         return False
 

@@ -45,7 +45,7 @@ def make_array(column: HDF5Column, read: np.ndarray, row_shape: tuple[int, ...])
 
 
 def nest_lists(flat: pa.Array, kind: pa.DataType, rows: int) -> pa.Array:
-    """Flat elements in lists of fixed sizes, without a copy."""
+    """Nest flat elements in lists of fixed sizes, without a copy."""
     sizes = []
     while pa.types.is_fixed_size_list(kind):
         sizes.append(kind)

@@ -241,7 +241,7 @@ _COMPLEX_CLASS = getattr(h5t, "TypeComplexID", ())
 
 
 def find_complex_dtype(kind: h5t.TypeID) -> np.dtype[Any] | None:
-    """Dtype of a complex number: HDF5's own, or h5py's compound of two; None for anything else."""
+    """Find the dtype of a complex number, HDF5's or h5py's compound of two; None for others."""
     if _COMPLEX_CLASS and isinstance(kind, _COMPLEX_CLASS):
         parts = [kind.get_super()]
     elif isinstance(kind, h5t.TypeCompoundID) and kind.get_nmembers() == 2:

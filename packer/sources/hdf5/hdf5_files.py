@@ -31,7 +31,7 @@ class SourceFile(NamedTuple):
 
     @staticmethod
     def from_path(path: str) -> "SourceFile":
-        """Raises SourceUnreadable where there is no such file."""
+        """Describe the file at a path. Raises SourceUnreadable if there is none."""
         try:
             info = os.stat(path)
         except OSError as error:
@@ -69,19 +69,19 @@ def looks_like_hdf5(path: str) -> bool:
     """
     if path.lower().endswith(SUFFIXES):
         return True
-    if not os.path.isfile(path):  # a pipe would wait for ever
+    if not os.path.isfile(path):  # a pipe would block forever
         return False
     try:
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC or h5py.is_hdf5(path)
     except PermissionError:
-        return False  # whoever is asked last says so
+        return False  # the last source that is asked reports it
 
 
 def open_file(path: str) -> h5py.File:
     """Open a file for reading. Raises SourceUnreadable."""
     with name_hdf5_errors(path):
-        if not os.path.isfile(path):  # a pipe would wait for ever
+        if not os.path.isfile(path):  # a pipe would block forever
             raise SourceUnreadable("is not a file", file=path)
         return h5py.File(path, "r", locking="best-effort")
 

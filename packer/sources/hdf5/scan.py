@@ -110,7 +110,7 @@ class _Walker:
     def walk_from(
         self, file: h5py.File, path: str, name: str, depth: int, place: str = "/"
     ) -> None:
-        """Everything below a place of a file, under `name`."""
+        """Yield everything below a place of a file, under `name`."""
         with name_hdf5_errors(path):
             rules = TypeRules(self._raw, "PYTABLES_FORMAT_VERSION" in file.attrs)
             object_id = h5o.open(file.id, place.encode(errors="surrogateescape"))

@@ -103,7 +103,7 @@ class HDF5Source(Source):
             return False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Open files stay behind: another process opens them anew."""
+        """Pickle without open files: another process opens them again."""
         return self.__dict__ | {"_spare": None}
 
     def check(self, columns: list[int]) -> None:
@@ -157,7 +157,7 @@ class HDF5Source(Source):
             file.check_unchanged()
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
-        """A few rows from the start, the middle and the end of the first file that has all."""
+        """Read a few rows from start, middle and end of the first file that has all datasets."""
         keys = [self._keys[column] for column in columns]
         having = [part for part in self._parts if part.columns.keys() >= set(keys)]
         if not having:
@@ -176,11 +176,11 @@ class HDF5Source(Source):
             opened.close()
 
     def null_count(self, path: tuple[int, ...]) -> int:
-        """Always 0: HDF5 has no nulls."""
+        """Return 0: HDF5 has no nulls."""
         return 0
 
     def column_bytes(self, path: tuple[int, ...]) -> int:
-        """Bytes of all values; for variable lengths by what was sampled, or next to nothing."""
+        """Count the bytes of all values; estimate variable lengths from the sample."""
         key = self._keys[path[0]]
         parts = (part for part in self._parts if key in part.columns)
         return int(
@@ -191,7 +191,7 @@ class HDF5Source(Source):
         )
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """Path, size and time of each file, those behind links included."""
+        """Return path, size and time of each file, those behind links included."""
         files = [file for part in self._parts for file in (part.scan.file, *part.scan.others)]
         return [
             {"path": file.path, "bytes": file.size, "modified": file.modified}

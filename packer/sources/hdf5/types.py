@@ -45,7 +45,7 @@ class HDF5Column:
         return "".join(f".{decode_name(name)}" for name in self.member)
 
     def make_arrow_type(self, row_shape: tuple[int, ...]) -> pa.DataType:
-        """Arrow type of a row that is an array of this shape of elements."""
+        """Make the Arrow type of a row that is an array of this shape of elements."""
         kind = self.element.type
         for length in reversed((*row_shape, *self.shape)):
             kind = pa.list_(kind, length)
@@ -57,7 +57,7 @@ class HDF5Column:
         return self.element.form in ("texts", "lists")
 
     def count_row_bytes(self, row_shape: tuple[int, ...]) -> int:
-        """Bytes of a row of this column once read; of variable lengths what stands in for them."""
+        """Count the bytes of a row once read; of variable lengths only their references."""
         return prod((*row_shape, *self.shape)) * self.element.dtype.itemsize
 
     def make_hint(self, attributes: dict[str, Any]) -> ColumnHint:

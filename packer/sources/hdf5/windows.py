@@ -84,7 +84,7 @@ def compute_window_starts(datasets: Sequence[Dataset], rows: int, row_bytes: flo
 
 
 def compute_batch_rows(datasets: Sequence[Dataset], row_bytes: float, batch_bytes: int) -> int:
-    """Rows of a batch: whole chunks, or even parts of one, of the dataset with the largest rows."""
+    """Compute the rows of a batch: whole chunks or even parts of one, by the largest rows."""
     rows = max(int(batch_bytes / max(row_bytes, 1)), 1)
     chunk = find_leading_chunk_rows(datasets)
     if rows >= chunk:

@@ -289,6 +289,6 @@ def _read_file_info(path: str) -> tuple[int, int, int]:
         raise make_unreadable_source_error(
             error, f"cannot be read: {error.strerror}", file=path
         ) from error
-    if not stat.S_ISREG(info.st_mode):  # a pipe would wait for ever
+    if not stat.S_ISREG(info.st_mode):  # a pipe would block forever
         raise SourceUnreadable("is not a file", file=path)
     return info.st_size, info.st_mtime_ns, info.st_ino

@@ -30,7 +30,7 @@ from fieldslab.schemas.optiontext import mark_option
 
 UNIT_FILES = 512
 UNIT_BYTES = 2**24
-"""Files that are read at one go: so many, or fewer with about so many bytes."""
+"""Most files to read at a time, and about the most bytes."""
 
 MOST_BYTES = 2**31 - 1
 """Of one image."""
@@ -72,7 +72,7 @@ class ImageSource(Source):
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
-        """Whether the first path is an image by its name, or a folder or glob of such files."""
+        """Tell whether the first path is an image by its name, or a folder or glob of images."""
         return holds_images(paths[0])
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -87,11 +87,11 @@ class ImageSource(Source):
             start = end
 
     def null_count(self, path: tuple[int, ...]) -> int:
-        """Always 0."""
+        """Return 0: image files have no nulls."""
         return 0
 
     def column_bytes(self, path: tuple[int, ...]) -> int:
-        """Of images, the sizes of the files."""
+        """Count the bytes of a column: for images, the sizes of the files."""
         name = self.schema.field(path[0]).name
         if name == "image":
             return int(self._files.sizes.sum())

@@ -52,7 +52,7 @@ class ChunkFile:
         os.close(self._fd)
 
     def read(self, offset: int, size: int) -> np.ndarray:
-        """Exactly these bytes: uint8[size]. Raises SourceUnreadable where they are not there."""
+        """Read exactly these bytes: uint8[size]. Raises SourceUnreadable if they are missing."""
         if offset + size > self.size:
             self.refuse_damaged(
                 "cut off",
@@ -140,7 +140,7 @@ class ChunkFile:
             yield row, RowBytes(data, np.arange(count) * size, np.full(count, size))
 
     def find_arrow_part(self) -> tuple[int, int] | None:
-        """Where the Arrow part stands, start and length; None where the items hold the rows."""
+        """Find start and length of the Arrow part; None if the items hold the rows."""
         table = self.read_item_offsets()
         if table[0] != table[-1] or not self.chunk.rows:
             return None
@@ -158,7 +158,7 @@ class ChunkFile:
     def read_arrow_batches(
         self, columns: list[str] | None
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Schema and batches of the Arrow part: the columns of these names, all for None."""
+        """Read schema and batches of the Arrow part: the named columns, all for None."""
         part = self.find_arrow_part()
         assert part is not None
         try:
@@ -229,7 +229,7 @@ class _PartFile(io.RawIOBase):
 
 
 def is_zstd(path: str) -> bool:
-    """Whether a file is one zstd frame, going by its first bytes. Raises SourceUnreadable."""
+    """Tell by its first bytes whether a file is one zstd frame. Raises SourceUnreadable."""
     with name_disk_errors(), open(path, "rb") as file:
         return file.read(4) == ZSTD_MAGIC
 

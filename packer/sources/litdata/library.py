@@ -59,7 +59,7 @@ def _require_litdata() -> Iterator[None]:
 
 @cache
 def load_torch_dtypes() -> Dtypes:
-    """Dtypes of tensor leaves; those that numpy does not know are left out."""
+    """Load the dtypes of tensor leaves, without those that numpy does not know."""
     with _require_litdata():
         from litdata.constants import _TORCH_DTYPES_MAPPING
     dtypes: Dtypes = {}
@@ -72,7 +72,7 @@ def load_torch_dtypes() -> Dtypes:
 
 @cache
 def load_numpy_dtypes() -> Dtypes:
-    """Dtypes of numpy leaves."""
+    """Load the dtypes of numpy leaves."""
     with _require_litdata():
         from litdata.constants import _NUMPY_DTYPES_MAPPING
     return dict(_NUMPY_DTYPES_MAPPING)

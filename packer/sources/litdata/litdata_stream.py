@@ -90,7 +90,7 @@ class LitDataStream:
         self._check_unchanged(number)
 
     def read_items(self, file: ChunkFile, batch_bytes: int) -> Iterator[tuple[int, RowBytes]]:
-        """Serialised items, about so many bytes at a time, each piece with its first row."""
+        """Read about so many bytes of serialised items at a time; yield pieces with first rows."""
         if self.needs_litdata_library(file):
             return self._group_library_items(file, batch_bytes)
         return file.read_items(batch_bytes)

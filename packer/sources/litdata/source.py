@@ -45,7 +45,7 @@ class LitDataOpener:
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
-        """Whether the one path is a directory with an index, that index, or a remote stream."""
+        """Tell whether the path is a directory with an index, that index, or a remote stream."""
         if len(paths) != 1:
             return False
         path = Path(paths[0])
@@ -145,7 +145,7 @@ class LitDataSource(Source):
         return 0 if self._arrow is None else None
 
     def column_bytes(self, path: tuple[int, ...]) -> int | None:
-        """Estimated from sampled rows."""
+        """Estimate the bytes of a column from sampled rows."""
         if not self._sizes:
             self._sizes = [None] * len(self.schema)
             everything = range(len(self.schema))
@@ -166,7 +166,7 @@ class LitDataSource(Source):
                 raise SourceUnsupported(refusal[0], field=name, hint=refusal[1].format(name))
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """The digest of the index; path, size and time of each chunk that is a local file."""
+        """Return the digest of the index; path, size and time of each chunk in a local file."""
         files = self._stream.compute_fingerprint()
         if self._block is not None:
             files[0]["block"] = self._block

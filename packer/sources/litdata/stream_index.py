@@ -69,12 +69,12 @@ def is_index(path: Path) -> bool:
 
     Raises OSError where the disk fails.
     """
-    if not os.path.isfile(path):  # a pipe would wait for ever
+    if not os.path.isfile(path):  # a pipe would block forever
         return False
     try:
         content = json.loads(path.read_bytes())
     except PermissionError:
-        return False  # whoever is asked last says so
+        return False  # the last source that is asked reports it
     except (ValueError, RecursionError):
         return True
     return isinstance(content, dict) and ("chunks" in content or "shards" in content)

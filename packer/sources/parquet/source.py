@@ -59,14 +59,14 @@ class ParquetSource(Source):
         """Return whether the first path looks like Parquet, by its name or its first four bytes."""
         try:
             first = find_files(paths[:1])[0][0]
-            if not os.path.isfile(first):  # a pipe would wait for ever
+            if not os.path.isfile(first):  # a pipe would block forever
                 return False
             if first.endswith(SUFFIXES):
                 return True
             with open(first, "rb") as file:
                 return file.read(4) in MAGIC
         except PermissionError:
-            return False  # whoever is asked last says so
+            return False  # the last source that is asked reports it
         except NoFiles:
             return paths[0].endswith(SUFFIXES) and not is_url(paths[0])
 
@@ -98,7 +98,7 @@ class ParquetSource(Source):
         return sample_units(self, units, columns) if columns else []
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
-        """From the row groups' statistics; None inside lists and where a group has none."""
+        """Count nulls by the row groups' statistics; None in lists, and if a group has none."""
         if pa.types.is_nested(self._find_type(path)):
             return None
         total = 0
@@ -136,7 +136,7 @@ class ParquetSource(Source):
                 )
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """Path, size and time of each file."""
+        """Return path, size and time of each file."""
         return [{"path": p.path, "bytes": p.size, "modified": p.modified} for p in self._parts]
 
     def _find_differences(self, part: ParquetPart, columns: list[int]) -> list[str]:

@@ -112,7 +112,7 @@ def _estimate_memory(tasks: Sequence[Task]) -> int:
 
 
 def _find_largest_memory(ray: Any) -> int:
-    """Find the memory of the largest machine: a task that asks for more would wait for ever."""
+    """Find the memory of the largest machine: a task that asks for more would wait forever."""
     sizes = [node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]]
     return int(max(sizes, default=0))
 

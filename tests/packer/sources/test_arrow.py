@@ -19,7 +19,7 @@ from fieldslab.schemas.errors import (
     UsageError,
 )
 
-TABLE = pa.table({"n": list(range(100)), "t": [f"row {at}" for at in range(100)]})
+TABLE = pa.table({"n": list(range(100)), "t": [f"row {index}" for index in range(100)]})
 
 
 class Capsule:
@@ -60,7 +60,7 @@ def test_sources(tmp_path: Path, name: str) -> None:
     packed = pack(SOURCES[name](), tmp_path / "slab")
     back = Readback(tmp_path / "slab")
     assert back.values("n").tolist() == list(range(100))
-    assert back.column("t") == [f"row {at}" for at in range(100)]
+    assert back.column("t") == [f"row {index}" for index in range(100)]
     plain = pack(TABLE, tmp_path / "plain")
     if name != "frame":  # pandas has metadata and a string type of its own
         assert packed.manifest.id == plain.manifest.id
@@ -176,12 +176,12 @@ def test_batches_stay_small(array: pa.Array) -> None:
 def test_slices_of_a_large_batch(tmp_path: Path) -> None:
     """Small slices of one large batch are packed as small batches, each with its own values."""
     table = pa.table(
-        {"a": pa.array(range(100_000)), "l": pa.array([[at] for at in range(100_000)])}
+        {"a": pa.array(range(100_000)), "l": pa.array([[index] for index in range(100_000)])}
     )
     (batch,) = table.to_batches()
-    pack((batch.slice(at, 10) for at in range(0, 100_000, 10_000)), tmp_path / "slab")
+    pack((batch.slice(index, 10) for index in range(0, 100_000, 10_000)), tmp_path / "slab")
     back = Readback(tmp_path / "slab")
-    expected = [at + row for at in range(0, 100_000, 10_000) for row in range(10)]
+    expected = [index + row for index in range(0, 100_000, 10_000) for row in range(10)]
     assert back.values("a").tolist() == back.values("l").tolist() == expected
 
 

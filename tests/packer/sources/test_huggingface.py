@@ -44,7 +44,7 @@ IMAGES = [jpeg() for _ in range(ROWS)]
 SOUNDS = [sound() for _ in range(ROWS)]
 LABELS = [0, 2, 1, 1, 0, 2]
 SEQUENCES = [[0, 1], [], [2], [1, 1, 1], [0], [2, 0]]
-TRIPLES = [RANDOM.integers(0, 9, (at % 3, 3)) for at in range(ROWS)]
+TRIPLES = [RANDOM.integers(0, 9, (row % 3, 3)) for row in range(ROWS)]
 BLOCKS = {
     rank: RANDOM.normal(size=(ROWS, *range(2, 2 + rank))).astype("f4") for rank in range(2, 6)
 }
@@ -72,19 +72,19 @@ def dataset() -> Any:
     columns: dict[str, Any] = {
         "label": LABELS,
         "labels": SEQUENCES,
-        "part": [{"label": at} for at in LABELS],
+        "part": [{"label": index} for index in LABELS],
         "image": [{"bytes": data, "path": None} for data in IMAGES],
         "triples": [row.tolist() for row in TRIPLES],
-        "fixed": [[at, -at] for at in range(ROWS)],
-        "large": [[1.5] * at for at in range(ROWS)],
-        "objects": [{"x": [1, at]} for at in range(ROWS)],
-        "text": [{"de": f"ä{at}", "en": f"a{at}"} for at in range(ROWS)],
+        "fixed": [[row, -row] for row in range(ROWS)],
+        "large": [[1.5] * row for row in range(ROWS)],
+        "objects": [{"x": [1, row]} for row in range(ROWS)],
+        "text": [{"de": f"ä{row}", "en": f"a{row}"} for row in range(ROWS)],
     }
     columns |= {f"block{rank}": block.tolist() for rank, block in BLOCKS.items()}
-    made = datasets.Dataset.from_dict(columns, features=FEATURES)
+    dataset = datasets.Dataset.from_dict(columns, features=FEATURES)
     sounds = [{"bytes": data, "path": None} for data in SOUNDS]
     # Beside the others: to encode audio, the library would need another one.
-    return made.add_column("audio", sounds, feature=datasets.Audio(sampling_rate=8000))
+    return dataset.add_column("audio", sounds, feature=datasets.Audio(sampling_rate=8000))
 
 
 EXPECTED: dict[str, tuple[list[Any], dict[str, Any]]] = {
@@ -100,11 +100,11 @@ EXPECTED: dict[str, tuple[list[Any], dict[str, Any]]] = {
         for rank, block in BLOCKS.items()
     },
     "triples": (list(TRIPLES), {"kind": "ragged", "shape": [3]}),
-    "fixed": ([np.array([at, -at], "i1") for at in range(ROWS)], {"shape": [2]}),
-    "large": ([np.full(at, 1.5, "f2") for at in range(ROWS)], {"kind": "ragged"}),
-    "objects.x": ([np.array([1, at], "i4") for at in range(ROWS)], {"kind": "ragged"}),
-    "text.de": ([f"ä{at}" for at in range(ROWS)], {"kind": "text"}),
-    "text.en": ([f"a{at}" for at in range(ROWS)], {"kind": "text"}),
+    "fixed": ([np.array([row, -row], "i1") for row in range(ROWS)], {"shape": [2]}),
+    "large": ([np.full(row, 1.5, "f2") for row in range(ROWS)], {"kind": "ragged"}),
+    "objects.x": ([np.array([1, row], "i4") for row in range(ROWS)], {"kind": "ragged"}),
+    "text.de": ([f"ä{row}" for row in range(ROWS)], {"kind": "text"}),
+    "text.en": ([f"a{row}" for row in range(ROWS)], {"kind": "text"}),
     "audio": (list(SOUNDS), {"kind": "binary", "logical": {"type": "audio"}}),
 }
 
@@ -206,8 +206,8 @@ def test_later_row_of_another_shape(tmp_path: Path) -> None:
     with pytest.raises(SourceInconsistent, match=r"row 2777.*tensor=.*int64\[\*,2\]"):
         pack(tmp_path / "a.parquet", tmp_path / "slab")
     pack(tmp_path / "a.parquet", tmp_path / "slab", tensor="a=i8[*,2]")
-    found = Readback(tmp_path / "slab").column("a")
-    assert difference(found, [np.array(row) for row in rows]) is None
+    column = Readback(tmp_path / "slab").column("a")
+    assert difference(column, [np.array(row) for row in rows]) is None
     rows[2777] = [[1, 2], [3]]
     pq.write_table(pa.table({"a": rows}), tmp_path / "b.parquet", row_group_size=500)
     with pytest.raises(SourceInconsistent, match=r"row 2777.*cast=.*json"):

@@ -31,7 +31,7 @@ from fieldslab.schemas.errors import (
     UsageError,
 )
 
-JPEGS = [encode(photograph(60 + at, 80 - at, at)) for at in range(6)]
+JPEGS = [encode(photograph(60 + index, 80 - index, index)) for index in range(6)]
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_images_can_be_trained_on(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "names", "labels"),
+    ("pattern", "names", "labels"),
     [
         ("photos/**/*.jpg", ["a b/1.jpg", "b/2.jpg", "b/in/3.jpg"], ["a b", "b"]),
         ("photos/*/*.[Jjp]*", ["a b/1.jpg", "b/10.JPEG", "b/2.jpg", "b/4.png"], ["a b", "b"]),
@@ -105,18 +105,18 @@ def test_images_can_be_trained_on(folder: Path, tmp_path: Path) -> None:
     ],
 )
 def test_classes_begin_below_what_is_named(
-    folder: Path, tmp_path: Path, given: str, names: list[str], labels: list[str] | None
+    folder: Path, tmp_path: Path, pattern: str, names: list[str], labels: list[str] | None
 ) -> None:
     """Paths and classes are relative to the folder, or to what stands before the first wildcard."""
-    if given == "photos/b":
+    if pattern == "photos/b":
         with pytest.raises(SourceInconsistent, match="3 images are not in a class folder"):
-            pack(tmp_path / given, tmp_path / "x.slab")
-        packed(tmp_path / given, tmp_path / "x.slab", exclude="label")
+            pack(tmp_path / pattern, tmp_path / "x.slab")
+        packed(tmp_path / pattern, tmp_path / "x.slab", exclude="label")
     else:
-        packed(str(tmp_path / given), tmp_path / "x.slab")
+        packed(str(tmp_path / pattern), tmp_path / "x.slab")
     back = Readback(tmp_path / "x.slab")
     assert back.column("path") == names
-    if labels is None or given == "photos/b":
+    if labels is None or pattern == "photos/b":
         assert "label" not in back.fields
     else:
         assert back.fields["label"]["logical"]["names"] == labels
@@ -145,13 +145,13 @@ def test_options_as_with_other_sources(folder: Path, tmp_path: Path) -> None:
     assert [field.name for field in whole.manifest.fields] == ["image", "label"]
     assert whole.manifest.rows == 4
     many = tmp_path / "many"
-    for at in range(1100):
-        (many / str(at % 2)).mkdir(parents=True, exist_ok=True)
-        (many / str(at % 2) / f"{at}.jpg").write_bytes(JPEGS[at % 5])
-    one = packed(many, tmp_path / "y.slab", shard_size=1)
+    for index in range(1100):
+        (many / str(index % 2)).mkdir(parents=True, exist_ok=True)
+        (many / str(index % 2) / f"{index}.jpg").write_bytes(JPEGS[index % 5])
+    single = packed(many, tmp_path / "y.slab", shard_size=1)
     two = packed(many, tmp_path / "z.slab", shard_size=1, jobs=2)
-    assert [shard.rows for shard in one.manifest.shards] == [512, 512, 76]
-    assert one.manifest.id == two.manifest.id
+    assert [shard.rows for shard in single.manifest.shards] == [512, 512, 76]
+    assert single.manifest.id == two.manifest.id
     paths = Readback(tmp_path / "z.slab").column("path")
     assert paths == sorted(paths, key=lambda name: name.split("/"))
     packed(many, tmp_path / "p.slab", fields="path,label")
@@ -163,14 +163,14 @@ def test_what_is_no_image_by_name(folder: Path, tmp_path: Path) -> None:
     (folder / ".hidden").mkdir()
     (folder / ".hidden" / "1.jpg").write_bytes(JPEGS[0])
     (folder / "classes.json").write_text("{}")
-    for at in range(4):
-        (folder / "b" / f"{at}.txt").write_text("x")
+    for index in range(4):
+        (folder / "b" / f"{index}.txt").write_text("x")
     (folder / "again").symlink_to(folder)
     (folder / "b" / "5.jpg").symlink_to(folder / "a b" / "1.jpg")
     (folder / "empty").mkdir()
-    found = packed(folder, tmp_path / "x.slab")
-    assert found.manifest.rows == 7
-    assert found.warnings == (
+    actual = packed(folder, tmp_path / "x.slab")
+    assert actual.manifest.rows == 7
+    assert actual.warnings == (
         f"{folder}: left out 5 files without the name of an image (b/0.txt, b/1.txt, b/2.txt, "
         "...), 2 hidden, 1 link to folders that they are in",
         f"{folder}: no images in 1 folder: empty",
@@ -187,10 +187,14 @@ def test_parts_of_a_dataset_are_no_classes(folder: Path, tmp_path: Path) -> None
 
 
 SPOILED: dict[str, tuple[Callable[[Path], object], type[SourceError], str]] = {
-    "text": (lambda at: at.write_text("not a picture"), SourceUnsupported, "is not an image"),
+    "text": (lambda path: path.write_text("not a picture"), SourceUnsupported, "is not an image"),
     "empty": (Path.touch, SourceUnsupported, "is empty"),
     "pipe": (os.mkfifo, SourceUnreadable, "is not a file"),
-    "nowhere": (lambda at: at.symlink_to("no"), SourceUnreadable, "cannot be read: No such file"),
+    "nowhere": (
+        lambda path: path.symlink_to("no"),
+        SourceUnreadable,
+        "cannot be read: No such file",
+    ),
 }
 
 
@@ -254,7 +258,7 @@ def test_against_another_folder(folder: Path, tmp_path: Path) -> None:
     (problem,) = verify(tmp_path / "x.slab", against=folder).problems
     assert (problem.field, problem.rows) == ("image", (3, 3))
     (folder / "b" / "99.jpg").write_bytes(data)
-    texts = [str(one) for one in verify(tmp_path / "x.slab", against=folder).problems]
+    texts = [str(problem) for problem in verify(tmp_path / "x.slab", against=folder).problems]
     assert any("differ in rows (expected 7, found 6)" in text for text in texts)
 
 
@@ -275,10 +279,10 @@ def test_mixed_with_tables(folder: Path, tmp_path: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     """No image at all is an error that says where it was looked for."""
     (tmp_path / "none").mkdir()
-    for given in ("none", "none/*.jpg", "missing.jpg"):
+    for pattern in ("none", "none/*.jpg", "missing.jpg"):
         with pytest.raises(SourceUnreadable) as caught:
-            pack(str(tmp_path / given), tmp_path / "x.slab")
-        assert caught.value.context["file"] == str(tmp_path / given)
+            pack(str(tmp_path / pattern), tmp_path / "x.slab")
+        assert caught.value.context["file"] == str(tmp_path / pattern)
     with pytest.raises(SourceUnreadable, match="no image files"):
         pack(tmp_path / "none", tmp_path / "x.slab", from_="images")
 
@@ -301,6 +305,6 @@ def test_memory_is_bounded(folder: Path) -> None:
 def test_the_plan_reads_little(folder: Path) -> None:
     """What becomes of the columns is known from names and sizes, and told as such."""
     plan = make_plan(find_source(folder), parse_options())
-    assert [one.why for one in plan.fields] == ["image files", "2 folders", "string"]
+    assert [field.why for field in plan.fields] == ["image files", "2 folders", "string"]
     assert plan.fields[0].bytes == sum((folder / name).stat().st_size for name in NAMES)
     assert np.array_equal(plan.columns, [0, 1, 2])

@@ -19,8 +19,8 @@ from fieldslab.schemas.errors import SourceUnreadable
 TABLE = pa.table(
     {
         "n": list(range(3000)),
-        "t": [f"row {at}" for at in range(3000)],
-        "l": [[at] * (at % 3) for at in range(3000)],
+        "t": [f"row {index}" for index in range(3000)],
+        "l": [[index] * (index % 3) for index in range(3000)],
     }
 )
 

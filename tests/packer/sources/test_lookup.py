@@ -50,17 +50,19 @@ def ordinary_user() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("closed", ["data", "data/below", "data/a.parquet", "data/below/b.parquet"])
-@pytest.mark.parametrize("given", ["data", "data/*.parquet", "data/a.parquet", "data/**/*.parquet"])
-def test_what_may_not_be_read_is_said(shared: Path, given: str, closed: str) -> None:
+@pytest.mark.parametrize(
+    "pattern", ["data", "data/*.parquet", "data/a.parquet", "data/**/*.parquet"]
+)
+def test_what_may_not_be_read_is_said(shared: Path, pattern: str, closed: str) -> None:
     """Nothing that is meant is passed over in silence, and the error names what is closed."""
     (shared / closed).chmod(0)
-    source = f"{shared}/{given}"
+    source = f"{shared}/{pattern}"
     needed = {
         "data": True,
         "data/*.parquet": closed in ("data", "data/a.parquet"),
         "data/a.parquet": closed in ("data", "data/a.parquet"),
         "data/**/*.parquet": True,
-    }[given]
+    }[pattern]
     if not needed:  # what is closed is not meant
         with ordinary_user():
             assert find_source(source).name == "parquet"
@@ -95,8 +97,8 @@ def test_hidden_files_are_left_out(shared: Path) -> None:
         path = shared / "data" / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"")
-    found = list_files(str(shared / "data"), (".parquet",), "Parquet")
-    names = [str(Path(path).relative_to(shared / "data")) for path in found]
+    actual = list_files(str(shared / "data"), (".parquet",), "Parquet")
+    names = [str(Path(path).relative_to(shared / "data")) for path in actual]
     assert names == ["a.parquet", "below/b.parquet", "f/g.PARQUET"]
 
 

@@ -27,8 +27,8 @@ from fieldslab.schemas.errors import (
 TABLE = pa.table(
     {
         "n": list(range(3000)),
-        "t": [f"row {at}" for at in range(3000)],
-        "l": [[at] * (at % 3) for at in range(3000)],
+        "t": [f"row {index}" for index in range(3000)],
+        "l": [[index] * (index % 3) for index in range(3000)],
     }
 )
 
@@ -38,8 +38,8 @@ def test_datasets_of_arrow(tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "a.parquet", row_group_size=700)
     dataset = ds.dataset(tmp_path / "a.parquet")
     plain = pack(TABLE, tmp_path / "plain")
-    for at, source in enumerate((dataset, dataset.scanner(), ds.dataset(TABLE))):
-        packed = pack(source, tmp_path / str(at))
+    for index, source in enumerate((dataset, dataset.scanner(), ds.dataset(TABLE))):
+        packed = pack(source, tmp_path / str(index))
         assert packed.manifest.id == plain.manifest.id
     assert verify(tmp_path / "plain", against=dataset).ok
     pack(dataset.filter(ds.field("n") < 10), tmp_path / "few")
@@ -72,29 +72,31 @@ def test_columns(tmp_path: Path) -> None:
     others = {
         "tensor": torch.arange(40).reshape(20, 2),
         "series": pd.Series(range(20)),
-        "list": [[at] * (at % 3) for at in range(20)],
-        "text": [f"row {at}" for at in range(20)],
+        "list": [[index] * (index % 3) for index in range(20)],
+        "text": [f"row {index}" for index in range(20)],
         "arrow": pa.array(range(20)),
         "chunked": pa.chunked_array([range(10), range(10, 20)]),
-        "arrays": [np.full((2, 2), at, "f4") for at in range(20)],
-        "uneven": [np.arange(at % 3) for at in range(20)],
+        "arrays": [np.full((2, 2), index, "f4") for index in range(20)],
+        "uneven": [np.arange(index % 3) for index in range(20)],
     }
     pack(columns | others, tmp_path / "slab")
     back = Readback(tmp_path / "slab")
     assert list(back.fields) == [*columns, *others]
     for name, values in columns.items():
-        found = back.values(name)
+        stored = back.values(name)
         expected = values.astype("i8") if values.dtype.kind == "M" else values
-        assert found.dtype == expected.dtype.newbyteorder("=")
-        assert found.tobytes() == expected.astype(found.dtype).tobytes()
-        assert found.shape == expected.shape
+        assert stored.dtype == expected.dtype.newbyteorder("=")
+        assert stored.tobytes() == expected.astype(stored.dtype).tobytes()
+        assert stored.shape == expected.shape
     assert back.values("tensor").tolist() == others["tensor"].tolist()
     for name in ("series", "arrow", "chunked"):
         assert back.values(name).tolist() == list(range(20))
     assert back.column("text") == others["text"]
-    assert back.values("arrays").tolist() == [[[at, at]] * 2 for at in range(20)]
+    assert back.values("arrays").tolist() == [[[index, index]] * 2 for index in range(20)]
     assert [row.tolist() for row in back.column("list")] == others["list"]
-    assert [row.tolist() for row in back.column("uneven")] == [[*range(at % 3)] for at in range(20)]
+    assert [row.tolist() for row in back.column("uneven")] == [
+        [*range(index % 3)] for index in range(20)
+    ]
     assert verify(tmp_path / "slab", against=columns | others).ok
 
 
@@ -109,12 +111,12 @@ def test_masked_arrays_have_nulls(tmp_path: Path) -> None:
 
 def test_rows(tmp_path: Path) -> None:
     """A list of dicts is packed; what one of them lacks is a null, never lost."""
-    rows = [{"a": at, "x": np.full((2, 2), at), "t": f"row {at}"} for at in range(30)]
+    rows = [{"a": index, "x": np.full((2, 2), index), "t": f"row {index}"} for index in range(30)]
     pack(rows, tmp_path / "slab")
     back = Readback(tmp_path / "slab")
     assert back.values("a").tolist() == list(range(30))
-    assert back.values("x").tolist() == [[[at, at]] * 2 for at in range(30)]
-    assert back.column("t") == [f"row {at}" for at in range(30)]
+    assert back.values("x").tolist() == [[[index, index]] * 2 for index in range(30)]
+    assert back.column("t") == [f"row {index}" for index in range(30)]
     with pytest.raises(NullsFound) as caught:
         pack([*rows, {"a": 30, "x": rows[0]["x"], "t": "", "late": 1}], tmp_path / "other")
     assert caught.value.context["field"] == "late"
@@ -142,13 +144,13 @@ WRONG: list[tuple[Any, type[FieldslabError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "error", "message"), WRONG)
+@pytest.mark.parametrize(("source", "error", "message"), WRONG)
 def test_what_no_column_can_be_made_of(
-    tmp_path: Path, given: Any, error: type[FieldslabError], message: str
+    tmp_path: Path, source: Any, error: type[FieldslabError], message: str
 ) -> None:
     """Several splits, and what is no column, are errors that say what to do; nothing is left."""
     with pytest.raises(error, match=message):
-        pack(given, tmp_path / "slab")
+        pack(source, tmp_path / "slab")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -24,17 +24,17 @@ def table(folder: Path) -> pa.Table:
     return pa.table(
         {
             "n": pa.array(range(ROWS), pa.uint16()),
-            "flag": [at % 3 == 0 for at in range(ROWS)],
+            "flag": [row % 3 == 0 for row in range(ROWS)],
             "grid": pa.FixedShapeTensorArray.from_numpy_ndarray(numbers),
-            "text": [f"row {at}" * (at % 4) for at in range(ROWS)],
-            "raw": [b"\1" * (at % 5) for at in range(ROWS)],
-            "list": [[at] * (at % 3) for at in range(ROWS)],
+            "text": [f"row {row}" * (row % 4) for row in range(ROWS)],
+            "raw": [b"\1" * (row % 5) for row in range(ROWS)],
+            "list": [[row] * (row % 3) for row in range(ROWS)],
             "class": pa.array(["cat", "dog", "ox", "dog"] * (ROWS // 4)).dictionary_encode(),
             "when": pa.array(range(ROWS), pa.timestamp("us", "UTC")),
             "json": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["[1]"] * ROWS)),
             "image": [(folder / "a.jpg").read_bytes()] * ROWS,
             **{
-                f"null {name}": [None if at % 7 == 0 else value for at in range(ROWS)]
+                f"null {name}": [None if row % 7 == 0 else value for row in range(ROWS)]
                 for name, value in {"n": 5, "text": "x", "list": [1, 2]}.items()
             },
             "null class": pa.array([None, "a"] * (ROWS // 2)).dictionary_encode(),
@@ -49,9 +49,9 @@ def test_a_slab_is_packed_again(tmp_path: Path) -> None:
     assert len(first.manifest.shards) > 2
     slab = open_slab(tmp_path / "one")
     second = pack(slab, tmp_path / "two", **options)
-    for one, two in zip(first.manifest.fields, second.manifest.fields, strict=True):
+    for field, two in zip(first.manifest.fields, second.manifest.fields, strict=True):
         same = ("name", "kind", "dtype", "shape", "nullable", "logical", "categories", "codec")
-        assert [getattr(one, name) for name in same] == [getattr(two, name) for name in same]
+        assert [getattr(field, name) for name in same] == [getattr(two, name) for name in same]
     again = open_slab(tmp_path / "two")
     for row in range(ROWS):
         assert {name: str(value) for name, value in again[row].items()} == {

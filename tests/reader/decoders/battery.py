@@ -142,17 +142,17 @@ class Battery:
         grey, _ = decode(self.decoder, batch, crops, (30, 41))
         shape = (6, 3, 3, 30, 41) if first else (6, 3, 30, 41, 3)
         wanted = np.moveaxis(grey, 4, 2) if first else grey
-        found = {}
+        actual = {}
         for dtype in (np.uint8, np.float32, np.float16, np.uint16):
-            found[dtype] = np.full(shape, 9, dtype)
+            actual[dtype] = np.full(shape, 9, dtype)
             scale, bias = (1, 0) if dtype is np.uint8 else (1 / 64, -2)
-            target = target_of(found[dtype], first, scale, bias)
+            target = target_of(actual[dtype], first, scale, bias)
             assert (self.decoder.decode(batch, np.arange(6), crops, target, 2**20) == 0).all()
-        np.testing.assert_array_equal(found[np.uint8], wanted)
-        np.testing.assert_allclose(found[np.float32], wanted / 64 - 2, atol=0.502 / 64)
-        np.testing.assert_array_equal(found[np.float16], found[np.float32].astype(np.float16))
-        brain = (found[np.uint16].astype(np.uint32) << 16).view(np.float32)
-        np.testing.assert_allclose(brain, found[np.float32], rtol=2**-8, atol=1e-30)
+        np.testing.assert_array_equal(actual[np.uint8], wanted)
+        np.testing.assert_allclose(actual[np.float32], wanted / 64 - 2, atol=0.502 / 64)
+        np.testing.assert_array_equal(actual[np.float16], actual[np.float32].astype(np.float16))
+        brain = (actual[np.uint16].astype(np.uint32) << 16).view(np.float32)
+        np.testing.assert_allclose(brain, actual[np.float32], rtol=2**-8, atol=1e-30)
 
     def test_threads_see_what_one_sees(self) -> None:
         """Four threads on one decoder get what one gets."""
@@ -246,16 +246,16 @@ def mutated(data: bytes, random: np.random.Generator) -> bytes:
     """An image that was damaged in one of several ways."""
     changed = bytearray(data)
     kind = random.integers(6)
-    at = int(random.integers(len(data)))
+    offset = int(random.integers(len(data)))
     if kind == 0:
-        return data[:at]
+        return data[:offset]
     if kind == 1:
         other = int(random.integers(len(data)))
-        changed[at : at + 32] = data[other : other + 32]
+        changed[offset : offset + 32] = data[other : other + 32]
     elif kind == 2:
-        del changed[at : at + int(random.integers(1, 40))]
+        del changed[offset : offset + int(random.integers(1, 40))]
     elif kind == 3:
-        changed[at : at + 2] = b"\xff" + bytes([int(random.integers(0xC0, 0xFF))])
+        changed[offset : offset + 2] = b"\xff" + bytes([int(random.integers(0xC0, 0xFF))])
     else:  # headers are short and decide most: half of these flips go there
         limit = len(data) if kind == 4 else min(700, len(data))
         for _ in range(int(random.integers(1, 6))):

@@ -26,11 +26,11 @@ def segment(codes: dict[int, str]) -> np.ndarray:
 
 def tables() -> np.ndarray:
     """The two tables."""
-    made = np.zeros(2 * SIZE, np.uint16)
+    decoding_table = np.zeros(2 * SIZE, np.uint16)
     for number, codes in enumerate((DC, AC)):
-        table, key = made[number * SIZE : (number + 1) * SIZE], np.zeros(272, np.uint8)
+        table, key = decoding_table[number * SIZE : (number + 1) * SIZE], np.zeros(272, np.uint8)
         assert make_table(segment(codes).ctypes.data, number == 1, table, key) == 0
-    return made
+    return decoding_table
 
 
 TABLES = tables()
@@ -59,8 +59,8 @@ def decode(first: str, second: str, both: bool = True) -> tuple[bool, np.ndarray
     stuffed = [each.replace(b"\xff", b"\xff\0") for each in data]
     memory = np.frombuffer(b"".join(stuffed), np.uint8)
     tile = np.zeros(TILE, np.int16)
-    at, sizes = memory.ctypes.data, [len(each) for each in stuffed]
-    wrong = _decode(at, at + sizes[0], sizes[0], sizes[1], both, TABLES.ctypes.data, tile)
+    address, sizes = memory.ctypes.data, [len(each) for each in stuffed]
+    wrong = _decode(address, address + sizes[0], sizes[0], sizes[1], both, TABLES.ctypes.data, tile)
     lanes = tile.reshape(64, LANES)
     assert not lanes[:, 2:].any()
     return wrong, lanes[ZIGZAG, :2].T
@@ -101,13 +101,13 @@ def test_both_streams_have_their_coefficients(both: bool) -> None:
     """Short blocks beside long ones; without the second stream, its lane stays empty."""
     random = np.random.default_rng(both)
     for _ in range(300):
-        (first, one), (second, other) = block(random), block(random)
-        wrong, found = decode(first, second, both)
-        one[0] += PREDICTORS[0]
+        (first, expected_first), (second, other) = block(random), block(random)
+        wrong, actual = decode(first, second, both)
+        expected_first[0] += PREDICTORS[0]
         other[0] += PREDICTORS[1]
         assert not wrong
-        assert found[0].tolist() == one.tolist()
-        assert found[1].tolist() == (other if both else np.zeros(64)).tolist()
+        assert actual[0].tolist() == expected_first.tolist()
+        assert actual[1].tolist() == (other if both else np.zeros(64)).tolist()
 
 
 FULL = DC[0] + 63 * (AC[1] + "1")
@@ -129,7 +129,7 @@ def test_what_is_no_block_is_told(kind: str) -> None:
 
 def test_a_full_block_needs_no_end() -> None:
     """64 coefficients are a block."""
-    wrong, found = decode(FULL, DC[0] + AC[0])
+    wrong, actual = decode(FULL, DC[0] + AC[0])
     assert not wrong
-    assert (found[0, 1:] == 1).all()
-    assert not found[1, 1:].any()
+    assert (actual[0, 1:] == 1).all()
+    assert not actual[1, 1:].any()

@@ -66,13 +66,13 @@ def test_samples_are_those_of_the_definition(size: int, shrink: int) -> None:
     for block in range(16):
         rows, columns = divmod(random.permutation(side * side)[: 4 * block + 1], side)
         tile[rows, columns, block] = random.integers(-size, size + 1, len(rows))
-    found = samples(tile, scales(shrink), shrink)
+    actual = samples(tile, scales(shrink), shrink)
     centres = (2 * np.arange(side) + 1) * 2**shrink
     basis = np.cos(np.arange(8)[:, None] * centres * math.pi / 16) / 2
     basis[0] = 1 / math.sqrt(8)
     for block in range(16):
         exact = basis.T @ tile[..., block].astype(float) @ basis + 128
-        assert np.abs(found[block] - exact.clip(0, 255)).max() < 0.501
+        assert np.abs(actual[block] - exact.clip(0, 255)).max() < 0.501
 
 
 def test_coefficients_of_any_size_stay_in_range() -> None:
@@ -86,13 +86,13 @@ def test_coefficients_of_any_size_stay_in_range() -> None:
 def test_quantisers_stand_in_natural_order(wide: bool) -> None:
     """Of 8 bits and of 16, for each component."""
     data = encode(photograph(8, 8), "grey", quality=100)
-    at = data.index(b"\xff\xdb")
+    offset = data.index(b"\xff\xdb")
     numbers = np.arange(1, 65) * (900 if wide else 3)
     table = numbers.astype(">u2" if wide else np.uint8).tobytes()
     segment = b"\xff\xdb" + (len(table) + 3).to_bytes(2, "big") + bytes([16 * wide]) + table
-    values, frame = read_frame(data[:at] + segment + data[at + 69 :])
-    found = np.empty(64, np.float32)
-    idct.scale_quantisers(values.ctypes.data, frame, 0, found)
+    values, frame = read_frame(data[:offset] + segment + data[offset + 69 :])
+    actual = np.empty(64, np.float32)
+    idct.scale_quantisers(values.ctypes.data, frame, 0, actual)
     natural = np.empty(64)
     natural[idct.ZIGZAG] = numbers
-    np.testing.assert_allclose(found / scales(), natural, rtol=1e-6)
+    np.testing.assert_allclose(actual / scales(), natural, rtol=1e-6)

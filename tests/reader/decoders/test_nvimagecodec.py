@@ -78,8 +78,8 @@ def test_crops_that_stay_on_the_device() -> None:
         for view, box in enumerate(boxes[image]):
             wanted = reference(images[image], box, (40, 30)).astype(np.float32)
             wanted = wanted[:, ::-1] if view else wanted
-            found = (out[image, view].numpy().transpose(1, 2, 0) - bias) / scale
-            assert np.abs(found - wanted).max() <= 1
+            actual = (out[image, view].numpy().transpose(1, 2, 0) - bias) / scale
+            assert np.abs(actual - wanted).max() <= 1
 
 
 class Leaving:

@@ -54,11 +54,11 @@ def compare(batch: EncodedImages, crops: Crops, target: Target, dtype: torch.dty
     regions, records, _ = copied(batch, crops)
     wanted = torch.from_numpy(target.out)
     wanted = wanted.view(torch.bfloat16) if dtype == torch.bfloat16 else wanted
-    found = torch.zeros_like(wanted).flatten(0, 1)
+    actual = torch.zeros_like(wanted).flatten(0, 1)
     scale, bias = target.scale.tolist(), target.bias.tolist()
     channels_first = target.channels_first
-    fused.write_views(regions, records.flatten(0, 1), found, channels_first, scale, bias, 0)
-    return float((found.float() - wanted.float().flatten(0, 1)).abs().max())
+    fused.write_views(regions, records.flatten(0, 1), actual, channels_first, scale, bias, 0)
+    return float((actual.float() - wanted.float().flatten(0, 1)).abs().max())
 
 
 @pytest.mark.parametrize("code", CODED)

@@ -50,7 +50,7 @@ def test_views_made_much_smaller_look_as_pillow_decodes_them(sampling: str) -> N
     """At 1/2, 1/4 and 1/8 of their size, blocks give 45 dB in each view; at full size 50 in all."""
     pictures = [np.asarray(each) for each in photographs.pictures()[::2]]
     for scale in (3.4, *SHRUNK_FROM, 4.7, 8.9, 12, 27, 32):
-        found = []
+        results = []
         for pixels in pictures:
             data, shape = encode(pixels, sampling), pixels.shape[:2]
             side = int((min(shape) - 20) / scale)
@@ -59,9 +59,9 @@ def test_views_made_much_smaller_look_as_pillow_decodes_them(sampling: str) -> N
             batch, _kept = encoded([data], [shape], JPEG)
             out, statuses = decode(ROI, batch, crops_of([box]), size)
             assert statuses.tolist() == [Status.OK]
-            found.append(psnr(out[0, 0], reference(data, box, size)))
-        assert min(found) >= 45, scale
-        assert scale >= SHRUNK_FROM[0] or np.mean(found) >= 50
+            results.append(psnr(out[0, 0], reference(data, box, size)))
+        assert min(results) >= 45, scale
+        assert scale >= SHRUNK_FROM[0] or np.mean(results) >= 50
 
 
 @pytest.mark.parametrize("every", [0, 3, 8])
@@ -98,11 +98,13 @@ def with_points(
 ) -> tuple[EncodedImages, Any]:
     """An image with points that may lie."""
     batch, kept = encoded([data], [size], JPEG)
-    found = np.ascontiguousarray(points)
+    actual = np.ascontiguousarray(points)
     batch = batch._replace(
-        points=np.array([found.ctypes.data], np.uint64), counts=np.array([len(found)]), every=every
+        points=np.array([actual.ctypes.data], np.uint64),
+        counts=np.array([len(actual)]),
+        every=every,
     )
-    return batch, (kept, found)
+    return batch, (kept, actual)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -179,14 +181,14 @@ def test_damage_between_points_is_told_at_the_next() -> None:
     random = np.random.default_rng(9)
     boxes = crops_of([(0, 0, 128, 256)])
     scan = data.index(b"\xff\xda") + 14
-    found = 0
+    count = 0
     for _ in range(200):
         changed = bytearray(data)
         changed[int(random.integers(scan, len(data) - 2))] ^= 1 << int(random.integers(8))
         batch, _kept = encoded([bytes(changed)], [(128, 256)], JPEG, [data])
         _, statuses = decode(ROI, batch, boxes, (8, 8))
-        found += statuses[0] != Status.OK
-    assert found > 40  # the others change single coefficients
+        count += statuses[0] != Status.OK
+    assert count > 40  # the others change single coefficients
 
 
 def test_a_box_outside_of_the_picture_is_refused() -> None:

@@ -68,9 +68,9 @@ def view_of(
     return Status(int(statuses[0])), out[0, 0]
 
 
-def psnr(one: np.ndarray, other: np.ndarray) -> float:
+def psnr(image: np.ndarray, other: np.ndarray) -> float:
     """In dB."""
-    return float(10 * np.log10(255**2 / max(np.mean((one - other.astype(float)) ** 2), 1e-9)))
+    return float(10 * np.log10(255**2 / max(np.mean((image - other.astype(float)) ** 2), 1e-9)))
 
 
 BOXES = [

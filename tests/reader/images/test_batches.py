@@ -66,7 +66,7 @@ def test_draws_belong_to_the_row(slab: Slab) -> None:
         part.gather([0, 1, 2], decode=decode, epoch=4)["image"], whole[[2, 5, 8]]
     )
     other = slab.gather(range(10), decode=decode, epoch=5)["image"]
-    assert all((one != two).any() for one, two in zip(whole, other, strict=True))
+    assert all((view != two).any() for view, two in zip(whole, other, strict=True))
     seeded = {"image": ImageSteps(STEPS, seed=1)}
     assert (slab.gather(range(10), decode=seeded, epoch=4)["image"] != whole).any()
 
@@ -76,15 +76,15 @@ def test_normalized_values(slab: Slab, dtype: str) -> None:
     """(value - mean) / std, channels first, in each dtype."""
     crop = CenterCrop(40)
     grey = slab.gather(range(10), decode={"image": [crop]})["image"].astype(float)
-    found = slab.gather(range(10), decode={"image": [crop, Normalize(dtype=dtype)]})["image"]
-    assert found.shape == (10, 3, 40, 40)
+    values = slab.gather(range(10), decode={"image": [crop, Normalize(dtype=dtype)]})["image"]
+    assert values.shape == (10, 3, 40, 40)
     wanted = np.moveaxis((grey - [123.675, 116.28, 103.53]) / [58.395, 57.12, 57.375], 3, 1)
     if dtype == "uint8":
         wanted = np.moveaxis(grey, 3, 1)
     if dtype == "bfloat16":
-        assert found.dtype == np.uint16
-        found = (found.astype(np.uint32) << 16).view(np.float32)
-    np.testing.assert_allclose(found, wanted, atol=0.03)
+        assert values.dtype == np.uint16
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    np.testing.assert_allclose(values, wanted, atol=0.03)
 
 
 def test_several_views(slab: Slab) -> None:
@@ -162,8 +162,8 @@ def test_fill(broken: Slab) -> None:
         ("image", 3),
     ]
     normal = ImageSteps([Resize(20), Normalize(dtype="bfloat16")], on_error="fill", fill=99)
-    found = broken.gather([1], decode={"image": normal})["image"][0, :, 0, 0]
-    values = (found.astype(np.uint32) << 16).view(np.float32)
+    pixels = broken.gather([1], decode={"image": normal})["image"][0, :, 0, 0]
+    values = (pixels.astype(np.uint32) << 16).view(np.float32)
     np.testing.assert_allclose(values, [-0.42, -0.30, -0.079], rtol=0.03)
 
 
@@ -207,9 +207,9 @@ def test_failures_among_pictures(broken: Slab, policy: Any) -> None:
         assert (pictures[3] == 7).all()
         assert pictures[3].shape == (90, 130, 3)
     kept = [0, 2, 5] if policy == "fill" else [0, 1, 3]
-    for at, row in zip(kept, [0, 2, 5], strict=True):
+    for index, row in zip(kept, [0, 2, 5], strict=True):
         alone = broken.gather([row], decode={"image": [Decode()]})["image"][0]
-        np.testing.assert_array_equal(pictures[at], alone)
+        np.testing.assert_array_equal(pictures[index], alone)
     assert len(pictures) == len(batch["row"]) == (6 if policy == "fill" else 4)
 
 
@@ -225,9 +225,9 @@ def test_bombs_are_not_unpacked(slab: Slab) -> None:
 def test_any_whole_number_is_a_limit(slab: Slab) -> None:
     """`max_pixels` may be more than 64 bits hold."""
     images = ImageSteps([Resize(8)], max_pixels=2**70)
-    found = slab.gather(range(10), decode={"image": images})["image"]
+    values = slab.gather(range(10), decode={"image": images})["image"]
     np.testing.assert_array_equal(
-        found, slab.gather(range(10), decode={"image": [Resize(8)]})["image"]
+        values, slab.gather(range(10), decode={"image": [Resize(8)]})["image"]
     )
 
 
@@ -275,8 +275,8 @@ def test_exif_orientation(tmp_path: Path, turn: int, codec: str) -> None:
         images = ImageSteps(steps, apply_exif=True, crop_boxes=True, channels_first=first)
         batch = slab.gather([0], decode={"image": images})
         wanted = resized(shown, tuple(batch["image.boxes"][0].tolist()), (40, 30))
-        found = np.moveaxis(batch["image"][0], 0, 2) if first else batch["image"][0]
-        assert psnr(found[:, ::-1] if p else found, wanted) > 45
+        actual = np.moveaxis(batch["image"][0], 0, 2) if first else batch["image"][0]
+        assert psnr(actual[:, ::-1] if p else actual, wanted) > 45
 
 
 @pytest.mark.parametrize("form", ["rgb", "yuv420", "rgb,fraction=0.5", "jpeg,short-side=64"])
@@ -286,8 +286,8 @@ def test_pixels_stored_at_pack(tmp_path: Path, form: str) -> None:
     plain = pack_images(tmp_path, rows)
     stored = pack_images(tmp_path, rows, image=f"image:{form}")
     decode = {"image": ImageSteps([CenterCrop(60)], apply_exif=True)}
-    one, two = (each.gather(range(8), decode=decode)["image"] for each in (plain, stored))
-    assert psnr(one, two) > (30 if "short" in form else 45)
+    first, two = (each.gather(range(8), decode=decode)["image"] for each in (plain, stored))
+    assert psnr(first, two) > (30 if "short" in form else 45)
 
 
 @pytest.mark.parametrize("decoder", ["roi", "turbojpeg", "pillow"])

@@ -38,25 +38,25 @@ def draw_by_the_book(
     fits = (wide > 0) & (wide <= width) & (high > 0) & (high <= height)
     first = (np.arange(N), fits.argmax(1))  # of ten attempts
     w, h = wide[first].astype(int), high[first].astype(int)
-    found = fits.any(1)
-    w[~found], h[~found] = width, height
+    actual = fits.any(1)
+    w[~actual], h[~actual] = width, height
     if width / height < ratio[0]:
-        h[~found] = round(width / ratio[0])
+        h[~actual] = round(width / ratio[0])
     elif width / height > ratio[1]:
-        w[~found] = round(height * ratio[1])
+        w[~actual] = round(height * ratio[1])
     top, left = random.integers(height - h + 1), random.integers(width - w + 1)
-    top[~found], left[~found] = ((height - h) // 2)[~found], ((width - w) // 2)[~found]
+    top[~actual], left[~actual] = ((height - h) // 2)[~actual], ((width - w) // 2)[~actual]
     return np.stack([top, left, h, w], 1).astype(float)
 
 
-def differ(one: np.ndarray, other: np.ndarray) -> bool:
+def differ(sample: np.ndarray, other: np.ndarray) -> bool:
     """Whether two samples are from different distributions, with an error of 1 in 10,000.
 
     The test of Kolmogorov and Smirnov: the largest distance of their cumulative shares.
     """
-    both = np.sort(np.concatenate([one, other]))
-    shares = [np.searchsorted(np.sort(each), both, "right") / len(each) for each in (one, other)]
-    limit = math.sqrt(-math.log(1e-4 / 2) / 2) * math.sqrt(1 / len(one) + 1 / len(other))
+    both = np.sort(np.concatenate([sample, other]))
+    shares = [np.searchsorted(np.sort(each), both, "right") / len(each) for each in (sample, other)]
+    limit = math.sqrt(-math.log(1e-4 / 2) / 2) * math.sqrt(1 / len(sample) + 1 / len(other))
     return float(np.abs(shares[0] - shares[1]).max()) > limit
 
 
@@ -144,5 +144,5 @@ def test_flips_come_as_often_as_asked() -> None:
 )
 def test_boxes_that_are_not_drawn(crop: CenterCrop, size: tuple[int, int], box: list[int]) -> None:
     """The middle in proportion, the whole picture, and nothing of nothing."""
-    found = draw_boxes(crop, np.array([size, (640, 480)]), np.array([4, 5]), 0, 0, 0)
-    assert found[0].tolist() == box
+    actual = draw_boxes(crop, np.array([size, (640, 480)]), np.array([4, 5]), 0, 0, 0)
+    assert actual[0].tolist() == box

@@ -83,7 +83,7 @@ def resized(
     return np.asarray(crop.resize((size[1], size[0]), Image.Resampling.BILINEAR))
 
 
-def psnr(one: np.ndarray, other: np.ndarray) -> float:
+def psnr(image: np.ndarray, other: np.ndarray) -> float:
     """Peak signal to noise, dB, of values in 0..255."""
-    error = np.square(one.astype(float) - other).mean()
+    error = np.square(image.astype(float) - other).mean()
     return float(10 * np.log10(255**2 / max(error, 1e-9)))

@@ -8,16 +8,16 @@ Table = dict[str, int]
 class Bits:
     """The bits of entropy-coded data up to the next marker, and where each of them stands."""
 
-    def __init__(self, data: bytes, at: int) -> None:
+    def __init__(self, data: bytes, offset: int) -> None:
         self.used = 0
         self._places: list[int] = []
         text = []
-        while data[at] != 0xFF or data[at + 1] == 0:
-            text.append(f"{data[at]:08b}")
-            self._places.append(at)
-            at += 2 if data[at] == 0xFF else 1
+        while data[offset] != 0xFF or data[offset + 1] == 0:
+            text.append(f"{data[offset]:08b}")
+            self._places.append(offset)
+            offset += 2 if data[offset] == 0xFF else 1
         self._text = "".join(text)
-        self.end = at
+        self.end = offset
 
     def where(self) -> int:
         """8 * byte + bit, of the next bit."""
@@ -48,15 +48,15 @@ def _tables(body: bytes) -> dict[int, Table]:
     """The tables of a DHT segment, by class and number (annex C)."""
     tables = {}
     while body:
-        code, at = 0, 17
+        code, offset = 0, 17
         table: Table = {}
         for length in range(1, 17):
             for _ in range(body[length]):
-                table[f"{code:0{length}b}"] = body[at]
-                code, at = code + 1, at + 1
+                table[f"{code:0{length}b}"] = body[offset]
+                code, offset = code + 1, offset + 1
             code *= 2
         tables[body[0]] = table
-        body = body[at:]
+        body = body[offset:]
     return tables
 
 
@@ -78,11 +78,11 @@ def index_points(data: bytes, every: int) -> list[tuple[int, list[int]]]:
     """Bit and predictors of each index point of a whole baseline image."""
     tables: dict[int, Table] = {}
     sampling: list[tuple[int, int]] = []
-    interval, height, width, at = 0, 0, 0, 2
+    interval, height, width, offset = 0, 0, 0, 2
     while True:
-        marker, size = struct.unpack_from(">xBH", data, at)
-        body = data[at + 4 : at + 2 + size]
-        at += 2 + size
+        marker, size = struct.unpack_from(">xBH", data, offset)
+        body = data[offset + 4 : offset + 2 + size]
+        offset += 2 + size
         if marker == 0xC4:
             tables |= _tables(body)
         elif marker == 0xDD:
@@ -96,17 +96,17 @@ def index_points(data: bytes, every: int) -> list[tuple[int, list[int]]]:
             break
     across, down = sampling[0]
     columns, rows = -(-width // (8 * across)), -(-height // (8 * down))
-    found = []
-    predictors, bits = [0, 0, 0], Bits(data, at)
+    results = []
+    predictors, bits = [0, 0, 0], Bits(data, offset)
     for mcu in range(rows * columns):
         if interval and mcu and mcu % interval == 0:
             assert data[bits.end + 1] == 0xD0 + (mcu // interval - 1) % 8
             predictors, bits = [0, 0, 0], Bits(data, bits.end + 2)
         if mcu % columns % (every or columns) == 0:
-            found.append((bits.where(), list(predictors)))
+            results.append((bits.where(), list(predictors)))
         for component, (horizontal, vertical) in enumerate(sampling):
             dc, ac = used[component]
             for _ in range(horizontal * vertical):
                 predictors[component] += _block(bits, tables[dc], tables[16 + ac])
     assert data[bits.end + 1] == 0xD9
-    return found
+    return results

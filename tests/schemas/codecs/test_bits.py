@@ -48,8 +48,8 @@ def test_bits_come_in_order_and_tell_their_places(data: bytes) -> None:
         starts = range(bit, len(text) - step + 1, step)
         values, places = read(data, bit, step)
         with case(step, bit):
-            assert values == [int(text[at : at + step], 2) for at in starts]
-            assert places == [8 * kept[at // 8] + at % 8 for at in starts]
+            assert values == [int(text[index : index + step], 2) for index in starts]
+            assert places == [8 * kept[index // 8] + index % 8 for index in starts]
 
 
 @pytest.mark.parametrize("behind", [b"\xff\xd0", b"\xff\xd9" + PLAIN, b"\xff", b"\xff\xff\0"])
@@ -71,6 +71,6 @@ def test_a_marker_is_found_behind_the_padding_only() -> None:
     }.items():
         address = MEMORY.put(data, True)
         end = address + len(data)
-        for count, found in ((7, address + expected if expected else 0), (8, 0), (-1, 0)):
+        for count, actual in ((7, address + expected if expected else 0), (8, 0), (-1, 0)):
             stream = bits.Stream(address, np.uint64(0), bits.ENDED + count)
-            assert bits.find_marker(stream, end) == found
+            assert bits.find_marker(stream, end) == actual

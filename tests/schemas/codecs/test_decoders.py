@@ -18,17 +18,17 @@ from fieldslab.schemas.codecs.turbolibrary import INSTALL
 def test_libraries_are_named_with_version_and_place(capsys: pytest.CaptureFixture[str]) -> None:
     """As JSON: every decoder, whether it is here, and which library it takes."""
     assert run(["info", "--decoders", "--json"]) == 0
-    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
-    assert list(found)[:5] == ["planes", "roi", "turbojpeg", "pillow", "nvimagecodec"]
-    assert found["turbojpeg"]["path"] == library_of("3").path
-    assert found["pillow"]["version"] == version("pillow")
-    assert found["planes"]["here"] is True
-    assert all(Path(one["path"]).exists() for one in found.values() if one["path"])
+    decoders = {decoder["name"]: decoder for decoder in json.loads(capsys.readouterr().out)}
+    assert list(decoders)[:5] == ["planes", "roi", "turbojpeg", "pillow", "nvimagecodec"]
+    assert decoders["turbojpeg"]["path"] == library_of("3").path
+    assert decoders["pillow"]["version"] == version("pillow")
+    assert decoders["planes"]["here"] is True
+    assert all(Path(decoder["path"]).exists() for decoder in decoders.values() if decoder["path"])
 
 
 def test_all_that_can_be_asked_for_are_known() -> None:
     """The reader finds by these names what the packer tells of."""
-    assert [one.name for one in describe_decoders()] == [
+    assert [decoder.name for decoder in describe_decoders()] == [
         DECODERS.load(name).name for name in DECODERS
     ]
 
@@ -50,9 +50,9 @@ def test_each_has_a_line_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
     """All are listed, with their libraries; whatever is not here comes with what to do."""
     assert run(["info", "--decoders"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for one in describe_decoders():
-        assert any(line.startswith(f"{one.name} ") for line in lines)
-        assert one.here or one.install
+    for decoder in describe_decoders():
+        assert any(line.startswith(f"{decoder.name} ") for line in lines)
+        assert decoder.here or decoder.install
     assert all(
         len(line) <= 70 for line in format_decoders(describe_decoders(), 70) if "/" not in line
     )
@@ -98,7 +98,7 @@ def test_without_a_turbojpeg_library() -> None:
 
 def test_what_was_never_run_is_said() -> None:
     """Whoever has a GPU learns that nobody decoded there so far, and of both versions of CUDA."""
-    (codec,) = [one for one in describe_decoders() if one.name == "nvimagecodec"]
+    (codec,) = [decoder for decoder in describe_decoders() if decoder.name == "nvimagecodec"]
     assert "on the processor" in codec.note
     assert "so far" in codec.note
     assert "cu12" in GPU_INSTALL

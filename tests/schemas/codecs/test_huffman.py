@@ -21,17 +21,17 @@ def make(counts: list[int], symbols: list[int], is_ac: bool = True) -> tuple[int
 def entry(table: np.ndarray, code: str) -> int:
     """What a kernel finds when this code comes next, with ones behind it."""
     bits = int(code.ljust(64, "1"), 2)
-    found = int(table[bits >> (64 - huffman.FAST)])
-    return found or huffman.look_up_long_code(table.ctypes.data, np.uint64(bits))
+    actual = int(table[bits >> (64 - huffman.FAST)])
+    return actual or huffman.look_up_long_code(table.ctypes.data, np.uint64(bits))
 
 
 def codes(counts: list[int]) -> list[str]:
     """The codes, by the letter of annex C."""
-    made, code = [], 0
+    codes, code = [], 0
     for length, count in enumerate(counts, 1):
-        made += [f"{code + i:0{length}b}" for i in range(count)]
+        codes += [f"{code + i:0{length}b}" for i in range(count)]
         code = 2 * (code + count)
-    return made
+    return codes
 
 
 def test_every_code_finds_its_entry() -> None:
@@ -82,9 +82,9 @@ def test_a_table_is_made_anew_only_from_other_bytes() -> None:
     first = np.array(LENGTHS + SYMBOLS, np.uint8)
     other = np.array([*LENGTHS, *SYMBOLS[:-1], 1], np.uint8)
     assert huffman.make_table(first.ctypes.data, True, table, key) == OK
-    made = table.copy()
+    changed = table.copy()
     table[0] = 0x1234
     assert huffman.make_table(first.ctypes.data, True, table, key) == OK
     assert table[0] == 0x1234
     assert huffman.make_table(other.ctypes.data, True, table, key) == OK
-    assert (table != made).sum() == 1
+    assert (table != changed).sum() == 1

@@ -33,7 +33,9 @@ def found(images: list[bytes], every: int) -> tuple[np.ndarray, list[int]]:
 def rows(image: bytes, every: int) -> list[list[int]]:
     """What the points of an image must be, as they are stored."""
     points = index_points(image, every)
-    return [[at & 0xFFFF, at >> 16, *(value & 0xFFFF for value in dc)] for at, dc in points]
+    return [
+        [index & 0xFFFF, index >> 16, *(value & 0xFFFF for value in dc)] for index, dc in points
+    ]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -55,8 +57,8 @@ def test_images_of_many_kinds_lie_one_behind_the_other() -> None:
     kinds += [UNUSUAL["progressive"](pixels), encode(pixels, "4:4:4", quality=95), WHOLE[:-9]]
     points, counts = found(kinds, 2)
     expected = [rows(kind, 2) if i in (0, 2, 6) else [] for i, kind in enumerate(kinds)]
-    assert counts == [len(one) for one in expected]
-    assert points.tolist() == [row for one in expected for row in one]
+    assert counts == [len(image_points) for image_points in expected]
+    assert points.tolist() == [row for image_points in expected for row in image_points]
 
 
 @pytest.mark.parametrize("kind", UNUSUAL)
@@ -80,25 +82,25 @@ def test_bytes_behind_the_end_do_no_harm() -> None:
 def test_a_missing_or_wrong_restart_marker_is_damage(number: int) -> None:
     """Such an image is left to decoders that guess."""
     image = encode(photograph(61, 150), restart_marker_blocks=7)
-    at = image.index(bytes([0xFF, 0xD0 + number]))
+    offset = image.index(bytes([0xFF, 0xD0 + number]))
     assert found([image], 8)[1][0] > 0
-    assert found([image[:at] + image[at + 2 :]], 8)[1] == [0]
-    assert found([image[: at + 1] + b"\xd7" + image[at + 2 :]], 8)[1] == [0]
-    assert found([image[:at] + b"\0" + image[at:]], 8)[1] == [0]
+    assert found([image[:offset] + image[offset + 2 :]], 8)[1] == [0]
+    assert found([image[: offset + 1] + b"\xd7" + image[offset + 2 :]], 8)[1] == [0]
+    assert found([image[:offset] + b"\0" + image[offset:]], 8)[1] == [0]
 
 
 def test_fill_bytes_in_front_of_markers_are_skipped() -> None:
     """T.81 allows any number of them."""
     image = encode(photograph(61, 150), restart_marker_blocks=7)
-    at = image.index(b"\xff\xd1")
-    filled = image[:at] + b"\xff\xff" + image[at:-2] + b"\xff" + image[-2:]
+    offset = image.index(b"\xff\xd1")
+    filled = image[:offset] + b"\xff\xff" + image[offset:-2] + b"\xff" + image[-2:]
     assert found([filled.replace(b"\xff\xdb", b"\xff\xff\xff\xdb")], 4)[1] == found([image], 4)[1]
 
 
 def test_a_header_that_lies_about_its_size_costs_nothing() -> None:
     """65,535 x 65,535 pixels in 3 kB have no points, and no memory is taken for them."""
-    at = frame_header(WHOLE)
-    assert found([WHOLE[: at + 5] + b"\xff" * 4 + WHOLE[at + 9 :]], 1)[1] == [0]
+    offset = frame_header(WHOLE)
+    assert found([WHOLE[: offset + 5] + b"\xff" * 4 + WHOLE[offset + 9 :]], 1)[1] == [0]
 
 
 def test_lengths_must_fit_the_bytes() -> None:

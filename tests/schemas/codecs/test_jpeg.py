@@ -27,8 +27,8 @@ def without(data: bytes, marker: int) -> bytes:
     """The image less its segments of one kind."""
     start = bytes([0xFF, marker])
     while start in data:
-        at = data.index(start)
-        data = data[:at] + data[at + 2 + struct.unpack_from(">H", data, at + 2)[0] :]
+        offset = data.index(start)
+        data = data[:offset] + data[offset + 2 + struct.unpack_from(">H", data, offset + 2)[0] :]
     return data
 
 
@@ -59,11 +59,11 @@ def test_tables_are_found_for_each_component() -> None:
 
 def test_quantisers_may_have_sixteen_bits() -> None:
     """They say so where they stand."""
-    at = frame_header(WHOLE)
+    offset = frame_header(WHOLE)
     wide = b"\xff\xdb" + struct.pack(">HB", 131, 0x10) + bytes(128)
-    status, frame = read(WHOLE[:at] + wide + WHOLE[at:])
+    status, frame = read(WHOLE[:offset] + wide + WHOLE[offset:])
     assert status == jpeg.OK
-    assert frame.quantisers[0] == 2 * (at + 5) + 1
+    assert frame.quantisers[0] == 2 * (offset + 5) + 1
     assert frame.quantisers[1] % 2 == 0
 
 
@@ -83,9 +83,9 @@ def test_the_size_is_known_of_unsupported_kinds(kind: str) -> None:
 def test_colours_are_told_as_libjpeg_tells_them() -> None:
     """JFIF means Y, Cb and Cr; else Adobe's word counts; else the names of the components."""
     adobe = encode(PIXELS, "4:4:4", keep_rgb=True)
-    at = adobe.index(b"Adobe")
+    offset = adobe.index(b"Adobe")
     assert read(adobe)[0] == jpeg.UNSUPPORTED
-    assert read(adobe[: at + 11] + b"\1" + adobe[at + 12 :])[0] == jpeg.OK
+    assert read(adobe[: offset + 11] + b"\1" + adobe[offset + 12 :])[0] == jpeg.OK
     assert read(without(adobe, 0xEE))[0] == jpeg.UNSUPPORTED  # named R, G and B
     assert read(WHOLE[:20] + without(adobe, 0xEE)[2:])[0] == jpeg.OK
     assert read(without(WHOLE, 0xE0))[0] == jpeg.OK
@@ -107,9 +107,9 @@ def test_missing_tables_are_damage(marker: int) -> None:
 
 def test_stray_bytes_are_damage() -> None:
     """Between segments stand markers, or bytes to fill."""
-    at = frame_header(WHOLE)
-    assert read(WHOLE[:at] + b"\0" + WHOLE[at:])[0] == jpeg.DAMAGED
-    assert read(WHOLE[:at] + b"\xff" + WHOLE[at:])[0] == jpeg.OK
+    offset = frame_header(WHOLE)
+    assert read(WHOLE[:offset] + b"\0" + WHOLE[offset:])[0] == jpeg.DAMAGED
+    assert read(WHOLE[:offset] + b"\xff" + WHOLE[offset:])[0] == jpeg.OK
 
 
 def test_any_byte_may_be_any_other() -> None:
@@ -117,9 +117,9 @@ def test_any_byte_may_be_any_other() -> None:
     scan = int(read(WHOLE)[1].scan)
     frame = make_zero_record(jpeg.FRAME)
     seen = set()
-    for at in range(scan):
-        for value in (0, 1, 0x7F, 0xC2, 0xFF, WHOLE[at] ^ 0x10):
-            data = WHOLE[:at] + bytes([value]) + WHOLE[at + 1 : scan]
+    for index in range(scan):
+        for value in (0, 1, 0x7F, 0xC2, 0xFF, WHOLE[index] ^ 0x10):
+            data = WHOLE[:index] + bytes([value]) + WHOLE[index + 1 : scan]
             status = read_header(MEMORY.put(data, True), scan, frame)
             if status == jpeg.OK:
                 assert frame.quantisers.max() // 2 + 64 <= scan

@@ -52,10 +52,10 @@ def test_cut_and_changed_headers_are_read_within_their_bytes() -> None:
     """Whatever a byte becomes and wherever the image ends, the answer is 1 to 8."""
     data = turned(6)
     head = data.index(b"\xff\xdb")
-    for at in range(head):
-        assert read_orientation(MEMORY.put(data[:at], True), at) == UPRIGHT
+    for index in range(head):
+        assert read_orientation(MEMORY.put(data[:index], True), index) == UPRIGHT
         for value in (0, 1, 0xFF):
-            changed = data[:at] + bytes([value]) + data[at + 1 : head]
+            changed = data[:index] + bytes([value]) + data[index + 1 : head]
             assert 1 <= read_orientation(MEMORY.put(changed, True), head) <= 8
 
 

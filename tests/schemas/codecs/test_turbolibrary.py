@@ -44,11 +44,11 @@ def pixels(data: bytes) -> np.ndarray:
 def test_baseline_has_the_same_pixels(library: Library, mode: str, subsampling: str) -> None:
     """A progressive file becomes baseline, bit for bit the same picture, with its EXIF data."""
     data = encoded(mode, subsampling)
-    made = convert_to_baseline(memoryview(data), library)
+    baseline = convert_to_baseline(memoryview(data), library)
     assert find_jpeg_frame(data)[0] == PROGRESSIVE
-    assert find_jpeg_frame(made)[0] == BASELINE
-    np.testing.assert_array_equal(pixels(made), pixels(data))
-    assert Image.open(io.BytesIO(made)).getexif()[0x010E] == "a description"
+    assert find_jpeg_frame(baseline)[0] == BASELINE
+    np.testing.assert_array_equal(pixels(baseline), pixels(data))
+    assert Image.open(io.BytesIO(baseline)).getexif()[0x010E] == "a description"
 
 
 def test_any_library_makes_the_same_bytes() -> None:
@@ -71,8 +71,8 @@ def test_damage_is_named(library: Library) -> None:
     with pytest.raises(DamagedImage, match="Premature end"):
         convert_to_baseline(data[: len(data) // 2], library)
     flipped = bytearray(data)
-    for at in range(len(data) // 2, len(data) - 1000, 100):
-        flipped[at] ^= 0x55
+    for index in range(len(data) // 2, len(data) - 1000, 100):
+        flipped[index] ^= 0x55
     with pytest.raises(DamagedImage, match="baseline JPEG"):
         convert_to_baseline(flipped, library)
     for nothing in (b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", data[:100]):
@@ -83,8 +83,8 @@ def test_damage_is_named(library: Library) -> None:
 def test_bombs_are_refused(library: Library) -> None:
     """A header that states a giant picture is an error before memory is taken for it."""
     data = bytearray(encoded())
-    at = data.index(b"\xff\xc2") + 5
-    data[at : at + 4] = b"\xff\xff\xff\xff"
+    offset = data.index(b"\xff\xc2") + 5
+    data[offset : offset + 4] = b"\xff\xff\xff\xff"
     with pytest.raises(DamagedImage, match="too many pixels"):
         convert_to_baseline(data, library)
 

@@ -52,8 +52,8 @@ def test_every_block_has_a_bit_of_its_own(tmp_path: Path) -> None:
                 assert start % 8 == 0
                 assert not positions & taken
                 taken |= positions
-                found = blocks.find_units(np.arange(start, start + count))
-                assert (found == number).all()
+                actual = blocks.find_units(np.arange(start, start + count))
+                assert (actual == number).all()
     assert taken == set(range(blocks.mark_bytes * 8))
 
 

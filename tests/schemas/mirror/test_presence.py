@@ -56,8 +56,8 @@ def test_marks_are_set_and_cleared(presence: Presence) -> None:
     presence.set_marks(5, 11)
     assert np.flatnonzero(presence.are_present(np.arange(20))).tolist() == [*range(5, 11)]
     presence.clear_marks(7, 9)
-    found = [position for position in range(20) if presence.is_present(position)]
-    assert found == [5, 6, 9, 10]
+    actual = [position for position in range(20) if presence.is_present(position)]
+    assert actual == [5, 6, 9, 10]
 
 
 def test_units_are_counted(tmp_path: Path, slab: Path, presence: Presence) -> None:

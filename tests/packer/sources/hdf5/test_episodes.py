@@ -25,11 +25,11 @@ def demos(path: Path, names: list[str], rows: Callable[[int], int] = lambda at: 
     """A file of demonstrations, as robomimic writes them."""
     rng = np.random.default_rng(0)
     with h5py.File(path, "w") as file:
-        for at, name in enumerate(names):
+        for index, name in enumerate(names):
             group = file.create_group(f"data/{name}")
-            group["actions"] = rng.normal(size=(rows(at), 7))
-            group["obs/joints"] = rng.normal(size=(rows(at), 2, 3)).astype("f4")
-            group["rewards"] = np.full(rows(at), at)
+            group["actions"] = rng.normal(size=(rows(index), 7))
+            group["obs/joints"] = rng.normal(size=(rows(index), 2, 3)).astype("f4")
+            group["rewards"] = np.full(rows(index), index)
     return path
 
 
@@ -39,7 +39,7 @@ def demos(path: Path, names: list[str], rows: Callable[[int], int] = lambda at: 
 )
 def test_groups_that_repeat(tmp_path: Path, names: list[str], lengths: str) -> None:
     """Groups of one layout are no columns: refused, however long, with the way to pack one."""
-    path = demos(tmp_path / "a.h5", names, lambda at: ROWS + at * (lengths != "equal"))
+    path = demos(tmp_path / "a.h5", names, lambda index: ROWS + index * (lengths != "equal"))
     with pytest.raises(SourceInconsistent, match=f"{len(names)} groups") as caught:
         pack(path, tmp_path / "slab")
     assert caught.value.context["file"] == str(path)
@@ -74,14 +74,14 @@ def test_groups_of_other_layouts_are_columns(tmp_path: Path) -> None:
 
 def test_the_script_for_all(tmp_path: Path) -> None:
     """The script in SOURCES.md packs every demonstration, in the order of their numbers."""
-    names = [f"demo_{at}" for at in range(11)]
-    demos(tmp_path / "demos.hdf5", names, lambda at: 5 + at)
+    names = [f"demo_{index}" for index in range(11)]
+    demos(tmp_path / "demos.hdf5", names, lambda index: 5 + index)
     text = (ROOT / "packer" / "SOURCES.md").read_text()
     (script,) = re.findall("```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "run.py").write_text(script)
     subprocess.run([sys.executable, "run.py"], cwd=tmp_path, env=PYTHON, check=True)
     back = Readback(tmp_path / "demos.slab")
-    numbers = [at for at in range(11) for _ in range(5 + at)]
+    numbers = [index for index in range(11) for _ in range(5 + index)]
     assert back.values("episode").tolist() == numbers
     assert back.values("rewards").tolist() == numbers
     with h5py.File(tmp_path / "demos.hdf5") as file:
@@ -94,20 +94,22 @@ def test_one_file_an_episode(tmp_path: Path) -> None:
     """The manifest says which rows came from which file, and `info` shows it; ids stay."""
     (tmp_path / "aloha").mkdir()
     lengths = [3, 5, 2, 4, 1, 6, 2]
-    for at, rows in enumerate(lengths):
-        with h5py.File(tmp_path / "aloha" / f"episode_{at}.hdf5", "w") as file:
-            file["action"] = np.full((rows, 14), at, "f4")
+    for index, rows in enumerate(lengths):
+        with h5py.File(tmp_path / "aloha" / f"episode_{index}.hdf5", "w") as file:
+            file["action"] = np.full((rows, 14), index, "f4")
     packed = pack(tmp_path / "aloha", tmp_path / "slab", shard_size=1)
     ends = np.cumsum(lengths).tolist()
-    found = [(Path(one["path"]).name, one["rows"]) for one in packed.manifest.made.sources]
-    expected = [
-        (f"episode_{at}.hdf5", [end - rows, end])
-        for at, (rows, end) in enumerate(zip(lengths, ends, strict=True))
+    actual = [
+        (Path(source["path"]).name, source["rows"]) for source in packed.manifest.made.sources
     ]
-    assert found == expected
+    expected = [
+        (f"episode_{index}.hdf5", [end - rows, end])
+        for index, (rows, end) in enumerate(zip(lengths, ends, strict=True))
+    ]
+    assert actual == expected
     slab = Readback(tmp_path / "slab")
-    for at, (_, (start, stop)) in enumerate(found):
-        assert (slab.values("action")[start:stop] == at).all()
+    for index, (_, (start, stop)) in enumerate(actual):
+        assert (slab.values("action")[start:stop] == index).all()
     command = [
         sys.executable,
         "-c",
@@ -120,7 +122,9 @@ def test_one_file_an_episode(tmp_path: Path) -> None:
     assert f"        3..7 from {tmp_path}/aloha/episode_1.hdf5" in run.stdout
     assert "and 2 more: --json lists them" in run.stdout
     listed = json.loads(subprocess.check_output([*command, "--json"], env=PYTHON))
-    assert [one["rows"] for one in listed["made"]["sources"]] == [rows for _, rows in expected]
+    assert [source["rows"] for source in listed["made"]["sources"]] == [
+        rows for _, rows in expected
+    ]
 
 
 def test_rows_of_files_that_come_twice_or_in_part(tmp_path: Path) -> None:
@@ -130,8 +134,8 @@ def test_rows_of_files_that_come_twice_or_in_part(tmp_path: Path) -> None:
     a, b = (str(tmp_path / f"{name}.parquet") for name in "ab")
 
     def listed(sources: list[str], **options: str) -> list[tuple[str, list[int] | None]]:
-        made = pack(sources, tmp_path / "slab", force=True, **options).manifest.made  # type: ignore[arg-type]
-        return [(one["path"], one.get("rows")) for one in made.sources]
+        provenance = pack(sources, tmp_path / "slab", force=True, **options).manifest.made  # type: ignore[arg-type]
+        return [(source["path"], source.get("rows")) for source in provenance.sources]
 
     assert listed([a, b, a]) == [(a, [0, 3]), (b, [3, 5]), (a, [5, 8])]
     assert listed([a, b], rows="2:4") == [(a, [0, 1]), (b, [1, 2])]

@@ -168,7 +168,7 @@ def test_any_chunks(tmp_path: Path) -> None:
 
 def test_some_rows(tmp_path: Path) -> None:
     """--rows cuts rows out of the middle of chunks and across files."""
-    paths = [write(tmp_path / f"{at}.h5", a=np.arange(10) + 10 * at) for at in range(3)]
+    paths = [write(tmp_path / f"{index}.h5", a=np.arange(10) + 10 * index) for index in range(3)]
     assert numbers(packed(paths, tmp_path / "slab", rows="7:22"), "a") == list(range(7, 22))
 
 
@@ -186,8 +186,8 @@ def test_many_files(tmp_path: Path) -> None:
     write(folder / ".hidden.h5", a=np.zeros(5, "i4"))
     assert numbers(packed(folder, tmp_path / "slab"), "a") == [1, 1, 1, 0, 0, 3]
     assert numbers(packed(f"{folder}/*[5]", tmp_path / "slab"), "a") == [1, 1, 1, 0, 0, 3]
-    given = [folder / "b.h5", folder / "a.hdf5"]
-    assert numbers(packed(given, tmp_path / "slab"), "a") == [0, 0, 1, 1, 1]
+    paths = [folder / "b.h5", folder / "a.hdf5"]
+    assert numbers(packed(paths, tmp_path / "slab"), "a") == [0, 0, 1, 1, 1]
 
 
 def test_files_that_may_differ(tmp_path: Path) -> None:
@@ -218,9 +218,9 @@ def test_files_that_differ(tmp_path: Path) -> None:
 
 def test_enums_that_differ(tmp_path: Path) -> None:
     """Enums of the same numbers and other names differ."""
-    for at, name in enumerate("AB"):
+    for index, name in enumerate("AB"):
         kind = h5py.enum_dtype({name: 1}, "i1")
-        write(tmp_path / f"{at}.h5", a=np.ones(3, kind))
+        write(tmp_path / f"{index}.h5", a=np.ones(3, kind))
     assert "a: enum of int8" in str(error_of(tmp_path, tmp_path / "slab"))
 
 
@@ -285,10 +285,10 @@ def test_attributes(tmp_path: Path) -> None:
 
 def test_attributes_of_many_files(tmp_path: Path) -> None:
     """Where files differ in attributes, those of the first are kept, and a warning names them."""
-    for at in range(3):
-        with h5py.File(write(tmp_path / f"{at}.h5", a=np.arange(2)), "a") as file:
+    for index in range(3):
+        with h5py.File(write(tmp_path / f"{index}.h5", a=np.arange(2)), "a") as file:
             file.attrs["same"] = "s"
-            file.attrs["part"] = at
+            file.attrs["part"] = index
     slab = packed(tmp_path, tmp_path / "slab")
     assert slab.manifest["attributes"] == {"same": "s", "part": 0}
     assert slab.manifest["made"]["warnings"] == [
@@ -391,15 +391,15 @@ def test_memory(tmp_path: Path) -> None:
 
 def test_processes(tmp_path: Path) -> None:
     """A slab is the same in one process and in two, for which the source is pickled."""
-    for at in range(3):
-        with h5py.File(tmp_path / f"{at}.h5", "w") as file:
-            data = np.random.default_rng(at).standard_normal((1000, 50))
+    for index in range(3):
+        with h5py.File(tmp_path / f"{index}.h5", "w") as file:
+            data = np.random.default_rng(index).standard_normal((1000, 50))
             file.create_dataset("x", data=data, chunks=(10, 50), compression="gzip")
             file["s"] = [f"row {row}" for row in range(1000)]
-    one = pack(tmp_path, tmp_path / "one", shard_size="100K")
+    single = pack(tmp_path, tmp_path / "one", shard_size="100K")
     two = pack(tmp_path, tmp_path / "two", shard_size="100K", jobs=2)
-    assert one.manifest.id == two.manifest.id
-    assert len(one.manifest.shards) == 3
+    assert single.manifest.id == two.manifest.id
+    assert len(single.manifest.shards) == 3
 
 
 def test_pickled_after_reading(tmp_path: Path) -> None:

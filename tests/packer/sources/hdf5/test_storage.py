@@ -143,13 +143,13 @@ def external_link(folder: Path) -> None:
 def virtual(folder: Path) -> None:
     """`x` is stitched together from two other files and a dataset of its own file."""
     third = ROWS // 3
-    for at in range(2):
-        with h5py.File(folder / "sub" / f"{at}.h5", "w") as file:
-            file["part"] = VALUES[at * third : (at + 1) * third]
+    for index in range(2):
+        with h5py.File(folder / "sub" / f"{index}.h5", "w") as file:
+            file["part"] = VALUES[index * third : (index + 1) * third]
     layout = h5py.VirtualLayout(VALUES.shape, VALUES.dtype)
-    for at, name in enumerate(["sub/0.h5", "sub/1.h5"]):
+    for index, name in enumerate(["sub/0.h5", "sub/1.h5"]):
         part = h5py.VirtualSource(name, "part", (third, 8))
-        layout[at * third : (at + 1) * third] = part
+        layout[index * third : (index + 1) * third] = part
     layout[2 * third :] = h5py.VirtualSource(".", "own", (third, 8))
     with h5py.File(folder / "x.h5", "w") as file:
         file["own"] = VALUES[2 * third :]

@@ -52,10 +52,10 @@ def kind_of(slab: Readback, name: str) -> tuple[str, str]:
     return slab.fields[name]["kind"], slab.fields[name].get("dtype", "uint8")
 
 
-def same_bits(found: Sequence[Any], expected: np.ndarray) -> None:
+def same_bits(actual: Sequence[Any], expected: np.ndarray) -> None:
     """Rows equal an array whose bytes are little-endian once it is told so."""
     little = expected.astype(expected.dtype.newbyteorder("<"))
-    rows = np.stack(list(found))
+    rows = np.stack(list(actual))
     assert rows.dtype == little.dtype
     assert rows.shape == little.shape
     assert rows.tobytes() == little.tobytes()
@@ -158,14 +158,14 @@ def test_arrays_of_any_length(tmp_path: Path, dtype: str) -> None:
 
     def write(file: h5py.File) -> None:
         dataset = file.create_dataset("x", (5,), h5py.vlen_dtype(np.dtype(dtype)))
-        for at, row in enumerate(rows):
-            dataset[at] = row
+        for index, row in enumerate(rows):
+            dataset[index] = row
 
     slab = packed(tmp_path, write)
     assert kind_of(slab, "x") == ("ragged", np.dtype(dtype).name)
-    found = slab.column("x")
-    assert len(found[4]) == 0
-    for row, expected in zip(found, rows, strict=False):
+    column = slab.column("x")
+    assert len(column[4]) == 0
+    for row, expected in zip(column, rows, strict=False):
         assert row.tobytes() == expected.astype(expected.dtype.newbyteorder("<")).tobytes()
 
 
@@ -176,8 +176,8 @@ def test_images(tmp_path: Path) -> None:
     def write(file: h5py.File) -> None:
         for name, rows in {"x": [png, png + b"!"], "y": [b"abc", png]}.items():
             dataset = file.create_dataset(name, (2,), h5py.vlen_dtype("u1"))
-            for at, row in enumerate(rows):
-                dataset[at] = np.frombuffer(row, np.uint8)
+            for index, row in enumerate(rows):
+                dataset[index] = np.frombuffer(row, np.uint8)
 
     slab = packed(tmp_path, write)
     assert slab.fields["x"]["kind"] == "image"
@@ -210,8 +210,8 @@ def test_compounds(tmp_path: Path) -> None:
     rows["flag"] = [True, False, True, True]
     rows["many"]["x"] = noise(">f4", 2)[:4]
     rows["word"] = ["w", "", "ö", "wwww"]
-    for at in range(4):
-        rows["list"][at] = np.arange(at, dtype="i4")
+    for index in range(4):
+        rows["list"][index] = np.arange(index, dtype="i4")
     slab = packed(
         tmp_path, lambda file: file.create_dataset("d", data=rows), exclude=["d.many.name"]
     )

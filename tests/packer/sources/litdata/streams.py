@@ -62,10 +62,10 @@ def read_all(source: Source, columns: list[int] | None = None, batch: int = 2**1
     """Every row of a source, through `read`, which may give several types for a column."""
     chosen = list(range(len(source.schema))) if columns is None else columns
     batches = [b for unit in source.units for b in source.read(unit, chosen, batch)]
-    for one in batches:
-        one.validate(full=True)
+    for record_batch in batches:
+        record_batch.validate(full=True)
     return pa.concat_tables(
-        [pa.Table.from_batches([one]) for one in batches], promote_options="permissive"
+        [pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive"
     )
 
 

@@ -137,9 +137,9 @@ def test_array_headers_that_lie_allocate_nothing(tmp_path: Path) -> None:
     stream = write_stream(tmp_path / "stream", lambda row: {"x": torch.zeros(2, 3)}, 1, 1)
     (chunk,) = chunks(stream)
     data = chunk.read_bytes()
-    at = data.index(struct.pack(">II", 2, 3))
+    offset = data.index(struct.pack(">II", 2, 3))
     for shape in [(2**32 - 1, 2**32 - 1), (0, 2**32 - 1), (2**32 - 1, 0), (3, 3), (0, 0), (6, 1)]:
-        chunk.write_bytes(data[:at] + struct.pack(">II", *shape) + data[at + 8 :])
+        chunk.write_bytes(data[:offset] + struct.pack(">II", *shape) + data[offset + 8 :])
         if shape == (6, 1):
             assert read_all(find_source(stream))["x"].to_pylist() == [[[0.0]] * 6]
             continue
@@ -163,8 +163,8 @@ def test_frames_must_state_the_size_that_they_have(tmp_path: Path) -> None:
     framed = write_stream(tmp_path / "framed", leaves, compression="zstd")
     chunk = chunks(framed)[0]
     lying = bytearray(chunk.read_bytes())
-    at = 24 + 4 * 9 + 20  # the first frame's uncompressed length
-    struct.pack_into("<I", lying, at, 2**31)
+    offset = 24 + 4 * 9 + 20  # the first frame's uncompressed length
+    struct.pack_into("<I", lying, offset, 2**31)
     chunk.write_bytes(lying)
     with pytest.raises(SourceUnreadable, match=rf"{chunk.name}: .*a zstd frame of"):
         read_all(find_source(framed))
@@ -227,10 +227,10 @@ def test_any_damage_is_a_named_error_or_rows_of_the_right_number(
     whole = (folder / "whole").read_bytes()
     damaged = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(whole) - 1))
+        offset = data.draw(st.integers(0, len(whole) - 1))
         size = data.draw(st.sampled_from([1, 4]))
         value = data.draw(st.binary(min_size=size, max_size=size))
-        damaged[at : at + size] = value[: len(whole) - at]
+        damaged[offset : offset + size] = value[: len(whole) - offset]
     chunks(folder)[0].write_bytes(damaged)
     rows, error = count_rows(folder)
     if error is None:

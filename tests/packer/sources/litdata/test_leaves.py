@@ -72,11 +72,11 @@ def test_tensors_of_every_dtype(tmp_path: Path, dtype: torch.dtype) -> None:
 
     batch = packed(tmp_path, item)
     for shape in SHAPES:
-        found = batch[f"x{len(shape)}"]
+        actual = batch[f"x{len(shape)}"]
         expected = np.stack([item(row)[f"x{len(shape)}"].numpy() for row in range(20)])
-        assert found.dtype == expected.dtype
-        assert found.shape == (20, *shape)
-        assert found.tobytes() == expected.tobytes()
+        assert actual.dtype == expected.dtype
+        assert actual.shape == (20, *shape)
+        assert actual.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("dtype", NUMPY)
@@ -92,7 +92,7 @@ def test_arrays_of_every_dtype(tmp_path: Path, dtype: Any) -> None:
     items = [item(row) for row in range(20)]
     batch = packed(tmp_path, lambda row: items[row])
     for name in ("x", "y"):
-        expected = np.stack([one[name] for one in items])
+        expected = np.stack([item[name] for item in items])
         assert batch[name].dtype == expected.dtype
         assert batch[name].tobytes() == expected.tobytes()
 
@@ -281,8 +281,8 @@ def test_gathered_rows_are_slices(rows: list[tuple[int, int]], same: bool, exact
     starts = np.cumsum(lengths + gaps) - lengths
     if exact and rows:
         data = data[: starts[-1] + lengths[-1]]
-    found = RowBytes(data, starts, lengths).gather().to_pylist()
-    assert found == [
+    actual = RowBytes(data, starts, lengths).gather().to_pylist()
+    assert actual == [
         data[start : start + length].tobytes()
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
     ]

@@ -101,8 +101,8 @@ def test_pictures_with_labels_keep_names_bytes_and_dtypes(tmp_path: Path, item: 
     slab = open_slab(tmp_path / "out.slab")
     assert list(slab.fields) == ["image", "label", "index", "path"]
     batch = slab.gather(np.arange(len(slab)))
-    found = [hashlib.sha256(batch["image"][row]).hexdigest() for row in range(40)]
-    assert found == [hashlib.sha256(jpeg).hexdigest() for jpeg in JPEGS]
+    actual = [hashlib.sha256(batch["image"][row]).hexdigest() for row in range(40)]
+    assert actual == [hashlib.sha256(jpeg).hexdigest() for jpeg in JPEGS]
     assert batch["label"].dtype == np.int64
     assert batch["label"].tolist() == [row % 7 - 3 for row in range(40)]
     assert slab[33]["path"] == "größe/0033.jpg"
@@ -112,9 +112,9 @@ def test_pictures_with_labels_keep_names_bytes_and_dtypes(tmp_path: Path, item: 
 def test_every_compression_reads_as_litdata_reads_it(tmp_path: Path, options: Any) -> None:
     """Leaves come out the same however litdata compressed the chunks."""
     stream = write_stream(tmp_path / "stream", mixed, **options)
-    found = read_all(find_source(stream)).to_pylist()
+    actual = read_all(find_source(stream)).to_pylist()
     # litdata inflates whole chunks where they lie and removes them: it reads after us.
-    assert found == litdata_rows(stream)
+    assert actual == litdata_rows(stream)
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
@@ -127,9 +127,9 @@ def test_every_shape_of_item_reads_as_litdata_reads_it(
     source = find_source(stream)
     # litdata cannot read the tuples and lists that it wrote with compression="zstd".
     expected = litdata_rows(write_stream(tmp_path / "plain", item))
-    found = read_flat(source)
-    assert found.column_names == list(expected[0])
-    assert found.to_pylist() == expected
+    actual = read_flat(source)
+    assert actual.column_names == list(expected[0])
+    assert actual.to_pylist() == expected
 
 
 def read_flat(source: Any) -> pa.Table:
@@ -214,7 +214,7 @@ def test_tokens_are_documents_or_blocks(tmp_path: Path, dtype: torch.dtype) -> N
     stream = write_tokens(tmp_path / "stream", lambda row: documents[row], 60, 150)
     source = find_source(stream)
     assert source.schema.names == ["tokens"]
-    assert read_all(source)["tokens"].to_pylist() == [one.tolist() for one in documents]
+    assert read_all(source)["tokens"].to_pylist() == [document.tolist() for document in documents]
     blocks = find_source(stream, settings={"block": 32})
     expected = litdata_rows(stream, item_loader=TokensLoader(block_size=32))
     assert [row["tokens"] for row in read_all(blocks).to_pylist()] == [r["value"] for r in expected]
@@ -320,10 +320,10 @@ def test_parquet_beside_an_index_goes_where_it_belongs(tmp_path: Path) -> None:
 def test_the_slab_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
     """The source goes to other processes by its paths, and the slabs have the same id."""
     stream = write_stream(tmp_path / "stream", media, rows=40)
-    one = pack(stream, tmp_path / "one.slab", shard_size="100K")
+    single = pack(stream, tmp_path / "one.slab", shard_size="100K")
     two = pack(stream, tmp_path / "two.slab", shard_size="100K", jobs=2)
-    assert len(one.manifest.shards) > 2
-    assert one.manifest.id == two.manifest.id
+    assert len(single.manifest.shards) > 2
+    assert single.manifest.id == two.manifest.id
 
 
 def test_a_source_survives_pickling(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_optimize_writes_what_is_read(tmp_path: Path) -> None:
     pack(tmp_path / "stream", tmp_path / "out.slab")
     batch = open_slab(tmp_path / "out.slab").gather(np.arange(50))
     assert sorted(batch["row"].tolist()) == list(range(50))
-    assert [len(batch["text"][at]) for at in range(50)] == batch["row"].tolist()
+    assert [len(batch["text"][index]) for index in range(50)] == batch["row"].tolist()
 
 
 def test_importing_the_packer_loads_neither_litdata_nor_torch() -> None:

@@ -85,7 +85,7 @@ def test_groups_without_members(tmp_path: Path, inside: bool) -> None:
     path = write(tmp_path / "a.parquet", schema, 5, columns)
     error = refused(tmp_path, path, SourceUnsupported)
     assert "without members" in error.problem
-    names = [one.context["field"] for one in (error, *error.others)]
+    names = [failure.context["field"] for failure in (error, *error.others)]
     assert names == (["g.a", "g.b"] if inside else ["g"])
     pack(path, tmp_path / "slab", exclude="g")
     back = Readback(tmp_path / "slab")
@@ -103,7 +103,7 @@ def test_row_groups_that_contradict_the_schema(
 ) -> None:
     """A row group with other columns than the schema, or a negative count of rows, is damage."""
     schema = [group("schema", 2), int64("x"), int64("y")]
-    names = {name + "#" * at: FIVE for at, name in enumerate(columns)}
+    names = {name + "#" * index: FIVE for index, name in enumerate(columns)}
     path = write(tmp_path / "a.parquet", schema, 5, names, promised)
     error = refused(tmp_path, path, SourceUnreadable)
     assert "contradicts itself" in error.problem
@@ -125,7 +125,7 @@ def test_many_columns_are_sampled_a_few_times(
     times = []
     for count in (1100, 1400):
         path = tmp_path / f"{count}.parquet"
-        pq.write_table(pa.table({f"b{at}": [b"%d" % at] for at in range(count)}), path)
+        pq.write_table(pa.table({f"b{index}": [b"%d" % index] for index in range(count)}), path)
         opened.clear()
         packed: PackResult = pack(path, tmp_path / "slab", force=True)
         assert packed.manifest.rows == 1

@@ -33,15 +33,15 @@ def write(path: Path, rows: range, **options: Any) -> Path:
     """A file with a number and a text column."""
     path.parent.mkdir(parents=True, exist_ok=True)
     numbers = np.array(rows, np.int64)
-    table = pa.table({"n": numbers, "t": [f"row {at}" for at in rows]})
+    table = pa.table({"n": numbers, "t": [f"row {index}" for index in rows]})
     pq.write_table(table, path, **options)
     return path
 
 
 def numbers(slab: Path) -> list[int]:
     """The column `n` of a slab."""
-    found: list[int] = Readback(slab).values("n").tolist()
-    return found
+    values: list[int] = Readback(slab).values("n").tolist()
+    return values
 
 
 def refused(tmp_path: Path, source: Any, **options: Any) -> FieldslabError:
@@ -56,22 +56,22 @@ def refused(tmp_path: Path, source: Any, **options: Any) -> FieldslabError:
 def test_files_globs_and_directories(tmp_path: Path) -> None:
     """Files come in the order given, globs and directories sorted and without hidden files."""
     data = tmp_path / "data"
-    for at in (2, 0, 1):
-        write(data / f"part-{at}.parquet", range(10 * at, 10 * at + 3))
+    for index in (2, 0, 1):
+        write(data / f"part-{index}.parquet", range(10 * index, 10 * index + 3))
     write(data / "deep" / "part-3.parquet", range(30, 33))
     for hidden in (".part.parquet", "_part.parquet", ".tmp/a.parquet", "_delta/a.parquet"):
         write(data / hidden, range(99, 100))
     (data / "_SUCCESS").touch()
     (data / "notes.txt").write_text("not Parquet")
-    zero, one, two, three = (list(range(10 * at, 10 * at + 3)) for at in range(4))
+    zero, first, two, three = (list(range(10 * index, 10 * index + 3)) for index in range(4))
     expected: list[tuple[Any, list[int]]] = [
-        (data / "part-1.parquet", one),
+        (data / "part-1.parquet", first),
         ([str(data / "part-2.parquet"), data / "part-0.parquet"], two + zero),
-        (str(data / "part-*.parquet"), zero + one + two),
-        (str(data / "**" / "part-*.parquet"), three + zero + one + two),
-        (data, three + zero + one + two),
+        (str(data / "part-*.parquet"), zero + first + two),
+        (str(data / "**" / "part-*.parquet"), three + zero + first + two),
+        (data, three + zero + first + two),
         (f"{data}/part-[02].parquet", zero + two),
-        ([data / "part-1.parquet", data / "part-1.parquet"], one + one),
+        ([data / "part-1.parquet", data / "part-1.parquet"], first + first),
     ]
     for source, rows in expected:
         pack(source, tmp_path / "slab", force=True)
@@ -185,9 +185,9 @@ SAMPLED = [
 ]
 
 
-def assert_different(folder: Path, one: pa.Table, other: pa.Table, lines: list[str]) -> None:
+def assert_different(folder: Path, first: pa.Table, other: pa.Table, lines: list[str]) -> None:
     """The second file is refused, with these differences."""
-    pq.write_table(one, folder / "1.parquet")
+    pq.write_table(first, folder / "1.parquet")
     pq.write_table(other, folder / "2.parquet")
     error = refused(folder, folder)
     assert isinstance(error, SourceInconsistent)
@@ -202,12 +202,12 @@ def test_different_columns(tmp_path: Path, other: pa.Table, lines: list[str]) ->
     assert_different(tmp_path, pa.table({"a": [1], "b": ["x"]}), other, lines)
 
 
-@pytest.mark.parametrize(("one", "other", "lines"), SAMPLED)
+@pytest.mark.parametrize(("first", "other", "lines"), SAMPLED)
 def test_different_columns_that_are_sampled(
-    tmp_path: Path, one: dict[str, Any], other: dict[str, Any], lines: list[str]
+    tmp_path: Path, first: dict[str, Any], other: dict[str, Any], lines: list[str]
 ) -> None:
     """So they are where the first file's columns are sampled before, or have several leaves."""
-    assert_different(tmp_path, pa.table(one), pa.table(other), lines)
+    assert_different(tmp_path, pa.table(first), pa.table(other), lines)
 
 
 def test_common_columns_can_be_chosen(tmp_path: Path) -> None:
@@ -227,13 +227,13 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize(("one", "two"), SAME)
-def test_types_that_go_together(tmp_path: Path, one: pa.DataType, two: pa.DataType) -> None:
+@pytest.mark.parametrize(("first", "two"), SAME)
+def test_types_that_go_together(tmp_path: Path, first: pa.DataType, two: pa.DataType) -> None:
     """Widths of offsets and indices, and nullability inside, may differ between files."""
     value: Any = "x"
-    if not pa.types.is_dictionary(one) and pa.types.is_nested(one):
-        value = [1] if pa.types.is_list(one) else {"x": 1}
-    for name, kind in (("1", one), ("2", two)):
+    if not pa.types.is_dictionary(first) and pa.types.is_nested(first):
+        value = [1] if pa.types.is_list(first) else {"x": 1}
+    for name, kind in (("1", first), ("2", two)):
         pq.write_table(pa.table({"a": pa.array([value], kind)}), tmp_path / f"{name}.parquet")
     pack(tmp_path, tmp_path / "slab")
     back = Readback(tmp_path / "slab")
@@ -266,9 +266,9 @@ def test_int96(tmp_path: Path, spark: bool) -> None:
     back = Readback(tmp_path / "slab")
     unit: Any = "us" if spark else "ns"
     assert back.fields["t"]["logical"] == {"type": "timestamp", "unit": unit}
-    found = [None if t is None else np.datetime64(int(t), unit) for t in back.column("t")]
+    column = [None if t is None else np.datetime64(int(t), unit) for t in back.column("t")]
     expected = LATER if spark else DAYS
-    assert found == [None if t is None else np.datetime64(t) for t in expected]
+    assert column == [None if t is None else np.datetime64(t) for t in expected]
 
 
 @pytest.mark.parametrize(
@@ -413,8 +413,8 @@ def test_urls(tmp_path: Path, url: str) -> None:
 def test_no_source(tmp_path: Path) -> None:
     """An empty list of sources, or an object that is none, is a wrong call."""
     wrong: list[Any] = [[], 7, {"a": 1}, [1, 2], iter([])]
-    for given in wrong:
-        assert isinstance(refused(tmp_path, given), UsageError)
+    for patterns in wrong:
+        assert isinstance(refused(tmp_path, patterns), UsageError)
     with pytest.raises(UsageError, match="no such source 'csv'"):
         pack("a.csv", tmp_path / "slab", from_="csv")
 
@@ -452,10 +452,10 @@ def _flipped_everywhere(tmp_path: Path, checksums: bool) -> Iterator[tuple[Path,
     bad = tmp_path / "bad.parquet"
     for column in (0, 1):
         pages = page_range(path, 1, column)
-        for at in np.linspace(pages.start, pages.stop - 1, 25).astype(int):
+        for index in np.linspace(pages.start, pages.stop - 1, 25).astype(int):
             shutil.copyfile(path, bad)
-            flip(bad, int(at), 1 << int(at) % 8)
-            yield bad, int(at)
+            flip(bad, int(index), 1 << int(index) % 8)
+            yield bad, int(index)
 
 
 def outcome(source: Path, slab: Path) -> FieldslabError | None:
@@ -470,11 +470,11 @@ def outcome(source: Path, slab: Path) -> FieldslabError | None:
 def test_flipped_bits_with_checksums(tmp_path: Path) -> None:
     """Page checksums find a flipped bit in any page; in a page header it may do no harm."""
     slab, detected = tmp_path / "slab", 0
-    for bad, at in _flipped_everywhere(tmp_path, checksums=True):
+    for bad, index in _flipped_everywhere(tmp_path, checksums=True):
         error = outcome(bad, slab)
         if error is None:
-            assert numbers(slab) == list(range(3000)), at
-            assert Readback(slab).column("t") == [f"row {row}" for row in range(3000)], at
+            assert numbers(slab) == list(range(3000)), index
+            assert Readback(slab).column("t") == [f"row {row}" for row in range(3000)], index
             continue
         detected += 1
         assert isinstance(error, SourceUnreadable)
@@ -495,10 +495,10 @@ def test_flipped_footers(tmp_path: Path) -> None:
     size = path.stat().st_size
     length = int.from_bytes(path.read_bytes()[-8:-4], "little")
     errors = []
-    for at in range(size - 8 - length, size, 3):
+    for index in range(size - 8 - length, size, 3):
         bad = tmp_path / "bad.parquet"
         shutil.copyfile(path, bad)
-        flip(bad, at, 1 << at % 8)
+        flip(bad, index, 1 << index % 8)
         errors.append(outcome(bad, tmp_path / "slab"))
     assert {None if error is None else error.exit_code for error in errors} <= {None, 3, 4}
     assert errors.count(None) < len(errors)
@@ -581,8 +581,8 @@ def test_file_that_changes(tmp_path: Path, change: Callable[[Path], None]) -> No
 
 def test_rows_and_limit(tmp_path: Path) -> None:
     """`--rows` and `--limit` count over row groups and files."""
-    for at in range(3):
-        write(tmp_path / f"{at}.parquet", range(10 * at, 10 * at + 10), row_group_size=4)
+    for index in range(3):
+        write(tmp_path / f"{index}.parquet", range(10 * index, 10 * index + 10), row_group_size=4)
     every = list(range(30))
     for rows, limit in (
         ("0:30", None),
@@ -609,13 +609,13 @@ def test_rows_and_limit(tmp_path: Path) -> None:
 
 def test_wide_tables(tmp_path: Path) -> None:
     """Two thousand columns, some of them text and some nested, are packed without ado."""
-    columns: dict[str, Any] = {f"n{at}": [at, at + 1, at + 2] for at in range(1700)}
-    columns |= {f"t{at}": ["a", f"{at}", "c"] for at in range(200)}
-    columns |= {f"l{at}": [[[at]], [[1]], [[2]]] for at in range(100)}
+    columns: dict[str, Any] = {f"n{index}": [index, index + 1, index + 2] for index in range(1700)}
+    columns |= {f"t{index}": ["a", f"{index}", "c"] for index in range(200)}
+    columns |= {f"l{index}": [[[index]], [[1]], [[2]]] for index in range(100)}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=2)
     pack(tmp_path / "a.parquet", tmp_path / "slab")
     back = Readback(tmp_path / "slab")
     assert list(back.fields) == list(columns)
     for name in ("n0", "n1699", "t7", "l99"):
-        found = back.column(name)
-        assert [row.tolist() if name[0] != "t" else row for row in found] == columns[name]
+        column = back.column(name)
+        assert [row.tolist() if name[0] != "t" else row for row in column] == columns[name]
