@@ -57,7 +57,7 @@ def diagnose_reading(error: Exception) -> Failure:
     name = "" if code is None else f" ({code[1]})"
     if _CREDENTIAL_SERVERS.search(text):
         return Failure(AccessDenied, "no credentials were found", _CREDENTIALS, status)
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) or status == 404:
         return Failure(ObjectNotFound, f"does not exist{name}", status=status)
     if status in (401, 403) or type(error).__name__ in _DENIALS:
         return Failure(AccessDenied, f"the server denies access{name}", _CREDENTIALS, status)

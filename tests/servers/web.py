@@ -18,7 +18,9 @@ EXPIRED = (
 )
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
 _ELSEWHERE = "/elsewhere"
-_AFTERWARDS = ("flip", "short", "cut", "slow", "whole", "lose")
+_UPWARDS = ("garble", "clip")
+"""Faults of what is sent: the request is answered as if it had been sent so."""
+_AFTERWARDS = (*_UPWARDS, "flip", "short", "cut", "slow", "whole", "lose")
 """Faults of an answer; others keep a request from being answered, or from reaching upstream."""
 
 
@@ -100,6 +102,8 @@ class WebServer:
         Kinds, with their settings:
 
         - `flip`: one bit of the body is another, that of byte `at` (default: in the middle)
+        - `garble`: one bit of what is sent is another
+        - `clip`: only the first half of what is sent arrives
         - `short`: a proper answer with only the first half of the range
         - `cut`: the connection ends in the middle of the body
         - `drop`: the connection ends before anything is done
@@ -202,7 +206,7 @@ class _Handler(BaseHTTPRequestHandler):
         web = self.server.web
         path = urlsplit(self.path).path
         self._key = unquote(path.removeprefix(_ELSEWHERE).lstrip("/"))
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if web.latency:
             web.closing.wait(web.latency)
         elsewhere = path.startswith(_ELSEWHERE)
@@ -211,8 +215,11 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None:
             self._settings = fault.settings
             hit = getattr(self, f"_fail_{fault.kind}")
+        if hit is not None and fault is not None and fault.kind in _UPWARDS:
+            hit()
+            hit = None
         if fault is None or fault.kind in _AFTERWARDS:
-            self._answer = self._ask_upstream(body) if web.upstream else self._look_up()
+            self._answer = self._ask_upstream() if web.upstream else self._look_up()
         if hit is None or not hit():
             self._send(self._answer)
 
@@ -235,12 +242,14 @@ class _Handler(BaseHTTPRequestHandler):
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(content)}"
         return _Answer(206, headers, content[start:stop])
 
-    def _ask_upstream(self, body: bytes) -> _Answer:
+    def _ask_upstream(self) -> _Answer:
         upstream = urlsplit(self.server.web.upstream or "")
         connection = http.client.HTTPConnection(upstream.netloc)
         try:
             headers = {name: value for name, value in self.headers.items() if name != "Host"}
-            connection.request(self.command, self.path, body, headers)
+            if self._body:
+                headers["Content-Length"] = str(len(self._body))
+            connection.request(self.command, self.path, self._body, headers)
             answer = connection.getresponse()
             content = answer.read()
         finally:
@@ -288,7 +297,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.shutdown(2)
         return True
 
-    # Each changes the answer and returns False, or answers itself and returns True.
+    # Each changes what is sent or the answer and returns False, or answers itself and returns True.
+
+    def _fail_garble(self) -> bool:
+        body = bytearray(self._body)
+        body[len(body) // 2] ^= 4
+        self._body = bytes(body)
+        return False
+
+    def _fail_clip(self) -> bool:
+        self._body = self._body[: len(self._body) // 2]
+        return False
 
     def _fail_flip(self) -> bool:
         body = bytearray(self._answer.body)
