@@ -17,6 +17,8 @@ from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.loading.stats import Stats
 from fieldslab.reader.orders.blocked import Blocked
 from fieldslab.reader.orders.bylength import ByLength
+from fieldslab.reader.orders.grouped import Grouped
+from fieldslab.reader.orders.mixed import Balanced, Mixed
 from fieldslab.reader.orders.near import Near
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled, Strided, Subset, Weighted
 from fieldslab.reader.slab import Slab, open_slab
@@ -28,6 +30,7 @@ from fieldslab.schemas.renamed import refuse_renamed_name
 from fieldslab.schemas.version import get_installed_version
 
 __all__ = [
+    "Balanced",
     "Batch",
     "Binary",
     "Blocked",
@@ -37,9 +40,11 @@ __all__ = [
     "Column",
     "Decode",
     "Failure",
+    "Grouped",
     "ImageSteps",
     "Lambda",
     "Loader",
+    "Mixed",
     "MultiCrop",
     "Near",
     "Normalize",

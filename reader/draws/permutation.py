@@ -11,6 +11,7 @@ Pseudorandom Number Generators", OOPSLA 2014. Keys come from BLAKE2b (RFC 7693).
 What these functions return is frozen: runs resume by it. The tests hold golden values.
 """
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -55,14 +56,10 @@ def permute_each_position(
     `positions`, `totals` and `streams` are int64[n]; a stream names a shuffle under `key`.
     """
     numbers = positions.astype(np.uint64)
-    for total in np.unique(totals).tolist():
-        height, width = compute_rectangle(total)
-        some = totals == total
-        part, own = numbers[some], streams[some].astype(np.uint64)
-        _permute_each_in_place(
-            part, own, np.uint64(total), np.uint64(height), np.uint64(width), key
-        )
-        numbers[some] = part
+    unique_totals, kinds = np.unique(totals, return_inverse=True)
+    rectangles = [(total, *compute_rectangle(total)) for total in unique_totals.tolist()]
+    sides = np.array(rectangles, np.uint64).reshape(-1, 3)[kinds]
+    _permute_each_in_place(numbers, streams.astype(np.uint64), sides, key)
     return numbers.astype(np.int64)
 
 
@@ -78,6 +75,7 @@ def hash_numbers(numbers: np.ndarray, key: np.ndarray) -> np.ndarray:
     return result
 
 
+@lru_cache(4096)
 def compute_rectangle(total: int) -> tuple[int, int]:
     """Compute the sides, each below 2**32, of a rectangle with room for 0..total-1.
 
@@ -146,13 +144,15 @@ def _permute_in_place(numbers: _Array, total: _U64, height: _U64, width: _U64, k
             numbers[start + i] = number
 
 
-@kernel("void(uint64[::1], uint64[::1], uint64, uint64, uint64, uint64[::1])")
-def _permute_each_in_place(
-    numbers: _Array, streams: _Array, total: _U64, height: _U64, width: _U64, key: _Array
-) -> None:
-    """As `_permute_in_place`, under keys that belong to the stream of each number."""
+@kernel("void(uint64[::1], uint64[::1], uint64[:, ::1], uint64[::1])")
+def _permute_each_in_place(numbers: _Array, streams: _Array, sides: _Array, key: _Array) -> None:
+    """As `_permute_in_place`, under keys that belong to the stream of each number.
+
+    `sides` are total, height and width for each number.
+    """
     own = np.empty(len(key), np.uint64)
     for i in range(len(numbers)):
+        total, height, width = sides[i, 0], sides[i, 1], sides[i, 2]
         for turn in range(len(key)):
             own[turn] = mix_bits(streams[i] + key[turn])
         number = _permute_number(numbers[i], height, width, own)

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
+from fieldslab.reader.orders.order import Order
 from fieldslab.schemas.errors import UsageError
 
 
@@ -57,6 +60,13 @@ class EpochPlan:
             else -(-left // self.positions_per_step)
         )
 
+    def check_index(self, index: int) -> int:
+        """Return the index of a batch. Raises UsageError if there is no such batch."""
+        if index >= self.batch_count:
+            expected = f"0..{self.batch_count - 1}" if self.batch_count else "none"
+            raise UsageError("the epoch has no such step", expected=expected, found=index)
+        return index
+
     def find_rank_positions(self, index: int) -> list["PositionRange"]:
         """Return this rank's positions in a batch; several ranges if the epoch wraps around."""
         first = self.start + index * self.positions_per_step
@@ -90,6 +100,19 @@ class EpochPlan:
     def find_position_after(self, index: int) -> int:
         """Return the position of the epoch after every rank had its batch of this index."""
         return min(self.start + (index + 1) * self.positions_per_step, self.length)
+
+
+def compute_rank_rows(
+    order: Order, epoch: int, plan: EpochPlan, index: int, total: int
+) -> np.ndarray:
+    """Compute the rows of a batch of a rank: int64[n]. `order` is attached to `total` rows."""
+    parts = [
+        order.rows(epoch, part.start, part.stop, total)
+        if part.step == 1
+        else order.rows_at(epoch, np.arange(*part[:2], part.step, dtype=np.int64), total)
+        for part in plan.find_rank_positions(index)
+    ]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def find_rank_and_size(rank: int | None, world_size: int | None) -> tuple[int, int]:

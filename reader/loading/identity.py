@@ -10,8 +10,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.rows import check_integer
+from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
 
 STATE_VERSION = 2
@@ -79,6 +81,23 @@ def read_state(
             raise
         raise UsageError("not a loader state", found=repr(state)[:80]) from None
     return SavedRun(order, attached, epoch, position)
+
+
+def describe_identity(
+    slab: Slab, order: Order, attached: Order, decode: Mapping[str, ImageSteps], seed: int | None
+) -> dict[str, Any]:
+    """Describe what must be equal where a state is loaded: ready for JSON, by name."""
+    view = slab.view
+    identity: dict[str, Any] = {
+        "slab": slab.manifest.id,
+        "view": [view.start, view.stop, view.step],
+        "order": make_order_key(order, attached),
+    }
+    if decode:
+        identity["decode"] = {name: images.key() for name, images in decode.items()}
+    if seed is not None:
+        identity["seed"] = seed
+    return identity
 
 
 def make_order_key(order: Order, attached: Order) -> dict[str, Any]:

@@ -6,6 +6,7 @@ batches into memory that both map: see `arena`. The program says how many batche
 which memory it has let go; the process answers with batches, in order.
 """
 
+import copy
 import os
 import pickle
 import signal
@@ -28,6 +29,7 @@ from fieldslab.reader.loading.epoch_plan import EpochPlan
 from fieldslab.reader.loading.stats import PreparedBatch, Stopwatch
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.slab import Slab
+from fieldslab.reader.transforms.transform import takes_tensors
 from fieldslab.schemas.errors import FieldslabError, UsageError, WorkerDied
 
 if TYPE_CHECKING:
@@ -291,9 +293,14 @@ class _LoaderPickler(pickle.Pickler):
 
 
 def _dump_loader(loader: Any, slab: Slab) -> bytes:
-    file = BytesIO()
+    """Pickle a copy of a loader; without torch if no transform takes tensors."""
+    sent, file = copy.copy(loader), BytesIO()
+    sent.isolate = False
+    if loader._convert is not None:
+        tensors = any(map(takes_tensors, loader._transforms))
+        sent._convert = loader._convert.copy_without_pin() if tensors else None
     try:
-        _LoaderPickler(file, slab).dump(loader)
+        _LoaderPickler(file, slab).dump(sent)
     except Exception as error:
         raise UsageError(
             "the loader cannot be pickled, and `isolate` sends it to another process",

@@ -1,10 +1,11 @@
 """Batches of a slab, in an order, made ahead of time."""
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
+
+import numpy as np
 
 from fieldslab.reader.images.steps import check_decode_option
 from fieldslab.reader.loading.cache_window import choose_order
@@ -15,8 +16,8 @@ from fieldslab.reader.loading.chain import (
     find_paddings,
     make_converter,
 )
-from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
-from fieldslab.reader.loading.identity import STATE_VERSION, make_order_key, read_state
+from fieldslab.reader.loading.epoch_plan import EpochPlan, compute_rank_rows, find_rank_and_size
+from fieldslab.reader.loading.identity import STATE_VERSION, describe_identity, read_state
 from fieldslab.reader.loading.iteration import (
     BatchSource,
     EpochIterator,
@@ -26,10 +27,9 @@ from fieldslab.reader.loading.iteration import (
 )
 from fieldslab.reader.loading.stats import PreparedBatch, Recorder, Stats
 from fieldslab.reader.loading.tuning import TunedWorkers, make_tuner
-from fieldslab.reader.orders.order import Order, Sequential
+from fieldslab.reader.orders.order import Order, Sequential, attach_order
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab, check_slab
-from fieldslab.reader.transforms.transform import takes_tensors
 from fieldslab.schemas.cores import count_usable_cores
 from fieldslab.schemas.errors import UsageError
 
@@ -150,7 +150,7 @@ class Loader:
         self.threads = threads or min(count_usable_cores(), MOST_THREADS)
         self.drop_last = drop_last
         self.read_ahead = check_integer("read_ahead", read_ahead, least=0)
-        self._attached = _attach_order(self.order, slab)
+        self._attached = attach_order(self.order, slab)
         self._decode = check_decode_option(decode, slab.fields, self._fields)
         self._transforms = check_transforms(slab, self._fields, self._decode, transforms)
         self._seed = None if seed is None else check_integer("seed", seed)
@@ -244,6 +244,28 @@ class Loader:
         self._position = EpochPosition(saved.epoch, saved.position)
         self._resumes = True
 
+    def rows_at(self, epoch: int, step: int, rank: int | None = None) -> np.ndarray:
+        """Return the rows of any batch, whatever was visited before: int64[n].
+
+        Nothing is read, so any step of any epoch takes milliseconds.
+
+        Parameters
+        ----------
+        epoch, step
+            Numbers from 0. Steps count from the start of the epoch; in the epoch that runs, or that
+            `load_state_dict` set, from where this loader began it.
+        rank
+            The rank whose batch it is. Default: this one.
+
+        Raises UsageError if the epoch has no such step.
+        """
+        epoch = check_integer("epoch", epoch, least=0)
+        plan = self._make_plan(self._position.start if epoch == self.epoch else 0)
+        if rank is not None:
+            plan = replace(plan, rank=find_rank_and_size(rank, self.world_size)[0])
+        step = plan.check_index(check_integer("step", step, least=0))
+        return compute_rank_rows(self._attached, epoch, plan, step, len(self.slab))
+
     def stats(self) -> Stats:
         """Return measurements of the current epoch, or of the last one."""
         stats, tuner = self._recorder.compute_stats(), self._tuner
@@ -291,21 +313,11 @@ class Loader:
         recalled = self.order.recall(key) if isinstance(key, Mapping) else None
         if recalled is None:
             return self.order, self._attached
-        return recalled, _attach_order(recalled, self.slab)
+        return recalled, attach_order(recalled, self.slab)
 
     def _describe_identity(self, order: Order, attached: Order) -> dict[str, Any]:
         """Describe what must be equal where a state is loaded."""
-        view = self.slab.view
-        identity: dict[str, Any] = {
-            "slab": self.slab.manifest.id,
-            "view": [view.start, view.stop, view.step],
-            "order": make_order_key(order, attached),
-        }
-        if self._decode:
-            identity["decode"] = {name: images.key() for name, images in self._decode.items()}
-        if self._seed is not None:
-            identity["seed"] = self._seed
-        return identity
+        return describe_identity(self.slab, order, attached, self._decode, self._seed)
 
     def _make_plan(self, start: int) -> EpochPlan:
         order, share = self._attached, find_rank_and_size(*self._given)
@@ -317,9 +329,8 @@ class Loader:
         if self.isolate and plan.batch_count:
             from fieldslab.reader.loading.isolated import IsolatedWorkers
 
-            sent = self._copy_for_process()
             return IsolatedWorkers(
-                self.slab, sent, plan, self.threads, ahead, self._convert, self._idle
+                self.slab, self, plan, self.threads, ahead, self._convert, self._idle
             )
         preparation = self._make_preparation(plan)
         if self.prefetch == 0 or plan.batch_count == 0:
@@ -341,15 +352,6 @@ class Loader:
             workers = Workers(preparation, plan.batch_count, self.threads, ahead)
         self._task_queues.add(workers.task_queue)
         return workers
-
-    def _copy_for_process(self) -> "Loader":
-        """Return a copy to be pickled; without torch if no transform takes tensors."""
-        sent = copy.copy(self)
-        sent.isolate = False
-        if self._convert is not None:
-            tensors = any(map(takes_tensors, self._transforms))
-            sent._convert = self._convert.copy_without_pin() if tensors else None
-        return sent
 
     def _count_batches_in_turn(self) -> int:
         """Return how many batches are written before the consumer reads one of them."""
@@ -390,10 +392,3 @@ class Loader:
             decode,
             batches_in_turn=self._count_batches_in_turn(),
         )
-
-
-def _attach_order(order: Any, slab: Slab) -> Order:
-    if not isinstance(order, Order):
-        hint = "Give Shuffled(0), Sequential() or another of fieldslab.reader."
-        raise UsageError("not an order", found=type(order).__name__, hint=hint)
-    return order.attach(slab)

@@ -10,7 +10,7 @@ from fieldslab.reader import forks
 from fieldslab.reader.batch import Batch, split_batch
 from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.loading.chain import TransformChain
-from fieldslab.reader.loading.epoch_plan import EpochPlan
+from fieldslab.reader.loading.epoch_plan import EpochPlan, compute_rank_rows
 from fieldslab.reader.loading.readahead import ReadAhead
 from fieldslab.reader.loading.stats import PreparedBatch, Stopwatch
 from fieldslab.reader.orders.order import Order
@@ -135,15 +135,11 @@ class Preparation:
         )
 
     def _compute_rows(self, index: int) -> np.ndarray:
-        parts = [
-            self._compute_rows_between(part.start, part.stop)
-            if part.step == 1
-            else self._order.rows_at(
-                self._epoch, np.arange(*part[:2], part.step, dtype=np.int64), len(self._slab)
-            )
-            for part in self._plan.find_rank_positions(index)
-        ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        plan = self._plan
+        if plan.world_size > 1:
+            return compute_rank_rows(self._order, self._epoch, plan, index, len(self._slab))
+        (positions,) = plan.find_rank_positions(index)
+        return self._compute_rows_between(positions.start, positions.stop)
 
     def _compute_neighbouring_rows(self, indexes: range) -> tuple[np.ndarray, list[int]]:
         """Compute the rows of neighbouring batches, concatenated, and the length of each."""
@@ -166,10 +162,8 @@ class Preparation:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _compute_rows_between(self, start: int, stop: int) -> np.ndarray:
-        """The rows at some positions; what lies between the shares of one rank is not computed."""
+        """The rows at some positions, all of which are of this one rank."""
         plan = self._plan
-        if plan.world_size > 1:
-            return self._order.rows(self._epoch, start, stop, len(self._slab))
         size = max(STRETCH // plan.positions_per_step, 1) * plan.positions_per_step
         first, last = (start - plan.start) // size, (stop - 1 - plan.start) // size
         rows = [self._compute_stretch_rows(number, size) for number in range(first, last + 1)]

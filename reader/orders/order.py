@@ -1,14 +1,21 @@
 """Orders: which rows an epoch visits, and in which sequence."""
 
-import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from fieldslab.reader.draws.visits import count_visits
-from fieldslab.reader.rows import Rows, check_integer, check_rows, make_out_of_range_error
+from fieldslab.reader.orders.rowfiles import (
+    check_bounds,
+    digest_array,
+    is_ascending,
+    open_row_file,
+)
+from fieldslab.reader.rows import Rows, check_integer, check_rows
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
 
@@ -171,7 +178,8 @@ class Subset(Order):
     Parameters
     ----------
     rows
-        The rows: any array of integers, list or range. Negative ones count from the end.
+        The rows: any array of integers, list or range, or the path of a `.npy` file, which is
+        mapped. Negative ones count from the end.
     fraction
         Instead of `rows`: the fraction of all rows, above 0 and up to 1. The seed chooses the
         rows, which are the same in all epochs.
@@ -180,7 +188,11 @@ class Subset(Order):
     """
 
     def __init__(
-        self, rows: Rows | None = None, *, fraction: float | None = None, seed: int | None = 0
+        self,
+        rows: Rows | str | os.PathLike[str] | None = None,
+        *,
+        fraction: float | None = None,
+        seed: int | None = 0,
     ) -> None:
         if (rows is None) == (fraction is None):
             raise UsageError("give either `rows` or `fraction`")
@@ -190,9 +202,16 @@ class Subset(Order):
             raise UsageError("`fraction` needs a seed")
         self.seed = None if seed is None else check_integer("seed", seed)
         self.fraction = fraction
-        self._numbers = None if rows is None else check_rows(rows, 2**62)
+        self._path = rows if isinstance(rows, str | os.PathLike) else None
+        self._numbers: np.ndarray | None = None
+        if rows is not None:
+            self._numbers = (
+                check_rows(rows, 2**62)
+                if not isinstance(rows, str | os.PathLike)
+                else open_row_file(rows)
+            )
         self._counted: tuple[int, np.ndarray] | None = None  # a total, and visits by number
-        self.repeats = self._numbers is not None
+        self.repeats = self._numbers is not None and not is_ascending(self._numbers)
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
@@ -201,16 +220,17 @@ class Subset(Order):
             from fieldslab.reader.draws.permutation import make_keys, permute_positions
 
             return permute_positions(chosen, total, make_keys("members", self.seed or 0))
-        numbers = self._numbers[chosen]
+        numbers = self._numbers[chosen].astype(np.int64)
         return np.where(numbers < 0, numbers + total, numbers)
 
     def visits(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`: how often the row stands earlier in the list given."""
-        if self._numbers is None:
+        if self._numbers is None or not self.repeats:
             return np.zeros(stop - start, np.int64)
         counted = self._counted
         if counted is None or counted[0] != total:
-            numbers = np.where(self._numbers < 0, self._numbers + total, self._numbers)
+            numbers = self._numbers.astype(np.int64)
+            numbers[numbers < 0] += total
             counted = self._counted = total, count_visits(numbers)  # at once: threads read it
         return counted[1][self._choose_members(epoch, start, stop, total)]
 
@@ -230,18 +250,28 @@ class Subset(Order):
     def attach(self, slab: Slab) -> Order:
         """See `Order`. Raises RowOutOfRange."""
         if self._numbers is not None:
-            wrong = (self._numbers < -len(slab)) | (self._numbers >= len(slab))
-            if wrong.any():
-                position = int(np.argmax(wrong))
-                raise make_out_of_range_error(int(self._numbers[position]), len(slab), position)
+            check_bounds(self._numbers, len(slab))
         return self
+
+    @cached_property
+    def _digest(self) -> dict[str, Any] | None:
+        return None if self._numbers is None else digest_array(self._numbers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: a file is mapped again."""
+        return self.__dict__ | ({} if self._path is None else {"_numbers": None})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._path is not None:
+            self._numbers = open_row_file(self._path)
 
     def key(self) -> dict[str, Any]:
         """See `Order`."""
         return {
             "name": type(self).__name__,
             "version": 1,
-            "rows": None if self._numbers is None else digest_array(self._numbers),
+            "rows": self._digest,
             "fraction": self.fraction,
             "seed": self.seed,
         }
@@ -310,6 +340,14 @@ class Weighted(Order):
         return f"Weighted(<{len(self._ends)} weights>, seed={self.seed})"
 
 
+def attach_order(order: Any, slab: Slab) -> Order:
+    """Attach an order to a slab. Raises UsageError for what is no order; else see `attach`."""
+    if not isinstance(order, Order):
+        hint = "Give Shuffled(0), Sequential() or another of fieldslab.reader."
+        raise UsageError("not an order", found=type(order).__name__, hint=hint)
+    return order.attach(slab)
+
+
 def shuffle_positions(
     purpose: str, numbers: tuple[int, ...], start: int, stop: int, total: int
 ) -> np.ndarray:
@@ -319,9 +357,3 @@ def shuffle_positions(
     return permute_positions(
         np.arange(start, stop, dtype=np.int64), total, make_keys(purpose, *numbers)
     )
-
-
-def digest_array(array: np.ndarray) -> dict[str, Any]:
-    """Count and digest of an array, by which two are told apart; ready for JSON."""
-    digest = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()[:16]
-    return {"count": len(array), "sha256": digest}

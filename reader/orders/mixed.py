@@ -1,0 +1,345 @@
+"""Orders that take rows from several sources by weight."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import numpy as np
+
+from fieldslab.reader.orders.interleaving import MOST_POSITIONS, Timeline, count_cycle
+from fieldslab.reader.orders.order import Order
+from fieldslab.reader.orders.sources import (
+    Sources,
+    group_rows,
+    make_group_key,
+    make_sources,
+    name_values,
+)
+from fieldslab.reader.rows import check_integer
+from fieldslab.reader.slab import Slab
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.registry import make_unknown_name_error
+
+Exhausted = Literal["repeat", "stop", "drop"]
+_EXHAUSTED = ("repeat", "stop", "drop")
+
+
+class Mixed(Order):
+    """Rows of several sources in given proportions, in every part of an epoch.
+
+    Sources take turns by weight. Each is shuffled by itself, and anew whenever all its rows had
+    their turn; these passes go on from one epoch to the next. In every window of a cycle of rows,
+    wherever it begins, each source has its share within one row. 0.5, 0.3 and 0.2 have a cycle of
+    10 rows; weights of more digits are rounded to one of about 100 / smallest share. In windows of
+    other lengths, two sources are within one row, too, and more within 3.4:
+    `reader/orders/interleaving.py` has the proof.
+
+    A thousand sources need no more threads, buffers or open files than one.
+
+    Parameters
+    ----------
+    weights
+        Weight of each source by name: numbers from 0, of any sum. Other sources of the slab are
+        left out.
+    seed
+        Seed of the shuffles.
+    groups
+        The rows of each source by name: a range, an array of integers, or the path of a `.npy`
+        file, which is mapped. Default: the members of the slab, if it is a union.
+    by
+        Instead of `groups`: an integer, boolean or categorical field, whose values are the
+        sources. Its values are read when a loader is made, and 4 bytes are kept for each row.
+    exhausted
+        When a source has had its last row: "repeat" shuffles it again, and an epoch ends when
+        each source was visited whole, at the `rows / weight` that is largest (weights that add up
+        to 1). "stop" ends the epoch with the first source that is visited whole. "drop" goes on
+        with the other sources, whose weights keep their proportions: each row comes once.
+    schedule
+        Other weights from a position on: `{2_560_000: {"web": 0.5, "code": 0.5}}`. A source that
+        is not named has weight 0. Positions count the rows of the whole run, on all ranks: step
+        times batch size times world size. They still hold where a run goes on with other sizes.
+        The length of an epoch is that of the first one. Not with "drop".
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, float],
+        seed: int = 0,
+        *,
+        groups: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        exhausted: Exhausted = "repeat",
+        schedule: Mapping[int, Mapping[str, float]] | None = None,
+    ) -> None:
+        self.seed = check_integer("seed", seed)
+        if exhausted not in _EXHAUSTED:
+            raise UsageError("`exhausted`", expected=", ".join(_EXHAUSTED), found=exhausted)
+        if groups is not None and by is not None:
+            raise UsageError("give either `groups` or `by`")
+        if schedule and exhausted == "drop":
+            raise UsageError('`schedule` cannot be used with exhausted="drop"')
+        self.exhausted = exhausted
+        self.groups_by_name = groups
+        self.by = by
+        self.phases = [(0, _check_weights(weights))]
+        for position, phase in sorted(dict(schedule or {}).items()):
+            start = check_integer("a position of `schedule`", position, least=1)
+            self.phases.append((start, _check_weights(phase)))
+        names = {name for _, phase in self.phases for name, weight in phase.items() if weight}
+        self.names = sorted(names)
+        if groups is not None:
+            _check_names(self.names, groups)
+
+    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """See `Order`; only an attached one knows its sources."""
+        raise UsageError(
+            "the order is not attached to a slab, so its sources are unknown",
+            hint="Write order.attach(slab).rows(...).",
+        )
+
+    def attach(self, slab: Slab) -> "AttachedMixed":
+        """See `Order`. Raises UsageError, UnknownField, RowOutOfRange."""
+        sources = self._find_sources(slab)
+        counts = [
+            count_cycle([phase.get(name, 0) for name in self.names]) for _, phase in self.phases
+        ]
+        timeline = Timeline(counts[0])
+        for (start, _), phase_counts in zip(self.phases[1:], counts[1:], strict=True):
+            timeline.append(start, phase_counts)
+        length: int | None
+        if self.exhausted == "drop":
+            length = _drop_exhausted(timeline, sources.sizes, counts[0])
+        elif self.exhausted == "stop":
+            length = timeline.find_position(partial(_any_reached, sources.sizes))
+        else:
+            lasting = counts[-1] > 0
+            length = timeline.find_position(lambda rows: (rows >= sources.sizes)[lasting].all())
+        if length is None:
+            raise UsageError("an epoch would have more than 2**60 rows", found=repr(self))
+        return AttachedMixed(self, self.names, sources, timeline, length)
+
+    def _find_sources(self, slab: Slab) -> Sources:
+        if self.by is not None:
+            return _make_field_sources(slab, self.by, self.names)
+        groups = self.groups_by_name
+        if groups is None:
+            groups = getattr(slab, "members", None)
+        if not groups:
+            raise UsageError(
+                "the slab is no union, so it has no members to be mixed",
+                file=slab.path,
+                hint="Give `groups` or `by`, or open several slabs as one.",
+            )
+        _check_names(self.names, groups)
+        return make_sources({name: groups[name] for name in self.names}, slab)
+
+    @cached_property
+    def _group_keys(self) -> dict[str, Any] | None:
+        groups = self.groups_by_name
+        if groups is None:
+            return None
+        return {name: make_group_key(groups[name]) for name in self.names}
+
+    def key(self) -> dict[str, Any]:
+        """See `Order`."""
+        (_, weights), *phases = self.phases
+        return {
+            "name": type(self).__name__,
+            "version": 1,
+            "weights": dict(sorted(weights.items())),
+            "schedule": [[start, dict(sorted(phase.items()))] for start, phase in phases],
+            "seed": self.seed,
+            "groups": self._group_keys,
+            "by": self.by,
+            "exhausted": self.exhausted,
+        }
+
+    def __repr__(self) -> str:
+        (_, weights), *phases = self.phases
+        parameters = [repr(weights), f"seed={self.seed}"]
+        if self.groups_by_name is not None:
+            parameters.append(f"groups=<{len(self.groups_by_name)} groups>")
+        if self.by is not None:
+            parameters.append(f"by={self.by!r}")
+        if self.exhausted != "repeat":
+            parameters.append(f"exhausted={self.exhausted!r}")
+        if phases:
+            parameters.append(f"schedule={dict(phases)!r}")
+        return f"Mixed({', '.join(parameters)})"
+
+
+class Balanced(Order):
+    """Rows of all classes equally often, in every part of an epoch.
+
+    Classes take turns. Each is shuffled by itself, and anew whenever all its rows had their turn:
+    rows of small classes come more often, but none comes twice as often as another of its class.
+    An epoch of as many rows as the slab has does not visit every row of a large class; the next
+    one goes on with those that are left.
+
+    Where `torch.utils.data.WeightedRandomSampler` draws with replacement, every batch here has its
+    share of each class, within the few rows that `Mixed` tells of.
+
+    Parameters
+    ----------
+    by
+        An integer, boolean or categorical field: each of its values is a class. The values are
+        read when a loader is made, and 4 bytes are kept for each row.
+    seed
+        Seed of the shuffles.
+    length
+        Rows of an epoch. Default: the number of rows of the slab.
+    """
+
+    def __init__(self, by: str, seed: int = 0, *, length: int | None = None) -> None:
+        self.by = by
+        self.seed = check_integer("seed", seed)
+        self.epoch_length = None if length is None else check_integer("length", length, least=0)
+
+    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """See `Order`; only an attached one knows the classes."""
+        raise UsageError(
+            "the order is not attached to a slab, so classes are unknown",
+            hint="Write order.attach(slab).rows(...).",
+        )
+
+    def attach(self, slab: Slab) -> "AttachedMixed":
+        """See `Order`. Raises UnknownField, UsageError."""
+        sources, names = _group_by_field(slab, self.by)
+        length = len(slab) if self.epoch_length is None else self.epoch_length
+        timeline = Timeline(np.ones(max(len(names), 1), np.int64))
+        return AttachedMixed(self, names, sources, timeline, length if names else 0)
+
+    def key(self) -> dict[str, Any]:
+        """See `Order`."""
+        return {
+            "name": type(self).__name__,
+            "version": 1,
+            "by": self.by,
+            "seed": self.seed,
+            "length": self.epoch_length,
+        }
+
+    def __repr__(self) -> str:
+        length = "" if self.epoch_length is None else f", length={self.epoch_length}"
+        return f"Balanced({self.by!r}, seed={self.seed}{length})"
+
+
+class AttachedMixed(Order):
+    """A `Mixed` or `Balanced` order together with the rows of its sources in one slab.
+
+    Attributes
+    ----------
+    names
+        Names of the sources.
+    sources
+        Their rows.
+    """
+
+    def __init__(
+        self,
+        order: Mixed | Balanced,
+        names: Sequence[str],
+        sources: Sources,
+        timeline: Timeline,
+        length: int,
+    ) -> None:
+        self._order = order
+        self.names = names
+        self.sources = sources
+        self._timeline = timeline
+        self._length = length
+        self._epoch_rows = timeline.count(length)
+        # With a schedule, positions of the run decide; else each epoch begins like the first.
+        self._continues = isinstance(order, Mixed) and len(order.phases) > 1
+
+    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """See `Order`."""
+        from fieldslab.reader.draws.permutation import make_keys, permute_each_position
+
+        shift = epoch * self._length if self._continues else 0
+        groups, numbers = self._timeline.locate(start + shift, stop + shift)
+        if not self._continues:
+            numbers += epoch * self._epoch_rows[groups]
+        sizes = self.sources.sizes[groups]
+        passes, places = np.divmod(numbers, sizes)
+        streams = passes * len(self.names) + groups  # each pass of a source is a shuffle of its own
+        key = make_keys("mixed", self._order.seed)
+        places = permute_each_position(places, sizes, streams, key)
+        return self.sources.find_rows(groups, places, total)
+
+    def length(self, total: int) -> int:
+        """See `Order`."""
+        return self._length
+
+    def count_rows(self, epoch: int, position: int) -> dict[str, int]:
+        """Count the rows that each source had in the run, up to a position of an epoch, by name.
+
+        Divided by the rows of the source, that is how many passes it had.
+        """
+        if self._continues:
+            counts = self._timeline.count(epoch * self._length + position)
+        else:
+            counts = epoch * self._epoch_rows + self._timeline.count(position)
+        return dict(zip(self.names, counts.tolist(), strict=True))
+
+    def key(self) -> dict[str, Any]:
+        """See `Order`."""
+        return self._order.key()
+
+    def __repr__(self) -> str:
+        return repr(self._order)
+
+
+def _drop_exhausted(timeline: Timeline, sizes: np.ndarray, counts: np.ndarray) -> int:
+    """Let sources leave as they are visited whole; return the position at which none is left."""
+    position, left = 0, counts
+    while True:
+        ends = np.where(left > 0, sizes, MOST_POSITIONS)
+        end = timeline.find_position(partial(_any_reached, ends), position)
+        assert end is not None
+        position, left = end, np.where(timeline.count(end) < sizes, counts, 0)
+        if not left.any():
+            return position
+        timeline.append(position, left, keep_tree=True)
+
+
+def _any_reached(ends: np.ndarray, rows: np.ndarray) -> bool:
+    return bool((rows >= ends).any())
+
+
+def _make_field_sources(slab: Slab, field: str, names: Sequence[str]) -> Sources:
+    sources, known = _group_by_field(slab, field)
+    _check_names(names, known)
+    places = {name: place for place, name in enumerate(known)}
+    chosen = np.array([places[name] for name in names])
+    sizes, starts = sources.sizes[chosen], sources.starts[chosen]
+    return sources._replace(sizes=sizes, starts=starts, steps=np.ones_like(sizes))
+
+
+def _group_by_field(slab: Slab, field: str) -> tuple[Sources, list[str]]:
+    groups = group_rows(slab, field)
+    sizes = np.diff(groups.ends, prepend=0)
+    starts = groups.ends - sizes
+    sources = Sources(sizes, starts, np.ones_like(sizes), {}, groups.row_index)
+    return sources, name_values(slab, field, groups.values)
+
+
+def _check_weights(weights: Any) -> dict[str, float]:
+    if not isinstance(weights, Mapping) or not weights:
+        raise UsageError(
+            "weights are given by name", expected="such as {'web': 0.7, 'code': 0.3}", found=weights
+        )
+    for name, weight in weights.items():
+        number = isinstance(weight, int | float | np.integer | np.floating)
+        if not isinstance(name, str) or not number or not 0 <= weight < math.inf:
+            raise UsageError("a weight is a number from 0, by name", found=f"{name!r}: {weight!r}")
+    if not any(weights.values()):
+        raise UsageError("all weights are 0", found=dict(weights))
+    return {name: float(weight) for name, weight in weights.items()}
+
+
+def _check_names(names: Sequence[str], known: Any) -> None:
+    for name in names:
+        if name not in known:
+            raise make_unknown_name_error(f"no source is called {name!r}", name, known)
