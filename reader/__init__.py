@@ -15,13 +15,14 @@ from fieldslab.reader.images.steps import (
 )
 from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.loading.stats import Stats
+from fieldslab.reader.opening import open_slab
 from fieldslab.reader.orders.blocked import Blocked
 from fieldslab.reader.orders.bylength import ByLength
 from fieldslab.reader.orders.grouped import Grouped
 from fieldslab.reader.orders.mixed import Balanced, Mixed
 from fieldslab.reader.orders.near import Near
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled, Strided, Subset, Weighted
-from fieldslab.reader.slab import Slab, open_slab
+from fieldslab.reader.slab import Slab
 from fieldslab.reader.transforms.pad_shift import Pad, Shift
 from fieldslab.reader.transforms.standardize import Standardize
 from fieldslab.reader.transforms.transform import Cast, Lambda, Transform

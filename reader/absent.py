@@ -33,10 +33,10 @@ def read_mirrored_rows(
 ) -> _Result:
     """Return what `read` returns, which copies rows of some fields, once they are all there.
 
-    Those `decoded` become images. Raises what `read` and `Mirror.require` raise, and DamagedArray.
+    Those `decoded` become images. Raises what `read` and `Mirrors.require` raise, and DamagedArray.
     """
-    mirror, evictions, pool = storage.files.mirror, storage.evictions, storage.pool
-    assert mirror is not None
+    mirrors, evictions, pool = storage.mirrors, storage.evictions, storage.pool
+    assert mirrors is not None
     assert evictions is not None
     fields = [storage.load_field(name) for name in names]
     key = *names, "", *decoded
@@ -44,8 +44,8 @@ def read_mirrored_rows(
         return evictions.read(fields, locations.shards, read)
 
     def fetch_and_read() -> _Result:
-        mirror.require(find_direct_blocks(fields, locations, decoded))
-        mirror.require(find_value_blocks(fields, locations, decoded, pool))
+        mirrors.require(find_direct_blocks(fields, locations, decoded))
+        mirrors.require(find_value_blocks(fields, locations, decoded, pool))
         return read()
 
     result = evictions.read(fields, locations.shards, fetch_and_read)
@@ -66,7 +66,7 @@ def list_arrays(fields: Sequence[StoredField], decoded: Container[str]) -> list[
 def find_direct_blocks(
     fields: Sequence[StoredField], locations: RowLocations, decoded: Container[str]
 ) -> np.ndarray:
-    """Find the blocks that row numbers alone tell: their positions in the mirror's marks, int64[n].
+    """Find the blocks that row numbers alone tell: positions in the marks of mirrors, int64[n].
 
     Those are all blocks but those of values, and of index points, behind offsets.
     """

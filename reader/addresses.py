@@ -96,6 +96,9 @@ class RowFinder:
         if with_values and stored.conversion is not None:
             hint = "Ask the slab that was opened for them."
             raise UsageError("values that are cast have no addresses", field=name, hint=hint)
+        if with_values and stored.codes is not None:
+            hint = "Gather them: that replaces codes."
+            raise UsageError("codes of slabs that differ have no addresses", field=name, hint=hint)
         item, values, offsets = 1, [0, 0, 0], [0, 0, 0]
         if with_values:
             item, values = stored.values.item_bytes, _list_places(stored.values, pinned=True)

@@ -104,7 +104,7 @@ class Column:
         in_pieces = shard != other or (self.field.variable and rows.step != 1)
         in_pieces |= self._storage.evictions is not None  # what may be evicted is not handed out
         stored = self._stored
-        if in_pieces or stored.frames is not None or stored.conversion is not None:
+        if in_pieces or stored.frames or stored.conversion or stored.codes:
             return self._gather_rows(rows, range(len(rows)))
         values = self._stored.values
         if not self.field.variable:

@@ -13,8 +13,8 @@ from fieldslab.reader.copying import RowLocations, map_and_verify, split_rows, v
 from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
+from fieldslab.reader.stored.frames import FieldFrames
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.frames import FrameReader
 
 _ONE = np.ones(1, np.int64)
 _TWO = np.full(1, 2, np.int64)
@@ -77,9 +77,11 @@ def gather_fields(
                 stored, stored.frames, locations, memory, pool
             )
         elif stored.offsets is None:
-            columns.values[name] = gather_items(
+            items = gather_items(
                 stored.values, locations, memory, name, batches_in_turn, stored.conversion
             )
+            stored.translate_codes(items, *locations)
+            columns.values[name] = items
         elif name in paddings:
             values, mask = _gather_padded(
                 stored, paddings[name], locations, memory, pool, batches_in_turn
@@ -189,7 +191,7 @@ def count_elements(stored: StoredField, locations: RowLocations, pool: Pool) -> 
         return rows.counts
     counts = gather_items(stored.lengths, locations, pool, stored.field.name)
     # Which checks them.
-    stored.frames.compute_sizes(rows.offsets, counts, stored.field.item_bytes)
+    stored.frames.compute_sizes(rows.offsets, counts)
     return counts.astype(np.int64)
 
 
@@ -293,7 +295,7 @@ def _gather_padded(
 
 
 def _gather_compressed(
-    stored: StoredField, frames: FrameReader, locations: RowLocations, memory: Allocator, pool: Pool
+    stored: StoredField, frames: FieldFrames, locations: RowLocations, memory: Allocator, pool: Pool
 ) -> Values:
     """Gather frames, then decompress them all at once."""
     field = stored.field
@@ -304,14 +306,15 @@ def _gather_compressed(
     counts = None
     if stored.lengths is not None:
         counts = gather_items(stored.lengths, locations, pool, field.name)
-    sizes = frames.compute_sizes(rows.offsets, counts, field.item_bytes)
+    sizes = frames.compute_sizes(rows.offsets, counts)
     total = (
         int(sizes.sum()) // max(field.item_bytes, 1) if field.variable else len(locations.in_shard)
     )
     shape, key = (total, *field.shape), (field.name, "values")
     first = memory if stored.conversion is None else pool
     out = first.allocate_array(key, shape, field.view)
-    frames.decompress(packed, rows.offsets, sizes, out.reshape(-1).view(np.uint8))
+    to = out.reshape(-1).view(np.uint8)
+    frames.decompress(packed, rows.offsets, sizes, to, locations.shards)
     if stored.conversion is not None:
         out = stored.conversion.convert(out, memory.allocate_array(key, shape, stored.dtype))
     if counts is None:

@@ -16,8 +16,9 @@ from lightning.pytorch import LightningDataModule
 
 from fieldslab.reader.advisor import Advice, advise
 from fieldslab.reader.loading.loader import Loader
+from fieldslab.reader.opening import open_slab
 from fieldslab.reader.orders.order import Order, Sequential
-from fieldslab.reader.slab import Slab, open_slab
+from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
 
 Part = Literal["train", "val", "test", "predict"]

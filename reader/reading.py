@@ -46,7 +46,7 @@ def read_batch(
         lap("gather")
         return Batch(rows, *gathered, visits=visits)
 
-    if storage.files.mirror is None:
+    if storage.mirrors is None:
         return read()
     from fieldslab.reader.absent import read_mirrored_rows  # compiles kernels
 

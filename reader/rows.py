@@ -114,6 +114,16 @@ def check_rows(rows: Rows, length: int) -> np.ndarray:
     return _convert_list(rows, length)
 
 
+def wrap_rows(rows: np.ndarray, length: int) -> np.ndarray:
+    """Convert row numbers, int64[n], to 0..length-1 in place. Raises RowOutOfRange."""
+    wrong = (rows < -length) | (rows >= length)
+    if wrong.any():
+        position = int(wrong.argmax())
+        raise make_out_of_range_error(int(rows[position]), length, position)
+    rows[rows < 0] += length
+    return rows
+
+
 def check_integer(name: str, value: Any, least: int | None = None) -> int:
     """Convert a parameter to an int. Raises UsageError."""
     try:

@@ -1,6 +1,5 @@
 """A slab, open for reading."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
@@ -11,81 +10,13 @@ from fieldslab.reader.batch import Batch, Buffers, Text
 from fieldslab.reader.buffers import ReusedMemory
 from fieldslab.reader.column import Column
 from fieldslab.reader.images.steps import check_decode_option
-from fieldslab.reader.interpreters import check_interpreter
 from fieldslab.reader.reading import read_batch
 from fieldslab.reader.row_samples import Samples
-from fieldslab.reader.rows import Rows, check_index, check_integer, check_rows
-from fieldslab.reader.slab_storage import Storage, open_storage
+from fieldslab.reader.rows import Rows, check_index, check_integer, check_rows, wrap_rows
+from fieldslab.reader.slab_storage import Storage
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.manifest import Manifest
-
-
-def open_slab(
-    path: str | os.PathLike[str],
-    *,
-    verify: bool = True,
-    follow_links: bool = False,
-    cache_dir: str | os.PathLike[str] | None = None,
-    cache_limit: str | int | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache_shared: bool = False,
-) -> "Slab":
-    """Open a slab. Only its manifest is read, so the time does not depend on the number of rows.
-
-    The slab's directory stays open, and files are found below it, never by `path` again. So the
-    slab stays the same, whatever is packed to `path` later.
-
-    A slab at a URL, and any slab with `cache_dir`, is read through a mirror: blocks are fetched
-    when they are first needed, compared with their digests, and kept in the cache directory for all
-    processes of the machine. Once it is whole, the mirror is a slab itself.
-
-    Parameters
-    ----------
-    path
-        The directory that `fieldslab pack` wrote, or its URL: `s3://`, `gs://`, `az://`,
-        `https://`.
-    verify
-        Compare each 64 KiB block with its digest when this process first touches it. The first
-        pass over data in memory then runs at about 0.6 of the speed; later passes are not slower.
-        Mirrors are always verified.
-    follow_links
-        Follow links in the slab, wherever they lead, as in the caches of Hugging Face and DVC.
-        `path` itself may be a link in any case.
-    cache_dir
-        A directory for mirrors, on a local disk; it is created. Default for URLs: the variable
-        FIELDSLAB_CACHE_DIR, or `~/.cache/fieldslab/slabs`. ":memory:" keeps blocks in memory: the
-        default for directories on network file systems.
-    cache_limit
-        Bytes that all mirrors there may take, such as "500G": what was not needed longest goes.
-    storage_options
-        For obstore, which reads URLs, beside what the environment says, as by AWS_REGION.
-    cache_shared
-        Allow a `cache_dir` that anybody may write into.
-
-    Raises
-    ------
-    NotASlab, IncompleteSlab, UnsupportedVersion, DamagedManifest, Unreadable, RemoteUnreadable
-        There is no slab, it is incomplete, too new or damaged; the disk or the server fails.
-    AccessDenied, MissingLibrary
-        A server refuses; reading the URL needs a library.
-    UsageError
-        Arguments make no sense, `cache_dir` holds something else, or this is a subinterpreter,
-        which numpy and numba do not support.
-    NoSpace, OutputDenied, OutputError
-        The cache directory is full, or cannot be written.
-    """
-    check_interpreter()
-    storage = open_storage(
-        path,
-        verify,
-        follow_links=follow_links,
-        cache_dir=cache_dir,
-        cache_limit=cache_limit,
-        storage_options=storage_options,
-        cache_shared=cache_shared,
-    )
-    return Slab(storage, range(storage.manifest.rows))
 
 
 def check_slab(slab: Any) -> None:
@@ -134,6 +65,22 @@ class Slab:
         """Fields by name, in their order."""
         return self._storage.fields
 
+    @property
+    def members(self) -> Mapping[str, range]:
+        """Rows of this slab or view that each of its slabs has, by name, in their order.
+
+        A slab that was opened alone has itself as its only member, by its path.
+        """
+        return self._storage.members.find_ranges(self._view)
+
+    def member_of(self, rows: Rows) -> np.ndarray:
+        """Find the slab that each row comes from: its index in `members`, int64[n].
+
+        Raises RowOutOfRange, UsageError as `gather` does.
+        """
+        numbers = wrap_rows(check_rows(rows, len(self)), len(self))
+        return self._storage.members.find_members(self._view, numbers)
+
     def names(self, fields: Sequence[str] | None = None) -> list[str]:
         """Return names of the given fields, each once; of all by default. Raises UnknownField."""
         if fields is None:
@@ -145,6 +92,24 @@ class Slab:
         for name in fields:
             self._storage.check_field_name(name)
         return list(dict.fromkeys(fields))
+
+    def __add__(self, other: "Slab") -> "Slab":
+        """Join both slabs, as `open_slab` joins a list. Raises UsageError for views."""
+        if not isinstance(other, Slab):
+            return NotImplemented
+        for slab in (self, other):
+            if slab.view != range(slab.manifest.rows) or slab.storage.dtypes:
+                raise UsageError(
+                    "only whole slabs are joined, not views or casts of them",
+                    file=slab.path,
+                    hint="Join first, then write (a + b)[...] or (a + b).cast(...).",
+                )
+        storage = self._storage.join(other.storage)
+        return Slab(storage, range(storage.manifest.rows))
+
+    def __radd__(self, other: int) -> "Slab":
+        """Let `sum` add up slabs, which begins with 0."""
+        return self if other == 0 else NotImplemented
 
     def __len__(self) -> int:
         return len(self._view)

@@ -1,6 +1,5 @@
 """An open slab's manifest and mapped arrays, shared by every view and column of it."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,16 +13,17 @@ from fieldslab.reader import forks
 from fieldslab.reader.batch import make_unknown_field_error
 from fieldslab.reader.buffers import Pool
 from fieldslab.reader.conversion import cast_field, check_cast
+from fieldslab.reader.members import MemberRows
 from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.evictions import Evictions
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.marks import SharedMarks
+from fieldslab.reader.stored.mirrors import Mirrors
 from fieldslab.reader.stored.shards import Shards
-from fieldslab.schemas.access import find_table_folder
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.folder import SlabFiles, check_content
-from fieldslab.schemas.places import open_place
+from fieldslab.schemas.unions.members import Members
+from fieldslab.schemas.unions.opening import join_members, open_plain, to_plain
 
 if TYPE_CHECKING:
     from fieldslab.reader.addresses import RowFinder
@@ -36,30 +36,34 @@ _Result = TypeVar("_Result")
 class Storage:
     """What is behind a slab. Nothing but the manifest is read before a field is first used."""
 
-    def __init__(self, files: SlabFiles, verify: bool) -> None:
-        self.files = files
+    def __init__(self, slabs: Members, verify: bool) -> None:
+        self.slabs = slabs
         self.dtypes: Mapping[str, str] = {}
-        self.manifest = manifest = files.manifest
-        self.verify = verify = verify or files.mirror is not None  # what comes over a network is
+        self.manifest = manifest = slabs.manifest
+        remote = any(files.mirror is not None for files in slabs.files)
+        self.verify = verify = verify or remote  # what comes over a network is
         self.fields: Mapping[str, Field] = MappingProxyType(
             {field.name: field for field in manifest.fields}
         )
         self.directory = ShardDirectory(manifest.counts.rows)
+        rows = [files.manifest.rows for files in slabs.files]
+        self.members = MemberRows(slabs.names, rows)
         # Each process must see for itself what was evicted from a mirror.
-        marks = SharedMarks(manifest, private=files.mirror is not None) if verify else None
-        self._shards = Shards(files, self.directory.starts, marks)
+        marks = SharedMarks(manifest, private=remote) if verify else None
+        self.mirrors = Mirrors(slabs) if remote else None
+        self._shards = Shards(slabs, self.directory.starts, marks, self.mirrors)
         self.pool = Pool()
         self._lock = RLock()
         self._stored: dict[str, StoredField] = {}
         self.evictions: Evictions | None = None
-        if files.mirror is not None:
-            self.evictions = Evictions(files.mirror, self._stored)
+        if self.mirrors is not None:
+            self.evictions = Evictions(self.mirrors, self._stored)
         forks.register_for_forks(self)
 
     @property
     def path(self) -> Path:
         """The slab's directory, absolute; another slab may stand there by now."""
-        return self.files.path
+        return self.slabs.path
 
     def load_field(self, name: str) -> StoredField:
         """Load a field with its arrays, which are mapped shard by shard as rows are touched.
@@ -72,8 +76,7 @@ class Storage:
         self.check_field_name(name)
         with self._lock:
             if name not in self._stored:
-                tables = find_table_folder(self.files, mapped=True)
-                self._stored[name] = StoredField(self.fields[name], self._shards, tables)
+                self._stored[name] = StoredField(self.fields[name], self._shards)
             return self._stored[name]
 
     def read(
@@ -91,6 +94,10 @@ class Storage:
     def cast(self, dtypes: Any) -> "Storage":
         """Return the same with values in other dtypes: see `Slab.cast`."""
         return CastStorage(self, dtypes)
+
+    def join(self, other: "Storage") -> "Storage":
+        """Join both into one. Raises UsageError where they do not fit together."""
+        return Storage(join_members(self.slabs, other.slabs), self.verify or other.verify)
 
     # The kernels import numba, which takes half a second: the first gather pays for it.
 
@@ -118,7 +125,7 @@ class Storage:
     @property
     def cache_limit(self) -> int | None:
         """Bytes that mirrors may take; None for a local slab, or without a limit."""
-        return None if self.files.mirror is None else self.files.mirror.origin.limit
+        return None if self.mirrors is None else self.mirrors.limit
 
     def check_field_name(self, name: str) -> None:
         """Raise UnknownField if there is no field of this name."""
@@ -126,16 +133,13 @@ class Storage:
             raise make_unknown_field_error(name, self.fields)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        files, content = self.files, self.manifest.id
-        if files.mirror is not None:
-            return _reopen_mirror, (files.mirror.origin.to_plain(), content)
-        return _reopen_storage, (files.path, self.verify, files.follow_links, content)
+        return reopen_storage, (to_plain(self.slabs), self.verify)
 
     def after_fork(self) -> None:
         """Replace the lock in a forked child; the maps are as good there."""
         self._lock = RLock()
-        if self.files.mirror is not None:
-            self.files.mirror.after_fork()
+        if self.mirrors is not None:
+            self.mirrors.after_fork()
 
 
 class CastStorage(Storage):
@@ -149,10 +153,16 @@ class CastStorage(Storage):
             storage.check_field_name(name)
         self._uncast = storage
         self._cast: dict[str, StoredField] = {}
-        self.files, self.manifest, self.verify = storage.files, storage.manifest, storage.verify
-        self.directory, self.pool = storage.directory, storage.pool
+        self.slabs, self.manifest, self.verify = storage.slabs, storage.manifest, storage.verify
+        self.directory, self.members = storage.directory, storage.members
+        self.pool, self.mirrors = storage.pool, storage.mirrors
         self.evictions = storage.evictions
         self.dtypes = check_cast(dtypes, storage.fields)
+        for name in self.dtypes:
+            if name in storage.slabs.codes:
+                raise UsageError(
+                    "class names differ from slab to slab: codes are not cast", field=name
+                )
         cast = {
             name: cast_field(storage.fields[name], dtype) for name, dtype in self.dtypes.items()
         }
@@ -176,22 +186,6 @@ class CastStorage(Storage):
         return CastStorage(self._uncast, {**self.dtypes, **dtypes})
 
 
-def open_storage(path: str | os.PathLike[str], verify: bool, **options: Any) -> Storage:
-    """Open a slab; `options` are those of `open_place`, whose errors this raises."""
-    files = open_place(path, **options)
-    if files.mirror is None:
-        files.path = Path(os.path.abspath(path))
-    return Storage(files, verify)
-
-
-def _reopen_storage(path: Path, verify: bool, follow_links: bool, content: str) -> Storage:
-    storage = open_storage(path, verify, follow_links=follow_links)
-    check_content(storage.manifest, content, path)
-    return storage
-
-
-def _reopen_mirror(origin: tuple[Any, ...], content: str) -> Storage:
-    from fieldslab.schemas.mirror.channel import Origin
-    from fieldslab.schemas.mirror.opening import open_mirror
-
-    return Storage(open_mirror(Origin(*origin), content), verify=True)
+def reopen_storage(places: tuple[Any, ...], verify: bool) -> Storage:
+    """Open again what was pickled. Raises what `open_slab` raises, and SlabReplaced."""
+    return Storage(open_plain(*places), verify)

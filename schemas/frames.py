@@ -54,7 +54,12 @@ class FrameReader:
         return counts.astype(np.int64) * item
 
     def decompress(
-        self, frames: np.ndarray, offsets: np.ndarray, sizes: np.ndarray, out: np.ndarray
+        self,
+        frames: np.ndarray,
+        offsets: np.ndarray,
+        sizes: np.ndarray,
+        out: np.ndarray,
+        chosen: np.ndarray | None = None,
     ) -> None:
         """Decompress many rows.
 
@@ -68,13 +73,15 @@ class FrameReader:
             int64[rows], the decompressed size of each row in bytes, from `compute_sizes`.
         out
             uint8[sum(sizes)], where the rows are written.
+        chosen
+            Positions of the rows to decompress, ascending: int64[n]. Default: all.
 
         Raises
         ------
         DamagedArray
             A frame is damaged, or holds another number of bytes than `sizes` says.
         """
-        present = np.flatnonzero(sizes)
+        present = np.flatnonzero(sizes) if chosen is None else chosen[sizes[chosen] > 0]
         if not len(present):
             return
         spans = np.stack([offsets[:-1], np.diff(offsets)], axis=1).astype(np.uint64)[present]
@@ -87,10 +94,9 @@ class FrameReader:
             )
         except (zstandard.ZstdError, ValueError) as error:
             raise self._make_damaged_error(str(error)) from error
-        start = 0
-        for row in rows:
+        starts = (np.cumsum(sizes) - sizes)[present].tolist()
+        for start, row in zip(starts, rows, strict=True):
             out[start : start + len(row)] = np.frombuffer(row, np.uint8)
-            start += len(row)
 
     def read_values(
         self, frames: np.ndarray, offsets: np.ndarray, counts: np.ndarray | None, field: Field

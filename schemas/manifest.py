@@ -34,7 +34,7 @@ COUNTS = {"element": "elements", "point": "points"}
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_SEAL = b',\n"sha256": "'
+SEAL = b',\n"sha256": "'
 _SEAL_END = b'"\n}\n'
 _SHARDS = b'\n"shards": [\n'
 _SHARDS_END = b"\n]"
@@ -105,7 +105,7 @@ class Content(
             if key == "shards":  # of numbers and hexadecimal digits msgspec makes the same text
                 parts.append(msgspec.json.encode(self.shards, order="sorted"))
             else:
-                parts.append(_dump_json(content[key], sort_keys=True, separators=(",", ":")))
+                parts.append(dump_json(content[key], sort_keys=True, separators=(",", ":")))
         return b"".join([*parts, b"}"])
 
     def compute_id(self) -> str:
@@ -202,12 +202,12 @@ def encode_manifest(manifest: Manifest) -> bytes:
     members = []
     for key, value in msgspec.to_builtins(manifest).items():
         if key in ("fields", "shards") and value:
-            items = b",\n  ".join(_dump_json(item) for item in value)
+            items = b",\n  ".join(dump_json(item) for item in value)
             members.append(b'"%b": [\n  %b\n]' % (key.encode(), items))
         else:
-            members.append(b'"%b": %b' % (key.encode(), _dump_json(value)))
+            members.append(b'"%b": %b' % (key.encode(), dump_json(value)))
     body = b"{\n" + b",\n".join(members)
-    return body + _make_seal(body)
+    return body + make_seal(body)
 
 
 def decode_manifest(data: bytes, file: str | Path = MANIFEST) -> Manifest:
@@ -230,7 +230,7 @@ def decode_manifest(data: bytes, file: str | Path = MANIFEST) -> Manifest:
         )
     if not data.strip():
         raise_damaged("manifest is empty", expected="a JSON object")
-    content = _parse_quickly(data, raise_damaged) or _parse_strict_json(data, raise_damaged)
+    content = _parse_quickly(data, raise_damaged) or parse_strict_json(data, raise_damaged)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise_damaged("not a fieldslab manifest", expected=f'"format": "{FORMAT}"')
     version = content.get("version")
@@ -242,8 +242,8 @@ def decode_manifest(data: bytes, file: str | Path = MANIFEST) -> Manifest:
             found=version,
             hint="Upgrade fieldslab, or pack the slab again with this version.",
         )
-    end = data.rfind(_SEAL)
-    if end < 0 or data[end:] != _make_seal(memoryview(data)[:end]):
+    end = data.rfind(SEAL)
+    if end < 0 or data[end:] != make_seal(memoryview(data)[:end]):
         raise_damaged("the manifest's own checksum (`sha256`) does not match")
     del content["sha256"]
     try:
@@ -255,7 +255,7 @@ def decode_manifest(data: bytes, file: str | Path = MANIFEST) -> Manifest:
 
 
 def _parse_quickly(data: bytes, damaged: Any) -> dict[str, Any] | None:
-    """Parse as `_parse_strict_json` does, ten times as fast, and convert the shards.
+    """Parse as `parse_strict_json` does, ten times as fast, and convert the shards.
 
     Returns None in doubt, as where the shards do not stand as `encode_manifest` writes them.
     """
@@ -278,13 +278,13 @@ def _parse_quickly(data: bytes, damaged: Any) -> dict[str, Any] | None:
     # No file can hold this name, so that it shows whether these are the shards of the manifest
     # or something in its depths.
     name = secrets.token_hex()
-    content = _parse_strict_json(data[:start] + f'"{name}"'.encode() + data[end:], damaged)
+    content = parse_strict_json(data[:start] + f'"{name}"'.encode() + data[end:], damaged)
     if not isinstance(content, dict) or content.get("shards") != name:
         return None
     return content | {"shards": shards}
 
 
-def _parse_strict_json(data: bytes, damaged: Any) -> Any:
+def parse_strict_json(data: bytes, damaged: Any) -> Any:
     """Parse strict JSON: UTF-8, no duplicate keys, no NaN, no endless nesting."""
 
     def make_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -310,7 +310,7 @@ def _parse_strict_json(data: bytes, damaged: Any) -> Any:
             parse_float=parse_number,
         )
         if _SURROGATE.search(data):  # rare, and a pair of them is good JSON
-            _dump_json(content)
+            dump_json(content)
         return content
     except RecursionError:
         damaged("manifest is nested too deeply")
@@ -329,9 +329,11 @@ def _is_sha256(text: str) -> bool:
     return len(text) == 64 and not text.encode().translate(None, _HEX)
 
 
-def _make_seal(body: bytes | memoryview) -> bytes:
-    return _SEAL + hashlib.sha256(body).hexdigest().encode() + _SEAL_END
+def make_seal(body: bytes | memoryview) -> bytes:
+    """Make the end of a sealed file, of all bytes in front of it."""
+    return SEAL + hashlib.sha256(body).hexdigest().encode() + _SEAL_END
 
 
-def _dump_json(value: Any, **layout: Any) -> bytes:
+def dump_json(value: Any, **layout: Any) -> bytes:
+    """Encode JSON in UTF-8. Raises ValueError for what JSON cannot hold."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, **layout).encode()

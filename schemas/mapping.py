@@ -6,6 +6,7 @@ exceed the usual limit of 1024 open files (256 on macOS).
 
 import ctypes
 import errno
+import math
 import mmap
 import os
 import sys
@@ -169,3 +170,12 @@ def allocate_aligned(size: int) -> np.ndarray:
     data = np.empty(size + mmap.PAGESIZE, np.uint8)
     start = -get_address(data) % mmap.PAGESIZE
     return data[start : start + size]
+
+
+def map_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """Return zeros that take no memory but for the pages that are read: read-only."""
+    size = math.prod(shape) * dtype.itemsize
+    if not size:
+        return np.zeros(shape, dtype)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    return np.ndarray(shape, dtype, buffer=mmap.mmap(-1, size, flags, mmap.PROT_READ))

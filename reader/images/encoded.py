@@ -16,6 +16,7 @@ from fieldslab.reader.gather import (
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.schemas.images import CODES
 from fieldslab.schemas.jit import kernel, load_u8
+from fieldslab.schemas.unions.members import DETECT
 
 _JPEG, _PNG, _WEBP = CODES["jpeg"], CODES["png"], CODES["webp"]
 
@@ -38,6 +39,8 @@ def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> Fou
     sizes = gather_items(stored.size, locations, pool, field.name)
     if stored.codec is not None:
         codes = gather_items(stored.codec, locations, pool, field.name)
+        if stored.codecs is not None:
+            _fill_codecs(stored.codecs[locations.shards], starts, lengths, codes)
     elif field.codec in CODES:
         codes = np.full(count, CODES[field.codec], np.uint8)
     else:
@@ -52,6 +55,18 @@ def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> Fou
     )
     every = field.index or 0
     return FoundImages(EncodedImages(starts, lengths, sizes, codes, points, counts, every), valid)
+
+
+def _fill_codecs(
+    codecs: np.ndarray, starts: np.ndarray, lengths: np.ndarray, codes: np.ndarray
+) -> None:
+    """Fill in the codes of rows whose slab does not store them: see `Members.find_codecs`."""
+    detected = np.flatnonzero(codecs == DETECT)
+    known = (codecs != 0) & (codecs != DETECT)
+    codes[known] = codecs[known]
+    found = np.empty(len(detected), np.uint8)
+    _detect_codecs(starts[detected], lengths[detected], found)
+    codes[detected] = found
 
 
 @kernel("void(uint64[::1], int64[::1], uint8[::1])")

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Container, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +13,11 @@ from fieldslab.reader.loading.readahead import ReadAhead
 from fieldslab.reader.orders.near import AttachedNear
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.slab import Slab
+from fieldslab.reader.stored.mirrors import Mirrors
 from fieldslab.reader.stored.sizes import count_stored_bytes
 from fieldslab.schemas.cancelling import Cancelled, set_cancelled
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import FieldslabError
-
-if TYPE_CHECKING:
-    from fieldslab.schemas.mirror.mirror import Mirror
 
 _LEAST_AHEAD, _MOST_AHEAD = 64 * 2**20, 2**30
 """Bytes of batches that are asked for ahead: more where batches had to wait."""
@@ -38,7 +35,7 @@ class MirrorReadAhead(ReadAhead):
         self,
         slab: Slab,
         fields: Sequence[str],
-        mirror: "Mirror",
+        mirrors: Mirrors,
         decoded: Container[str],
         batch_size: int,
         share: float,
@@ -47,7 +44,7 @@ class MirrorReadAhead(ReadAhead):
         super().__init__(slab, fields)
         chosen = [slab.fields[name] for name in fields]
         self._batch_bytes = max(count_stored_bytes(slab.manifest, chosen, batch_size), 1)
-        self._asking = _Asking(slab, fields, mirror, decoded, share)
+        self._asking = _Asking(slab, fields, mirrors, decoded, share)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
@@ -80,24 +77,24 @@ class _Asking:
         self,
         slab: Slab,
         fields: Sequence[str],
-        mirror: "Mirror",
+        mirrors: Mirrors,
         decoded: Container[str],
         share: float,
     ) -> None:
         self.queue: SimpleQueue[np.ndarray | None] = SimpleQueue()
         self.stopped = False
-        limit = mirror.origin.limit
+        limit = mirrors.limit
         self._most = _MOST_AHEAD if limit is None else max(min(limit // 4, _MOST_AHEAD), 2**20)
         self.budget = min(_LEAST_AHEAD, self._most)
         self.slab = slab
         self.names = fields
-        self._mirror = mirror
+        self._mirrors = mirrors
         self._decoded = decoded
         self._share = share
-        self._requested = np.zeros(mirror.blocks.mark_bytes, np.uint8)
+        self._requested = np.zeros(mirrors.mark_bytes, np.uint8)
         self._outstanding = 0
         self._changed = threading.Condition()
-        self._waits = mirror.waits
+        self._waits = mirrors.waits
 
     def stop(self) -> None:
         """Have the thread end, and the helper forget what it has not begun to fetch."""
@@ -106,7 +103,7 @@ class _Asking:
         if self._changed.acquire(blocking=False):  # the collector may call this anywhere
             self._changed.notify_all()
             self._changed.release()
-        self._mirror.cancel_prefetch()
+        self._mirrors.cancel_prefetch()
 
     def request(self, rows: np.ndarray, pages: ReadAhead) -> None:
         """Ask for what rows need: first what tells the rest, and wait for it."""
@@ -116,7 +113,7 @@ class _Asking:
         self._widen()
         absent = self._find_absent(find_direct_blocks(fields, locations, self._decoded))
         if any(field.offsets is not None for field in fields):
-            self._mirror.require(absent, demand=False)
+            self._mirrors.require(absent, demand=False)
         else:
             self._prefetch(absent)
         if storage.evictions is not None:
@@ -127,8 +124,8 @@ class _Asking:
 
     def _widen(self) -> None:
         """Go further ahead if batches had to wait meanwhile."""
-        if self._mirror.waits > self._waits:
-            self._waits = self._mirror.waits
+        if self._mirrors.waits > self._waits:
+            self._waits = self._mirrors.waits
             self.budget = min(2 * self.budget, self._most)
 
     def _find_absent(self, positions: np.ndarray) -> np.ndarray:
@@ -137,7 +134,7 @@ class _Asking:
         positions = positions[self._requested[positions >> 3] & bits == 0]
         bits = np.uint8(1) << (positions & 7).astype(np.uint8)
         np.bitwise_or.at(self._requested, positions >> 3, bits)
-        return positions[~self._mirror.presence.are_present(positions)]
+        return positions[~self._mirrors.are_present(positions)]
 
     def _prefetch(self, positions: np.ndarray) -> bool:
         """Ask for blocks, but for no more than the budget at a time; False for none."""
@@ -154,7 +151,7 @@ class _Asking:
                 self._outstanding -= size
                 self._changed.notify()
 
-        if self.stopped or not self._mirror.prefetch(positions, self._share, done):
+        if self.stopped or not self._mirrors.prefetch(positions, self._share, done):
             done()
         return True
 
@@ -178,8 +175,8 @@ def make_read_ahead(
 
     `order` is attached to the slab; fields that are `decoded` become images.
     """
-    mirror = slab.storage.files.mirror
-    if mirror is None:
+    mirrors = slab.storage.mirrors
+    if mirrors is None:
         return ReadAhead(slab, fields)
     arrays = list_arrays([slab.storage.load_field(name) for name in fields], decoded)
     if all(array.mirrored is not None and array.mirrored.is_whole() for array in arrays):
@@ -190,6 +187,6 @@ def make_read_ahead(
         share /= plan.world_size
         chosen = [slab.fields[name] for name in fields]
         size = count_stored_bytes(slab.manifest, chosen, slab.manifest.rows)
-        if mirror.origin.limit is not None and mirror.origin.limit < size:
+        if mirrors.limit is not None and mirrors.limit < size:
             share = 0.0
-    return MirrorReadAhead(slab, fields, mirror, decoded, plan.batch_size, share)
+    return MirrorReadAhead(slab, fields, mirrors, decoded, plan.batch_size, share)

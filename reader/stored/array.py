@@ -1,28 +1,35 @@
 """One array of a field, over all shards."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fieldslab.reader.stored.maps import map_keeper
-from fieldslab.reader.stored.mirrored import MirroredArray
+from fieldslab.reader.stored.mirrors import MirroredArray
 from fieldslab.reader.stored.shards import Shards
 from fieldslab.schemas.access import ArrayReader
 from fieldslab.schemas.digest import BLOCK, count_blocks, digest
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.fields import ArraySpec, Field
-from fieldslab.schemas.mapping import advise_random_access, get_address, get_populate_call
+from fieldslab.schemas.mapping import (
+    advise_random_access,
+    get_address,
+    get_populate_call,
+    map_zeros,
+)
+
+if TYPE_CHECKING:
+    from fieldslab.schemas.mirror.mirror import Mirror
 
 
 class _MappedArray:
-    """The array of one shard, its reader, and its digests once they are needed."""
+    """The array of one shard, its reader (None for zeros), and its digests once they are needed."""
 
     __slots__ = ("array", "digests", "reader")
 
-    def __init__(self, reader: ArrayReader, array: np.ndarray) -> None:
+    def __init__(self, reader: ArrayReader | None, array: np.ndarray) -> None:
         self.reader = reader
         self.array = array
         self.digests: np.ndarray | None = None
@@ -41,7 +48,9 @@ class StoredArray:
     Attributes
     ----------
     present
-        Which shards have it: bool[shards].
+        Which shards store it: bool[shards]; of `valid`, also those where all rows are null.
+    absent
+        Which shards lack it, where others have it: their items are zeros. None where all have it.
     items, sizes
         Items of each shard's array, uint64[shards], and bytes of its data, int64[shards].
     addresses
@@ -61,7 +70,7 @@ class StoredArray:
     marks
         Which blocks were found right, shared with forked processes; None where nothing is verified.
     mirrored
-        What brings blocks here of a slab that lies elsewhere; None for others.
+        What brings blocks here of slabs that lie elsewhere; None without any.
     """
 
     def __init__(self, spec: ArraySpec, dtype: np.dtype[Any], field: Field, shards: Shards) -> None:
@@ -76,12 +85,14 @@ class StoredArray:
         items = shards.items[field.name, spec.role]
         self.items = items.astype(np.uint64)
         self.sizes = items * spec.item_bytes
-        self.present = items > 0 if spec.role == "valid" else np.ones(len(items), np.bool_)
+        self.absent = absent = shards.members.find_absent(field.name, spec.role)
+        mapped = items > 0 if spec.role == "valid" else np.ones(len(items), np.bool_)
+        self.present = mapped if absent is None or spec.role == "valid" else ~absent
         self.addresses, self.mapped, self.pinned, self._tables, self._ticks = (
             np.zeros(len(items), np.int64) for _ in range(5)
         )
         self._arrays: dict[int, _MappedArray] = {}
-        self._missing = int(np.count_nonzero(self.present))
+        self._missing = int(np.count_nonzero(mapped))
         self.all_mapped = not self._missing
         self.rows_at_once = map_keeper.count_rows_at_once(self._missing)
         self._random = False
@@ -89,9 +100,14 @@ class StoredArray:
         if shards.marks is not None:
             blocks = count_blocks(self.sizes)
             self.marks = shards.marks.create_marks(field.name, spec.role, blocks)
+            for shard in [] if absent is None else np.flatnonzero(absent).tolist():
+                self.marks.mark_shard(shard, count_blocks(int(self.sizes[shard])))
         self.mirrored = None
-        if shards.mirror is not None and self.marks is not None:
-            self.mirrored = MirroredArray(shards.mirror, field, spec.role, self.marks.firsts)
+        if shards.mirrors is not None and self.marks is not None:
+            count = int(blocks.sum())
+            self.mirrored = MirroredArray(
+                shards.mirrors, field, spec.role, self.marks.firsts, count
+            )
         map_keeper.add(self)
 
     def __getitem__(self, shard: int) -> np.ndarray:
@@ -161,8 +177,11 @@ class StoredArray:
             return
         missing = marks.find_unmarked(shard, start * self.item_bytes, stop * self.item_bytes)
         if missing and self.mirrored is not None:
-            blocks = np.array(missing, np.int64) + marks.firsts[shard]
-            self.mirrored.verify(blocks, partial(self._verify_shard_blocks, shard, missing))
+            first = int(marks.firsts[shard])
+            blocks = np.array(missing, np.int64) + first
+            self.mirrored.verify(
+                blocks, lambda some: self._verify_shard_blocks(shard, (some - first).tolist())
+            )
         elif missing:
             self._verify_shard_blocks(shard, missing)
 
@@ -174,7 +193,7 @@ class StoredArray:
         if self.mirrored is None:
             self._verify_present_blocks(blocks)
         else:
-            self.mirrored.verify(blocks, partial(self._verify_present_blocks, blocks))
+            self.mirrored.verify(blocks, self._verify_present_blocks)
 
     def _verify_present_blocks(self, blocks: np.ndarray) -> None:
         from fieldslab.reader.stored.verification import (
@@ -203,10 +222,10 @@ class StoredArray:
             position += 1
         marks.update_complete()
 
-    def forget_units(self, units: np.ndarray) -> None:
+    def forget_units(self, mirror: "Mirror", units: np.ndarray) -> None:
         """Take the marks from all blocks of those shards whose array was evicted from a mirror."""
         if self.mirrored is not None and self.marks is not None:
-            for shard in self.mirrored.find_shards(units):
+            for shard in self.mirrored.find_shards(mirror, units):
                 self.marks.clear_blocks(shard, count_blocks(int(self.sizes[shard])))
 
     def make_damaged_offsets_error(self, shard: int, index: int, limit: int) -> DamagedArray:
@@ -215,8 +234,12 @@ class StoredArray:
         return self.get_reader(shard).make_damaged_offsets_error(index, start, stop, limit)
 
     def _map_array(self, shard: int, *, pin: bool = False) -> _MappedArray:
-        reader = self.get_reader(shard)
-        mapped = _MappedArray(reader, reader.map().view(self.dtype))
+        if self.absent is not None and self.absent[shard]:
+            shape = int(self.items[shard]), *self.shape
+            mapped = _MappedArray(None, map_zeros(shape, self.dtype))
+        else:
+            reader = self.get_reader(shard)
+            mapped = _MappedArray(reader, reader.map().view(self.dtype))
         if self._random:
             advise_random_access(mapped.array)
         with map_keeper.lock:
@@ -241,13 +264,14 @@ class StoredArray:
         assert self.marks is not None
         mapped = self._arrays.get(shard) or self._map_array(shard)
         data = mapped.array.reshape(-1).view(np.uint8)[block * BLOCK : (block + 1) * BLOCK]
-        mapped.reader.populate(data, block)
+        reader = mapped.reader or self.get_reader(shard)
+        reader.populate(data, block)
         digests = mapped.digests
         if digests is None:
-            digests = mapped.digests = mapped.reader.load_digests()
+            digests = mapped.digests = reader.load_digests()
             with map_keeper.lock:
                 if self._arrays.get(shard) is mapped:
                     self._tables[shard] = get_address(digests)
         if digest(data.data) != digests[block]:
-            mapped.reader.check_blocks(block, data)
+            reader.check_blocks(block, data)
         self.marks.mark_block(shard, block)

@@ -1,18 +1,16 @@
-"""Reading what may be evicted from a mirror meanwhile: again, until nothing was."""
+"""Reading what may be evicted from mirrors meanwhile: again, until nothing was."""
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
+from fieldslab.reader.stored.mirrors import MirroredShards, Mirrors, find_mirrored_units
 from fieldslab.schemas.errors import FieldslabError, UsageError
 from fieldslab.schemas.optiontext import mark_option
-
-if TYPE_CHECKING:
-    from fieldslab.schemas.mirror.mirror import Mirror
 
 _Result = TypeVar("_Result")
 
@@ -33,13 +31,12 @@ class _Snapshot(NamedTuple):
 
 
 class Evictions:
-    """What this process knows of what was evicted from a mirror."""
+    """What this process knows of what was evicted from the mirrors of a slab."""
 
-    def __init__(self, mirror: "Mirror", fields: Mapping[str, StoredField]) -> None:
+    def __init__(self, mirrors: Mirrors, fields: Mapping[str, StoredField]) -> None:
         """`fields` has, at any time, those whose blocks may be marked as verified."""
-        self._mirror = mirror
-        self._fields = fields
-        self._snapshot = self._take_snapshot()
+        self._parts = [_MirrorEvictions(part, fields) for part in mirrors.parts]
+        self._limit = mirrors.limit
         self._noted = 0.0
 
     def read(
@@ -51,23 +48,23 @@ class Evictions:
         error or not. Raises what it raises, and UsageError where that never ends.
         """
         for _ in range(_ATTEMPTS):
-            snapshot = self._forget_evicted()
+            snapshots = [part.forget_evicted() for part in self._parts]
             self._note_use_at_times(fields, shards)
             try:
                 result = read()
             except UsageError:
                 raise
             except FieldslabError:
-                if not self._was_evicted(snapshot, fields, shards):
+                if not self._was_evicted(snapshots, fields, shards):
                     raise
             else:
-                if not self._was_evicted(snapshot, fields, shards):
+                if not self._was_evicted(snapshots, fields, shards):
                     return result
         raise UsageError(
             f"{mark_option('cache_limit')} is less than what all processes need that share the "
             "cache: they evict what others are about to read",
-            file=self._mirror.origin.cache,
-            found=self._mirror.origin.limit,
+            file=self._parts[0].mirror.origin.cache,
+            found=self._limit,
             hint="Raise it, or start fewer processes.",
         )
 
@@ -76,22 +73,22 @@ class Evictions:
 
         Then nothing needs to be fetched before it is read.
         """
-        snapshot = self._snapshot
-        return key in snapshot.whole and self._mirror.presence.evictions == snapshot.evictions
+        return all(part.is_whole(key) for part in self._parts)
 
     def note_whole(self, key: Hashable, arrays: Sequence[StoredArray]) -> None:
         """Let `key` stand for some arrays, if they are all there and verified."""
-        with self._mirror.lock:  # keeps records of evictions meanwhile
-            if all(array.marks is None or array.marks.complete for array in arrays):
-                self._snapshot.whole.add(key)
+        for part in self._parts:
+            part.note_whole(key, arrays)
 
     def pin(self, fields: Sequence[StoredField], shards: np.ndarray) -> None:
         """Keep fields in some shards from being evicted as long as the slab is open."""
-        self._mirror.pin_units(self._find_units(fields, shards))
+        for part in self._parts:
+            part.mirror.pin_units(part.find_units(fields, shards))
 
     def note_use(self, fields: Sequence[StoredField], shards: np.ndarray) -> None:
         """Say that fields in some shards are needed, so that they are not evicted first."""
-        self._mirror.note_use(self._find_units(fields, shards))
+        for part in self._parts:
+            part.mirror.note_use(part.find_units(fields, shards))
 
     def _note_use_at_times(self, fields: Sequence[StoredField], shards: np.ndarray) -> None:
         now = time.monotonic()
@@ -99,36 +96,60 @@ class Evictions:
             self._noted = now
             self.note_use(fields, shards)
 
-    def _take_snapshot(self) -> _Snapshot:
-        presence = self._mirror.presence
-        return _Snapshot(presence.evictions, presence.generations.copy(), set())  # in this order
+    def _was_evicted(
+        self, snapshots: Sequence[_Snapshot], fields: Sequence[StoredField], shards: np.ndarray
+    ) -> bool:
+        return any(
+            part.was_evicted(snapshot, fields, shards)
+            for part, snapshot in zip(self._parts, snapshots, strict=True)
+        )
 
-    def _forget_evicted(self) -> _Snapshot:
+
+class _MirrorEvictions:
+    """What this process knows of what was evicted from one mirror."""
+
+    def __init__(self, part: MirroredShards, fields: Mapping[str, StoredField]) -> None:
+        self.mirror = part.mirror
+        self._part = part
+        self._fields = fields
+        self._snapshot = self._take_snapshot()
+
+    def is_whole(self, key: Hashable) -> bool:
+        snapshot = self._snapshot
+        return key in snapshot.whole and self.mirror.presence.evictions == snapshot.evictions
+
+    def note_whole(self, key: Hashable, arrays: Sequence[StoredArray]) -> None:
+        with self.mirror.lock:  # keeps records of evictions meanwhile
+            if all(array.marks is None or array.marks.complete for array in arrays):
+                self._snapshot.whole.add(key)
+
+    def forget_evicted(self) -> _Snapshot:
         """Take marks from blocks that were evicted."""
-        if self._mirror.presence.evictions == self._snapshot.evictions:
+        if self.mirror.presence.evictions == self._snapshot.evictions:
             return self._snapshot
-        with self._mirror.lock:  # no marks are set meanwhile
+        with self.mirror.lock:  # no marks are set meanwhile
             snapshot = self._take_snapshot()
             units = np.flatnonzero(snapshot.generations != self._snapshot.generations)
             for field in list(self._fields.values()):
                 for array in field.arrays.values():
-                    array.forget_units(units)
+                    array.forget_units(self.mirror, units)
             self._snapshot = snapshot
             return snapshot
 
-    def _was_evicted(
+    def was_evicted(
         self, snapshot: _Snapshot, fields: Sequence[StoredField], shards: np.ndarray
     ) -> bool:
-        presence = self._mirror.presence
+        presence = self.mirror.presence
         if presence.evictions == snapshot.evictions:
             return False
-        units = self._find_units(fields, shards)
+        units = self.find_units(fields, shards)
         return bool((presence.generations[units] != snapshot.generations[units]).any())
 
-    def _find_units(self, fields: Sequence[StoredField], shards: np.ndarray) -> np.ndarray:
-        blocks = self._mirror.blocks
-        columns = [
-            blocks.find_column(field.field.name, role) for field in fields for role in field.arrays
-        ]
-        some = np.unique(shards)[:, np.newaxis] * blocks.width + np.array(columns, np.int64)
-        return some.reshape(-1)
+    def find_units(self, fields: Sequence[StoredField], shards: np.ndarray) -> np.ndarray:
+        """Find the units of fields in some shards of the slab that the mirror has: int64[n]."""
+        arrays = [(field.field.name, role) for field in fields for role in field.arrays]
+        return find_mirrored_units(self._part, arrays, shards)
+
+    def _take_snapshot(self) -> _Snapshot:
+        presence = self.mirror.presence
+        return _Snapshot(presence.evictions, presence.generations.copy(), set())  # in this order

@@ -12,12 +12,12 @@ import numpy as np
 from fieldslab.reader.batch import Text, make_utf8_error
 from fieldslab.reader.conversion import Conversion, make_conversion
 from fieldslab.reader.stored.array import StoredArray
+from fieldslab.reader.stored.frames import FieldFrames
 from fieldslab.reader.stored.shards import Shards
-from fieldslab.schemas.access import Folder, load_categories, load_dictionary
+from fieldslab.schemas.access import load_categories
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.errors import DamagedManifest
+from fieldslab.schemas.errors import DamagedArray, DamagedManifest
 from fieldslab.schemas.fields import Field, Role
-from fieldslab.schemas.frames import FrameReader
 
 MOST_ROW_BYTES = 2**40
 """No row or element may be larger, not even in lengths beside a 0."""
@@ -45,13 +45,12 @@ class StoredField:
 
     conversion: Conversion | None = None
 
-    def __init__(self, field: Field, shards: Shards, tables: Folder | None) -> None:
+    def __init__(self, field: Field, shards: Shards) -> None:
         """Prepare all arrays of the field: they are mapped when they are touched."""
         _check_row_size(field)
         self.field = field
         self.dtype = field.view
         self._shards = shards
-        self._tables = tables
         self.arrays = arrays = dict[Role, StoredArray]()
         for spec in field.list_arrays():
             seen = self.dtype if spec.role == "values" and field.compression is None else spec.dtype
@@ -63,10 +62,12 @@ class StoredField:
         self.points = arrays.get("points.values")
         self.point_offsets = arrays.get("points.offsets")
         self.codec = arrays.get("codec")
+        self.codecs = shards.members.find_codecs(field.name) if field.coded else None
+        self.codes = shards.members.codes.get(field.name)
         self.valid = arrays.get("valid")
-        self.frames: FrameReader | None = None
+        self.frames: FieldFrames | None = None
         if field.compression is not None:
-            self.frames = FrameReader(field.name, load_dictionary(field, self._load_tables()))
+            self.frames = FieldFrames(field, shards)
 
     def cast(self, dtype: str) -> "StoredField":
         """Return the field over the same arrays, with values in a dtype of `check_cast`."""
@@ -95,6 +96,10 @@ class StoredField:
             return self._convert_variable_row(values, shard, place)
         self.values.verify_items(shard, place, place + 1)
         value = self.values[shard][place]
+        if self.codes is not None:
+            codes = np.array([value])
+            self.translate_codes(codes, np.array([shard]), np.array([place]))
+            value = codes[0]
         if self.field.kind == "categorical":
             return self._get_category(int(value), shard, place)
         if self.conversion is not None:
@@ -104,10 +109,15 @@ class StoredField:
     @cached_property
     def categories(self) -> Sequence[str] | Text:
         """What the codes of a categorical field stand for; from its table, if it has one."""
-        tables = self._load_tables()
+        names = self._shards.members.categories.get(self.field.name)
+        if names is not None:
+            return names
+        tables = self._shards.load_tables(0) if self.field.table is not None else None
         if tables is None:
             return self.field.categories or ()
-        ends, text = load_categories(self.field, tables)
+        stored = self._shards.members.get_field(0, self.field.name)
+        assert stored is not None
+        ends, text = load_categories(stored, tables)
         return Text(text, ends.astype(np.int64), self.field.name)
 
     def read_element_range(self, shard: int, place: int) -> tuple[int, int]:
@@ -140,23 +150,14 @@ class StoredField:
         return bool(self.valid[shard][place])
 
     def _decompress_row(
-        self, frames: FrameReader, frame: np.ndarray, shard: int, place: int
+        self, frames: FieldFrames, frame: np.ndarray, shard: int, place: int
     ) -> np.ndarray:
         """Decompress the row of one frame: (elements, *shape), or (1, *shape)."""
         counts = None
         if self.lengths is not None:
             self.lengths.verify_items(shard, place, place + 1)
             counts = self.lengths[shard][place : place + 1]
-        offsets = np.array([0, len(frame)])
-        return frames.read_values(frame, offsets, counts, self.field).view(self.field.view)
-
-    def _load_tables(self) -> Folder | None:
-        """Load the folder `tables` and its digest table, if the field has arrays there."""
-        if self._tables is None or not self.field.list_arrays_in_tables():
-            return None
-        if self._shards.marks is not None:
-            self._tables.load_digests()
-        return self._tables
+        return frames.read_row(frame, counts, shard).view(self.field.view)
 
     def _convert_variable_row(self, values: np.ndarray, shard: int, place: int) -> Any:
         if self.conversion is not None:
@@ -174,14 +175,29 @@ class StoredField:
             }
             raise make_utf8_error(self.field.name, error, **where) from error
 
+    def translate_codes(self, values: np.ndarray, shards: np.ndarray, places: np.ndarray) -> None:
+        """Replace codes as slabs store them by those of all slabs: any integers[n], in place.
+
+        `shards` and `places` say where they lie. Raises DamagedArray.
+        """
+        if self.codes is not None:
+            wrong = self.codes.translate(values, shards)
+            if wrong >= 0:
+                shard, place = int(shards[wrong]), int(places[wrong])
+                count = int(self.codes.counts[shard])
+                raise self._make_code_error(int(values[wrong]), count, shard, place)
+
     def _get_category(self, code: int, shard: int, place: int) -> str:
         if 0 <= code < len(self.categories):
             return self.categories[code]
-        raise self.values.get_reader(shard).make_damaged_error(
+        raise self._make_code_error(code, len(self.categories), shard, place)
+
+    def _make_code_error(self, code: int, count: int, shard: int, place: int) -> DamagedArray:
+        return self.values.get_reader(shard).make_damaged_error(
             "a code has no category",
             row=self._compute_slab_row(shard, place),
             offset=HEADER + self.values.item_bytes * place,
-            expected=f"0..{len(self.categories) - 1}",
+            expected=f"0..{count - 1}",
             found=code,
         )
 

@@ -64,6 +64,19 @@ class VerifiedBlocks:
         index = int(self.firsts[shard]) + block
         self._set_bits(index >> 3, 1 << (index & 7))
 
+    def mark_shard(self, shard: int, blocks: int) -> None:
+        """Mark the first `blocks` blocks of a shard, which need not be verified."""
+        start = int(self.firsts[shard])
+        first, last = -(-start // 8), (start + blocks) // 8
+        if first < last:
+            self.table[first:last] = 0xFF
+        for index in [
+            *range(start, min(8 * first, start + blocks)),
+            *range(max(8 * last, start), start + blocks),
+        ]:
+            self._set_bits(index >> 3, 1 << (index & 7))
+        self.update_complete()
+
     def clear_blocks(self, shard: int, blocks: int) -> None:
         """Take the marks from the first `blocks` blocks of a shard: they are verified again."""
         start = int(self.firsts[shard])

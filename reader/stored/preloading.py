@@ -77,7 +77,7 @@ def _list_parts(field: StoredField, shard: int, first: int, last: int) -> Iterat
     """List the parts of each array of a field that hold rows `first` up to `last` of a shard."""
     for spec in field.field.list_arrays():
         array = field.arrays[spec.role]
-        if not array.present[shard]:
+        if not array.present[shard] or (array.absent is not None and array.absent[shard]):
             continue
         start, stop = first, last + (spec.per == "row+1")
         if spec.by is not None:

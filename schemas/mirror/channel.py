@@ -91,6 +91,10 @@ class Channel:
 
         return self._ask_repeatedly(ask).content
 
+    def read_object(self, key: str) -> bytes:
+        """Read an object of the store. Raises what the store raises."""
+        return self._ask_repeatedly(lambda process: self._open(process, key).wait()).content
+
     def attach(self, content: str, origin: Origin) -> None:
         """Fetch for this mirror from now on."""
         limits = origin.cache, origin.limit, origin.shared, origin.temporary
@@ -154,11 +158,11 @@ class Channel:
                 _check_answer(process.ask(self._attach).wait())
                 self._opened = process
 
-    def _open(self, process: HelperProcess) -> Ticket:
+    def _open(self, process: HelperProcess, key: str = "") -> Ticket:
         try:
             return process.ask(
                 lambda request: Open(
-                    request, self.number, self._place, self._options, _list_environment()
+                    request, self.number, self._place, self._options, _list_environment(), key
                 )
             )
         except TypeError:

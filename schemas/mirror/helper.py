@@ -163,6 +163,8 @@ class Helper:
             os.environ.update(request.environment)
             store = await asyncio.to_thread(open_store, request.place, request.options)
             self._sessions[request.slab] = session = Session(store)
+            if request.key:
+                return bytes(await asyncio.to_thread(store.read, request.key))
             return await asyncio.to_thread(session.load_manifest)
         session = self._sessions[request.slab]
         if isinstance(request, Attach):

@@ -18,7 +18,8 @@ LENGTH = struct.Struct("<I")
 class Open(msgspec.Struct, tag=True):
     """Open the store of a slab, under a number, and answer with its manifest.
 
-    `environment` is what stores may look for in the environment, as it is now.
+    With `key`, answer with this object of the store instead. `environment` is what stores may
+    look for in the environment, as it is now.
     """
 
     request: int
@@ -26,6 +27,7 @@ class Open(msgspec.Struct, tag=True):
     place: str
     options: dict[str, Any]
     environment: dict[str, str]
+    key: str = ""
 
 
 class Attach(msgspec.Struct, tag=True):

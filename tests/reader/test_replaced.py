@@ -187,7 +187,7 @@ def test_a_descriptor_that_was_closed(tmp_path: Path) -> None:
     path = write_slab(tmp_path / "x.slab", {"x": np.arange(5), "y": np.arange(5)})
     slab = open_slab(path)
     assert slab.gather([1], ["x"])["x"].tolist() == [1]
-    with slab.storage.files.open_folder() as folder:
+    with slab.storage.slabs.files[0].open_folder() as folder:
         fd = folder.fd
     held = {int(name) for name in os.listdir("/dev/fd")}
     slab_fd = next(n for n in held if n < fd and _leads_to(n, path))

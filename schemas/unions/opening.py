@@ -1,0 +1,207 @@
+"""Opening slabs, one or many, wherever they lie."""
+
+import glob
+import os
+import resource
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+
+from fieldslab.schemas.errors import SlabNotFound, UsageError
+from fieldslab.schemas.folder import SlabFiles, check_content, check_place, open_slab_files
+from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.places import open_place
+from fieldslab.schemas.unions.members import Member, Members
+from fieldslab.schemas.urls import is_url
+
+Place: TypeAlias = str | os.PathLike[str]
+Places: TypeAlias = Place | Sequence[Place] | Mapping[str, Place | Sequence[Place]]
+
+_THREADS = 16
+"""Slabs at a distance that are opened at a time."""
+_SPARE_FILES = 128
+"""Descriptors that are left for others, where many slabs are opened."""
+_FOR_CACHES = ("cache_limit", "storage_options")
+
+
+class _Listed(NamedTuple):
+    """A slab that is to be opened, its name, and its `id` if that is known."""
+
+    name: str
+    place: Place
+    content: str | None = None
+
+
+def open_members(places: Places, *, missing: str | None = None, **options: Any) -> Members:
+    """Open a slab, or many as one; `options` are those of `open_place`. See `open_slab`.
+
+    Raises what `open_place` raises, SlabChanged, and UsageError where slabs do not fit together.
+    """
+    if missing not in (None, "null"):
+        raise UsageError(
+            f"{mark_option('missing')} says how fields are read that some slabs lack",
+            expected='"null", or None',
+            found=repr(missing),
+        )
+    if isinstance(places, str | os.PathLike) or not isinstance(places, Mapping | Sequence):
+        text = check_place(places)
+        if not _has_pattern(text) and not _is_union_file(text):
+            return Members([_open_alone(places, options)], is_union=False)
+    listed = list(_list_slabs(places, options))
+    if not listed:
+        raise UsageError("there is no slab in the list", expected="paths of slabs", found="none")
+    _check_names(listed)
+    path = None
+    if isinstance(places, str | os.PathLike):
+        path = Path(os.path.abspath(places)) if not is_url(os.fspath(places)) else None
+    return Members(_open_listed(listed, options), missing=missing, path=path)
+
+
+def join_members(first: Members, second: Members) -> Members:
+    """Join open slabs. Raises UsageError where they do not fit together."""
+    slabs = [
+        Member(*each)
+        for members in (first, second)
+        for each in zip(members.names, members.files, strict=True)
+    ]
+    _check_names([_Listed(slab.name, slab.files.path) for slab in slabs])
+    return Members(slabs, missing=first.missing or second.missing)
+
+
+def to_plain(members: Members) -> tuple[Any, ...]:
+    """Return what a pickle holds of slabs. Raises UsageError where that would be a credential."""
+    slabs = []
+    for name, files in zip(members.names, members.files, strict=True):
+        place: tuple[Any, ...] = (str(files.path), files.follow_links)
+        if files.mirror is not None:
+            place = files.mirror.origin.to_plain()
+        slabs.append((name, files.mirror is not None, place, files.manifest.id))
+    return slabs, members.is_union, members.missing, str(members.path)
+
+
+def open_plain(
+    slabs: list[tuple[Any, ...]], is_union: bool, missing: str | None, path: str
+) -> Members:
+    """Open again what `to_plain` described. Raises SlabReplaced where a slab is another now."""
+    _allow_open_files(len(slabs))
+    opened = [Member(name, _reopen(*place)) for name, *place in slabs]
+    return Members(opened, is_union=is_union, missing=missing, path=Path(path))
+
+
+def _reopen(is_mirror: bool, place: tuple[Any, ...], content: str) -> SlabFiles:
+    if is_mirror:
+        from fieldslab.schemas.mirror.channel import Origin
+        from fieldslab.schemas.mirror.opening import open_mirror
+
+        return open_mirror(Origin(*place), content)
+    path, follow_links = place
+    files = open_slab_files(path, follow_links=follow_links)
+    check_content(files.manifest, content, path)
+    return files
+
+
+def _open_alone(place: Place, options: Mapping[str, Any]) -> Member:
+    files = open_place(place, **options)
+    if files.mirror is None:
+        files.path = Path(os.path.abspath(place))
+    return Member(str(files.path), files)
+
+
+def _list_slabs(places: Any, options: Mapping[str, Any]) -> Iterator[_Listed]:
+    """List the slabs that paths, patterns and union files name."""
+    if isinstance(places, Mapping):
+        for name, inner in places.items():
+            for listed in _list_slabs(inner, options):
+                yield listed._replace(name=name)
+        return
+    if isinstance(places, Sequence) and not isinstance(places, str | bytes):
+        for inner in places:
+            yield from _list_slabs(inner, options)
+        return
+    text = check_place(places)
+    if _is_union_file(text):
+        from fieldslab.schemas.unions.unionfile import list_members, read_union
+
+        union = read_union(text, options.get("storage_options"))
+        for name, place, content in list_members(union, text):
+            yield _Listed(name, place, content)
+    elif _has_pattern(text):
+        if is_url(text):
+            raise UsageError(
+                "patterns are for directories: a web server cannot say what matches",
+                file=text,
+                hint="Give the URLs in a list.",
+            )
+        matches = sorted(filter(os.path.isdir, glob.glob(text)))
+        if not matches:
+            raise SlabNotFound("no directory matches this pattern", file=text)
+        for match in matches:
+            yield _Listed(match, match)
+    else:
+        yield _Listed(text, places)
+
+
+def _has_pattern(text: str) -> bool:
+    if is_url(text):
+        return "*" in urlsplit(text).path
+    return glob.has_magic(text) and not os.path.exists(text)
+
+
+def _is_union_file(text: str) -> bool:
+    return text.endswith(".slabs") and not os.path.isdir(text)
+
+
+def _check_names(listed: Sequence[_Listed]) -> None:
+    """Raise UsageError where other slabs stand between two of the same name."""
+    seen: set[str] = set()
+    last = None
+    for slab in listed:
+        if slab.name in seen and slab.name != last:
+            raise UsageError(
+                "a name stands for slabs that do not follow each other",
+                found=slab.name,
+                hint='Give each a name of its own: {"web": "web.slab", "code": "code.slab"}.',
+            )
+        last = slab.name
+        seen.add(slab.name)
+
+
+def _open_listed(listed: Sequence[_Listed], options: Mapping[str, Any]) -> list[Member]:
+    """Open slabs: those at a distance many at a time."""
+    _allow_open_files(len(listed))
+    remote = any(is_url(str(slab.place)) for slab in listed)
+    open_one = partial(_open_one, options=options, remote=remote)
+    if not remote:
+        return [open_one(slab) for slab in listed]
+    with ThreadPoolExecutor(_THREADS, "fieldslab-open") as threads:
+        return list(threads.map(open_one, listed))
+
+
+def _open_one(slab: _Listed, options: Mapping[str, Any], remote: bool) -> Member:
+    if remote and options.get("cache_dir") is None and not is_url(str(slab.place)):
+        options = {name: value for name, value in options.items() if name not in _FOR_CACHES}
+    files = _open_alone(slab.place, options).files
+    if slab.content is not None and files.manifest.id != slab.content:
+        from fieldslab.schemas.unions.unionfile import make_changed_error
+
+        raise make_changed_error(files, slab.content)
+    return Member(slab.name, files)
+
+
+def _allow_open_files(slabs: int) -> None:
+    """Have the system allow a descriptor for each slab. Raises UsageError where it does not."""
+    needed = slabs + _SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise UsageError(
+            f"{slabs:,} slabs need a descriptor each, and the system allows fewer",
+            expected=f"at least {needed:,}",
+            found=hard,
+            hint="Raise the limit `ulimit -Hn`, or join slabs with `fieldslab concat`.",
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
