@@ -234,7 +234,8 @@ class PackOptions(TypedDict, total=False):
             TEXT,
             "N",
             "Join all tokenized texts and cut them into rows of this many tokens. The last row is "
-            "padded; a warning says by how much.",
+            "padded; a warning says by how much. The engines 'processes' and 'ray' make all tokens "
+            "twice.",
             parse=int,
         ),
     ]
@@ -271,7 +272,7 @@ class PackOptions(TypedDict, total=False):
             OUTPUT,
             "SEED",
             "Write the rows in random order, the same one for the same seed. Needs temporary space "
-            "of the size of the slab, twice that for more than four shards.",
+            "of the size of the slab.",
             parse=int,
         ),
     ]

@@ -71,7 +71,9 @@ def repack(
         convert_interrupts(lambda: _describe_leftovers(destination)),
         show_bar("repacking", str(destination), total, "rows", hidden=hidden) as move,
     ):
-        packed = repack_plan(plan, destination, options["force"], options["jobs"], move)
+        packed = repack_plan(
+            plan, destination, options["force"], options["jobs"], move, options["engine"]
+        )
     result = plans.pack_result_to_json(packed)
     if not as_json and not quiet:
         print_lines(plans.format_pack_summary(packed, get_terminal_width(sys.stdout)))

@@ -5,6 +5,7 @@ from typing import Annotated, Any, TypedDict
 
 from fieldslab.packer.definition import Option
 from fieldslab.packer.pack_options import OUTPUT, Progress
+from fieldslab.schemas.optiontext import mark_option
 
 ROWS = "Rows and fields"
 
@@ -57,13 +58,22 @@ class RepackOptions(TypedDict, total=False):
         ),
     ]
     force: Annotated[bool, Option(OUTPUT, None, "Replace the slab if it exists.", False)]
+    engine: Annotated[
+        str | None,
+        Option(
+            OUTPUT,
+            "NAME",
+            "Where shards are written: 'here', 'processes' or 'ray', as for `fieldslab pack`.",
+        ),
+    ]
     jobs: Annotated[
-        int,
+        int | None,
         Option(
             OUTPUT,
             "N",
-            "Number of processes that write shards. The slab does not depend on it.",
-            1,
+            "Number of shards that are written at a time. The slab does not depend on it. The "
+            f"default is 1; with {mark_option('engine')}, what the machine or the cluster has "
+            "cores for.",
             parse=int,
             python="As with every use of `multiprocessing`, the calling script needs its "
             '`if __name__ == "__main__":`.',

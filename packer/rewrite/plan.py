@@ -53,6 +53,8 @@ class RepackPlan:
         Whether `key_field` is read. The rows then come in chunks that are sorted by it.
     provenance
         What the manifest says of sources and options; None: that it was packed from a slab.
+    consumes_source
+        Whether the shards that are read are removed as soon as their rows are sorted by shard.
     """
 
     path: Path
@@ -64,6 +66,7 @@ class RepackPlan:
     key_field: Field | None = None
     reads_keys: bool = False
     provenance: Provenance | None = None
+    consumes_source: bool = False
 
     @property
     def rows(self) -> int:

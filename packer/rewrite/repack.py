@@ -2,7 +2,7 @@
 
 import os
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Unpack
@@ -18,7 +18,8 @@ from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.plan import RepackPlan, make_repack_plan
 from fieldslab.packer.rewrite.work import RepackWork
-from fieldslab.packer.write.commit import Staging
+from fieldslab.packer.write.commit import Staging, get_scattered_path
+from fieldslab.packer.write.directories import remove_path
 from fieldslab.packer.write.engines.engine import find_engine
 from fieldslab.packer.write.finish import make_checked_manifest, make_shards, write_tables
 from fieldslab.packer.write.output import check_jobs, check_output, parse_output
@@ -27,12 +28,13 @@ from fieldslab.packer.write.space import get_free_bytes
 from fieldslab.packer.write.stream import ignore_progress
 from fieldslab.packer.write.versions import check_versions, get_versions
 from fieldslab.packer.write.writers import merge_tallies
-from fieldslab.schemas.errors import NoSpace, UsageError
+from fieldslab.schemas.errors import NoSpace, NotASlab, UsageError
 from fieldslab.schemas.fields import Field, Role
-from fieldslab.schemas.folder import check_slab_path, open_slab_files
-from fieldslab.schemas.manifest import SHUFFLE_ATTRIBUTE, Manifest, Provenance
+from fieldslab.schemas.folder import check_slab_path, load_manifest, open_slab_files
+from fieldslab.schemas.manifest import MANIFEST, SHUFFLE_ATTRIBUTE, Manifest, Provenance
 from fieldslab.schemas.notices import LOG
 from fieldslab.schemas.version import get_package_version
+from fieldslab.schemas.write_errors import name_write_errors
 
 
 @add_options(RepackOptions)
@@ -60,7 +62,9 @@ def repack(slab: str | Path, out: str | Path, **options: Unpack[RepackOptions]) 
     plan, destination = prepare_repack(slab, out, values)
     LOG.info("repacking %s to %s", plan.path, destination)
     progress = values["progress"] or ignore_progress
-    result = repack_plan(plan, destination, values["force"], values["jobs"], progress)
+    result = repack_plan(
+        plan, destination, values["force"], values["jobs"], progress, values["engine"]
+    )
     LOG.info("repacked %r", result)
     return result
 
@@ -78,7 +82,12 @@ def prepare_repack(slab: object, out: object, values: RepackOptions) -> tuple[Re
 
 
 def repack_plan(
-    plan: RepackPlan, out: Path, force: bool, jobs: int, progress: Progress
+    plan: RepackPlan,
+    out: Path,
+    force: bool,
+    jobs: int | None,
+    progress: Progress,
+    engine: str | None = None,
 ) -> PackResult:
     """Carry out a plan, as `repack` does."""
     started = time.monotonic()
@@ -89,28 +98,54 @@ def repack_plan(
             _check_space(plan, staging)
             reading = plan
             if plan.needs_scattering:
-                scattered = _scatter(plan, staging, jobs, progress)
+                scattered = _scatter(plan, staging, jobs, progress, engine)
+                if plan.consumes_source:
+                    remove_shards(plan.path)
                 reading = plan.plan_gathering(staging.scattered, scattered)
-            _write_shards(reading, staging, jobs, versions, progress)
+            _write_shards(reading, staging, jobs, versions, progress, engine)
             manifest = _make_manifest(plan, reading, staging)
             staging.publish(manifest)
     seconds = time.monotonic() - started
     return PackResult(out, manifest, count_bytes(out), seconds, reused, staging.dropped)
 
 
-def _scatter(plan: RepackPlan, staging: Staging, jobs: int, progress: Progress) -> Manifest:
+def find_scattered(plan: RepackPlan, out: Path) -> Manifest | None:
+    """Find the slab whose chunks are sorted by shuffle keys, where an earlier run wrote it."""
+    if plan.needs_scattering:
+        with suppress(NotASlab):
+            manifest = load_manifest(get_scattered_path(out))
+            if manifest.made.plan == plan.plan_scattering().compute_fingerprint():
+                return manifest
+    return None
+
+
+def remove_shards(slab: Path) -> None:
+    """Remove the shards of a slab: nothing but its manifest stays."""
+    with name_write_errors(slab):
+        for path in slab.iterdir():
+            if path.name != MANIFEST:
+                remove_path(path)
+
+
+def _scatter(
+    plan: RepackPlan, staging: Staging, jobs: int | None, progress: Progress, engine: str | None
+) -> Manifest:
     """Write the slab whose chunks are sorted by shuffle keys, unless an earlier run did."""
     chunks = plan.plan_scattering()
-    if staging.scattered.is_dir():
-        with open_slab_files(staging.scattered) as files:
-            if files.manifest.made.plan == chunks.compute_fingerprint():
-                progress(files.manifest.rows, files.manifest.rows * chunks.row_bytes)
-                return files.manifest
-    return repack_plan(chunks, staging.scattered, True, jobs, progress).manifest
+    scattered = find_scattered(plan, staging.out)
+    if scattered is not None:
+        progress(scattered.rows, scattered.rows * chunks.row_bytes)
+        return scattered
+    return repack_plan(chunks, staging.scattered, True, jobs, progress, engine).manifest
 
 
 def _write_shards(
-    plan: RepackPlan, staging: Staging, jobs: int, versions: dict[str, str], progress: Progress
+    plan: RepackPlan,
+    staging: Staging,
+    jobs: int | None,
+    versions: dict[str, str],
+    progress: Progress,
+    engine: str | None,
 ) -> None:
     """Write every shard that an earlier run has not finished."""
     for record in staging.finished.values():
@@ -127,7 +162,7 @@ def _write_shards(
         attempts=staging.attempts,
         versions=versions,
     )
-    runner = find_engine(None, jobs, len(tasks))
+    runner = find_engine(engine, jobs, len(tasks))
     with closing(runner.run(work, tasks, progress)) as records:
         for record in records:
             check_versions(record.versions, versions)
@@ -185,9 +220,8 @@ def _describe_origin(plan: RepackPlan) -> Provenance:
 def _check_space(plan: RepackPlan, staging: Staging) -> None:
     """Raise NoSpace where there is not as much free space as rows take, twice in a shuffle."""
     done = sum(record.bytes for record in staging.finished.values())
-    needed = plan.rows * plan.row_bytes * plan.steps - done
-    if staging.scattered.is_dir():
-        needed -= plan.rows * plan.row_bytes
+    copies = 1 if plan.consumes_source else plan.steps - staging.scattered.is_dir()
+    needed = plan.rows * plan.row_bytes * copies - done
     free = get_free_bytes(staging.out)
     if needed > free:
         raise NoSpace(

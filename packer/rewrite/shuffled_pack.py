@@ -13,11 +13,12 @@ from fieldslab.packer.definition import fill_defaults
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.rewrite.options import RepackOptions
-from fieldslab.packer.rewrite.plan import make_repack_plan
-from fieldslab.packer.rewrite.repack import repack_plan
+from fieldslab.packer.rewrite.plan import RepackPlan, make_repack_plan
+from fieldslab.packer.rewrite.repack import find_scattered, repack_plan
 from fieldslab.packer.write.result import PackResult
+from fieldslab.schemas import layout
 from fieldslab.schemas.errors import NotASlab
-from fieldslab.schemas.folder import load_manifest
+from fieldslab.schemas.folder import get_partial_path, load_manifest
 from fieldslab.schemas.write_errors import name_write_errors
 
 
@@ -26,36 +27,56 @@ def get_unshuffled_path(out: Path) -> Path:
     return out.with_name(out.name + ".unshuffled")
 
 
+def list_shuffle_folders(out: Path) -> list[Path]:
+    """List the folders in which a shuffled slab is built."""
+    unshuffled = get_unshuffled_path(out)
+    return [unshuffled, get_partial_path(unshuffled), get_partial_path(out)]
+
+
 def pack_shuffled(
     plan: Plan,
     out: Path,
     pack_unshuffled: Callable[[Plan, Path], PackResult],
     force: bool,
-    jobs: int,
+    jobs: int | None,
     progress: Progress,
+    engine: str | None,
 ) -> PackResult:
     """Pack a plan by `pack_unshuffled`, shuffle the slab, and remove it.
 
-    An interrupted run goes on where it stopped. Raises what `pack` raises.
+    Rows are never there more than twice: shards are removed once their rows are sorted by the
+    shards that they go to. An interrupted run goes on where it stopped. Raises what `pack` raises.
     """
     unshuffled = get_unshuffled_path(out)
     ordered = replace(plan, options=replace_struct(plan.options, shuffle=None))
     left_out: tuple[LeftOutRow, ...] = ()
-    if not _is_packed(ordered, unshuffled):
+    repacking = _plan_shuffle(plan, unshuffled) if _is_packed(ordered, unshuffled) else None
+    if repacking is None or not (_has_shards(repacking) or find_scattered(repacking, out)):
         left_out = pack_unshuffled(ordered, unshuffled).left_out
+        repacking = _plan_shuffle(plan, unshuffled)
+    result = repack_plan(repacking, out, force, jobs, progress, engine)
+    with name_write_errors(unshuffled):
+        shutil.rmtree(unshuffled)
+    return replace(result, left_out=left_out)
+
+
+def _plan_shuffle(plan: Plan, unshuffled: Path) -> RepackPlan:
     values: RepackOptions = fill_defaults(
         RepackOptions, {"shuffle": plan.options.shuffle}, "repack"
     )
     manifest = load_manifest(unshuffled)
     options = plan.recorded_options | {"from": plan.source.name}
-    repacking = replace(
+    return replace(
         make_repack_plan(unshuffled, manifest, values),
         provenance=replace_struct(manifest.made, options=options),
+        consumes_source=True,
     )
-    result = repack_plan(repacking, out, force, jobs, progress)
-    with name_write_errors(unshuffled):
-        shutil.rmtree(unshuffled)
-    return replace(result, left_out=left_out)
+
+
+def _has_shards(plan: RepackPlan) -> bool:
+    """Whether no earlier run began to remove the shards that are read."""
+    shards = range(len(plan.source.shards))
+    return all((plan.path / layout.name_shard(index)).is_dir() for index in shards)
 
 
 def _is_packed(plan: Plan, path: Path) -> bool:

@@ -15,13 +15,13 @@ from fieldslab.packer.outputs.find_output import DirectoryOutput, find_output
 from fieldslab.packer.outputs.slab_output import SlabBuilder, SlabOutput, make_shuffle_error
 from fieldslab.packer.pack_options import PackOptions, Progress
 from fieldslab.packer.plan import Plan, ShardTask, make_plan
-from fieldslab.packer.rewrite.shuffled_pack import pack_shuffled
+from fieldslab.packer.rewrite.shuffled_pack import list_shuffle_folders, pack_shuffled
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.engines.engine import Engine, find_engine
 from fieldslab.packer.write.finish import finish_slab
 from fieldslab.packer.write.output import check_jobs
 from fieldslab.packer.write.prepare import prepare_shared_data
-from fieldslab.packer.write.result import PackResult
+from fieldslab.packer.write.result import PackResult, count_bytes
 from fieldslab.packer.write.space import check_space, estimate_shard_bytes
 from fieldslab.packer.write.stream import ShardWork, check_shard_not_empty, ignore_progress
 from fieldslab.packer.write.versions import check_versions, find_versions
@@ -110,7 +110,11 @@ def pack_plan(
                 plan, out, force=True, jobs=jobs, progress=progress, tell=tell, engine=engine
             )
 
-        return pack_shuffled(plan, output.directory, pack_unshuffled, force, jobs or 1, progress)
+        directory = output.directory
+        done = sum(count_bytes(path) for path in list_shuffle_folders(directory) if path.is_dir())
+        if (warning := check_space(plan, directory, done, copies=2)) is not None:
+            tell(warning)
+        return pack_shuffled(plan, directory, pack_unshuffled, force, jobs, progress, engine)
     started = time.monotonic()
     resumable = plan.source.rereadable and plan.rows is not None  # a stream starts over
     versions = find_versions(plan)

@@ -34,13 +34,15 @@ def estimate_shard_bytes(plan: Plan) -> ShardBytes:
     return ShardBytes(certain, max(int(sum(count or 0 for count in estimates) * share), certain))
 
 
-def check_space(plan: Plan, out: Path, done: int) -> str | None:
+def check_space(plan: Plan, out: Path, done: int, copies: int = 1) -> str | None:
     """Compare what is still to be written with the free space where the output will be.
 
     Parameters
     ----------
     done
         Bytes that an earlier run has written already.
+    copies
+        How often rows are there at most: twice in a shuffle.
 
     Returns
     -------
@@ -55,7 +57,7 @@ def check_space(plan: Plan, out: Path, done: int) -> str | None:
     if plan.rows is None:
         return None
     free = get_free_bytes(out)
-    certain = _count_fixed_bytes(plan) - done
+    certain = copies * _count_fixed_bytes(plan) - done
     if certain > free:
         raise NoSpace(
             "not enough space left on the device: nothing was written",
@@ -68,7 +70,7 @@ def check_space(plan: Plan, out: Path, done: int) -> str | None:
     estimates = [field_plan.bytes for field_plan in plan.fields]
     if None in estimates:
         return None
-    about = max(sum(count or 0 for count in estimates) - done, certain)
+    about = max(copies * sum(count or 0 for count in estimates) - done, certain)
     if about <= free * _MARGIN:
         return None
     return (

@@ -18,6 +18,7 @@ from fieldslab.packer import pack, repack, verify
 from fieldslab.packer.rewrite import plan as plans
 from fieldslab.packer.rewrite.runs import cut_runs, group_runs, list_rows, make_runs
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys, find_parts
+from fieldslab.packer.write import space
 from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import DamagedArray, NoSpace, OutputExists, RowOutOfRange, UsageError
 from fieldslab.schemas.folder import get_partial_path, load_manifest
@@ -345,8 +346,36 @@ def test_an_interrupted_shuffled_pack_goes_on(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             pack(file, out, progress=stop, **options)
         assert not out.exists()
+    assert [path.name for path in (tmp_path / "out.unshuffled").iterdir()] == ["manifest.json"]
     assert pack(file, out, **options).manifest.id == expected
-    assert {path.name for path in tmp_path.iterdir()} == {"a.parquet", "expected", "out"}
+    with pytest.raises(KeyboardInterrupt):
+        pack(file, out, force=True, progress=_StopAfter(2500), **options)
+    other = pack(file, out, force=True, **options | {"shuffle": 5}).manifest
+    assert other.id == pack(file, tmp_path / "other", **options | {"shuffle": 5}).manifest.id
+    assert {path.name for path in tmp_path.iterdir()} == {"a.parquet", "expected", "out", "other"}
+
+
+def test_a_shuffled_pack_takes_its_space_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are there twice at most, and where there is no room for that, it is told first."""
+    folder, peak = tmp_path / "place", 0
+    folder.mkdir()
+
+    def measure(rows: int, bytes: int) -> None:
+        nonlocal peak
+        peak = max(peak, sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
+
+    options: dict[str, Any] = {"nulls": {"*": "mask"}, "shard_size": 20_000, "shuffle": 4}
+    monkeypatch.setattr(plans, "CHUNK_BYTES", 50_000)
+    size = pack(make_table(), folder / "a", progress=measure, **options).bytes
+    assert peak < 2.2 * size
+    numbers = tmp_path / "numbers.parquet"
+    pq.write_table(pa.table({"x": np.arange(1000)}), numbers)
+    monkeypatch.setattr(space, "get_free_bytes", lambda _: 12_000)
+    pack(numbers, tmp_path / "b")
+    with pytest.raises(NoSpace, match="nothing was written"):
+        pack(numbers, tmp_path / "c", shuffle=1)
 
 
 def test_runs_are_what_rows_are() -> None:
