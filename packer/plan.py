@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -41,35 +41,14 @@ from fieldslab.packer.shardsize import choose_shard_bytes
 from fieldslab.packer.source import Source, match_names
 from fieldslab.packer.sources.path_lookup import name_disk_errors
 from fieldslab.packer.sources.sequence_source import SequenceSource
-from fieldslab.packer.spans import Span, cut_rows
+from fieldslab.packer.spans import ShardTask, Span, cut_rows
 from fieldslab.schemas.errors import NullsFound, SourceUnsupported, UsageError, combine_errors
 from fieldslab.schemas.fields import Compression, Field, make_file_stem
 from fieldslab.schemas.manifest import VERSION
 from fieldslab.schemas.optiontext import mark_option
 
-_TASK_MEMORY = 512 * 2**20
-
 MOST_SHOWN = 20
 """Columns that a message names."""
-
-
-class ShardTask(NamedTuple):
-    """One shard to be packed. `rows` is None for a stream, which is cut as it is read."""
-
-    number: int
-    first_row: int
-    rows: int | None
-    spans: tuple[Span, ...]
-
-    @property
-    def memory(self) -> int:
-        """Estimate of the peak memory for packing the shard, in bytes: a unit and a few batches."""
-        return _TASK_MEMORY + max((span.unit.bytes or 0 for span in self.spans), default=0)
-
-    @property
-    def source(self) -> str:
-        """The file, or other unit, that is read first."""
-        return self.spans[0].unit.name if self.spans else ""
 
 
 @dataclass(frozen=True)
@@ -381,8 +360,7 @@ def _plan_sequences(plan: Plan, sequences: Sequences) -> Plan:
             field=text.field.name,
             hint=f"{mark_option('nulls', '', column=text.columns[0])} makes it an empty one.",
         )
-    spans = [span for task in plan.tasks for span in task.spans]
-    source = SequenceSource(plan.source, spans, text, sequences)
+    source = SequenceSource(plan.source, plan.tasks, text, sequences)
     task = ShardTask(0, 0, None, tuple(Span(unit, 0, None) for unit in source.units))
     return replace(plan, source=source, fields=source.fields, tasks=(task,))
 

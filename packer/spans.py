@@ -9,6 +9,8 @@ from fieldslab.packer.source import Source, Unit
 from fieldslab.schemas.errors import SourceInconsistent, UsageError
 from fieldslab.schemas.optiontext import mark_option
 
+_TASK_MEMORY = 512 * 2**20
+
 
 class Span(NamedTuple):
     """Some rows of a unit: from row `skip` on, `rows` of them (None: to the end)."""
@@ -16,6 +18,25 @@ class Span(NamedTuple):
     unit: Unit
     skip: int
     rows: int | None
+
+
+class ShardTask(NamedTuple):
+    """One shard to be packed. `rows` is None for a stream, which is cut as it is read."""
+
+    number: int
+    first_row: int
+    rows: int | None
+    spans: tuple[Span, ...]
+
+    @property
+    def memory(self) -> int:
+        """Estimate of the peak memory for packing the shard, in bytes: a unit and a few batches."""
+        return _TASK_MEMORY + max((span.unit.bytes or 0 for span in self.spans), default=0)
+
+    @property
+    def source(self) -> str:
+        """The file, or other unit, that is read first."""
+        return self.spans[0].unit.name if self.spans else ""
 
 
 def read_span(

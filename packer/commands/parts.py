@@ -43,7 +43,8 @@ def write_plan(
         print_json(plan_to_json(plan) | {"plan": path})
     elif not quiet:
         rows, shards = format_count(plan.rows or 0, "row"), format_count(len(plan.tasks), "shard")
-        print(f"{path}: {rows} in {shards}, to be packed to {output}")
+        what = "texts, to be joined and" if plan.rows is None else f"{rows} in {shards}, to be"
+        print(f"{path}: {what} packed to {output}")
         print(f"pack its parts, on any machines:  fieldslab pack --plan {path} --part K/N")
         print(f"and then:                         fieldslab finish {path}")
     return 0
@@ -76,11 +77,13 @@ def run_part(
             hint="Give it to the command that writes the plan.",
         )
     part = parse_part(part_text)
-    shards = read_plan_file(path).shards
-    rows = sum(rows for index, (_, rows) in enumerate(shards) if part.has_shard(index))
+    planned = read_plan_file(path)
+    shards = enumerate(planned.shards)
+    rows = sum(rows for index, (_, rows) in shards if part.has_shard(index))
+    total = rows if planned.options.sequences is None else None
     with (
         convert_interrupts(lambda: "run the same command again to go on from the finished shards"),
-        show_bar("packing", f"part {part}", rows, "rows", hidden=hidden or as_json) as move,
+        show_bar("packing", f"part {part}", total, "rows", hidden=hidden or as_json) as move,
     ):
         result = pack_part(path, part, progress=move, **options)
     if as_json:

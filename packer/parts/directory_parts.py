@@ -5,6 +5,7 @@ While parts of a plan for `NAME` are packed there is `NAME.parts/PLAN`, and in i
     slab/            what will be `NAME`
     records/         one file for each finished shard
     categories/      one file for each task whose categories are known
+    tokens/          one file for each task whose tokens are counted, where texts are joined
     attempts/RUN/    a folder for each attempt at a shard of one run of a part
 
 No part holds a lock: network file systems may have none. Whatever becomes visible does so by one

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fieldslab.packer.pack_options import Progress
-from fieldslab.packer.parts.category_files import prepare_together
 from fieldslab.packer.parts.part_folder import PartFolder
 from fieldslab.packer.parts.part_number import PartNumber
 from fieldslab.packer.parts.plan_file import PlanFile, read_plan_file, remake_plan
+from fieldslab.packer.parts.shared_results import (
+    cut_together,
+    list_uncounted_texts,
+    prepare_together,
+)
 from fieldslab.packer.parts.store_parts import open_part_folder
 from fieldslab.packer.plan import Plan
+from fieldslab.packer.sources.sequence_source import SequenceSource
 from fieldslab.packer.write.engines.engine import find_engine
 from fieldslab.packer.write.engines.here import InProcessEngine
 from fieldslab.packer.write.finish import finish_slab
@@ -142,11 +147,20 @@ def _finish_parts(
     """Publish a slab: its manifest, and the records of its shards."""
     folder.check()
     finished = folder.find_finished()
-    if len(finished) < len(planned.shards):
-        raise _make_missing_error(planned, path, finished)
+    if planned.options.sequences is None:
+        _check_complete(planned, path, finished, len(planned.shards))
     plan = remake_plan(planned)
+    if uncounted := list_uncounted_texts(plan, folder):
+        raise PartsMissing(
+            f"the tokens of {len(uncounted)} of {len(planned.shards)} groups of texts are not "
+            "counted yet",
+            file=planned.out,
+            hint=_make_all_parts_hint(path),
+        )
     records = [finished[index].record for index in sorted(finished)]
     with folder:
+        plan = cut_together(plan, folder, (), InProcessEngine(1))
+        _check_complete(planned, path, finished, len(plan.tasks))
         prepared = prepare_together(plan, folder, (), InProcessEngine(1))
         manifest = finish_slab(plan, records, prepared, folder)
         folder.publish(manifest)
@@ -163,6 +177,9 @@ def _pack_part(
 ) -> tuple[list[ShardRecord], int]:
     """Write the unfinished shards of a part: their records, and how many were finished."""
     finished = folder.find_finished()
+    if isinstance(plan.source, SequenceSource):
+        texts = [task for task in plan.source.tasks if part.has_shard(task.number)]
+        plan = cut_together(plan, folder, texts, find_engine(engine, jobs, len(plan.source.tasks)))
     own = [task for task in plan.tasks if part.has_shard(task.number)]
     tasks = [task for task in own if task.number not in finished]
     for task in own:
@@ -186,23 +203,31 @@ def _pack_part(
     return records, len(own) - len(tasks)
 
 
-def _make_missing_error(
-    planned: PlanFile, path: str, finished: dict[int, FinishedShard]
-) -> PartsMissing:
-    """Name the parts whose shards are missing, as far as all parts were of one number."""
-    missing = [index for index in range(len(planned.shards)) if index not in finished]
+def _check_complete(
+    planned: PlanFile, path: str, finished: dict[int, FinishedShard], shards: int
+) -> None:
+    """Raise PartsMissing where shards are missing.
+
+    It names the parts, as far as all were of one number.
+    """
+    missing = [index for index in range(shards) if index not in finished]
+    if not missing:
+        return
     counts = {shard.parts for shard in finished.values()}
-    problem = f"{len(missing)} of {len(planned.shards)} shards are not packed yet"
+    problem = f"{len(missing)} of {shards} shards are not packed yet"
     if len(counts) != 1:
-        hint = f"Pack all parts: {mark_option('plan', path)}, {mark_option('part', 'K/N')}."
-        missing_shards = f"without {_name_some('shard', missing)}"
-        return PartsMissing(problem, file=planned.out, found=missing_shards, hint=hint)
+        shards_text, hint = _name_some("shard", missing), _make_all_parts_hint(path)
+        raise PartsMissing(problem, file=planned.out, found=f"without {shards_text}", hint=hint)
     count = counts.pop()
     parts = sorted({index % count + 1 for index in missing})
     again = f"{mark_option('plan', path)}, {mark_option('part', f'{parts[0]}/{count}')}"
     hint = f"Pack these parts: {again}{', and so on' if len(parts) > 1 else ''}."
     missing_parts = _name_some("part", [f"{number}/{count}" for number in parts])
-    return PartsMissing(problem, file=planned.out, found=f"without {missing_parts}", hint=hint)
+    raise PartsMissing(problem, file=planned.out, found=f"without {missing_parts}", hint=hint)
+
+
+def _make_all_parts_hint(path: str) -> str:
+    return f"Pack all parts: {mark_option('plan', path)}, {mark_option('part', 'K/N')}."
 
 
 def _name_some(noun: str, items: list[int] | list[str]) -> str:

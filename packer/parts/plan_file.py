@@ -24,6 +24,8 @@ from fieldslab.packer.outputs.find_output import find_output
 from fieldslab.packer.pack_options import PackOptions
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
+from fieldslab.packer.sources.sequence_source import SequenceSource
+from fieldslab.packer.write.sequence_shards import can_cut_sequences
 from fieldslab.packer.write.versions import find_versions, format_differences
 from fieldslab.schemas.errors import (
     Damaged,
@@ -58,7 +60,8 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
     fields
         What the slab will hold.
     shards
-        First row and rows of each shard.
+        First row and rows of each shard. Where texts are joined, those of each group of texts whose
+        tokens are counted by one task: where shards begin is known only then.
     machine, versions
         Where the plan was made, and with which versions of libraries.
     """
@@ -89,7 +92,7 @@ def write_plan_file(
     Raises
     ------
     UsageError
-        Parts cannot do what was asked for: replace a slab, shuffle, join texts, pack a stream.
+        Parts cannot do what was asked for: replace a slab, shuffle, pack a stream.
     OutputExists
         The output is there, or another plan.
     SourceError
@@ -103,7 +106,7 @@ def write_plan_file(
     paths = [_make_absolute(os.fspath(source)) for source in sources]
     source = find_source(paths, values["from_"], values["settings"], tolerant=parsed.leave_out)
     plan = make_plan(source, parsed)
-    if plan.rows is None or not source.rereadable:
+    if not can_cut_sequences(plan) and (plan.rows is None or not source.rereadable):
         raise UsageError(
             f"{mark_option('plan')}: a stream cannot be divided into parts",
             found=source.name,
@@ -207,8 +210,6 @@ def _refuse_what_parts_cannot_do(options: Options, values: PackOptions) -> None:
         refused = mark_option("force"), "Remove the old slab first, or choose another output."
     elif options.shuffle is not None:
         refused = mark_option("shuffle"), "Shuffle the finished slab by `fieldslab repack`."
-    elif options.sequences is not None:
-        refused = mark_option("pack_sequences"), "Texts are joined in one process: pack them there."
     if refused is not None:
         raise UsageError(
             f"{mark_option('plan')} and {refused[0]} cannot be used together", hint=refused[1]
@@ -220,7 +221,8 @@ def _make_absolute(path: str) -> str:
 
 
 def _list_shards(plan: Plan) -> tuple[tuple[int, int], ...]:
-    return tuple((task.first_row, task.rows or 0) for task in plan.tasks)
+    tasks = plan.source.tasks if isinstance(plan.source, SequenceSource) else plan.tasks
+    return tuple((task.first_row, task.rows or 0) for task in tasks)
 
 
 def _write(content: PlanFile, path: Path) -> None:

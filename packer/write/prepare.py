@@ -24,7 +24,8 @@ from fieldslab.packer.convert.compress import (
 )
 from fieldslab.packer.convert.fieldplan import ConvertedRows, FieldPlan
 from fieldslab.packer.pack_options import Progress
-from fieldslab.packer.plan import Plan, ShardTask
+from fieldslab.packer.plan import Plan
+from fieldslab.packer.spans import ShardTask
 from fieldslab.packer.write.batches import read_batches
 from fieldslab.packer.write.engines.engine import Engine
 from fieldslab.packer.write.engines.here import InProcessEngine

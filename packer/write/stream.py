@@ -20,7 +20,8 @@ from fieldslab.packer.convert.damaged_rows import (
 from fieldslab.packer.convert.fieldplan import ConvertedRows
 from fieldslab.packer.outputs.slab_output import Attempts
 from fieldslab.packer.pack_options import Progress
-from fieldslab.packer.plan import Plan, ShardTask
+from fieldslab.packer.plan import Plan
+from fieldslab.packer.spans import ShardTask
 from fieldslab.packer.write.ahead import read_ahead
 from fieldslab.packer.write.batches import read_batches
 from fieldslab.packer.write.indexing import IndexingThreads

@@ -3,20 +3,25 @@
 import json
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.naming import case
 from tests.packer.readback import Readback
 from tests.packer.tokenizing import END, PAD, START, TEXTS, trained
 from tokenizers import Tokenizer, models
 
 from fieldslab.packer import pack, verify
 from fieldslab.packer.cli import run
+from fieldslab.packer.pack_options import PackOptions
+from fieldslab.packer.parts.packing import finish_parts, pack_part
+from fieldslab.packer.parts.part_number import parse_part
+from fieldslab.packer.parts.plan_file import write_plan_file
 from fieldslab.reader import Loader, Sequential, Shift, open_slab
-from fieldslab.schemas.errors import NullsFound, UsageError
+from fieldslab.schemas.errors import NullsFound, PartsMissing, UsageError
 
 TOKENIZER = trained()
 ENCODED = [TOKENIZER.encode(text).ids for text in TEXTS]
@@ -135,8 +140,48 @@ def test_the_slab_does_not_depend_on_how_it_is_packed(
     manifest = packed(tmp_path, source, file, 16, **options).manifest
     assert len(manifest["shards"]) > 1
     assert packed(tmp_path, source, file, 16, jobs=2, **options).manifest["id"] == manifest["id"]
+    options |= {"engine": "processes", "jobs": 2}
+    assert packed(tmp_path, source, file, 16, **options).manifest["id"] == manifest["id"]
     stream = pq.read_table(source).combine_chunks()
     assert packed(tmp_path, stream, file, 16, **options).manifest["id"] == manifest["id"]
+
+
+def test_parts_join_texts(tmp_path: Path, source: Path, file: Path) -> None:
+    """Parts count tokens first and then cut the same rows and shards, with the same warnings."""
+    cases: dict[str, dict[str, Any]] = {
+        "one token": {"pack_sequences": 1, "separator": ""},
+        "boundaries": {"pack_sequences": 7, "keep_boundaries": True},
+        "many boundaries": {"pack_sequences": 300, "keep_boundaries": True, "shard_size": 700},
+        "left out, compressed": {"pack_sequences": 64, "drop_last": True, "compress": "*"},
+        "exactly one row": {"pack_sequences": len(ALL), "keep_boundaries": True},
+        "padded": {"pack_sequences": 5000, "rename": {"text": "ids"}},
+        "nothing left": {"pack_sequences": 10**5, "drop_last": True},
+        "some texts": {"pack_sequences": 8, "rows": "50:130", "special_tokens": False},
+        "large shards": {"pack_sequences": 8, "shard_size": "1G", "keep_boundaries": True},
+    }
+    options: dict[str, Any]
+    for number, (name, case_options) in enumerate(cases.items()):
+        with case(name):
+            options = {
+                "fields": "text",
+                "tokenize": {"text": file},
+                "shard_size": 500,
+                **case_options,
+            }
+            expected = pack(source, tmp_path / "expected", force=True, **options).manifest
+            plan, out = tmp_path / f"{number}.plan", tmp_path / f"parts-{number}"
+            write_plan_file([source], out, plan, cast(PackOptions, options))
+            with pytest.raises(PartsMissing, match="groups of texts are not counted"):
+                finish_parts(plan)
+            for part in ("2/3", "1/3"):
+                pack_part(plan, parse_part(part))
+            if len(expected.shards) > 2:
+                with pytest.raises(PartsMissing, match="without part 3/3"):
+                    finish_parts(plan)
+            pack_part(plan, parse_part("3/3"))
+            joined = finish_parts(plan).manifest
+            assert (joined.id, joined.made.plan) == (expected.id, expected.made.plan)
+            assert joined.made.warnings == expected.made.warnings
 
 
 def test_only_some_texts(tmp_path: Path, source: Path, file: Path) -> None:

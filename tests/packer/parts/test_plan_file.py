@@ -157,12 +157,11 @@ def test_damaged_plans(plan: Path, tmp_path: Path, source: Path) -> None:
 
 
 def test_what_parts_cannot_do(source: Path, out: Path, tmp_path: Path) -> None:
-    """Replacing, shuffling and joining texts need one process, and say so."""
+    """Replacing and shuffling need one process, and say so."""
     path = tmp_path / "x.plan"
     for name, options in (
         ("force", {"force": True}),
         ("shuffle", {"shuffle": 1}),
-        ("pack_sequences", {"tokenize": "s=t.json", "pack_sequences": 8}),
     ):
         with case(name), pytest.raises(UsageError, match=rf"plan and {name} cannot be used"):
             write_plan(source, out, path, **options)
