@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.naming import case
-from tests.packer.packing import PYTHON, content, listing
+from tests.packer.packing import PYTHON, ROOT, content, listing
 
 from fieldslab.packer import pack
 from fieldslab.packer.pack_options import PackOptions
@@ -132,6 +133,31 @@ def test_several_finish_at_once(plan: Path, out: Path, expected: dict[str, Any])
     assert listing(out.parent) == ["x.slab"]
 
 
+def test_other_clocks_and_slow_names(
+    plan: Path, out: Path, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines whose clocks differ share a folder on which a rename takes its time."""
+    rename = os.rename
+
+    def rename_slowly(*args: Any, **kwargs: Any) -> None:
+        time.sleep(0.005)
+        rename(*args, **kwargs)
+        time.sleep(0.005)
+
+    monkeypatch.setattr(os, "rename", rename_slowly)
+    pack_parts(plan, "1/3")
+    for stamp in (1, 2**62):
+        for path in (out.parent / "x.slab.parts").rglob("*"):
+            os.utime(path, ns=(stamp, stamp))
+        pack_parts(plan, "2/3")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(pack_parts, [plan] * 4, ["3/3"] * 4))
+        ids = {result.manifest.id for result in pool.map(finish_parts, [plan] * 4)}
+    assert ids == {expected["manifest.json"]}
+    assert content(out) == expected
+    assert listing(out.parent) == ["x.slab"]
+
+
 def test_killed_parts_go_on(tmp_path: Path) -> None:
     """Killed at any step, a rerun makes the same slab and leaves nothing beside it."""
     program = Path(__file__).with_name("killing_parts.py")
@@ -144,6 +170,15 @@ def test_killed_parts_go_on(tmp_path: Path) -> None:
     assert len(lines) > 8
     for line in lines:
         assert (line["right"], line["left"]) == (True, ["x.slab"]), line
+
+
+def test_a_short_campaign_of_kills(tmp_path: Path) -> None:
+    """Parts and finish are killed at some moments, as `make campaign-cluster` does at many."""
+    command = [sys.executable, "-m", "tests.campaign_cluster", "--parts", "5", "--ray", "0"]
+    place = PYTHON | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=place, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "0 problems" in done.stdout
 
 
 def test_a_source_that_changes_between_parts(plan: Path, rows: Path, out: Path) -> None:

@@ -68,6 +68,12 @@ def engine() -> str:
 
 
 @pytest.fixture
+def way() -> str:
+    """The same."""
+    return "ray"
+
+
+@pytest.fixture
 def expected(tmp_path: Path) -> dict[str, Any]:
     """What one process makes of the rows of `Waiting`."""
     folder = tmp_path / "alone"

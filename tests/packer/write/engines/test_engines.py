@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import uuid4
 
 import psutil
 import pyarrow as pa
@@ -19,6 +20,10 @@ from tests.packer.write.engines.waiting import pack_waiting
 
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.outputs.slab_output import DirectoryAttempts
+from fieldslab.packer.pack_options import PackOptions
+from fieldslab.packer.parts.packing import finish_parts, pack_part
+from fieldslab.packer.parts.part_number import parse_part
+from fieldslab.packer.parts.plan_file import write_plan_file
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.engines.engine import ENGINES, find_engine
@@ -36,6 +41,12 @@ def engine(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
+@pytest.fixture(params=[*sorted(ENGINES.built_in.keys() - {"ray"}), "parts"])
+def way(request: pytest.FixtureRequest) -> Any:
+    """Each engine but Ray; and parts of a plan, which are packed one after the other."""
+    return request.param
+
+
 def plan_shards(source: Path, **options: Any) -> Plan:
     """A plan with a shard for each row group."""
     return make_plan(find_source(source), parse_options(shard_size=1000, **options))
@@ -43,6 +54,12 @@ def plan_shards(source: Path, **options: Any) -> Plan:
 
 def pack_by(engine: str, source: Path, out: Path, **options: Any) -> PackResult:
     """Pack a shard for each row group, two at a time."""
+    if engine == "parts":
+        plan = out.parent.parent / f"{uuid4()}.plan"
+        write_plan_file([source], out, plan, cast(PackOptions, {"shard_size": 1000, **options}))
+        for part in ("2/2", "1/2"):
+            pack_part(plan, parse_part(part))
+        return finish_parts(plan)
     return pack_plan(plan_shards(source, **options), out, jobs=2, engine=engine)
 
 
@@ -61,10 +78,10 @@ def get_folder(work: ShardWork) -> Path:
 
 
 def test_the_slab_does_not_depend_on_the_engine(
-    engine: str, source: Path, out: Path, tmp_path: Path
+    way: str, source: Path, out: Path, tmp_path: Path
 ) -> None:
     """Every engine makes the same slab, byte for byte, and leaves nothing else."""
-    pack_by(engine, source, out)
+    pack_by(way, source, out)
     assert content(out) == content(pack_shards(source, tmp_path / "expected.slab").path)
     assert listing(out.parent) == ["x.slab"]
 
@@ -83,20 +100,20 @@ def test_each_record_and_each_row_comes_once(engine: str, work: ShardWork) -> No
     assert listing(get_folder(work)) == sorted(record.attempt for record in records)
 
 
-def test_a_failing_shard(engine: str, out: Path, tmp_path: Path) -> None:
+def test_a_failing_shard(way: str, out: Path, tmp_path: Path) -> None:
     """What a shard raises is raised, with its row; no attempt is left, and a rerun is right."""
     rows = table().append_column("n", pa.array([str(row) for row in range(ROWS)]))
     wrong = rows.set_column(2, "n", pa.array([*rows["n"].to_pylist()[:-1], "many"]))
     source = tmp_path / "n.parquet"
     pq.write_table(wrong, source, row_group_size=ROWS // SHARDS)
     with pytest.raises(SourceInconsistent, match="many") as caught:
-        pack_by(engine, source, out, cast="n=f4")
+        pack_by(way, source, out, cast="n=f4")
     assert caught.value.context["row"] == ROWS - 1
     assert not out.exists()
     left = get_partial_path(out)
     assert not left.exists() or listing(left) == ["journal.jsonl", "slab"]
     pq.write_table(rows, source, row_group_size=ROWS // SHARDS)
-    pack_by(engine, source, out, cast="n=f4")
+    pack_by(way, source, out, cast="n=f4")
     expected = pack_shards(source, tmp_path / "expected.slab", cast="n=f4")
     assert content(out) == content(expected.path)
 
