@@ -1,1 +1,1 @@
-"""Commands of the program `fieldslab` that measure."""
+"""Commands of the program `fieldslab` that measure, or need the reader."""

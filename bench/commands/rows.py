@@ -1,0 +1,156 @@
+"""`fieldslab rows`."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fieldslab.packer.commands.params import PATH, Option, command
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, SLAB
+from fieldslab.packer.commands.terminal import get_terminal_width, print_json, print_lines
+from fieldslab.packer.commands.text_format import format_count
+
+TRAINING, STEP, OUTPUT = "Training", "Step", "Output"
+PIPE_WIDTH = 120
+"""Columns that are shown where there is no terminal."""
+_COUNT = click.IntRange(min=0)
+_POSITIVE = click.IntRange(min=1)
+EXAMPLES = """\
+Examples:
+  fieldslab rows train.slab --batch-size 256 --epoch 2 --step 340
+  fieldslab rows train.slab --order 'Shuffled(seed=0)' --batch-size 256 \\
+      --world-size 8 --rank 3 --epoch 2 --step 340 --show
+  fieldslab rows train.slab --state loader.json --batch-size 256        the next batch"""
+
+
+@command(
+    SLAB,
+    Option(
+        "--order",
+        TRAINING,
+        "The order of the loader, as in Python; nothing of it is executed. The default is that of "
+        "the state, or 'Shuffled(0)'.",
+        "ORDER",
+    ),
+    Option("--batch-size", TRAINING, "Rows in a batch, on each rank.", "N", type=_POSITIVE),
+    Option("--world-size", TRAINING, "Number of ranks.", "N", type=_POSITIVE, default=1),
+    Option("--rank", TRAINING, "Only the rows of this rank. The default is all.", "N", type=_COUNT),
+    Option("--drop-last", TRAINING, "The loader leaves out a last batch that is smaller."),
+    Option("--epoch", STEP, "Number of the epoch, from 0.", "N", type=_COUNT, shown_default=0),
+    Option("--step", STEP, "Number of the step in the epoch, from 0.", "N", type=_COUNT, default=0),
+    Option(
+        "--state",
+        STEP,
+        "A loader's state_dict() as JSON. Steps of its epoch are counted from there.",
+        "FILE",
+        type=PATH,
+    ),
+    Option("--show", OUTPUT, "Show the content of the rows, as 'fieldslab head' does."),
+    Option("--fields", OUTPUT, "Show only these fields: names or patterns.", "a,b", multiple=True),
+    Option(
+        "--images",
+        OUTPUT,
+        "Write the images of the rows to this folder, as 'fieldslab head' does.",
+        "DIR",
+        type=click.Path(readable=False, path_type=Path),
+    ),
+    FOLLOW_LINKS,
+    JSON,
+    examples=EXAMPLES,
+)
+def rows(
+    slab: str,
+    order: str | None,
+    batch_size: int | None,
+    world_size: int,
+    rank: int | None,
+    drop_last: bool,
+    epoch: int | None,
+    step: int,
+    state: str | None,
+    show: bool,
+    fields: Sequence[str],
+    images: Path | None,
+    follow_links: bool,
+    as_json: bool,
+) -> None:
+    """List the rows of any training step.
+
+    Prints the number of each row, one a line, in the sequence in which a Loader returns them: rank
+    by rank. It computes the step from the order, so the time does not depend on how many steps
+    came before.
+    """
+    from fieldslab.reader import Loader, open_slab
+    from fieldslab.reader.orders.ordertext import parse_order, recall_order
+    from fieldslab.schemas.errors import UsageError
+
+    if batch_size is None:
+        raise UsageError("--batch-size is needed to tell steps apart")
+    if rank is not None and rank >= world_size:
+        raise UsageError("--rank: no such rank", expected=f"0..{world_size - 1}", found=rank)
+    opened = open_slab(slab, follow_links=follow_links)
+    saved = None if state is None else _read_state(Path(state))
+    if order is not None:
+        chosen = parse_order(order)
+    else:
+        chosen = parse_order("Shuffled(0)") if saved is None else recall_order(saved["order"])
+    options: dict[str, Any] = {"rank": rank or 0, "world_size": world_size, "drop_last": drop_last}
+    loader = Loader(opened, batch_size, chosen, fields=[], prefetch=0, **options)
+    if saved is not None:
+        loader.load_state_dict(saved)
+    epoch = loader.epoch if epoch is None else epoch
+    numbers: list[int] = []
+    for member in range(world_size) if rank is None else [rank]:
+        numbers += loader.rows_at(epoch, step, member).tolist()
+    if show or images is not None:
+        _show_rows(slab, numbers, show, fields, images, follow_links, as_json)
+    elif as_json:
+        print_json({"epoch": epoch, "step": step, "rank": rank, "rows": numbers}, indent=None)
+    else:
+        print_lines(map(str, numbers))
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    from fieldslab.schemas.errors import UsageError
+
+    hint = "Write it with json.dump(loader.state_dict(), file)."
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--state: cannot be read: {error.strerror}", file=path) from error
+    except ValueError:
+        raise UsageError("--state: not JSON", file=path, hint=hint) from None
+    if not isinstance(state, dict) or not isinstance(state.get("order"), dict):
+        raise UsageError("--state: not the state of a loader", file=path, hint=hint)
+    return state
+
+
+def _show_rows(
+    path: str,
+    rows: Sequence[int],
+    show: bool,
+    fields: Sequence[str],
+    images: Path | None,
+    follow_links: bool,
+    as_json: bool,
+) -> None:
+    from fieldslab.packer.check.stored import StoredSlab
+    from fieldslab.packer.check.verify import choose_fields
+    from fieldslab.packer.commands import slabs
+    from fieldslab.packer.commands.thumbnails import write_images
+    from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
+
+    stored = StoredSlab(open_slab_anywhere(path, follow_links=follow_links))
+    shown = choose_fields(stored.manifest, fields or None)
+    if show and as_json:
+        for row in slabs.rows_to_json(stored, rows, shown):
+            print_json(row, indent=None)
+    elif show:
+        width = get_terminal_width(sys.stdout) or PIPE_WIDTH
+        print_lines(slabs.format_rows(stored, rows, width, shown))
+    if images is not None:
+        count = len(write_images(stored, rows, shown, images, None))
+        print(f"{format_count(count, 'image')} in {images}", file=sys.stderr)
