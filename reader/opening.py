@@ -55,7 +55,7 @@ def open_slab(
         FIELDSLAB_CACHE_DIR, or `~/.cache/fieldslab/slabs`. ":memory:" keeps blocks in memory: the
         default for directories on network file systems.
     cache_limit
-        Bytes that all mirrors there may take, such as "500G": what was not needed longest goes.
+        Bytes that all mirrors there may take, such as "500G": what is needed last goes.
     storage_options
         For obstore, which reads URLs, beside what the environment says, as by AWS_REGION.
     cache_shared

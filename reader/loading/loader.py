@@ -366,8 +366,8 @@ class Loader:
 
         read_ahead = None
         if self.read_ahead and plan.batch_count:
-            decoded, order = self._decode, self._attached
-            read_ahead = make_read_ahead(self.slab, self._fields, decoded, order, plan)
+            decoded, order, epoch = self._decode, self._attached, self._position.epoch
+            read_ahead = make_read_ahead(self.slab, self._fields, decoded, order, plan, epoch)
             if not isinstance(self.order, Sequential):
                 read_ahead.advise_random_access()
         seed = choose_seed(self._seed, self.order)

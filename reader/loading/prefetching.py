@@ -9,10 +9,13 @@ import numpy as np
 
 from fieldslab.reader.absent import find_direct_blocks, find_value_blocks, list_arrays
 from fieldslab.reader.loading.epoch_plan import EpochPlan
+from fieldslab.reader.loading.next_uses import NextUses, make_next_uses
 from fieldslab.reader.loading.readahead import ReadAhead
 from fieldslab.reader.orders.near import AttachedNear
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.slab import Slab
+from fieldslab.reader.stored.evictions import Evictions
+from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.mirrors import Mirrors
 from fieldslab.reader.stored.sizes import count_stored_bytes
 from fieldslab.schemas.cancelling import Cancelled, set_cancelled
@@ -39,18 +42,21 @@ class MirrorReadAhead(ReadAhead):
         decoded: Container[str],
         batch_size: int,
         share: float,
+        next_uses: NextUses | None,
     ) -> None:
-        """`share` is how much of the rows this machine visits in an epoch, from 0 to 1."""
+        """`share` is how much of the rows this machine visits in an epoch, from 0 to 1.
+
+        With `next_uses`, a small cache hears of what is needed next.
+        """
         super().__init__(slab, fields)
-        chosen = [slab.fields[name] for name in fields]
-        self._batch_bytes = max(count_stored_bytes(slab.manifest, chosen, batch_size), 1)
-        self._asking = _Asking(slab, fields, mirrors, decoded, share)
+        self._batch_size = batch_size
+        self._asking = _Asking(slab, fields, mirrors, decoded, share, next_uses)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
     def find_distance(self, ahead: int) -> int:
         """Return for how many batches ahead rows are to be requested, `ahead` at least."""
-        return min(max(ahead, self._asking.budget // self._batch_bytes), _MOST_BATCHES)
+        return min(max(ahead, self._asking.rows // self._batch_size), _MOST_BATCHES)
 
     def should_skip_batch(self) -> bool:
         """Tell whether the next batch needs no look: here, each does."""
@@ -80,6 +86,7 @@ class _Asking:
         mirrors: Mirrors,
         decoded: Container[str],
         share: float,
+        next_uses: NextUses | None,
     ) -> None:
         self.queue: SimpleQueue[np.ndarray | None] = SimpleQueue()
         self.stopped = False
@@ -88,13 +95,21 @@ class _Asking:
         self.budget = min(_LEAST_AHEAD, self._most)
         self.slab = slab
         self.names = fields
+        chosen = [slab.fields[name] for name in fields]
+        self._row_bytes = max(count_stored_bytes(slab.manifest, chosen, 1), 1)
         self._mirrors = mirrors
         self._decoded = decoded
         self._share = share
+        self._next_uses = next_uses
         self._requested = np.zeros(mirrors.mark_bytes, np.uint8)
         self._outstanding = 0
         self._changed = threading.Condition()
         self._waits = mirrors.waits
+
+    @property
+    def rows(self) -> int:
+        """Rows that are asked for ahead."""
+        return self.budget // self._row_bytes
 
     def stop(self) -> None:
         """Have the thread end, and the helper forget what it has not begun to fetch."""
@@ -118,9 +133,19 @@ class _Asking:
             self._prefetch(absent)
         if storage.evictions is not None:
             storage.evictions.note_use(fields, locations.shards)
+            self._note_next_uses(fields, len(rows), storage.evictions)
         values = find_value_blocks(fields, locations, self._decoded, storage.pool)
         if not self._prefetch(self._find_absent(values)):
             pages.request_pages(rows)
+
+    def _note_next_uses(
+        self, fields: Sequence[StoredField], rows: int, evictions: Evictions
+    ) -> None:
+        """Say when shards are needed next, where the order turns to other ones."""
+        if self._next_uses is not None:
+            told = self._next_uses.advance(rows, self.rows)
+            if told is not None:
+                evictions.note_next_use(fields, *told)
 
     def _widen(self) -> None:
         """Go further ahead if batches had to wait meanwhile."""
@@ -170,6 +195,7 @@ def make_read_ahead(
     decoded: Container[str],
     order: Order,
     plan: EpochPlan,
+    epoch: int,
 ) -> ReadAhead:
     """Make what asks for the rows of coming batches, of a slab wherever it lies.
 
@@ -182,11 +208,12 @@ def make_read_ahead(
     if all(array.mirrored is not None and array.mirrored.is_whole() for array in arrays):
         return ReadAhead(slab, fields)
     share = min(order.length(len(slab)) / max(slab.manifest.rows, 1), 1.0)
+    chosen, limit = [slab.fields[name] for name in fields], mirrors.limit
+    is_small = limit is not None and limit < count_stored_bytes(
+        slab.manifest, chosen, slab.manifest.rows
+    )
+    next_uses = make_next_uses(slab, order, plan, epoch) if is_small else None
     if not isinstance(order, AttachedNear):
         # Any row may come next: what is fetched around it waits in the cache, if there is room.
-        share /= plan.world_size
-        chosen = [slab.fields[name] for name in fields]
-        size = count_stored_bytes(slab.manifest, chosen, slab.manifest.rows)
-        if mirrors.limit is not None and mirrors.limit < size:
-            share = 0.0
-    return MirrorReadAhead(slab, fields, mirrors, decoded, plan.batch_size, share)
+        share = 0.0 if is_small else share / plan.world_size
+    return MirrorReadAhead(slab, fields, mirrors, decoded, plan.batch_size, share, next_uses)

@@ -1,12 +1,12 @@
 """An order for slabs that are larger than what a machine can keep: a few shards at a time."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.orders.order import Order, shuffle_positions
+from fieldslab.reader.orders.order import Order, ShardSpans, shuffle_positions
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
@@ -71,7 +71,7 @@ class Near(Order):
 
     def attach(self, slab: Slab) -> Order:
         """See `Order`."""
-        ends = _find_shard_ends(slab)
+        ends = find_shard_ends(slab)
         shuffled = SHUFFLE_ATTRIBUTE in slab.manifest.attributes
         if not shuffled and self.groups * self.window < len(ends):
             warn(
@@ -155,6 +155,23 @@ class AttachedNear(Order):
         rows: np.ndarray = self._begins[shard] + place - sequence.starts[turn]
         return rows
 
+    def find_shard_spans(self, epoch: int, ends: np.ndarray, groups: Sequence[int]) -> ShardSpans:
+        """See `Order`: a group reads all shards of a window from its first row to its last."""
+        sequence, total = self._shuffle(epoch), int(ends[-1]) if len(ends) else 0
+        spans = ShardSpans(np.full(len(ends), total, np.int64), np.zeros(len(ends), np.int64))
+        for group in groups:
+            begin, end = _find_group_start(
+                np.array([group, group + 1]), self.groups, total
+            ).tolist()
+            turns = np.flatnonzero((sequence.starts[1:] > begin) & (sequence.starts[:-1] < end))
+            places = np.maximum(sequence.starts[turns], begin) - begin
+            first, last, _ = self._find_windows(sequence, places * self.groups + group, total)
+            shards = sequence.shards[turns]
+            starts, stops = (first - begin) * self.groups, (last - begin) * self.groups
+            spans.starts[shards] = np.minimum(spans.starts[shards], starts)
+            spans.stops[shards] = np.maximum(spans.stops[shards], stops)
+        return spans
+
     def key(self) -> dict[str, Any]:
         """See `Order`."""
         return self._order.key()
@@ -199,7 +216,7 @@ def _find_group_start(group: np.ndarray, groups: int, total: int) -> np.ndarray:
     return group * size + np.minimum(group, longer)
 
 
-def _find_shard_ends(slab: Slab) -> np.ndarray:
+def find_shard_ends(slab: Slab) -> np.ndarray:
     """Find where each shard ends, in rows of the view: int64[shards that the view reads]."""
     view, starts = slab.view, slab.storage.directory.starts
     borders = starts[1:]

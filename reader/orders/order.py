@@ -2,9 +2,9 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,16 @@ from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
 
 # The permutation is a kernel; whoever only opens a slab does not wait for numba.
+
+
+class ShardSpans(NamedTuple):
+    """Between which positions of an epoch shards are read: int64[shards] each.
+
+    A shard that is not read has no position between its start and its stop.
+    """
+
+    starts: np.ndarray
+    stops: np.ndarray
 
 
 class Order(ABC):
@@ -76,6 +86,16 @@ class Order(ABC):
             return np.arange(start, stop, dtype=np.int64)
         return np.zeros(stop - start, np.int64)
 
+    def find_shard_spans(
+        self, epoch: int, ends: np.ndarray, groups: Sequence[int]
+    ) -> ShardSpans | None:
+        """Return when an epoch reads each shard, so that a cache keeps what is needed next.
+
+        `ends` is where each shard ends, in rows: int64[shards]; of `groups`, all or some are
+        looked at. Default: None, where rows of any shard may come at any time.
+        """
+        return None
+
     def key(self) -> dict[str, Any]:
         """Return a JSON-ready dict that tells this order from others in a loader's state.
 
@@ -117,6 +137,10 @@ class Sequential(Order):
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
         return np.arange(start, stop, dtype=np.int64)
+
+    def find_shard_spans(self, epoch: int, ends: np.ndarray, groups: Sequence[int]) -> ShardSpans:
+        """See `Order`."""
+        return ShardSpans(np.concatenate([[0], ends[:-1]]), ends)
 
     def key(self) -> dict[str, Any]:
         """See `Order`."""

@@ -90,6 +90,14 @@ class Evictions:
         for part in self._parts:
             part.mirror.note_use(part.find_units(fields, shards))
 
+    def note_next_use(
+        self, fields: Sequence[StoredField], shards: np.ndarray, seconds: np.ndarray
+    ) -> None:
+        """Say in how many seconds fields in shards are needed next: int64[n] and float64[n]."""
+        order = np.argsort(shards)
+        for part in self._parts:
+            part.note_next_use(fields, shards[order], time.time() + seconds[order])
+
     def _note_use_at_times(self, fields: Sequence[StoredField], shards: np.ndarray) -> None:
         now = time.monotonic()
         if now > self._noted + _PAUSE:
@@ -144,6 +152,14 @@ class _MirrorEvictions:
             return False
         units = self.find_units(fields, shards)
         return bool((presence.generations[units] != snapshot.generations[units]).any())
+
+    def note_next_use(
+        self, fields: Sequence[StoredField], shards: np.ndarray, when: np.ndarray
+    ) -> None:
+        """Say when fields in ascending shards are needed next."""
+        units = self.find_units(fields, shards)
+        some = when[(shards >= self._part.first) & (shards < self._part.last)]
+        self.mirror.note_use(units, some.repeat(len(units) // max(len(some), 1)))
 
     def find_units(self, fields: Sequence[StoredField], shards: np.ndarray) -> np.ndarray:
         """Find the units of fields in some shards of the slab that the mirror has: int64[n]."""

@@ -1,6 +1,7 @@
 """What a cache directory holds: looked at, verified, evicted, pinned."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -118,7 +119,7 @@ def evict_mirror(cache: CacheDirectory, content: str) -> int:
 
 
 def evict_bytes(cache: CacheDirectory, size: int) -> int:
-    """Evict at least so many bytes, if there are as many, the least recently used first.
+    """Evict at least so many bytes, if there are as many; what is needed last goes first.
 
     Returns the bytes.
     """
@@ -152,7 +153,7 @@ def _describe_mirror(cache: CacheDirectory, mirror: MirrorFiles) -> MirrorInfo:
         place,
         int(present) * BLOCK,
         int(total) * BLOCK,
-        float(uses.max()) if len(uses) else 0.0,
+        float(uses[uses <= time.time()].max(initial=0.0)),
         bool(present == total),
         (mirror.side / PIN).exists(),
     )

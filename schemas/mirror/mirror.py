@@ -149,8 +149,8 @@ class Mirror:
                 time.sleep(0.001)  # it is being evicted: that takes moments
             self._pinned[unit] = True
 
-    def note_use(self, units: np.ndarray, when: float | None = None) -> None:
-        """Say when units are needed, in seconds since 1970: now, if not given."""
+    def note_use(self, units: np.ndarray, when: np.ndarray | None = None) -> None:
+        """Say when units are needed, in seconds since 1970: float64[n]; now, if not given."""
         self.presence.uses[units] = time.time() if when is None else when
 
     def after_fork(self) -> None:

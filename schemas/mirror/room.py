@@ -1,7 +1,8 @@
 """Room in a cache directory: reserved before bytes are fetched, and made by eviction.
 
-What is evicted is an array of a shard. The least recently used go first,
-then those that an order needs last. Digest tables stay.
+An array of a shard is evicted as a whole, the one first whose next use is farthest away. Where no
+order told when that is, it is taken to be as far ahead as the last use lies back. Digest tables
+stay.
 """
 
 import heapq
@@ -206,15 +207,15 @@ class Room:
         return freed
 
 
-def _rank_units(mirror: MirrorFiles, now: float) -> Iterator[tuple[tuple[int, float], int]]:
+def _rank_units(mirror: MirrorFiles, now: float) -> Iterator[tuple[float, int]]:
     """Units that hold anything, each with its rank: the lowest is evicted first.
 
     Units used at this moment are left out: they are being copied.
     """
     present = mirror.presence.count_present()
     present[mirror.blocks.find_digest_units()] = 0
-    uses = mirror.presence.uses
-    for unit in np.flatnonzero(present).tolist():
-        use = float(uses[unit])
-        if not now - _MOMENT <= use <= now + _MOMENT:
-            yield ((0, use) if use < now else (1, -use)), unit
+    units = np.flatnonzero(present)
+    uses = mirror.presence.uses[units]
+    distances = np.abs(now - uses)
+    some = (distances > _MOMENT) | (uses > now)
+    yield from zip((-distances[some]).tolist(), units[some].tolist(), strict=True)
