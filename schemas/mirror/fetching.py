@@ -64,14 +64,12 @@ class Fetcher:
         units = {part.unit.number for part in parts} if demand else set()
         self._units.update(units)  # what one request needs is there all at once
         try:
-            outcomes = await asyncio.gather(
-                *(asyncio.shield(part.done) for part in parts), return_exceptions=True
-            )
+            if parts:
+                await asyncio.wait([part.done for part in parts])
         finally:
             self._units.subtract(units)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
+        for part in parts:
+            part.done.result()
 
     def cancel_prefetch(self) -> None:
         """Drop requests that nothing waits for, unless they are being fetched."""
@@ -129,7 +127,7 @@ class Fetcher:
             key = f"{unit.folder_name}/{unit.file_name}"
             for attempt in range(ATTEMPTS):
                 data = await self._slab.read(key, HEADER + begin, HEADER + end)
-                if part.ahead:
+                if part.share:
                     self._pace.note(end - begin, self._parts.full)
                 accept = partial(self._accept_blocks, unit, first, data, expected)
                 wrong = accept() if len(data) <= _SMALL else await asyncio.to_thread(accept)

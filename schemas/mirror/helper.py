@@ -5,6 +5,7 @@ of the way. It serves one connection and ends with it.
 """
 
 import asyncio
+import gc
 import os
 import socket
 import sys
@@ -43,6 +44,8 @@ _THREADS = 64
 _PATIENCE = 0.5
 _WATCH = 0.25
 """Seconds between looks at whether the parent lives, and at whether mirrors are whole."""
+_COLLECT = 50_000
+"""Objects between two runs of the collector: it would look at all requests under way, often."""
 
 
 class Session:
@@ -213,6 +216,8 @@ async def _finish(helper: Helper) -> None:
 
 def main(descriptor: int, parent: int) -> None:
     """Serve until the other end of the connection closes."""
+    gc.freeze()
+    gc.set_threshold(_COLLECT)
     connection = socket.socket(fileno=descriptor)
     connection.setblocking(False)
     try:

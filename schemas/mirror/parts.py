@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.mirror.blockmap import BlockMap, Unit
+from fieldslab.schemas.mirror.messages import DamagedBlock
 from fieldslab.schemas.mirror.pace import Pace
 from fieldslab.schemas.mirror.presence import Presence
 
@@ -29,6 +30,8 @@ class Part:
     ----------
     unit, start, stop
         The unit, and the positions of its first block and behind its last one.
+    asked
+        The positions that were asked for, without what is fetched around them.
     again
         Whether blocks that carry marks are fetched, too.
     share
@@ -43,6 +46,7 @@ class Part:
         self.unit = unit
         self.start = start
         self.stop = stop
+        self.asked = start, stop
         self.again = again
         self.share = share
         self.started = False
@@ -157,8 +161,7 @@ class Parts:
                 if not part.started:
                     part.started = True
                     counts[priority] += 1
-                    if part.ahead:
-                        self._extend(part)
+                    self._extend(part)
                     task = asyncio.create_task(self._run(part))
                     self._running[task] = part
                     task.add_done_callback(self._end)
@@ -182,7 +185,7 @@ class Parts:
             start, stop = position, position + 1
             if self._presence.is_present(position):
                 return False
-        elif other.started or not other.ahead:
+        elif other.started or other.again:
             return False
         else:
             start, stop = other.start, other.stop
@@ -201,13 +204,23 @@ class Parts:
             raise
         except BaseException as caught:  # noqa: BLE001 - whoever waits for the part hears of it
             error = caught
-        finally:
-            self._forget(part)
+        self._forget(part)
+        if isinstance(error, DamagedBlock) and (part.start, part.stop) != part.asked:
+            self._fetch_apart(part)  # the damage may lie where nobody reads
+            return
         for each in (part, *part.absorbed):
             if error is None:
                 each.done.set_result(None)
             else:
                 each.done.set_exception(error)
+
+    def _fetch_apart(self, part: Part) -> None:
+        """Queue again what was fetched together, each by itself and with nothing around it."""
+        for each in (part, *part.absorbed):
+            each.start, each.stop = each.asked
+            each.share, each.started, each.absorbed = 0.0, False, []
+            self._pending.update(dict.fromkeys(range(each.start, each.stop), each))
+            self._queues[each.priority].append(each)
 
     def _end(self, task: "asyncio.Task[None]") -> None:
         del self._running[task]

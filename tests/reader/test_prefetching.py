@@ -13,7 +13,7 @@ from tests.reader.test_mirror import BLOBS, ROWS, X, find_helpers
 from tests.servers.web import WebServer
 from tests.slabs import write_slab
 
-from fieldslab.reader import Loader, Near, Sequential, Shuffled, open_slab
+from fieldslab.reader import Loader, Near, Sequential, Shuffled, Subset, open_slab
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK
 
@@ -68,6 +68,17 @@ def test_rows_of_different_lengths_are_fetched_ahead(
     for name in ("blob.values", "blob.offsets"):
         fetched = sum(request.bytes for request in server.requests if name in request.key)
         assert fetched == count_value_bytes(source, name)
+
+
+def test_damage_beside_rows_that_are_read_is_nobodys(source: Path, tmp_path: Path) -> None:
+    """What is fetched around rows may be damaged there: those who read other rows never hear."""
+    with open(next(source.glob("shard-00003/*x.values.npy")), "r+b") as file:
+        file.seek(-BLOCK, 2)
+        file.write(bytes(BLOCK))
+    slab = open_slab(source, cache_dir=tmp_path / "cache")
+    rows = range(ROWS - BLOCK // X[0].nbytes)
+    for batch in Loader(slab, 16, Subset(rows, seed=1), fields=["x", "y"], threads=2):
+        assert np.array_equal(batch["x"][:, : X.shape[1]], X[batch["y"]])
 
 
 @pytest.mark.filterwarnings("ignore::fieldslab.schemas.notices.FieldslabWarning")
