@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from fieldslab.schemas.errors import ObjectNotFound, OutputDenied, OutputExists
+from fieldslab.schemas.errors import ObjectNotFound, OutputDenied, OutputError, OutputExists
 from fieldslab.schemas.manifest import MANIFEST, Manifest, decode_manifest
 from fieldslab.schemas.stores.slab_objects import read_manifest
 from fieldslab.schemas.stores.store import Store
@@ -27,8 +27,14 @@ def check_writable(store: Store) -> None:
 def take_place(store: Store, owner: Mapping[str, Any], keys: Collection[str]) -> bool:
     """Leave the marker of an owner in a store that holds these keys, or find that it is there.
 
-    Returns False where somebody has published a slab meanwhile: look again. Raises OutputExists
-    where there is something of somebody else.
+    Returns False where somebody has published a slab meanwhile: look again.
+
+    Raises
+    ------
+    OutputExists
+        There is something of somebody else.
+    OutputError
+        The store replaces objects that it was told not to replace, or cannot write.
     """
     if keys and MARKER not in keys:
         raise OutputExists(
@@ -40,6 +46,14 @@ def take_place(store: Store, owner: Mapping[str, Any], keys: Collection[str]) ->
     marker = json.dumps(owner).encode()
     with suppress(OutputExists):
         store.write(MARKER, marker, if_absent=True)
+        # Some stores do not know `If-None-Match`, and pass over it.
+        store.write(MARKER, marker, if_absent=True)
+        store.delete(MARKER)
+        raise OutputError(
+            "the store has no conditional writes: two programs could write one slab at once",
+            file=store.url,
+            hint="Pack or copy to a directory, and from there to the store by its own tools.",
+        )
     try:
         there = bytes(store.read(MARKER))
     except ObjectNotFound:

@@ -262,7 +262,7 @@ def _make_absent_error(store: Store) -> NotASlab:
     folders = (TABLES, name_shard(0))
     if store.can_list and any(next(store.list_keys(folder), None) for folder in folders):
         return IncompleteSlab(
-            "no manifest.json: the slab was not copied whole",
+            "no manifest.json: the slab was not packed or copied whole",
             file=store.url,
             hint="Run the same command again: it goes on where it was cut off.",
         )

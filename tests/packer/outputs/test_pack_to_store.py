@@ -304,6 +304,21 @@ def test_what_is_refused(
     assert pickle.loads(pickle.dumps(StorePlace(url, harmless))).storage_options == harmless
 
 
+def test_a_store_without_conditional_writes(
+    source: Path, url: str, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that replaces the marker, though told not to, is refused at once."""
+    write = remote.RemoteStore.write
+
+    def write_always(self: Any, key: str, data: Any, *, if_absent: bool = False) -> None:
+        write(self, key, data)
+
+    monkeypatch.setattr(remote.RemoteStore, "write", write_always)
+    with pytest.raises(OutputError, match="no conditional writes"):
+        pack_shards(source, url)
+    assert list_bucket(bucket) == []
+
+
 def test_scratch_that_is_too_small(
     source: Path, url: str, bucket: Bucket, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
