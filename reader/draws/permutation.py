@@ -49,18 +49,23 @@ def permute_positions(positions: np.ndarray, total: int, key: np.ndarray) -> np.
 
 
 def permute_each_position(
-    positions: np.ndarray, totals: np.ndarray, streams: np.ndarray, key: np.ndarray
+    positions: np.ndarray, sides: np.ndarray, streams: np.ndarray, key: np.ndarray
 ) -> np.ndarray:
-    """Permute like `permute_positions`, each position with its own total and shuffle: int64[n].
+    """As `permute_positions`, with a total and a shuffle of its own for each position: int64[n].
 
-    `positions`, `totals` and `streams` are int64[n]; a stream names a shuffle under `key`.
+    `positions` and `streams` are int64[n]; a stream names a shuffle under `key`. `sides` come from
+    `compute_sides` for the total of each position.
     """
     numbers = positions.astype(np.uint64)
-    unique_totals, kinds = np.unique(totals, return_inverse=True)
-    rectangles = [(total, *compute_rectangle(total)) for total in unique_totals.tolist()]
-    sides = np.array(rectangles, np.uint64).reshape(-1, 3)[kinds]
     _permute_each_in_place(numbers, streams.astype(np.uint64), sides, key)
     return numbers.astype(np.int64)
+
+
+def compute_sides(totals: np.ndarray) -> np.ndarray:
+    """Compute total, height and width of each rectangle: uint64[n, 3] for totals int64[n]."""
+    unique_totals, places = np.unique(totals, return_inverse=True)
+    rectangles = [(total, *compute_rectangle(total)) for total in unique_totals.tolist()]
+    return np.array(rectangles, np.uint64).reshape(-1, 3)[places]
 
 
 def draw_uniform(positions: np.ndarray, key: np.ndarray) -> np.ndarray:
@@ -148,11 +153,13 @@ def _permute_in_place(numbers: _Array, total: _U64, height: _U64, width: _U64, k
 def _permute_each_in_place(numbers: _Array, streams: _Array, sides: _Array, key: _Array) -> None:
     """As `_permute_in_place`, under keys that belong to the stream of each number.
 
-    `sides` are total, height and width for each number.
+    `sides` are those of `compute_sides` for each number.
     """
     own = np.empty(len(key), np.uint64)
     for i in range(len(numbers)):
         total, height, width = sides[i, 0], sides[i, 1], sides[i, 2]
+        if total == 1:  # else it would walk through most of the rectangle
+            continue
         for turn in range(len(key)):
             own[turn] = mix_bits(streams[i] + key[turn])
         number = _permute_number(numbers[i], height, width, own)

@@ -63,9 +63,12 @@ class _AttachedGrouped(Order):
     repeats = False
 
     def __init__(self, order: Grouped, groups: RowGroups) -> None:
+        from fieldslab.reader.draws.permutation import compute_sides
+
         self._order = order
         self._groups = groups
         self._sizes = np.diff(groups.ends, prepend=0)
+        self._sides = compute_sides(self._sizes)
         self._shuffle = lru_cache(_KEPT)(self._shuffle_groups)
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
@@ -76,7 +79,7 @@ class _AttachedGrouped(Order):
         turns = np.searchsorted(begins, positions, side="right") - 1
         groups = sequence[turns]
         key = make_keys("grouped rows", self._order.seed, epoch)
-        places = permute_each_position(positions - begins[turns], self._sizes[groups], groups, key)
+        places = permute_each_position(positions - begins[turns], self._sides[groups], groups, key)
         ends, sizes = self._groups.ends[groups], self._sizes[groups]
         return self._groups.row_index[ends - sizes + places].astype(np.int64)
 

@@ -3,11 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fieldslab.reader.orders.interleaving import MOST_POSITIONS, Timeline, count_cycle
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.orders.sources import (
     Sources,
@@ -20,6 +19,9 @@ from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.registry import make_unknown_name_error
+
+if TYPE_CHECKING:
+    from fieldslab.reader.orders.interleaving import Timeline
 
 Exhausted = Literal["repeat", "stop", "drop"]
 _EXHAUSTED = ("repeat", "stop", "drop")
@@ -100,6 +102,8 @@ class Mixed(Order):
 
     def attach(self, slab: Slab) -> "AttachedMixed":
         """See `Order`. Raises UsageError, UnknownField, RowOutOfRange."""
+        from fieldslab.reader.orders.interleaving import Timeline, count_cycle
+
         sources = self._find_sources(slab)
         counts = [
             count_cycle([phase.get(name, 0) for name in self.names]) for _, phase in self.phases
@@ -205,6 +209,8 @@ class Balanced(Order):
 
     def attach(self, slab: Slab) -> "AttachedMixed":
         """See `Order`. Raises UnknownField, UsageError."""
+        from fieldslab.reader.orders.interleaving import Timeline
+
         sources, names = _group_by_field(slab, self.by)
         length = len(slab) if self.epoch_length is None else self.epoch_length
         timeline = Timeline(np.ones(max(len(names), 1), np.int64))
@@ -241,14 +247,17 @@ class AttachedMixed(Order):
         order: Mixed | Balanced,
         names: Sequence[str],
         sources: Sources,
-        timeline: Timeline,
+        timeline: "Timeline",
         length: int,
     ) -> None:
+        from fieldslab.reader.draws.permutation import compute_sides
+
         self._order = order
         self.names = names
         self.sources = sources
         self._timeline = timeline
         self._length = length
+        self._sides = compute_sides(sources.sizes)
         self._epoch_rows = timeline.count(length)
         # With a schedule, positions of the run decide; else each epoch begins like the first.
         self._continues = isinstance(order, Mixed) and len(order.phases) > 1
@@ -265,7 +274,7 @@ class AttachedMixed(Order):
         passes, places = np.divmod(numbers, sizes)
         streams = passes * len(self.names) + groups  # each pass of a source is a shuffle of its own
         key = make_keys("mixed", self._order.seed)
-        places = permute_each_position(places, sizes, streams, key)
+        places = permute_each_position(places, self._sides[groups], streams, key)
         return self.sources.find_rows(groups, places, total)
 
     def length(self, total: int) -> int:
@@ -291,11 +300,11 @@ class AttachedMixed(Order):
         return repr(self._order)
 
 
-def _drop_exhausted(timeline: Timeline, sizes: np.ndarray, counts: np.ndarray) -> int:
+def _drop_exhausted(timeline: "Timeline", sizes: np.ndarray, counts: np.ndarray) -> int:
     """Let sources leave as they are visited whole; return the position at which none is left."""
     position, left = 0, counts
     while True:
-        ends = np.where(left > 0, sizes, MOST_POSITIONS)
+        ends = np.where(left > 0, sizes, np.iinfo(np.int64).max)
         end = timeline.find_position(partial(_any_reached, ends), position)
         assert end is not None
         position, left = end, np.where(timeline.count(end) < sizes, counts, 0)

@@ -138,7 +138,11 @@ class AttachedNear(Order):
 
     def rows_at(self, epoch: int, positions: np.ndarray, total: int) -> np.ndarray:
         """See `Order`."""
-        from fieldslab.reader.draws.permutation import make_keys, permute_each_position
+        from fieldslab.reader.draws.permutation import (
+            compute_sides,
+            make_keys,
+            permute_each_position,
+        )
 
         if not len(positions):
             return np.empty(0, np.int64)
@@ -149,7 +153,9 @@ class AttachedNear(Order):
         # A window of one group is a shuffle of its own.
         stream = window * self.groups + group
         key = make_keys("near rows", self._order.seed, epoch)
-        place = first + permute_each_position(place - first, last - first, stream, key)
+        place = first + permute_each_position(
+            place - first, compute_sides(last - first), stream, key
+        )
         turn = np.searchsorted(sequence.starts, place, side="right") - 1
         shard = sequence.shards[turn]
         rows: np.ndarray = self._begins[shard] + place - sequence.starts[turn]

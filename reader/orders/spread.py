@@ -74,7 +74,7 @@ def _compute_layout(
 @lru_cache(_KEPT)
 def _choose_blocks(seed: int, epoch: int, window: int, layout: _StrataLayout) -> np.ndarray:
     """Choose the blocks of a window, by stratum; a short block comes last: int64[blocks]."""
-    from fieldslab.reader.draws.permutation import make_keys, permute_each_position
+    from fieldslab.reader.draws.permutation import compute_sides, make_keys, permute_each_position
 
     strata, turns, longer = layout.strata, layout.turns, layout.longer
     if window < turns:
@@ -93,6 +93,6 @@ def _choose_blocks(seed: int, epoch: int, window: int, layout: _StrataLayout) ->
     blocks = begins + sizes - 1
     key = make_keys("spread blocks", seed, epoch)
     blocks[some] = begins[some] + permute_each_position(
-        places[some], shares[some], chosen[some], key
+        places[some], compute_sides(shares[some]), chosen[some], key
     )
     return blocks
