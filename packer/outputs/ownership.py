@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from fieldslab.schemas.errors import ObjectNotFound, OutputDenied, OutputError, OutputExists
-from fieldslab.schemas.manifest import MANIFEST, Manifest, decode_manifest
+from fieldslab.schemas.manifest import MANIFEST, Manifest
 from fieldslab.schemas.stores.slab_objects import read_manifest
 from fieldslab.schemas.stores.store import Store
 
@@ -87,6 +87,6 @@ def find_manifest(store: Store) -> Manifest | None:
     Raises DamagedManifest and UnsupportedVersion, and what stores raise.
     """
     try:
-        return decode_manifest(read_manifest(store), store.locate(MANIFEST))
+        return read_manifest(store)[0]
     except ObjectNotFound:
         return None

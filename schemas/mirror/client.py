@@ -75,6 +75,12 @@ class _Tickets:
         self.by_number: dict[int, Ticket] = {}
         self.closed = False
 
+    def finish(self, answer: Answer) -> None:
+        """Hand over an answer; the ticket, which may hold a slab, is gone when this returns."""
+        ticket = self.by_number.pop(answer.request, None)
+        if ticket is not None:
+            ticket.finish(answer)
+
     def close(self) -> None:
         """Tell all waiting threads that no answer will come."""
         self.closed = True
@@ -227,10 +233,7 @@ def _receive_answers(
     with suppress(OSError, EOFError):
         while True:
             (size,) = LENGTH.unpack(_receive_exactly(connection, LENGTH.size))
-            answer = decode_answer(_receive_exactly(connection, size))
-            ticket = tickets.by_number.pop(answer.request, None)
-            if ticket is not None:
-                ticket.finish(answer)
+            tickets.finish(decode_answer(_receive_exactly(connection, size)))
     tickets.close()
     _end_process(child, connection)
 

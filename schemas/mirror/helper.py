@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from fieldslab.schemas.errors import FieldslabError, SlabChanged
-from fieldslab.schemas.manifest import MANIFEST, Manifest, decode_manifest
+from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.mirror.blockmap import BlockMap
 from fieldslab.schemas.mirror.cache import CacheDirectory
 from fieldslab.schemas.mirror.fetching import Fetcher
@@ -63,13 +63,14 @@ class Session:
     def load_manifest(self) -> bytes:
         """Read the manifest, once; raises what `read_manifest` raises."""
         if not self.content:
-            self.content = read_manifest(self.store)
+            self.manifest, self.content = read_manifest(self.store)
         return self.content
 
     def attach(self, request: Attach) -> None:
         """Open the mirror. Raises SlabChanged, and what a cache directory raises."""
-        file = Path(self.store.locate(MANIFEST))
-        self.manifest = manifest = decode_manifest(self.load_manifest(), file)
+        self.load_manifest()
+        manifest = self.manifest
+        assert manifest is not None
         if manifest.id != request.content:
             raise SlabChanged(
                 "another slab is there since it was opened",

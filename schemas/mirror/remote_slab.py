@@ -1,7 +1,6 @@
 """A slab in a store: what reading it may find out besides bytes."""
 
 import asyncio
-from pathlib import Path
 
 from fieldslab.schemas.errors import (
     DamagedArray,
@@ -11,7 +10,7 @@ from fieldslab.schemas.errors import (
     SlabChanged,
     Unreadable,
 )
-from fieldslab.schemas.manifest import MANIFEST, Manifest, decode_manifest
+from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.stores.slab_objects import read_manifest
 from fieldslab.schemas.stores.store import Store
 
@@ -55,8 +54,8 @@ class RemoteSlab:
     async def check_content(self) -> None:
         """Raise SlabChanged where another slab lies in the store by now."""
         try:
-            data = await asyncio.to_thread(read_manifest, self.store)
-            content = decode_manifest(data, Path(self.store.locate(MANIFEST))).id
+            manifest, _ = await asyncio.to_thread(read_manifest, self.store)
+            content = manifest.id
         except ObjectNotFound:
             content = "nothing"
         except FieldslabError:

@@ -3,7 +3,7 @@
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -29,6 +29,8 @@ from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.store import Store, open_store
 from fieldslab.schemas.urls import UrlPath, hide_credentials, is_url, restore_url
 
+_ATTEMPTS = 3
+"""So often a manifest is read that is damaged."""
 _KEPT = 4096
 """Objects whose size and header are remembered, 4 KiB each."""
 
@@ -70,8 +72,7 @@ class SlabObjects(SlabFiles):
 
     def _is_replaced(self) -> bool:
         try:
-            data = read_manifest(self.store)
-            return decode_manifest(data, self.path / MANIFEST).id != self.manifest.id
+            return read_manifest(self.store)[0].id != self.manifest.id
         except ObjectNotFound:
             return True
         except FieldslabError:
@@ -232,20 +233,31 @@ def open_slab_anywhere(
     if not is_remote(place):
         if storage_options:
             raise UsageError(
-                f"{mark_option('storage_options')} are for URLs, and this is a directory",
+                f"{mark_option('storage_options')}: for URLs only, and this is a directory",
                 file=place,
             )
         return open_slab_files(place, follow_links=follow_links)
     store = open_store(restore_url(place), storage_options)
     try:
-        data = read_manifest(store)
+        manifest, data = read_manifest(store)
     except ObjectNotFound as error:
         raise _make_absent_error(store) from error
-    return SlabObjects(store, decode_manifest(data, UrlPath(store.url) / MANIFEST), len(data))
+    return SlabObjects(store, manifest, len(data))
 
 
-def read_manifest(store: Store) -> bytes:
-    """Read the manifest of the slab in a store. Raises DamagedManifest, and what stores raise."""
+def read_manifest(store: Store) -> tuple[Manifest, bytes]:
+    """Read the manifest of the slab in a store, decoded and as it is.
+
+    One that is damaged is read again, as bytes may change on their way. Raises DamagedManifest for
+    one that stays so, and what stores raise.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(DamagedManifest):
+            return _read_manifest(store)
+    return _read_manifest(store)
+
+
+def _read_manifest(store: Store) -> tuple[Manifest, bytes]:
     size = store.get_info(MANIFEST).size
     if size > MAX_BYTES:
         raise DamagedManifest(
@@ -254,7 +266,8 @@ def read_manifest(store: Store) -> bytes:
             expected=f"at most {MAX_BYTES} bytes",
             found=size,
         )
-    return bytes(store.read(MANIFEST, 0, size))
+    data = bytes(store.read(MANIFEST, 0, size))
+    return decode_manifest(data, UrlPath(store.locate(MANIFEST))), data
 
 
 def _make_absent_error(store: Store) -> NotASlab:
