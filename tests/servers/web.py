@@ -4,6 +4,7 @@ import http.client
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -71,6 +72,8 @@ class WebServer:
         Seconds before each answer, and bytes a second of each answer (None: no limit).
     replaced
         Other content for some keys, as if an object had been replaced.
+    hits
+        How often each kind of fault hit a request.
     """
 
     def __init__(self, folder: Path | None, upstream: str | None = None) -> None:
@@ -81,6 +84,7 @@ class WebServer:
         self.bandwidth: float | None = None
         self.requests: list[Request] = []
         self.replaced: dict[str, bytes] = {}
+        self.hits = Counter[str]()
         self.closing = threading.Event()
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
@@ -126,7 +130,10 @@ class WebServer:
     def find_fault(self, method: str, key: str) -> Fault | None:
         """Return the fault that hits this request, if any."""
         with self._lock:
-            return next((fault for fault in self._faults if fault.take(method, key)), None)
+            fault = next((fault for fault in self._faults if fault.take(method, key)), None)
+            if fault is not None:
+                self.hits[fault.kind] += 1
+            return fault
 
     def note(self, request: Request) -> None:
         """Count a request."""
