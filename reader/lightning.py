@@ -47,6 +47,8 @@ _OPTIONS = {
     "isolate",
     "memory",
 }
+_OPENING = {"cache_dir", "cache_limit", "storage_options", "cache_shared"}
+"""Options of `open_slab`."""
 
 
 class SlabDataModule(LightningDataModule):
@@ -68,7 +70,8 @@ class SlabDataModule(LightningDataModule):
     options
         Whatever else `Loader` takes: `fields`, `decode`, `transforms`, `seed`, `prefetch`,
         `threads`, `drop_last`, `pin_memory`, `read_ahead`, `isolate`, `memory`. Functions in
-        `transforms` get tensors.
+        `transforms` get tensors. And for paths and URLs what `open_slab` takes: `cache_dir`,
+        `cache_limit`, `storage_options`, `cache_shared`.
 
     Raises
     ------
@@ -92,8 +95,16 @@ class SlabDataModule(LightningDataModule):
         self.sources = {part: source for part, source in sources.items() if source is not None}
         if not self.sources:
             raise UsageError("no slab given", hint=_GIVE_ONE.format("train"))
-        if unknown := sorted(options.keys() - _OPTIONS):
-            raise UsageError("unknown option", expected=f"one of {sorted(_OPTIONS)}", found=unknown)
+        known = _OPTIONS | _OPENING
+        if unknown := sorted(options.keys() - known):
+            raise UsageError("unknown option", expected=f"one of {sorted(known)}", found=unknown)
+        self.opening = {name: options.pop(name) for name in _OPENING & options.keys()}
+        if self.opening and all(isinstance(source, Slab) for source in self.sources.values()):
+            raise UsageError(
+                "these options are for paths and URLs, and all slabs are open already",
+                found=", ".join(sorted(self.opening)),
+                hint="Give them to open_slab.",
+            )
         self.batch_size = batch_size
         self.order = order
         self.options = options
@@ -116,7 +127,7 @@ class SlabDataModule(LightningDataModule):
         if "train" not in self.sources:
             raise UsageError("no slab given for `train`", hint=_GIVE_ONE.format("train"))
         advice = advise(
-            _open_source(self.sources["train"]),
+            self._open("train"),
             self.batch_size,
             fields=self.options.get("fields"),
             transforms=self.options.get("transforms", ()),
@@ -130,8 +141,8 @@ class SlabDataModule(LightningDataModule):
 
     def prepare_data(self) -> None:
         """Open all slabs once, so that one that is missing or damaged is found before a run."""
-        for source in self.sources.values():
-            _open_source(source)
+        for part in self.sources:
+            self._open(part)
 
     def setup(self, stage: str | None = None) -> None:
         """Make the loaders of a stage: fit, validate, test, predict; all of them for None.
@@ -140,7 +151,7 @@ class SlabDataModule(LightningDataModule):
         """
         for part in _PARTS[stage]:
             if part in self.sources and part not in self.loaders:
-                self.loaders[part] = self.loader(_open_source(self.sources[part]), part)
+                self.loaders[part] = self.loader(self._open(part), part)
 
     def train_dataloader(self) -> "TrainingLoader":
         """Return the batches to train on. Raises UsageError without a slab for it."""
@@ -173,8 +184,21 @@ class SlabDataModule(LightningDataModule):
         if part not in self.sources:
             raise UsageError(f"no slab given for `{part}`", hint=_GIVE_ONE.format(part))
         if part not in self.loaders:
-            self.loaders[part] = self.loader(_open_source(self.sources[part]), part)
+            self.loaders[part] = self.loader(self._open(part), part)
         return self.loaders[part]
+
+    def _open(self, part: str) -> Slab:
+        source = self.sources[part]
+        return source if isinstance(source, Slab) else open_slab(source, **self.opening)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle holds. Raises UsageError where that is a credential."""
+        from fieldslab.schemas.mirror.channel import refuse_credentials
+
+        for source in self.sources.values():
+            if not isinstance(source, Slab):
+                refuse_credentials(os.fspath(source), self.opening.get("storage_options") or {})
+        return self.__dict__
 
 
 class EvaluationLoader:
@@ -218,7 +242,3 @@ class TrainingLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `Loader`."""
         self.loader.load_state_dict(state)
-
-
-def _open_source(source: Source) -> Slab:
-    return source if isinstance(source, Slab) else open_slab(source)

@@ -20,7 +20,7 @@ _BARE: Any = object()
 
 _SETTINGS = {"rows_attr", "raw", "external", "memory", "block", "key", "key_password_file"}
 """Options of the command line that Python passes to a source, in `settings`."""
-_IN_SHELL = {"from_": "from", "tokenizers": "tokenizer"}
+_IN_SHELL = {"from_": "from", "storage_options": "storage-option", "tokenizers": "tokenizer"}
 _WITH_COLON = {"image", "ragged"}
 """Options of columns that the command line writes as COLUMN:VALUE; all others have COLUMN=VALUE."""
 

@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from fieldslab.packer.commands.params import Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, SLAB
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, OPENING, SLAB
 from fieldslab.packer.commands.terminal import print_json
 
 TRAINING = "Training"
@@ -55,6 +56,7 @@ Examples:
         type=click.IntRange(min=1),
     ),
     FOLLOW_LINKS,
+    *OPENING,
     JSON,
     examples=EXAMPLES,
 )
@@ -67,6 +69,7 @@ def advise(
     crop: int | None,
     follow_links: bool,
     as_json: bool,
+    **opening: Any,
 ) -> None:
     """Recommend batch size, threads and prefetch for a slab on this machine.
 
@@ -79,7 +82,7 @@ def advise(
     from fieldslab.schemas.errors import UsageError
 
     names = [name.strip() for item in fields for name in item.split(",")]
-    opened = open_slab(slab, follow_links=follow_links)
+    opened = open_slab(slab, follow_links=follow_links, **opening)
     chosen = opened.names(names or None)
     images = [name for name in chosen if opened.fields[name].kind == "image"]
     if crop is not None and not images:

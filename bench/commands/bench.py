@@ -5,12 +5,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fieldslab.packer.commands.params import Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, SLAB
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, OPENING, SLAB
 from fieldslab.packer.commands.terminal import get_terminal_width, print_json, print_lines
 from fieldslab.schemas.errors import OutputError, UsageError
 
@@ -66,6 +66,7 @@ Examples:
         type=click.Path(readable=False, path_type=Path),
     ),
     FOLLOW_LINKS,
+    *OPENING,
     examples=EXAMPLES,
 )
 def bench(
@@ -76,7 +77,7 @@ def bench(
     seed: int,
     json_file: Path | None,
     report: Path | None,
-    follow_links: bool,
+    **opening: Any,
 ) -> None:
     """Measure how fast a slab is read on this machine.
 
@@ -87,7 +88,6 @@ def bench(
     from fieldslab.bench.report.advice import advise
     from fieldslab.bench.report.table import lines
     from fieldslab.bench.slab.measure import QUICK_SECONDS, SECONDS, measure
-    from fieldslab.schemas.folder import check_slab_path
 
     if seconds is not None and quick:
         raise UsageError("--seconds and --quick exclude each other")
@@ -100,14 +100,7 @@ def bench(
     wanted = seconds or (QUICK_SECONDS if quick else SECONDS)
     names = [name.strip() for item in fields for name in item.split(",")] or None
     with _steps() as tell:
-        results = measure(
-            check_slab_path(slab),
-            names,
-            seconds=wanted,
-            seed=seed,
-            follow_links=follow_links,
-            tell=tell,
-        )
+        results = measure(slab, names, seconds=wanted, seed=seed, tell=tell, **opening)
     results.advice = advise(results)
     if printed:
         print_json(results.as_dict())

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +22,11 @@ _SINGLE = 30
 
 
 def measure(
-    path: Path,
+    path: str | Path,
     fields: Sequence[str] | None,
     seconds: float,
     seed: int,
-    follow_links: bool = False,
+    **opening: Any,
 ) -> Cold | None:
     """Read rows by each strategy twice, in a slab that is opened after its pages were dropped.
 
@@ -34,14 +35,14 @@ def measure(
     """
     if not can_drop():
         return None
-    slab, chosen = opened(path, fields, follow_links)
+    slab, chosen = opened(path, fields, **opening)
     per_row, total, arrays = row_bytes(slab, chosen, seed), len(slab), files(slab)
     batch = int(min(max(_BATCH_BYTES / max(per_row, 1), 1), USUAL))
     del slab
     left = drop(arrays)
     if left > 0.5:
         return None
-    slab = opened(path, chosen, follow_links)[0]
+    slab = opened(path, chosen, **opening)[0]
     first = _single_rows(slab, chosen, seconds / 8, seed)
     del slab
     each = seconds / (len(ORDERS) * _ROUNDS * 2)
@@ -53,7 +54,7 @@ def measure(
         for strategy in ORDERS:
             left = max(left, drop(arrays))
             rows = subset(strategy, total, min(_ROWS, max(total, batch)), batch, seed + turn)
-            slab = opened(path, chosen, follow_links)[0]
+            slab = opened(path, chosen, **opening)[0]
             read, cold = _read(slab, rows, batch, chosen, each)
             _, warm = _read(slab, rows[:read], batch, chosen, each)
             del slab

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from fieldslab.bench import machine
 from fieldslab.bench.slab import batches, cold, decode, latency, memory, subject, threads
@@ -30,15 +31,17 @@ Tell = Callable[[str, float], None]
 
 
 def measure(
-    path: Path,
+    path: str | Path,
     fields: Sequence[str] | None = None,
     *,
     seconds: float = SECONDS,
     seed: int = 0,
-    follow_links: bool = False,
     tell: Tell = lambda name, share: None,
+    **opening: Any,
 ) -> Results:
-    """Measure a slab for about so long, opening it as training code does.
+    """Measure a slab for about so long, opening it as training code does, with these options.
+
+    Of one that is read through a cache, only rows that are there by then are measured.
 
     Raises
     ------
@@ -55,18 +58,25 @@ def measure(
         behind += SHARES[name]
         return seconds * SHARES[name]
 
-    subject.opened(path, fields, follow_links)
-    notes = []
+    slab, _ = subject.opened(path, fields, **opening)
+    mirrored, notes = slab.storage.files.mirror is not None, []
     # Pages are dropped before this process has any of them mapped.
-    from_disk = cold.measure(path, fields, begin("cold pages"), seed, follow_links)
-    if from_disk is None:
+    given = begin("cold pages")
+    from_disk = None if mirrored else cold.measure(path, fields, given, seed, **opening)
+    if mirrored:
+        notes.append(
+            "Cold pages and memory were not measured: rows that are not in the cache come from "
+            f"{slab.path}."
+        )
+    elif from_disk is None:
         notes.append(
             "Cold pages were not measured: the system does not drop the pages of these files."
         )
-    grown = memory.measure(path, fields, begin("memory"), seed, follow_links)
-    if grown is None:
+    given = begin("memory")
+    grown = None if mirrored else memory.measure(path, fields, given, seed, **opening)
+    if grown is None and not mirrored:
         notes.append("Memory was not measured: the system does not tell mapped pages apart.")
-    warm = subject.warmed(path, fields, begin("warming"), seed, follow_links)
+    warm = subject.warmed(path, fields, begin("warming"), seed, **opening)
     total = warm.slab.manifest.rows
     if len(warm.slab) < total:
         notes.append(

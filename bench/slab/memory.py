@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fieldslab.bench import machine
 from fieldslab.bench.slab.results import Memory
@@ -15,16 +16,16 @@ _FIRST = 5
 
 
 def measure(
-    path: Path,
+    path: str | Path,
     fields: Sequence[str] | None,
     seconds: float,
     seed: int,
-    follow_links: bool = False,
+    **opening: Any,
 ) -> Memory | None:
     """Measure memory of random batches of a newly opened slab; None if the system does not tell."""
     if machine.resident() == (0, 0):
         return None
-    slab, chosen = opened(path, fields, follow_links)
+    slab, chosen = opened(path, fields, **opening)
     size = min(USUAL, batch_sizes(row_bytes(slab, chosen, seed))[-1])
     rows = batches("random", len(slab), size, seed)
     batch = None

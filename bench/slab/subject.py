@@ -13,6 +13,7 @@ from fieldslab.bench import machine
 from fieldslab.bench.slab.strategies import batches
 from fieldslab.bench.slab.turns import Turn
 from fieldslab.bench.spans import Spans, written_pages
+from fieldslab.packer.slabsize import count_bytes
 from fieldslab.reader import Batch, Slab, open_slab
 from fieldslab.schemas.errors import UsageError
 
@@ -85,10 +86,13 @@ def choose_fields(slab: Slab, fields: Sequence[str] | None) -> list[str]:
 
 
 def opened(
-    path: Path, fields: Sequence[str] | None, follow_links: bool = False
+    path: str | Path, fields: Sequence[str] | None, **opening: Any
 ) -> tuple[Slab, list[str]]:
-    """Open the slab; return it and the fields to read. Raises UsageError if it is empty."""
-    slab = open_slab(path, follow_links=follow_links)
+    """Open the slab with options of `open_slab`; return it and the fields to read.
+
+    Raises UsageError where there is nothing to measure.
+    """
+    slab = open_slab(path, **opening)
     chosen = choose_fields(slab, fields)
     if not len(slab) or not chosen:
         what = "rows" if chosen else "fields"
@@ -113,17 +117,17 @@ def batch_sizes(per_row: float) -> tuple[int, ...]:
 
 
 def warmed(
-    path: Path,
+    path: str | Path,
     fields: Sequence[str] | None,
     seconds: float,
     seed: int,
-    follow_links: bool = False,
+    **opening: Any,
 ) -> Subject:
     """Open a slab and read its first rows, in order: they are what is measured.
 
     It stops after so many seconds, and where a quarter of the free memory is full.
     """
-    slab, chosen = opened(path, fields, follow_links)
+    slab, chosen = opened(path, fields, **opening)
     per_row = row_bytes(slab, chosen, seed)
     step = max(int(_PIECE / max(per_row, 1)), 1)
     most = machine.available_bytes() / 4
@@ -172,5 +176,5 @@ def files(slab: Slab) -> list[Path]:
 
 
 def stored_bytes(slab: Slab) -> int:
-    """Sum the bytes of the slab on the disk."""
-    return sum(file.stat().st_size for file in files(slab))
+    """Count the bytes of the files of the slab that hold values."""
+    return count_bytes(slab.storage.files) - slab.storage.files.manifest_bytes

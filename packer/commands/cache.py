@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fieldslab.packer.commands.params import PATH, Argument, Option, command
-from fieldslab.packer.commands.shared import JSON
+from fieldslab.packer.commands.params import Argument, Option, command
+from fieldslab.packer.commands.shared import CACHE_DIR, JSON
 from fieldslab.packer.commands.terminal import print_json, print_lines
 from fieldslab.schemas.errors import UsageError
 
@@ -30,13 +30,7 @@ Examples:
 @command(
     Argument("action", "ACTION", f"{', '.join(ACTIONS)}.", type=click.Choice(ACTIONS)),
     Argument("slabs", "SLAB...", "Slabs: the place, or the beginning of the id.", required=False),
-    Option(
-        "--cache-dir",
-        "Options",
-        "The cache directory. Default: FIELDSLAB_CACHE_DIR, or ~/.cache/fieldslab/slabs.",
-        "DIR",
-        type=PATH,
-    ),
+    CACHE_DIR,
     Option("--size", "Options", "Evict at least so much of all slabs, e.g. 50G.", "SIZE"),
     JSON,
     examples=EXAMPLES,

@@ -1,7 +1,9 @@
 """`fieldslab copy`."""
 
+from typing import Any
+
 from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, PROGRESS
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, PROGRESS, STORAGE_OPTION
 from fieldslab.packer.commands.terminal import convert_interrupts, print_json, print_lines
 
 EXAMPLES = """\
@@ -16,6 +18,7 @@ Examples:
     Argument("destination", "DST", "The directory or URL of the copy.", type=PATH),
     Option("--force", "Options", "Replace another slab at DST: in a directory only."),
     FOLLOW_LINKS,
+    STORAGE_OPTION,
     PROGRESS,
     JSON,
     Option("-q --quiet", MESSAGES, "Print nothing but errors."),
@@ -26,6 +29,7 @@ def copy(
     destination: str,
     force: bool,
     follow_links: bool,
+    storage_options: dict[str, Any] | None,
     progress: str,
     as_json: bool,
     quiet: bool,
@@ -34,23 +38,36 @@ def copy(
 
     Every block is compared with its digest, and the manifest comes last, so that no reader finds
     half a slab. To continue an interrupted copy, run the same command again. Credentials and
-    endpoints of buckets come from the environment, such as AWS_PROFILE and AWS_ENDPOINT_URL.
+    endpoints of buckets come from the environment, such as AWS_PROFILE and AWS_ENDPOINT_URL;
+    --storage-option is for SRC and DST alike, where they are URLs.
     """
     from fieldslab.packer.commands.progress import show_bar
     from fieldslab.packer.commands.text_format import format_duration, format_rate, format_size
     from fieldslab.packer.copying.copy_slab import copy_slab
     from fieldslab.packer.slabsize import count_bytes
-    from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
+    from fieldslab.schemas.stores.slab_objects import is_remote, open_slab_anywhere
 
     hidden = progress == "none" or quiet or as_json
-    with open_slab_anywhere(source, follow_links=follow_links) as files:
+    source_options = storage_options
+    destination_options = storage_options if is_remote(destination) else None
+    if destination_options and not is_remote(source):
+        source_options = None
+    with open_slab_anywhere(
+        source, follow_links=follow_links, storage_options=source_options
+    ) as files:
         total = count_bytes(files)
     with (
         convert_interrupts(lambda: "run the same command again to go on from there"),
         show_bar("copying", source, total, "bytes", hidden=hidden) as move,
     ):
         copied = copy_slab(
-            source, destination, force=force, follow_links=follow_links, progress=move
+            source,
+            destination,
+            force=force,
+            follow_links=follow_links,
+            source_options=source_options,
+            destination_options=destination_options,
+            progress=move,
         )
     if as_json:
         print_json(copied.as_dict())

@@ -5,11 +5,12 @@ import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import click
 
 from fieldslab.packer.commands.params import MESSAGES, Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, SLAB
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, SLAB, STORAGE_OPTION
 from fieldslab.packer.commands.terminal import get_terminal_width, print_json, print_lines
 from fieldslab.packer.commands.text_format import format_count
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
@@ -53,6 +54,7 @@ Examples:
         type=click.IntRange(min=1),
     ),
     FOLLOW_LINKS,
+    STORAGE_OPTION,
     Option("--json as_json", MESSAGES, "Print one JSON object per row, and errors as JSON."),
     examples=EXAMPLES,
 )
@@ -64,6 +66,7 @@ def head(
     images: Path | None,
     size: int | None,
     follow_links: bool,
+    storage_options: dict[str, Any] | None,
     as_json: bool,
 ) -> None:
     """Show some rows of a slab.
@@ -81,7 +84,8 @@ def head(
         raise UsageError("use either -n or --rows, not both")
     if size is not None and images is None:
         raise UsageError("--size needs --images")
-    stored = StoredSlab(open_slab_anywhere(slab, follow_links=follow_links))
+    files = open_slab_anywhere(slab, follow_links=follow_links, storage_options=storage_options)
+    stored = StoredSlab(files)
     total = stored.manifest.rows
     chosen: Sequence[int] = range(min(5 if count is None else count, total))
     if rows is not None:

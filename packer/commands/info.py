@@ -3,10 +3,10 @@
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fieldslab.packer.commands.params import PATH, Argument, Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, STORAGE_OPTION
 from fieldslab.packer.commands.terminal import (
     get_terminal_width,
     print_json,
@@ -28,10 +28,17 @@ Examples:
     Argument("slab", "SLAB", "A directory that pack wrote, or its URL.", type=PATH, required=False),
     Option("--decoders", "Options", "Show the image decoders on this machine instead."),
     FOLLOW_LINKS,
+    STORAGE_OPTION,
     JSON,
     examples=EXAMPLES,
 )
-def info(slab: str | None, decoders: bool, follow_links: bool, as_json: bool) -> None:
+def info(
+    slab: str | None,
+    decoders: bool,
+    follow_links: bool,
+    storage_options: dict[str, Any] | None,
+    as_json: bool,
+) -> None:
     """Show what is in a slab: rows, fields and their types, and where it came from."""
     if decoders:
         _show_decoders(as_json)
@@ -41,7 +48,9 @@ def info(slab: str | None, decoders: bool, follow_links: bool, as_json: bool) ->
     from fieldslab.packer.commands import slabs
     from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
 
-    with open_slab_anywhere(slab, follow_links=follow_links) as files:
+    with open_slab_anywhere(
+        slab, follow_links=follow_links, storage_options=storage_options
+    ) as files:
         if as_json:
             print_json(slabs.info_to_json(files))
             return

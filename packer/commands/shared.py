@@ -1,5 +1,7 @@
 """What the commands share: options of several of them, and verifying behind a bar."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,11 @@ import click
 from fieldslab.packer.check.findings import Problem, Report
 from fieldslab.packer.commands.events import MODES
 from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.optiontext import mark_option
 
 SLAB = Argument("slab", "SLAB", "A directory that pack wrote, or its URL.", type=PATH)
+STORES = "Buckets, web servers and their cache"
 JSON = Option("--json as_json", MESSAGES, "Print results and errors as JSON.")
 PROGRESS = Option(
     "--progress",
@@ -25,6 +30,60 @@ FOLLOW_LINKS = Option(
     "Options",
     "Follow links in the slab, as in the caches of Hugging Face and DVC.",
 )
+
+
+def parse_storage_options(pairs: Sequence[str]) -> dict[str, Any] | None:
+    """Parse `KEY=VALUE` pairs; `retry_config.max_retries=3` is a member of a member.
+
+    None where there is no pair. Raises UsageError, which repeats no value: it may be a secret.
+    """
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        *groups, key = name.split(".")
+        if not (equals and key and all(groups)):
+            raise UsageError(
+                f"{mark_option('storage_options')}: not an option of a store",
+                expected="KEY=VALUE, such as region=us-east-1",
+                found=name if equals else "no `=`",
+            )
+        members = options
+        for group in groups:
+            members = members.setdefault(group, {})
+        members[key] = _parse_number(value) if groups[:1] == ["retry_config"] else value
+    return options or None
+
+
+def _parse_number(text: str) -> int | float | str:
+    for parse in (int, float):
+        with suppress(ValueError):
+            return parse(text)
+    return text
+
+
+STORAGE_OPTION = Option(
+    "--storage-option storage_options",
+    STORES,
+    "An option of obstore for slabs at URLs, such as region=us-east-1 or skip_signature=true. "
+    "May be repeated. Secrets belong in the environment: other users see command lines.",
+    "KEY=VALUE",
+    multiple=True,
+    callback=lambda context, param, pairs: parse_storage_options(pairs),
+)
+CACHE_DIR = Option(
+    "--cache-dir",
+    STORES,
+    "The cache directory. Default: FIELDSLAB_CACHE_DIR, or ~/.cache/fieldslab/slabs.",
+    "DIR",
+    type=PATH,
+)
+OPENING = (
+    STORAGE_OPTION,
+    CACHE_DIR,
+    Option("--cache-limit", STORES, "Bytes that the cache may take, e.g. 500G.", "SIZE"),
+    Option("--cache-shared", STORES, "Allow a cache directory into which others may write."),
+)
+"""Those of `open_slab`, under the same names, for commands that read through a cache."""
 
 
 def verify_with_bar(slab: str | Path, *, hidden: bool, silent: bool, **options: Any) -> Report:

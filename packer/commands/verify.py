@@ -1,11 +1,18 @@
 """`fieldslab verify`."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, PROGRESS, verify_with_bar
+from fieldslab.packer.commands.shared import (
+    FOLLOW_LINKS,
+    JSON,
+    PROGRESS,
+    STORAGE_OPTION,
+    verify_with_bar,
+)
 from fieldslab.packer.commands.terminal import print_json
 from fieldslab.packer.commands.text_format import escape_controls
 from fieldslab.schemas.errors import Damaged, NotASlab, UsageError
@@ -54,6 +61,7 @@ Examples:
     ),
     Option("--fields", CHECKS, "Check only these fields: names or patterns.", "a,b", multiple=True),
     FOLLOW_LINKS,
+    STORAGE_OPTION,
     Option(
         "--max-errors",
         MESSAGES,
@@ -76,6 +84,7 @@ def verify(
     tokenizers: Sequence[str],
     fields: Sequence[str],
     follow_links: bool,
+    storage_options: dict[str, Any] | None,
     max_errors: int,
     progress: str,
     as_json: bool,
@@ -104,6 +113,7 @@ def verify(
                 fields=fields or None,
                 max_errors=max_errors,
                 follow_links=follow_links,
+                storage_options=storage_options,
             )
         except NotASlab as error:
             if as_json:

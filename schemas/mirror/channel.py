@@ -4,9 +4,10 @@ import itertools
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 from weakref import finalize
 
 import numpy as np
@@ -29,7 +30,10 @@ from fieldslab.schemas.urls import hide_credentials
 _STARTS = 2
 """So often a helper is started for one request."""
 
-_SECRET = re.compile("secret|token|password|access_key|account_key|sas|credential|private", re.I)
+_SECRET = re.compile(
+    "secret|token|password|access_key|account_key|sas|credential|private|authorization|cookie|proxy_url",
+    re.I,
+)
 """In the names of options that hold credentials."""
 
 _VARIABLE = re.compile("AWS_|AZURE_|GOOGLE_|(HTTPS?|ALL|NO)_PROXY|SSL_CERT_", re.I)
@@ -52,19 +56,34 @@ class Origin(NamedTuple):
 
     def to_plain(self) -> tuple[Any, ...]:
         """Return what a pickle may hold of it. Raises UsageError where that is a credential."""
-        secret = [name for name in self.options if _SECRET.search(name)]
-        if secret:
-            raise UsageError(
-                "a slab is not pickled with credentials",
-                file=hide_credentials(self.place),
-                found=f"{mark_option('storage_options')}: {', '.join(secret)}",
-                hint="Give them by the environment, such as AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY, or by a profile: other processes find them there.",
-            )
+        refuse_credentials(self.place, self.options)
         return tuple(self)
 
     def __repr__(self) -> str:
         return f"Origin({hide_credentials(self.place)!r}, cache={self.cache!r})"
+
+
+def refuse_credentials(place: str, options: Mapping[str, Any]) -> None:
+    """Raise UsageError where a pickle with this URL and these options would hold a credential."""
+    url = urlsplit(place)
+    secret = [*["the URL"] * bool(url.password or url.query), *_find_secrets(options)]
+    if secret:
+        raise UsageError(
+            "a slab is not pickled with credentials",
+            file=hide_credentials(place),
+            found=", ".join(secret),
+            hint="Give them by the environment, such as AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or by a profile: other processes find them there.",
+        )
+
+
+def _find_secrets(options: Mapping[str, Any]) -> Iterator[str]:
+    """The names of options that hold credentials, and of such members of options."""
+    for name, value in options.items():
+        if _SECRET.search(name):
+            yield name
+        elif isinstance(value, Mapping):
+            yield from (f"{name}.{member}" for member in _find_secrets(value))
 
 
 class Channel:

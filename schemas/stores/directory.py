@@ -38,7 +38,7 @@ class DirectoryStore(Store):
         """`place` is a path, or a URL such as `file:///data/train.slab`."""
         if storage_options:
             raise UsageError(
-                f"{mark_option('storage_options')} are for URLs, and this is a directory",
+                f"{mark_option('storage_options')}: for URLs only, and this is a directory",
                 file=place,
                 found=", ".join(storage_options),
             )

@@ -17,6 +17,7 @@ from fieldslab.schemas.errors import (
     OutputExists,
     RemoteUnreadable,
 )
+from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.retries import Failure
 
 _STATUS = re.compile(r"status code: (\d{3})\b|\bstatus: (\d{3})\b")
@@ -31,8 +32,9 @@ _LASTING = (501, 505)
 
 _TRY = "Try again later; if it stays so, look at the server and at the network."
 _CREDENTIALS = (
-    "Check the credentials, in the environment or in storage_options, and what they allow. "
-    'For public buckets: storage_options={"skip_signature": True}.'
+    f"Check the credentials, in the environment or in {mark_option('storage_options')}, and what "
+    "they allow. For public buckets: "
+    f"{mark_option('storage_options', 'true', column='skip_signature')}."
 )
 _DENIALS = ("PermissionDeniedError", "UnauthenticatedError")
 _SHORT = re.compile(r"Requested \S+ got ")

@@ -15,6 +15,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from fieldslab.schemas.errors import (
     MissingLibrary,
@@ -51,14 +52,20 @@ class RemoteStore(Store):
         MissingLibrary
             obstore is not here, or boto3, which reads AWS profiles.
         UsageError
-            obstore does not take the URL or an option.
+            The URL names no bucket or server, or obstore does not take it or an option.
         """
         super().__init__(place, storage_options)
+        scheme = get_scheme(os.fspath(place))
+        if not urlsplit(os.fspath(place)).netloc.rpartition("@")[2]:
+            raise UsageError(
+                "the URL names no bucket or server",
+                file=f"{scheme}://",
+                expected=f"{scheme}://BUCKET/NAME",
+            )
         options = dict(storage_options or {})
         self._policy = RetryPolicy()
         if options.get("retry_config") is not None:
             self._policy = parse_retry_config(options.pop("retry_config"))
-        scheme = get_scheme(os.fspath(place))
         self._is_web = scheme in ("http", "https")
         options["client_options"] = {
             "allow_http": scheme == "http" or _is_http_endpoint(options),

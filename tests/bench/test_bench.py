@@ -227,6 +227,21 @@ def test_a_watch_sees_other_programs() -> None:
         assert actual["others"] is actual["stolen"] is None
 
 
+def test_slabs_elsewhere_are_measured_from_their_cache(
+    slab: Path, tmp_path: Path, serve: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slab at a URL is measured once its rows are there, and notes say what was left out."""
+    url, cache = serve(slab).url, str(tmp_path / "cache")
+    assert run(["bench", url, "--cache-dir", cache, "--seconds", "0.2", "--json", "-"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert results["slab"]["path"] == url
+    assert results["slab"]["stored_bytes"] == sum(
+        file.stat().st_size for file in slab.glob("*/*.npy")
+    )
+    assert "Cold pages and memory were not measured" in " ".join(results["notes"])
+    assert results["batches"]
+
+
 def test_links_are_followed_where_asked(slab: Path, tmp_path: Path) -> None:
     """A slab whose files are links, as caches have them, is refused unless `--follow-links`."""
     linked = tmp_path / "linked.slab"

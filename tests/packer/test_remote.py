@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.naming import case
-from tests.servers.s3 import Bucket
+from tests.servers.s3 import SECRET, Bucket
 from tests.servers.web import WebServer
 from tests.slabs import Column, array_path, categorical, flip, ragged, write_slab
 
@@ -15,6 +15,7 @@ from fieldslab.packer import verify
 from fieldslab.schemas.access import find_shard_folder
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import (
+    AccessDenied,
     IncompleteSlab,
     NotASlab,
     RemoteUnreadable,
@@ -72,6 +73,56 @@ def test_commands_show_what_they_show_of_directories(
         done = cli("verify", url)
         assert done.code == 0, done
         assert done.out.startswith(f"OK: {url}: 3,000 rows")
+
+
+def test_options_of_stores_on_the_command_line(
+    cli: Any, slab: Path, bucket: Bucket, tmp_path: Path
+) -> None:
+    """`--storage-option` does what the environment does; no message repeats a value."""
+    words = [f"--storage-option={name}={value}" for name, value in bucket.options.items()]
+    words += ["--storage-option", "retry_config.max_retries=2"]
+    words += ["--storage-option", "client_options.timeout=5s"]
+    url = f"{bucket.url}/a.slab"
+    for command in (
+        ["copy", slab, url],
+        ["info", url],
+        ["head", url],
+        ["verify", url],
+        ["copy", url, tmp_path / "back.slab"],
+        ["copy", url, f"{bucket.url}/b.slab"],
+        ["advise", url, "--batch-size", "8", "--cache-dir", tmp_path / "cache"],
+    ):
+        with case(command):
+            done = cli(*command, *words)
+            assert done.code == 0, done.err
+            assert SECRET not in done.out + done.err
+    assert verify(tmp_path / "back.slab").ok
+    assert any((tmp_path / "cache").glob("*.mirror"))
+    for wrong, message in (
+        ([f"--storage-option={SECRET}"], "--storage-option: not an option of a store"),
+        ([f"--storage-option=={SECRET}"], "--storage-option: not an option of a store"),
+        ([f"--storage-option=such={SECRET}"], "obstore takes the URL or one of --storage-option"),
+    ):
+        done = cli("info", url, *wrong)
+        assert done.code == UsageError.exit_code
+        assert message in done.err
+        assert SECRET not in done.err
+    assert "--storage-option: for URLs only" in cli("info", slab, *words).err
+    assert "for URLs only" in cli("copy", slab, tmp_path / "c.slab", *words).err
+    assert "the URL names no bucket" in cli("copy", slab, "s3://").err
+
+
+def test_a_refusal_is_explained_in_the_words_of_the_caller(cli: Any, server: WebServer) -> None:
+    """Python is told of `storage_options`, the command line of `--storage-option`."""
+    url = f"{server.url}/a.slab"
+    for method in ("HEAD", "GET"):
+        server.inject("expired", method=method, times=1000)
+    done = cli("info", url)
+    assert "For public buckets: --storage-option skip_signature=true." in done.err
+    with pytest.raises(AccessDenied, match=r'storage_options=\{"skip_signature": "true"\}'):
+        open_slab_anywhere(url)
+    done = cli("advise", url)
+    assert "For public buckets: --storage-option skip_signature=true." in done.err
 
 
 def test_head_reads_little(cli: Any, slab: Path, server: WebServer) -> None:

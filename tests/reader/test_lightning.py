@@ -123,6 +123,27 @@ def test_training_does_without_validation(path: Path, tmp_path: Path) -> None:
     assert model.evaluated == []
 
 
+def test_slabs_elsewhere_are_read_through_a_cache(path: Path, tmp_path: Path) -> None:
+    """Options of `open_slab` go with each path; credentials are never pickled."""
+    import pickle
+
+    from tests.reader.training import data
+
+    module = data(path, cache_dir=tmp_path / "cache", cache_limit="1G")
+    module.setup("fit")
+    seen = [row for batch in module.train_dataloader() for row in batch["id"].tolist()]
+    assert sorted(seen) == list(range(ROWS))
+    assert list((tmp_path / "cache").glob("*.mirror"))
+    module.teardown("fit")
+    assert pickle.loads(pickle.dumps(module)).opening == module.opening
+    secret = {"secret_access_key": "never-shown"}
+    with pytest.raises(UsageError, match="not pickled with credentials") as caught:
+        pickle.dumps(data(path, storage_options=secret))
+    assert "never-shown" not in str(caught.value)
+    with pytest.raises(UsageError, match="all slabs are open already"):
+        data(open_slab(path), cache_dir=tmp_path / "cache")
+
+
 def test_mistakes_are_named(path: Path, tmp_path: Path) -> None:
     """A slab that is missing, not given or a wrong option is an error before the first step."""
     from tests.reader.training import Line, data, trainer

@@ -24,7 +24,7 @@ from tests.servers.s3 import SECRET, Bucket
 from tests.servers.web import WebServer
 from tests.slabs import array_path, flip, write_slab
 
-from fieldslab.reader import Loader, Shuffled, Slab, open_slab
+from fieldslab.reader import Loader, Sequential, Shuffled, Slab, open_slab
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import (
@@ -36,6 +36,7 @@ from fieldslab.schemas.errors import (
     UsageError,
     WorkerDied,
 )
+from fieldslab.schemas.mirror.channel import Origin
 
 # From Python 3.12 on, forking warns where threads run: that is what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -268,6 +269,26 @@ def test_a_closed_slab_ends_its_helper(source: Path, tmp_path: Path) -> None:
     wait_until(lambda: not find_helpers())
 
 
+def test_a_closed_slab_was_not_kept_by_its_loader(
+    source: Path, tmp_path: Path, serve: Callable[..., WebServer]
+) -> None:
+    """What a Loader asked for ahead keeps the slab no longer than the answer takes to come."""
+    server = serve(source)
+    slab = open_slab(server.url, cache_dir=tmp_path / "cache")
+    server.inject("slow", key="shard-00002/00-x.values.npy", rate=8e6)  # the last answer
+    with Loader(slab, 8, Sequential(), fields=["x"]) as loader:
+        next(iter(loader))
+        mirror = slab.storage.files.mirror
+        assert mirror is not None
+        column = mirror.blocks.find_column("x", "values")
+        while not mirror.has_column(column):
+            time.sleep(0.01)
+    del slab, loader
+    del mirror
+    gc.collect()
+    wait_until(lambda: not find_helpers())
+
+
 def test_damage_on_the_way_is_fetched_again(
     source: Path, tmp_path: Path, serve: Callable[..., WebServer]
 ) -> None:
@@ -276,6 +297,7 @@ def test_damage_on_the_way_is_fetched_again(
     options = {"retry_config": {"init_backoff": timedelta(milliseconds=5)}}
     for kind in ("flip", "short", "cut", "drop", "redirect"):
         with case(kind):
+            server.inject(kind, key="manifest.json", times=2)
             slab = open_slab(server.url, cache_dir=tmp_path / kind, storage_options=options)
             for name in ("digests.npy", "00-x.values.npy", "01-blob.offsets.npy"):
                 server.inject(kind, key=f"shard-00002/{name}")
@@ -369,6 +391,15 @@ def test_buckets_are_read_and_credentials_stay(
         pickle.dumps(slab)
     assert SECRET not in str(caught.value)
     assert "access_key_id, secret_access_key" in str(caught.value)
+    for place, nested, found in (
+        (url, {"config": {"aws_secret_access_key": SECRET}}, "config.aws_secret_access_key"),
+        (url, {"client_options": {"default_headers": {"Authorization": SECRET}}}, "Authorization"),
+        (f"https://user:{SECRET}@host/x", {}, "the URL"),
+        (f"https://host/x?signature={SECRET}", {}, "the URL"),
+    ):
+        with case(found), pytest.raises(UsageError, match=found) as caught:
+            pickle.dumps(Origin(place, nested, str(cache), None).to_plain())
+        assert SECRET not in str(caught.value)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket.options["access_key_id"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket.options["secret_access_key"])
     public = {key: bucket.options[key] for key in ("endpoint", "region")}
