@@ -59,7 +59,7 @@ def measure(
         return seconds * SHARES[name]
 
     slab, _ = subject.opened(path, fields, **opening)
-    mirrored, notes = slab.storage.files.mirror is not None, []
+    mirrored, notes = slab.storage.mirrors is not None, []
     # Pages are dropped before this process has any of them mapped.
     given = begin("cold pages")
     from_disk = None if mirrored else cold.measure(path, fields, given, seed, **opening)

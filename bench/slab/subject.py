@@ -177,4 +177,4 @@ def files(slab: Slab) -> list[Path]:
 
 def stored_bytes(slab: Slab) -> int:
     """Count the bytes of the files of the slab that hold values."""
-    return count_bytes(slab.storage.files) - slab.storage.files.manifest_bytes
+    return sum(count_bytes(files) - files.manifest_bytes for files in slab.storage.slabs.files)

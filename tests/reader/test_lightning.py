@@ -129,6 +129,8 @@ def test_slabs_elsewhere_are_read_through_a_cache(path: Path, tmp_path: Path) ->
 
     from tests.reader.training import data
 
+    from fieldslab.reader.lightning import SlabDataModule
+
     module = data(path, cache_dir=tmp_path / "cache", cache_limit="1G")
     module.setup("fit")
     seen = [row for batch in module.train_dataloader() for row in batch["id"].tolist()]
@@ -141,7 +143,7 @@ def test_slabs_elsewhere_are_read_through_a_cache(path: Path, tmp_path: Path) ->
         pickle.dumps(data(path, storage_options=secret))
     assert "never-shown" not in str(caught.value)
     with pytest.raises(UsageError, match="all slabs are open already"):
-        data(open_slab(path), cache_dir=tmp_path / "cache")
+        SlabDataModule(open_slab(path), batch_size=BATCH, cache_dir=tmp_path / "cache")
 
 
 def test_mistakes_are_named(path: Path, tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ def test_a_closed_slab_was_not_kept_by_its_loader(
     server.inject("slow", key="shard-00002/00-x.values.npy", rate=8e6)  # the last answer
     with Loader(slab, 8, Sequential(), fields=["x"]) as loader:
         next(iter(loader))
-        mirror = slab.storage.files.mirror
+        mirror = slab.storage.slabs.files[0].mirror
         assert mirror is not None
         column = mirror.blocks.find_column("x", "values")
         while not mirror.has_column(column):
