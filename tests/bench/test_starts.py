@@ -7,6 +7,9 @@ import pytest
 from tests.slabs import write_slab
 
 from fieldslab.bench import starts
+from fieldslab.packer import pack
+
+PHOTOS = Path(__file__).parents[2] / "examples" / "photos.parquet"
 
 
 def test_a_start_is_a_whole_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +38,14 @@ def test_a_start_is_a_whole_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     caches = {environment["NUMBA_CACHE_DIR"] for environment in environments if environment}
     assert len(caches) == 1
     assert any(Path(*caches).rglob("*.kernel"))
+
+
+def test_every_program_that_is_timed_runs(tmp_path: Path) -> None:
+    """Each program gives a first batch of photographs, raw and cropped."""
+    slab = tmp_path / "photographs.slab"
+    pack(PHOTOS, slab, nulls="weight=mask")
+    for code, way in starts.FIRSTS.values():
+        assert starts.time_process(code, str(slab), way)[0] > 0
 
 
 def test_a_start_that_fails_is_told() -> None:
