@@ -261,3 +261,20 @@ def copy_rows(
     if stream:
         fence()
     return out
+
+
+@kernel("int64(int32[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
+def translate_codes(
+    values: _Array, shards: _Array, starts: _Array, counts: _Array, codes: _Array
+) -> int:
+    """Replace the codes of rows in these shards; return -1, or the position of one too large.
+
+    `starts`, `counts` and `codes` are those of `CodeTable`; negative codes stay.
+    """
+    for i in range(len(values)):
+        shard, code = shards[i], np.int64(values[i])
+        if starts[shard] >= 0 and code >= 0:
+            if code >= counts[shard]:
+                return i
+            values[i] = np.int32(codes[starts[shard] + code])
+    return -1

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+from functools import cache
 
 _NAMES = {
     0x6969: "NFS",
@@ -29,10 +30,15 @@ def find_network_file_system(path: str) -> str | None:
     """
     if not sys.platform.startswith("linux"):
         return None
-    libc, answer = ctypes.CDLL(None), ctypes.create_string_buffer(_STATFS_BYTES)
-    if libc.statfs(os.fsencode(path), answer) != 0:
+    answer = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _load_libc().statfs(os.fsencode(path), answer) != 0:
         return None
     return name_file_system(int.from_bytes(answer.raw[:8], sys.byteorder))
+
+
+@cache
+def _load_libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def name_file_system(number: int) -> str | None:

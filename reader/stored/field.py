@@ -181,7 +181,12 @@ class StoredField:
         `shards` and `places` say where they lie. Raises DamagedArray.
         """
         if self.codes is not None:
-            wrong = self.codes.translate(values, shards)
+            if len(values) > 1 and values.dtype == np.int32:
+                from fieldslab.reader.kernels import translate_codes  # numba: gathers have it
+
+                wrong = translate_codes(values, shards, *self.codes)
+            else:
+                wrong = self.codes.translate(values, shards)
             if wrong >= 0:
                 shard, place = int(shards[wrong]), int(places[wrong])
                 count = int(self.codes.counts[shard])
