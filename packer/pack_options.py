@@ -43,7 +43,7 @@ StorageOptions = Annotated[
     Option(
         OUTPUT,
         "OPTIONS",
-        "For an output at a URL: options of obstore, such as `endpoint` and `region`. "
+        "For sources and an output at URLs: options of obstore, such as `endpoint` and `region`. "
         "Credentials among them stay in this process; others need theirs in the environment.",
         in_shell=False,
     ),

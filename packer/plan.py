@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from fieldslab.packer.column_names import match_names
 from fieldslab.packer.convert.columns import make_nulls_error
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.fillers import parse_filler
@@ -38,7 +39,7 @@ from fieldslab.packer.convert.tokens import (
 )
 from fieldslab.packer.options import Options, Sequences
 from fieldslab.packer.shardsize import choose_shard_bytes
-from fieldslab.packer.source import Source, match_names
+from fieldslab.packer.source import Source
 from fieldslab.packer.sources.path_lookup import name_disk_errors
 from fieldslab.packer.sources.sequence_source import SequenceSource
 from fieldslab.packer.spans import ShardTask, Span, cut_rows

@@ -1,10 +1,9 @@
 """What can be packed: the abstract class `Source`, and the lookup by name."""
 
-import fnmatch
 import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,8 +12,13 @@ import pyarrow as pa
 from fieldslab.packer.sources.path_lookup import (
     check_readable,
     find_matches,
-    make_remote_error,
     name_disk_errors,
+)
+from fieldslab.packer.sources.remote_lookup import (
+    find_first,
+    holds_object,
+    is_remote_source,
+    split_url,
 )
 from fieldslab.schemas.errors import SourceNotFound, SourceUnreadable, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
@@ -22,7 +26,7 @@ from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.registry import Registry, make_unknown_name_error
 from fieldslab.schemas.renamed import refuse_renamed_methods, refuse_renamed_name
-from fieldslab.schemas.urls import is_url
+from fieldslab.schemas.urls import hide_credentials, is_url, restore_url
 
 
 class Unit(NamedTuple):
@@ -76,9 +80,10 @@ class Source(ABC):
     """Data to pack: a schema, a list of units, and a stream of record batches for each unit.
 
     `pack` calls `cls(paths)` with the paths that the user gave. Keyword-only parameters of the
-    constructor are settings, which `pack(..., settings={...})` passes on. The exception is
-    `tolerant`, which is true if rows with damaged images are left out; a source with this parameter
-    then returns values that are not images like any other value.
+    constructor are settings, which `pack(..., settings={...})` passes on. There are two exceptions:
+    `tolerant` is true if rows with damaged images are left out; a source with this parameter
+    then returns values that are not images like any other value. `storage_options` are for stores
+    that URLs name; they may hold credentials, so a source keeps them in a `StorePlace` alone.
 
     The constructor reads only metadata, and sets `schema` and `units`. A class must have a `name`
     and define `read` and `fingerprint`; everything else has a default. Other packages register
@@ -99,6 +104,8 @@ class Source(ABC):
     """What is read, in order. `check` may change them."""
     attributes: Mapping[str, Any] = {}
     """The source's own attributes, ready for JSON. They are kept in the manifest."""
+    suffixes: Sequence[str] = ()
+    """How the names of its files end, in lower case."""
     settings: Mapping[str, Any] = {}
     """Settings that decide what is read, ready for JSON; kept in the manifest."""
     hints: Mapping[int, ColumnHint] = {}
@@ -174,6 +181,10 @@ SOURCES = Registry(
 """Every kind of source, in the order in which they are asked whether they accept a path."""
 
 
+_OF_STORES = ("parquet", "images")
+"""Sources whose files may be objects of stores."""
+
+
 @name_disk_errors()
 def find_source(
     data: Any,
@@ -181,8 +192,9 @@ def find_source(
     settings: Mapping[str, Any] | None = None,
     *,
     tolerant: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Source:
-    """Find the source for the user's input: paths and globs, or an object in memory.
+    """Find the source for the user's input: paths, URLs and globs, or an object in memory.
 
     Where rows with damaged images are left out, it is `tolerant`.
 
@@ -192,15 +204,18 @@ def find_source(
         No source of this name, or a setting that the source does not know.
     SourceUnreadable
         No source accepts it.
+    AccessDenied, RemoteUnreadable, MissingLibrary
+        A store refuses, fails, or needs a library.
     """
+    more = {"tolerant": tolerant, "storage_options": storage_options}
     items = [data] if isinstance(data, str) or hasattr(data, "__fspath__") else data
     paths = isinstance(items, Sequence) and all(
         isinstance(item, str) or hasattr(item, "__fspath__") for item in items
     )
     if type(data).__module__ == "fieldslab.reader.slab":  # which this layer may not import
-        return _make_source(SOURCES.load("slab"), data, settings, tolerant)
+        return _make_source(SOURCES.load("slab"), data, settings, more)
     if not paths:
-        return _make_source(SOURCES.load("arrow"), data, settings, tolerant)
+        return _make_source(SOURCES.load("arrow"), data, settings, more)
     if not items:
         raise UsageError(
             "no source given",
@@ -211,7 +226,9 @@ def find_source(
     if "" in items:
         raise UsageError("an empty path", hint="Name files, globs or directories.")
     if name is not None:
-        return _make_source(SOURCES.load(name), items, settings, tolerant)
+        return _make_source(SOURCES.load(name), items, settings, more)
+    if is_remote_source(items[0]) and (name := _find_remote_kind(items[0], storage_options)):
+        return _make_source(SOURCES.load(name), items, settings, more)
     kind = _find_kind(items)
     if kind is None:
         raise _make_no_source_error(items[0])
@@ -226,7 +243,7 @@ def find_source(
                 found=other.name,
                 hint="Pack each kind into a slab of its own.",
             )
-    return _make_source(kind, items, settings, tolerant)
+    return _make_source(kind, items, settings, more)
 
 
 def _find_kind(items: list[str]) -> type[Source] | None:
@@ -241,6 +258,18 @@ def _find_kind(items: list[str]) -> type[Source] | None:
         if kind.accepts(items):
             return kind
     return None
+
+
+def _find_remote_kind(url: str, storage_options: Mapping[str, Any] | None) -> str | None:
+    """Find the name of the sources that a URL is read by; None to ask each as for paths."""
+    remote = split_url(url, storage_options)
+    kinds = {suffix: name for name in _OF_STORES for suffix in SOURCES.load(name).suffixes}
+    key = find_first(remote, tuple(kinds))
+    if key != remote.key and not remote.has_magic and holds_object(remote, "index.json"):
+        return "litdata"  # which downloads it by itself
+    if key is None:
+        return None
+    return next(kind for suffix, kind in kinds.items() if key.lower().endswith(suffix))
 
 
 def _refuse_mixed_folder(kind: type[Source], items: list[str]) -> None:
@@ -278,7 +307,12 @@ def _make_path_error(path: str) -> SourceUnreadable:
             hint="Pack its source instead; `fieldslab info` shows it.",
         )
     if is_url(path):
-        return make_remote_error(path)
+        return SourceNotFound(
+            "there is nothing at this URL that fieldslab can pack",
+            file=hide_credentials(restore_url(path)),
+            expected="Parquet or image files, or a folder of them",
+            hint=f"Check the URL; {mark_option('from_')} names the kind of source.",
+        )
     if not os.path.exists(path) and not any(map(os.path.exists, find_matches(path))):
         hint = "Check the path."
         return SourceNotFound("no such file or directory", file=path, hint=hint)
@@ -291,18 +325,20 @@ def _make_path_error(path: str) -> SourceUnreadable:
     )
 
 
-def _make_source(cls: Any, data: Any, settings: Mapping[str, Any] | None, tolerant: bool) -> Source:
+def _make_source(
+    cls: Any, data: Any, settings: Mapping[str, Any] | None, more: Mapping[str, Any]
+) -> Source:
     parameters = inspect.signature(cls).parameters.values()
     keywords = [
         parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
     ]
-    known = [name for name in keywords if name != "tolerant"]
+    known = [name for name in keywords if name not in more]
     for setting in settings or {}:
         if setting not in known:
             problem = f"{mark_option(setting)}: {cls.name} sources have no such setting"
             raise make_unknown_name_error(problem, setting, known)
-    more = {"tolerant": tolerant} if "tolerant" in keywords else {}
-    return cls(data, **more, **(settings or {}))
+    given = {name: value for name, value in more.items() if name in keywords}
+    return cls(data, **given, **(settings or {}))
 
 
 SAMPLE_ROWS = 16
@@ -329,47 +365,6 @@ def _read_first_rows(
             size += taken.nbytes
             if rows >= SAMPLE_ROWS or size >= SAMPLE_BYTES:
                 return
-
-
-def make_names_unique(names: Iterable[str]) -> list[str]:
-    """Make all names different, in order: the second `a` becomes `a#2`."""
-    names = list(names)
-    if len(set(names)) == len(names):
-        return names
-    taken, result, seen = set(names), [], set()
-    for name in names:
-        unique, count = name, 1
-        while unique in seen or (count > 1 and unique in taken):
-            count += 1
-            unique = f"{name}#{count}"
-        seen.add(unique)
-        result.append(unique)
-    return result
-
-
-def check_utf8_names(schema: pa.Schema) -> None:
-    """Raise UnicodeDecodeError where a name or a time zone in a schema is not UTF-8."""
-    for column in schema:
-        _check_utf8_name(column)
-
-
-def _check_utf8_name(column: pa.Field) -> None:
-    kind, texts = column.type, [column.name]  # pyarrow decodes each when it is asked for
-    if isinstance(kind, pa.BaseExtensionType):
-        texts.append(kind.extension_name)
-        _check_utf8_name(pa.field("", kind.storage_type))
-    elif pa.types.is_dictionary(kind):
-        _check_utf8_name(pa.field("", kind.value_type))
-    elif pa.types.is_timestamp(kind):
-        texts.append(kind.tz)
-    for index in range(kind.num_fields):
-        _check_utf8_name(kind.field(index))
-
-
-def match_names(pattern: str, names: Iterable[str]) -> list[str]:
-    """Return the names that a shell pattern matches; an exact name matches itself alone."""
-    names = list(names)
-    return [pattern] if pattern in names else fnmatch.filter(names, pattern)
 
 
 def __getattr__(name: str) -> Any:

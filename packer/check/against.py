@@ -1,6 +1,6 @@
 """Compare a slab with its source: pack the source again, in memory, and compare every value."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +50,7 @@ def compare(
     findings: Findings,
     progress: VerifyProgress | None = None,
     tokenizers: Sequence[str | Path] = (),
+    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Compare the chosen fields of a slab with `source`; enter what differs.
 
@@ -68,7 +69,13 @@ def compare(
         )
     options = add_tokenizer_paths(options, tokenizers)
     settings = options.settings if from_ in (None, name) else {}
-    opened_source = find_source(source, from_ or name, settings, tolerant=options.leave_out)
+    opened_source = find_source(
+        source,
+        from_ or name,
+        settings,
+        tolerant=options.leave_out,
+        storage_options=storage_options,
+    )
     try:
         plan = make_plan(opened_source, options)
     except MissingLibrary:

@@ -32,7 +32,12 @@ from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.manifest import MANIFEST, Manifest
 from fieldslab.schemas.optiontext import mark_option
-from fieldslab.schemas.stores.slab_objects import SlabObjects, find_slab_path, open_slab_anywhere
+from fieldslab.schemas.stores.slab_objects import (
+    SlabObjects,
+    find_slab_path,
+    is_remote,
+    open_slab_anywhere,
+)
 
 
 def verify(
@@ -81,7 +86,7 @@ def verify(
     follow_links
         Follow links in the slab, wherever they lead; the slab's own path may be one in any case.
     storage_options
-        For a URL: see `fieldslab.schemas.stores.store.open_store`.
+        For URLs of the slab and of `against`: see `fieldslab.schemas.stores.store.open_store`.
 
     Returns
     -------
@@ -113,7 +118,11 @@ def verify(
     )
     findings = Findings(report, max_errors, tell)
     try:
-        files = open_slab_anywhere(slab, follow_links=follow_links, storage_options=storage_options)
+        files = open_slab_anywhere(
+            slab,
+            follow_links=follow_links,
+            storage_options=storage_options if against is None or is_remote(slab) else None,
+        )
     except (DamagedManifest, Unreadable) as error:
         findings.add(make_problem(error))
         report.seconds = time.monotonic() - started
@@ -132,7 +141,7 @@ def verify(
         if against is not None:
             from fieldslab.packer.check.against import compare  # needs pyarrow: takes its time
 
-            compare(files, against, from_, chosen, findings, progress, tokenizers)
+            compare(files, against, from_, chosen, findings, progress, tokenizers, storage_options)
     report.seconds = time.monotonic() - started
     return report
 

@@ -44,7 +44,8 @@ Examples:
         "sources",
         "SRC...",
         "Files, globs and directories (also with hive partitions) of one kind: Parquet, HDF5, "
-        "LitData, or images in folders named after their classes.",
+        "LitData, or images in folders named after their classes. Parquet may also lie at URLs: "
+        "s3://, gs://, az://, https://.",
         type=PATH,
         required=False,
     ),
@@ -133,7 +134,13 @@ def pack(
     existed = out is not None and out.path.exists()
     if out is not None:
         out.check(force=force)
-    source = find_source(sources, options["from_"], settings, tolerant=parsed.leave_out)
+    source = find_source(
+        sources,
+        options["from_"],
+        settings,
+        tolerant=parsed.leave_out,
+        storage_options=options["storage_options"],
+    )
     plan = make_plan(source, parsed)
     if dry_run or out is None:
         for note in [] if as_json else plan.notes:

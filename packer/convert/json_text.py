@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fieldslab.packer.column_names import make_names_unique
 from fieldslab.packer.convert.dense import (
     compute_lengths,
     decode_layout,
@@ -26,7 +27,6 @@ from fieldslab.packer.convert.dense import (
     is_list,
     is_text,
 )
-from fieldslab.packer.source import make_names_unique
 
 _INTERVAL = ("months", "days", "nanoseconds")
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from fieldslab.packer.column_names import make_names_unique, match_names
 from fieldslab.packer.image_options import ImageForm
 from fieldslab.packer.options import Options, Ragged, Tensor, Tokenize
-from fieldslab.packer.source import ColumnHint, Source, make_names_unique, match_names
+from fieldslab.packer.source import ColumnHint, Source
 from fieldslab.schemas.errors import SourceUnsupported, UnknownField, UsageError
 from fieldslab.schemas.optiontext import mark_option
 

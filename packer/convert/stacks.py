@@ -4,13 +4,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from fieldslab.packer.column_names import match_names
 from fieldslab.packer.convert.fieldplan import FieldPlan
 from fieldslab.packer.convert.fillers import parse_filler
 from fieldslab.packer.convert.infer import describe_element
 from fieldslab.packer.convert.leaves import Leaf, make_unknown_field_error, refuse_unsupported_leaf
 from fieldslab.packer.convert.shapes import find_list_sizes
 from fieldslab.packer.options import Options
-from fieldslab.packer.source import Source, match_names
+from fieldslab.packer.source import Source
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported, UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.optiontext import mark_option

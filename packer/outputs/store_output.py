@@ -38,7 +38,6 @@ from fieldslab.packer.outputs.slab_output import SlabBuilder, SlabOutput
 from fieldslab.packer.outputs.store_attempts import (
     RECORDS,
     StoreAttempts,
-    StorePlace,
     describe_scratch,
     make_scratch_error,
 )
@@ -59,6 +58,7 @@ from fieldslab.schemas.manifest import MANIFEST, Manifest, encode_manifest
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.slab_objects import join_key, open_slab_anywhere
 from fieldslab.schemas.stores.store import ObjectInfo, Store
+from fieldslab.schemas.stores.store_place import StorePlace
 from fieldslab.schemas.urls import UrlPath, hide_credentials
 
 _REQUESTS = 16

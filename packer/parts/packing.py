@@ -89,7 +89,7 @@ def pack_part(
     if folder.load_published() is not None:
         return PartResult(folder.out, part, 0, 0, 0, 0, time.monotonic() - started, True)
     folder.check()
-    made_plan = remake_plan(planned)
+    made_plan = remake_plan(planned, storage_options)
     try:
         with folder:
             records, reused = _pack_part(made_plan, folder, part, jobs, engine, progress)
@@ -108,7 +108,8 @@ def finish_parts(
 ) -> PackResult:
     """Put the slab in its place, once all parts are packed.
 
-    May run again, or several times at once: there is one slab.
+    May run again, or several times at once: there is one slab. `storage_options` are for a source
+    at URLs.
 
     Raises
     ------
@@ -124,7 +125,7 @@ def finish_parts(
     records: list[ShardRecord] = []
     if manifest is None:
         try:
-            manifest, records = _finish_parts(planned, str(plan), folder)
+            manifest, records = _finish_parts(planned, str(plan), folder, storage_options)
         except OutputError:
             manifest = folder.load_published()  # another run may have been quicker
             if manifest is None:
@@ -142,14 +143,17 @@ def finish_parts(
 
 
 def _finish_parts(
-    planned: PlanFile, path: str, folder: PartFolder
+    planned: PlanFile,
+    path: str,
+    folder: PartFolder,
+    storage_options: Mapping[str, Any] | None,
 ) -> tuple[Manifest, list[ShardRecord]]:
     """Publish a slab: its manifest, and the records of its shards."""
     folder.check()
     finished = folder.find_finished()
     if planned.options.sequences is None:
         _check_complete(planned, path, finished, len(planned.shards))
-    plan = remake_plan(planned)
+    plan = remake_plan(planned, storage_options)
     if uncounted := list_uncounted_texts(plan, folder):
         raise PartsMissing(
             f"the tokens of {len(uncounted)} of {len(planned.shards)} groups of texts are not "

@@ -24,6 +24,7 @@ from fieldslab.packer.outputs.find_output import find_output
 from fieldslab.packer.pack_options import PackOptions
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
+from fieldslab.packer.sources.remote_lookup import check_object
 from fieldslab.packer.sources.sequence_source import SequenceSource
 from fieldslab.packer.write.sequence_shards import can_cut_sequences
 from fieldslab.packer.write.versions import find_versions, format_differences
@@ -104,7 +105,13 @@ def write_plan_file(
     _refuse_what_parts_cannot_do(parsed, values)
     output.check(force=False)
     paths = [_make_absolute(os.fspath(source)) for source in sources]
-    source = find_source(paths, values["from_"], values["settings"], tolerant=parsed.leave_out)
+    source = find_source(
+        paths,
+        values["from_"],
+        values["settings"],
+        tolerant=parsed.leave_out,
+        storage_options=values["storage_options"],
+    )
     plan = make_plan(source, parsed)
     if not can_cut_sequences(plan) and (plan.rows is None or not source.rereadable):
         raise UsageError(
@@ -172,8 +179,8 @@ def read_plan_file(path: str | Path) -> PlanFile:
         raise Damaged(f"the plan is damaged: {error}", file=path, hint=hint) from error
 
 
-def remake_plan(planned: PlanFile) -> Plan:
-    """Make the plan of a file again, on this machine.
+def remake_plan(planned: PlanFile, storage_options: Mapping[str, Any] | None = None) -> Plan:
+    """Make the plan of a file again, on this machine; `storage_options` are for URLs.
 
     Raises
     ------
@@ -185,14 +192,22 @@ def remake_plan(planned: PlanFile) -> Plan:
     options = planned.options
     try:
         source = find_source(
-            list(planned.sources), planned.kind, planned.settings, tolerant=options.leave_out
+            list(planned.sources),
+            planned.kind,
+            planned.settings,
+            tolerant=options.leave_out,
+            storage_options=storage_options,
         )
         _check_files(planned.files, source.fingerprint())
         plan = make_plan(source, options)
     except SourceChanged:
         raise
-    except SourceError:
+    except SourceError as error:
         _check_sizes(planned.files)
+        at_fault = [file for file in planned.files if file["path"] == error.context.get("file")]
+        for file in at_fault:
+            if "etag" in file and not check_object(file, storage_options):
+                raise _make_changed_error("changed since the plan was made", file) from None
         raise
     _check_versions(planned, find_versions(plan))
     if (plan.compute_fingerprint(), _list_shards(plan)) != (planned.fingerprint, planned.shards):

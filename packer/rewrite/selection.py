@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.packer.source import match_names
+from fieldslab.packer.column_names import match_names
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.optiontext import mark_option

@@ -7,15 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from fieldslab.packer.column_names import check_utf8_names, make_names_unique
 from fieldslab.packer.convert.dense import estimate_decoded_bytes
-from fieldslab.packer.source import (
-    SAMPLE_BYTES,
-    SAMPLE_ROWS,
-    Source,
-    Unit,
-    check_utf8_names,
-    make_names_unique,
-)
+from fieldslab.packer.source import SAMPLE_BYTES, SAMPLE_ROWS, Source, Unit
 from fieldslab.packer.sources.objects import ROWS_AT_ONCE, BatchStream, open_object
 from fieldslab.schemas.errors import (
     FieldslabError,

@@ -10,9 +10,13 @@ from fieldslab.schemas.errors import (
     SourceDenied,
     SourceNotFound,
     SourceUnreadable,
+    SourceUnsupported,
     make_unreadable_source_error,
 )
-from fieldslab.schemas.urls import is_url, restore_url
+from fieldslab.schemas.urls import get_scheme, hide_credentials, is_url, restore_url
+
+_DOWNLOADS = {"s3": "aws s3 cp", "gs": "gcloud storage cp", "az": "azcopy copy"}
+"""Programs that download, by the scheme of a URL."""
 
 
 class NoFiles(SourceNotFound):
@@ -31,6 +35,8 @@ def list_files(path: str, suffixes: Sequence[str], kind: str) -> list[str]:
         There is none; `kind` is what they are called.
     SourceUnreadable
         A directory, or the way to it, may not be read.
+    SourceUnsupported
+        A URL.
     """
     check_readable(path)
     if os.path.isdir(path):
@@ -43,19 +49,21 @@ def list_files(path: str, suffixes: Sequence[str], kind: str) -> list[str]:
         if not files and glob.has_magic(path):
             problem = "no file matches"
     if not files and is_url(path):
-        raise make_remote_error(path)
+        raise make_remote_error(path, kind)
     if not files:
         raise NoFiles(problem, file=path, hint=hint)
     return sorted(files)
 
 
-def make_remote_error(url: str) -> NoFiles:
-    """Make the error for a URL: nothing but LitData streams is read from one."""
-    return NoFiles(
-        "remote sources are not supported yet: only LitData streams are read from URLs",
-        file=restore_url(url),
-        hint="Download it first, or give `pack` what reads it, from Python: "
-        "pyarrow.dataset.dataset(url).scanner().to_reader(), or a HuggingFace dataset.",
+def make_remote_error(url: str, kind: str) -> SourceUnsupported:
+    """Make the error for the URL of files that are read from disks only."""
+    url = hide_credentials(restore_url(url))
+    program = _DOWNLOADS.get(get_scheme(url), "curl -O")
+    recursive = "" if os.path.splitext(url)[1] or program == "curl -O" else " --recursive"
+    return SourceUnsupported(
+        f"{kind} files are read from disks only, not from URLs",
+        file=url,
+        hint=f"Download them first: {program}{recursive} {url}",
     )
 
 

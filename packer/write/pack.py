@@ -45,8 +45,8 @@ def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackRe
     Parameters
     ----------
     source
-        Paths, globs and directories (one or a list), an object with `__arrow_c_stream__`, or an
-        iterable of `pyarrow.RecordBatch`.
+        Paths, URLs, globs and directories (one or a list), an object with `__arrow_c_stream__`, or
+        an iterable of `pyarrow.RecordBatch`.
     out
         The slab's directory, or its URL, such as `s3://bucket/train.slab`. It appears there whole,
         or not at all.
@@ -62,6 +62,8 @@ def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackRe
     ------
     UsageError, SourceError, OutputError
         And their subclasses; nothing half-written is left where `out` is.
+    AccessDenied, RemoteUnreadable
+        A store that holds the source refuses or fails.
     """
     values: PackOptions = fill_defaults(PackOptions, {**options}, "pack")
     output = find_output(out, values["storage_options"], values["scratch"])
@@ -69,7 +71,13 @@ def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackRe
     parsed = parse_options(**values)
     check_jobs(jobs)
     output.check(force=force)
-    source = find_source(source, values["from_"], values["settings"], tolerant=parsed.leave_out)
+    source = find_source(
+        source,
+        values["from_"],
+        values["settings"],
+        tolerant=parsed.leave_out,
+        storage_options=values["storage_options"],
+    )
     plan = make_plan(source, parsed)
     LOG.info("packing %s", output.path)
     packed = pack_plan(

@@ -113,6 +113,18 @@ class RemoteStore(Store):
         read, size = self._obstore.get_range, stop - start
         return self._retry(key, lambda: _take(read(self._once, key, start=start, end=stop), size))
 
+    def read_with_info(self, key: str, start: int, stop: int) -> tuple[memoryview, ObjectInfo]:
+        """Read bytes of an object, along with its size and version: one request tells both."""
+        check_key(key)
+        if stop <= start:
+            return memoryview(b""), self.get_info(key)
+
+        def read() -> tuple[memoryview, ObjectInfo]:
+            result = self._obstore.get(self._once, key, options={"range": (start, stop)})
+            return _take(result.bytes(), stop - start), _make_info(key, result.meta)
+
+        return self._retry(key, read)
+
     async def read_range(self, key: str, start: int, stop: int) -> memoryview:
         """Read bytes of an object in an event loop; many ranges at a time."""
         check_key(key)
@@ -141,6 +153,18 @@ class RemoteStore(Store):
         batches = iter(self._obstore.list(self._retrying, prefix or None, chunk_size=1000))
         while batch := self._retry(prefix, lambda: next(batches, None)):
             yield from (_make_info(meta["path"], meta) for meta in batch)
+
+    def list_folder(self, folder: str = "") -> tuple[list[ObjectInfo], list[str]]:
+        """List the objects directly in a folder, and the names of the folders in it."""
+        if folder:
+            check_key(folder)
+        if not self.can_list:
+            raise UsageError("a web server cannot list what it holds", file=self.url)
+        listing = self._retry(
+            folder, lambda: self._obstore.list_with_delimiter(self._once, folder or None)
+        )
+        names = [prefix.rstrip("/").rpartition("/")[2] for prefix in listing["common_prefixes"]]
+        return [_make_info(meta["path"], meta) for meta in listing["objects"]], names
 
     def write(
         self, key: str, data: Data | Path | Iterable[Data], *, if_absent: bool = False

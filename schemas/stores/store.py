@@ -75,6 +75,10 @@ class Store(ABC):
             No permission: of the file system, or of a server, also where credentials expired.
         """
 
+    def read_with_info(self, key: str, start: int, stop: int) -> tuple[memoryview, ObjectInfo]:
+        """Read bytes as `read` does, along with size and version of the object they come from."""
+        return self.read(key, start, stop), self.get_info(key)
+
     async def read_range(self, key: str, start: int, stop: int) -> memoryview:
         """Read as `read` does, for an event loop: many ranges at a time."""
         return await asyncio.to_thread(self.read, key, start, stop)
@@ -89,6 +93,21 @@ class Store(ABC):
 
         Raises what `read` raises, but nothing where there is no such folder.
         """
+
+    def list_folder(self, folder: str = "") -> tuple[list[ObjectInfo], list[str]]:
+        """List the objects directly in a folder, and the names of the folders in it, in any order.
+
+        Raises what `read` raises; both lists are empty where there is no such folder.
+        """
+        objects: list[ObjectInfo] = []
+        folders: dict[str, None] = {}
+        for info in self.list_keys(folder):
+            name, slash, _ = info.key[len(folder) + 1 if folder else 0 :].partition("/")
+            if slash:
+                folders[name] = None
+            else:
+                objects.append(info)
+        return objects, list(folders)
 
     @abstractmethod
     def write(

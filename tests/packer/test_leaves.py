@@ -10,7 +10,7 @@ import pytest
 from tests.packer.readback import Readback
 
 from fieldslab.packer import pack
-from fieldslab.packer.source import make_names_unique
+from fieldslab.packer.column_names import make_names_unique
 from fieldslab.schemas.errors import UnknownField, UsageError
 
 

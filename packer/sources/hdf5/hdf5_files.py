@@ -3,55 +3,20 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 
 from fieldslab.packer.sources.path_lookup import list_files
 from fieldslab.schemas.errors import (
     FieldslabError,
-    SourceChanged,
     SourceDenied,
     SourceUnreadable,
-    make_unreadable_source_error,
 )
 from fieldslab.schemas.optiontext import mark_option
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5py")
 MAGIC = b"\x89HDF\r\n\x1a\n"
-
-
-class SourceFile(NamedTuple):
-    """A file as it was when it was first looked at."""
-
-    path: str
-    size: int
-    modified: int
-    inode: int
-
-    @staticmethod
-    def from_path(path: str) -> "SourceFile":
-        """Describe the file at a path. Raises SourceUnreadable if there is none."""
-        try:
-            info = os.stat(path)
-        except OSError as error:
-            raise make_unreadable_source_error(
-                error, f"cannot be read: {error.strerror}", file=path
-            ) from error
-        return SourceFile(path, info.st_size, info.st_mtime_ns, info.st_ino)
-
-    def check_unchanged(self) -> None:
-        """Raise SourceChanged where the file is another one now."""
-        try:
-            same = SourceFile.from_path(self.path) == self
-        except SourceUnreadable as error:
-            raise SourceChanged("the file disappeared while it was read", file=self.path) from error
-        if not same:
-            raise SourceChanged(
-                "the file changed while it was read",
-                file=self.path,
-                hint="Pack again when nothing writes to it.",
-            )
 
 
 def find_files(paths: Sequence[str]) -> list[str]:

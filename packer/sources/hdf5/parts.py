@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.source import ColumnHint, make_names_unique
+from fieldslab.packer.column_names import make_names_unique
+from fieldslab.packer.source import ColumnHint
 from fieldslab.packer.sources.hdf5.read import DatasetColumns
 from fieldslab.packer.sources.hdf5.scan import Dataset, FileScan
 from fieldslab.packer.sources.hdf5.types import HDF5Column, Member

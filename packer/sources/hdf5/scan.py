@@ -16,9 +16,10 @@ from fieldslab.packer.sources.hdf5.elements import (
     TypeRules,
     decode_name,
 )
-from fieldslab.packer.sources.hdf5.hdf5_files import SourceFile, name_hdf5_errors, open_file
+from fieldslab.packer.sources.hdf5.hdf5_files import name_hdf5_errors, open_file
 from fieldslab.packer.sources.hdf5.outside import NOT_ADMITTED, find_outside_files, resolve_path
 from fieldslab.packer.sources.hdf5.types import HDF5Column, list_columns
+from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.schemas.errors import SourceUnreadable
 from fieldslab.schemas.optiontext import mark_option
 
@@ -77,11 +78,11 @@ class Dataset:
 class FileScan:
     """One file: its datasets in the order of its links, and what it says of itself."""
 
-    file: SourceFile
+    file: LocalFile
     datasets: list[Dataset] = field(default_factory=list)
     attributes: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    others: list[SourceFile] = field(default_factory=list)
+    others: list[LocalFile] = field(default_factory=list)
 
 
 def scan_file(path: str, *, raw: bool = False, external: bool = False) -> FileScan:
@@ -92,10 +93,10 @@ def scan_file(path: str, *, raw: bool = False, external: bool = False) -> FileSc
 
     Raises SourceUnreadable where the file is missing or damaged.
     """
-    walk = _Walker(FileScan(SourceFile.from_path(path)), raw, external)
+    walk = _Walker(FileScan(LocalFile.from_path(path)), raw, external)
     with open_file(path) as file:
         walk.walk_from(file, path, "", 0)
-    walk.scan.others = [SourceFile.from_path(other) for other in sorted(walk.others)]
+    walk.scan.others = [LocalFile.from_path(other) for other in sorted(walk.others)]
     return walk.scan
 
 

@@ -8,7 +8,12 @@ import pyarrow as pa
 from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.source import SAMPLE_ROWS, Source, Unit
 from fieldslab.packer.sources.hdf5.dataset_storage import check_filters, describe_unwritten
-from fieldslab.packer.sources.hdf5.hdf5_files import find_files, looks_like_hdf5, name_hdf5_errors
+from fieldslab.packer.sources.hdf5.hdf5_files import (
+    SUFFIXES,
+    find_files,
+    looks_like_hdf5,
+    name_hdf5_errors,
+)
 from fieldslab.packer.sources.hdf5.parts import (
     Key,
     ScannedFile,
@@ -32,6 +37,7 @@ from fieldslab.packer.sources.path_lookup import NoFiles
 from fieldslab.schemas.bytesizes import parse_size
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.urls import is_url
 
 _MOST_WINDOWS = 1_000_000
 _MOST_WARNINGS = 10
@@ -97,6 +103,8 @@ class HDF5Source(Source):
     @staticmethod
     def accepts(paths: list[str]) -> bool:
         """Return whether the first file looks like HDF5, by its name or its first bytes."""
+        if is_url(paths[0]):
+            return paths[0].lower().endswith(SUFFIXES)  # to be refused with advice
         try:
             return looks_like_hdf5(find_files(paths[:1])[0])
         except NoFiles:
@@ -193,10 +201,7 @@ class HDF5Source(Source):
     def fingerprint(self) -> list[dict[str, Any]]:
         """Return path, size and time of each file, those behind links included."""
         files = [file for part in self._parts for file in (part.scan.file, *part.scan.others)]
-        return [
-            {"path": file.path, "bytes": file.size, "modified": file.modified}
-            for file in dict.fromkeys(files)
-        ]
+        return [file.describe() for file in dict.fromkeys(files)]
 
     def _choose_default_columns(self) -> list[Key]:
         """The columns of the most common length that all files have and that can be packed."""

@@ -208,7 +208,7 @@ def _find_parts(paths: Sequence[str]) -> Iterator[ImageNames]:
             files = []
         part = _list_folder_images(path) if os.path.isdir(path) else _list_glob_images(path)
         if not part.names and is_url(path):
-            raise make_remote_error(path)
+            raise make_remote_error(path, "image")
         if not part.names:
             raise NoFiles(
                 f"no image files ({', '.join(SUFFIXES)}) in here"

@@ -29,6 +29,7 @@ from fieldslab.packer.sources.litdata.stream_index import (
 )
 from fieldslab.packer.sources.parquet.footers import SUFFIXES
 from fieldslab.packer.sources.parquet.source import ParquetSource
+from fieldslab.packer.sources.remote_lookup import is_remote_source
 from fieldslab.schemas.errors import (
     SourceInconsistent,
     SourceUnreadable,
@@ -50,7 +51,7 @@ class LitDataOpener:
             return False
         path = Path(paths[0])
         if paths[0].startswith(SCHEMES) and path.suffix not in SUFFIXES:
-            return True
+            return not is_remote_source(paths[0])  # `find_source` has looked for an index there
         return is_index(path if path.name == INDEX else path / INDEX)
 
     def __new__(  # type: ignore[misc]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn
 
-from fieldslab.packer.source import make_names_unique
+from fieldslab.packer.column_names import make_names_unique
 from fieldslab.schemas.errors import SourceUnreadable, SourceUnsupported
 
 INDEX = "index.json"

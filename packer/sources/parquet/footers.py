@@ -3,20 +3,26 @@
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fieldslab.packer.source import check_utf8_names, make_names_unique
+from fieldslab.packer.column_names import check_utf8_names, make_names_unique
+from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.packer.sources.path_lookup import get_glob_root, list_files
-from fieldslab.schemas.errors import FieldslabError, SourceChanged, SourceDenied, SourceUnreadable
+from fieldslab.packer.sources.remote_file import RemoteFile
+from fieldslab.packer.sources.remote_lookup import is_remote_source, list_remote_files, split_url
+from fieldslab.schemas.errors import FieldslabError, SourceDenied, SourceUnreadable
+from fieldslab.schemas.stores.store_place import StorePlace
+from fieldslab.schemas.urls import hide_credentials
 
 SUFFIXES = (".parquet", ".pq", ".parq")
 MAGIC = (b"PAR1", b"PARE")
@@ -25,9 +31,16 @@ _LEAST_BUFFER = 1 << 14
 _ALL_BUFFERS = 1 << 26
 
 _THREADS = 32
-"""That read footers: on a network file system they wait most of the time."""
+"""That read footers: on a network they wait most of the time."""
+_LEAST_ITEMS = 8
+"""Fewer are looked at one after the other: threads take longer to start."""
+_FOOTER = 1 << 16
+"""Bytes at the end of a file that pyarrow reads first."""
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+_T = TypeVar("_T")
+Partition = dict[str, pa.Scalar]
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 
@@ -36,14 +49,16 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE
 class ParquetPart:
     """One Parquet file: its footer, and the values of its hive partition, by column name."""
 
-    path: str
+    file: LocalFile | RemoteFile
     metadata: pq.FileMetaData
     schema: pa.Schema
-    partition: dict[str, pa.Scalar]
+    partition: Partition
     encrypted: frozenset[int]
-    size: int
-    modified: int
-    inode: int
+
+    @property
+    def path(self) -> str:
+        """Path or URL of the file."""
+        return self.file.path
 
     @cached_property
     def columns(self) -> dict[str, int]:
@@ -98,7 +113,7 @@ class ParquetPart:
         Those at the paths `read_dictionary` come as dictionaries.
         """
         return pq.ParquetFile(
-            self.path,
+            self.file.open(),
             metadata=self.metadata,
             pre_buffer=False,
             read_dictionary=list(read_dictionary),
@@ -137,67 +152,76 @@ class ParquetPart:
         column = self.metadata.schema.column(leaf)
         return column.max_repetition_level == 0 and column.physical_type != "BYTE_ARRAY"
 
-    def check_unchanged(self) -> None:
-        """Raise SourceChanged where the file is not the one whose footer was read."""
-        try:
-            info = os.stat(self.path)
-        except OSError as error:
-            raise SourceChanged("the file disappeared while it was read", file=self.path) from error
-        current = (info.st_size, info.st_mtime_ns, info.st_ino)
-        if current != (self.size, self.modified, self.inode):
-            raise SourceChanged(
-                "the file changed while it was read",
-                file=self.path,
-                hint="Pack again when nothing writes to it.",
-            )
-
     @contextmanager
     def refuse_changed(self) -> Iterator[None]:
         """Raise SourceChanged for what cannot be read because the file is another one now."""
         try:
             yield
         except SourceUnreadable:
-            self.check_unchanged()
+            self.file.check_unchanged()
             raise
 
+    @contextmanager
+    def fetch(self, group: int, leaves: Iterable[int]) -> Iterator["ParquetPart"]:
+        """Yield the file with these leaf columns of a row group on their way, if it is remote."""
+        if isinstance(self.file, RemoteFile):
+            chunks = [self.get_chunk(group, leaf) for leaf in leaves]
+            with self.file.fetch([_find_range(chunk) for chunk in chunks]) as fetched:
+                yield replace(self, file=fetched)
+        else:
+            yield self
 
-def open_parts(paths: list[str]) -> list[ParquetPart]:
+
+def _find_range(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Find where in a file a column chunk lies."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+        start = chunk.dictionary_page_offset
+    return start, start + chunk.total_compressed_size
+
+
+def open_parts(
+    paths: Sequence[str], storage_options: Mapping[str, Any] | None = None
+) -> list[ParquetPart]:
     """Read the footers of all files that are meant, in order.
 
     Raises SourceUnreadable where one is missing, damaged or encrypted.
     """
-    files = find_files(paths)
-    if len(files) < _THREADS:
-        return [_open_part(*file) for file in files]
+    return _map_in_threads(lambda file: _open_part(*file), find_files(paths, storage_options))
+
+
+def _map_in_threads(function: Callable[[Any], _T], items: Sequence[Any]) -> list[_T]:
+    """Call a function for each item: many at a time where there are many."""
+    if len(items) < _LEAST_ITEMS:
+        return [function(item) for item in items]
     with ThreadPoolExecutor(_THREADS, "fieldslab-footers") as pool:
-        futures = [pool.submit(_open_part, *file) for file in files]
         try:
-            return [future.result() for future in futures]
+            return list(pool.map(function, items))
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _open_part(path: str, directory: dict[str, dict[str, pa.Scalar]]) -> ParquetPart:
+def _open_part(place: str | RemoteFile, partitions: Mapping[str, Partition]) -> ParquetPart:
     """Read the footer of one file."""
-    partition = directory.get(path, {})
-    with name_parquet_errors(path):
-        info = os.stat(path)
-        metadata = pq.read_metadata(path)
+    with name_parquet_errors(place if isinstance(place, str) else place.path):
+        file = LocalFile.from_path(place) if isinstance(place, str) else place
+        end = file.fetch_end(_FOOTER)
+        metadata = pq.read_metadata(end.open())
         with pq.ParquetFile(
-            path,
+            end.open(),
             metadata=metadata,
             pre_buffer=False,
             buffer_size=_LEAST_BUFFER,
             coerce_int96_timestamp_unit=_find_int96_unit(metadata),
             arrow_extensions_enabled=True,
-        ) as file:
-            schema = file.schema_arrow
+        ) as parquet:
+            schema = parquet.schema_arrow
             check_utf8_names(schema)
-            _check_groups(file.metadata, path)
-            encrypted = _find_encrypted_leaves(file)
+            _check_groups(parquet.metadata, file.path)
+            encrypted = _find_encrypted_leaves(parquet)
+            partition = partitions.get(file.path, {})
             own = {key: value for key, value in partition.items() if key not in schema.names}
-            facts = (info.st_size, info.st_mtime_ns, info.st_ino)
-            return ParquetPart(path, file.metadata, schema, own, encrypted, *facts)
+            return ParquetPart(file, parquet.metadata, schema, own, encrypted)
 
 
 def _check_groups(metadata: pq.FileMetaData, path: str) -> None:
@@ -279,24 +303,37 @@ def _make_damaged_error(what: str, reason: str) -> SourceUnreadable:
     )
 
 
-def find_files(paths: Sequence[str]) -> list[tuple[str, dict[str, dict[str, pa.Scalar]]]]:
+def find_files(
+    paths: Sequence[str], storage_options: Mapping[str, Any] | None = None
+) -> list[tuple[str | RemoteFile, dict[str, Partition]]]:
     """Find the files in the order given, globs and directories sorted, each with its partitions.
 
-    Raises NoFiles where there is none, SourceUnreadable where a directory may not be read.
+    Raises NoFiles where there is none, SourceUnreadable where a directory may not be read, and for
+    URLs what `list_remote_files` raises.
     """
-    files_and_partitions: list[tuple[str, dict[str, dict[str, pa.Scalar]]]] = []
-    for path in paths:
-        files = list_files(path, SUFFIXES, "Parquet")
-        partitions = {}
-        if os.path.isdir(path):
-            partitions = _parse_partitions(path, files)
-        elif glob.has_magic(path):
-            partitions = _parse_partitions(get_glob_root(path), files)
-        files_and_partitions += [(file, partitions) for file in files]
-    return files_and_partitions
+    find = partial(_find_files, storage_options=storage_options, places={})
+    return [file for files in _map_in_threads(find, paths) for file in files]
 
 
-def _parse_partitions(directory: str, files: list[str]) -> dict[str, dict[str, pa.Scalar]]:
+def _find_files(
+    path: str, storage_options: Mapping[str, Any] | None, places: dict[str, StorePlace]
+) -> list[tuple[str | RemoteFile, dict[str, Partition]]]:
+    if is_remote_source(path):
+        remote = split_url(path, storage_options, places)
+        objects = list_remote_files(remote, SUFFIXES, "Parquet")
+        folder = f"{hide_credentials(remote.place.url)}/{remote.root}"
+        partitions = _parse_partitions(folder, [file.path for file in objects])
+        return [(file, partitions) for file in objects]
+    files = list_files(path, SUFFIXES, "Parquet")
+    partitions = {}
+    if os.path.isdir(path):
+        partitions = _parse_partitions(path, files)
+    elif glob.has_magic(path):
+        partitions = _parse_partitions(get_glob_root(path), files)
+    return [(file, partitions) for file in files]
+
+
+def _parse_partitions(directory: str, files: list[str]) -> dict[str, Partition]:
     """Parse the values of the hive partitions (`year=2024/`) below a directory, by file and column.
 
     A column whose values all are integers has type int64, any other is text.

@@ -75,9 +75,14 @@ def _read_columns(
     part: ParquetPart, group: int, positions: list[int], batch_bytes: int, name: str
 ) -> Iterator[pa.RecordBatch]:
     leaves = [leaf for position in positions for leaf in part.leaves[position]]
-    with part.refuse_changed(), name_parquet_errors(name), part.open(len(leaves)) as parquet:
-        pieces = _read_pieces(parquet, part, group, leaves, batch_bytes)
-        yield from _join_pieces(check_int96(pieces, part, group, positions), batch_bytes)
+    with (
+        part.refuse_changed(),
+        name_parquet_errors(name),
+        part.fetch(group, leaves) as fetched,
+        fetched.open(len(leaves)) as parquet,
+    ):
+        pieces = _read_pieces(parquet, fetched, group, leaves, batch_bytes)
+        yield from _join_pieces(check_int96(pieces, fetched, group, positions), batch_bytes)
 
 
 def _read_pieces(
@@ -91,7 +96,7 @@ def _read_pieces(
     # The public `iter_batches` knows neither positions nor a size that changes on the way.
     reader = parquet.reader
     for piece in reader.iter_batches(rows, row_groups=[group], column_indices=leaves):
-        part.check_unchanged()
+        part.file.check_unchanged()
         yield piece
         seen = max(1, _estimate_bytes(piece) // max(piece.num_rows, 1))
         rows = max(1, min(most, GROWTH * rows, target // seen))

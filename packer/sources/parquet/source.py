@@ -1,13 +1,14 @@
 """Parquet files, globs of them, and directories with hive partitions."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from fieldslab.packer.column_names import make_names_unique
 from fieldslab.packer.convert.dense import is_list
-from fieldslab.packer.source import ColumnHint, Source, Unit, make_names_unique, sample_units
+from fieldslab.packer.source import ColumnHint, Source, Unit, sample_units
 from fieldslab.packer.sources.parquet.footers import (
     MAGIC,
     SUFFIXES,
@@ -18,9 +19,9 @@ from fieldslab.packer.sources.parquet.footers import (
 )
 from fieldslab.packer.sources.parquet.row_groups import read_row_group
 from fieldslab.packer.sources.path_lookup import NoFiles
+from fieldslab.packer.sources.remote_lookup import is_remote_source
 from fieldslab.schemas.errors import SourceInconsistent
 from fieldslab.schemas.optiontext import mark_option
-from fieldslab.schemas.urls import is_url
 
 _EMPTY_STRUCT = ColumnHint(
     refusal=(
@@ -36,13 +37,17 @@ class ParquetSource(Source):
 
     name = "parquet"
     rereadable = True
+    suffixes = SUFFIXES
 
-    def __init__(self, paths: list[str]) -> None:
+    def __init__(
+        self, paths: list[str], *, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
         """Open every file's footer.
 
-        Raises SourceUnreadable where one is missing, damaged or encrypted.
+        Raises SourceUnreadable where one is missing, damaged or encrypted, and for URLs what
+        stores raise.
         """
-        self._parts = open_parts(paths)
+        self._parts = open_parts(paths, storage_options)
         first = self._parts[0]
         fields = [
             field.with_name(name)
@@ -57,8 +62,10 @@ class ParquetSource(Source):
     @staticmethod
     def accepts(paths: list[str]) -> bool:
         """Return whether the first path looks like Parquet, by its name or its first four bytes."""
+        if is_remote_source(paths[0]):
+            return paths[0].lower().endswith(SUFFIXES)
         try:
-            first = find_files(paths[:1])[0][0]
+            first = str(find_files(paths[:1])[0][0])
             if not os.path.isfile(first):  # a pipe would block forever
                 return False
             if first.endswith(SUFFIXES):
@@ -68,7 +75,7 @@ class ParquetSource(Source):
         except PermissionError:
             return False  # the last source that is asked reports it
         except NoFiles:
-            return paths[0].endswith(SUFFIXES) and not is_url(paths[0])
+            return paths[0].endswith(SUFFIXES)
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Decode one row group batch by batch; page checksums are verified where present."""
@@ -136,8 +143,8 @@ class ParquetSource(Source):
                 )
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """Return path, size and time of each file."""
-        return [{"path": p.path, "bytes": p.size, "modified": p.modified} for p in self._parts]
+        """Return path and size of each file, and its time, or the ETag of an object."""
+        return [part.file.describe() for part in self._parts]
 
     def _find_differences(self, part: ParquetPart, columns: list[int]) -> list[str]:
         """Find the columns that a file lacks, or has with another type than the first file."""

@@ -23,7 +23,6 @@ from tests.slabs import write_slab
 from fieldslab.packer import copy_slab
 from fieldslab.packer.outputs import store_output, uploads
 from fieldslab.packer.outputs.ownership import MARKER
-from fieldslab.packer.outputs.store_attempts import StorePlace
 from fieldslab.packer.pack_options import PackOptions
 from fieldslab.packer.parts.packing import finish_parts, pack_part
 from fieldslab.packer.parts.part_number import parse_part
@@ -42,6 +41,7 @@ from fieldslab.schemas.errors import (
 from fieldslab.schemas.manifest import MANIFEST, decode_manifest
 from fieldslab.schemas.stores import remote
 from fieldslab.schemas.stores.store import open_store
+from fieldslab.schemas.stores.store_place import StorePlace
 
 RETRIES = {"retry_config": {"max_retries": 2, "backoff": {"init_backoff": 0.01}}}
 ROWS = 200

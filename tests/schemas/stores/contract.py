@@ -52,8 +52,12 @@ class Contract:
         info = store.get_info("a")
         assert (info.key, info.size) == ("a", len(DATA))
         assert store.get_info("a") == info
+        for stop in (10, 20):
+            data, read_info = store.read_with_info("a", 10, stop)
+            assert (bytes(data), read_info) == (DATA[10:stop], info)
         store.write("a", DATA[::-1])
         assert store.get_info("a").version != info.version
+        assert store.read_with_info("a", 10, 20)[1] == store.get_info("a")
 
     def test_lists_are_of_folders(self, store: Store) -> None:
         """A list has each object once, and those of a folder without others of similar names."""
@@ -65,6 +69,14 @@ class Contract:
         assert list(store.list_keys("nothing")) == []
         info = store.get_info("b/c")
         assert [listed for listed in store.list_keys() if listed.key == "b/c"] == [info]
+        for folder in ("", "b", "b/d", "nothing"):
+            inside = [key for key in sizes if not folder or key.startswith(f"{folder}/")]
+            names = [key[len(folder) + 1 if folder else 0 :].split("/") for key in inside]
+            objects, folders = store.list_folder(folder)
+            assert [info.key.rpartition("/")[2] for info in objects] == [
+                name for name, *rest in names if not rest
+            ]
+            assert sorted(folders) == sorted({name for name, *rest in names if rest})
 
     def test_only_one_writes_if_absent(self, store: Store) -> None:
         """Of many who write at the same moment, one succeeds, and its content stays."""

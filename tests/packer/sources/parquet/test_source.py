@@ -402,14 +402,6 @@ def test_unreadable(tmp_path: Path, make: Callable[[Path], Any], message: str) -
         pack(source, tmp_path / "slab")
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/a.parquet", "https://host/a.parquet"])
-def test_urls(tmp_path: Path, url: str) -> None:
-    """A URL is not said to be a missing file; the error tells how to pack from one."""
-    error = refused(tmp_path, url)
-    assert isinstance(error, SourceUnreadable)
-    assert "Download it first" in str(error)
-
-
 def test_no_source(tmp_path: Path) -> None:
     """An empty list of sources, or an object that is none, is a wrong call."""
     wrong: list[Any] = [[], 7, {"a": 1}, [1, 2], iter([])]

@@ -1,0 +1,218 @@
+"""Sources in buckets and on web servers: the same slab, few bytes, and named errors."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.naming import case
+from tests.packer.packing import content
+from tests.servers.s3 import SECRET, Bucket
+from tests.servers.web import WebServer
+
+from fieldslab.packer import pack
+from fieldslab.packer.check.verify import verify
+from fieldslab.packer.options import parse_options
+from fieldslab.packer.pack_options import PackOptions
+from fieldslab.packer.parts.packing import finish_parts, pack_part
+from fieldslab.packer.parts.part_number import PartNumber
+from fieldslab.packer.parts.plan_file import write_plan_file
+from fieldslab.packer.plan import make_plan
+from fieldslab.packer.source import find_source
+from fieldslab.packer.write.pack import pack_plan
+from fieldslab.schemas.errors import (
+    AccessDenied,
+    FieldslabError,
+    RemoteUnreadable,
+    SourceChanged,
+    SourceNotFound,
+    SourceUnreadable,
+    SourceUnsupported,
+    UsageError,
+)
+from fieldslab.schemas.stores.store import open_store
+
+Serve = Callable[..., WebServer]
+NO_RETRIES = {"retry_config": {"max_retries": 0}}
+ROWS, GROUP = 60_000, 20_000
+FILES = ("raw/day=1/a.parquet", "raw/day=1/b.parquet", "raw/day=2/a.parquet")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three files of three row groups each, in two partitions, and others that are passed over."""
+    folder = tmp_path_factory.mktemp("local")
+    rng = np.random.default_rng(0)
+    for name in FILES:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        texts = [f"text {number}" for number in rng.integers(0, 999, ROWS)]
+        table = pa.table({"x": rng.random(ROWS), "s": texts, "y": rng.random(ROWS)})
+        pq.write_table(table, path, row_group_size=GROUP)
+    for name in ("raw/_SUCCESS", "raw/.a.parquet", "raw/_old/a.parquet", "raw/day=1/notes.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"no Parquet")
+    return folder
+
+
+def upload(folder: Path, bucket: Bucket) -> None:
+    """Put all files of a folder into a bucket."""
+    store = open_store(bucket.url, bucket.options)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            store.write(path.relative_to(folder).as_posix(), path)
+
+
+def test_a_bucket_gives_the_slab_of_a_disk(tmp_path: Path, folder: Path, bucket: Bucket) -> None:
+    """Folders, globs and lists of URLs are the files that they are on a disk, in the same order."""
+    upload(folder, bucket)
+    for number, patterns in enumerate(
+        (
+            ["raw"],
+            ["raw/"],
+            ["raw/day=*/?.parquet"],
+            ["raw/**/day=*/*.parquet"],
+            [FILES[2], FILES[0]],
+            ["raw/day=1", "raw/day=2/*"],
+        )
+    ):
+        with case(patterns):
+            local, remote = tmp_path / f"local-{number}", tmp_path / f"remote-{number}"
+            pack([str(folder / name) for name in patterns], local, shard_size=10**6)
+            urls = [f"{bucket.url}/{name}" for name in patterns]
+            pack(urls, remote, shard_size=10**6, storage_options=bucket.options)
+            assert content(local) == content(remote)
+
+
+def test_processes_and_parts(
+    tmp_path: Path, folder: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credentials do not leave the process: workers and parts take them from the environment."""
+    upload(folder, bucket)
+    url, size = f"{bucket.url}/raw", 10**6
+    expected = pack(str(folder / "raw"), tmp_path / "local", shard_size=size).manifest.id
+    options = bucket.options
+    assert verify(tmp_path / "local", against=url, storage_options=options).ok
+    with pytest.raises(UsageError, match="do not leave this process"):
+        pack(url, tmp_path / "slab", shard_size=size, jobs=2, storage_options=options)
+    for name in ("access_key_id", "secret_access_key"):
+        monkeypatch.setenv(f"AWS_{name.upper()}", options[name])
+    harmless = {name: options[name] for name in ("endpoint", "region")}
+    out, plan = tmp_path / "slab", tmp_path / "x.plan"
+    packed = pack(url, out, shard_size=size, jobs=2, storage_options=harmless)
+    assert packed.manifest.id == expected
+    monkeypatch.setenv("AWS_ENDPOINT_URL", options["endpoint"])
+    write_plan_file([url], tmp_path / "parts", plan, cast(PackOptions, {"shard_size": size}))
+    pack_part(plan, PartNumber(1, 1))
+    assert finish_parts(plan).manifest.id == expected
+    for path in (out / "manifest.json", plan):
+        assert SECRET.encode() not in path.read_bytes()
+
+
+def test_a_replaced_object(tmp_path: Path, folder: Path, serve: Serve) -> None:
+    """An object that is replaced after the plan was made is named by a pack, part, and `finish`."""
+    web = serve(folder)
+    url = f"{web.url}/{FILES[0]}"
+    source = find_source(url)
+    out, path = tmp_path / "slab", tmp_path / "x.plan"
+    write_plan_file([url], tmp_path / "parts", path, PackOptions())
+    pack_part(path, PartNumber(1, 1))
+    web.replaced[FILES[0]] = (folder / FILES[1]).read_bytes()
+    calls: dict[str, Callable[[], Any]] = {
+        "pack": lambda: pack_plan(make_plan(source, parse_options()), out),
+        "part": lambda: pack_part(path, PartNumber(1, 1)),
+        "finish": lambda: finish_parts(path),
+    }
+    for name, call in calls.items():
+        with case(name), pytest.raises(SourceChanged) as caught:
+            call()
+        assert caught.value.context["file"] == url
+    web.replaced[FILES[0]] = b"no Parquet any more"
+    with pytest.raises(SourceChanged, match="changed since the plan was made"):
+        finish_parts(path)
+    assert not out.exists()
+
+
+def test_few_bytes_are_fetched(tmp_path: Path, folder: Path, serve: Serve) -> None:
+    """A plan reads footers alone, once; one column of several is fetched by itself, once."""
+    web = serve(folder)
+    urls = [f"{web.url}/{name}" for name in FILES]
+    plan = make_plan(find_source(urls), parse_options(fields=["y"]))
+    assert web.count_bytes() <= len(FILES) * 2**16 + 3 * 10**6  # samples of three row groups
+    web.requests.clear()
+    pack_plan(plan, tmp_path / "slab")
+    assert web.count() == len(FILES) * ROWS // GROUP
+    footers = [pq.read_metadata(folder / name) for name in FILES]
+    chunks = [footer.row_group(group).column(2) for footer in footers for group in range(3)]
+    assert web.count_bytes() == sum(chunk.total_compressed_size for chunk in chunks)
+
+
+def test_a_failing_server(tmp_path: Path, folder: Path, serve: Serve) -> None:
+    """What fails for a while is asked for again; what goes on failing is an error with the URL."""
+    web = serve(folder)
+    url = f"{web.url}/{FILES[0]}"
+    quick = {"retry_config": {"max_retries": 3, "backoff": {"init_backoff": 0.01}}}
+    expected = pack(str(folder / FILES[0]), tmp_path / "local").manifest.id
+    for fault in ("cut", "drop", "short", "status"):
+        with case(fault):
+            settings: dict[str, Any] = {"code": 503} if fault == "status" else {}
+            web.inject(fault, after=1, times=2, **settings)
+            packed = pack(url, tmp_path / fault, storage_options=quick)
+            assert packed.manifest.id == expected
+            web.heal()
+    cases: list[tuple[str, type[FieldslabError], int | None]] = [
+        ("status", RemoteUnreadable, 503),
+        ("cut", RemoteUnreadable, None),
+        ("expired", AccessDenied, 403),
+    ]
+    for fault, error, status in cases:
+        with case(fault):
+            settings = {"code": status} if fault == "status" else {}
+            web.inject(fault, after=1, times=1000, **settings)
+            with pytest.raises(error) as caught:
+                pack(url, tmp_path / "slab", storage_options=NO_RETRIES)
+            assert (caught.value.context["file"], caught.value.context.get("status")) == (
+                url,
+                status,
+            )
+            assert not (tmp_path / "slab").exists()
+            web.heal()
+
+
+def test_damage(tmp_path: Path, folder: Path, serve: Serve) -> None:
+    """A damaged page of an object is the error that it is on a disk, by its URL."""
+    web = serve(folder)
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"x": np.arange(10**5)}), path, write_page_checksum=True, compression="none"
+    )
+    web.replaced["a.parquet"] = path.read_bytes()[:1000] + b"\1" + path.read_bytes()[1001:]
+    with pytest.raises(SourceUnreadable, match="damaged or unreadable Parquet") as caught:
+        pack(f"{web.url}/a.parquet", tmp_path / "slab")
+    assert caught.value.context["file"] == f"{web.url}/a.parquet row group 0"
+
+
+def test_what_is_refused(tmp_path: Path, folder: Path, serve: Serve, bucket: Bucket) -> None:
+    """What no store can be asked for is refused, with what to do instead."""
+    web = serve(folder)
+    upload(folder / "raw" / "day=1", bucket)
+    cases: list[tuple[str, type[FieldslabError], str]] = [
+        (f"{web.url}/*.parquet", UsageError, "Give the URL of each file"),
+        (f"{web.url}/raw/", UsageError, "Give the URL of each file"),
+        (f"{web.url}/a.parquet?X-Amz-Signature=abc", UsageError, "downloaded first"),
+        ("https://me:secret@host/a.parquet", UsageError, "in the environment"),
+        (f"{web.url}/none.parquet", SourceNotFound, "no such object"),
+        (f"{bucket.url}/none.parquet", SourceNotFound, "no such object"),
+        (f"{bucket.url}/none-*.parquet", SourceNotFound, "no object matches"),
+        (f"{bucket.url}/notes.txt", SourceNotFound, "nothing at this URL"),
+        (f"{bucket.url}/a.h5", SourceUnsupported, "aws s3 cp"),
+    ]
+    for url, error, words in cases:
+        options = bucket.options if url.startswith("s3") else None
+        with case(url), pytest.raises(error, match=words) as caught:
+            pack(url, tmp_path / "slab", storage_options=options)
+        assert "secret" not in str(caught.value)
+        assert "abc" not in str(caught.value)
