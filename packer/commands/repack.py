@@ -34,7 +34,7 @@ Examples:
 
 @command(
     Argument("slab", "SLAB", "The slab to read.", type=PATH),
-    Argument("out", "[OUT]", "Directory of the slab to write.", type=PATH, required=False),
+    Argument("out", "[OUT]", "Directory or URL of the slab to write.", type=PATH, required=False),
     Option("-o --output", OUTPUT, "The same.", "OUT", type=PATH),
     *make_options(RepackOptions),
     Option("--verify", OUTPUT, "Read the new slab back and check every byte."),
@@ -68,8 +68,8 @@ def repack(
     hidden = progress == "none" or quiet or as_json
     total = plan.rows * plan.steps
     with (
-        convert_interrupts(lambda: _describe_leftovers(destination)),
-        show_bar("repacking", str(destination), total, "rows", hidden=hidden) as move,
+        convert_interrupts(lambda: _describe_leftovers(destination.directory)),
+        show_bar("repacking", str(destination.path), total, "rows", hidden=hidden) as move,
     ):
         packed = repack_plan(
             plan, destination, options["force"], options["jobs"], move, options["engine"]
@@ -79,7 +79,7 @@ def repack(
         print_lines(plans.format_pack_summary(packed, get_terminal_width(sys.stdout)))
     code = 0
     if verify:
-        report = verify_with_bar(destination, hidden=hidden, silent=as_json)
+        report = verify_with_bar(destination.path, hidden=hidden, silent=as_json)
         result["verify"] = report.as_dict()
         code = 0 if report.ok else Damaged.exit_code
         if not as_json and not (quiet and report.ok):
@@ -89,10 +89,12 @@ def repack(
     return code
 
 
-def _describe_leftovers(output: Path) -> str:
+def _describe_leftovers(output: Path | None) -> str:
     """Describe what an interrupted run leaves, and what another one does."""
     from fieldslab.schemas.folder import get_partial_path
 
+    if output is None:
+        return "run the same command again to go on from the finished shards"
     partial = get_partial_path(output)
     if partial.is_dir():
         return f"what is finished is kept in {partial}; run the same command again to go on"

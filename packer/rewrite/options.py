@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any, TypedDict
 
 from fieldslab.packer.definition import Option
-from fieldslab.packer.pack_options import OUTPUT, Progress
+from fieldslab.packer.pack_options import OUTPUT, Progress, Scratch, StorageOptions
 from fieldslab.schemas.optiontext import mark_option
 
 ROWS = "Rows and fields"
@@ -79,6 +79,8 @@ class RepackOptions(TypedDict, total=False):
             '`if __name__ == "__main__":`.',
         ),
     ]
+    scratch: Scratch
+    storage_options: StorageOptions
     progress: Annotated[
         Progress | None,
         Option(OUTPUT, "CALLABLE", "Called with the rows and bytes of each step.", in_shell=False),

@@ -14,17 +14,20 @@ from msgspec.structs import replace
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.definition import add_options, fill_defaults
+from fieldslab.packer.outputs.find_output import DirectoryOutput, find_output
+from fieldslab.packer.outputs.slab_output import SlabBuilder, SlabOutput, make_shuffle_error
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.plan import RepackPlan, make_repack_plan
+from fieldslab.packer.rewrite.runs import count_rows
 from fieldslab.packer.rewrite.work import RepackWork
-from fieldslab.packer.write.commit import Staging, get_scattered_path
+from fieldslab.packer.write.commit import get_scattered_path
 from fieldslab.packer.write.directories import remove_path
 from fieldslab.packer.write.engines.engine import find_engine
 from fieldslab.packer.write.finish import make_checked_manifest, make_shards, write_tables
-from fieldslab.packer.write.output import check_jobs, check_output, parse_output
-from fieldslab.packer.write.result import PackResult, count_bytes
-from fieldslab.packer.write.space import get_free_bytes
+from fieldslab.packer.write.output import check_jobs
+from fieldslab.packer.write.result import PackResult
+from fieldslab.packer.write.space import ShardBytes, get_free_bytes
 from fieldslab.packer.write.stream import ignore_progress
 from fieldslab.packer.write.versions import check_versions, get_versions
 from fieldslab.packer.write.writers import merge_tallies
@@ -50,7 +53,7 @@ def repack(slab: str | Path, out: str | Path, **options: Unpack[RepackOptions]) 
     slab
         Directory of the slab to read.
     out
-        Directory of the slab to write. It appears there whole, or not at all.
+        The directory or URL of the slab to write. It appears there whole, or not at all.
     **options
 
     Raises
@@ -60,7 +63,7 @@ def repack(slab: str | Path, out: str | Path, **options: Unpack[RepackOptions]) 
     """
     values: RepackOptions = fill_defaults(RepackOptions, {**options}, "repack")
     plan, destination = prepare_repack(slab, out, values)
-    LOG.info("repacking %s to %s", plan.path, destination)
+    LOG.info("repacking %s to %s", plan.path, destination.path)
     progress = values["progress"] or ignore_progress
     result = repack_plan(
         plan, destination, values["force"], values["jobs"], progress, values["engine"]
@@ -69,21 +72,28 @@ def repack(slab: str | Path, out: str | Path, **options: Unpack[RepackOptions]) 
     return result
 
 
-def prepare_repack(slab: object, out: object, values: RepackOptions) -> tuple[RepackPlan, Path]:
+def prepare_repack(
+    slab: object, out: object, values: RepackOptions
+) -> tuple[RepackPlan, SlabOutput]:
     """Decide what is written, and where. Raises what `repack` raises for wrong parameters."""
-    path, destination = check_slab_path(slab), parse_output(out)
+    path = check_slab_path(slab)
+    output = find_output(out, values["storage_options"], values["scratch"])
     check_jobs(values["jobs"])
-    check_output(destination, force=values["force"])
-    if destination.exists() and os.path.samefile(path, destination):
+    output.check(force=values["force"])
+    directory = output.directory
+    if directory is not None and directory.exists() and os.path.samefile(path, directory):
         hint = "Write to another place."
-        raise UsageError("a slab cannot replace itself", file=destination, hint=hint)
+        raise UsageError("a slab cannot replace itself", file=directory, hint=hint)
     with open_slab_files(path) as files:
-        return make_repack_plan(path, files.manifest, values), destination
+        plan = make_repack_plan(path, files.manifest, values)
+    if plan.needs_scattering and directory is None:
+        raise make_shuffle_error(output)
+    return plan, output
 
 
 def repack_plan(
     plan: RepackPlan,
-    out: Path,
+    out: Path | SlabOutput,
     force: bool,
     jobs: int | None,
     progress: Progress,
@@ -91,22 +101,27 @@ def repack_plan(
 ) -> PackResult:
     """Carry out a plan, as `repack` does."""
     started = time.monotonic()
+    output = out if isinstance(out, SlabOutput) else DirectoryOutput(out)
+    directory = output.directory
     versions = get_versions(("fieldslab", "numpy", "pyarrow"))
-    with Staging(out, plan.compute_fingerprint(), versions, force=force) as staging:
+    with output.build(plan.compute_fingerprint(), versions, force=force) as staging:
         manifest, reused = staging.completed, len(staging.finished)
         if manifest is None:
-            _check_space(plan, staging)
             reading = plan
-            if plan.needs_scattering:
-                scattered = _scatter(plan, staging, jobs, progress, engine)
+            if directory is not None:
+                done = sum(record.bytes for record in staging.finished.values())
+                _check_space(plan, directory, done)
+            if plan.needs_scattering and directory is not None:
+                scattered = _scatter(plan, directory, jobs, progress, engine)
                 if plan.consumes_source:
                     remove_shards(plan.path)
-                reading = plan.plan_gathering(staging.scattered, scattered)
+                reading = plan.plan_gathering(get_scattered_path(directory), scattered)
             _write_shards(reading, staging, jobs, versions, progress, engine)
             manifest = _make_manifest(plan, reading, staging)
             staging.publish(manifest)
     seconds = time.monotonic() - started
-    return PackResult(out, manifest, count_bytes(out), seconds, reused, staging.dropped)
+    size = output.count_bytes()
+    return PackResult(output.path, manifest, size, seconds, reused, staging.dropped)
 
 
 def find_scattered(plan: RepackPlan, out: Path) -> Manifest | None:
@@ -128,20 +143,20 @@ def remove_shards(slab: Path) -> None:
 
 
 def _scatter(
-    plan: RepackPlan, staging: Staging, jobs: int | None, progress: Progress, engine: str | None
+    plan: RepackPlan, out: Path, jobs: int | None, progress: Progress, engine: str | None
 ) -> Manifest:
     """Write the slab whose chunks are sorted by shuffle keys, unless an earlier run did."""
     chunks = plan.plan_scattering()
-    scattered = find_scattered(plan, staging.out)
+    scattered = find_scattered(plan, out)
     if scattered is not None:
         progress(scattered.rows, scattered.rows * chunks.row_bytes)
         return scattered
-    return repack_plan(chunks, staging.scattered, True, jobs, progress, engine).manifest
+    return repack_plan(chunks, get_scattered_path(out), True, jobs, progress, engine).manifest
 
 
 def _write_shards(
     plan: RepackPlan,
-    staging: Staging,
+    staging: SlabBuilder,
     jobs: int | None,
     versions: dict[str, str],
     progress: Progress,
@@ -150,7 +165,11 @@ def _write_shards(
     """Write every shard that an earlier run has not finished."""
     for record in staging.finished.values():
         progress(record.rows, record.bytes)
-    tasks = [task for task in plan.make_tasks() if task.number not in staging.finished]
+    all_tasks = plan.make_tasks()
+    tasks = [task for task in all_tasks if task.number not in staging.finished]
+    runner = find_engine(engine, jobs, len(tasks))
+    largest = plan.row_bytes * max((count_rows(task.runs) for task in tasks), default=0)
+    staging.prepare(ShardBytes(largest, largest), runner)
     work = RepackWork(
         slab=str(plan.path),
         content=plan.source.id,
@@ -162,14 +181,13 @@ def _write_shards(
         attempts=staging.attempts,
         versions=versions,
     )
-    runner = find_engine(engine, jobs, len(tasks))
     with closing(runner.run(work, tasks, progress)) as records:
         for record in records:
             check_versions(record.versions, versions)
             staging.accept_shard(record)
 
 
-def _make_manifest(asked: RepackPlan, plan: RepackPlan, staging: Staging) -> Manifest:
+def _make_manifest(asked: RepackPlan, plan: RepackPlan, staging: SlabBuilder) -> Manifest:
     """Write what shards share, and draw up the manifest; `plan` reads for the one `asked` for."""
     records = [staging.finished[number] for number in sorted(staging.finished)]
     tallies = merge_tallies(records)
@@ -217,16 +235,18 @@ def _describe_origin(plan: RepackPlan) -> Provenance:
     return replace(provenance, sources=(source,), options=options, reasons=reasons)
 
 
-def _check_space(plan: RepackPlan, staging: Staging) -> None:
-    """Raise NoSpace where there is not as much free space as rows take, twice in a shuffle."""
-    done = sum(record.bytes for record in staging.finished.values())
-    copies = 1 if plan.consumes_source else plan.steps - staging.scattered.is_dir()
+def _check_space(plan: RepackPlan, out: Path, done: int) -> None:
+    """Raise NoSpace where there is not as much free space as rows take, twice in a shuffle.
+
+    `done` bytes were written by an earlier run.
+    """
+    copies = 1 if plan.consumes_source else plan.steps - get_scattered_path(out).is_dir()
     needed = plan.rows * plan.row_bytes * copies - done
-    free = get_free_bytes(staging.out)
+    free = get_free_bytes(out)
     if needed > free:
         raise NoSpace(
             "not enough space left on the device: nothing was written",
-            file=staging.out,
+            file=out,
             expected=f"at least {format_size(needed)}",
             found=f"{format_size(free)} free",
             hint="Free some space, or choose another output.",

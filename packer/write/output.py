@@ -1,6 +1,5 @@
 """Where a slab may be written, and what is told of an output that cannot be."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.folder import (
     JOURNAL,
-    check_slab_path,
     find_enclosing_slab,
     get_partial_path,
     is_slab,
@@ -23,23 +21,11 @@ from fieldslab.schemas.folder import (
 )
 from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.optiontext import mark_option
-from fieldslab.schemas.urls import is_url, restore_url
 from fieldslab.schemas.write_errors import name_write_errors
 
 _OUR_NAMES = re.compile(rf"{re.escape(MANIFEST)}|{layout.TABLES}|shard-[0-9]{{5,}}")
 _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
 """Files that file managers leave everywhere; they may be deleted."""
-
-
-def parse_output(path: object) -> Path:
-    """Convert a caller's value to the path of a slab to write. Raises UsageError."""
-    if isinstance(path, str | os.PathLike) and is_url(os.fspath(path)):
-        raise UsageError(
-            "remote slabs are not supported yet: slabs are written to directories, not to URLs",
-            file=restore_url(path),
-            hint="Pack to a directory of this machine, and run `fieldslab copy` from there.",
-        )
-    return check_slab_path(path)
 
 
 def check_jobs(jobs: Any) -> None:

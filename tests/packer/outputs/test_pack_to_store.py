@@ -20,7 +20,7 @@ from tests.servers.s3 import SECRET, Bucket
 from tests.servers.web import WebServer
 from tests.slabs import write_slab
 
-from fieldslab.packer import copy_slab
+from fieldslab.packer import copy_slab, repack
 from fieldslab.packer.outputs import store_output, uploads
 from fieldslab.packer.outputs.ownership import MARKER
 from fieldslab.packer.pack_options import PackOptions
@@ -115,10 +115,13 @@ def test_the_slab_is_that_of_a_directory(
     assert ids == {local.manifest.id}
     assert read_slab(url) == expected
     assert pack_part(plan, parse_part("1/2")).published
+    assert repack(local.path, f"{url}-3", scratch=scratch).manifest.id == local.manifest.id
+    assert read_slab(f"{url}-3") == expected
     assert {key.split("/")[1] for key in list_bucket(bucket)} == {
         "x.slab",
         "x.slab-1",
         "x.slab-2",
+        "x.slab-3",
     }
     assert listing(scratch) == bucket.list_uploads() == []
 
