@@ -1,9 +1,9 @@
-"""What packing on a cluster costs beside packing on one machine, on two nodes of a core each.
+"""What packing on a cluster costs beside packing on one machine, on two and four nodes of a core.
 
 Run as a program: `python -m fieldslab.bench.cluster [--quick] [--json FILE]`. The cluster is Ray's
 own, with all nodes on this machine: it measures the engine, not networks. Four things:
 
-- photographs packed by the engine `ray`, beside two processes; the cluster is up already;
+- photographs packed by the engine `ray`, beside as many processes; the cluster is up already;
 - the driver's time for a task, of 10,000 tasks that do nothing;
 - how many shards are packed again when a node is killed half-way;
 - from the measured rates, a simulation of 50 TB on 64 machines.
@@ -23,6 +23,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from fieldslab.bench import clustermodel
+from fieldslab.bench.machine import Watch, load_in_words
 from fieldslab.bench.pack import photographs
 from fieldslab.bench.timing import interleave, program, ratio
 from fieldslab.packer import pack
@@ -78,10 +79,11 @@ def start_cluster(nodes: int = 2) -> Iterator[Any]:
         cluster.shutdown()
 
 
-def measure_overhead(folder: Path, size: int, rounds: int) -> dict[str, Any]:
-    """Pack photographs by two processes, by Ray on two nodes, and in this process."""
+def measure_overhead(folder: Path, size: int, rounds: int, nodes: int) -> dict[str, Any]:
+    """Pack photographs in this process, by a process for each node, and by Ray on the nodes."""
     source = folder / "source.parquet"
-    photographs(source, size, 16)
+    if not source.exists():
+        photographs(source, size, 16)
     slab, written = folder / "out.slab", 0
 
     def pack_by(**options: Any) -> None:
@@ -92,8 +94,8 @@ def measure_overhead(folder: Path, size: int, rounds: int) -> dict[str, Any]:
     seconds = interleave(
         {
             "one process": lambda: pack_by(),
-            "two processes": lambda: pack_by(jobs=2),
-            "ray": lambda: pack_by(engine="ray", jobs=2),
+            "processes": lambda: pack_by(jobs=nodes),
+            "ray": lambda: pack_by(engine="ray", jobs=nodes),
         },
         rounds,
     )
@@ -101,9 +103,9 @@ def measure_overhead(folder: Path, size: int, rounds: int) -> dict[str, Any]:
     return {
         "gb": written / 1e9,
         "one_process_bytes_s": written / median(seconds["one process"]),
-        "two_processes_s": median(seconds["two processes"]),
+        "processes_s": median(seconds["processes"]),
         "ray_s": median(seconds["ray"]),
-        "ratio": ratio(seconds["ray"], seconds["two processes"]),
+        "ratio": ratio(seconds["ray"], seconds["processes"]),
     }
 
 
@@ -143,13 +145,22 @@ def measure_recovery(folder: Path, cluster: Any, count: int) -> dict[str, float]
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure everything and print it; the result is ready for JSON."""
     size, rounds, count = (GIB // 4, 3, 2000) if quick else (4 * GIB, 3, 10_000)
-    with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name, start_cluster() as cluster:
+    overhead, watch = {}, Watch()
+    with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:
         folder = Path(name)
-        overhead = measure_overhead(folder, size, rounds)
-        tasks = measure_tasks(folder, count)
-        recovery = measure_recovery(folder / "begun", cluster, 24)
-    core = overhead["one_process_bytes_s"]
-    print(f"photographs, {overhead['gb']:.1f} GB, ray / --jobs 2: {overhead['ratio']}")
+        for nodes in (4, 2):
+            watch.look(1)
+            with start_cluster(nodes) as cluster:
+                overhead[nodes] = measure_overhead(folder, size, rounds, nodes)
+                if nodes == 2:
+                    tasks = measure_tasks(folder, count)
+                    recovery = measure_recovery(folder / "begun", cluster, 24)
+    machine = watch.found()
+    print(load_in_words(machine))
+    core = overhead[2]["one_process_bytes_s"]
+    for nodes, result in overhead.items():
+        gigabytes = result["gb"]
+        print(f"photographs, {gigabytes:.1f} GB, ray / --jobs {nodes}: {result['ratio']}")
     print(f"a task of {count:,}: {tasks['ms']:.2f} ms, driver {tasks['processor_ms']:.2f} ms")
     print(f"a node killed half-way: {recovery['begun_again']} of {recovery['tasks']} tasks again")
     scenarios = {}
@@ -164,7 +175,13 @@ def run(quick: bool = False) -> dict[str, Any]:
             f" ({limits[slowest] / 3600:.2f} h); cores taken {outcome.busy:.0%}; a node lost: "
             f"{repeated.seconds / 3600:.2f} h"
         )
-    return {"overhead": overhead, "tasks": tasks, "recovery": recovery, "model": scenarios}
+    return {
+        "machine": machine,
+        "overhead": overhead,
+        "tasks": tasks,
+        "recovery": recovery,
+        "model": scenarios,
+    }
 
 
 if __name__ == "__main__":

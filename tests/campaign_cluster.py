@@ -270,6 +270,8 @@ def campaign_ray(folder: Path, kills: int, rng: random.Random) -> tuple[Counter[
             if problem := describe(out, expected):
                 problems += 1
                 say(f"Ray, {kind}, after {killed.total()} kills: {problem}")
+            if killed.total() % 10 == 0:
+                say(f"Ray: {killed.total()} kills, {problems} problems")
     return killed, problems
 
 
