@@ -80,10 +80,11 @@ class Source(ABC):
     """Data to pack: a schema, a list of units, and a stream of record batches for each unit.
 
     `pack` calls `cls(paths)` with the paths that the user gave. Keyword-only parameters of the
-    constructor are settings, which `pack(..., settings={...})` passes on. There are two exceptions:
+    constructor are settings, which `pack(..., settings={...})` passes on. Three are exceptions:
     `tolerant` is true if rows with damaged images are left out; a source with this parameter
     then returns values that are not images like any other value. `storage_options` are for stores
     that URLs name; they may hold credentials, so a source keeps them in a `StorePlace` alone.
+    `summary` is explained at `summarize`.
 
     The constructor reads only metadata, and sets `schema` and `units`. A class must have a `name`
     and define `read` and `fingerprint`; everything else has a default. Other packages register
@@ -153,6 +154,14 @@ class Source(ABC):
         """Estimate the bytes of data at a path from metadata; None if it does not say."""
         return None
 
+    def summarize(self) -> Any:
+        """Return what a plan file is to keep of the metadata of all files, ready for JSON, or None.
+
+        Where a part of the plan is packed, the constructor gets it as `summary`. The source then
+        need not look into files that the part does not read; `fingerprint` still tells of all.
+        """
+        return None
+
     def check(self, columns: list[int]) -> None:  # noqa: B027  # most have nothing to check
         """Raise SourceInconsistent where the parts of the source differ in these columns."""
 
@@ -193,10 +202,12 @@ def find_source(
     *,
     tolerant: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    summary: Any = None,
 ) -> Source:
     """Find the source for the user's input: paths, URLs and globs, or an object in memory.
 
-    Where rows with damaged images are left out, it is `tolerant`.
+    Where rows with damaged images are left out, it is `tolerant`. `summary` is what `summarize` of
+    the same source returned.
 
     Raises
     ------
@@ -207,7 +218,7 @@ def find_source(
     AccessDenied, RemoteUnreadable, MissingLibrary
         A store refuses, fails, or needs a library.
     """
-    more = {"tolerant": tolerant, "storage_options": storage_options}
+    more = {"tolerant": tolerant, "storage_options": storage_options, "summary": summary}
     items = [data] if isinstance(data, str) or hasattr(data, "__fspath__") else data
     paths = isinstance(items, Sequence) and all(
         isinstance(item, str) or hasattr(item, "__fspath__") for item in items

@@ -65,6 +65,8 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
         tokens are counted by one task: where shards begin is known only then.
     machine, versions
         Where the plan was made, and with which versions of libraries.
+    summary
+        `Source.summarize`. For Parquet, it saves parts from reading the footers of all files.
     """
 
     sources: tuple[str, ...]
@@ -78,6 +80,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
     shards: tuple[tuple[int, int], ...]
     machine: str
     versions: dict[str, str]
+    summary: Any = None
 
 
 def write_plan_file(
@@ -131,6 +134,7 @@ def write_plan_file(
         shards=_list_shards(plan),
         machine=platform.node(),
         versions=find_versions(plan),
+        summary=source.summarize(),
     )
     _write(content, path)
     return plan
@@ -197,6 +201,7 @@ def remake_plan(planned: PlanFile, storage_options: Mapping[str, Any] | None = N
             planned.settings,
             tolerant=options.leave_out,
             storage_options=storage_options,
+            summary=planned.summary,
         )
         _check_files(planned.files, source.fingerprint())
         plan = make_plan(source, options)

@@ -98,6 +98,11 @@ class ParquetPart:
         """The unit that INT96 timestamps are read in: Spark's have microseconds."""
         return _find_int96_unit(self.metadata)
 
+    def list_groups(self) -> list[list[int]]:
+        """List rows and bytes of each row group."""
+        groups = map(self.metadata.row_group, range(self.metadata.num_row_groups))
+        return [[group.num_rows, group.total_byte_size] for group in groups]
+
     def find_int96_leaf(self, position: int) -> int | None:
         """Find the leaf of a column of INT96 timestamps; None for any other column."""
         leaf = self.leaves[position].start
@@ -180,14 +185,45 @@ def _find_range(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
     return start, start + chunk.total_compressed_size
 
 
+class ParquetParts(Sequence[ParquetPart]):
+    """All files that are meant, in order; each footer is read when it is first needed.
+
+    `files` are the files as they were when they were looked at.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Look at all files, and read none. Raises SourceUnreadable where one is missing."""
+        places = find_files(paths, storage_options)
+        self.files = _map_in_threads(_look_at, [place for place, _ in places])
+        self._partitions = [partitions for _, partitions in places]
+        self._opened: dict[int, ParquetPart] = {}
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a file. Raises SourceUnreadable where it is damaged or encrypted."""
+        if index not in self._opened:
+            self._opened[index] = _open_part(self.files[index], self._partitions[index])
+        return self._opened[index]
+
+
 def open_parts(
     paths: Sequence[str], storage_options: Mapping[str, Any] | None = None
-) -> list[ParquetPart]:
-    """Read the footers of all files that are meant, in order.
+) -> ParquetParts:
+    """Read the footers of all files that are meant.
 
     Raises SourceUnreadable where one is missing, damaged or encrypted.
     """
-    return _map_in_threads(lambda file: _open_part(*file), find_files(paths, storage_options))
+    parts = ParquetParts(paths, storage_options)
+    _map_in_threads(parts.__getitem__, range(len(parts)))
+    return parts
+
+
+def _look_at(place: str | RemoteFile) -> LocalFile | RemoteFile:
+    return LocalFile.from_path(place) if isinstance(place, str) else place
 
 
 def _map_in_threads(function: Callable[[Any], _T], items: Sequence[Any]) -> list[_T]:
@@ -201,10 +237,9 @@ def _map_in_threads(function: Callable[[Any], _T], items: Sequence[Any]) -> list
             pool.shutdown(cancel_futures=True)
 
 
-def _open_part(place: str | RemoteFile, partitions: Mapping[str, Partition]) -> ParquetPart:
+def _open_part(file: LocalFile | RemoteFile, partitions: Mapping[str, Partition]) -> ParquetPart:
     """Read the footer of one file."""
-    with name_parquet_errors(place if isinstance(place, str) else place.path):
-        file = LocalFile.from_path(place) if isinstance(place, str) else place
+    with name_parquet_errors(file.path):
         end = file.fetch_end(_FOOTER)
         metadata = pq.read_metadata(end.open())
         with pq.ParquetFile(

@@ -1,7 +1,8 @@
 """Parquet files, globs of them, and directories with hive partitions."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -9,16 +10,19 @@ import pyarrow as pa
 from fieldslab.packer.column_names import make_names_unique
 from fieldslab.packer.convert.dense import is_list
 from fieldslab.packer.source import ColumnHint, Source, Unit, sample_units
+from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.packer.sources.parquet.footers import (
     MAGIC,
     SUFFIXES,
     ParquetPart,
+    ParquetParts,
     count_leaves,
     find_files,
     open_parts,
 )
 from fieldslab.packer.sources.parquet.row_groups import read_row_group
 from fieldslab.packer.sources.path_lookup import NoFiles
+from fieldslab.packer.sources.remote_file import RemoteFile
 from fieldslab.packer.sources.remote_lookup import is_remote_source
 from fieldslab.schemas.errors import SourceInconsistent
 from fieldslab.schemas.optiontext import mark_option
@@ -40,14 +44,25 @@ class ParquetSource(Source):
     suffixes = SUFFIXES
 
     def __init__(
-        self, paths: list[str], *, storage_options: Mapping[str, Any] | None = None
+        self,
+        paths: list[str],
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        summary: Any = None,
     ) -> None:
-        """Open every file's footer.
+        """Open every file's footer; with the summary of all, each when it is first needed.
 
         Raises SourceUnreadable where one is missing, damaged or encrypted, and for URLs what
         stores raise.
         """
-        self._parts = open_parts(paths, storage_options)
+        self._summarized = summary is not None
+        if summary is None:
+            self._parts = open_parts(paths, storage_options)
+            summary = {"groups": [part.list_groups() for part in self._parts], "known": {}}
+        else:
+            self._parts = ParquetParts(paths, storage_options)
+        self._groups: list[list[list[int]]] = summary["groups"]
+        self._known: dict[str, int | None] = summary["known"]
         first = self._parts[0]
         fields = [
             field.with_name(name)
@@ -57,7 +72,7 @@ class ParquetSource(Source):
         self.schema = pa.schema(fields, first.schema.metadata)
         self.hints = dict.fromkeys(first.empty_struct_columns, _EMPTY_STRUCT)
         self.attributes = _read_attributes(first.schema)
-        self.units = list(_list_units(self._parts))
+        self.units = list(_list_units(self._parts.files, self._groups))
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
@@ -100,12 +115,21 @@ class ParquetSource(Source):
 
         Files that have other columns are passed over: `check` refuses them all, and says why.
         """
-        alike = [not self._find_differences(part, columns) for part in self._parts]
-        units = [unit for unit in self.units if alike[unit.key[0]]]
+        units = self.units
+        if not self._summarized:
+            alike = [not self._find_differences(part, columns) for part in self._parts]
+            units = [unit for unit in units if alike[unit.key[0]]]
         return sample_units(self, units, columns) if columns else []
+
+    def summarize(self) -> dict[str, Any]:
+        """Return rows and bytes of all row groups, and what else the footers were asked for."""
+        return {"groups": self._groups, "known": self._known}
 
     def null_count(self, path: tuple[int, ...]) -> int | None:
         """Count nulls by the row groups' statistics; None in lists, and if a group has none."""
+        return self._look_up("nulls", path, self._count_nulls)
+
+    def _count_nulls(self, path: tuple[int, ...]) -> int | None:
         if pa.types.is_nested(self._find_type(path)):
             return None
         total = 0
@@ -118,8 +142,20 @@ class ParquetSource(Source):
                     total += int(statistics.null_count)
         return total
 
-    def column_bytes(self, path: tuple[int, ...]) -> int:
+    def column_bytes(self, path: tuple[int, ...]) -> int | None:
         """Return the bytes of the values once decoded, from the footers."""
+        return self._look_up("bytes", path, self._estimate_bytes)
+
+    def _look_up(
+        self, what: str, path: tuple[int, ...], compute: Callable[[tuple[int, ...]], int | None]
+    ) -> int | None:
+        """Look up what the footers of all files say together; compute it the first time."""
+        key = f"{what} of {path}"
+        if key not in self._known:
+            self._known[key] = compute(path)
+        return self._known[key]
+
+    def _estimate_bytes(self, path: tuple[int, ...]) -> int:
         return sum(
             part.estimate_leaf_bytes(group, leaf)
             for part, leaves in self._find_leaves(path)
@@ -129,7 +165,7 @@ class ParquetSource(Source):
 
     def check(self, columns: list[int]) -> None:
         """Raise SourceInconsistent where a file's columns are not those of the first file."""
-        for part in self._parts[1:]:
+        for part in () if self._summarized else islice(self._parts, 1, None):
             lines = self._find_differences(part, columns)
             if len(columns) == len(self.schema):
                 known = set(self.schema.names)
@@ -144,7 +180,7 @@ class ParquetSource(Source):
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """Return path and size of each file, and its time, or the ETag of an object."""
-        return [part.file.describe() for part in self._parts]
+        return [file.describe() for file in self._parts.files]
 
     def _find_differences(self, part: ParquetPart, columns: list[int]) -> list[str]:
         """Find the columns that a file lacks, or has with another type than the first file."""
@@ -177,15 +213,14 @@ class ParquetSource(Source):
                 yield part, range(start, start + count)
 
 
-def _list_units(parts: list[ParquetPart]) -> Iterator[Unit]:
-    for number, part in enumerate(parts):
-        for group in range(part.metadata.num_row_groups):
-            info = part.metadata.row_group(group)
-            if info.num_rows:
-                name = f"{part.path} row group {group}"
-                yield Unit(
-                    name, info.num_rows, info.total_byte_size, (number, group), file=part.path
-                )
+def _list_units(
+    files: Sequence[LocalFile | RemoteFile], groups: Sequence[list[list[int]]]
+) -> Iterator[Unit]:
+    for number, (file, file_groups) in enumerate(zip(files, groups, strict=False)):
+        path = file.path
+        for group, (rows, size) in enumerate(file_groups):
+            if rows:
+                yield Unit(f"{path} row group {group}", rows, size, (number, group), file=path)
 
 
 def _unwrap_extension(kind: pa.DataType) -> pa.DataType:

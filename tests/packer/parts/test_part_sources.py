@@ -1,10 +1,14 @@
-"""Sources other than Parquet in parts: the slab is that of one process."""
+"""Sources in parts: each opens the files that it reads, and the slab is that of one process."""
 
+import os
 from pathlib import Path
 from typing import Any, cast
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 from tests.jpegs import encode, photograph
 from tests.packer.packing import listing
 
@@ -13,6 +17,7 @@ from fieldslab.packer.pack_options import PackOptions
 from fieldslab.packer.parts.packing import finish_parts, pack_part
 from fieldslab.packer.parts.part_number import parse_part
 from fieldslab.packer.parts.plan_file import write_plan_file
+from fieldslab.schemas.errors import SourceUnreadable
 
 
 def pack_both(source: Path, out: Path, **options: Any) -> tuple[PackResult, PackResult]:
@@ -24,6 +29,33 @@ def pack_both(source: Path, out: Path, **options: Any) -> tuple[PackResult, Pack
     finished = finish_parts(plan)
     assert listing(out.parent) == ["x.slab"]
     return finished, pack(source, source.with_suffix(".slab"), **options)
+
+
+def test_a_part_reads_the_footers_of_its_own_files(tmp_path: Path, out: Path) -> None:
+    """A damaged footer harms no part but the one that reads the file, and does so by name."""
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for number in range(6):
+        table = pa.table({"x": np.arange(100) + number, "n": [None, 1.5] * 50})
+        pq.write_table(table, folder / f"{number}.parquet")
+    options: dict[str, Any] = {"shard_size": 1000, "nulls": {"n": "mask"}}
+    expected = pack(folder, tmp_path / "expected.slab", **options).manifest
+    plan, victim = tmp_path / "rows.plan", folder / "1.parquet"
+    write_plan_file([folder], out, plan, cast(PackOptions, options))
+    content, info = victim.read_bytes(), victim.stat()
+
+    def rewrite(data: bytes) -> None:
+        victim.write_bytes(data)
+        os.utime(victim, ns=(info.st_atime_ns, info.st_mtime_ns))
+
+    rewrite(content[:-100] + b"?" * 96 + content[-4:])
+    for number in (1, 3, 4, 5, 6):
+        assert pack_part(plan, parse_part(f"{number}/6")).shards == 1
+    with pytest.raises(SourceUnreadable, match=r"1\.parquet: damaged"):
+        pack_part(plan, parse_part("2/6"))
+    rewrite(content)
+    assert pack_part(plan, parse_part("2/6")).shards == 1
+    assert finish_parts(plan).manifest.id == expected.id
 
 
 def test_hdf5(tmp_path: Path, out: Path) -> None:

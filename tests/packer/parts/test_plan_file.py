@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -88,7 +89,10 @@ def test_a_plan_of_many_files_is_small(plan: Path) -> None:
         for number in range(MANY)
     ]
     shards = tuple((number * 1000, 1000) for number in range(MANY))
-    text = msgspec.json.encode(msgspec.structs.replace(planned, files=files, shards=shards))
+    sizes = np.random.default_rng(0).integers(10**6, 10**9, MANY).tolist()
+    summary = {**planned.summary, "groups": [[[1000 + size % 1009, size]] for size in sizes]}
+    many = msgspec.structs.replace(planned, files=files, shards=shards, summary=summary)
+    text = msgspec.json.encode(many)
     assert len(zstandard.ZstdCompressor(level=10).compress(text)) < 1_000_000
 
 
