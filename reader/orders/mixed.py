@@ -48,7 +48,8 @@ class Mixed(Order):
         Seed of the shuffles.
     groups
         The rows of each source by name: a range, an array of integers, or the path of a `.npy`
-        file, which is mapped. Default: the members of the slab, if it is a union.
+        file, which is mapped. Default: the members of slabs that were opened as one, by their
+        names.
     by
         Instead of `groups`: an integer, boolean or categorical field, whose values are the
         sources. Its values are read when a loader is made, and 4 bytes are kept for each row.
@@ -126,14 +127,13 @@ class Mixed(Order):
     def _find_sources(self, slab: Slab) -> Sources:
         if self.by is not None:
             return _make_field_sources(slab, self.by, self.names)
-        groups = self.groups_by_name
-        if groups is None:
-            groups = getattr(slab, "members", None)
-        if not groups:
+        groups = slab.members if self.groups_by_name is None else self.groups_by_name
+        if self.groups_by_name is None and len(groups) == 1 and self.names != [*groups]:
             raise UsageError(
-                "the slab is no union, so it has no members to be mixed",
+                "a slab that was opened alone has no members to be mixed",
                 file=slab.path,
-                hint="Give `groups` or `by`, or open several slabs as one.",
+                hint='Open several, as in open_slab({"web": ..., "code": ...}), or give `groups` '
+                "or `by`.",
             )
         _check_names(self.names, groups)
         return make_sources({name: groups[name] for name in self.names}, slab)
@@ -293,8 +293,12 @@ class AttachedMixed(Order):
         return dict(zip(self.names, counts.tolist(), strict=True))
 
     def key(self) -> dict[str, Any]:
-        """See `Order`."""
-        return self._order.key()
+        """See `Order`. It also tells the rows of members, whose names may be given anew."""
+        key = self._order.key()
+        if key.get("groups", "") is None and key["by"] is None:
+            ranges = zip(self.sources.starts.tolist(), self.sources.sizes.tolist(), strict=True)
+            key["members"] = dict(zip(self.names, map(list, ranges), strict=True))
+        return key
 
     def __repr__(self) -> str:
         return repr(self._order)

@@ -32,6 +32,8 @@ ORDERS = Registry(
     },
     option="order",
 )
+_NOT_OPTIONS = "name", "version", "members"
+"""Of a key, what no constructor takes: the slab tells which members it has."""
 _HINT = "Write it as in Python, such as 'Shuffled(seed=0)'."
 
 
@@ -67,9 +69,9 @@ def recall_order(key: Mapping[str, Any]) -> Order:
     Raises UsageError where a key does not tell all, as of a list of rows.
     """
     try:
-        options = {name: value for name, value in key.items() if name not in ("name", "version")}
+        options = {name: value for name, value in key.items() if name not in _NOT_OPTIONS}
         order = _make_order(str(key["name"]), [], options)
-        if order.key() == {**key}:
+        if order.key() | {"members": None} == {**key, "members": None}:
             return order
     except (KeyError, AttributeError, UsageError):
         pass

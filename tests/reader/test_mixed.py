@@ -25,6 +25,7 @@ from fieldslab.reader import (
     open_slab,
 )
 from fieldslab.reader.orders.interleaving import Interleaving, Timeline, count_cycle
+from fieldslab.reader.orders.ordertext import recall_order
 from fieldslab.schemas.errors import RowOutOfRange, UnknownField, UsageError
 
 ROWS = 230
@@ -201,6 +202,27 @@ def test_values_of_a_field_are_sources(slab: Slab) -> None:
         assert np.ptp(counts) <= 1
 
 
+def test_slabs_that_are_opened_as_one_are_sources(tmp_path: Path) -> None:
+    """Members are sources by their names; a state knows which member had which name."""
+    paths = [
+        write_slab(tmp_path / f"{name}.slab", {"x": np.full(size, size)})
+        for name, size in (("a", 60), ("b", 20))
+    ]
+    both = open_slab({"web": paths[0], "code": paths[1]})
+    order = Mixed({"web": 0.75, "code": 0.25})
+    loader = Loader(both, 8, order, prefetch=0)
+    for batch in loader:
+        assert (batch["x"] == 20).sum() == len(batch.rows) // 4
+    swapped = Loader(open_slab({"code": paths[0], "web": paths[1]}), 8, order)
+    with pytest.raises(UsageError, match="another order"):
+        swapped.load_state_dict(loader.state_dict())
+    recalled = recall_order(json.loads(json.dumps(loader.state_dict()["order"])))
+    assert recalled.key() == order.key()
+    rows = epoch_of(Mixed({"web": 1, "code": 1}, exhausted="stop").attach(both[40:70]), 30)
+    assert sorted(rows[rows < 20]) != rows[rows < 20].tolist()
+    assert set(rows) > set(range(20, 30))
+
+
 def test_rows_of_a_group_follow_each_other(slab: Slab) -> None:
     """`Grouped` visits each row once; a group comes in one piece, groups and rows shuffled."""
     order = Grouped("label", seed=3).attach(slab)
@@ -345,7 +367,7 @@ def test_what_cannot_be_mixed_is_refused(slab: Slab) -> None:
     for options in refused:
         with case(options), pytest.raises(UsageError):
             Mixed({"web": 1}, **options)
-    with pytest.raises(UsageError, match="no union"):
+    with pytest.raises(UsageError, match="opened alone has no members"):
         Mixed({"web": 1}).attach(slab)
     with pytest.raises(UsageError, match=r"no source.*Did you mean 'web'"):
         Mixed({"wep": 1}, by="source").attach(slab)
