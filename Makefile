@@ -56,8 +56,10 @@ test: turbojpeg
 	@$(MAKE) --no-print-directory -j2 lint suite
 
 # Test processes share the cores: torch's threads would only get in each other's way. They start
-# hundreds of programs, which would each compile fieldslab if its bytecode were not kept.
+# hundreds of programs, which would each compile fieldslab if its bytecode were not kept. Kernels are
+# compiled first: both test processes would otherwise compile the same ones at the same time.
 suite: $(FULL)
+	$(BIN)/python -m fieldslab warm --images
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # The tests want libjpeg-turbo of both generations: 3 comes with the test tools, 2 from the system.

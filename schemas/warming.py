@@ -1,21 +1,27 @@
 """Every kernel, compiled ahead: for this machine, or into a folder that a package brings along."""
 
 import importlib
+import multiprocessing
 import pkgutil
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
+from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fieldslab.schemas import kernelcache
+from fieldslab.schemas.cores import count_usable_cores
 from fieldslab.schemas.jit import Kernel
 
 ROOMS = ("schemas", "reader", "packer")
 """Folders of fieldslab whose kernels users run."""
 _IMAGES = ("codecs", "decoders", "images", "pixels")
 """Folders in them whose kernels only images need."""
+_MOST_PROCESSES = 8
+"""Each takes some hundred megabytes to compile."""
 
 
 class WarmedKernel(NamedTuple):
@@ -48,14 +54,22 @@ def _find_modules(package: str) -> Iterator[str]:
                 yield module.name
 
 
-def load_kernels(images: bool) -> Iterator[WarmedKernel]:
-    """Load or compile kernels and keep their machine code for later processes."""
-    for kernel in find_kernels(images):
-        started = time.perf_counter()
-        compiled = kernel.load()
-        yield WarmedKernel(
-            f"{kernel.__module__}.{kernel.__name__}", compiled, time.perf_counter() - started
-        )
+def load_kernels(images: bool) -> list[WarmedKernel]:
+    """Load or compile kernels, on all cores, and keep their machine code for later processes."""
+    names = [(kernel.__module__, kernel.__name__) for kernel in find_kernels(images)]
+    # Forked, they have imported everything. Elsewhere than on Linux, libraries may not survive it.
+    processes = min(count_usable_cores(), _MOST_PROCESSES) if sys.platform == "linux" else 1
+    if processes == 1 or are_kernels_ready(images):
+        return list(starmap(_load_kernel, names))
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
+        return list(pool.map(_load_kernel, *zip(*names, strict=True)))
+
+
+def _load_kernel(module: str, name: str) -> WarmedKernel:
+    kernel: Kernel = getattr(sys.modules[module], name)
+    started = time.perf_counter()
+    compiled = kernel.load()
+    return WarmedKernel(f"{module}.{name}", compiled, time.perf_counter() - started)
 
 
 def are_kernels_ready(images: bool) -> bool:

@@ -1,5 +1,7 @@
 """`fieldslab warm`."""
 
+import time
+
 from fieldslab.packer.commands.params import Option, command
 from fieldslab.packer.commands.shared import JSON
 from fieldslab.packer.commands.terminal import print_json
@@ -30,9 +32,10 @@ def warm(images: bool, as_json: bool) -> None:
             "no directory can keep compiled kernels",
             hint="Set NUMBA_CACHE_DIR to an absolute path of your own.",
         )
-    kernels = list(warming.load_kernels(images))
+    started = time.perf_counter()
+    kernels = warming.load_kernels(images)
+    seconds = time.perf_counter() - started
     compiled = [kernel for kernel in kernels if kernel.compiled]
-    seconds = sum(kernel.seconds for kernel in kernels)
     if as_json:
         print_json(
             {
