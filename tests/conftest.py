@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from tests.servers.fixtures import _no_credentials, bucket, s3_server, serve
 
@@ -31,6 +32,11 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 # Libraries make millions of objects while they are imported, of which hardly any is garbage.
 gc.disable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest test, which mostly waits: the run must not end with it."""
+    items.sort(key=lambda item: item.path.name != "test_ray.py")
 
 
 def pytest_collection_finish() -> None:

@@ -25,12 +25,11 @@ from tests.packer.write.engines.test_engines import (
     test_the_slab_does_not_depend_on_the_engine,
     work,
 )
-from tests.packer.write.engines.waiting import SHARDS, Waiting, pack_waiting
+from tests.packer.write.engines.waiting import SHARDS, Deadly, pack_waiting
 
 from fieldslab.packer import pack
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import make_plan
-from fieldslab.packer.source import Unit
 from fieldslab.packer.write.pack import pack_plan
 from fieldslab.schemas.errors import SourceUnreadable
 from fieldslab.schemas.folder import get_partial_path
@@ -49,12 +48,12 @@ STORE = 80 * 2**20
 
 @pytest.fixture(scope="session", autouse=True)
 def cluster() -> Iterator[Any]:
-    """A head without cores, and two nodes with a core each."""
+    """Two nodes with a core each, and no process that nothing here needs."""
     os.environ["PYTHONPATH"] = f"{ROOT / '.ns'}:{ROOT}"  # of all workers, and of other drivers
-    head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+    unneeded = {"include_dashboard": False, "include_log_monitor": False}
+    head = {"num_cpus": 1, "object_store_memory": STORE, **unneeded}
     nodes: Any = Cluster(initialize_head=True, head_node_args=head)
-    for _ in range(2):
-        nodes.add_node(num_cpus=1, object_store_memory=STORE)
+    nodes.add_node(num_cpus=1, object_store_memory=STORE)
     os.environ["RAY_ADDRESS"] = nodes.address
     yield nodes
     ray.shutdown()
@@ -83,22 +82,6 @@ def expected(tmp_path: Path) -> dict[str, Any]:
     return content(folder / "expected.slab")
 
 
-class Deadly(Waiting):
-    """The unit 3 kills the process that reads it: once, or while a file is there."""
-
-    name = "waiting"
-
-    def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """Ten rows, or death."""
-        if unit.key == 3:
-            deadly = (self.folder / "always").exists() or not (self.folder / "died").exists()
-            with (self.folder / "died").open("a") as file:
-                file.write("x")
-            if deadly:
-                os.kill(os.getpid(), signal.SIGKILL)
-        yield from super().read(unit, columns, batch_bytes)
-
-
 def pack_deadly(folder: Path, out: Path) -> None:
     """Pack those rows on Ray."""
     plan = make_plan(Deadly(folder), parse_options(shard_size=1))
@@ -114,11 +97,14 @@ def test_a_killed_worker_costs_its_shard(tmp_path: Path, out: Path, expected: An
     assert listing(out.parent) == ["x.slab"]
 
 
-def test_a_file_that_kills_every_worker(tmp_path: Path, out: Path, expected: Any) -> None:
+def test_a_file_that_kills_every_worker(
+    tmp_path: Path, out: Path, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is named after its retries, the other shards are finished, and a rerun goes on."""
+    monkeypatch.setattr("fieldslab.packer.write.engines.ray.RETRIES", 1)  # each takes a worker
     (tmp_path / "go").touch()
     (tmp_path / "always").touch()
-    with pytest.raises(SourceUnreadable, match=r"died 4 times .* shard 3") as caught:
+    with pytest.raises(SourceUnreadable, match=r"died 2 times .* shard 3") as caught:
         pack_deadly(tmp_path, out)
     assert caught.value.context["file"] == "unit 3"
     assert listing(get_partial_path(out) / "slab") == [

@@ -6,6 +6,8 @@ The first two shards can be read at once. Each other one waits for FOLDER/go, af
 FOLDER/waiting to tell that it does.
 """
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -45,6 +47,22 @@ class Waiting(Source):
     def fingerprint(self) -> list[dict[str, Any]]:
         """Always the same."""
         return [{"path": "waiting"}]
+
+
+class Deadly(Waiting):
+    """The unit 3 kills the process that reads it: once, or while a file is there."""
+
+    name = "waiting"
+
+    def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Ten rows, or death."""
+        if unit.key == 3:
+            deadly = (self.folder / "always").exists() or not (self.folder / "died").exists()
+            with (self.folder / "died").open("a") as file:
+                file.write("x")
+            if deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
+        yield from super().read(unit, columns, batch_bytes)
 
 
 def pack_waiting(folder: Path, out: Path, engine: str) -> None:
