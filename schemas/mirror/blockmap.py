@@ -20,8 +20,8 @@ from fieldslab.schemas.manifest import COUNTS, MANIFEST, Manifest
 
 GRANULE = 8
 """Blocks of one array under one byte of marks: what one process fetches at a time."""
-MOST_BYTES = 2**53
-"""Larger slabs are refused: their marks alone would take gigabytes."""
+MOST_BYTES = 2**48
+"""Larger slabs are refused: their marks, whose room is taken at once, would be 512 MiB."""
 
 
 class Unit(NamedTuple):

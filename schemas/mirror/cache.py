@@ -180,12 +180,22 @@ class CacheDirectory:
             raise UsageError(
                 f"{mark_option('cache_dir')} holds something else", file=self.path, hint=_OWN
             )
-        if info.st_mode & stat.S_IWOTH and not shared:
+        if shared:
+            return
+        trusted = f"if you trust them, {mark_option('cache_shared', True)}."
+        if info.st_mode & stat.S_IWOTH:
             raise UsageError(
                 f"anybody may write into {mark_option('cache_dir')}",
                 file=self.path,
                 hint="Others could replace what you train on. `chmod o-w` it, or give a "
-                f"directory of your own; if you trust them, {mark_option('cache_shared', True)}.",
+                f"directory of your own; {trusted}",
+            )
+        if os.geteuid() not in (0, info.st_uid) and info.st_uid != 0:
+            raise UsageError(
+                f"{mark_option('cache_dir')} belongs to another user",
+                file=self.path,
+                hint="They could replace what you train on. Give a directory of your own; "
+                f"{trusted}",
             )
 
 

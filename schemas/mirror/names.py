@@ -35,6 +35,14 @@ def name_cache_errors(path: Path) -> Iterator[None]:
         raise make_cache_error(error, path) from error
 
 
+def refuse_link(path: Path) -> None:
+    """Raise OutputError where a folder of a cache is a link: nothing is written through one."""
+    if path.is_symlink():
+        raise OutputError(
+            "is a link, and there are none in a cache directory", file=path, hint="Remove it."
+        )
+
+
 def make_cache_error(error: OSError, path: Path) -> OutputError:
     """Return the error for what cannot be written into a cache directory."""
     option = mark_option("cache_limit")

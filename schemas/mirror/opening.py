@@ -17,7 +17,7 @@ from fieldslab.schemas.mirror.cache import CacheDirectory
 from fieldslab.schemas.mirror.channel import Channel, Origin
 from fieldslab.schemas.mirror.mirror import Mirror
 from fieldslab.schemas.mirror.mirrored_files import MirroredFiles
-from fieldslab.schemas.mirror.names import PLACE, SIDE, name_cache_errors
+from fieldslab.schemas.mirror.names import PLACE, SIDE, name_cache_errors, refuse_link
 from fieldslab.schemas.urls import hide_credentials
 
 
@@ -70,6 +70,7 @@ def _keep_manifest(origin: Origin, manifest: Manifest, data: bytes) -> None:
     """Write the manifest into the cache, beside the mirror."""
     side = Path(origin.cache) / (manifest.id + SIDE)
     path = side / MANIFEST
+    refuse_link(side)
     with name_cache_errors(path):
         side.mkdir(exist_ok=True)
         place = json.dumps({"place": hide_credentials(origin.place)}).encode()

@@ -11,6 +11,7 @@ Whoever evicts an array of a shard clears its marks, raises its generation, then
 eviction, and makes the hole last. Who reads needs no lock: it copies, and looks at the count again.
 """
 
+import errno
 import fcntl
 import mmap
 import os
@@ -184,12 +185,23 @@ def _create(path: Path, head: bytes, size: int) -> None:
     fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         os.ftruncate(fd, size)
+        _allocate(fd, size)
         os.pwrite(fd, head, 0)
         with suppress(FileExistsError):
             os.link(unfinished, path)
     finally:
         os.close(fd)
         unfinished.unlink()
+
+
+def _allocate(fd: int, size: int) -> None:
+    """Take the room of a file: to write into a hole that is mapped is SIGBUS on a full disk."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(fd, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
 
 
 def _lock(fd: int, kind: int, start: int, count: int) -> bool:

@@ -16,7 +16,7 @@ from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.files import OpenFolder
 from fieldslab.schemas.mirror.blockmap import BlockMap, Unit
-from fieldslab.schemas.mirror.names import SIDE, make_cache_error, name_cache_errors
+from fieldslab.schemas.mirror.names import SIDE, make_cache_error, name_cache_errors, refuse_link
 
 _DIGEST = np.dtype("<u8")
 _KEEP_SIZE_AND_PUNCH = 0x03
@@ -48,6 +48,7 @@ class SparseSlab:
         """
         if name in self._prepared:
             return
+        refuse_link(self.path / name)
         with name_cache_errors(self.path / name):
             if not self._has(name):
                 self._create_folder(folder, name)
