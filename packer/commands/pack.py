@@ -14,7 +14,7 @@ from fieldslab.packer.commands.params import (
     make_options,
     pop_options,
 )
-from fieldslab.packer.commands.shared import JSON, PROGRESS, verify_with_bar
+from fieldslab.packer.commands.shared import JSON, PROGRESS, STORAGE_OPTION, verify_with_bar
 from fieldslab.packer.commands.terminal import (
     convert_interrupts,
     get_terminal_width,
@@ -80,6 +80,7 @@ Examples:
         MESSAGES,
         "Only show what every column would become, why, and how large the slab would be.",
     ),
+    STORAGE_OPTION,
     PROGRESS,
     JSON,
     Option("-q --quiet", MESSAGES, "Print nothing but warnings and errors."),
@@ -119,7 +120,7 @@ def pack(
     _refuse_missing(sources, output, plan_path, part)
     if plan_path is not None and not sources:
         if dry_run:
-            return parts.show_plan(plan_path, as_json=as_json)
+            return parts.show_plan(plan_path, chosen.get("storage_options"), as_json=as_json)
         return parts.run_part(plan_path, part, chosen | settings, hidden=hidden, as_json=as_json)
     options = fill_defaults(PackOptions, chosen, "pack")
     if plan_path is not None and not dry_run:
@@ -130,7 +131,11 @@ def pack(
     check_jobs(jobs)
     if output is None and not dry_run:
         raise UsageError("no output given", hint="Name the slab to write: -o train.slab")
-    out = None if output is None else find_output(output, scratch=options["scratch"])
+    out = (
+        None
+        if output is None
+        else find_output(output, options["storage_options"], options["scratch"])
+    )
     existed = out is not None and out.path.exists()
     if out is not None:
         out.check(force=force)
@@ -172,7 +177,12 @@ def pack(
             print_lines(plans.format_pack_result(packed, get_terminal_width(sys.stdout)))
     code = 0
     if verify:
-        report = verify_with_bar(out.path, hidden=hidden, silent=as_json)
+        report = verify_with_bar(
+            out.path,
+            hidden=hidden,
+            silent=as_json,
+            storage_options=options["storage_options"] if out.directory is None else None,
+        )
         result["verify"] = report.as_dict()
         code = 0 if report.ok else Damaged.exit_code
         if not as_json and not (quiet and report.ok):

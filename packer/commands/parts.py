@@ -17,7 +17,7 @@ from fieldslab.packer.pack_options import PackOptions
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import mark_option
 
-_OF_PARTS = {"engine", "jobs", "scratch"}
+_OF_PARTS = {"engine", "jobs", "scratch", "storage_options"}
 """Options of `pack` that a part has of its own; all others stand in the plan."""
 
 
@@ -50,12 +50,12 @@ def write_plan(
     return 0
 
 
-def show_plan(path: str, *, as_json: bool) -> int:
+def show_plan(path: str, storage_options: Mapping[str, Any] | None, *, as_json: bool) -> int:
     """Print a plan as `pack --dry-run` does."""
     from fieldslab.packer.commands.plans import format_plan, plan_to_json
     from fieldslab.packer.parts.plan_file import read_plan_file, remake_plan
 
-    plan = remake_plan(read_plan_file(path))
+    plan = remake_plan(read_plan_file(path), storage_options)
     if as_json:
         print_json(plan_to_json(plan))
     else:

@@ -64,7 +64,7 @@ def _parse_number(text: str) -> int | float | str:
 STORAGE_OPTION = Option(
     "--storage-option storage_options",
     STORES,
-    "An option of obstore for slabs at URLs, such as region=us-east-1 or skip_signature=true. "
+    "An option of obstore for URLs, such as region=us-east-1 or skip_signature=true. "
     "May be repeated. Secrets belong in the environment: other users see command lines.",
     "KEY=VALUE",
     multiple=True,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -88,7 +88,7 @@ def test_a_bucket_gives_the_slab_of_a_disk(tmp_path: Path, folder: Path, bucket:
 
 
 def test_processes_and_parts(
-    tmp_path: Path, folder: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    cli: Any, tmp_path: Path, folder: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Credentials do not leave the process: workers and parts take them from the environment."""
     upload(folder, bucket)
@@ -104,10 +104,14 @@ def test_processes_and_parts(
     out, plan = tmp_path / "slab", tmp_path / "x.plan"
     packed = pack(url, out, shard_size=size, jobs=2, storage_options=harmless)
     assert packed.manifest.id == expected
-    monkeypatch.setenv("AWS_ENDPOINT_URL", options["endpoint"])
-    write_plan_file([url], tmp_path / "parts", plan, cast(PackOptions, {"shard_size": size}))
-    pack_part(plan, PartNumber(1, 1))
-    assert finish_parts(plan).manifest.id == expected
+    pairs = [f"--storage-option={name}={value}" for name, value in harmless.items()]
+    for arguments in (
+        [url, "-o", tmp_path / "parts", "--shard-size", size, "--plan", plan],
+        ["--plan", plan, "--dry-run"],
+        ["--plan", plan, "--part", "1/1"],
+    ):
+        assert cli("pack", *arguments, *pairs).code == 0
+    assert expected in cli("finish", plan, "--json", *pairs).out
     for path in (out / "manifest.json", plan):
         assert SECRET.encode() not in path.read_bytes()
 
