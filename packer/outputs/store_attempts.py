@@ -56,13 +56,13 @@ class StoreAttempts(Attempts):
                 record = write(folder)
                 if not record.rows:
                     return record
-                objects = upload_folder(self.slab.open(), name, folder)
+                objects = upload_folder(self.slab.store, name, folder)
         except NoSpace as error:
             error.add_hint(describe_scratch(scratch, self.shard))
             raise
         record = replace(record, objects=objects)
         content = msgspec.json.encode(FinishedShard(record, self.parts))
-        self.partial.open().write(name_record(record.index), content)
+        self.partial.store.write(name_record(record.index), content)
         return record
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -55,7 +54,8 @@ from fieldslab.schemas.errors import (
     UsageError,
 )
 from fieldslab.schemas.manifest import MANIFEST, Manifest, encode_manifest
-from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.notices import LOG
+from fieldslab.schemas.optiontext import mark_option, render_for_python
 from fieldslab.schemas.stores.slab_objects import join_key, open_slab_anywhere
 from fieldslab.schemas.stores.store import ObjectInfo, Store
 from fieldslab.schemas.stores.store_place import StorePlace
@@ -96,7 +96,7 @@ class StoreOutput(SlabOutput):
                 file=self.path,
                 hint="Choose another URL, or delete that slab first.",
             )
-        store = self.place.open()
+        store = self.place.store
         check_writable(store)
         with name_missing_bucket(store):
             next(store.list_keys(), None)
@@ -157,9 +157,6 @@ class StoreBuilder(SlabBuilder):
         self._folders: dict[str, dict[str, str]] = {}
         self._published = False
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if not name.startswith("_open")}
-
     def __enter__(self) -> "StoreBuilder":
         """Leave the marker, or find that of an earlier run, and its shards.
 
@@ -170,7 +167,7 @@ class StoreBuilder(SlabBuilder):
         OutputError, AccessDenied, RemoteUnreadable
             The store cannot be read or written.
         """
-        store = self._open_slab
+        store = self._place.store
         check_writable(store)
         with name_missing_bucket(store):
             manifest = find_manifest(store)
@@ -205,6 +202,7 @@ class StoreBuilder(SlabBuilder):
         if not engine.on_machine:
             return None  # each machine looks at its own disk
         scratch = find_scratch(self._scratch)
+        LOG.info("%s", render_for_python(describe_scratch(scratch, shard)))
         free = shutil.disk_usage(scratch).free
         if shard.certain * engine.jobs > free:
             raise make_scratch_error(scratch, shard.certain * engine.jobs, free)
@@ -223,23 +221,21 @@ class StoreBuilder(SlabBuilder):
         """Have a folder written in scratch, and upload it."""
         with open_scratch_folder(find_scratch(self._scratch)) as folder:
             write(folder)
-            self._folders[name] = upload_folder(self._open_slab, name, folder)
+            self._folders[name] = upload_folder(self._place.store, name, folder)
 
     def publish(self, manifest: Manifest) -> None:
         """Write the manifest, unless somebody else has published the same slab meanwhile.
 
         Raises OutputExists for another slab, OutputError where an object is not as it was verified.
         """
-        store, listed = self._open_slab, self._list_objects()
+        store, listed = self._place.store, self._list_objects()
+        if len(self.finished) < len(manifest.shards):
+            raise make_changed_error(store.url)
         folders = {name_folder(record): record.objects for record in self.finished.values()}
         for name, objects in (folders | self._folders).items():
             for file, version in objects.items():
                 if not self._is_there(join_key(name, file), version, listed):
-                    raise OutputError(
-                        "this is not as it was uploaded: another program writes here",
-                        file=store.locate(join_key(name, file)),
-                        hint="Run the same command again.",
-                    )
+                    raise make_changed_error(store.locate(join_key(name, file)))
         publish_manifest(store, encode_manifest(manifest), manifest.id)
         self._published = True
         try:
@@ -253,36 +249,30 @@ class StoreBuilder(SlabBuilder):
 
     def remove(self) -> None:
         """Remove what only serves to build the slab: the marker last, which tells whose it is."""
-        self._delete(self._open_partial, (info.key for info in self._open_partial.list_keys()))
-        self._open_slab.delete(MARKER)
+        self._delete(
+            self._partial_place.store, (info.key for info in self._partial_place.store.list_keys())
+        )
+        self._place.store.delete(MARKER)
 
     def find_finished(self) -> dict[int, FinishedShard]:
         """Find the shards that are finished, by whatever process, by index."""
         return self._find_finished(self._list_objects())
 
-    @cached_property
-    def _open_slab(self) -> Store:
-        return self._place.open()
-
-    @cached_property
-    def _open_partial(self) -> Store:
-        return self._partial_place.open()
-
     def _list_objects(self) -> dict[str, ObjectInfo]:
-        return {info.key: info for info in self._open_slab.list_keys()}
+        return {info.key: info for info in self._place.store.list_keys()}
 
     def _has_records(self) -> bool:
-        return next(self._open_partial.list_keys(RECORDS), None) is not None
+        return next(self._partial_place.store.list_keys(RECORDS), None) is not None
 
     def _is_left_by_killed_run(self, manifest: Manifest) -> bool:
         """Whether a run of this plan was killed after it had published this manifest."""
         if manifest.made.plan != self._plan:
             return False
-        left = next(self._open_partial.list_keys(), None)
-        return left is not None or has_object(self._open_slab, MARKER)
+        left = next(self._partial_place.store.list_keys(), None)
+        return left is not None or has_object(self._place.store, MARKER)
 
     def _find_finished(self, listed: Mapping[str, ObjectInfo]) -> dict[int, FinishedShard]:
-        partial = self._open_partial
+        partial = self._partial_place.store
 
         def read(info: ObjectInfo) -> FinishedShard | None:
             with suppress(ObjectNotFound, msgspec.DecodeError):
@@ -308,14 +298,14 @@ class StoreBuilder(SlabBuilder):
         if get_version(listed[key]) == version:
             return True
         with suppress(ObjectNotFound):  # some stores write versions in another way in lists
-            return get_version(self._open_slab.get_info(key)) == version
+            return get_version(self._place.store.get_info(key)) == version
         return False
 
     def _abandon(self) -> None:
         """Remove everything of a slab that has no finished shard."""
-        if find_manifest(self._open_slab) is None:
+        if find_manifest(self._place.store) is None:
             keys = (key for key in self._list_objects() if key not in (MARKER, MANIFEST))
-            self._delete(self._open_slab, keys)
+            self._delete(self._place.store, keys)
             self.remove()
 
     def _delete(self, store: Store, keys: Iterable[str]) -> None:
@@ -348,6 +338,15 @@ def make_exists_error(store: Store) -> OutputExists:
         "exists already",
         file=store.url,
         hint="A slab at a URL is not replaced: choose another output, or delete it first.",
+    )
+
+
+def make_changed_error(place: str) -> OutputError:
+    """Make the error for an object that is not as it was when it was uploaded."""
+    return OutputError(
+        "this is not as it was uploaded: another program writes here",
+        file=place,
+        hint="Run the same command again.",
     )
 
 

@@ -47,7 +47,7 @@ class StorePartFolder(StoreBuilder, PartFolder):
 
     def load_published(self) -> Manifest | None:
         """Load the manifest of the finished slab; see `PartFolder`."""
-        manifest = find_manifest(self._open_slab)
+        manifest = find_manifest(self._place.store)
         return manifest if manifest is not None and manifest.made.plan == self._plan else None
 
     def accept_shard(self, record: ShardRecord, parts: int = 1) -> None:
@@ -57,13 +57,13 @@ class StorePartFolder(StoreBuilder, PartFolder):
     def read_file(self, name: str) -> bytes | None:
         """Read a small object of another run."""
         try:
-            return bytes(self._open_partial.read(name))
+            return bytes(self._partial_place.store.read(name))
         except ObjectNotFound:
             return None
 
     def write_file(self, name: str, content: bytes) -> None:
         """Write a small object for other runs."""
-        self._open_partial.write(name, content)
+        self._partial_place.store.write(name, content)
 
 
 def open_part_folder(

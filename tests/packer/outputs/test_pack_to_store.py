@@ -1,5 +1,6 @@
 """Slabs that are packed to a bucket."""
 
+import errno
 import os
 import pickle
 import shutil
@@ -99,7 +100,7 @@ def test_the_slab_is_that_of_a_directory(
     """Packed here, in processes or in parts, a slab has the bytes of one in a directory."""
     local = pack_shards(source, tmp_path / "local.slab")
     expected = read_slab(local.path)
-    for place, options in ((f"{url}-1", {}), (f"{url}-2", {"jobs": 2})):
+    for place, options in ((f"{url}-1", {}), (f"{url}-2", {"engine": "processes", "jobs": 1})):
         with case(options):
             packed = pack_shards(source, place, scratch=scratch, **options)
             assert read_slab(place) == expected
@@ -186,6 +187,8 @@ def test_a_killed_pack_goes_on(
     keys = list_bucket(bucket)
     assert f"{key}/{MANIFEST}" not in keys
     assert f"{key}/{MARKER}" in keys
+    stored = open_store(bucket.url)
+    assert not any(SECRET.encode() in bytes(stored.read(key)) for key in keys)
     with pytest.raises(OutputExists, match="another slab is being copied or packed"):
         pack_shards(source, url, exclude="x")
     with pytest.raises(OutputExists, match="another slab is being copied or packed"):
@@ -332,6 +335,15 @@ def test_scratch_that_is_too_small(
         pack_shards(source, url, fields="x", scratch=scratch)
     assert caught.value.context["file"] == scratch
     assert list_bucket(bucket) == []
+    monkeypatch.undo()
+
+    def fill(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "pwrite", fill)
+    with pytest.raises(NoSpace, match=rf"no space left.*of about .*B in {scratch} before"):
+        pack_shards(source, url, fields="x", scratch=scratch, storage_options=bucket.options)
+    assert list_bucket(bucket) == listing(scratch) == bucket.list_uploads() == []
 
 
 def test_the_command(
