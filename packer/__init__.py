@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from fieldslab.packer.check.verify import verify
     from fieldslab.packer.copying.copy_slab import CopyResult, copy_slab
     from fieldslab.packer.rewrite.repack import repack
+    from fieldslab.packer.unions.concat import concat
+    from fieldslab.packer.unions.union_changes import add_slabs, remove_slabs
     from fieldslab.packer.write.pack import pack
     from fieldslab.packer.write.result import PackResult
     from fieldslab.schemas.notices import FieldslabWarning
@@ -22,8 +24,11 @@ __all__ = [
     "PackResult",
     "Problem",
     "Report",
+    "add_slabs",
+    "concat",
     "copy_slab",
     "pack",
+    "remove_slabs",
     "repack",
     "verify",
 ]
@@ -34,8 +39,11 @@ _HOMES = {
     "PackResult": "fieldslab.packer.write.result",
     "Problem": "fieldslab.packer.check.findings",
     "Report": "fieldslab.packer.check.findings",
+    "add_slabs": "fieldslab.packer.unions.union_changes",
+    "concat": "fieldslab.packer.unions.concat",
     "copy_slab": "fieldslab.packer.copying.copy_slab",
     "pack": "fieldslab.packer.write.pack",
+    "remove_slabs": "fieldslab.packer.unions.union_changes",
     "repack": "fieldslab.packer.rewrite.repack",
     "verify": "fieldslab.packer.check.verify",
 }

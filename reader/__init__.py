@@ -15,7 +15,7 @@ from fieldslab.reader.images.steps import (
 )
 from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.loading.stats import Stats
-from fieldslab.reader.opening import open_slab
+from fieldslab.reader.open_slab import open_slab
 from fieldslab.reader.orders.blocked import Blocked
 from fieldslab.reader.orders.bylength import ByLength
 from fieldslab.reader.orders.grouped import Grouped

@@ -13,7 +13,7 @@ from fieldslab.reader.copying import RowLocations, map_and_verify, split_rows, v
 from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
-from fieldslab.reader.stored.frames import FieldFrames
+from fieldslab.reader.stored.field_frames import FieldFrames
 from fieldslab.schemas.errors import UsageError
 
 _ONE = np.ones(1, np.int64)

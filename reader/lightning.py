@@ -16,7 +16,7 @@ from lightning.pytorch import LightningDataModule
 
 from fieldslab.reader.advisor import Advice, advise
 from fieldslab.reader.loading.loader import Loader
-from fieldslab.reader.opening import open_slab
+from fieldslab.reader.open_slab import open_slab
 from fieldslab.reader.orders.order import Order, Sequential
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError

@@ -13,7 +13,7 @@ from fieldslab.reader import forks
 from fieldslab.reader.batch import make_unknown_field_error
 from fieldslab.reader.buffers import Pool
 from fieldslab.reader.conversion import cast_field, check_cast
-from fieldslab.reader.members import MemberRows
+from fieldslab.reader.member_rows import MemberRows
 from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.evictions import Evictions
 from fieldslab.reader.stored.field import StoredField
@@ -23,7 +23,7 @@ from fieldslab.reader.stored.shards import Shards
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.unions.members import Members
-from fieldslab.schemas.unions.opening import join_members, open_plain, to_plain
+from fieldslab.schemas.unions.open_members import join_members, open_plain, to_plain
 
 if TYPE_CHECKING:
     from fieldslab.reader.addresses import RowFinder

@@ -36,6 +36,7 @@
         ├── OutputDenied           no permission to write there (PermissionError)
         ├── NoSpace                the device is full
         ├── Busy                   another packer holds it
+        ├── OutputChanged          another writer changed what was to be replaced
         └── PartsMissing           parts of a plan are not packed yet
 
 The numbers are the exit codes of the commands; a class without one has its parent's. Built-in
@@ -364,6 +365,10 @@ class Busy(OutputError):
     """Another packer holds this output."""
 
     _errno = EBUSY
+
+
+class OutputChanged(OutputError):
+    """Another writer changed what was to be replaced since it was read; nothing was written."""
 
 
 class PartsMissing(OutputError):

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fieldslab.packer.write.pack import pack
-from fieldslab.reader.opening import open_slab
+from fieldslab.reader.open_slab import open_slab
 
 TABLE = pa.table({"x": [1, 2, 3]})
 

@@ -20,7 +20,15 @@ FORBIDDEN = {
 }
 # Files and folders of the reader, the lowest first: each imports only from those in front of it.
 ROOMS = (
-    ("processor_cache", "forks", "interpreters", "kernels", "members", "png_thumbnails", "rows"),
+    (
+        "processor_cache",
+        "forks",
+        "interpreters",
+        "kernels",
+        "member_rows",
+        "png_thumbnails",
+        "rows",
+    ),
     ("buffers", "image_values", "notebook"),
     ("conversion", "padding"),
     ("batch",),
@@ -37,7 +45,7 @@ ROOMS = (
     ("images",),
     ("column", "reading", "row_samples"),
     ("slab",),
-    ("opening",),
+    ("open_slab",),
     ("orders",),
     ("tensor_batch",),
     ("loading",),

@@ -24,6 +24,8 @@ COMMANDS = Registry(
         "info": "fieldslab.packer.commands.info:info",
         "head": "fieldslab.packer.commands.head:head",
         "copy": "fieldslab.packer.commands.copy:copy",
+        "union": "fieldslab.packer.commands.union:union",
+        "concat": "fieldslab.packer.commands.concat:concat",
         "cache": "fieldslab.packer.commands.cache:cache",
         "warm": "fieldslab.packer.commands.warm:warm",
         "completion": "fieldslab.packer.commands.completion:completion",

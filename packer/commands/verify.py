@@ -98,6 +98,9 @@ def verify(
     """
     if against and len(slabs) > 1:
         raise UsageError("--against compares one slab with its source", found=f"{len(slabs)} slabs")
+    from fieldslab.packer.unions.union_changes import expand_places
+
+    slabs = expand_places(slabs)
     code, hidden = 0, progress == "none" or quiet or as_json
     for slab in slabs:
         try:

@@ -123,7 +123,7 @@ def copy_slab(
             open_slab_anywhere(source, follow_links=follow_links, storage_options=source_options)
         )
         total = count_bytes(files)
-        counter = _Counter(progress)
+        counter = CopyCounter(progress)
         if remote or not _is_there(files, check_slab_path(destination)):
             place: Destination
             if remote:
@@ -134,7 +134,7 @@ def copy_slab(
                 path = check_slab_path(destination)
                 place = DirectoryDestination(path, files.manifest, total, force=force)
             stack.enter_context(place)
-            _copy_folders(files, place, counter)
+            copy_folders(files, place, counter)
             place.publish(_read_manifest(files))
     return CopyResult(
         str(files.path),
@@ -146,7 +146,7 @@ def copy_slab(
     )
 
 
-class _Counter:
+class CopyCounter:
     """Counts what is copied in several threads."""
 
     def __init__(self, progress: VerifyProgress | None) -> None:
@@ -168,12 +168,16 @@ class _Counter:
                 self._progress(rows, size)
 
 
-def _copy_folders(files: SlabFiles, place: Destination, counter: _Counter) -> None:
+def copy_folders(
+    files: SlabFiles, place: Destination, counter: CopyCounter, *, with_tables: bool = True
+) -> None:
     """Copy the files of all folders, a few at a time; folders are finished in order."""
     with VerifiedReader() as reader, ThreadPoolExecutor(THREADS, "fieldslab-copy") as threads:
         running: deque[tuple[Folder | None, Future[None] | None]] = deque()
         try:
             for folder in iterate_folders(files):
+                if not (folder.holds_rows or with_tables):
+                    continue
                 for work in _list_work(folder, place, reader, counter):
                     running.append((None, threads.submit(work)))
                     _wait(running, place, counter, 2 * THREADS)
@@ -190,7 +194,7 @@ def _copy_folders(files: SlabFiles, place: Destination, counter: _Counter) -> No
 def _wait(
     running: deque[tuple[Folder | None, Future[None] | None]],
     place: Destination,
-    counter: _Counter,
+    counter: CopyCounter,
     most: int,
 ) -> None:
     """Wait until so many files at most are being copied, and finish folders that are complete."""
@@ -204,7 +208,7 @@ def _wait(
 
 
 def _list_work(
-    folder: Folder, place: Destination, reader: VerifiedReader, counter: _Counter
+    folder: Folder, place: Destination, reader: VerifiedReader, counter: CopyCounter
 ) -> Iterator[Any]:
     """Yield a function for each file of a folder that is to be copied."""
     name = folder.path.name

@@ -1,5 +1,6 @@
 """Where a copy of a slab goes: to a directory, by way of staging, or to a store, key by key."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,8 +20,10 @@ from fieldslab.packer.write.space import get_free_bytes
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import Folder
-from fieldslab.schemas.errors import NoSpace, OutputExists
+from fieldslab.schemas.errors import NoSpace, OutputError, OutputExists
+from fieldslab.schemas.files import OpenFolder
 from fieldslab.schemas.manifest import Manifest
+from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.directory import DirectoryStore
 from fieldslab.schemas.stores.slab_objects import join_key
 from fieldslab.schemas.stores.store import Data, Store
@@ -66,7 +69,14 @@ class DirectoryDestination(Destination):
     """A directory: the slab is built beside it, and put in its place by one rename.
 
     A later run goes on after the last shard that was copied whole.
+
+    Attributes
+    ----------
+    first_shard
+        What the first shard of the slab that is being copied becomes.
     """
+
+    first_shard = 0
 
     def __init__(self, out: Path, manifest: Manifest, size: int, *, force: bool) -> None:
         """Copy the slab of this manifest, of `size` bytes, to `out`."""
@@ -94,18 +104,29 @@ class DirectoryDestination(Destination):
 
     def has_file(self, folder: str, name: str, size: int) -> bool:
         """Return True for all files of a shard that was copied whole."""
-        return any(layout.name_shard(index) == folder for index in self._staging.finished)
+        name = self._rename(folder)
+        return any(layout.name_shard(index) == name for index in self._staging.finished)
 
     def write_file(self, folder: str, name: str, pieces: Iterable[Data]) -> None:
         """Write one file."""
-        with self._lock:
-            if folder not in self._attempts:
-                self._attempts[folder] = make_attempt_folder(self._staging.attempts.folder, folder)
-        DirectoryStore(self._attempts[folder]).write(name, pieces)
+        DirectoryStore(self._get_attempt(folder)).write(name, pieces)
+
+    def link_file(self, folder: str, name: str, source: OpenFolder) -> None:
+        """Give a file of another slab a second name here. Raises OutputError."""
+        path = self._get_attempt(folder) / name
+        try:
+            os.link(name, path, src_dir_fd=source.fd, follow_symlinks=False)
+        except OSError as error:
+            raise OutputError(
+                f"cannot be a hard link: {error.strerror}",
+                file=self._out,
+                found=source.path / name,
+                hint=f"Give {mark_option('copy', True)}.",
+            ) from error
 
     def finish_folder(self, folder: Folder) -> None:
         """Move the folder into the slab, durably."""
-        name = folder.path.name
+        name = self._rename(folder.path.name)
         attempt = self._attempts.pop(name, None)
         if attempt is None:
             return
@@ -129,6 +150,19 @@ class DirectoryDestination(Destination):
         """Put the slab in its place."""
         if self._staging.completed is None:
             self._staging.publish(self._manifest, manifest)
+
+    def _rename(self, folder: str) -> str:
+        if folder == layout.TABLES:
+            return folder
+        return layout.name_shard(int(folder.partition("-")[2]) + self.first_shard)
+
+    def _get_attempt(self, folder: str) -> Path:
+        """Return the folder that becomes a folder of the slab; it is made when it is needed."""
+        name = self._rename(folder)
+        with self._lock:
+            if name not in self._attempts:
+                self._attempts[name] = make_attempt_folder(self._staging.attempts.folder, name)
+            return self._attempts[name]
 
     def _check_space(self) -> None:
         done = sum(record.bytes for record in self._staging.finished.values())

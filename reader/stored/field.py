@@ -12,7 +12,7 @@ import numpy as np
 from fieldslab.reader.batch import Text, make_utf8_error
 from fieldslab.reader.conversion import Conversion, make_conversion
 from fieldslab.reader.stored.array import StoredArray
-from fieldslab.reader.stored.frames import FieldFrames
+from fieldslab.reader.stored.field_frames import FieldFrames
 from fieldslab.reader.stored.shards import Shards
 from fieldslab.schemas.access import load_categories
 from fieldslab.schemas.arrays import HEADER

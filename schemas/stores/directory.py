@@ -1,9 +1,10 @@
 """A directory as a store."""
 
+import fcntl
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -17,7 +18,14 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.files import make_unreadable_error, read_exactly, sync_directory
 from fieldslab.schemas.optiontext import mark_option
-from fieldslab.schemas.stores.store import Data, ObjectInfo, Place, Store, check_key
+from fieldslab.schemas.stores.store import (
+    Data,
+    ObjectInfo,
+    Place,
+    Store,
+    check_key,
+    make_changed_error,
+)
 from fieldslab.schemas.urls import get_scheme, is_url
 from fieldslab.schemas.write_errors import name_write_errors
 
@@ -107,6 +115,19 @@ class DirectoryStore(Store):
                     unfinished.unlink(missing_ok=True)
             sync_directory(path.parent)
 
+    def replace(self, key: str, data: Data, expected: Data) -> None:
+        """Replace a file if its content is still `expected`; see `Store.replace`."""
+        path = self._find(key)
+        with name_write_errors(path), ExitStack() as stack:
+            try:
+                file = stack.enter_context(open(path, "rb", buffering=0))
+            except FileNotFoundError as error:
+                raise make_changed_error(path) from error
+            fcntl.flock(file, fcntl.LOCK_EX)  # whoever replaces it holds this, too
+            if file.read() != expected or not _is_at(file.fileno(), path):
+                raise make_changed_error(path)
+            self.write(key, data)
+
     def delete(self, key: str) -> None:
         """Remove a file, and folders that become empty by it."""
         path = self._find(key)
@@ -143,6 +164,13 @@ def _link(unfinished: Path, path: Path) -> None:
         os.link(unfinished, path)
     except FileExistsError as error:
         raise OutputExists("exists already", file=path) from error
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _make_info(key: str, info: os.stat_result) -> ObjectInfo:

@@ -22,12 +22,21 @@ from fieldslab.schemas.errors import (
     ObjectNotFound,
     OutputDenied,
     OutputError,
+    OutputExists,
     UsageError,
 )
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.failures import EndsEarly, diagnose_reading, diagnose_writing
 from fieldslab.schemas.stores.retries import Attempts, RetryPolicy, parse_retry_config
-from fieldslab.schemas.stores.store import PART, Data, ObjectInfo, Place, Store, check_key
+from fieldslab.schemas.stores.store import (
+    PART,
+    Data,
+    ObjectInfo,
+    Place,
+    Store,
+    check_key,
+    make_changed_error,
+)
 from fieldslab.schemas.urls import get_scheme
 
 _PARTS = 3
@@ -184,6 +193,26 @@ class RemoteStore(Store):
             if isinstance(source, _Pieces) and source.error is not None:
                 raise source.error from None
             raise
+
+    def replace(self, key: str, data: Data, expected: Data) -> None:
+        """Replace an object by its ETag; see `Store.replace`."""
+        check_key(key)
+
+        def read() -> tuple[dict[str, Any], bytes]:
+            result = self._obstore.get(self._once, key)
+            return dict(result.meta), bytes(result.bytes())
+
+        try:
+            meta, content = self._retry(key, read)
+        except ObjectNotFound as error:
+            raise make_changed_error(self.locate(key)) from error
+        if content != expected:
+            raise make_changed_error(self.locate(key))
+        mode = {name: meta[name] for name in ("e_tag", "version") if meta.get(name)}
+        try:
+            self._change(key, self._obstore.put, data, mode=mode)
+        except OutputExists as error:
+            raise make_changed_error(self.locate(key)) from error
 
     def delete(self, key: str) -> None:
         """Delete an object."""

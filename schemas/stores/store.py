@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeAlias
 
-from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.errors import OutputChanged, UsageError
 from fieldslab.schemas.registry import Registry
 from fieldslab.schemas.urls import get_scheme, hide_credentials, is_url, restore_url
 
@@ -131,6 +131,20 @@ class Store(ABC):
             It cannot be written for another reason.
         """
 
+    def replace(self, key: str, data: Data, expected: Data) -> None:
+        """Write an object that is there, if its content is still `expected`; both are small.
+
+        Raises
+        ------
+        OutputChanged
+            Its content is another, or becomes so at this moment, or it is gone.
+        UsageError
+            The store has no such operation.
+        OutputDenied, NoSpace, OutputError
+            It cannot be written.
+        """
+        raise UsageError("the store cannot replace objects safely", file=self.locate(key))
+
     @abstractmethod
     def delete(self, key: str) -> None:
         """Delete an object, if there is one; raises what `write` raises."""
@@ -144,6 +158,15 @@ class Store(ABC):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a store may hold credentials, and is not pickled: open it again")
+
+
+def make_changed_error(place: object) -> OutputChanged:
+    """Make the error for an object that another writer changed."""
+    return OutputChanged(
+        "another writer changed it meanwhile: nothing was written",
+        file=place,
+        hint="Run the command again.",
+    )
 
 
 def check_key(key: str) -> str:

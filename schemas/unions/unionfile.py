@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
 
@@ -25,9 +25,11 @@ from fieldslab.schemas.manifest import (
     make_seal,
     parse_strict_json,
 )
-from fieldslab.schemas.stores.store import Store, open_store
 from fieldslab.schemas.unions.members import compute_union_id
 from fieldslab.schemas.urls import is_url, restore_url
+
+if TYPE_CHECKING:
+    from fieldslab.schemas.stores.store import Store
 
 FORMAT = "fieldslab union"
 VERSION = 1
@@ -105,8 +107,17 @@ def decode_union(data: bytes, file: object) -> UnionFile:
         raise_damaged(f"invalid union file: {error}")
 
 
-def open_folder(place: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
+def is_union_file(place: str) -> bool:
+    """Return whether a place is that of a union file, by its name."""
+    return place.endswith(ENDING) and not os.path.isdir(place)
+
+
+def open_folder(
+    place: str, storage_options: Mapping[str, Any] | None = None
+) -> tuple["Store", str]:
     """Open the store that a union file lies in, and return its key there. Raises UsageError."""
+    from fieldslab.schemas.stores.store import open_store  # imports asyncio
+
     text = restore_url(place)
     if not text.endswith(ENDING) or os.path.basename(text) == ENDING:
         raise UsageError("the name of a union file ends with .slabs", found=place)
@@ -133,11 +144,13 @@ def read_bytes(place: str, storage_options: Mapping[str, Any] | None = None) -> 
         store, name = open_folder(place)
         return bytes(store.read(name))
     except ObjectNotFound as error:
-        raise SlabNotFound(
-            "there is no such union file",
-            file=place,
-            hint=f"Make it: fieldslab union {place} add SLAB.",
-        ) from error
+        raise make_absent_error(place) from error
+
+
+def make_absent_error(place: str) -> SlabNotFound:
+    """Make the error for a union file that is not there."""
+    hint = f"Make it: fieldslab union {place} add SLAB."
+    return SlabNotFound("there is no such union file", file=place, hint=hint)
 
 
 def list_members(union: UnionFile, place: str) -> Iterator[tuple[str, str, str]]:

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 from tests.naming import case
 
-from fieldslab.schemas.errors import ObjectNotFound, OutputExists, Unreadable, UsageError
+from fieldslab.schemas.errors import (
+    ObjectNotFound,
+    OutputChanged,
+    OutputExists,
+    Unreadable,
+    UsageError,
+)
 from fieldslab.schemas.stores.store import Data, Store
 
 DATA = np.random.default_rng(0).bytes(100_000)
@@ -92,6 +98,24 @@ class Contract:
             writers = [writer for writer in threads.map(write, range(24)) if writer is not None]
         assert len(writers) == 1
         assert store.read("manifest.json") == b"%03d" % writers[0]
+
+    def test_only_one_replaces_what_it_read(self, store: Store) -> None:
+        """Of many who replace the same content, one succeeds; what is gone is not replaced."""
+        store.write("all.slabs", b"old")
+
+        def replace(writer: int) -> int | None:
+            try:
+                store.replace("all.slabs", b"%03d" % writer, b"old")
+            except OutputChanged:
+                return None
+            return writer
+
+        with ThreadPoolExecutor(8) as threads:
+            writers = [writer for writer in threads.map(replace, range(24)) if writer is not None]
+        assert len(writers) == 1
+        assert store.read("all.slabs") == b"%03d" % writers[0]
+        with pytest.raises(OutputChanged, match="another writer"):
+            store.replace("nothing", b"new", b"old")
 
     def test_a_writer_that_fails_leaves_nothing(self, store: Store) -> None:
         """If an iterable raises, its error comes out, and the object stays as it was."""

@@ -7,7 +7,7 @@ import pytest
 from tests.slabs import write_slab
 
 from fieldslab.reader import open_slab
-from fieldslab.reader.members import MemberRows
+from fieldslab.reader.member_rows import MemberRows
 from fieldslab.schemas.errors import RowOutOfRange
 
 

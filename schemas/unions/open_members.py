@@ -15,6 +15,12 @@ from fieldslab.schemas.folder import SlabFiles, check_content, check_place, open
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.places import open_place
 from fieldslab.schemas.unions.members import Member, Members
+from fieldslab.schemas.unions.unionfile import (
+    is_union_file,
+    list_members,
+    make_changed_error,
+    read_union,
+)
 from fieldslab.schemas.urls import is_url
 
 Place: TypeAlias = str | os.PathLike[str]
@@ -48,7 +54,7 @@ def open_members(places: Places, *, missing: str | None = None, **options: Any) 
         )
     if isinstance(places, str | os.PathLike) or not isinstance(places, Mapping | Sequence):
         text = check_place(places)
-        if not _has_pattern(text) and not _is_union_file(text):
+        if not _has_pattern(text) and not is_union_file(text):
             return Members([_open_alone(places, options)], is_union=False)
     listed = list(_list_slabs(places, options))
     if not listed:
@@ -122,9 +128,7 @@ def _list_slabs(places: Any, options: Mapping[str, Any]) -> Iterator[_Listed]:
             yield from _list_slabs(inner, options)
         return
     text = check_place(places)
-    if _is_union_file(text):
-        from fieldslab.schemas.unions.unionfile import list_members, read_union
-
+    if is_union_file(text):
         union = read_union(text, options.get("storage_options"))
         for name, place, content in list_members(union, text):
             yield _Listed(name, place, content)
@@ -148,10 +152,6 @@ def _has_pattern(text: str) -> bool:
     if is_url(text):
         return "*" in urlsplit(text).path
     return glob.has_magic(text) and not os.path.exists(text)
-
-
-def _is_union_file(text: str) -> bool:
-    return text.endswith(".slabs") and not os.path.isdir(text)
 
 
 def _check_names(listed: Sequence[_Listed]) -> None:
@@ -185,8 +185,6 @@ def _open_one(slab: _Listed, options: Mapping[str, Any], remote: bool) -> Member
         options = {name: value for name, value in options.items() if name not in _FOR_CACHES}
     files = _open_alone(slab.place, options).files
     if slab.content is not None and files.manifest.id != slab.content:
-        from fieldslab.schemas.unions.unionfile import make_changed_error
-
         raise make_changed_error(files, slab.content)
     return Member(slab.name, files)
 

@@ -7,7 +7,7 @@ from typing import Any
 from fieldslab.reader.interpreters import check_interpreter
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.slab_storage import Storage
-from fieldslab.schemas.unions.opening import Places, open_members
+from fieldslab.schemas.unions.open_members import Places, open_members
 
 
 def open_slab(

@@ -1,0 +1,58 @@
+"""`fieldslab concat`."""
+
+from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option, command
+from fieldslab.packer.commands.shared import JSON, PROGRESS
+from fieldslab.packer.commands.terminal import convert_interrupts, print_json, print_lines
+
+EXAMPLES = """\
+Examples:
+  fieldslab concat monday.slab tuesday.slab -o all.slab
+  fieldslab concat parts/*.slab -o /other/disk/all.slab"""
+
+
+@command(
+    Argument("slabs", "SLAB...", "Directories that pack wrote, or their URLs.", type=PATH),
+    Option("-o --out", "Options", "The new slab's directory.", "OUT", type=PATH, required=True),
+    Option("--copy", "Options", "Copy files also where they could share their bytes."),
+    Option("--force", "Options", "Replace another slab at OUT."),
+    PROGRESS,
+    JSON,
+    Option("-q --quiet", MESSAGES, "Print nothing but errors."),
+    examples=EXAMPLES,
+)
+def concat(
+    slabs: tuple[str, ...],
+    out: str,
+    copy: bool,
+    force: bool,
+    progress: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Join slabs into one, whose rows follow each other, without converting anything.
+
+    Files get a second name where they lie on the same file system (hard links), and are copied and
+    verified elsewhere. Fields must be stored alike; slabs that differ are read as a union. To
+    continue an interrupted copy, run the same command again.
+    """
+    from fieldslab.packer.commands.progress import show_bar
+    from fieldslab.packer.commands.text_format import format_count
+    from fieldslab.packer.slabsize import count_bytes
+    from fieldslab.packer.unions import concat as joining
+    from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
+
+    total = 0
+    for slab in slabs:
+        with open_slab_anywhere(slab) as files:
+            total += count_bytes(files)
+    hidden = progress == "none" or quiet or as_json
+    with (
+        convert_interrupts(lambda: "run the same command again to go on from there"),
+        show_bar("joining", out, total, "bytes", hidden=hidden) as move,
+    ):
+        manifest = joining.concat(slabs, out, copy=copy, force=force, progress=move)
+    if as_json:
+        print_json({"path": out, "id": manifest.id, "rows": manifest.rows})
+    elif not quiet:
+        counts = format_count(manifest.rows, "row"), format_count(len(manifest.shards), "shard")
+        print_lines(iter([f"{out}: {counts[0]} in {counts[1]}", f"id {manifest.id}"]))

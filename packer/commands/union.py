@@ -1,0 +1,96 @@
+"""`fieldslab union`."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from fieldslab.packer.commands.params import PATH, Argument, Option, command
+from fieldslab.packer.commands.shared import JSON
+from fieldslab.packer.commands.terminal import print_json, print_lines
+from fieldslab.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from fieldslab.schemas.unions.members import Member
+    from fieldslab.schemas.unions.unionfile import UnionFile
+
+ACTIONS = ("add", "remove", "list", "verify")
+EXAMPLES = """\
+Examples:
+  fieldslab union all.slabs add monday.slab tuesday.slab
+  fieldslab union all.slabs add s3://bucket/web.slab --name web
+  fieldslab union all.slabs remove monday.slab
+  fieldslab union all.slabs verify && fieldslab verify all.slabs"""
+
+
+@command(
+    Argument("union", "NAME.slabs", "The union file, or its URL.", type=PATH),
+    Argument("action", "ACTION", f"{', '.join(ACTIONS)}.", type=click.Choice(ACTIONS)),
+    Argument("slabs", "SLAB...", "Slabs to add or remove.", type=PATH, required=False),
+    Option("--name", "Options", "What the slab that is added is called.", "NAME"),
+    JSON,
+    examples=EXAMPLES,
+)
+def union(union: str, action: str, slabs: tuple[str, ...], name: str | None, as_json: bool) -> None:
+    """List slabs in a file that is opened as one slab.
+
+    `add` puts slabs at the end, and makes the file if need be; `remove` takes them out of the list
+    and leaves them where they are. Programs that have the union open keep the slabs they opened.
+    `verify` checks that each slab is the one that was added, and that fields fit together;
+    `fieldslab verify NAME.slabs` reads their bytes as well. Of two who change the file at the same
+    time, one is told to run the command again.
+    """
+    from fieldslab.packer.unions import union_changes
+
+    if action in ("add", "remove") and not slabs:
+        raise UsageError(f"`{action}` of what?", hint="Name slabs.")
+    if action in ("list", "verify") and slabs:
+        raise UsageError(f"`{action}` is about all slabs of the union", found=slabs[0])
+    if name is not None and action != "add":
+        raise UsageError("--name is for `add`")
+    if action == "add":
+        listed = union_changes.add_slabs(union, slabs, name=name)
+    elif action == "remove":
+        listed = union_changes.remove_slabs(union, slabs)
+    else:
+        listed = union_changes.read_union_file(union)
+    if action in ("list", "verify"):
+        with union_changes.open_union_slabs(listed, union) as members:
+            if action == "verify":
+                union_changes.check_union(listed, union)
+            if as_json:
+                print_json(_to_json(listed) | {"rows": [_count_rows(each) for each in members]})
+            else:
+                print_lines(_format_members(listed, members))
+    elif as_json:
+        print_json(_to_json(listed))
+    else:
+        print_lines(_format_summary(listed))
+
+
+def _to_json(listed: "UnionFile") -> dict[str, object]:
+    members = [{"name": m.label, "path": m.path, "id": m.id} for m in listed.members]
+    return {"generation": listed.generation, "id": listed.id, "members": members}
+
+
+def _count_rows(member: "Member") -> int:
+    return member.files.manifest.rows
+
+
+def _format_summary(listed: "UnionFile") -> Iterator[str]:
+    from fieldslab.packer.commands.text_format import format_count
+
+    slabs = format_count(len(listed.members), "slab")
+    yield f"generation {listed.generation}, {slabs}, id {listed.id[:12]}"
+
+
+def _format_members(listed: "UnionFile", members: "list[Member]") -> Iterator[str]:
+    from fieldslab.packer.commands.text_format import escape_controls, format_table
+
+    lines = [
+        (escape_controls(member.name), f"{_count_rows(member):,}", member.files.manifest.id[:12])
+        for member in members
+    ]
+    yield from format_table(("slab", "rows", "id"), lines, None, right="rows")
+    yield ""
+    yield from _format_summary(listed)

@@ -1,0 +1,1 @@
+"""Union files, as they change, and many slabs copied into one."""

@@ -1,0 +1,161 @@
+"""Changing union files: each change is a new generation, published whole or not at all."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import msgspec
+
+from fieldslab.schemas.errors import ObjectNotFound, OutputChanged, OutputExists, UsageError
+from fieldslab.schemas.folder import SlabFiles
+from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
+from fieldslab.schemas.unions.members import Member, Members
+from fieldslab.schemas.unions.unionfile import (
+    UnionFile,
+    UnionMember,
+    decode_union,
+    encode_union,
+    find_labels,
+    is_union_file,
+    list_members,
+    make_absent_error,
+    make_changed_error,
+    make_relative,
+    open_folder,
+)
+
+Options = Mapping[str, Any] | None
+
+
+def read_union_file(place: str, storage_options: Options = None) -> UnionFile:
+    """Read a union file. Raises SlabNotFound, DamagedManifest, and what stores raise."""
+    store, key = open_folder(place, storage_options)
+    try:
+        return decode_union(bytes(store.read(key)), place)
+    except ObjectNotFound as error:
+        raise make_absent_error(place) from error
+
+
+def add_slabs(
+    place: str, slabs: Sequence[str], *, name: str | None = None, storage_options: Options = None
+) -> UnionFile:
+    """Add slabs at the end of a union file, which is made if it is not there.
+
+    Parameters
+    ----------
+    place
+        The file `NAME.slabs`, or its URL.
+    slabs
+        Directories, or URLs. Their fields must fit those of the others.
+    name
+        What one slab is called among the others; its path, if not given.
+    storage_options
+        For URLs: see `fieldslab.schemas.stores.store.open_store`.
+
+    Returns
+    -------
+    The new generation.
+
+    Raises
+    ------
+    UsageError
+        A slab is in the union already, or its fields contradict those of the others.
+    OutputChanged
+        Another writer changed the file meanwhile: nothing was written.
+    SlabChanged, NotASlab, DamagedManifest, OutputError
+        A slab is not what the file lists, or is none; the file is damaged, or cannot be written.
+    """
+    if name is not None and len(slabs) != 1:
+        raise UsageError(f"{mark_option('name')} is for one slab", found=f"{len(slabs)} slabs")
+
+    def add(union: UnionFile) -> UnionFile:
+        members = list(union.members)
+        for slab in slabs:
+            with open_slab_anywhere(slab, storage_options=storage_options) as files:
+                path = make_relative(slab, place)
+                added = UnionMember(path=path, id=files.manifest.id, name=name)
+            if added.label in {member.label for member in members}:
+                raise UsageError("the union has a slab of this name", file=place, found=added.label)
+            members.append(added)
+        changed = msgspec.structs.replace(union, members=tuple(members))
+        check_union(changed, place, storage_options)
+        return changed
+
+    return _change(place, add, storage_options)
+
+
+def remove_slabs(place: str, slabs: Sequence[str], *, storage_options: Options = None) -> UnionFile:
+    """Remove slabs, by name or path, from a union file; the slabs themselves stay.
+
+    Returns the new generation. Raises UsageError for a slab that is not listed, and what
+    `add_slabs` raises for the file.
+    """
+
+    def remove(union: UnionFile) -> UnionFile:
+        labels = find_labels(union.members, slabs, place)
+        left = tuple(member for member in union.members if member.label not in labels)
+        return msgspec.structs.replace(union, members=left)
+
+    return _change(place, remove, storage_options)
+
+
+def check_union(union: UnionFile, place: str, storage_options: Options = None) -> Members:
+    """Open all slabs that a union file lists, and join their fields.
+
+    Raises SlabChanged where a slab has another `id`, and what opening slabs raises.
+    """
+    with open_union_slabs(union, place, storage_options) as members:
+        return Members(members, missing="null")
+
+
+def expand_places(places: Sequence[str]) -> list[str]:
+    """Put the slabs of union files in their place. Raises what `check_union` raises."""
+    expanded = []
+    for place in places:
+        if is_union_file(place):
+            union = read_union_file(place)
+            with open_union_slabs(union, place):
+                expanded += [slab for _, slab, _ in list_members(union, place)]
+        else:
+            expanded.append(place)
+    return expanded
+
+
+@contextmanager
+def open_union_slabs(
+    union: UnionFile, place: str, storage_options: Options = None
+) -> Iterator[list[Member]]:
+    """Open all slabs that a union file lists, for a `with` block; see `check_union`."""
+    with ExitStack() as stack:
+        members = []
+        for label, slab, content in list_members(union, place):
+            files: SlabFiles = stack.enter_context(
+                open_slab_anywhere(slab, storage_options=storage_options)
+            )
+            if files.manifest.id != content:
+                raise make_changed_error(files, content)
+            members.append(Member(label, files))
+        yield members
+
+
+def _change(
+    place: str, change: Callable[[UnionFile], UnionFile], storage_options: Options
+) -> UnionFile:
+    """Publish what `change` makes of a union file, if nobody else has changed it meanwhile."""
+    store, key = open_folder(place, storage_options)
+    try:
+        data = bytes(store.read(key))
+    except ObjectNotFound:
+        changed = msgspec.structs.replace(change(UnionFile()), generation=1)
+        try:
+            store.write(key, encode_union(changed), if_absent=True)
+        except OutputExists as error:
+            raise OutputChanged(
+                "another writer made it meanwhile", file=place, hint="Run the command again."
+            ) from error
+        return changed
+    union = decode_union(data, place)
+    changed = msgspec.structs.replace(change(union), generation=union.generation + 1)
+    store.replace(key, encode_union(changed), data)
+    return changed
