@@ -22,6 +22,7 @@ from fieldslab.reader.orders.grouped import Grouped
 from fieldslab.reader.orders.mixed import Balanced, Mixed
 from fieldslab.reader.orders.near import Near
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled, Strided, Subset, Weighted
+from fieldslab.reader.orders.tokenbudget import TokenBudget
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.transforms.pad_shift import Pad, Shift
 from fieldslab.reader.transforms.standardize import Standardize
@@ -65,6 +66,7 @@ __all__ = [
     "Strided",
     "Subset",
     "Text",
+    "TokenBudget",
     "Transform",
     "UpperTriangle",
     "VarLenValues",

@@ -19,7 +19,7 @@ from typing import Any
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.images.steps import ImageSteps, check_decode_option
 from fieldslab.reader.loading.chain import TransformChain, choose_seed
-from fieldslab.reader.loading.epoch_plan import EpochPlan, find_rank_and_size
+from fieldslab.reader.loading.epoch_plan import EpochPlan, choose_batch_size, find_rank_and_size
 from fieldslab.reader.loading.preparation import Preparation
 from fieldslab.reader.orders.order import Order, Shuffled
 from fieldslab.reader.rows import check_index, check_integer
@@ -81,7 +81,7 @@ def grain_batches(
     rank, world_size = _find_process(rank, world_size)
     attached = order.attach(slab)
     length = attached.length(len(slab))
-    size = check_integer("batch_size", batch_size, least=1)
+    size = choose_batch_size(batch_size, attached.find_batches(0))
     plan = EpochPlan(length, size, rank, world_size, drop_last, groups=attached.groups)
     epochs = check_integer("epochs", epochs, least=1)
     names = slab.names(fields)

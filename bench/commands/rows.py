@@ -87,8 +87,6 @@ def rows(
     from fieldslab.reader.orders.ordertext import parse_order, recall_order
     from fieldslab.schemas.errors import UsageError
 
-    if batch_size is None:
-        raise UsageError("--batch-size is needed to tell steps apart")
     if rank is not None and rank >= world_size:
         raise UsageError("--rank: no such rank", expected=f"0..{world_size - 1}", found=rank)
     opened = open_slab(slab, follow_links=follow_links)

@@ -2,14 +2,16 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from fieldslab.reader.orders.order import Order
+from fieldslab.reader.rows import check_integer
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.optiontext import mark_option
 
 
 class PositionRange(NamedTuple):
@@ -100,6 +102,72 @@ class EpochPlan:
     def find_position_after(self, index: int) -> int:
         """Return the position of the epoch after every rank had its batch of this index."""
         return min(self.start + (index + 1) * self.positions_per_step, self.length)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchPlan(EpochPlan):
+    """Batches of one rank, where the order makes them: a step takes one for each rank.
+
+    `batches` are those of `Order.find_batches`. The last step is filled up with the first batches
+    of the epoch, or left out (`drop_last`).
+    """
+
+    batches: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+
+    @cached_property
+    def _first(self) -> int:
+        """Number of the batch at `start`."""
+        return int(np.searchsorted(self.batches, self.start))
+
+    @property
+    def batch_count(self) -> int:
+        """See `EpochPlan`."""
+        left = len(self.batches) - 1 - self._first
+        return left // self.world_size if self.drop_last else -(-left // self.world_size)
+
+    def find_rank_positions(self, index: int) -> list[PositionRange]:
+        """See `EpochPlan`."""
+        number = self._first + index * self.world_size + self.rank
+        lap, number = divmod(number, len(self.batches) - 1)
+        start, stop = self.batches[number : number + 2].tolist()
+        return [PositionRange(start, stop, lap)]
+
+    def find_position_after(self, index: int) -> int:
+        """See `EpochPlan`."""
+        number = self._first + (index + 1) * self.world_size
+        return int(self.batches[min(number, len(self.batches) - 1)])
+
+
+def make_plan(
+    order: Order,
+    total: int,
+    epoch: int,
+    batch_size: int,
+    rank: int,
+    world_size: int,
+    drop_last: bool,
+    start: int,
+) -> EpochPlan:
+    """Make the plan of an order that is attached to `total` rows."""
+    cut = order.length(total), batch_size, rank, world_size, drop_last, start, order.groups
+    batches = order.find_batches(epoch)
+    return EpochPlan(*cut) if batches is None else BatchPlan(*cut, batches)
+
+
+def choose_batch_size(batch_size: int | None, batches: np.ndarray | None) -> int:
+    """Check a batch size, or compute the mean of the batches that an order makes.
+
+    Raises UsageError.
+    """
+    if batches is None:
+        if batch_size is None:
+            hint = "Only an order that makes batches, such as TokenBudget, does without."
+            raise UsageError(f"{mark_option('batch_size')} is missing", hint=hint)
+        return check_integer("batch_size", batch_size, least=1)
+    if batch_size is not None:
+        hint = f"Leave out {mark_option('batch_size')}."
+        raise UsageError("the order decides how many rows a batch has", found=batch_size, hint=hint)
+    return max(int(batches[-1]) // max(len(batches) - 1, 1), 1)
 
 
 def compute_rank_rows(

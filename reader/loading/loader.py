@@ -16,7 +16,13 @@ from fieldslab.reader.loading.chain import (
     find_paddings,
     make_converter,
 )
-from fieldslab.reader.loading.epoch_plan import EpochPlan, compute_rank_rows, find_rank_and_size
+from fieldslab.reader.loading.epoch_plan import (
+    EpochPlan,
+    choose_batch_size,
+    compute_rank_rows,
+    find_rank_and_size,
+    make_plan,
+)
 from fieldslab.reader.loading.identity import STATE_VERSION, describe_identity, read_state
 from fieldslab.reader.loading.iteration import (
     BatchSource,
@@ -60,7 +66,7 @@ class Loader:
     slab
         The slab or view.
     batch_size
-        Rows in a batch, on each rank.
+        Rows in a batch, on each rank. Left out where the order decides, as `TokenBudget` does.
     order
         The rows of an epoch and their sequence. Default: `Shuffled(0)`.
     fields
@@ -120,7 +126,7 @@ class Loader:
     def __init__(
         self,
         slab: Slab,
-        batch_size: int,
+        batch_size: int | None = None,
         order: Order | None = None,
         *,
         fields: Sequence[str] | None = None,
@@ -141,7 +147,6 @@ class Loader:
     ) -> None:
         check_slab(slab)
         self.slab = slab
-        self.batch_size = check_integer("batch_size", batch_size, least=1)
         self._fields = slab.names(fields)
         self.order = choose_order(slab, self._fields, order, rank, world_size)
         threads = None if threads is None else check_integer("threads", threads, least=1)
@@ -151,6 +156,7 @@ class Loader:
         self.drop_last = drop_last
         self.read_ahead = check_integer("read_ahead", read_ahead, least=0)
         self._attached = attach_order(self.order, slab)
+        self.batch_size = choose_batch_size(batch_size, self._attached.find_batches(0))
         self._decode = check_decode_option(decode, slab.fields, self._fields)
         self._transforms = check_transforms(slab, self._fields, self._decode, transforms)
         self._seed = None if seed is None else check_integer("seed", seed)
@@ -186,14 +192,14 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank, which is the same on every rank."""
-        return self._make_plan(0).batch_count
+        return self._make_plan(0, 0).batch_count
 
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch, or go on with the one that was loaded."""
         if not self._resumes:
             self._position = EpochPosition(self._position.epoch, 0)
         self._resumes = False
-        plan = self._make_plan(self._position.position)
+        plan = self._make_plan(self.epoch, self._position.position)
         source = self._start_workers(plan)
         if self.device is not None:
             source = ReceivedBatches(source)
@@ -260,7 +266,7 @@ class Loader:
         Raises UsageError if the epoch has no such step.
         """
         epoch = check_integer("epoch", epoch, least=0)
-        plan = self._make_plan(self._position.start if epoch == self.epoch else 0)
+        plan = self._make_plan(epoch, self._position.start if epoch == self.epoch else 0)
         if rank is not None:
             plan = replace(plan, rank=find_rank_and_size(rank, self.world_size)[0])
         step = plan.check_index(check_integer("step", step, least=0))
@@ -319,10 +325,9 @@ class Loader:
         """Describe what must be equal where a state is loaded."""
         return describe_identity(self.slab, order, attached, self._decode, self._seed)
 
-    def _make_plan(self, start: int) -> EpochPlan:
-        order, share = self._attached, find_rank_and_size(*self._given)
-        length = order.length(len(self.slab))
-        return EpochPlan(length, self.batch_size, *share, self.drop_last, start, order.groups)
+    def _make_plan(self, epoch: int, start: int) -> EpochPlan:
+        cut = self.batch_size, *find_rank_and_size(*self._given), self.drop_last, start
+        return make_plan(self._attached, len(self.slab), epoch, *cut)
 
     def _start_workers(self, plan: EpochPlan) -> BatchSource:
         ahead = self.prefetch + self.threads - 1

@@ -95,12 +95,15 @@ class Preparation:
         rows, sizes = self._compute_neighbouring_rows(indexes)
         watch.record_stage("order")
         batches = split_batch(self._gather_batch(rows, watch), sizes)
-        results = [
-            (self._chain(batch, self._epoch, watch.record_stage), len(batch.rows), batch.nbytes)
-            for batch in batches
-        ]
-        stages = {stage: seconds / len(indexes) for stage, seconds in watch.stages.items()}
-        return [PreparedBatch(*result, stages, 0) for result in results]
+        stages: dict[str, float] = {}  # of each batch the same: its part of the group's
+        results = []
+        for batch in batches:
+            counts = self._order.count_tokens(batch.rows)
+            size = batch.nbytes
+            result = self._chain(batch, self._epoch, watch.record_stage)
+            results.append(PreparedBatch(result, len(batch.rows), size, stages, 0, *counts))
+        stages |= {stage: seconds / len(indexes) for stage, seconds in watch.stages.items()}
+        return results
 
     def _make_batch(self, index: int, watch: Stopwatch) -> PreparedBatch:
         if self._read_ahead is not None:
@@ -112,7 +115,10 @@ class Preparation:
         batch = self._gather_batch(rows, watch, visits)
         size = batch.nbytes
         result = self._chain(batch, self._epoch, watch.record_stage)
-        return PreparedBatch(result, len(result.rows), size, watch.stages, len(result.failures))
+        counts = self._order.count_tokens(rows)
+        return PreparedBatch(
+            result, len(result.rows), size, watch.stages, len(result.failures), *counts
+        )
 
     def _gather_batch(
         self, rows: np.ndarray, watch: Stopwatch, visits: np.ndarray | None = None

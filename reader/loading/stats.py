@@ -17,13 +17,18 @@ COUNTED_TOGETHER = 64
 
 
 class PreparedBatch(NamedTuple):
-    """A batch as the user gets it; its rows, gathered bytes, seconds by stage, and failures."""
+    """A batch as the user gets it; its rows, gathered bytes, seconds by stage, and failures.
+
+    `tokens` and `padded` are those of `Order.count_tokens`.
+    """
 
     batch: Any
     rows: int
     bytes: int
     stages: dict[str, float]
     failures: int
+    tokens: int = 0
+    padded: int = 0
 
 
 class Stopwatch:
@@ -69,6 +74,9 @@ class Stats:
         Seconds spent in each stage, summed over all workers.
     prefetch, threads
         With prefetch="auto", what was chosen last; otherwise None.
+    tokens, padded_tokens, padding_percent
+        With an order such as `TokenBudget`: the tokens of all batches, how many there are when each
+        batch is padded to its longest row, and how much of that is padding.
     """
 
     batches: int = 0
@@ -82,6 +90,8 @@ class Stats:
     failures: int = 0
     prefetch: int | None = None
     threads: int | None = None
+    tokens: int = 0
+    padded_tokens: int = 0
 
     @property
     def rows_per_second(self) -> float:
@@ -98,9 +108,15 @@ class Stats:
         """Part of the time in which the consumer waited for data."""
         return 100 * self.wait_seconds / self.seconds if self.seconds else 0.0
 
+    @property
+    def padding_percent(self) -> float:
+        """Part of all padded tokens that is padding."""
+        padding = self.padded_tokens - self.tokens
+        return 100 * padding / self.padded_tokens if self.padded_tokens else 0.0
+
     def as_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON or a logger."""
-        derived = ("rows_per_second", "gb_per_second", "wait_percent")
+        derived = ("rows_per_second", "gb_per_second", "wait_percent", "padding_percent")
         return asdict(self) | {name: getattr(self, name) for name in derived}
 
     def __str__(self) -> str:
@@ -116,6 +132,10 @@ class Stats:
             lines.append(f"{stage:<11} {1e3 * seconds / max(self.batches, 1):.2f} ms a batch")
         if self.prefetch is not None:
             lines.append(f"chosen: prefetch={self.prefetch}, threads={self.threads}")
+        if self.padded_tokens:
+            lines.append(
+                f"{self.tokens:,} tokens; of batches, {self.padding_percent:.1f} % is padding"
+            )
         if self.failures:
             lines.insert(1, f"{self.failures:,} images could not be decoded")
         return "\n".join(lines)
@@ -136,8 +156,11 @@ class Recorder:
 
     def __init__(self) -> None:
         self._started = self._last = time.perf_counter()
-        self.added: deque[tuple[float, float, tuple[int, int, dict[str, float], int]]] = deque()
+        self.added: deque[tuple[float, float, tuple[int, int, dict[str, float], int, int, int]]] = (
+            deque()
+        )
         self._batches = self._rows = self._bytes = self._failures = 0
+        self._tokens = self._padded = 0
         self._waited = 0.0
         self._stages: dict[str, float] = {}
         self._prepares: deque[float] = deque(maxlen=_REMEMBERED)
@@ -158,6 +181,8 @@ class Recorder:
             _compute_percentiles(self._waits),
             dict(self._stages),
             self._failures,
+            tokens=self._tokens,
+            padded_tokens=self._padded,
         )
 
     def after_fork(self) -> None:
@@ -168,12 +193,15 @@ class Recorder:
         """Count the batches that were added since the last call."""
         with self._lock:
             while self.added:
-                asked, self._last, (rows, nbytes, stages, failures) = self.added.popleft()
+                asked, self._last, counted = self.added.popleft()
+                rows, nbytes, stages, failures, tokens, padded = counted
                 waited = self._last - asked
                 self._batches += 1
                 self._rows += rows
                 self._bytes += nbytes
                 self._failures += failures
+                self._tokens += tokens
+                self._padded += padded
                 self._waited += waited
                 self._waits.append(waited)
                 self._prepares.append(sum(stages.values()))

@@ -96,6 +96,21 @@ class Order(ABC):
         """
         return None
 
+    def find_batches(self, epoch: int) -> np.ndarray | None:
+        """Return where each batch of an epoch begins, and the last one ends: int64[batches + 1].
+
+        Default: None, where loaders cut batches of their `batch_size`. The number of batches must
+        be the same in each epoch. Only asked of an attached order.
+        """
+        return None
+
+    def count_tokens(self, rows: np.ndarray) -> tuple[int, int]:
+        """Count the tokens of a batch, and how many there are with padding, for `Loader.stats`.
+
+        Default: none.
+        """
+        return 0, 0
+
     def key(self) -> dict[str, Any]:
         """Return a JSON-ready dict that tells this order from others in a loader's state.
 

@@ -26,6 +26,7 @@ ORDERS = Registry(
         "Mixed": "fieldslab.reader.orders.mixed:Mixed",
         "Balanced": "fieldslab.reader.orders.mixed:Balanced",
         "Grouped": "fieldslab.reader.orders.grouped:Grouped",
+        "TokenBudget": "fieldslab.reader.orders.tokenbudget:TokenBudget",
         "Subset": "fieldslab.reader.orders.order:Subset",
         "Strided": "fieldslab.reader.orders.order:Strided",
         "Weighted": "fieldslab.reader.orders.order:Weighted",

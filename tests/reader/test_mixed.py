@@ -314,7 +314,7 @@ def test_any_ranks_share_and_resume_any_order(
         return
     planned = [
         [second[0].rows_at(epoch, number, rank).tolist() for rank in range(worlds[1])]
-        for number in range(second[0]._make_plan(state["position"]).batch_count)
+        for number in range(second[0]._make_plan(epoch, state["position"]).batch_count)
     ]
     rest = list(zip(*second, strict=True))
     assert [[batch.rows.tolist() for batch in step] for step in rest] == planned
