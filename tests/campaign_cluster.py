@@ -17,7 +17,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -84,6 +84,9 @@ def write_texts(folder: Path) -> tuple[Path, dict[str, Any]]:
     return source, {**options, "shard_size": 1000}
 
 
+KINDS = {"rows": write_rows, "texts": write_texts}
+
+
 def start(work: Callable[[], Any]) -> int:
     """Fork a process that does some work: its id."""
     process = os.fork()
@@ -110,16 +113,14 @@ class PartsScene:
 
     def __init__(self, folder: Path, kind: str, rng: random.Random) -> None:
         """Pack once undisturbed, which also tells how long that takes."""
-        write = {"rows": write_rows, "texts": write_texts}[kind]
-        source, self.options = write(folder)
+        source, self.options = KINDS[kind](folder)
         self.folder, self.source, self.rng = folder, source, rng
         self.place = folder / f"{kind}-place"
         self.out, self.plan = self.place / "x.slab", folder / f"{kind}.plan"
         self.expected = pack(source, folder / f"{kind}.slab", **self.options).manifest.id
         write_plan_file([source], self.out, self.plan, cast(PackOptions, self.options))
         self.seconds = 0.0
-        self.disturb(0, Counter())
-        self.seconds = min(self.disturb(0, Counter()) for _ in range(3))
+        self.seconds = self.disturb(0, Counter())
 
     def disturb(self, kills: int, killed: Counter[str]) -> float:
         """Pack all parts and finish, with so many kills at random: seconds until all was packed."""
@@ -152,12 +153,14 @@ class PartsScene:
         pack_part(self.plan, parse_part(f"{number}/{PARTS}"))
 
 
-def campaign_parts(folder: Path, kills: int, rng: random.Random) -> tuple[Counter[str], int]:
+def campaign_parts(
+    folder: Path, kills: int, rng: random.Random, kinds: Sequence[str] = tuple(KINDS)
+) -> tuple[Counter[str], int]:
     """Kill parts and finish: how often, and how many problems there were."""
     killed, problems = Counter[str](), 0
-    scenes = [PartsScene(folder, kind, rng) for kind in ("rows", "texts")]
+    scenes = [PartsScene(folder, kind, rng) for kind in kinds]
     while killed.total() < kills:
-        scene = scenes[killed.total() % 2]
+        scene = rng.choice(scenes)
         scene.disturb(rng.randrange(1, 4), killed)
         if problem := describe(scene.out, scene.expected):
             problems += 1
@@ -280,6 +283,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", type=int, default=140, help="kills of parts and finish")
     parser.add_argument("--ray", type=int, default=60, help="kills of drivers, workers and nodes")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="what parts pack")
     parser.add_argument("--seed", type=int, default=15)
     parser.add_argument("--driver", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -290,7 +294,8 @@ def main() -> int:
     warnings.simplefilter("ignore", FieldslabWarning)
     rng, killed, found = random.Random(given.seed), Counter[str](), 0
     with tempfile.TemporaryDirectory() as name:
-        for campaign, kills in ((campaign_parts, given.parts), (campaign_ray, given.ray)):
+        parts = partial(campaign_parts, kinds=given.kind or tuple(KINDS))
+        for campaign, kills in ((parts, given.parts), (campaign_ray, given.ray)):
             if kills:
                 more, problems = campaign(Path(name), kills, rng)
                 killed, found = killed + more, found + problems
