@@ -44,8 +44,8 @@ Examples:
         "sources",
         "SRC...",
         "Files, globs and directories (also with hive partitions) of one kind: Parquet, HDF5, "
-        "LitData, or images in folders named after their classes. Parquet may also lie at URLs: "
-        "s3://, gs://, az://, https://.",
+        "LitData, or images in folders named after their classes. Parquet and images may also lie "
+        "at URLs: s3://, gs://, az://, https://.",
         type=PATH,
         required=False,
     ),

@@ -88,11 +88,13 @@ def split_url(
     return RemotePath(places.setdefault(store_url, StorePlace(store_url, storage_options)), key)
 
 
-def list_remote_files(remote: RemotePath, suffixes: Sequence[str], kind: str) -> list[RemoteFile]:
+def list_remote_files(
+    remote: RemotePath, suffixes: Sequence[str], kind: str, hidden: str = "._"
+) -> list[RemoteFile]:
     """List the objects that a URL names, sorted; of a folder, those with a known suffix.
 
-    As of directories, hidden objects and those whose name begins with an underscore are left out of
-    folders.
+    As of directories, objects with a name that begins with one of the characters `hidden` are left
+    out of folders, and what is in folders of such names.
 
     Raises
     ------
@@ -106,7 +108,11 @@ def list_remote_files(remote: RemotePath, suffixes: Sequence[str], kind: str) ->
     store = remote.place.store
     if remote.has_magic:
         _require_list(store, remote)
-        infos = list(_match(store, "", remote.key.split("/")))
+        infos = [
+            info
+            for info in _match(store, "", remote.key.split("/"))
+            if kind != "image" or info.key.lower().endswith(tuple(suffixes))
+        ]
         problem = "no object matches"
     else:
         info = None if remote.key.endswith("/") or not remote.key else _find_object(store, remote)
@@ -115,7 +121,7 @@ def list_remote_files(remote: RemotePath, suffixes: Sequence[str], kind: str) ->
         if not store.can_list and not remote.key.endswith("/") and remote.key:
             raise NoFiles("no such object", file=store.locate(remote.key), hint="Check the URL.")
         _require_list(store, remote)
-        infos = list(walk_folder(store, remote.root, tuple(suffixes)))
+        infos = list(walk_folder(store, remote.root, tuple(suffixes), hidden))
         problem = f"no such object, and no {kind} files ({', '.join(suffixes)}) below it"
     if not infos:
         raise NoFiles(problem, file=store.locate(remote.key), hint="Check the URL.")
@@ -158,12 +164,14 @@ def check_object(
     return info is not None and RemoteFile.from_info(remote.place, info).describe() == planned
 
 
-def walk_folder(store: Store, folder: str, suffixes: tuple[str, ...]) -> Iterator[ObjectInfo]:
+def walk_folder(
+    store: Store, folder: str, suffixes: tuple[str, ...], hidden: str = "._"
+) -> Iterator[ObjectInfo]:
     """Yield the objects below a folder that have a known suffix, but none that is hidden."""
     for info in store.list_keys(folder):
         names = info.key[len(folder) + 1 if folder else 0 :].split("/")
-        hidden = any(name.startswith((".", "_")) for name in names)
-        if not hidden and names[-1].lower().endswith(suffixes):
+        is_hidden = any(name.startswith(tuple(hidden)) for name in names)
+        if not is_hidden and names[-1].lower().endswith(suffixes):
             yield info
 
 

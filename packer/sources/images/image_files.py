@@ -1,12 +1,14 @@
 """Which image files are meant, by their names, and in what order they come."""
 
 import glob
+import hashlib
 import os
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +23,12 @@ from fieldslab.packer.sources.path_lookup import (
     list_folder,
     make_remote_error,
 )
-from fieldslab.schemas.errors import SourceUnreadable, make_unreadable_source_error
+from fieldslab.packer.sources.remote_file import RemoteFile
+from fieldslab.packer.sources.remote_lookup import is_remote_source, list_remote_files, split_url
+from fieldslab.schemas.errors import SourceUnreadable, UsageError, make_unreadable_source_error
 from fieldslab.schemas.images import detect_format
-from fieldslab.schemas.urls import is_url
+from fieldslab.schemas.stores.store_place import StorePlace
+from fieldslab.schemas.urls import hide_credentials, is_url
 
 SUFFIXES = (
     ".jpg",
@@ -111,7 +116,8 @@ class ImageFiles:
     """The files of a source, column by column: there may be millions.
 
     `paths` are relative to `base`; `classes` has the index into `labels` of each file's class, -1
-    where it has none. `sizes`, `modified` and `inodes` are what a file must not differ in later.
+    where it has none. `sizes`, `modified` and `inodes` are what a file must not differ in later; of
+    objects in the store at `place`, `modified` is a hash of the version.
     """
 
     base: str
@@ -123,6 +129,7 @@ class ImageFiles:
     inodes: np.ndarray
     parts: tuple[tuple[str, int], ...]
     warnings: tuple[str, ...]
+    place: StorePlace | None = None
 
     def get_path(self, row: int) -> str:
         """Return the path of a file, to open it."""
@@ -155,7 +162,9 @@ def holds_images(path: str) -> bool:
     return is_image(path)
 
 
-def find_images(paths: Sequence[str]) -> ImageFiles:
+def find_images(
+    paths: Sequence[str], storage_options: Mapping[str, Any] | None = None
+) -> ImageFiles:
     """Find the requested image files: in the order given, those of folders and globs sorted.
 
     Raises
@@ -164,8 +173,21 @@ def find_images(paths: Sequence[str]) -> ImageFiles:
         A path, folder or glob has none.
     SourceUnreadable
         One cannot be looked at, or has a name that is not UTF-8.
+    UsageError
+        URLs of several stores, or also paths.
     """
-    parts = list(_find_parts(paths))
+    if any(map(is_remote_source, paths)):
+        objects = RemoteImages(paths, storage_options)
+        return make_image_files(objects.parts, objects.read_info, objects.place)
+    return make_image_files(list(_find_parts(paths)), _read_file_info)
+
+
+def make_image_files(
+    parts: Sequence[ImageNames],
+    read_info: Callable[[str], tuple[int, int, int]],
+    place: StorePlace | None = None,
+) -> ImageFiles:
+    """Make the columns of all parts; `read_info` tells size, time and inode of a path."""
     base = parts[0].root
     if len(parts) > 1:
         base = os.path.commonpath([os.path.abspath(part.root) for part in parts])
@@ -180,19 +202,77 @@ def find_images(paths: Sequence[str]) -> ImageFiles:
     codes: dict[str | None, int] = {name: index for index, name in enumerate(labels)}
     facts = np.empty((3, len(names)), np.int64)
     for index, name in enumerate(names):
-        facts[:, index] = _read_file_info(os.path.join(base, name))
+        facts[:, index] = read_info(os.path.join(base, name))
     sizes, modified, inodes = facts
+    url = "" if place is None else hide_credentials(place.url)
     return ImageFiles(
-        base=base,
+        base=url + base,
         paths=pa.array(names, pa.string()),
         labels=tuple(labels),
         classes=np.array([codes.get(name, -1) for name in classes], np.int64),
         sizes=sizes,
         modified=modified,
         inodes=inodes,
-        parts=tuple((part.root, len(part.names)) for part in parts),
+        parts=tuple((url + part.root, len(part.names)) for part in parts),
         warnings=tuple(text for part in parts for text in part.warnings),
+        place=place,
     )
+
+
+class RemoteImages:
+    """Objects that are images by their names; keys stand as paths below the root of the store.
+
+    Attributes
+    ----------
+    place
+        The store that all are in.
+    parts
+        What each URL names.
+    """
+
+    def __init__(self, urls: Sequence[str], storage_options: Mapping[str, Any] | None) -> None:
+        """List all objects. Raises what `list_remote_files` raises, and UsageError."""
+        places: dict[str, StorePlace] = {}
+        self._files: dict[str, RemoteFile] = {}
+        self.parts: list[ImageNames] = []
+        named: list[str] = []
+        remotes = [split_url(url, storage_options, places) for url in urls if is_remote_source(url)]
+        self.place = remotes[0].place
+        if len(places) > 1 or len(remotes) < len(urls):
+            raise UsageError(
+                "images of one slab must be in one store, or all on disks",
+                found=", ".join(hide_credentials(url) for url in [*urls[:1], *urls[-1:]]),
+            )
+        for remote in remotes:
+            files = list_remote_files(remote, SUFFIXES, "image", hidden=".")
+            self._files |= {f"/{file.key}": file for file in files}
+            keys = [f"/{file.key}" for file in files]
+            if keys == [f"/{remote.key}"]:
+                named += keys
+                continue
+            self._group_named(named)
+            root = f"/{remote.root}"
+            part = ImageNames(root)
+            part.names = [os.path.relpath(key, root) for key in keys]
+            part.names.sort(key=lambda name: name.split("/"))
+            self.parts.append(part)
+        self._group_named(named)
+
+    def _group_named(self, named: list[str]) -> None:
+        if named:
+            self.parts.append(_group_named_files(named))
+            named.clear()
+
+    def read_info(self, path: str) -> tuple[int, int, int]:
+        """Return the size of an object, a hash of its version, and 0."""
+        file = self._files[path]
+        return file.size, hash_version(file.version), 0
+
+
+def hash_version(version: str | None) -> int:
+    """Hash the version of an object to an int64."""
+    digest = hashlib.sha256((version or "").encode()).digest()
+    return int.from_bytes(digest[:8], "little", signed=True)
 
 
 def _find_parts(paths: Sequence[str]) -> Iterator[ImageNames]:

@@ -2,7 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -13,12 +14,18 @@ from fieldslab.packer.commands.text_format import format_count
 from fieldslab.packer.source import ColumnHint, Source, Unit
 from fieldslab.packer.sources.images.image_files import (
     HEAD,
+    SUFFIXES,
     ImageFiles,
     begins_as_image,
     find_images,
+    hash_version,
     holds_images,
+    is_image,
 )
+from fieldslab.packer.sources.remote_file import RemoteFile
+from fieldslab.packer.sources.remote_lookup import is_remote_source
 from fieldslab.schemas.errors import (
+    ObjectNotFound,
     SourceChanged,
     SourceDenied,
     SourceInconsistent,
@@ -27,10 +34,14 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.fields import Logical
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.urls import hide_credentials
 
 UNIT_FILES = 512
 UNIT_BYTES = 2**24
 """Most files to read at a time, and about the most bytes."""
+
+_REQUESTS = 16
+"""Objects of a store that are read at a time."""
 
 MOST_BYTES = 2**31 - 1
 """Of one image."""
@@ -49,14 +60,21 @@ class ImageSource(Source):
 
     name = "images"
     rereadable = True
+    suffixes = SUFFIXES
 
-    def __init__(self, paths: list[str], *, tolerant: bool = False) -> None:
+    def __init__(
+        self,
+        paths: list[str],
+        *,
+        tolerant: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
         """Look at every file, without reading any. If `tolerant`, other files may be among them.
 
         Raises SourceUnreadable where one is missing, may not be read, or has a name that is not
-        UTF-8.
+        UTF-8, and for URLs what stores raise.
         """
-        self._files = find_images(paths)
+        self._files = find_images(paths, storage_options)
         labels = self._files.labels
         columns = [pa.field("image", pa.large_binary())]
         self.hints = hints = {0: ColumnHint(why="image files", image=True)}
@@ -73,7 +91,7 @@ class ImageSource(Source):
     @staticmethod
     def accepts(paths: list[str]) -> bool:
         """Tell whether the first path is an image by its name, or a folder or glob of images."""
-        return holds_images(paths[0])
+        return is_image(paths[0]) if is_remote_source(paths[0]) else holds_images(paths[0])
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Read files into batches near `batch_bytes`, or of one file."""
@@ -149,23 +167,49 @@ class ImageSource(Source):
         """Read files into one buffer, one after the other."""
         offsets = np.zeros(end - start + 1, np.int64)
         np.cumsum(self._files.sizes[start:end], out=offsets[1:])
+        sizes = self._files.sizes[start:end]
+        if (largest := int(sizes.max(initial=0))) > MOST_BYTES:
+            raise SourceUnsupported(
+                "is too large for an image",
+                file=self.file_of(start + int(sizes.argmax())),
+                expected=f"up to {MOST_BYTES} bytes",
+                found=largest,
+                hint="Move it elsewhere.",
+            )
         values = np.empty(int(offsets[-1]), np.uint8)
-        for row, (first, last) in enumerate(pairwise(offsets.tolist()), start):
-            self._read_file(row, values.data[first:last])
+        rows = range(start, end)
+        places = [values.data[first:last] for first, last in pairwise(offsets.tolist())]
+        if self._files.place is None:
+            for row, into in zip(rows, places, strict=True):
+                self._read_file(row, into)
+        else:
+            with ThreadPoolExecutor(_REQUESTS, "fieldslab-images") as threads:
+                try:
+                    list(threads.map(self._read_object, rows, places))
+                finally:
+                    threads.shutdown(cancel_futures=True)
+        for row, into in zip(rows, places, strict=True):
+            self._check_content(row, into)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
         return pa.Array.from_buffers(pa.large_binary(), end - start, buffers)
 
+    def _read_object(self, row: int, into: memoryview) -> None:
+        """Fill `into` with an object that must be what it was."""
+        place, path = self._files.place, self.file_of(row)
+        assert place is not None
+        key = path[len(hide_credentials(place.url)) + 1 :]
+        try:
+            data, info = place.store.read_with_info(key, 0, len(into))
+        except ObjectNotFound as error:
+            raise SourceChanged("the file disappeared while it was read", file=path) from error
+        version = RemoteFile.from_info(place, info).version
+        if (info.size, hash_version(version)) != (len(into), self._files.modified[row]):
+            raise _make_changed_error(path)
+        into[:] = data
+
     def _read_file(self, row: int, into: memoryview) -> None:
-        """Fill `into` with a file that must be what it was and, unless `tolerant`, an image."""
+        """Fill `into` with a file that must be what it was."""
         path = self.file_of(row)
-        if len(into) > MOST_BYTES:
-            raise SourceUnsupported(
-                "is too large for an image",
-                file=path,
-                expected=f"up to {MOST_BYTES} bytes",
-                found=len(into),
-                hint="Move it elsewhere.",
-            )
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
@@ -186,6 +230,10 @@ class ImageSource(Source):
             raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
         finally:
             os.close(file)
+
+    def _check_content(self, row: int, into: memoryview) -> None:
+        """Raise SourceUnsupported for what is no image, unless `tolerant`."""
+        path = self.file_of(row)
         if not self._tolerant and not begins_as_image(bytes(into[:HEAD])):
             raise SourceUnsupported(
                 "is not an image" if len(into) else "is empty, so it is not an image",

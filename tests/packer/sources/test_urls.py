@@ -1,5 +1,6 @@
 """Sources in buckets and on web servers: the same slab, few bytes, and named errors."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 from tests.naming import case
 from tests.packer.packing import content
 from tests.servers.s3 import SECRET, Bucket
@@ -56,6 +58,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"no Parquet")
     return folder
+
+
+def draw(gray: int) -> bytes:
+    """A small PNG of one gray."""
+    file = io.BytesIO()
+    Image.new("L", (8, 8), gray).save(file, "PNG")
+    return file.getvalue()
 
 
 def upload(folder: Path, bucket: Bucket) -> None:
@@ -220,3 +229,29 @@ def test_what_is_refused(tmp_path: Path, folder: Path, serve: Serve, bucket: Buc
             pack(url, tmp_path / "slab", storage_options=options)
         assert "secret" not in str(caught.value)
         assert "abc" not in str(caught.value)
+
+
+def test_images(tmp_path: Path, bucket: Bucket) -> None:
+    """A folder of images in a bucket gives the slab of that on a disk; a replaced one is named."""
+    raw = tmp_path / "raw"
+    for number in range(20):
+        path = raw / ("cats" if number % 2 else "dogs") / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(draw(number))
+    (raw / "cats" / ".hidden.png").write_bytes(b"")
+    (raw / "notes.txt").write_bytes(b"")
+    upload(raw, bucket)
+    for number, patterns in enumerate((["."], ["cats"], ["*/1*"], ["cats/1.png", "dogs/2.png"])):
+        with case(patterns):
+            local, remote = tmp_path / f"local-{number}", tmp_path / f"remote-{number}"
+            pack([str(raw / name) for name in patterns], local)
+            urls = [f"{bucket.url}/{name}".removesuffix("/.") for name in patterns]
+            pack(urls, remote, storage_options=bucket.options)
+            assert content(local) == content(remote)
+    source = find_source(bucket.url, storage_options=bucket.options)
+    open_store(bucket.url, bucket.options).write("dogs/2.png", draw(99))
+    with pytest.raises(SourceChanged) as caught:
+        pack_plan(make_plan(source, parse_options()), tmp_path / "slab")
+    assert caught.value.context["file"] == f"{bucket.url}/dogs/2.png"
+    with pytest.raises(UsageError, match="in one store"):
+        pack([f"{bucket.url}/dogs", str(raw)], tmp_path / "slab", from_="images")
