@@ -20,13 +20,14 @@ import numpy as np
 from fieldslab.bench import machine
 from fieldslab.bench.gather import KIB, make_slab
 from fieldslab.bench.timing import Ratio, interleave, program, ratio
-from fieldslab.reader import Batch, Loader, Shuffled, Slab, Subset, open_slab
+from fieldslab.reader import Batch, Loader, Mixed, Shuffled, Slab, Subset, open_slab
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.mapping import allocate_aligned, get_address
 
 MIB = KIB * KIB
 ROW_BYTES = 110 * KIB
 CONSUMER, PREPARATION = 6e-3, 4e-3
+SOURCES = 40
 HELD = 4
 """Batches that a loader has at a time; to gather into the memory of as many is its share."""
 MARKS = {
@@ -55,11 +56,18 @@ def measure_threads(slab: Slab, batch_size: int, rounds: int) -> dict[str, Ratio
     for threads in (1, 2):
         calls[f"{threads}"] = _epoch(Loader(slab, batch_size, order, threads=threads))
     calls["none"] = _epoch(Loader(slab, batch_size, order, prefetch=0))
+    sources = min(SOURCES, total)
+    groups = {
+        f"{n}": range(n * total // sources, (n + 1) * total // sources) for n in range(sources)
+    }
+    mixed = Mixed(dict.fromkeys(groups, 1.0), groups=groups, exhausted="drop")
+    calls["mixed"] = _epoch(Loader(slab, batch_size, mixed, threads=1))
     seconds = interleave(calls, rounds)
     return {
         "loader without prefetch / bare gather": ratio(seconds["none"], seconds["bare"]),
         "loader of 1 thread / bare gather": ratio(seconds["1"], seconds["bare"]),
         "loader of 2 threads / bare gather": ratio(seconds["2"], seconds["bare"]),
+        f"Mixed of {SOURCES} sources / Shuffled, 1 thread": ratio(seconds["mixed"], seconds["1"]),
     }
 
 

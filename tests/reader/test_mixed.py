@@ -323,6 +323,21 @@ def test_any_ranks_share_and_resume_any_order(
     assert len(visited) - len(expected) < max(worlds)
 
 
+def test_any_part_is_that_part_of_the_whole(slab: Slab) -> None:
+    """Rows at positions a..b depend on nothing else, also after pickling; views may be empty."""
+    for name, order in ORDERS.items():
+        with case(name):
+            attached = order.attach(slab)
+            whole = epoch_of(attached, epoch=2)
+            again = pickle.loads(pickle.dumps(attached))
+            for start in range(0, len(whole), 31):
+                part = again.rows(2, start, min(start + 9, len(whole)), ROWS)
+                assert np.array_equal(part, whole[start : start + 9])
+    for empty in (Balanced("label"), Grouped("label")):
+        with case(empty):
+            assert list(Loader(slab[:0], 4, empty, prefetch=0)) == []
+
+
 def test_streams_are_frozen(slab: Slab) -> None:
     """Runs that stopped resume by these rows."""
     frozen = {
