@@ -19,6 +19,7 @@ from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.evictions import Evictions
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.maps import map_keeper
+from fieldslab.reader.views import View, resolve_rows
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.jit import inlined, kernel, load_u8, load_u64, prefetch
 from fieldslab.schemas.mapping import get_address
@@ -51,12 +52,13 @@ class RowFinder:
         self._by_length: dict[str, _Search] = {}
 
     def find_addresses(
-        self, view: range, rows: np.ndarray, name: str
+        self, view: View, rows: np.ndarray, name: str
     ) -> tuple[np.ndarray, np.ndarray]:
         """Find where rows of a view lie, uint64[n], and their bytes, int64[n]: `Slab.addresses`."""
         search = self._by_address.get(name)
         if search is None:
             search = self._by_address[name] = self._prepare_search(name, with_values=True)
+        view, rows = resolve_rows(view, rows)
         out = np.empty((2, len(rows)), np.int64)
         lease = map_keeper.lease  # what the kernel finds mapped stays in memory
         if self._evictions is None and _find_rows(
@@ -73,11 +75,12 @@ class RowFinder:
         self._evictions.pin([search.stored], locations.shards)
         return self._evictions.read([search.stored], locations.shards, find)
 
-    def count_elements(self, view: range, rows: np.ndarray, name: str) -> np.ndarray:
+    def count_elements(self, view: View, rows: np.ndarray, name: str) -> np.ndarray:
         """Count the elements of rows of variable length: int64[n]; see `Slab.lengths`."""
         search = self._by_length.get(name)
         if search is None:
             search = self._by_length[name] = self._prepare_search(name, with_values=False)
+        view, rows = resolve_rows(view, rows)
         out = np.empty((2, len(rows)), np.int64)
         lease = map_keeper.lease  # what the kernel finds mapped stays in memory
         if self._evictions is None and _find_rows(

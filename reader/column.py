@@ -11,6 +11,7 @@ from fieldslab.reader.batch import VAR_LEN_CLASSES, Values
 from fieldslab.reader.rows import Rows, check_index, check_rows
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.stored.field import StoredField
+from fieldslab.reader.views import View
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field, Kind
 
@@ -26,7 +27,7 @@ class Column:
     `Batch.valid`.
     """
 
-    def __init__(self, storage: Storage, stored: StoredField, view: range) -> None:
+    def __init__(self, storage: Storage, stored: StoredField, view: View) -> None:
         """Not for callers: use `slab[name]`."""
         self._storage = storage
         self._stored = stored
@@ -94,10 +95,10 @@ class Column:
             )
         return np.array(values, dtype, copy=copy)
 
-    def _read_slice(self, rows: range) -> Values:
+    def _read_slice(self, rows: View) -> Values:
         """Read rows of the slab: in place if one shard holds them, else gathered."""
-        if not rows:
-            return self._gather_rows(rows, [])
+        if not rows or not isinstance(rows, range):
+            return self._gather_rows(rows, range(len(rows)))
         directory = self._storage.directory
         shard, first = directory.find_shard(rows[0])
         other, last = directory.find_shard(rows[-1])
@@ -118,7 +119,7 @@ class Column:
         packed = VAR_LEN_CLASSES[self.kind]
         return packed(values[shard][start:stop], offsets - start, self.field.name)
 
-    def _gather_rows(self, view: range, rows: Rows) -> Values:
+    def _gather_rows(self, view: View, rows: Rows) -> Values:
         storage = self._storage
         locations = storage.locate_rows(view, check_rows(rows, len(view)))
         gather = partial(storage.gather, [self._stored], locations, storage.pool, 1)

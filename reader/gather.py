@@ -14,6 +14,7 @@ from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.field_frames import FieldFrames
+from fieldslab.reader.views import View, resolve_rows
 from fieldslab.schemas.errors import UsageError
 
 _ONE = np.ones(1, np.int64)
@@ -39,13 +40,15 @@ class ElementRanges(NamedTuple):
 
 
 def locate_rows(
-    directory: ShardDirectory, pool: Pool, view: range, rows: np.ndarray
+    directory: ShardDirectory, pool: Pool, view: View, rows: np.ndarray
 ) -> RowLocations:
     """Find rows of a view; negative ones in `rows` (int64[n]) are made positive.
 
     Raises RowOutOfRange.
     """
     numbers = pool.allocate_array(None, (2, len(rows)), _INT64)
+    if not isinstance(view, range):
+        view, rows = resolve_rows(view, rows)
     length = len(view)
     wrong = kernels.find_shards(rows, length, view.start, view.step, *directory.lookup, numbers)
     if wrong >= 0:

@@ -10,11 +10,12 @@ from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.draws.visits import check_visits
 from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.slab_storage import Storage
+from fieldslab.reader.views import View
 
 
 def read_batch(
     storage: Storage,
-    view: range,
+    view: View,
     rows: np.ndarray,
     names: Sequence[str],
     memory: Allocator,

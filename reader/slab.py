@@ -13,7 +13,9 @@ from fieldslab.reader.images.steps import check_decode_option
 from fieldslab.reader.reading import read_batch
 from fieldslab.reader.row_samples import Samples
 from fieldslab.reader.rows import Rows, check_index, check_integer, check_rows, wrap_rows
+from fieldslab.reader.selecting import Selectable
 from fieldslab.reader.slab_storage import Storage
+from fieldslab.reader.views import ChosenRows, View
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.manifest import Manifest
@@ -26,19 +28,19 @@ def check_slab(slab: Any) -> None:
         raise UsageError("not an open slab", found=repr(slab), hint=hint)
 
 
-class Slab:
-    """Rows of a slab: all of them, or a view `slab[a:b]`.
+class Slab(Selectable):
+    """Rows of a slab: all of them, or a view such as `slab[a:b]`.
 
     `slab[7]` is a row as a dict, `slab["label"]` a column, `slab[100:200]` a view that shares
-    everything with the slab, and `slab.gather(rows)` a batch. Any number of threads may use one
+    everything with the slab, and `slab.gather(rows)` a batch. `select`, `where` and `split` make
+    views of other rows. Any number of threads may use one
     slab at once. It pickles as its path and is opened again where it is unpickled. It can be used
     after a fork.
     """
 
-    def __init__(self, storage: Storage, view: range) -> None:
+    def __init__(self, storage: Storage, view: View) -> None:
         """Not for callers: use `open_slab`."""
-        self._storage = storage
-        self._view = view
+        super().__init__(storage, view)
 
     @property
     def path(self) -> Path:
@@ -56,7 +58,7 @@ class Slab:
         return self._storage
 
     @property
-    def view(self) -> range:
+    def view(self) -> View:
         """Rows of the stored slab that this view has."""
         return self._view
 
@@ -294,7 +296,7 @@ class Slab:
 
         Returns
         -------
-        Bytes of the data. Of a view with a step, they include the rows in between.
+        Bytes of the data. Of a view with gaps, they include the rows in between.
 
         Raises
         ------
@@ -308,7 +310,9 @@ class Slab:
         stored = [self._storage.load_field(name) for name in self.names(fields)]
         if not self._view:
             return 0
-        first, last = sorted((self._view[0], self._view[-1]))
+        view = self._view
+        ends = view.rows if isinstance(view, ChosenRows) else np.array([view[0], view[-1]])
+        first, last = int(ends.min()), int(ends.max())
         spans = self._storage.directory.split_by_shard(first, last + 1)
         return preload_rows(stored, spans, lock, progress)
 

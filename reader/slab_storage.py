@@ -20,6 +20,7 @@ from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.marks import SharedMarks
 from fieldslab.reader.stored.mirrors import Mirrors
 from fieldslab.reader.stored.shards import Shards
+from fieldslab.reader.views import View
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.unions.members import Members
@@ -102,7 +103,7 @@ class Storage:
     # The kernels import numba, which takes half a second: the first gather pays for it.
 
     @cached_property
-    def locate_rows(self) -> Callable[[range, np.ndarray], "RowLocations"]:
+    def locate_rows(self) -> Callable[[View, np.ndarray], "RowLocations"]:
         """locate_rows(view, rows): see `gather.locate_rows`."""
         from fieldslab.reader.gather import locate_rows
 

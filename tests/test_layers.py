@@ -20,15 +20,10 @@ FORBIDDEN = {
 }
 # Files and folders of the reader, the lowest first: each imports only from those in front of it.
 ROOMS = (
-    (
-        "processor_cache",
-        "forks",
-        "interpreters",
-        "kernels",
-        "member_rows",
-        "png_thumbnails",
-        "rows",
-    ),
+    ("processor_cache", "forks", "interpreters", "kernels", "png_thumbnails", "rows"),
+    ("rowfiles",),
+    ("views",),
+    ("member_rows",),
     ("buffers", "image_values", "notebook"),
     ("conversion", "padding"),
     ("batch",),
@@ -39,11 +34,13 @@ ROOMS = (
     ("slab_storage",),
     ("absent",),
     ("draws",),
+    ("splitting",),
     ("transforms",),
     ("pixels",),
     ("decoders",),
     ("images",),
     ("column", "reading", "row_samples"),
+    ("selecting",),
     ("slab",),
     ("open_slab",),
     ("orders",),

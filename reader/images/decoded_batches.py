@@ -13,11 +13,12 @@ from fieldslab.reader.images.decoding import DecodedImages, decode_images
 from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.stored.maps import map_keeper
+from fieldslab.reader.views import View, find_stored_rows
 
 
 def gather_images(
     storage: Storage,
-    view: range,
+    view: View,
     numbers: np.ndarray,
     locations: RowLocations,
     names: Sequence[str],
@@ -42,7 +43,7 @@ def gather_images(
 
     Raises what `decode_images` and `gather` raise.
     """
-    rows = view.start + numbers * view.step
+    rows = find_stored_rows(view, numbers)
     pool = storage.pool
     drawn = make_draw_numbers(rows, visits)
     with map_keeper.hold():  # decoders read images where they lie in the map

@@ -15,6 +15,7 @@ from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.transforms.pad_shift import Pad
 from fieldslab.reader.transforms.transform import Transform, takes_tensors
+from fieldslab.reader.views import View, find_stored_rows
 from fieldslab.schemas.errors import MissingLibrary, UsageError
 from fieldslab.schemas.fields import Field
 
@@ -37,7 +38,7 @@ class TransformChain:
         self,
         transforms: Sequence[Callable[..., Any]],
         seed: int,
-        view: range,
+        view: View,
         memory: Allocator,
         convert: "ToTensors | None" = None,
         paddings: Mapping[str, Padding] | None = None,
@@ -125,7 +126,7 @@ class TransformChain:
         numbers = np.asarray(batch.rows)
         # A function may have made a batch of other rows, whose visits nobody knows.
         visits = count_visits(numbers) if batch.visits is None else np.asarray(batch.visits)
-        drawn = make_draw_numbers(self._view.start + numbers * self._view.step, visits)
+        drawn = make_draw_numbers(find_stored_rows(self._view, numbers), visits)
         key = self._seed, epoch, place
         if tensors:
             from fieldslab.reader.transforms.perrow import TensorGenerator

@@ -18,6 +18,7 @@ from fieldslab.reader.loading.groups import GroupMaker, choose_group_size
 from fieldslab.reader.loading.isolated import EpochRequest, ProcessFailure
 from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.slab import Slab
+from fieldslab.reader.views import View
 from fieldslab.schemas.errors import UsageError
 
 
@@ -144,7 +145,7 @@ class _LoaderUnpickler(pickle.Unpickler):
         super().__init__(BytesIO(payload))
         self._slab = slab
 
-    def persistent_load(self, view: range) -> Slab:
+    def persistent_load(self, view: View) -> Slab:
         return Slab(self._slab.storage, view)
 
     def load(self) -> Loader:

@@ -14,6 +14,7 @@ from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
+from fieldslab.reader.views import describe_view
 from fieldslab.schemas.errors import UsageError
 
 STATE_VERSION = 2
@@ -87,10 +88,9 @@ def describe_identity(
     slab: Slab, order: Order, attached: Order, decode: Mapping[str, ImageSteps], seed: int | None
 ) -> dict[str, Any]:
     """Describe what must be equal where a state is loaded: ready for JSON, by name."""
-    view = slab.view
     identity: dict[str, Any] = {
         "slab": slab.manifest.id,
-        "view": [view.start, view.stop, view.step],
+        "view": describe_view(slab.view),
         "order": make_order_key(order, attached),
     }
     if decode:

@@ -60,6 +60,8 @@ def make_next_uses(slab: Slab, order: Order, plan: EpochPlan, epoch: int) -> Nex
 
     `order` is attached to the slab.
     """
+    if not isinstance(slab.view, range) and not slab.view.is_ascending:
+        return None
     ends = find_shard_ends(slab)
     groups = {part.start % order.groups for part in plan.find_rank_positions(0)}
     read = sorted(groups) if plan.world_size > 1 else range(order.groups)

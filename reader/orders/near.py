@@ -223,11 +223,19 @@ def _find_group_start(group: np.ndarray, groups: int, total: int) -> np.ndarray:
 
 
 def find_shard_ends(slab: Slab) -> np.ndarray:
-    """Find where each shard ends, in rows of the view: int64[shards that the view reads]."""
+    """Find where each shard ends, in rows of the view: int64[shards that the view reads].
+
+    A view whose rows do not ascend counts as one shard.
+    """
     view, starts = slab.view, slab.storage.directory.starts
     borders = starts[1:]
-    if view.step < 0:  # the same, seen from the other end
-        view, borders = range(-view.start, -view.stop, -view.step), 1 - starts[:-1][::-1]
-    counts = -((view.start - borders) // view.step)
+    if not isinstance(view, range):
+        counts = view.find_borders(borders)
+        if counts is None:
+            counts = np.array([len(view)])
+    else:
+        if view.step < 0:  # the same, seen from the other end
+            view, borders = range(-view.start, -view.stop, -view.step), 1 - starts[:-1][::-1]
+        counts = -((view.start - borders) // view.step)
     ends = np.unique(np.clip(counts, 0, len(view)))
     return ends[ends > 0]

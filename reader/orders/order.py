@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fieldslab.reader.draws.visits import count_visits
-from fieldslab.reader.orders.rowfiles import (
+from fieldslab.reader.rowfiles import (
     check_bounds,
     digest_array,
     is_ascending,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.orders.rowfiles import check_bounds, digest_array, open_row_file
+from fieldslab.reader.rowfiles import check_bounds, digest_array, open_row_file
 from fieldslab.reader.rows import check_rows
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError

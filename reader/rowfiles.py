@@ -46,10 +46,10 @@ def check_bounds(rows: np.ndarray, total: int) -> None:
 
 def is_ascending(rows: np.ndarray) -> bool:
     """Whether each row is above the one before it, from 0 on: none comes twice."""
-    chunks = range(0, len(rows), _CHUNK)
+    chunks = (rows[first : first + _CHUNK + 1] for first in range(0, len(rows), _CHUNK))
+    # No differences: those of unsigned integers are never negative.
     return not len(rows) or (
-        rows[0] >= 0
-        and all((np.diff(rows[first : first + _CHUNK + 1]) > 0).all() for first in chunks)
+        rows[0] >= 0 and all(bool((chunk[1:] > chunk[:-1]).all()) for chunk in chunks)
     )
 
 

@@ -1,0 +1,1 @@
+"""Conditions on rows, and the rows that fulfil them."""

@@ -1,0 +1,73 @@
+"""Values of fields as Arrow columns, to be compared."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fieldslab.schemas.fields import Field
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_KINDS = ("fixed", "categorical", "text", "binary")
+
+
+def is_comparable(field: Field) -> bool:
+    """Whether rows of a field are single values that Arrow compares."""
+    return field.kind in _KINDS and not field.shape and field.storage.kind != "c"
+
+
+class ColumnMaker:
+    """Makes Arrow arrays of the values of a field, of one `type`."""
+
+    def __init__(self, field: Field, categories: Sequence[str] | None) -> None:
+        """Take a field that is comparable, and the names of its categories."""
+        import pyarrow as pa
+
+        self._categories: Any = None
+        if categories is not None:
+            self._categories = pa.array(list(categories), pa.large_string())
+            self.type = pa.large_string()
+        elif field.kind == "fixed":
+            self.type = _find_type(field)
+        else:
+            self.type = pa.large_string() if field.kind == "text" else pa.large_binary()
+
+    def convert(
+        self, values: np.ndarray, offsets: np.ndarray | None, valid: np.ndarray | None
+    ) -> "pa.Array":
+        """Make the array of n rows, null where `valid` (bool[n]) is False.
+
+        Row `i` of text and binary fields is `values[offsets[i]:offsets[i + 1]]`, of uint8.
+        """
+        import pyarrow as pa
+
+        hidden = None if valid is None else ~valid
+        if self._categories is not None:
+            is_null = values < 0 if hidden is None else hidden | (values < 0)
+            return self._categories.take(pa.array(values, mask=is_null))
+        if offsets is None:
+            if values.dtype.kind in "iu" and pa.types.is_temporal(self.type):
+                return pa.array(values, mask=hidden).cast(self.type)
+            return pa.array(values, self.type, mask=hidden)
+        bits = None if valid is None else pa.array(valid).buffers()[1]
+        content = pa.py_buffer(np.ascontiguousarray(values))
+        buffers = [bits, pa.py_buffer(np.ascontiguousarray(offsets)), content]
+        return pa.Array.from_buffers(self.type, len(offsets) - 1, buffers)
+
+
+def _find_type(field: Field) -> "pa.DataType":
+    """Find the Arrow type of a number, a moment, or a duration."""
+    import pyarrow as pa
+
+    logical = field.logical
+    if logical is not None and logical.type == "timestamp":
+        return pa.timestamp(logical.unit, logical.timezone)
+    if logical is not None and logical.type == "duration":
+        return pa.duration(logical.unit)
+    if logical is not None and logical.type == "date":
+        return pa.date32() if logical.unit == "D" else pa.date64()
+    if logical is not None and logical.type == "time":
+        return (pa.time32 if logical.unit in ("s", "ms") else pa.time64)(logical.unit)
+    return pa.from_numpy_dtype(field.view)

@@ -1,0 +1,104 @@
+"""Rows for which a condition is true, by pyarrow's own evaluation."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fieldslab.schemas.conditions.columns import ColumnMaker, is_comparable
+from fieldslab.schemas.conditions.expressions import parse_expression
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import Field
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Values = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
+"""Values of some rows of a field, their offsets if they differ in length, and which are valid."""
+ReadValues = Callable[[range, list[str]], Mapping[str, Values]]
+"""Reads rows of fields, which it gives by name."""
+
+_BATCH_BYTES = 32 * 2**20
+_MOST_ROWS = 1 << 16
+
+
+def find_rows(
+    expression: Any,
+    fields: Mapping[str, Field],
+    categories: Callable[[str], Sequence[str]],
+    read: ReadValues,
+    total: int,
+) -> np.ndarray:
+    """Find the rows of a slab for which an expression is true: ascending, int64[n].
+
+    Only fields that the expression names are read, in batches of about 32 MiB.
+
+    Parameters
+    ----------
+    expression
+        `pyarrow.compute.Expression`, or a text for `parse_expression`.
+    fields
+        Fields by name.
+    categories
+        Gives the names of the categories of a field.
+    read
+        Reads a range of rows.
+    total
+        Rows of the slab.
+
+    Raises UsageError, and what `read` raises.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(expression, str):
+        expression = parse_expression(expression)
+    if not isinstance(expression, pc.Expression):
+        hint = 'Write it as in slab.where(pyarrow.compute.field("label") == 3).'
+        raise UsageError("not an expression", found=type(expression).__name__, hint=hint)
+    makers = {
+        name: ColumnMaker(field, categories(name) if field.kind == "categorical" else None)
+        for name, field in fields.items()
+        if is_comparable(field)
+    }
+    schema = pa.schema([(name, maker.type) for name, maker in makers.items()])
+    names = _find_names(expression, schema, fields)
+    matches = [np.empty(0, np.int64)]
+    start, step = 0, 4096
+    while start < total:
+        rows = range(start, min(start + step, total))
+        values = read(rows, names)
+        columns = {name: makers[name].convert(*values[name]) for name in names}
+        table = pa.table({**columns, "": np.arange(rows.start, rows.stop, dtype=np.int64)})
+        try:
+            matches.append(table.filter(expression)[""].to_numpy())
+        except (pa.ArrowException, TypeError) as error:
+            raise UsageError(
+                f"the expression cannot be evaluated: {error}", found=str(expression)
+            ) from error
+        step = min(max(step * _BATCH_BYTES // max(table.nbytes, 1), 1), 2 * step, _MOST_ROWS)
+        start = rows.stop
+    return np.concatenate(matches)
+
+
+def _find_names(expression: Any, schema: "pa.Schema", fields: Mapping[str, Field]) -> list[str]:
+    """Find the fields that an expression reads: those without which it cannot be evaluated."""
+    import pyarrow as pa
+
+    try:
+        schema.empty_table().filter(expression)
+    except (pa.ArrowException, TypeError) as error:
+        others = ", ".join(name for name in fields if name not in schema.names)
+        raise UsageError(
+            f"the expression cannot be evaluated: {error}",
+            found=str(expression),
+            expected=f"fields with one value a row: {', '.join(schema.names)}",
+            hint=f"Other fields cannot be compared: {others}." if others else None,
+        ) from None
+    names = []
+    for index, name in enumerate(schema.names):
+        try:
+            schema.remove(index).empty_table().filter(expression)
+        except pa.ArrowException:
+            names.append(name)
+    return names
