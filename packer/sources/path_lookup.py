@@ -15,8 +15,13 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.urls import get_scheme, hide_credentials, is_url, restore_url
 
-_DOWNLOADS = {"s3": "aws s3 cp", "gs": "gcloud storage cp", "az": "azcopy copy"}
-"""Programs that download, by the scheme of a URL."""
+_DOWNLOADS = {
+    "s3": "aws s3 cp{recursive} {url} .",
+    "gs": "gcloud storage cp{recursive} {url} .",
+    "az": "azcopy copy{recursive} {url} .",
+    "hf": "hf download --repo-type dataset --local-dir . {dataset}",
+}
+"""Commands that download, by the scheme of a URL."""
 
 
 class NoFiles(SourceNotFound):
@@ -56,14 +61,18 @@ def list_files(path: str, suffixes: Sequence[str], kind: str) -> list[str]:
 
 
 def make_remote_error(url: str, kind: str) -> SourceUnsupported:
-    """Make the error for the URL of files that are read from disks only."""
+    """Make the error for the URL of files that are not read from such a place."""
     url = hide_credentials(restore_url(url))
-    program = _DOWNLOADS.get(get_scheme(url), "curl -O")
-    recursive = "" if os.path.splitext(url)[1] or program == "curl -O" else " --recursive"
+    scheme = get_scheme(url)
+    command = _DOWNLOADS.get(scheme, "curl -O {url}").format(
+        url=url,
+        recursive="" if os.path.splitext(url)[1] else " --recursive",
+        dataset="/".join(url.removeprefix("hf://datasets/").split("/")[:2]),
+    )
     return SourceUnsupported(
-        f"{kind} files are read from disks only, not from URLs",
+        f"{kind} files are not read from {scheme}:// URLs",
         file=url,
-        hint=f"Download them first: {program}{recursive} {url}",
+        hint=f"Download them first: {command}",
     )
 
 
