@@ -1,7 +1,9 @@
 """`fieldslab concat`."""
 
+from typing import Any
+
 from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option, command
-from fieldslab.packer.commands.shared import JSON, PROGRESS
+from fieldslab.packer.commands.shared import JSON, PROGRESS, STORAGE_OPTION
 from fieldslab.packer.commands.terminal import convert_interrupts, print_json, print_lines
 
 EXAMPLES = """\
@@ -15,6 +17,7 @@ Examples:
     Option("-o --out", "Options", "The new slab's directory.", "OUT", type=PATH, required=True),
     Option("--copy", "Options", "Copy files also where they could share their bytes."),
     Option("--force", "Options", "Replace another slab at OUT."),
+    STORAGE_OPTION,
     PROGRESS,
     JSON,
     Option("-q --quiet", MESSAGES, "Print nothing but errors."),
@@ -25,6 +28,7 @@ def concat(
     out: str,
     copy: bool,
     force: bool,
+    storage_options: dict[str, Any] | None,
     progress: str,
     as_json: bool,
     quiet: bool,
@@ -39,18 +43,22 @@ def concat(
     from fieldslab.packer.commands.text_format import format_count
     from fieldslab.packer.slabsize import count_bytes
     from fieldslab.packer.unions import concat as joining
-    from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
+    from fieldslab.schemas.stores.slab_objects import is_remote, open_slab_anywhere
 
     total = 0
     for slab in slabs:
-        with open_slab_anywhere(slab) as files:
+        with open_slab_anywhere(
+            slab, storage_options=storage_options if is_remote(slab) else None
+        ) as files:
             total += count_bytes(files)
     hidden = progress == "none" or quiet or as_json
     with (
         convert_interrupts(lambda: "run the same command again to go on from there"),
         show_bar("joining", out, total, "bytes", hidden=hidden) as move,
     ):
-        manifest = joining.concat(slabs, out, copy=copy, force=force, progress=move)
+        manifest = joining.concat(
+            slabs, out, copy=copy, force=force, storage_options=storage_options, progress=move
+        )
     if as_json:
         print_json({"path": out, "id": manifest.id, "rows": manifest.rows})
     elif not quiet:

@@ -25,7 +25,13 @@ Examples:
 
 
 @command(
-    Argument("slab", "SLAB", "A directory that pack wrote, or its URL.", type=PATH, required=False),
+    Argument(
+        "slab",
+        "SLAB",
+        "A directory that pack wrote, a union file, or a URL.",
+        type=PATH,
+        required=False,
+    ),
     Option("--decoders", "Options", "Show the image decoders on this machine instead."),
     FOLLOW_LINKS,
     STORAGE_OPTION,
@@ -47,7 +53,13 @@ def info(
         raise UsageError("missing argument 'SLAB'", hint="fieldslab info --help lists the options.")
     from fieldslab.packer.commands import slabs
     from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
+    from fieldslab.schemas.unions.unionfile import is_union_file
 
+    if is_union_file(slab):
+        from fieldslab.packer.commands.union import show_union
+
+        show_union(slab, storage_options, as_json)
+        return
     with open_slab_anywhere(
         slab, follow_links=follow_links, storage_options=storage_options
     ) as files:

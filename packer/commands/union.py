@@ -1,12 +1,12 @@
 """`fieldslab union`."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fieldslab.packer.commands.params import PATH, Argument, Option, command
-from fieldslab.packer.commands.shared import JSON
+from fieldslab.packer.commands.shared import JSON, STORAGE_OPTION
 from fieldslab.packer.commands.terminal import print_json, print_lines
 from fieldslab.schemas.errors import UsageError
 
@@ -28,10 +28,18 @@ Examples:
     Argument("action", "ACTION", f"{', '.join(ACTIONS)}.", type=click.Choice(ACTIONS)),
     Argument("slabs", "SLAB...", "Slabs to add or remove.", type=PATH, required=False),
     Option("--name", "Options", "What the slab that is added is called.", "NAME"),
+    STORAGE_OPTION,
     JSON,
     examples=EXAMPLES,
 )
-def union(union: str, action: str, slabs: tuple[str, ...], name: str | None, as_json: bool) -> None:
+def union(
+    union: str,
+    action: str,
+    slabs: tuple[str, ...],
+    name: str | None,
+    storage_options: dict[str, Any] | None,
+    as_json: bool,
+) -> None:
     """List slabs in a file that is opened as one slab.
 
     `add` puts slabs at the end, and makes the file if need be; `remove` takes them out of the list
@@ -49,15 +57,15 @@ def union(union: str, action: str, slabs: tuple[str, ...], name: str | None, as_
     if name is not None and action != "add":
         raise UsageError("--name is for `add`")
     if action == "add":
-        listed = union_changes.add_slabs(union, slabs, name=name)
+        listed = union_changes.add_slabs(union, slabs, name=name, storage_options=storage_options)
     elif action == "remove":
-        listed = union_changes.remove_slabs(union, slabs)
+        listed = union_changes.remove_slabs(union, slabs, storage_options=storage_options)
     else:
-        listed = union_changes.read_union_file(union)
+        listed = union_changes.read_union_file(union, storage_options)
     if action in ("list", "verify"):
-        with union_changes.open_union_slabs(listed, union) as members:
+        with union_changes.open_union_slabs(listed, union, storage_options) as members:
             if action == "verify":
-                union_changes.check_union(listed, union)
+                union_changes.check_union(listed, union, storage_options)
             if as_json:
                 print_json(_to_json(listed) | {"rows": [_count_rows(each) for each in members]})
             else:
@@ -66,6 +74,25 @@ def union(union: str, action: str, slabs: tuple[str, ...], name: str | None, as_
         print_json(_to_json(listed))
     else:
         print_lines(_format_summary(listed))
+
+
+def show_union(place: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
+    """Show what the slabs of a union file are together: rows, fields and their types."""
+    from fieldslab.packer.commands.fieldtext import field_to_json, format_type
+    from fieldslab.packer.commands.text_format import escape_controls, format_count, format_table
+    from fieldslab.packer.unions import union_changes
+
+    listed = union_changes.read_union_file(place, storage_options)
+    manifest = union_changes.check_union(listed, place, storage_options).manifest
+    if as_json:
+        fields = [field_to_json(field) for field in manifest.fields]
+        print_json({"path": place} | _to_json(listed) | {"rows": manifest.rows, "fields": fields})
+        return
+    lines = [(field.name, field.kind, format_type(field)) for field in manifest.fields]
+    slabs = format_count(len(listed.members), "slab")
+    print(f"{escape_controls(place)}: {format_count(manifest.rows, 'row')} in {slabs}")
+    print(f"id {manifest.id}, generation {listed.generation}\n")
+    print_lines(format_table(("field", "kind", "type"), lines, None))
 
 
 def _to_json(listed: "UnionFile") -> dict[str, object]:

@@ -100,7 +100,7 @@ def verify(
         raise UsageError("--against compares one slab with its source", found=f"{len(slabs)} slabs")
     from fieldslab.packer.unions.union_changes import expand_places
 
-    slabs = expand_places(slabs)
+    slabs = expand_places(slabs, storage_options)
     code, hidden = 0, progress == "none" or quiet or as_json
     for slab in slabs:
         try:

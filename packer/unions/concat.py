@@ -73,7 +73,11 @@ def concat(
     """
     with ExitStack() as stack:
         opened = [
-            stack.enter_context(open_slab_anywhere(slab, storage_options=storage_options))
+            stack.enter_context(
+                open_slab_anywhere(
+                    slab, storage_options=storage_options if is_remote(slab) else None
+                )
+            )
             for slab in slabs
         ]
         if not opened:

@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 
 from fieldslab.schemas.errors import ObjectNotFound, OutputChanged, OutputExists, UsageError
-from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.optiontext import mark_option
-from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
+from fieldslab.schemas.stores.slab_objects import is_remote, open_slab_anywhere
 from fieldslab.schemas.unions.members import Member, Members
 from fieldslab.schemas.unions.unionfile import (
     UnionFile,
@@ -72,7 +71,8 @@ def add_slabs(
     def add(union: UnionFile) -> UnionFile:
         members = list(union.members)
         for slab in slabs:
-            with open_slab_anywhere(slab, storage_options=storage_options) as files:
+            options = storage_options if is_remote(slab) else None
+            with open_slab_anywhere(slab, storage_options=options) as files:
                 path = make_relative(slab, place)
                 added = UnionMember(path=path, id=files.manifest.id, name=name)
             if added.label in {member.label for member in members}:
@@ -109,13 +109,13 @@ def check_union(union: UnionFile, place: str, storage_options: Options = None) -
         return Members(members, missing="null")
 
 
-def expand_places(places: Sequence[str]) -> list[str]:
+def expand_places(places: Sequence[str], storage_options: Options = None) -> list[str]:
     """Put the slabs of union files in their place. Raises what `check_union` raises."""
     expanded = []
     for place in places:
         if is_union_file(place):
-            union = read_union_file(place)
-            with open_union_slabs(union, place):
+            union = read_union_file(place, storage_options)
+            with open_union_slabs(union, place, storage_options):
                 expanded += [slab for _, slab, _ in list_members(union, place)]
         else:
             expanded.append(place)
@@ -130,9 +130,8 @@ def open_union_slabs(
     with ExitStack() as stack:
         members = []
         for label, slab, content in list_members(union, place):
-            files: SlabFiles = stack.enter_context(
-                open_slab_anywhere(slab, storage_options=storage_options)
-            )
+            options = storage_options if is_remote(slab) else None
+            files = stack.enter_context(open_slab_anywhere(slab, storage_options=options))
             if files.manifest.id != content:
                 raise make_changed_error(files, content)
             members.append(Member(label, files))

@@ -30,6 +30,8 @@ _THREADS = 16
 """Slabs at a distance that are opened at a time."""
 _SPARE_FILES = 128
 """Descriptors that are left for others, where many slabs are opened."""
+_MORE_FOR_MIRRORS = 4
+"""Descriptors that a mirror takes, beside that of its directory."""
 _FOR_CACHES = ("cache_limit", "storage_options")
 
 
@@ -92,7 +94,9 @@ def open_plain(
     slabs: list[tuple[Any, ...]], is_union: bool, missing: str | None, path: str
 ) -> Members:
     """Open again what `to_plain` described. Raises SlabReplaced where a slab is another now."""
-    _allow_open_files(len(slabs))
+    if is_union:
+        mirrors = sum(is_mirror for _, is_mirror, *_ in slabs)
+        _allow_open_files(len(slabs) + _MORE_FOR_MIRRORS * mirrors)
     opened = [Member(name, _reopen(*place)) for name, *place in slabs]
     return Members(opened, is_union=is_union, missing=missing, path=Path(path))
 
@@ -171,8 +175,9 @@ def _check_names(listed: Sequence[_Listed]) -> None:
 
 def _open_listed(listed: Sequence[_Listed], options: Mapping[str, Any]) -> list[Member]:
     """Open slabs: those at a distance many at a time."""
-    _allow_open_files(len(listed))
     remote = any(is_url(str(slab.place)) for slab in listed)
+    mirrors = len(listed) if remote or options.get("cache_dir") is not None else 0
+    _allow_open_files(len(listed) + _MORE_FOR_MIRRORS * mirrors)
     open_one = partial(_open_one, options=options, remote=remote)
     if not remote:
         return [open_one(slab) for slab in listed]
@@ -189,15 +194,15 @@ def _open_one(slab: _Listed, options: Mapping[str, Any], remote: bool) -> Member
     return Member(slab.name, files)
 
 
-def _allow_open_files(slabs: int) -> None:
-    """Have the system allow a descriptor for each slab. Raises UsageError where it does not."""
-    needed = slabs + _SPARE_FILES
+def _allow_open_files(count: int) -> None:
+    """Have the system allow so many more descriptors. Raises UsageError where it does not."""
+    needed = len(os.listdir("/dev/fd")) + count + _SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or needed <= soft:
         return
     if hard != resource.RLIM_INFINITY and needed > hard:
         raise UsageError(
-            f"{slabs:,} slabs need a descriptor each, and the system allows fewer",
+            f"these slabs need {count:,} descriptors, and the system allows fewer",
             expected=f"at least {needed:,}",
             found=hard,
             hint="Raise the limit `ulimit -Hn`, or join slabs with `fieldslab concat`.",

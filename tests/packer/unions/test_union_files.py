@@ -127,6 +127,9 @@ def test_the_command(
     listed = cli("union", "all.slabs", "list", "--json").json
     assert [member["path"] for member in listed["members"]] == names[1:]
     assert listed["rows"] == [4, 4]
+    shown = cli("info", "all.slabs", "--json").json
+    assert (shown["rows"], shown["id"]) == (8, listed["id"])
+    assert "all.slabs: 8 rows in 2 slabs" in cli("info", "all.slabs").out
     assert "parts/c.slab" in cli("union", "all.slabs", "verify").out
     assert cli("verify", "all.slabs", "--progress", "none").out.count("OK") == 2
 
