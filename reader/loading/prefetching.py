@@ -19,12 +19,14 @@ from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.mirrors import Mirrors
 from fieldslab.reader.stored.sizes import count_stored_bytes
 from fieldslab.schemas.cancelling import Cancelled, set_cancelled
-from fieldslab.schemas.digest import BLOCK
+from fieldslab.schemas.digest import BLOCK, count_blocks
 from fieldslab.schemas.errors import FieldslabError
 
 _LEAST_AHEAD, _MOST_AHEAD = 64 * 2**20, 2**30
 """Bytes of batches that are asked for ahead: more where batches had to wait."""
 _MOST_BATCHES = 1024
+_FIRST, _FIRST_RUN = 32 * 2**20, 2**21
+"""Bytes of values that are fetched while offsets are, of an epoch of all rows; and in one piece."""
 
 
 class MirrorReadAhead(ReadAhead):
@@ -102,6 +104,7 @@ class _Asking:
         self._share = share
         self._next_uses = next_uses
         self._requested = np.zeros(mirrors.mark_bytes, np.uint8)
+        self._began = False
         self._outstanding = 0
         self._changed = threading.Condition()
         self._waits = mirrors.waits
@@ -128,7 +131,11 @@ class _Asking:
         self._widen()
         absent = self._find_absent(find_direct_blocks(fields, locations, self._decoded))
         if any(field.offsets is not None for field in fields):
-            self._mirrors.require(absent, demand=False)
+            arrived = threading.Event()
+            if self._mirrors.prefetch(absent, self._share, arrived.set):
+                self._fetch_first(fields, locations.shards)
+                while not (arrived.wait(0.1) or self.stopped):
+                    pass
         else:
             self._prefetch(absent)
         if storage.evictions is not None:
@@ -137,6 +144,22 @@ class _Asking:
         values = find_value_blocks(fields, locations, self._decoded, storage.pool)
         if not self._prefetch(self._find_absent(values)):
             pages.request_pages(rows)
+
+    def _fetch_first(self, fields: Sequence[StoredField], shards: np.ndarray) -> None:
+        """Use the network while offsets are on their way: for values that are needed anyway."""
+        if self._began or self._share < 1 or self._most < 2 * _FIRST:
+            return
+        self._began = True
+        array = max((field.values for field in fields), key=lambda values: int(values.sizes.sum()))
+        if array.mirrored is None or array.marks is None:
+            return
+        some = np.unique(shards)[: _FIRST // _FIRST_RUN]
+        counts = np.minimum(count_blocks(array.sizes[some]), _FIRST_RUN // BLOCK)
+        runs = [
+            np.arange(first, first + count)
+            for first, count in zip(array.marks.firsts[some], counts, strict=True)
+        ]
+        self._prefetch(self._find_absent(array.mirrored.find_positions(np.concatenate(runs))))
 
     def _note_next_uses(
         self, fields: Sequence[StoredField], rows: int, evictions: Evictions
