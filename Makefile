@@ -98,7 +98,7 @@ bench: $(PEERS) $(MDS) $(FFCV)
 		$(if $(QUICK),--quick,--seconds 15)
 	$(BIN)/python -m fieldslab.bench.images --readme $(if $(QUICK),--quick)
 	$(BIN)/python -m fieldslab.bench.peers --readme $(if $(QUICK),--quick)
-	$(BIN)/python -m fieldslab.bench.remote --json build/remote.json $(if $(QUICK),--quick)
+	$(BIN)/python -m fieldslab.bench.remote $(if $(QUICK),--quick,--readme)
 ifndef QUICK
 	cp build/bench/throughput.png bench/results/bench.png
 	$(BIN)/python -m fieldslab.bench --readme

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def read_slab(url: str, cache: str, **options: Any) -> Iterator[int]:
     slab = open_slab(url, cache_dir=cache, cache_limit=limit, storage_options=storage)
     order = Near(1, options["window"]) if options.get("window") else Shuffled(0)
     with Loader(slab, BATCH, order, threads=WORKERS) as loader:
-        for batch in loader:
+        for batch in chain.from_iterable(repeat(loader, options.get("epochs", 1))):
             yield sum(batch[name].nbytes for name in batch)
 
 

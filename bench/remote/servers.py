@@ -171,4 +171,6 @@ def wait_for(port: int) -> None:
 
 
 def _put(url: str, data: bytes) -> None:
-    urllib.request.urlopen(urllib.request.Request(url, data, method="PUT")).close()
+    headers = {"Content-Type": "application/octet-stream"}  # moto parses what may be a form: hours
+    request = urllib.request.Request(url, data, headers, method="PUT")
+    urllib.request.urlopen(request, timeout=PATIENCE).close()

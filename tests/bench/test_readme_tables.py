@@ -27,7 +27,7 @@ def test_only_what_stands_between_the_comments_is_replaced(tmp_path: Path) -> No
     assert "new" in file.read_text()
 
 
-@pytest.mark.parametrize("name", ["measured", "images", "peers", "decode"])
+@pytest.mark.parametrize("name", ["measured", "images", "peers", "decode", "remote"])
 def test_the_benchmarks_page_has_a_place_for_each_table(name: str) -> None:
     """All programs that write tables find their comments."""
     text = PAGES[-1].read_text()
