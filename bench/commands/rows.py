@@ -1,7 +1,6 @@
 """`fieldslab rows`."""
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,10 @@ from typing import Any
 import click
 
 from fieldslab.packer.commands.params import PATH, Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, SLAB
-from fieldslab.packer.commands.terminal import get_terminal_width, print_json, print_lines
-from fieldslab.packer.commands.text_format import format_count
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, SLAB, STORAGE_OPTION
+from fieldslab.packer.commands.terminal import print_json, print_lines
 
 TRAINING, STEP, OUTPUT = "Training", "Step", "Output"
-PIPE_WIDTH = 120
-"""Columns that are shown where there is no terminal."""
 _COUNT = click.IntRange(min=0)
 _POSITIVE = click.IntRange(min=1)
 EXAMPLES = """\
@@ -58,6 +54,7 @@ Examples:
         type=click.Path(readable=False, path_type=Path),
     ),
     FOLLOW_LINKS,
+    STORAGE_OPTION,
     JSON,
     examples=EXAMPLES,
 )
@@ -75,6 +72,7 @@ def rows(
     fields: Sequence[str],
     images: Path | None,
     follow_links: bool,
+    storage_options: dict[str, Any] | None,
     as_json: bool,
 ) -> None:
     """List the rows of any training step.
@@ -83,13 +81,17 @@ def rows(
     by rank. It computes the step from the order, so the time does not depend on how many steps
     came before.
     """
+    from fieldslab.packer.check.stored import StoredSlab
+    from fieldslab.packer.check.verify import choose_fields
+    from fieldslab.packer.commands.head import print_rows, save_images
     from fieldslab.reader import Loader, open_slab
     from fieldslab.reader.orders.ordertext import parse_order, recall_order
     from fieldslab.schemas.errors import UsageError
+    from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
 
     if rank is not None and rank >= world_size:
         raise UsageError("--rank: no such rank", expected=f"0..{world_size - 1}", found=rank)
-    opened = open_slab(slab, follow_links=follow_links)
+    opened = open_slab(slab, follow_links=follow_links, storage_options=storage_options)
     saved = None if state is None else _read_state(Path(state))
     if order is not None:
         chosen = parse_order(order)
@@ -104,7 +106,13 @@ def rows(
     for member in range(world_size) if rank is None else [rank]:
         numbers += loader.rows_at(epoch, step, member).tolist()
     if show or images is not None:
-        _show_rows(slab, numbers, show, fields, images, follow_links, as_json)
+        files = open_slab_anywhere(slab, follow_links=follow_links, storage_options=storage_options)
+        stored = StoredSlab(files)
+        shown = choose_fields(stored.manifest, fields or None)
+        if show:
+            print_rows(stored, numbers, shown, as_json)
+        if images is not None:
+            save_images(stored, numbers, shown, images)
     elif as_json:
         print_json({"epoch": epoch, "step": step, "rank": rank, "rows": numbers}, indent=None)
     else:
@@ -124,31 +132,3 @@ def _read_state(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or not isinstance(state.get("order"), dict):
         raise UsageError("--state: not the state of a loader", file=path, hint=hint)
     return state
-
-
-def _show_rows(
-    path: str,
-    rows: Sequence[int],
-    show: bool,
-    fields: Sequence[str],
-    images: Path | None,
-    follow_links: bool,
-    as_json: bool,
-) -> None:
-    from fieldslab.packer.check.stored import StoredSlab
-    from fieldslab.packer.check.verify import choose_fields
-    from fieldslab.packer.commands import slabs
-    from fieldslab.packer.commands.thumbnails import write_images
-    from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
-
-    stored = StoredSlab(open_slab_anywhere(path, follow_links=follow_links))
-    shown = choose_fields(stored.manifest, fields or None)
-    if show and as_json:
-        for row in slabs.rows_to_json(stored, rows, shown):
-            print_json(row, indent=None)
-    elif show:
-        width = get_terminal_width(sys.stdout) or PIPE_WIDTH
-        print_lines(slabs.format_rows(stored, rows, width, shown))
-    if images is not None:
-        count = len(write_images(stored, rows, shown, images, None))
-        print(f"{format_count(count, 'image')} in {images}", file=sys.stderr)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,10 @@ from fieldslab.packer.commands.shared import FOLLOW_LINKS, SLAB, STORAGE_OPTION
 from fieldslab.packer.commands.terminal import get_terminal_width, print_json, print_lines
 from fieldslab.packer.commands.text_format import format_count
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
+
+if TYPE_CHECKING:
+    from fieldslab.packer.check.stored import StoredSlab
+    from fieldslab.schemas.fields import Field
 
 ROWS, IMAGES = "Rows and fields", "Images"
 _COUNT = click.IntRange(min=0)
@@ -77,7 +81,6 @@ def head(
     """
     from fieldslab.packer.check.stored import StoredSlab
     from fieldslab.packer.check.verify import choose_fields
-    from fieldslab.packer.commands import slabs
     from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
 
     if count is not None and rows is not None:
@@ -91,17 +94,37 @@ def head(
     if rows is not None:
         chosen = parse_rows(rows, total)
     shown = choose_fields(stored.manifest, fields or None)
+    print_rows(stored, chosen, shown, as_json)
+    if images is not None:
+        save_images(stored, chosen, shown, images, size)
+
+
+def print_rows(
+    slab: "StoredSlab", rows: Sequence[int], fields: Sequence["Field"], as_json: bool
+) -> None:
+    """Print rows as text, or one JSON object for each."""
+    from fieldslab.packer.commands import slabs
+
     if as_json:
-        for row in slabs.rows_to_json(stored, chosen, shown):
+        for row in slabs.rows_to_json(slab, rows, fields):
             print_json(row, indent=None)
     else:
         width = get_terminal_width(sys.stdout) or PIPE_WIDTH
-        print_lines(slabs.format_rows(stored, chosen, width, shown))
-    if images is not None:
-        from fieldslab.packer.commands.thumbnails import write_images
+        print_lines(slabs.format_rows(slab, rows, width, fields))
 
-        count = len(write_images(stored, chosen, shown, images, size))
-        print(f"{format_count(count, 'image')} in {images}", file=sys.stderr)
+
+def save_images(
+    slab: "StoredSlab",
+    rows: Sequence[int],
+    fields: Sequence["Field"],
+    folder: Path,
+    size: int | None = None,
+) -> None:
+    """Write the images of rows to a folder, and say how many there are: see `write_images`."""
+    from fieldslab.packer.commands.thumbnails import write_images
+
+    count = len(write_images(slab, rows, fields, folder, size))
+    print(f"{format_count(count, 'image')} in {folder}", file=sys.stderr)
 
 
 def parse_rows(text: str, total: int) -> Sequence[int]:
