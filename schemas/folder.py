@@ -288,6 +288,12 @@ def _make_absent_error(slab: Path) -> NotASlab:
             file=slab,
             hint="Give the directory that `fieldslab pack -o` wrote.",
         )
+    if slab.is_file() and slab.suffix == ".slabs":
+        return SlabNotFound(
+            "is a union file, and this needs one slab",
+            file=slab,
+            hint=f"List its slabs: fieldslab union {slab} list.",
+        )
     if slab.exists():
         return SlabNotFound(
             "is a file, not a slab directory",

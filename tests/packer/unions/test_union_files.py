@@ -130,6 +130,7 @@ def test_the_command(
     shown = cli("info", "all.slabs", "--json").json
     assert (shown["rows"], shown["id"]) == (8, listed["id"])
     assert "all.slabs: 8 rows in 2 slabs" in cli("info", "all.slabs").out
+    assert "union all.slabs list" in cli("head", "all.slabs").err
     assert "parts/c.slab" in cli("union", "all.slabs", "verify").out
     assert cli("verify", "all.slabs", "--progress", "none").out.count("OK") == 2
 
