@@ -54,7 +54,8 @@ class RepackPlan:
     provenance
         What the manifest says of sources and options; None: that it was packed from a slab.
     consumes_source
-        Whether the shards that are read are removed as soon as their rows are sorted by shard.
+        Whether the slab that is read is removed: its shards as soon as their rows are sorted by
+        shard, all else before the new slab is put in its place.
     """
 
     path: Path
@@ -118,7 +119,7 @@ class RepackPlan:
             name += "#"
         stem = make_file_stem(len(self.fields), name)
         key_field = Field(name=name, stem=stem, kind="fixed", dtype="uint64")
-        return replace(self, key_field=key_field)
+        return replace(self, key_field=key_field, consumes_source=False)
 
     def plan_gathering(self, path: Path, scattered: Manifest) -> "RepackPlan":
         """Plan this slab by what `plan_scattering` planned, once it is written."""

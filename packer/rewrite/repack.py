@@ -118,6 +118,9 @@ def repack_plan(
                 reading = plan.plan_gathering(get_scattered_path(directory), scattered)
             _write_shards(reading, staging, jobs, versions, progress, engine)
             manifest = _make_manifest(plan, reading, staging)
+            if plan.consumes_source:  # before the end, behind which no rerun comes here
+                remove_shards(plan.path)
+                remove_path(plan.path)
             staging.publish(manifest)
     seconds = time.monotonic() - started
     size = output.count_bytes()

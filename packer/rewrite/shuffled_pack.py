@@ -1,6 +1,5 @@
 """`pack --shuffle`: a pack as the rows come, then a shuffle of the slab."""
 
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +14,7 @@ from fieldslab.packer.plan import Plan
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.plan import RepackPlan, make_repack_plan
 from fieldslab.packer.rewrite.repack import find_scattered, repack_plan
+from fieldslab.packer.write.directories import remove_path
 from fieldslab.packer.write.result import PackResult
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import NotASlab
@@ -56,7 +56,7 @@ def pack_shuffled(
         repacking = _plan_shuffle(plan, unshuffled)
     result = repack_plan(repacking, out, force, jobs, progress, engine)
     with name_write_errors(unshuffled):
-        shutil.rmtree(unshuffled)
+        remove_path(unshuffled)  # where the slab was finished by an earlier run
     return replace(result, left_out=left_out)
 
 

@@ -1,9 +1,12 @@
 """`repack`: slabs written again, shuffled or without some rows and fields."""
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.golden.make import FOLDER, SLABS
+from tests.packer.killing import is_killed
 from tests.packer.readback import Readback
 
 from fieldslab.packer import pack, repack, verify
@@ -353,6 +357,37 @@ def test_an_interrupted_shuffled_pack_goes_on(tmp_path: Path) -> None:
     other = pack(file, out, force=True, **options | {"shuffle": 5}).manifest
     assert other.id == pack(file, tmp_path / "other", **options | {"shuffle": 5}).manifest.id
     assert {path.name for path in tmp_path.iterdir()} == {"a.parquet", "expected", "out", "other"}
+
+
+def test_a_shuffled_pack_killed_at_its_end(tmp_path: Path) -> None:
+    """Killed while it removes what it packed first, or right behind its end, it leaves nothing."""
+    file, place = tmp_path / "a.parquet", tmp_path / "place"
+    place.mkdir()
+    pq.write_table(make_table(100), file)
+    options: dict[str, Any] = {"nulls": {"*": "mask"}, "shuffle": 4}
+    expected = pack(file, tmp_path / "expected", **options).manifest.id
+    for module, name, victim in ((os, "rename", "out"), (shutil, "rmtree", "out.unshuffled")):
+
+        def pack_until_killed(module: Any = module, name: str = name, victim: str = victim) -> None:
+            function = getattr(module, name)
+
+            def die(*args: Any) -> None:
+                if name == "rename":
+                    function(*args)
+                if args[-1] == place / victim:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if name == "rmtree":
+                    function(*args)
+
+            setattr(module, name, die)
+            pack(file, place / "out", **options)
+
+        assert is_killed(pack_until_killed)
+        with suppress(OutputExists):
+            pack(file, place / "out", **options)
+        assert load_manifest(place / "out").id == expected
+        assert [path.name for path in place.iterdir()] == ["out"]
+        shutil.rmtree(place / "out")
 
 
 def test_a_shuffled_pack_takes_its_space_twice(
