@@ -29,6 +29,7 @@ EXAMPLES = """\
 Examples:
   fieldslab repack train.slab shuffled.slab --shuffle 0
   fieldslab repack train.slab clean.slab --drop-rows forgotten.txt
+  fieldslab repack train.slab cats.slab --where "label == 'cat' and not is_null(caption)"
   fieldslab repack train.slab small.slab --fields image,label --shard-size 256M"""
 
 

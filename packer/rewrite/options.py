@@ -27,8 +27,8 @@ class RepackOptions(TypedDict, total=False):
         Option(
             ROWS,
             "FILE",
-            "Keep only these rows: a .npy file of row numbers, or a text file with a number per "
-            "line. They keep the order that they have in the slab.",
+            "Keep only these rows: a .rows file of a saved view, a .npy file of row numbers, or a "
+            "text file with a number per line. They keep the order that they have in the slab.",
             python="An array of row numbers, too.",
         ),
     ]
@@ -39,6 +39,16 @@ class RepackOptions(TypedDict, total=False):
             "FILE",
             "Leave these rows out: a file as above.",
             python="An array of row numbers, too.",
+        ),
+    ]
+    where: Annotated[
+        Any,
+        Option(
+            ROWS,
+            "CONDITION",
+            'Keep only rows for which this is true, such as "label in [3, 5] and not '
+            'is_null(caption)".',
+            python="A `pyarrow.compute.Expression`, too.",
         ),
     ]
     fields: Annotated[

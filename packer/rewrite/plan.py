@@ -183,10 +183,15 @@ class RepackPlan:
             yield runs[runs[:, 0] < runs[:, 1]]
 
 
-def make_repack_plan(path: Path, source: Manifest, values: RepackOptions) -> RepackPlan:
-    """Decide what is written. Raises UsageError and RowOutOfRange."""
+def make_repack_plan(
+    path: Path, source: Manifest, values: RepackOptions, matching: np.ndarray | None = None
+) -> RepackPlan:
+    """Decide what is written, of the rows in `matching` if given.
+
+    Raises UsageError, RowOutOfRange, SlabChanged.
+    """
     chosen = choose_fields(source.fields, values["fields"], values["exclude"])
-    rows = choose_rows(values["rows_file"], values["drop_rows"], source.rows)
+    rows = choose_rows(source, values["rows_file"], values["drop_rows"], matching)
     runs = np.array([[0, source.rows]], np.int64) if rows is None else make_runs(rows)
     plan = RepackPlan(path, source, tuple(_rename_files(chosen)), runs, values["shuffle"], None)
     return replace(plan, shard_count=_count_shards(plan, values["shard_size"]))

@@ -20,6 +20,7 @@ from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.plan import RepackPlan, make_repack_plan
 from fieldslab.packer.rewrite.runs import count_rows
+from fieldslab.packer.rewrite.selection import find_matching_rows
 from fieldslab.packer.rewrite.work import RepackWork
 from fieldslab.packer.write.commit import get_scattered_path
 from fieldslab.packer.write.directories import remove_path
@@ -85,7 +86,10 @@ def prepare_repack(
         hint = "Write to another place."
         raise UsageError("a slab cannot replace itself", file=directory, hint=hint)
     with open_slab_files(path) as files:
-        plan = make_repack_plan(path, files.manifest, values)
+        condition, matching = values["where"], None
+        if condition is not None:
+            matching = find_matching_rows(StoredSlab(files), condition)
+        plan = make_repack_plan(path, files.manifest, values, matching)
     if plan.needs_scattering and directory is None:
         raise make_shuffle_error(output)
     return plan, output

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.column_names import match_names
+from fieldslab.schemas.conditions.filtering import Values, find_rows
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
 from fieldslab.schemas.fields import Field
+from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.registry import make_unknown_name_error
+from fieldslab.schemas.rowfile import SUFFIX, read_row_file
 
 
 def choose_fields(
@@ -40,23 +44,55 @@ def _match(names: str | Iterable[str], option: str, by_name: dict[str, Field]) -
     return matched
 
 
-def choose_rows(rows_file: Any, drop_rows: Any, total: int) -> np.ndarray | None:
-    """Choose rows: int64[n], ascending; None for all.
+def choose_rows(
+    source: Manifest, rows_file: Any, drop_rows: Any, matching: np.ndarray | None
+) -> np.ndarray | None:
+    """Choose rows of a slab: int64[n], ascending; None for all.
 
-    Raises UsageError for what is no list of rows, RowOutOfRange for a row that is not there.
+    `matching` are rows that fulfil a condition, if there is one.
+
+    Raises UsageError for what is no list of rows, RowOutOfRange for a row that is not there,
+    SlabChanged for rows of another slab.
     """
     if rows_file is None and drop_rows is None:
-        return None
-    kept = np.zeros(total, np.bool_)
-    kept[slice(None) if rows_file is None else _read_rows(rows_file, "rows_file", total)] = True
+        return matching
+    kept = np.zeros(source.rows, np.bool_)
+    kept[slice(None) if rows_file is None else _read_rows(rows_file, "rows_file", source)] = True
     if drop_rows is not None:
-        kept[_read_rows(drop_rows, "drop_rows", total)] = False
-    return np.flatnonzero(kept)
+        kept[_read_rows(drop_rows, "drop_rows", source)] = False
+    return np.flatnonzero(kept) if matching is None else matching[kept[matching]]
 
 
-def _read_rows(selection: Any, option: str, total: int) -> np.ndarray:
-    """Read row numbers: int64[n], each in 0..total-1."""
+def find_matching_rows(slab: StoredSlab, condition: Any) -> np.ndarray:
+    """Find the rows of a slab for which a condition is true: ascending, int64[n].
+
+    Raises UsageError for a condition that does not fit, and what `StoredSlab.read` raises.
+    """
+    fields = {field.name: field for field in slab.manifest.fields}
+
+    def read(rows: range, names: list[str]) -> dict[str, Values]:
+        values: dict[str, Values] = {}
+        for name in names:
+            stored = slab.read(fields[name], rows.start, rows.stop)
+            if stored.lengths is None:
+                values[name] = stored.values.view(fields[name].view), None, stored.valid
+            else:
+                offsets = np.concatenate([[0], np.cumsum(stored.lengths)])
+                values[name] = stored.values, offsets, stored.valid
+        return values
+
+    def read_categories(name: str) -> list[str]:
+        return slab.read_categories(fields[name])
+
+    return find_rows(condition, fields, read_categories, read, slab.manifest.rows)
+
+
+def _read_rows(selection: Any, option: str, source: Manifest) -> np.ndarray:
+    """Read row numbers: int64[n], each of them in the slab."""
+    total = source.rows
     path = Path(selection) if isinstance(selection, str | Path) else None
+    if path is not None and path.suffix == SUFFIX:
+        return read_row_file(path, source.id, total).astype(np.int64)
     try:
         if path is None:
             rows = np.asarray(selection)

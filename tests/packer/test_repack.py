@@ -24,7 +24,14 @@ from fieldslab.packer.rewrite.runs import cut_runs, group_runs, list_rows, make_
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys, find_parts
 from fieldslab.packer.write import space
 from fieldslab.reader import open_slab
-from fieldslab.schemas.errors import DamagedArray, NoSpace, OutputExists, RowOutOfRange, UsageError
+from fieldslab.schemas.errors import (
+    DamagedArray,
+    NoSpace,
+    OutputExists,
+    RowOutOfRange,
+    SlabChanged,
+    UsageError,
+)
 from fieldslab.schemas.folder import get_partial_path, load_manifest
 
 PHOTOS = Path(__file__).parents[2] / "examples/photos.parquet"
@@ -141,8 +148,30 @@ def test_rows_are_kept_or_dropped(slab: Path, tmp_path: Path) -> None:
     for out in outs:
         assert read_rows(out) == [rows[number] for number in expected]
         assert verify(out).ok
+    open_slab(slab).select(kept).save(tmp_path / "kept.rows")
+    by_view = repack(slab, tmp_path / "d", rows_file=tmp_path / "kept.rows", drop_rows=[5, 18])
+    assert by_view.manifest.id == repack(slab, tmp_path / "e", rows_file=expected).manifest.id
+    other = repack(slab, tmp_path / "f", fields="category").path
+    with pytest.raises(SlabChanged, match="another slab"):
+        repack(other, tmp_path / "g", rows_file=tmp_path / "kept.rows")
     empty = repack(slab, tmp_path / "c", rows_file=[], shuffle=1)
     assert (empty.manifest.rows, len(empty.manifest.shards)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["category in ['class 3', 'class 69']", "length(long) > 50 and category != 'class 1'"],
+)
+def test_rows_are_kept_by_a_condition(slab: Path, tmp_path: Path, condition: str) -> None:
+    """Those for which it is true are left: the rows that the reader finds, beside other options."""
+    view = open_slab(slab).where(condition)
+    assert 0 < len(view) < len(open_slab(slab))
+    view.save(tmp_path / "x.rows")
+    expected = repack(slab, tmp_path / "a", rows_file=tmp_path / "x.rows", drop_rows=[3, 69])
+    packed = repack(slab, tmp_path / "b", where=condition, drop_rows=[3, 69])
+    assert packed.manifest.id == expected.manifest.id
+    with pytest.raises(UsageError, match="condition"):
+        repack(slab, tmp_path / "c", where="category ==")
 
 
 def test_dropped_rows_leave_nothing_behind(tmp_path: Path) -> None:
