@@ -107,7 +107,7 @@ def pack(
     from fieldslab.packer.commands import parts, plans
     from fieldslab.packer.commands.progress import show_bar
     from fieldslab.packer.options import parse_options
-    from fieldslab.packer.outputs.find_output import find_output
+    from fieldslab.packer.outputs.find_output import find_output, refuse_idle_options
     from fieldslab.packer.plan import make_plan
     from fieldslab.packer.source import find_source
     from fieldslab.packer.write.output import check_jobs
@@ -131,6 +131,7 @@ def pack(
     check_jobs(jobs)
     if output is None and not dry_run:
         raise UsageError("no output given", hint="Name the slab to write: -o train.slab")
+    refuse_idle_options(options["storage_options"], list(sources), output)
     out = (
         None
         if output is None

@@ -20,7 +20,7 @@ import zstandard
 
 from fieldslab.packer.definition import fill_defaults
 from fieldslab.packer.options import Options, parse_options
-from fieldslab.packer.outputs.find_output import find_output
+from fieldslab.packer.outputs.find_output import find_output, refuse_idle_options
 from fieldslab.packer.pack_options import PackOptions
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
@@ -103,6 +103,7 @@ def write_plan_file(
         What `pack` raises before it reads data.
     """
     values: PackOptions = fill_defaults(PackOptions, {**options}, "pack")
+    refuse_idle_options(values["storage_options"], list(sources), out)
     output, path = find_output(out, values["storage_options"]), Path(path)
     parsed = parse_options(**values)
     _refuse_what_parts_cannot_do(parsed, values)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fieldslab.packer.definition import add_options, fill_defaults
 from fieldslab.packer.options import parse_options
-from fieldslab.packer.outputs.find_output import DirectoryOutput, find_output
+from fieldslab.packer.outputs.find_output import DirectoryOutput, find_output, refuse_idle_options
 from fieldslab.packer.outputs.slab_output import SlabBuilder, SlabOutput, make_shuffle_error
 from fieldslab.packer.pack_options import PackOptions, Progress
 from fieldslab.packer.plan import Plan, make_plan
@@ -66,6 +66,7 @@ def pack(source: Any, out: str | Path, **options: Unpack[PackOptions]) -> PackRe
         A store that holds the source refuses or fails.
     """
     values: PackOptions = fill_defaults(PackOptions, {**options}, "pack")
+    refuse_idle_options(values["storage_options"], source, out)
     output = find_output(out, values["storage_options"], values["scratch"])
     force, jobs = values["force"], values["jobs"]
     parsed = parse_options(**values)

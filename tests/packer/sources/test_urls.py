@@ -232,6 +232,15 @@ def test_what_is_refused(tmp_path: Path, folder: Path, serve: Serve, bucket: Buc
         assert "abc" not in str(caught.value)
 
 
+def test_options_of_stores_are_for_urls(cli: Any, tmp_path: Path, folder: Path) -> None:
+    """Where neither source nor output is a URL, options of stores are refused, not passed over."""
+    with pytest.raises(UsageError, match="neither the source nor the output"):
+        pack(folder / FILES[0], tmp_path / "slab", storage_options={"region": "x"})
+    for more in ([], ["--plan", tmp_path / "x.plan"]):
+        arguments = [folder / FILES[0], "-o", tmp_path / "slab", "--storage-option=region=x"]
+        assert "neither the source nor the output" in cli("pack", *arguments, *more).err
+
+
 def test_images(tmp_path: Path, bucket: Bucket) -> None:
     """A folder of images in a bucket gives the slab of that on a disk; a replaced one is named."""
     raw = tmp_path / "raw"
