@@ -81,9 +81,10 @@ class _Field:
         self._stored = stored
         self._values = stored.values
         self._pool = pool
-        # The system says which pages are in memory, but not of files that others own.
+        # The system says which pages are in memory, but not of files that others own. Mirrors are
+        # ours; their paths are for messages, and name what is mirrored.
         shards = np.flatnonzero(self._values.present)
-        self._told = all(
+        self._told = self._values.mirrored is not None or all(
             os.access(self._values.get_path(int(shard)), os.W_OK) for shard in shards[:1]
         )
 

@@ -14,6 +14,7 @@ from tests.servers.web import WebServer
 from tests.slabs import write_slab
 
 from fieldslab.reader import Loader, Near, Sequential, Shuffled, Subset, open_slab
+from fieldslab.reader.loading.readahead import ReadAhead
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.digest import BLOCK
 
@@ -90,6 +91,18 @@ def test_a_small_cache_is_not_overrun(tmp_path: Path) -> None:
         assert np.array_equal(batch["x"], X[batch["y"]])
     taken = [file.stat().st_blocks * 512 for file in (tmp_path / "cache").rglob("*.values.npy")]
     assert sum(taken) < X.nbytes
+
+
+def test_a_mirror_in_memory_is_not_asked_for_again(
+    source: Path, tmp_path: Path, serve: Callable[..., WebServer]
+) -> None:
+    """What was fetched is known to be in memory, as of a local slab: later batches need no look."""
+    for options in ({"path": serve(source).url, "cache_dir": tmp_path / "cache"}, {"path": source}):
+        slab = open_slab(**options)
+        slab.gather(range(ROWS), ["x"])
+        read_ahead = ReadAhead(slab, ["x"])
+        read_ahead.request_pages(np.arange(16))
+        assert read_ahead.should_skip_batch()
 
 
 def test_an_abandoned_epoch_ends_while_a_server_hangs(
