@@ -76,7 +76,7 @@ class CacheDirectory:
             self._check_owner(shared)
             self._open_files()
             self._finalizer = finalize(
-                self, _close_cache, self.path, self._users, self._room, temporary, os.getpid()
+                self, _close_cache, self.path, self._users, self._room, temporary
             )
             if not temporary:
                 return
@@ -199,16 +199,22 @@ class CacheDirectory:
             )
 
 
-def _close_cache(path: Path, users: int, room: int, temporary: bool, pid: int) -> None:
-    """Close the files of a cache directory; remove a temporary one that nobody else uses.
+def _close_cache(path: Path, users: int, room: int, temporary: bool) -> None:
+    """Close the files of a cache directory; remove a temporary one that nobody uses any more.
 
-    A forked child has the locks of its parent, and takes nothing from it.
+    Forked processes share the lock on `users`, which stays until the last of them closes it.
     """
-    if temporary and os.getpid() == pid and _try_lock(users):
-        shutil.rmtree(path, ignore_errors=True)
     for fd in (users, room):
         with suppress(OSError):
             os.close(fd)
+    if temporary:
+        with suppress(OSError):
+            marker = os.open(path / MARKER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                if _try_lock(marker):
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(marker)
 
 
 def _try_lock(fd: int) -> bool:

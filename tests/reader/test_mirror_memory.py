@@ -69,6 +69,31 @@ def test_a_mirror_in_memory_ends_with_its_last_user(tmp_path: Path) -> None:
     wait_until(lambda: not memory[0].exists())
 
 
+def test_forked_workers_keep_a_mirror_in_memory(tmp_path: Path) -> None:
+    """Where the parent closes the slab, its children read on, also what nobody fetched yet."""
+    source = write_slab(tmp_path / "x.slab", {"x": VALUES}, [100, 200])
+    slab = open_slab(source, cache_dir=MEMORY)
+    slab.gather([0])
+    closed, tell = os.pipe()
+    children = []
+    for _ in range(2):
+        children.append(os.fork())
+        if children[-1] == 0:
+            status = 1
+            try:
+                os.close(tell)
+                os.read(closed, 1)
+                check_rows(slab)
+                assert np.array_equal(slab.gather(range(300))["x"], VALUES)
+                status = 0
+            finally:
+                os._exit(status)
+    del slab
+    os.close(tell)
+    for child in children:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_file_systems_behind_a_network_are_known(tmp_path: Path) -> None:
     """NFS and its like are told by the numbers of Linux; a local file system is none of them."""
     assert name_file_system(0x6969) == "NFS"
