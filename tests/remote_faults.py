@@ -32,7 +32,7 @@ from fieldslab.schemas.errors import (
 from fieldslab.schemas.mirror.cache import CacheDirectory
 from fieldslab.schemas.mirror.inventory import list_mirrors, verify_mirror
 from fieldslab.schemas.mirror.names import MARKER, SIDE
-from fieldslab.schemas.mirror.room import open_mirrors
+from fieldslab.schemas.mirror.room import Room, open_mirrors
 
 ROWS, WIDTH, SHARDS = 480, 5_000, 24
 LIMIT = 4_500_000
@@ -169,7 +169,6 @@ def check_cache(subject: Subject, cache: Path, *, leftovers: bool = True) -> Non
 
     `leftovers`: whether what killed programs did not finish may lie there, under other names.
     """
-    gc.collect()
     if not (cache / MARKER).exists():
         return  # killed before there was anything
     with closing(CacheDirectory(cache)) as directory:
@@ -188,7 +187,9 @@ def check_cache(subject: Subject, cache: Path, *, leftovers: bool = True) -> Non
                 for file in subject.path.rglob("*.*"):
                     copy = mirror_path / file.relative_to(subject.path)
                     assert copy.read_bytes() == file.read_bytes(), copy
-    if not leftovers:
+    if not leftovers:  # whoever next fetches, and is alone, removes them
+        with closing(CacheDirectory(cache)) as directory, closing(Room(directory, None)):
+            pass
         assert not list(cache.glob(f"*{SIDE}/*.????????"))
 
 
@@ -275,6 +276,7 @@ def _read_all(subject: Subject, slab: Slab) -> None:
 
 
 def _has_no_user(directory: CacheDirectory) -> bool:
+    gc.collect()  # an error keeps what its frames hold, and threads may just be ending
     with directory.lock_room():
         return directory.is_alone()
 

@@ -1,0 +1,65 @@
+"""Slabs that lie elsewhere, in worker processes of PyTorch and in Grain."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import grain
+import numpy as np
+import pytest
+from tests.servers.web import WebServer
+from tests.slabs import write_slab
+from torch.utils.data import DataLoader
+
+from fieldslab.reader import open_slab
+from fieldslab.reader.grain import grain_batches
+from fieldslab.reader.torch import SlabDataset, collate
+from fieldslab.schemas.arrays import HEADER
+
+# From Python 3.12 on, forking warns where threads run: that is what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+ROWS = 300
+VALUES = np.random.default_rng(0).integers(0, 256, (ROWS, 9_000), np.uint8)
+
+
+@pytest.fixture
+def server(tmp_path: Path, serve: Callable[..., WebServer]) -> WebServer:
+    """A server of a slab of three shards."""
+    columns = {"x": VALUES, "y": np.arange(ROWS)}
+    return serve(write_slab(tmp_path / "x.slab", columns, [100] * 3))
+
+
+def test_workers_fetch_each_extent_once(server: WebServer, tmp_path: Path) -> None:
+    """Workers get right rows, and fetch what they need together, once."""
+    slab = open_slab(server.url, cache_dir=tmp_path / "cache")
+    server.latency = 0.005
+    for shuffle in (True, False):
+        loader = DataLoader(
+            SlabDataset(slab),
+            batch_size=16,
+            shuffle=shuffle,
+            num_workers=2,
+            collate_fn=collate,
+            multiprocessing_context="fork",
+        )
+        seen = []
+        for batch in loader:
+            rows = batch["y"].numpy()
+            assert np.array_equal(batch["x"].numpy(), VALUES[rows])
+            seen += rows.tolist()
+        assert sorted(seen) == list(range(ROWS))
+    assert server.folder is not None
+    for path in server.folder.rglob("*.values.npy"):
+        key = path.relative_to(server.folder).as_posix()
+        assert server.count_bytes(key) == path.stat().st_size - HEADER
+
+
+def test_grain_reads_slabs_elsewhere(server: WebServer, tmp_path: Path) -> None:
+    """Rows and whole batches of Grain are those of the slab."""
+    slab = open_slab(server.url, cache_dir=tmp_path / "cache")
+    source = grain_batches(slab, batch_size=32, drop_last=False)
+    seen = []
+    for batch in grain.MapDataset.source(source).to_iter_dataset():
+        assert np.array_equal(batch["x"], VALUES[batch["y"]])
+        seen += batch["y"].tolist()
+    assert sorted(seen) == list(range(ROWS))
