@@ -1,5 +1,6 @@
 """Rows for which a condition is true, by pyarrow's own evaluation."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ def find_rows(
             matches.append(table.filter(expression)[""].to_numpy())
         except (pa.ArrowException, TypeError) as error:
             raise UsageError(
-                f"the expression cannot be evaluated: {error}", found=str(expression)
+                f"the condition cannot be evaluated: {error}", found=str(expression)
             ) from error
         step = min(max(step * _BATCH_BYTES // max(table.nbytes, 1), 1), 2 * step, _MOST_ROWS)
         start = rows.stop
@@ -88,12 +89,14 @@ def _find_names(expression: Any, schema: "pa.Schema", fields: Mapping[str, Field
     try:
         schema.empty_table().filter(expression)
     except (pa.ArrowException, TypeError) as error:
+        missing = re.match(r"No match for FieldRef.Name\((.*?)\)", str(error))
+        reason = f"there is no field {missing[1]!r} to compare" if missing else str(error)
         others = ", ".join(name for name in fields if name not in schema.names)
         raise UsageError(
-            f"the expression cannot be evaluated: {error}",
+            f"the condition cannot be evaluated: {reason}",
             found=str(expression),
             expected=f"fields with one value a row: {', '.join(schema.names)}",
-            hint=f"Other fields cannot be compared: {others}." if others else None,
+            hint=f"Others cannot be compared: {others}." if others else None,
         ) from None
     names = []
     for index, name in enumerate(schema.names):
