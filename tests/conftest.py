@@ -40,10 +40,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again, but not among those objects: to look at them took 0.4 s each time."""
-    gc.enable()
-    gc.collect()
+    """Collect garbage again, but not among those objects: to look at them takes over a second."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
