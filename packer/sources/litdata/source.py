@@ -27,7 +27,7 @@ from fieldslab.packer.sources.litdata.stream_index import (
     Chunk,
     is_index,
 )
-from fieldslab.packer.sources.parquet.footers import SUFFIXES
+from fieldslab.packer.sources.parquet.parquet_files import SUFFIXES
 from fieldslab.packer.sources.parquet.source import ParquetSource
 from fieldslab.packer.sources.remote_lookup import is_remote_source
 from fieldslab.schemas.errors import (

@@ -13,13 +13,12 @@ from fieldslab.packer.source import ColumnHint, Source, Unit, sample_units
 from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.packer.sources.parquet.footers import (
     MAGIC,
-    SUFFIXES,
     ParquetPart,
     ParquetParts,
     count_leaves,
-    find_files,
     open_parts,
 )
+from fieldslab.packer.sources.parquet.parquet_files import SUFFIXES, find_files
 from fieldslab.packer.sources.parquet.row_groups import read_row_group
 from fieldslab.packer.sources.path_lookup import NoFiles
 from fieldslab.packer.sources.remote_file import RemoteFile
