@@ -26,6 +26,18 @@ class Selectable:
         self._storage = storage
         self._view = view
 
+    def names(self, fields: Sequence[str] | None = None) -> list[str]:
+        """Return names of the given fields, each once; of all by default. Raises UnknownField."""
+        if fields is None:
+            return list(self._storage.fields)
+        if isinstance(fields, str):
+            raise UsageError(
+                "`fields` must be a list of names", found=fields, hint=f"Give [{fields!r}]."
+            )
+        for name in fields:
+            self._storage.check_field_name(name)
+        return list(dict.fromkeys(fields))
+
     def select(self, rows: Rows | str | os.PathLike[str]) -> Self:
         """Choose rows by number, in the order given: a view.
 

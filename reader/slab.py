@@ -6,6 +6,7 @@ from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
+from fieldslab.reader.arrow import Tabular
 from fieldslab.reader.batch import Batch, Buffers, Text
 from fieldslab.reader.buffers import ReusedMemory
 from fieldslab.reader.column import Column
@@ -13,7 +14,6 @@ from fieldslab.reader.images.steps import check_decode_option
 from fieldslab.reader.reading import read_batch
 from fieldslab.reader.row_samples import Samples
 from fieldslab.reader.rows import Rows, check_index, check_integer, check_rows, wrap_rows
-from fieldslab.reader.selecting import Selectable
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.views import ChosenRows, View
 from fieldslab.schemas.errors import UsageError
@@ -28,7 +28,7 @@ def check_slab(slab: Any) -> None:
         raise UsageError("not an open slab", found=repr(slab), hint=hint)
 
 
-class Slab(Selectable):
+class Slab(Tabular):
     """Rows of a slab: all of them, or a view such as `slab[a:b]`.
 
     `slab[7]` is a row as a dict, `slab["label"]` a column, `slab[100:200]` a view that shares
@@ -82,18 +82,6 @@ class Slab(Selectable):
         """
         numbers = wrap_rows(check_rows(rows, len(self)), len(self))
         return self._storage.members.find_members(self._view, numbers)
-
-    def names(self, fields: Sequence[str] | None = None) -> list[str]:
-        """Return names of the given fields, each once; of all by default. Raises UnknownField."""
-        if fields is None:
-            return list(self.fields)
-        if isinstance(fields, str):
-            raise UsageError(
-                "`fields` must be a list of names", found=fields, hint=f"Give [{fields!r}]."
-            )
-        for name in fields:
-            self._storage.check_field_name(name)
-        return list(dict.fromkeys(fields))
 
     def __add__(self, other: "Slab") -> "Slab":
         """Join both slabs, as `open_slab` joins a list. Raises UsageError for views."""
