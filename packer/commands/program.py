@@ -23,6 +23,7 @@ COMMANDS = Registry(
         "verify": "fieldslab.packer.commands.verify:verify",
         "info": "fieldslab.packer.commands.info:info",
         "head": "fieldslab.packer.commands.head:head",
+        "export": "fieldslab.packer.commands.export:export",
         "copy": "fieldslab.packer.commands.copy:copy",
         "union": "fieldslab.packer.commands.union:union",
         "concat": "fieldslab.packer.commands.concat:concat",

@@ -1,0 +1,85 @@
+"""`fieldslab export`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fieldslab.packer.commands.params import MESSAGES, Option, command
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, PROGRESS, SLAB, STORAGE_OPTION
+from fieldslab.packer.commands.terminal import convert_interrupts, print_json
+
+EXAMPLES = """\
+Examples:
+  fieldslab export train.slab -o train.parquet
+  fieldslab export train.slab -o cats.parquet --fields image,label --rows-file cats.rows"""
+
+
+@command(
+    SLAB,
+    Option(
+        "-o --output",
+        "Options",
+        "The Parquet file to write.",
+        "OUT",
+        type=click.Path(readable=False, path_type=Path),
+        required=True,
+    ),
+    Option("--fields", "Options", "Only these fields: names or patterns.", "a,b", multiple=True),
+    Option(
+        "--rows-file",
+        "Options",
+        "Only these rows: a .rows file of a saved view, a .npy file of row numbers, or a text file "
+        "with a number per line. They keep the order that they have in the slab.",
+        "FILE",
+        type=click.Path(readable=False, path_type=Path),
+    ),
+    Option("--force", "Options", "Replace the file if it exists."),
+    FOLLOW_LINKS,
+    STORAGE_OPTION,
+    PROGRESS,
+    JSON,
+    Option("-q --quiet", MESSAGES, "Print nothing but errors."),
+    examples=EXAMPLES,
+)
+def export(
+    slab: str,
+    output: Path,
+    fields: Sequence[str],
+    rows_file: Path | None,
+    force: bool,
+    follow_links: bool,
+    storage_options: dict[str, Any] | None,
+    progress: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Write a slab as a Parquet file.
+
+    Every byte that is read is checked first. Packed again with the same options, the file gives the
+    same values.
+    """
+    from fieldslab.packer.check.stored import StoredSlab
+    from fieldslab.packer.check.verify import choose_fields
+    from fieldslab.packer.commands.progress import show_bar
+    from fieldslab.packer.commands.text_format import format_count
+    from fieldslab.packer.parquet_export import export_parquet
+    from fieldslab.packer.rewrite.selection import choose_rows
+    from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
+
+    files = open_slab_anywhere(slab, follow_links=follow_links, storage_options=storage_options)
+    manifest = files.manifest
+    rows = choose_rows(manifest, rows_file, None, None)
+    chosen = choose_fields(manifest, fields or None)
+    total = manifest.rows if rows is None else len(rows)
+    hidden = progress == "none" or quiet or as_json
+    with (
+        convert_interrupts(lambda: "nothing is left behind"),
+        show_bar("exporting", str(output), total, "rows", hidden=hidden) as move,
+    ):
+        export_parquet(StoredSlab(files), output, chosen, rows, force=force, progress=move)
+    if as_json:
+        print_json({"path": str(output), "rows": total, "bytes": output.stat().st_size})
+    elif not quiet:
+        print(f"{output}: {format_count(total, 'row')}")

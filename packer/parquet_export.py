@@ -1,0 +1,128 @@
+"""A slab as a Parquet file: `fieldslab export`."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fieldslab.packer.check.stored import StoredSlab
+from fieldslab.schemas.arrow_arrays import ArrowMaker, make_schema, split_rows
+from fieldslab.schemas.errors import OutputExists, UsageError
+from fieldslab.schemas.fields import Field
+from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.write_errors import name_write_errors
+
+GROUP_BYTES = 64 * 2**20
+"""A row group has at least as many bytes before they are encoded, so that few are small."""
+
+
+def export_parquet(
+    slab: StoredSlab,
+    path: Path,
+    fields: Sequence[Field],
+    rows: np.ndarray | None = None,
+    *,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Write rows of a slab to a Parquet file, and return how many.
+
+    The file is complete or not there: it is written beside its place and renamed. Memory holds a
+    row group at a time.
+
+    Parameters
+    ----------
+    fields
+        The fields to write, in this order.
+    rows
+        The rows to write, ascending: int64[n]. Default: all.
+    force
+        Replace a file that is there.
+    progress
+        Called with the rows and bytes that were written since the last call.
+
+    Raises
+    ------
+    OutputExists, OutputDenied, NoSpace, OutputError
+        There is such a file; it cannot be written.
+    UsageError
+        A field has images that are stored as pixels, or another type that Parquet does not have.
+    DamagedArray, SlabReplaced, Unreadable
+        The slab's files are not what pack wrote; the disk fails.
+    """
+    if path.exists() and not force:
+        raise OutputExists(
+            "there is such a file", file=path, hint=f"{mark_option('force')} replaces it."
+        )
+    makers = [
+        ArrowMaker(field, slab.read_categories(field) if field.kind == "categorical" else None)
+        for field in fields
+    ]
+    schema = make_schema(fields, makers, slab.manifest.attributes)
+    total = slab.manifest.rows if rows is None else len(rows)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with name_write_errors(path):
+        try:
+            with open(beside, "wb") as file:
+                # Pages of dictionaries hold all categories, also those that no row has.
+                with pq.ParquetWriter(file, schema, dictionary_pagesize_limit=2**30) as writer:
+                    for table in _read_groups(slab, fields, makers, schema, rows):
+                        writer.write_table(table, row_group_size=max(table.num_rows, 1))
+                        if progress is not None:
+                            progress(table.num_rows, table.nbytes)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except pa.ArrowException as error:
+            raise UsageError(
+                f"Parquet cannot hold these fields: {error}",
+                file=slab.path,
+                hint=f"Name the other fields: {mark_option('fields')}.",
+            ) from error
+        finally:
+            beside.unlink(missing_ok=True)
+    return total
+
+
+def _read_groups(
+    slab: StoredSlab,
+    fields: Sequence[Field],
+    makers: Sequence[ArrowMaker],
+    schema: pa.Schema,
+    rows: np.ndarray | None,
+) -> Iterator[pa.Table]:
+    """Read rows until they are a row group."""
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for part in split_rows(slab.manifest, fields, slab.manifest.rows):
+        chosen = None
+        if rows is not None:
+            start, stop = np.searchsorted(rows, [part.start, part.stop])
+            if start == stop:
+                continue
+            chosen = rows[start:stop] - part.start
+        batch = pa.RecordBatch.from_arrays(
+            [
+                _read_column(slab, field, maker, part)
+                for field, maker in zip(fields, makers, strict=True)
+            ],
+            schema=schema,
+        )
+        batches.append(batch if chosen is None else batch.take(pa.array(chosen)))
+        size += batches[-1].nbytes
+        if size >= GROUP_BYTES:
+            yield pa.Table.from_batches(batches, schema)
+            batches, size = [], 0
+    if batches:
+        yield pa.Table.from_batches(batches, schema)
+
+
+def _read_column(slab: StoredSlab, field: Field, maker: ArrowMaker, rows: range) -> pa.Array:
+    stored = slab.read(field, rows.start, rows.stop)
+    offsets = None
+    if stored.lengths is not None:
+        offsets = np.concatenate([[0], np.cumsum(stored.lengths)])
+    return maker.convert(stored.values, offsets, stored.valid)
