@@ -132,7 +132,7 @@ def find_scalar_type(field: Field) -> "pa.DataType":
     import pyarrow as pa
 
     logical = field.logical
-    if logical is not None and logical.type == "bfloat16":
+    if is_bfloat16(field):
         return pa.float32()
     if logical is not None and logical.unit is not None:
         if logical.type == "date":
@@ -144,6 +144,16 @@ def find_scalar_type(field: Field) -> "pa.DataType":
         if logical.type == "duration" and logical.unit != "D":
             return pa.duration(logical.unit)
     return pa.from_numpy_dtype(field.storage)
+
+
+def is_bfloat16(field: Field) -> bool:
+    """Whether the numbers of a field are bfloat16, as uint16."""
+    return field.logical is not None and field.logical.type == "bfloat16"
+
+
+def widen_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Convert bfloat16, as uint16, to float32 of the same values and shape."""
+    return (values.astype(np.uint32) << 16).view(np.float32)
 
 
 def _find_type(field: Field) -> "pa.DataType":
@@ -184,8 +194,8 @@ def _make_rows(field: Field, values: np.ndarray, bits: "pa.Buffer | None") -> "p
     element, shape = _find_element(field)
     counts = [len(values) * math.prod(shape[:axis]) for axis in range(len(shape) + 1)]
     flat = np.ascontiguousarray(values).reshape(-1).view(field.storage)
-    if field.logical is not None and field.logical.type == "bfloat16":
-        flat = flat.astype(np.uint32) << 16
+    if is_bfloat16(field):
+        flat = widen_bfloat16(flat)
     content = pa.array(flat).buffers()[1] if flat.dtype == np.bool_ else pa.py_buffer(flat)
     storage = element.storage_type if isinstance(element, pa.BaseExtensionType) else element
     buffers = [None if shape else bits, content]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fieldslab.schemas.arrow_arrays import find_scalar_type, is_bfloat16, widen_bfloat16
 from fieldslab.schemas.fields import Field
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ class ColumnMaker:
         """Take a field that is comparable, and the names of its categories."""
         import pyarrow as pa
 
+        self._widened = is_bfloat16(field)
         self._categories: Any = None
         if categories is not None:
             self._categories = pa.array(list(categories), pa.large_string())
             self.type = pa.large_string()
         elif field.kind == "fixed":
-            self.type = _find_type(field)
+            self.type = find_scalar_type(field)
         else:
             self.type = pa.large_string() if field.kind == "text" else pa.large_binary()
 
@@ -47,6 +49,8 @@ class ColumnMaker:
         if self._categories is not None:
             is_null = values < 0 if hidden is None else hidden | (values < 0)
             return self._categories.take(pa.array(values, mask=is_null))
+        if self._widened:
+            values = widen_bfloat16(values)
         if offsets is None:
             if values.dtype.kind in "iu" and pa.types.is_temporal(self.type):
                 return pa.array(values, mask=hidden).cast(self.type)
@@ -55,19 +59,3 @@ class ColumnMaker:
         content = pa.py_buffer(np.ascontiguousarray(values))
         buffers = [bits, pa.py_buffer(np.ascontiguousarray(offsets)), content]
         return pa.Array.from_buffers(self.type, len(offsets) - 1, buffers)
-
-
-def _find_type(field: Field) -> "pa.DataType":
-    """Find the Arrow type of a number, a moment, or a duration."""
-    import pyarrow as pa
-
-    logical = field.logical
-    if logical is not None and logical.type == "timestamp":
-        return pa.timestamp(logical.unit, logical.timezone)
-    if logical is not None and logical.type == "duration":
-        return pa.duration(logical.unit)
-    if logical is not None and logical.type == "date":
-        return pa.date32() if logical.unit == "D" else pa.date64()
-    if logical is not None and logical.type == "time":
-        return (pa.time32 if logical.unit in ("s", "ms") else pa.time64)(logical.unit)
-    return pa.from_numpy_dtype(field.view)

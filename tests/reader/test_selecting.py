@@ -72,6 +72,15 @@ def test_chosen_rows_are_a_view(slab: Slab, order: str) -> None:
     assert view.preload() > 0
 
 
+def test_bfloat16_is_compared_by_value(slab: Slab) -> None:
+    """A condition compares numbers of bfloat16, not the integers that hold them."""
+    numbers = TABLE["x"].to_numpy()
+    view = slab.cast({"x": "bfloat16"}).where("x < 100")
+    assert np.array_equal(
+        np.flatnonzero(numbers < 100), np.array([view.view[row] for row in range(len(view))])
+    )
+
+
 @pytest.mark.parametrize("isolate", [False, True])
 def test_loaders_resume_over_a_view(slab: Slab, isolate: bool) -> None:
     """A loader's state knows the rows of its view; that of another view is refused."""
