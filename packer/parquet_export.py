@@ -67,8 +67,12 @@ def export_parquet(
     with name_write_errors(path):
         try:
             with open(beside, "wb") as file:
-                # Pages of dictionaries hold all categories, also those that no row has.
-                with pq.ParquetWriter(file, schema, dictionary_pagesize_limit=2**30) as writer:
+                # Their pages hold all categories, also those that no row has. Other columns have
+                # no dictionary: without a limit, one of distinct values would be as large as they.
+                names = [field.name for field in fields if field.kind == "categorical"]
+                with pq.ParquetWriter(
+                    file, schema, use_dictionary=names or False, dictionary_pagesize_limit=2**30
+                ) as writer:
                     for table in _read_groups(slab, fields, makers, schema, rows):
                         writer.write_table(table, row_group_size=max(table.num_rows, 1))
                         if progress is not None:
