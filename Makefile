@@ -64,8 +64,8 @@ suite: $(FULL)
 
 # The tests want libjpeg-turbo of both generations: 3 comes with the test tools, 2 from the system.
 turbojpeg: $(FULL)
-	@$(BIN)/python -c 'import sys; from fieldslab.schemas.codecs.turbolibrary import find_all; \
-		sys.exit(all(library.regions for library in find_all()))' || { \
+	@$(BIN)/python -c 'import sys; from fieldslab.schemas.codecs.turbolibrary import find_libraries; \
+		sys.exit(all(library.regions for library in find_libraries()))' || { \
 		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 		apt-get -qq update && apt-get -qqy install libturbojpeg0; } || { \
 		echo "The tests need libjpeg-turbo 2.x: apt install libturbojpeg0, as root" >&2; exit 1; }

@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,10 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ENOUGH:
 
 # Triton's kernels run on the processor; it looks when they are defined.
 os.environ["TRITON_INTERPRET"] = "1"
+
+# Programs that run in the background of a shell script ignore Ctrl-C, and so would their children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Libraries make millions of objects while they are imported, of which hardly any is garbage.
 gc.disable()

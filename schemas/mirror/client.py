@@ -140,9 +140,9 @@ class HelperProcess:
         self._tickets.by_number[number] = ticket
         try:
             with self._sending:
-                while self._detached:
-                    self._socket.sendall(encode_frame(Detach(self._detached.popleft())))
+                self._send_detached()
                 self._socket.sendall(frame)
+            self._try_send_detached()  # what came while the lock was held
             if not self._tickets.closed:
                 return ticket
         except OSError:
@@ -161,8 +161,24 @@ class HelperProcess:
                 self._sending.release()
 
     def detach(self, slab: int) -> None:
-        """Tell the helper, with the next request, that a slab is no longer read."""
-        self._detached.append(slab)  # no lock: the collector may call this anywhere
+        """Tell the helper that a slab is no longer read; with the next request if one is sent now.
+
+        The collector may call this anywhere, also in a thread that holds the lock.
+        """
+        self._detached.append(slab)
+        self._try_send_detached()
+
+    def _try_send_detached(self) -> None:
+        while self._detached and self._sending.acquire(blocking=False):
+            try:
+                with suppress(OSError):
+                    self._send_detached()
+            finally:
+                self._sending.release()
+
+    def _send_detached(self) -> None:
+        while self._detached:
+            self._socket.sendall(encode_frame(Detach(self._detached.popleft())))
 
     def hang_up(self) -> None:
         """Have the process end, without waiting for it."""

@@ -183,7 +183,7 @@ def test_what_is_no_slab_is_named(cli: Any, server: WebServer, in_bucket: str, s
     with pytest.raises(SlabNotFound, match=r"nothing\.slab: there is no slab"):
         open_slab_anywhere(f"{server.url}/nothing.slab")
     open_store(in_bucket).delete("manifest.json")
-    with pytest.raises(IncompleteSlab, match="not copied whole"):
+    with pytest.raises(IncompleteSlab, match="not packed or copied whole"):
         open_slab_anywhere(in_bucket)
     with pytest.raises(UsageError, match="storage_options"):
         open_slab_anywhere(slab, storage_options={"region": "x"})

@@ -14,13 +14,13 @@ from fieldslab.reader import Slab, open_slab
 from fieldslab.schemas.mirror.cache import MEMORY, find_memory_cache
 from fieldslab.schemas.networks import find_network_file_system, name_file_system
 
-VALUES = np.random.default_rng(0).integers(0, 256, (300, 5000), np.uint8)
+VALUES = np.random.default_rng(0).integers(0, 256, (300, 40_000), np.uint8)
 
 READER = """
 import sys
 from fieldslab.reader import open_slab
 slab = open_slab(sys.argv[1], cache_dir=":memory:")
-slab.gather([1, 2])
+slab.gather([200])
 print("reads", flush=True)
 sys.stdin.read()
 """
@@ -58,15 +58,28 @@ def test_a_mirror_in_memory_ends_with_its_last_user(tmp_path: Path) -> None:
         assert reader.stdout is not None
         assert reader.stdout.readline() == b"reads\n"
         helpers = find_helpers(reader.pid)
+        assert helpers  # it fetched a row that nobody had
         del second
         assert memory[0].is_dir()
-        for helper in helpers:
-            helper.suspend()  # as on a busy machine: it sees all that follows at once
         reader.send_signal(signal.SIGKILL)
     for helper in helpers:
-        helper.resume()
         helper.wait(5)
     wait_until(lambda: not memory[0].exists())
+
+
+def test_a_mirror_in_memory_is_freed_beside_other_slabs(tmp_path: Path) -> None:
+    """It goes with its slab, though the helper process goes on for another one."""
+    source = write_slab(tmp_path / "x.slab", {"x": VALUES}, [100, 200])
+    other = open_slab(source, cache_dir=tmp_path / "cache")
+    check_rows(other)
+    slab = open_slab(source, cache_dir=MEMORY)
+    check_rows(slab)
+    memory = find_memory_cache()
+    assert memory is not None
+    assert memory[0].is_dir()
+    del slab
+    wait_until(lambda: not memory[0].exists())
+    check_rows(other)
 
 
 def test_forked_workers_keep_a_mirror_in_memory(tmp_path: Path) -> None:
