@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fieldslab.reader.rowfiles import check_bounds, open_row_file
+from fieldslab.reader.rowfiles import open_row_file
 from fieldslab.reader.rows import Rows, check_integer, check_rows
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.views import ChosenRows, View, choose_rows, find_stored_rows
@@ -46,7 +46,7 @@ class Selectable:
         rows
             Row numbers of this slab or view, where negative ones count from the end; or the path of
             a `.npy` file of them, or of a `.rows` file that `save` wrote, whose numbers are those
-            of the slab, not of a view. Files are mapped, not read into memory.
+            of the slab, not of a view. `.rows` files are mapped, not read into memory.
 
         Raises
         ------
@@ -55,22 +55,19 @@ class Selectable:
         SlabChanged
             The `.rows` file was saved for another slab.
         """
-        total, length = self._storage.manifest.rows, len(self._view)
-        if not isinstance(rows, str | os.PathLike):
-            return type(self)(
-                self._storage, choose_rows(self._view, check_rows(rows, length), total)
-            )
-        path = Path(rows)
-        if path.suffix == SUFFIX:
-            if self._view != range(total):
-                hint = "Select from the slab that was opened."
-                raise UsageError("a file of rows cannot select from a view", file=path, hint=hint)
-            numbers = read_row_file(path, self._storage.manifest.id, total)
-            return type(self)(self._storage, ChosenRows(numbers, total))
-        numbers = open_row_file(path)
-        check_bounds(numbers, length)
-        chosen = choose_rows(self._view, np.array(numbers, np.int64), total)
-        return type(self)(self._storage, chosen)
+        storage, total = self._storage, self._storage.manifest.rows
+        if isinstance(rows, str | os.PathLike):
+            path = Path(rows)
+            if path.suffix == SUFFIX:
+                if self._view != range(total):
+                    hint = "Select from the slab that was opened."
+                    problem = "a file of rows cannot select from a view"
+                    raise UsageError(problem, file=path, hint=hint)
+                numbers = read_row_file(path, storage.manifest.id, total)
+                return type(self)(storage, ChosenRows(numbers, total))
+            rows = open_row_file(path)
+        numbers = check_rows(rows, len(self._view))
+        return type(self)(storage, choose_rows(self._view, numbers, total))
 
     def where(self, expression: Any) -> Self:
         """Choose the rows for which an expression is true: a view, in the order of this one.

@@ -14,9 +14,8 @@ from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.jit import kernel, load_u8, load_u64
 from fieldslab.schemas.mapping import get_address
+from fieldslab.schemas.row_batches import read_batches
 
-_BATCH_BYTES = 32 * 2**20
-_MOST_ROWS = 1 << 16
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 Gather = Callable[[range, list[str]], Batch]
@@ -100,20 +99,18 @@ def _hash_rows(
     Categories count by name, integers of any width by value, so that slabs packed apart agree.
     """
     hashes = np.full(total, seed, np.uint64)
+    # The "" behind the categories is for nulls, which have a code even where no category exists.
     names_of_codes = {
-        name: _hash_texts(categories(name)) for name in names if fields[name].kind == "categorical"
+        name: _hash_texts([*categories(name), ""])
+        for name in names
+        if fields[name].kind == "categorical"
     }
-    start, step = 0, 4096
-    while start < total:
-        rows = range(start, min(start + step, total))
-        batch = gather(rows, list(names))
+    for rows, batch in read_batches(lambda rows: gather(rows, list(names)), total):
         for name in names:
             values, own = batch[name], hashes[rows.start : rows.stop]
             if name in names_of_codes:
                 values = names_of_codes[name][values]
             _hash_values(values, own, batch.valid.get(name))
-        step = min(max(step * _BATCH_BYTES // max(batch.nbytes, 1), 1), 2 * step, _MOST_ROWS)
-        start = rows.stop
     return hashes
 
 

@@ -114,7 +114,7 @@ def prepare_together(
 def cut_together(plan: Plan, folder: PartFolder, own: Sequence[ShardTask], engine: Engine) -> Plan:
     """Cut the rows of texts that are joined into shards, along with the other parts.
 
-    `own` tasks of the source come first. A plan that joins none comes back as it is.
+    `own` tasks of the source come first. A plan without joined texts is returned unchanged.
     """
     if not isinstance(plan.source, SequenceSource):
         return plan

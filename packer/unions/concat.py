@@ -67,7 +67,7 @@ def concat(
     UsageError
         Fields are stored differently, or there would be too many shards.
     NotASlab, DamagedManifest, DamagedArray, Unreadable, SlabReplaced
-        A slab is none, is damaged, or cannot be read.
+        A path is not a slab, or the slab is damaged or cannot be read.
     OutputExists, NoSpace, OutputDenied, OutputError, Busy
         The slab cannot be written there.
     """

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.orders.order import Order, shuffle_positions
+from fieldslab.reader.orders.unattached import make_unattached_error
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
-from fieldslab.schemas.errors import UsageError
 
 BUCKETS = 64
 """Buckets that are sorted together. More make rows in a bucket more alike, and less random."""
@@ -39,10 +39,7 @@ class ByLength(Order):
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`; only an attached one knows lengths."""
-        raise UsageError(
-            "the order is not attached to a slab, so lengths are unknown",
-            hint="Write order.attach(slab).rows(...).",
-        )
+        raise make_unattached_error("lengths")
 
     def attach(self, slab: Slab) -> Order:
         """See `Order`. Raises UnknownField and, for rows of fixed size, UsageError."""

@@ -7,9 +7,9 @@ import numpy as np
 
 from fieldslab.reader.orders.order import Order, shuffle_positions
 from fieldslab.reader.orders.sources import RowGroups, group_rows
+from fieldslab.reader.orders.unattached import make_unattached_error
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
-from fieldslab.schemas.errors import UsageError
 
 _KEPT = 4
 """Epochs whose sequence of groups is remembered."""
@@ -40,10 +40,7 @@ class Grouped(Order):
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`; only an attached one knows the groups."""
-        raise UsageError(
-            "the order is not attached to a slab, so groups are unknown",
-            hint="Write order.attach(slab).rows(...).",
-        )
+        raise make_unattached_error("groups")
 
     def attach(self, slab: Slab) -> Order:
         """See `Order`. Raises UnknownField, UsageError."""

@@ -15,6 +15,7 @@ from fieldslab.reader.orders.sources import (
     make_sources,
     name_values,
 )
+from fieldslab.reader.orders.unattached import make_unattached_error
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
@@ -96,10 +97,7 @@ class Mixed(Order):
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`; only an attached one knows its sources."""
-        raise UsageError(
-            "the order is not attached to a slab, so its sources are unknown",
-            hint="Write order.attach(slab).rows(...).",
-        )
+        raise make_unattached_error("its sources")
 
     def attach(self, slab: Slab) -> "AttachedMixed":
         """See `Order`. Raises UsageError, UnknownField, RowOutOfRange."""
@@ -202,10 +200,7 @@ class Balanced(Order):
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`; only an attached one knows the classes."""
-        raise UsageError(
-            "the order is not attached to a slab, so classes are unknown",
-            hint="Write order.attach(slab).rows(...).",
-        )
+        raise make_unattached_error("classes")
 
     def attach(self, slab: Slab) -> "AttachedMixed":
         """See `Order`. Raises UnknownField, UsageError."""

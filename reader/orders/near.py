@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fieldslab.reader.orders.order import Order, ShardSpans, shuffle_positions
+from fieldslab.reader.orders.unattached import make_unattached_error
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
@@ -64,10 +65,7 @@ class Near(Order):
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`; only an attached one knows the shards."""
-        raise UsageError(
-            "the order is not attached to a slab, so its shards are unknown",
-            hint="Write order.attach(slab).rows(...).",
-        )
+        raise make_unattached_error("its shards")
 
     def attach(self, slab: Slab) -> Order:
         """See `Order`."""

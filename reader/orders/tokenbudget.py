@@ -8,6 +8,7 @@ import numpy as np
 
 from fieldslab.reader.orders.order import Order, shuffle_positions
 from fieldslab.reader.orders.sources import CHUNK, RowGroups, group_by_number
+from fieldslab.reader.orders.unattached import make_unattached_error
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
@@ -50,10 +51,7 @@ class TokenBudget(Order):
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`; only an attached one knows lengths."""
-        raise UsageError(
-            "the order is not attached to a slab, so lengths are unknown",
-            hint="Write order.attach(slab).rows(...).",
-        )
+        raise make_unattached_error("lengths")
 
     def attach(self, slab: Slab) -> Order:
         """See `Order`. Raises UnknownField, and UsageError where a row alone has more tokens."""

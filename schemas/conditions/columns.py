@@ -19,8 +19,17 @@ def is_comparable(field: Field) -> bool:
     return field.kind in _KINDS and not field.shape and field.storage.kind != "c"
 
 
+def find_column_type(field: Field) -> "pa.DataType":
+    """Find the type of the columns of a field that is comparable; categories count by name."""
+    import pyarrow as pa
+
+    if field.kind == "fixed":
+        return find_scalar_type(field)
+    return pa.large_binary() if field.kind == "binary" else pa.large_string()
+
+
 class ColumnMaker:
-    """Makes Arrow arrays of the values of a field, of one `type`."""
+    """Makes Arrow arrays of the values of a field."""
 
     def __init__(self, field: Field, categories: Sequence[str] | None) -> None:
         """Take a field that is comparable, and the names of its categories."""
@@ -30,11 +39,7 @@ class ColumnMaker:
         self._categories: Any = None
         if categories is not None:
             self._categories = pa.array(list(categories), pa.large_string())
-            self.type = pa.large_string()
-        elif field.kind == "fixed":
-            self.type = find_scalar_type(field)
-        else:
-            self.type = pa.large_string() if field.kind == "text" else pa.large_binary()
+        self._type = find_column_type(field)
 
     def convert(
         self, values: np.ndarray, offsets: np.ndarray | None, valid: np.ndarray | None
@@ -52,10 +57,10 @@ class ColumnMaker:
         if self._widened:
             values = widen_bfloat16(values)
         if offsets is None:
-            if values.dtype.kind in "iu" and pa.types.is_temporal(self.type):
-                return pa.array(values, mask=hidden).cast(self.type)
-            return pa.array(values, self.type, mask=hidden)
+            if values.dtype.kind in "iu" and pa.types.is_temporal(self._type):
+                return pa.array(values, mask=hidden).cast(self._type)
+            return pa.array(values, self._type, mask=hidden)
         bits = None if valid is None else pa.array(valid).buffers()[1]
         content = pa.py_buffer(np.ascontiguousarray(values))
         buffers = [bits, pa.py_buffer(np.ascontiguousarray(offsets)), content]
-        return pa.Array.from_buffers(self.type, len(offsets) - 1, buffers)
+        return pa.Array.from_buffers(self._type, len(offsets) - 1, buffers)

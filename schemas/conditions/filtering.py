@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fieldslab.schemas.conditions.columns import ColumnMaker, is_comparable
+from fieldslab.schemas.conditions.columns import ColumnMaker, find_column_type, is_comparable
 from fieldslab.schemas.conditions.expressions import parse_expression
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
+from fieldslab.schemas.row_batches import read_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,9 +19,6 @@ Values = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
 """Values of some rows of a field, their offsets if they differ in length, and which are valid."""
 ReadValues = Callable[[range, list[str]], Mapping[str, Values]]
 """Reads rows of fields, which it gives by name."""
-
-_BATCH_BYTES = 32 * 2**20
-_MOST_ROWS = 1 << 16
 
 
 def find_rows(
@@ -57,28 +55,28 @@ def find_rows(
     if not isinstance(expression, pc.Expression):
         hint = 'Write it as in slab.where(pyarrow.compute.field("label") == 3).'
         raise UsageError("not an expression", found=type(expression).__name__, hint=hint)
+    comparable = {name: field for name, field in fields.items() if is_comparable(field)}
+    schema = pa.schema([(name, find_column_type(field)) for name, field in comparable.items()])
     makers = {
-        name: ColumnMaker(field, categories(name) if field.kind == "categorical" else None)
-        for name, field in fields.items()
-        if is_comparable(field)
+        name: ColumnMaker(
+            fields[name], categories(name) if fields[name].kind == "categorical" else None
+        )
+        for name in _find_names(expression, schema, fields)
     }
-    schema = pa.schema([(name, maker.type) for name, maker in makers.items()])
-    names = _find_names(expression, schema, fields)
+
+    def read_table(rows: range) -> "pa.Table":
+        values = read(rows, list(makers))
+        columns = {name: maker.convert(*values[name]) for name, maker in makers.items()}
+        return pa.table({**columns, "": np.arange(rows.start, rows.stop, dtype=np.int64)})
+
     matches = [np.empty(0, np.int64)]
-    start, step = 0, 4096
-    while start < total:
-        rows = range(start, min(start + step, total))
-        values = read(rows, names)
-        columns = {name: makers[name].convert(*values[name]) for name in names}
-        table = pa.table({**columns, "": np.arange(rows.start, rows.stop, dtype=np.int64)})
+    for _, table in read_batches(read_table, total):
         try:
             matches.append(table.filter(expression)[""].to_numpy())
         except (pa.ArrowException, TypeError) as error:
             raise UsageError(
                 f"the condition cannot be evaluated: {error}", found=str(expression)
             ) from error
-        step = min(max(step * _BATCH_BYTES // max(table.nbytes, 1), 1), 2 * step, _MOST_ROWS)
-        start = rows.stop
     return np.concatenate(matches)
 
 

@@ -246,7 +246,7 @@ def open_slab_anywhere(
 
 
 def read_manifest(store: Store) -> tuple[Manifest, bytes]:
-    """Read the manifest of the slab in a store, decoded and as it is.
+    """Read the manifest of the slab in a store: return it decoded, and its bytes.
 
     One that is damaged is read again, as bytes may change on their way. Raises DamagedManifest for
     one that stays so, and what stores raise.

@@ -211,6 +211,15 @@ def test_split_is_stable_and_whole(slab: Slab, tmp_path: Path) -> None:
     assert len(by_label["a"]) + len(by_label["b"]) == ROWS
 
 
+def test_categories_that_are_all_null_are_split(tmp_path: Path) -> None:
+    """A categorical field without a category hashes like any other null."""
+    labels = pa.array([None] * 100, pa.string()).dictionary_encode()
+    table = pa.table({"x": np.arange(100), "label": labels})
+    path = pack(table, tmp_path / "x.slab", nulls="label=mask").path
+    parts = open_slab(path).split({"a": 0.5, "b": 0.5}, by=["x", "label"])
+    assert len(parts["a"]) + len(parts["b"]) == 100
+
+
 def test_stratified_parts_have_equal_shares(slab: Slab) -> None:
     """Of each label, parts get their fraction, exact to a row, or to what `by` keeps together."""
     labels = slab.split({"a": 0.75, "b": 0.25}, stratify="label", by="when")

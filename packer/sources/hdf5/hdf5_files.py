@@ -22,7 +22,7 @@ MAGIC = b"\x89HDF\r\n\x1a\n"
 def find_files(paths: Sequence[str]) -> list[str]:
     """Find the files in the order given, globs and directories sorted.
 
-    Raises NoFiles where there is none, SourceUnreadable where a directory may not be read.
+    Raises NoFiles if there are no files, SourceUnreadable if a directory may not be read.
     """
     return [file for path in paths for file in list_files(path, SUFFIXES, "HDF5")]
 

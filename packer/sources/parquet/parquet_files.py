@@ -34,7 +34,7 @@ def find_files(
 ) -> list[tuple[str | RemoteFile, dict[str, Partition]]]:
     """Find the files in the order given, globs and directories sorted, each with its partitions.
 
-    Raises NoFiles where there is none, SourceUnreadable where a directory may not be read, and for
+    Raises NoFiles if there are no files, SourceUnreadable if a directory may not be read, and for
     URLs what `list_remote_files` raises.
     """
     find = partial(_find_files, storage_options=storage_options, places={})
