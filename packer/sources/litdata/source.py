@@ -27,7 +27,6 @@ from fieldslab.packer.sources.litdata.stream_index import (
     Chunk,
     is_index,
 )
-from fieldslab.packer.sources.parquet.parquet_files import SUFFIXES
 from fieldslab.packer.sources.parquet.source import ParquetSource
 from fieldslab.packer.sources.remote_lookup import is_remote_source
 from fieldslab.schemas.errors import (
@@ -50,7 +49,7 @@ class LitDataOpener:
         if len(paths) != 1:
             return False
         path = Path(paths[0])
-        if paths[0].startswith(SCHEMES) and path.suffix not in SUFFIXES:
+        if paths[0].startswith(SCHEMES) and path.suffix not in ParquetSource.suffixes:
             return not is_remote_source(paths[0])  # `find_source` has looked for an index there
         return is_index(path if path.name == INDEX else path / INDEX)
 

@@ -1,6 +1,6 @@
 """What the footers of Parquet files say."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fieldslab.packer.column_names import check_utf8_names, make_names_unique
-from fieldslab.packer.sources.local_file import LocalFile
-from fieldslab.packer.sources.parquet.parquet_files import Partition, find_files, map_in_threads
+from fieldslab.packer.column_names import check_utf8_names
 from fieldslab.packer.sources.remote_file import RemoteFile
+from fieldslab.packer.sources.table_files import AnyFile, TableFile
 from fieldslab.schemas.errors import FieldslabError, SourceDenied, SourceUnreadable
 
 MAGIC = (b"PAR1", b"PARE")
@@ -27,24 +26,11 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE
 
 
 @dataclass(frozen=True)
-class ParquetPart:
-    """One Parquet file: its footer, and the values of its hive partition, by column name."""
+class ParquetPart(TableFile):
+    """One Parquet file with its footer."""
 
-    file: LocalFile | RemoteFile
     metadata: pq.FileMetaData
-    schema: pa.Schema
-    partition: Partition
     encrypted: frozenset[int]
-
-    @property
-    def path(self) -> str:
-        """Path or URL of the file."""
-        return self.file.path
-
-    @cached_property
-    def columns(self) -> dict[str, int]:
-        """Position of each column of the file by its name, made unique."""
-        return {name: index for index, name in enumerate(make_names_unique(self.schema.names))}
 
     @cached_property
     def leaves(self) -> list[range]:
@@ -64,22 +50,11 @@ class ParquetPart:
         )
 
     @property
-    def names(self) -> list[str]:
-        """Names of the columns, partition columns last."""
-        return [*self.columns, *self.partition]
-
-    def get_type(self, name: str) -> pa.DataType | None:
-        """Return the type of a column; None where the file has no such column."""
-        if name in self.columns:
-            return self.schema.field(self.columns[name]).type
-        return self.partition[name].type if name in self.partition else None
-
-    @property
     def int96_unit(self) -> str:
         """The unit that INT96 timestamps are read in: Spark's have microseconds."""
         return _find_int96_unit(self.metadata)
 
-    def list_groups(self) -> list[list[int]]:
+    def list_units(self) -> list[list[Any]]:
         """List rows and bytes of each row group."""
         groups = map(self.metadata.row_group, range(self.metadata.num_row_groups))
         return [[group.num_rows, group.total_byte_size] for group in groups]
@@ -139,15 +114,6 @@ class ParquetPart:
         return column.max_repetition_level == 0 and column.physical_type != "BYTE_ARRAY"
 
     @contextmanager
-    def refuse_changed(self) -> Iterator[None]:
-        """Raise SourceChanged for what cannot be read because the file is another one now."""
-        try:
-            yield
-        except SourceUnreadable:
-            self.file.check_unchanged()
-            raise
-
-    @contextmanager
     def fetch(self, group: int, leaves: Iterable[int]) -> Iterator["ParquetPart"]:
         """Yield the file with these leaf columns of a row group on their way, if it is remote."""
         if isinstance(self.file, RemoteFile):
@@ -166,49 +132,11 @@ def _find_range(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
     return start, start + chunk.total_compressed_size
 
 
-class ParquetParts(Sequence[ParquetPart]):
-    """All files that are meant, in order; each footer is read when it is first needed.
+def open_part(file: AnyFile) -> ParquetPart:
+    """Read the footer of one file.
 
-    `files` are the files as they were when they were looked at.
+    Raises SourceUnreadable where it is damaged or encrypted.
     """
-
-    def __init__(
-        self, paths: Sequence[str], storage_options: Mapping[str, Any] | None = None
-    ) -> None:
-        """Look at all files, and read none. Raises SourceUnreadable where one is missing."""
-        places = find_files(paths, storage_options)
-        self.files = map_in_threads(_look_at, [place for place, _ in places])
-        self._partitions = [partitions for _, partitions in places]
-        self._opened: dict[int, ParquetPart] = {}
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: Any) -> Any:
-        """Return a file. Raises SourceUnreadable where it is damaged or encrypted."""
-        if index not in self._opened:
-            self._opened[index] = _open_part(self.files[index], self._partitions[index])
-        return self._opened[index]
-
-
-def open_parts(
-    paths: Sequence[str], storage_options: Mapping[str, Any] | None = None
-) -> ParquetParts:
-    """Read the footers of all files that are meant.
-
-    Raises SourceUnreadable where one is missing, damaged or encrypted.
-    """
-    parts = ParquetParts(paths, storage_options)
-    map_in_threads(parts.__getitem__, range(len(parts)))
-    return parts
-
-
-def _look_at(place: str | RemoteFile) -> LocalFile | RemoteFile:
-    return LocalFile.from_path(place) if isinstance(place, str) else place
-
-
-def _open_part(file: LocalFile | RemoteFile, partitions: Mapping[str, Partition]) -> ParquetPart:
-    """Read the footer of one file."""
     with name_parquet_errors(file.path):
         end = file.fetch_end(_FOOTER)
         metadata = pq.read_metadata(end.open())
@@ -224,9 +152,7 @@ def _open_part(file: LocalFile | RemoteFile, partitions: Mapping[str, Partition]
             check_utf8_names(schema)
             _check_groups(parquet.metadata, file.path)
             encrypted = _find_encrypted_leaves(parquet)
-            partition = partitions.get(file.path, {})
-            own = {key: value for key, value in partition.items() if key not in schema.names}
-            return ParquetPart(file, parquet.metadata, schema, own, encrypted)
+            return ParquetPart(file, schema, {}, parquet.metadata, encrypted)
 
 
 def _check_groups(metadata: pq.FileMetaData, path: str) -> None:

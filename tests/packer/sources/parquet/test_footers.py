@@ -9,7 +9,7 @@ from tests.packer.readback import Readback
 from tests.packer.sources.parquet.thrift import group, int64, write
 
 from fieldslab.packer import pack
-from fieldslab.packer.sources.parquet.footers import open_parts
+from fieldslab.packer.source import find_source
 from fieldslab.packer.write.result import PackResult
 from fieldslab.schemas.errors import (
     FieldslabError,
@@ -139,11 +139,10 @@ def test_many_files_are_opened_in_their_order(tmp_path: Path) -> None:
     for number in range(100):
         path = tmp_path / f"{number:03}.parquet"
         pq.write_table(pa.table({"x": [number]}), path)
-    parts = open_parts([str(tmp_path)])
-    assert [part.path for part in parts] == [
+    assert [unit.file for unit in find_source(tmp_path).units] == [
         str(tmp_path / f"{number:03}.parquet") for number in range(100)
     ]
     for number in (70, 40):
         (tmp_path / f"{number:03}.parquet").write_bytes(b"PAR1 cut off")
     with pytest.raises(SourceUnreadable, match=r"040\.parquet"):
-        open_parts([str(tmp_path)])
+        find_source(tmp_path)
