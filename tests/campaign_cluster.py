@@ -36,9 +36,11 @@ from fieldslab.packer.pack_options import PackOptions
 from fieldslab.packer.parts.packing import finish_parts, pack_part
 from fieldslab.packer.parts.part_number import parse_part
 from fieldslab.packer.parts.plan_file import write_plan_file
+from fieldslab.packer.parts.shuffling import PASSES
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import Source, Unit
 from fieldslab.packer.write.pack import pack_plan
+from fieldslab.schemas.errors import PartsMissing
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.notices import FieldslabWarning
 
@@ -84,7 +86,13 @@ def write_texts(folder: Path) -> tuple[Path, dict[str, Any]]:
     return source, {**options, "shard_size": 1000}
 
 
-KINDS = {"rows": write_rows, "texts": write_texts}
+def write_shuffled(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The same rows, shuffled: in two passes."""
+    source, options = write_rows(folder)
+    return source, {**options, "shuffle": 7}
+
+
+KINDS = {"rows": write_rows, "texts": write_texts, "shuffled": write_shuffled}
 
 
 def start(work: Callable[[], Any]) -> int:
@@ -127,18 +135,9 @@ class PartsScene:
         shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir()
         begun = time.monotonic()
-        waiting = [*range(1, PARTS + 1)]
-        while waiting:
-            processes = {start(partial(self.pack_part, part)): part for part in waiting}
-            moments = sorted(self.rng.uniform(0, self.seconds) for _ in range(kills))
-            victims = self.rng.sample(sorted(processes), min(kills, len(processes)))
-            started = time.monotonic()
-            for moment, victim in zip(moments, victims, strict=False):
-                time.sleep(max(0.0, started + moment - time.monotonic()))
-                os.kill(victim, signal.SIGKILL)  # not waited for yet, so the id is still its own
-            waiting = [part for process, part in processes.items() if was_killed(process)]
-            killed["part"] += len(waiting)
-            kills = max(0, kills - len(waiting)) if waiting else 0
+        passes = PASSES if "shuffle" in self.options else 1
+        for _ in range(passes):
+            kills = self.pack_parts(kills, self.seconds / passes, killed)
         seconds = time.monotonic() - begun
         if self.seconds:
             finisher = start(partial(finish_parts, self.plan))
@@ -148,9 +147,26 @@ class PartsScene:
         finish_parts(self.plan)
         return seconds
 
+    def pack_parts(self, kills: int, seconds: float, killed: Counter[str]) -> int:
+        """Pack all parts, with so many kills within seconds: how many are left."""
+        waiting = [*range(1, PARTS + 1)]
+        while waiting:
+            processes = {start(partial(self.pack_part, part)): part for part in waiting}
+            moments = sorted(self.rng.uniform(0, seconds) for _ in range(kills))
+            victims = self.rng.sample(sorted(processes), min(kills, len(processes)))
+            started = time.monotonic()
+            for moment, victim in zip(moments, victims, strict=False):
+                time.sleep(max(0.0, started + moment - time.monotonic()))
+                os.kill(victim, signal.SIGKILL)  # not waited for yet, so the id is still its own
+            waiting = [part for process, part in processes.items() if was_killed(process)]
+            killed["part"] += len(waiting)
+            kills = max(0, kills - len(waiting))
+        return kills
+
     def pack_part(self, number: int) -> None:
-        """Pack a part."""
-        pack_part(self.plan, parse_part(f"{number}/{PARTS}"))
+        """Pack a part. What it misses of the first pass, another one is packing."""
+        with suppress(PartsMissing):
+            pack_part(self.plan, parse_part(f"{number}/{PARTS}"))
 
 
 def campaign_parts(

@@ -46,6 +46,8 @@ def write_plan(
         what = "texts, to be joined and" if plan.rows is None else f"{rows} in {shards}, to be"
         print(f"{path}: {what} packed to {output}")
         print(f"pack its parts, on any machines:  fieldslab pack --plan {path} --part K/N")
+        if plan.options.shuffle is not None:
+            print("once all are packed, again:       the same, since a shuffle takes two passes")
         print(f"and then:                         fieldslab finish {path}")
     return 0
 
@@ -80,7 +82,9 @@ def run_part(
     planned = read_plan_file(path)
     shards = enumerate(planned.shards)
     rows = sum(rows for index, (_, rows) in shards if part.has_shard(index))
-    total = rows if planned.options.sequences is None else None
+    # How many rows there are, or how often they are written, shows only later.
+    is_known = planned.options.sequences is None and planned.options.shuffle is None
+    total = rows if is_known else None
     with (
         convert_interrupts(lambda: "run the same command again to go on from the finished shards"),
         show_bar("packing", f"part {part}", total, "rows", hidden=hidden or as_json) as move,
@@ -94,5 +98,8 @@ def run_part(
         reused = f" ({result.reused_shards} finished before)" if result.reused_shards else ""
         written = format_count(result.shards, "shard")
         size, time = format_size(result.bytes), format_duration(result.seconds)
-        print(f"part {part}: {written}{reused}, {size}, {time}")
+        of_pass = f"pass {result.pass_number} of {result.passes}: " if result.passes > 1 else ""
+        print(f"part {part}: {of_pass}{written}{reused}, {size}, {time}")
+        if result.pass_number < result.passes:
+            print("run it again once all parts have come so far")
     return 0

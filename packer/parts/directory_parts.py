@@ -88,14 +88,24 @@ class DirectoryPartFolder(PartFolder):
 
     def find_finished(self) -> dict[int, FinishedShard]:
         """Find the shards that are finished, by whatever part, by index."""
-        finished = {}
-        for path in self.records.glob("*.json"):
+        return {
+            index: shard
+            for index, shard in self.read_records().items()
+            if is_whole(self.slab / layout.name_shard(index), shard.record)
+        }
+
+    def read_records(self) -> dict[int, FinishedShard]:
+        """Read the records of shards; see `PartFolder`."""
+        shards = {}
+        for path in sorted(self.records.glob("*.json")):
             with contextlib.suppress(OSError, msgspec.DecodeError):
                 shard = msgspec.json.decode(path.read_bytes(), type=FinishedShard)
-                index = shard.record.index
-                if is_whole(self.slab / layout.name_shard(index), shard.record):
-                    finished[index] = shard
-        return finished
+                shards[shard.record.index] = shard
+        return shards
+
+    def open_first_pass(self) -> "DirectoryPartFolder":
+        """Open `first-pass.parts` in this folder; its slab becomes `first-pass`."""
+        return DirectoryPartFolder(self.folder / "first-pass", self._fingerprint)
 
     def accept_shard(self, record: ShardRecord, parts: int) -> None:
         """Make a finished attempt part of the slab, then record it."""

@@ -56,6 +56,14 @@ class PartFolder(ABC):
     def find_finished(self) -> dict[int, FinishedShard]:
         """Find the shards that are finished, by whatever part, by index."""
 
+    def read_records(self) -> dict[int, FinishedShard]:
+        """Read the records of shards, whether these are still where they were put or not."""
+        return self.find_finished()
+
+    @abstractmethod
+    def open_first_pass(self) -> "PartFolder":
+        """Open what parts share in the first pass of a shuffle. Raises UsageError in a store."""
+
     def prepare(self, shard: ShardBytes, engine: Engine) -> str | None:
         """Check that an engine can write shards of this size: see `SlabBuilder.prepare`."""
         return None

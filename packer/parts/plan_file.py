@@ -21,6 +21,7 @@ import zstandard
 from fieldslab.packer.definition import fill_defaults
 from fieldslab.packer.options import Options, parse_options
 from fieldslab.packer.outputs.find_output import find_output, refuse_idle_options
+from fieldslab.packer.outputs.slab_output import make_shuffle_error
 from fieldslab.packer.pack_options import PackOptions
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
@@ -96,7 +97,7 @@ def write_plan_file(
     Raises
     ------
     UsageError
-        Parts cannot do what was asked for: replace a slab, shuffle, pack a stream.
+        Parts cannot do what was asked for: replace a slab, shuffle to a URL, pack a stream.
     OutputExists
         The output is there, or another plan.
     SourceError
@@ -106,7 +107,13 @@ def write_plan_file(
     refuse_idle_options(values["storage_options"], list(sources), out)
     output, path = find_output(out, values["storage_options"]), Path(path)
     parsed = parse_options(**values)
-    _refuse_what_parts_cannot_do(parsed, values)
+    if values["force"]:
+        raise UsageError(
+            f"{mark_option('plan')} and {mark_option('force')} cannot be used together",
+            hint="Remove the old slab first, or choose another output.",
+        )
+    if parsed.shuffle is not None and output.directory is None:
+        raise make_shuffle_error(output)
     output.check(force=False)
     paths = [_make_absolute(os.fspath(source)) for source in sources]
     source = find_source(
@@ -223,18 +230,6 @@ def remake_plan(planned: PlanFile, storage_options: Mapping[str, Any] | None = N
             hint="Make the plan again.",
         )
     return plan
-
-
-def _refuse_what_parts_cannot_do(options: Options, values: PackOptions) -> None:
-    refused = None
-    if values["force"]:
-        refused = mark_option("force"), "Remove the old slab first, or choose another output."
-    elif options.shuffle is not None:
-        refused = mark_option("shuffle"), "Shuffle the finished slab by `fieldslab repack`."
-    if refused is not None:
-        raise UsageError(
-            f"{mark_option('plan')} and {refused[0]} cannot be used together", hint=refused[1]
-        )
 
 
 def _make_absolute(path: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fieldslab.packer.outputs.find_output import find_output
 from fieldslab.packer.outputs.ownership import find_manifest
+from fieldslab.packer.outputs.slab_output import make_shuffle_error
 from fieldslab.packer.outputs.store_attempts import StoreAttempts
 from fieldslab.packer.outputs.store_output import StoreBuilder, StoreOutput
 from fieldslab.packer.parts.directory_parts import DirectoryPartFolder
@@ -49,6 +50,10 @@ class StorePartFolder(StoreBuilder, PartFolder):
         """Load the manifest of the finished slab; see `PartFolder`."""
         manifest = find_manifest(self._place.store)
         return manifest if manifest is not None and manifest.made.plan == self._plan else None
+
+    def open_first_pass(self) -> PartFolder:
+        """Raise UsageError: the slab of the first pass would be read from the store."""
+        raise make_shuffle_error(self._output)
 
     def accept_shard(self, record: ShardRecord, parts: int = 1) -> None:
         """Note a shard that is uploaded and recorded."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from fieldslab.packer.rewrite.runs import count_rows, cut_runs, list_rows, make_
 from fieldslab.packer.rewrite.selection import choose_fields, choose_rows
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys, find_parts
 from fieldslab.packer.rewrite.work import RepackTask
-from fieldslab.packer.shardsize import USUAL_SHARDS, compute_most_shards
+from fieldslab.packer.shardsize import choose_shard_bytes, compute_most_shards
 from fieldslab.schemas import layout
 from fieldslab.schemas.bytesizes import parse_size
 from fieldslab.schemas.errors import UsageError
@@ -28,6 +28,10 @@ DIRECT_SHARDS = 4
 CHUNK_BYTES = 2**28
 """Bytes that are sorted at a time where rows are first brought near to others of their shard."""
 MOST_CHUNKS = 4096
+_BLOCK_ROWS = 2**20
+"""Rows that are looked up at a time."""
+_TASK_MEMORY = 2**28
+"""What a task takes beside its rows."""
 
 
 @dataclass(frozen=True)
@@ -97,28 +101,29 @@ class RepackPlan:
         )
         return total // max(self.source.rows, 1)
 
-    def make_tasks(self) -> list[RepackTask]:
-        """Cut the rows into shards."""
+    def make_tasks(self, is_own: Callable[[int], bool] = lambda _: True) -> list[RepackTask]:
+        """Cut the rows into shards: the tasks of those whose numbers `is_own` takes."""
         if not self.rows:
             return []
-        if self.reads_keys:
-            pieces = self._find_chunk_rows()
-        elif self.key_field is not None:
-            pieces = cut_runs(self.runs, self._count_chunk_rows())
-        elif self.seed is not None:
-            pieces = self._find_shuffled_rows()
+        if self.seed is not None and (self.reads_keys or self.key_field is None):
+            pieces = self._find_shuffled_rows(is_own)
         else:
-            pieces = cut_runs(self.runs, self._count_shard_rows())
-        kept = [runs for runs in pieces if len(runs)]
-        return [RepackTask(number, runs, str(self.path)) for number, runs in enumerate(kept)]
+            is_chunk = self.key_field is not None
+            counts = self._count_chunk_rows() if is_chunk else self._count_shard_rows()
+            kept = (runs for runs in cut_runs(self.runs, counts) if len(runs))
+            pieces = ((number, runs) for number, runs in enumerate(kept) if is_own(number))
+        return [
+            RepackTask(number, runs, str(self.path), self._estimate_memory(runs))
+            for number, runs in pieces
+        ]
+
+    def count_shuffled_shards(self) -> int:
+        """Count the shards of a shuffle."""
+        return len(self._find_shards()) if self.rows else 0
 
     def plan_scattering(self) -> "RepackPlan":
         """Plan the slab in which chunks of rows are sorted by their shuffle keys."""
-        names, name = {field.name for field, _ in self.fields}, "shuffle key"
-        while name in names:
-            name += "#"
-        stem = make_file_stem(len(self.fields), name)
-        key_field = Field(name=name, stem=stem, kind="fixed", dtype="uint64")
+        key_field = make_key_field([field for field, _ in self.fields])
         return replace(self, key_field=key_field, consumes_source=False)
 
     def plan_gathering(self, path: Path, scattered: Manifest) -> "RepackPlan":
@@ -155,31 +160,65 @@ class RepackPlan:
         total = self.rows * max(self.row_bytes, 1)
         return _cut_evenly(self.rows, min(-(-total // CHUNK_BYTES), MOST_CHUNKS))
 
-    def _find_shuffled_rows(self) -> Iterator[np.ndarray]:
-        """Find the rows of each shard of a shuffle, in the slab that is read."""
-        assert self.seed is not None
-        assert self.shard_count is not None
-        rows = list_rows(self.runs)
-        parts = find_parts(compute_shuffle_keys(self.seed, rows), self.shard_count)
-        for part in range(self.shard_count):
-            yield make_runs(rows[parts == part])
+    def _estimate_memory(self, runs: np.ndarray) -> int:
+        """Estimate what it takes to write a shard: where it is sorted, all of it, three times."""
+        sorted_bytes = 0 if self.seed is None else count_rows(runs) * self.row_bytes
+        return _TASK_MEMORY + 3 * sorted_bytes
 
-    def _find_chunk_rows(self) -> Iterator[np.ndarray]:
-        """Find the rows of each shard in the chunks, which are sorted: one run of each chunk."""
+    def _find_shuffled_rows(
+        self, is_own: Callable[[int], bool]
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Find the rows of shards of a shuffle, in the slab that is read: number and runs."""
+        shards = self._find_shards()
+        numbers = [number for number in range(len(shards)) if is_own(number)]
+        find = self._find_chunk_runs if self.reads_keys else self._find_single_rows
+        return zip(numbers, find(shards[numbers]), strict=True)
+
+    def _find_shards(self) -> np.ndarray:
+        """Find the parts of all keys that have rows: each becomes a shard of a shuffle."""
+        totals = np.zeros(self.shard_count or 0, np.int64)
+        for _, parts in self._find_parts():
+            totals += np.bincount(parts, minlength=len(totals))
+        return np.flatnonzero(totals)
+
+    def _find_parts(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the rows, block by block, and which part of all keys each belongs to.
+
+        Where rows come in chunks that are sorted, a block is a chunk.
+        """
         assert self.seed is not None
         assert self.shard_count is not None
-        count = self.shard_count
-        firsts, ends = [], []
-        chunk_rows = [shard.rows for shard in self.source.shards]
+        counts = [shard.rows for shard in self.source.shards]
+        if not self.reads_keys:
+            counts = _cut_evenly(self.rows, -(-self.rows // _BLOCK_ROWS))
+        for runs in cut_runs(self.runs, counts):
+            rows = list_rows(runs)
+            yield rows, find_parts(compute_shuffle_keys(self.seed, rows), self.shard_count)
+
+    def _find_single_rows(self, shards: np.ndarray) -> Iterator[np.ndarray]:
+        """Find the rows of these parts of all keys, as runs."""
+        index = np.full(self.shard_count or 0, -1, np.int64)
+        index[shards] = np.arange(len(shards))
+        rows, owners = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for block, parts in self._find_parts():
+            owner = index[parts]
+            rows.append(block[owner >= 0])
+            owners.append(owner[owner >= 0])
+        all_owners = np.concatenate(owners)
+        ordered = np.concatenate(rows)[np.argsort(all_owners, kind="stable")]
+        ends = np.cumsum(np.bincount(all_owners, minlength=len(shards)))
+        return map(make_runs, np.split(ordered, ends[:-1]))
+
+    def _find_chunk_runs(self, shards: np.ndarray) -> Iterator[np.ndarray]:
+        """Find the rows of these parts of all keys in chunks: one run of each chunk."""
+        chunk_runs = []
         first = 0
-        for runs, rows in zip(cut_runs(self.runs, chunk_rows), chunk_rows, strict=True):
-            parts = find_parts(compute_shuffle_keys(self.seed, list_rows(runs)), count)
-            edges = first + np.concatenate([[0], np.cumsum(np.bincount(parts, minlength=count))])
-            firsts.append(edges[:-1])
-            ends.append(edges[1:])
-            first += rows
-        edges_by_shard = np.stack([np.stack(firsts, axis=1), np.stack(ends, axis=1)], axis=2)
-        for runs in edges_by_shard:
+        for rows, parts in self._find_parts():
+            counts = np.bincount(parts, minlength=self.shard_count or 0)
+            ends = first + np.cumsum(counts)
+            chunk_runs.append(np.stack([ends - counts, ends], axis=1)[shards])
+            first += len(rows)
+        for runs in np.stack(chunk_runs, axis=1):
             yield runs[runs[:, 0] < runs[:, 1]]
 
 
@@ -197,20 +236,30 @@ def make_repack_plan(
     return replace(plan, shard_count=_count_shards(plan, values["shard_size"]))
 
 
+def make_key_field(fields: Sequence[Field]) -> Field:
+    """Make the field of shuffle keys that comes behind these fields."""
+    names, name = {field.name for field in fields}, "shuffle key"
+    while name in names:
+        name += "#"
+    stem = make_file_stem(len(fields), name)
+    return Field(name=name, stem=stem, kind="fixed", dtype="uint64")
+
+
 def _count_shards(plan: RepackPlan, shard_size: str | int | None) -> int | None:
     """Count the shards to write; None for those that there are."""
     shards = len(plan.source.shards)
     if shard_size is None and plan.seed is None and plan.rows == plan.source.rows:
         return None
+    fields = [new for _, new in plan.fields]
     if shard_size is None:
         count = shards * plan.rows / max(plan.source.rows, 1)
     else:
         size = parse_size("shard_size", shard_size)
         if size < 1:
             raise UsageError(f"{mark_option('shard_size')} must be positive", found=shard_size)
-        count = -(-plan.rows * plan.row_bytes // size)
-    most = compute_most_shards([new for _, new in plan.fields])
-    return max(1, min(round(count), USUAL_SHARDS, most, plan.rows))
+        total = plan.rows * plan.row_bytes
+        count = -(-total // choose_shard_bytes(total, size, fields))
+    return max(1, min(round(count), compute_most_shards(fields), plan.rows))
 
 
 def _rename_files(fields: Sequence[Field]) -> Iterator[tuple[Field, Field]]:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,23 +16,33 @@ from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.definition import add_options, fill_defaults
 from fieldslab.packer.outputs.find_output import DirectoryOutput, find_output
-from fieldslab.packer.outputs.slab_output import SlabBuilder, SlabOutput, make_shuffle_error
+from fieldslab.packer.outputs.slab_output import (
+    Attempts,
+    SlabBuilder,
+    SlabOutput,
+    make_shuffle_error,
+)
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.plan import RepackPlan, make_repack_plan
 from fieldslab.packer.rewrite.runs import count_rows
 from fieldslab.packer.rewrite.selection import find_matching_rows
-from fieldslab.packer.rewrite.work import RepackWork
+from fieldslab.packer.rewrite.work import RepackTask, RepackWork
 from fieldslab.packer.write.commit import get_scattered_path
 from fieldslab.packer.write.directories import remove_path
-from fieldslab.packer.write.engines.engine import find_engine
-from fieldslab.packer.write.finish import make_checked_manifest, make_shards, write_tables
+from fieldslab.packer.write.engines.engine import Engine, find_engine
+from fieldslab.packer.write.finish import (
+    SlabFolder,
+    make_checked_manifest,
+    make_shards,
+    write_tables,
+)
 from fieldslab.packer.write.output import check_jobs
 from fieldslab.packer.write.result import PackResult
 from fieldslab.packer.write.space import ShardBytes, get_free_bytes
 from fieldslab.packer.write.stream import ignore_progress
 from fieldslab.packer.write.versions import check_versions, get_versions
-from fieldslab.packer.write.writers import merge_tallies
+from fieldslab.packer.write.writers import ShardRecord, merge_tallies
 from fieldslab.schemas.errors import NoSpace, NotASlab, UsageError
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.folder import check_slab_path, load_manifest, open_slab_files
@@ -39,6 +50,9 @@ from fieldslab.schemas.manifest import MANIFEST, SHUFFLE_ATTRIBUTE, Manifest, Pr
 from fieldslab.schemas.notices import LOG
 from fieldslab.schemas.version import get_package_version
 from fieldslab.schemas.write_errors import name_write_errors
+
+LIBRARIES = ("fieldslab", "numpy", "pyarrow")
+"""Packages that decide which bytes a repack writes."""
 
 
 @add_options(RepackOptions)
@@ -107,7 +121,7 @@ def repack_plan(
     started = time.monotonic()
     output = out if isinstance(out, SlabOutput) else DirectoryOutput(out)
     directory = output.directory
-    versions = get_versions(("fieldslab", "numpy", "pyarrow"))
+    versions = get_versions(LIBRARIES)
     with output.build(plan.compute_fingerprint(), versions, force=force) as staging:
         manifest, reused = staging.completed, len(staging.finished)
         if manifest is None:
@@ -120,8 +134,8 @@ def repack_plan(
                 if plan.consumes_source:
                     remove_shards(plan.path)
                 reading = plan.plan_gathering(get_scattered_path(directory), scattered)
-            _write_shards(reading, staging, jobs, versions, progress, engine)
-            manifest = _make_manifest(plan, reading, staging)
+            _write_shards(reading, staging, jobs, progress, engine)
+            manifest = make_repacked_manifest(plan, reading, staging.finished, staging)
             if plan.consumes_source:  # before the end, behind which no rerun comes here
                 remove_shards(plan.path)
                 remove_path(plan.path)
@@ -165,7 +179,6 @@ def _write_shards(
     plan: RepackPlan,
     staging: SlabBuilder,
     jobs: int | None,
-    versions: dict[str, str],
     progress: Progress,
     engine: str | None,
 ) -> None:
@@ -177,6 +190,23 @@ def _write_shards(
     runner = find_engine(engine, jobs, len(tasks))
     largest = plan.row_bytes * max((count_rows(task.runs) for task in tasks), default=0)
     staging.prepare(ShardBytes(largest, largest), runner)
+    write_repacked_shards(plan, tasks, staging.attempts, staging.accept_shard, runner, progress)
+
+
+def write_repacked_shards(
+    plan: RepackPlan,
+    tasks: Sequence[RepackTask],
+    attempts: Attempts,
+    accept: Callable[[ShardRecord], None],
+    engine: Engine,
+    progress: Progress,
+) -> None:
+    """Write the shards of tasks by an engine; `accept` gets the record of each as it is finished.
+
+    Raises what `RepackWork.write` raises, and OutputError where a worker has other versions of
+    libraries than this process.
+    """
+    versions = get_versions(LIBRARIES)
     work = RepackWork(
         slab=str(plan.path),
         content=plan.source.id,
@@ -185,18 +215,23 @@ def _write_shards(
         seed=plan.seed,
         key_field=plan.key_field,
         reads_keys=plan.reads_keys,
-        attempts=staging.attempts,
+        attempts=attempts,
         versions=versions,
     )
-    with closing(runner.run(work, tasks, progress)) as records:
+    with closing(engine.run(work, tasks, progress)) as records:
         for record in records:
             check_versions(record.versions, versions)
-            staging.accept_shard(record)
+            accept(record)
 
 
-def _make_manifest(asked: RepackPlan, plan: RepackPlan, staging: SlabBuilder) -> Manifest:
+def make_repacked_manifest(
+    asked: RepackPlan,
+    plan: RepackPlan,
+    finished: Mapping[int, ShardRecord],
+    staging: SlabFolder,
+) -> Manifest:
     """Write what shards share, and draw up the manifest; `plan` reads for the one `asked` for."""
-    records = [staging.finished[number] for number in sorted(staging.finished)]
+    records = [finished[number] for number in sorted(finished)]
     tallies = merge_tallies(records)
     fields = []
     for old_field, new_field in plan.fields:

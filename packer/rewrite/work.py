@@ -29,11 +29,15 @@ _GAP_BYTES = 256 * 1024
 
 
 class RepackTask(NamedTuple):
-    """One shard to write: its number, and the rows of the slab that is read, as runs."""
+    """One shard to write: its number, and the rows of the slab that is read, as runs.
+
+    `memory` is an estimate of the bytes that it takes.
+    """
 
     number: int
     runs: np.ndarray
     source: str
+    memory: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,16 @@
 """From a source to shards: read, leave out damaged rows, convert, cut to shards, write."""
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from fieldslab.packer.convert.batch import SourceBatch
-from fieldslab.packer.convert.compress import count_row_bytes
+from fieldslab.packer.convert.compress import Compressors, count_row_bytes
 from fieldslab.packer.convert.damaged_rows import (
     LeftOutRow,
     add_file_to_error,
@@ -31,8 +32,12 @@ from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas import layout
 from fieldslab.schemas.cores import count_usable_cores
 from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
+from fieldslab.schemas.fields import Field
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.write_errors import name_write_errors
+
+MakeWriter: TypeAlias = Callable[[Path, list[Field], Compressors], ShardWriter]
+"""What makes the writer of a shard."""
 
 
 def ignore_progress(rows: int, bytes: int) -> None:
@@ -59,10 +64,16 @@ class ShardWork:
         with closing(self.read(task)) as stream:
             record = self.attempts.write(
                 layout.name_shard(task.number),
-                lambda folder: stream.write_shard(task.number, folder, progress),
+                lambda folder: stream.write_shard(
+                    task.number, folder, progress, make_writer=self.choose_writer(task)
+                ),
             )
         check_shard_not_empty(record)
         return record
+
+    def choose_writer(self, task: ShardTask) -> MakeWriter:
+        """Return what writes the shard of a task."""
+        return ShardWriter
 
     def read(self, task: ShardTask) -> "RowStream":
         """Read the rows of a task."""
@@ -92,7 +103,12 @@ class RowStream:
         self._damaged: deque[LeftOutRow] = deque()  # in front of rows that wait, or behind them
 
     def write_shard(
-        self, number: int, folder: Path, progress: Progress, target: int | None = None
+        self,
+        number: int,
+        folder: Path,
+        progress: Progress,
+        target: int | None = None,
+        make_writer: MakeWriter = ShardWriter,
     ) -> ShardRecord:
         """Write a shard into an empty folder: all rows, or as many as make `target` bytes.
 
@@ -101,7 +117,7 @@ class RowStream:
         left_out: list[LeftOutRow] = []
         room = target
         with name_write_errors(folder):
-            shard = ShardWriter(folder, self._fields, self._prepared.compressors)
+            shard = make_writer(folder, self._fields, self._prepared.compressors)
             while room is None or room > 0:
                 batch = self._next_batch()
                 left_out += self._pop_damaged_before(batch)

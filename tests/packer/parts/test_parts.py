@@ -173,9 +173,9 @@ def test_killed_parts_go_on(tmp_path: Path) -> None:
 
 
 def test_a_short_campaign_of_kills(tmp_path: Path) -> None:
-    """Parts that join texts, and finish, are killed at a few moments of `make campaign-cluster`."""
-    command = [sys.executable, "-m", "tests.campaign_cluster", "--parts", "5", "--ray", "0"]
-    command += ["--kind", "texts"]
+    """Parts that join texts or shuffle, and finish, are killed at a few random moments."""
+    command = [sys.executable, "-m", "tests.campaign_cluster", "--parts", "6", "--ray", "0"]
+    command += ["--kind", "texts", "--kind", "shuffled"]
     place = PYTHON | {"TMPDIR": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=place, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

@@ -161,12 +161,8 @@ def test_damaged_plans(plan: Path, tmp_path: Path, source: Path) -> None:
 
 
 def test_what_parts_cannot_do(source: Path, out: Path, tmp_path: Path) -> None:
-    """Replacing and shuffling need one process, and say so."""
+    """Replacing a slab needs one process, and says so."""
     path = tmp_path / "x.plan"
-    for name, options in (
-        ("force", {"force": True}),
-        ("shuffle", {"shuffle": 1}),
-    ):
-        with case(name), pytest.raises(UsageError, match=rf"plan and {name} cannot be used"):
-            write_plan(source, out, path, **options)
+    with pytest.raises(UsageError, match="plan and force cannot be used"):
+        write_plan(source, out, path, force=True)
     assert not path.exists()
