@@ -15,6 +15,7 @@ import numpy as np
 
 from fieldslab.packer.check.digests import compute_digests, digest_file
 from fieldslab.packer.check.findings import Problem, make_problem
+from fieldslab.packer.check.page_cache import keep_page_cache
 from fieldslab.packer.check.rules import ContentRule, choose_rule
 from fieldslab.packer.check.sampling import Run
 from fieldslab.schemas.access import ArrayReader, Folder
@@ -38,13 +39,15 @@ _thread = threading.local()
 class BlockRuns(NamedTuple):
     """Runs of blocks of one array, and the digests of the array's blocks if they are known.
 
-    A `hole` is one run of blocks that were never written: they are zeros, and are not read.
+    With `keeps_cache`, the page cache is left as it was: see `keep_page_cache`. A `hole` is one run
+    of blocks that were never written: they are zeros, and are not read.
     """
 
     folder: Folder
     file: ArrayFile
     ranges: tuple[Run, ...]
     digests: np.ndarray | None
+    keeps_cache: bool = False
     hole: bool = False
 
 
@@ -74,7 +77,12 @@ def check_block_runs(runs: BlockRuns) -> CheckResult:
         return _check_hole(runs)
     try:
         with ArrayReader(folder, file).open() as fd:
-            return check_blocks(fd, runs)
+            if not runs.keeps_cache:
+                _advise_access(fd, runs)
+                return check_blocks(fd, runs)
+            start, stop = HEADER + runs.ranges[0][0] * BLOCK, HEADER + runs.ranges[-1][1] * BLOCK
+            with keep_page_cache(fd, start, min(stop, HEADER + file.data_bytes)):
+                return check_blocks(fd, runs)
     except (DamagedArray, Unreadable) as error:
         return CheckResult(runs, [make_problem(error, get_row_range(folder))], [], [], 0, 0)
 
@@ -99,7 +107,6 @@ def check_blocks(fd: int, runs: BlockRuns) -> CheckResult:
     checked = CheckResult(runs, [], [], [], 0, 0)
     rule = choose_rule(runs.folder, runs.file)
     size = nulls = 0
-    _advise_access(fd, runs)
     looks = rule is not None or runs.file.role == "valid"
     for start, stop in runs.ranges:
         if not looks:

@@ -58,13 +58,16 @@ class FolderCheck:
         self._wrong: set[str] = set()
         self._judges = layout.count_total_blocks(folder.files) <= _MOST_JUDGED
 
-    def read_digest_table(self) -> bool:
-        """List the folder and read its digest table; False where there is no folder to check."""
+    def read_digest_table(self, *, list_files: bool = True) -> bool:
+        """Read the folder's digest table; False where there is no folder to check.
+
+        With `list_files`, files that do not belong there are reported.
+        """
         rows = get_row_range(self.folder)
         names = {file.name for file in self.folder.files} | {layout.DIGESTS}
         try:
             with self.folder.open() as opened:
-                for path in find_unexpected_files(opened, names):
+                for path in find_unexpected_files(opened, names) if list_files else ():
                     self._findings.add(Problem(problem="file does not belong here", file=path))
         except (DamagedArray, Unreadable) as error:
             self._findings.add(make_problem(error, rows))
@@ -85,8 +88,17 @@ class FolderCheck:
 
         list(self._run(load, files))
 
-    def split_work(self, files: list[tuple[ArrayFile, Selection, int]]) -> Iterator[BlockRuns]:
-        """Split the check of arrays, each with its selection and the number of its first block."""
+    def split_work(
+        self,
+        files: list[tuple[ArrayFile, Selection, int]],
+        piece: int = PIECE_BLOCKS,
+        *,
+        keeps_cache: bool = False,
+    ) -> Iterator[BlockRuns]:
+        """Split the check of arrays, each with its selection and the number of its first block.
+
+        The runs rise, and have about `piece` blocks. `keeps_cache` is that of `BlockRuns`.
+        """
         for file, selection, number in files:
             # Before work is cut out by a size in the manifest, the file must have that size.
             try:
@@ -100,18 +112,18 @@ class FolderCheck:
             runs: list[Run] = []
             filled = 0
             for start, stop, hole in _split_runs_at_holes(
-                selection(number, number + file.blocks), number, holes
+                selection(number, number + file.blocks), number, holes, piece
             ):
+                if not hole:
+                    runs.append((start, stop))
+                    filled += stop - start
+                if runs and (hole or filled >= piece):
+                    yield BlockRuns(self.folder, file, tuple(runs), digests, keeps_cache)
+                    runs, filled = [], 0
                 if hole:
                     yield BlockRuns(self.folder, file, ((start, stop),), digests, hole=True)
-                    continue
-                runs.append((start, stop))
-                filled += stop - start
-                if filled >= PIECE_BLOCKS:
-                    yield BlockRuns(self.folder, file, tuple(runs), digests)
-                    runs, filled = [], 0
             if runs:
-                yield BlockRuns(self.folder, file, tuple(runs), digests)
+                yield BlockRuns(self.folder, file, tuple(runs), digests, keeps_cache)
 
     def add_result(self, checked: CheckResult) -> None:
         """Add the result of a check of blocks."""
@@ -131,10 +143,14 @@ class FolderCheck:
             self._held += checked.problems
             self._doubtful += checked.wrong
 
-    def check_whole_folder(self) -> None:
-        """Check what needs the whole folder: its digest table and its nulls."""
+    def check_table(self) -> None:
+        """Judge a digest table that is damaged."""
         if self._table_problem is not None:
             self._check_table(self._table_problem)
+
+    def check_whole_folder(self) -> None:
+        """Check what needs the whole folder: its digest table, its nulls and its pictures."""
+        self.check_table()
         for file in self.folder.files:
             if file.role == "valid" and self._is_array_sound(file):
                 self._check_nulls(file)
@@ -236,7 +252,7 @@ def find_unexpected_files(folder: OpenFolder, names: set[str]) -> Iterator[str]:
 
 
 def _split_runs_at_holes(
-    runs: Iterator[Run], number: int, holes: list[Run]
+    runs: Iterator[Run], number: int, holes: list[Run], piece: int
 ) -> Iterator[tuple[int, int, bool]]:
     """The same runs, counted from block `number`, cut at holes; others no longer than a piece.
 
@@ -246,12 +262,12 @@ def _split_runs_at_holes(
         start, stop = first - number, last - number
         for a, b in holes:
             if start < b and a < stop:
-                yield from _split_run(start, a)
+                yield from _split_run(start, a, piece)
                 yield max(start, a), min(stop, b), True
                 start = min(stop, b)
-        yield from _split_run(start, stop)
+        yield from _split_run(start, stop, piece)
 
 
-def _split_run(start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
-    for first in range(start, stop, PIECE_BLOCKS):
-        yield first, min(first + PIECE_BLOCKS, stop), False
+def _split_run(start: int, stop: int, piece: int) -> Iterator[tuple[int, int, bool]]:
+    for first in range(start, stop, piece):
+        yield first, min(first + piece, stop), False

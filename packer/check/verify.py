@@ -132,7 +132,7 @@ def verify(
         report.rows, report.fields = files.manifest.rows, len(chosen)
         try:
             with files.open_folder() as opened:
-                for name in find_unexpected_files(opened, _make_expected_names(files.manifest)):
+                for name in find_unexpected_files(opened, make_expected_names(files.manifest)):
                     findings.add(Problem(problem="does not belong here", file=name))
         except Unreadable as error:
             findings.add(make_problem(error))
@@ -199,7 +199,8 @@ def choose_fields(manifest: Manifest, fields: str | Iterable[str] | None) -> lis
     return [manifest.fields[names.index(name)] for name in chosen]
 
 
-def _make_expected_names(manifest: Manifest) -> set[str]:
+def make_expected_names(manifest: Manifest) -> set[str]:
+    """Make the names of what belongs into a slab's own folder."""
     names = {MANIFEST} | {layout.name_shard(index) for index in range(len(manifest.shards))}
     return names if manifest.tables is None else names | {layout.TABLES}
 

@@ -19,11 +19,13 @@ from fieldslab.schemas.errors import Damaged, NotASlab, UsageError
 from fieldslab.schemas.optiontext import render_for_shell
 
 CHECKS = "Checks"
+SCRUB = "Scrubs that take their time"
 EXAMPLES = """\
 Examples:
   fieldslab verify train.slab
   fieldslab verify train.slab --sample 3/30            the third of thirty nights
-  fieldslab verify train.slab --against train.parquet"""
+  fieldslab verify train.slab --against train.parquet
+  fieldslab verify train.slab --rate 50M --resume scrub.json    slowly, in many short runs"""
 
 
 @command(
@@ -60,6 +62,26 @@ Examples:
         type=PATH,
     ),
     Option("--fields", CHECKS, "Check only these fields: names or patterns.", "a,b", multiple=True),
+    Option("--rate", SCRUB, "Read at most so many bytes per second.", "SIZE"),
+    Option(
+        "--max-load",
+        SCRUB,
+        "Wait while more processes than this ran or waited for a disk, on average of a minute.",
+        "N",
+        type=click.FloatRange(min=0, min_open=True),
+    ),
+    Option(
+        "--resume",
+        SCRUB,
+        "Go on behind the block at which the last run with this file was ended, and keep it up to "
+        "date. A run after a complete one begins again.",
+        "STATE.json",
+        type=PATH,
+    ),
+    Option("--repeat", SCRUB, "Begin again after the last block, at most once a minute."),
+    Option(
+        "--metrics", SCRUB, "Write counters for Prometheus' node_exporter.", "FILE.prom", type=PATH
+    ),
     FOLLOW_LINKS,
     STORAGE_OPTION,
     Option(
@@ -83,6 +105,11 @@ def verify(
     from_: str | None,
     tokenizers: Sequence[str],
     fields: Sequence[str],
+    rate: str | None,
+    max_load: float | None,
+    resume: str | None,
+    repeat: bool,
+    metrics: str | None,
     follow_links: bool,
     storage_options: dict[str, Any] | None,
     max_errors: int,
@@ -95,12 +122,39 @@ def verify(
     Prints one line for every problem, with the rows that it affects, then OK or FAILED for each
     slab; with --json one line for each slab, an object with "path" and "ok". With several slabs
     the exit code is the highest.
+
+    With any option of a scrub, blocks are read in one thread, what was not in memory is not kept
+    there, and with --json each problem is a line when it is found, an object with "path" and
+    "problem". Ctrl-C or SIGTERM ends a scrub with exit code 130; the state then names the next
+    block.
     """
     if against and len(slabs) > 1:
         raise UsageError("--against compares one slab with its source", found=f"{len(slabs)} slabs")
     from fieldslab.packer.unions.union_changes import expand_places
 
     slabs = expand_places(slabs, storage_options)
+    if repeat or any(given is not None for given in (rate, max_load, resume, metrics)):
+        from fieldslab.packer.commands.scrubbing import scrub_slabs
+
+        if quick or sample is not None or against or fields:
+            raise UsageError(
+                "--rate, --max-load, --resume, --repeat and --metrics read every block: they do "
+                "not go with --quick, --sample, --against and --fields"
+            )
+        return scrub_slabs(
+            slabs,
+            rate=rate,
+            max_load=max_load,
+            resume=resume,
+            repeat=repeat,
+            metrics=metrics,
+            follow_links=follow_links,
+            storage_options=storage_options,
+            max_errors=max_errors,
+            as_json=as_json,
+            quiet=quiet,
+            hidden=progress == "none" or quiet or as_json,
+        )
     code, hidden = 0, progress == "none" or quiet or as_json
     for slab in slabs:
         try:
