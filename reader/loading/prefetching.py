@@ -25,8 +25,8 @@ from fieldslab.schemas.errors import FieldslabError
 _LEAST_AHEAD, _MOST_AHEAD = 64 * 2**20, 2**30
 """Bytes of batches that are asked for ahead: more where batches had to wait."""
 _MOST_BATCHES = 1024
-_FIRST, _FIRST_RUN = 32 * 2**20, 2**21
-"""Bytes of values that are fetched while offsets are, of an epoch of all rows; and in one piece."""
+_FIRST, _FIRST_RUN = 128 * 2**20, 2**21
+"""Bytes of values that are fetched while offsets are, of an epoch of all rows; least of a shard."""
 
 
 class MirrorReadAhead(ReadAhead):
@@ -147,19 +147,22 @@ class _Asking:
 
     def _fetch_first(self, fields: Sequence[StoredField], shards: np.ndarray) -> None:
         """Use the network while offsets are on their way: for values that are needed anyway."""
-        if self._began or self._share < 1 or self._most < 2 * _FIRST:
+        if self._began or self._share < 1:
             return
         self._began = True
         array = max((field.values for field in fields), key=lambda values: int(values.sizes.sum()))
         if array.mirrored is None or array.marks is None:
             return
-        some = np.unique(shards)[: _FIRST // _FIRST_RUN]
-        counts = np.minimum(count_blocks(array.sizes[some]), _FIRST_RUN // BLOCK)
+        size = min(_FIRST, self._most // 4)
+        some = np.unique(shards)[: max(size // _FIRST_RUN, 1)]
+        counts = np.minimum(count_blocks(array.sizes[some]), size // len(some) // BLOCK)
         runs = [
             np.arange(first, first + count)
             for first, count in zip(array.marks.firsts[some], counts, strict=True)
         ]
-        self._prefetch(self._find_absent(array.mirrored.find_positions(np.concatenate(runs))))
+        positions = array.mirrored.find_positions(np.concatenate(runs))
+        # It does not count as asked for ahead: the next request must not wait for it.
+        self._mirrors.prefetch(self._find_absent(positions), self._share, lambda: None)
 
     def _note_next_uses(
         self, fields: Sequence[StoredField], rows: int, evictions: Evictions

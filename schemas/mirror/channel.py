@@ -5,6 +5,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from weakref import finalize
 import numpy as np
 
 from fieldslab.schemas.errors import DamagedArray, FieldslabError, UsageError, WorkerDied
+from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES
 from fieldslab.schemas.mirror.client import CONNECTION, HelperDied, HelperProcess, Ticket
 from fieldslab.schemas.mirror.messages import (
     Answer,
@@ -94,6 +96,7 @@ class Channel:
         self._place = place
         self._options = {name: _convert_durations(name, value) for name, value in options.items()}
         self._attach: Callable[[int], Attach] | None = None
+        self._attaching: Ticket | None = None
         self._has_store: HelperProcess | None = None
         self._opened: HelperProcess | None = None
         self._lock = threading.RLock()
@@ -101,7 +104,7 @@ class Channel:
         self._finalizer = finalize(self, _leave, self.number)
 
     def read_manifest(self) -> bytes:
-        """Read the manifest in the store. Raises what the store raises."""
+        """Read the manifest in the store. Raises what the store raises, and DamagedManifest."""
 
         def ask(process: HelperProcess) -> Answer:
             answer = self._open(process).wait()
@@ -112,12 +115,15 @@ class Channel:
 
     def read_object(self, key: str) -> bytes:
         """Read an object of the store. Raises what the store raises."""
-        return self._ask_repeatedly(lambda process: self._open(process, key).wait()).content
+        return self._ask_repeatedly(lambda process: self._open(process, key, None).wait()).content
 
     def attach(self, content: str, origin: Origin) -> None:
-        """Fetch for this mirror from now on."""
+        """Fetch for this mirror from now on. A helper that has the store opens it at once."""
         limits = origin.cache, origin.limit, origin.shared, origin.temporary
         self._attach = lambda request: Attach(request, self.number, content, *limits)
+        if self._has_store is not None:
+            with suppress(HelperDied):  # another one is started when there is something to fetch
+                self._attaching = self._has_store.ask(self._attach)
 
     def fetch(self, ranges: np.ndarray, demand: bool, again: bool) -> None:
         """Have blocks fetched, and wait.
@@ -152,11 +158,11 @@ class Channel:
     def after_fork(self) -> None:
         """Start over in a forked child."""
         self._lock = threading.RLock()
-        self._has_store = self._opened = None
+        self._has_store = self._opened = self._attaching = None
 
     def close(self) -> None:
         """Ask no more."""
-        self._has_store = self._opened = None
+        self._has_store = self._opened = self._attaching = None
         self._finalizer()
 
     def _prepare_fetch(
@@ -172,18 +178,20 @@ class Channel:
         with self._lock:
             if self._opened is not process:
                 assert self._attach is not None
+                ticket, self._attaching = self._attaching, None
                 if self._has_store is not process:
+                    ticket = None
                     _check_answer(self._open(process).wait())
-                _check_answer(process.ask(self._attach).wait())
+                    self._has_store = process
+                _check_answer((ticket or process.ask(self._attach)).wait())
                 self._opened = process
 
-    def _open(self, process: HelperProcess, key: str = "") -> Ticket:
+    def _open(
+        self, process: HelperProcess, key: str = MANIFEST, most: int | None = MAX_BYTES
+    ) -> Ticket:
+        what = self.number, self._place, self._options, _list_environment(), key, most
         try:
-            return process.ask(
-                lambda request: Open(
-                    request, self.number, self._place, self._options, _list_environment(), key
-                )
-            )
+            return process.ask(lambda request: Open(request, *what))
         except TypeError:
             raise UsageError(
                 f"{mark_option('storage_options')} hold what cannot be sent to another process",

@@ -14,7 +14,7 @@ from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.mirror.blockmap import GRANULE, BlockMap, Unit
 from fieldslab.schemas.mirror.messages import DamagedBlock
 from fieldslab.schemas.mirror.pace import Pace
-from fieldslab.schemas.mirror.parts import Part, Parts
+from fieldslab.schemas.mirror.parts import Part, Parts, ignore_error
 from fieldslab.schemas.mirror.remote_slab import RemoteSlab
 from fieldslab.schemas.mirror.room import MirrorFiles, Room
 
@@ -95,16 +95,14 @@ class Fetcher:
         if unit.file is None:
             if part.again:
                 self._tables.pop(unit.folder, None)
-            await self._load_table(unit, part.again)
+            await asyncio.shield(self._load_table(unit, part.again))
             return
-        table = await self._load_table(self._find_table_unit(unit), again=False)
+        table = self._load_table(self._find_table_unit(unit))
         begin, end = part.start // GRANULE, -(-part.stop // GRANULE)
         await self._lock(begin, end)
         try:
             for start, stop in self._list_absent_runs(part):
-                first = start - self._blocks.get_first_position(unit.number)
-                expected = table[unit.file.first_block + first :][: stop - start]
-                await self._fetch_run(part, start, first, expected)
+                await self._fetch_run(part, start, stop, table)
         finally:
             self._unlock(begin, end)
 
@@ -115,12 +113,18 @@ class Fetcher:
             return [(part.start, part.stop)]
         return self._presence.list_absent_runs(part.start, part.stop)
 
-    async def _fetch_run(self, part: Part, start: int, first: int, expected: np.ndarray) -> None:
-        """Fetch neighbouring blocks of a part, compare them, write them, mark them."""
-        unit = part.unit
+    async def _fetch_run(
+        self, part: Part, start: int, stop: int, table: "asyncio.Task[np.ndarray]"
+    ) -> None:
+        """Fetch neighbouring blocks of a part, compare them, write them, mark them.
+
+        Their digests, in `table`, may still be on their way.
+        """
+        unit, count = part.unit, stop - start
         assert unit.file is not None
-        begin, end = first * BLOCK, min((first + len(expected)) * BLOCK, unit.file.data_bytes)
-        reserved = 0 if part.again else len(expected) * BLOCK
+        first = start - self._blocks.get_first_position(unit.number)
+        begin, end = first * BLOCK, min((first + count) * BLOCK, unit.file.data_bytes)
+        reserved = 0 if part.again else count * BLOCK
         if not self._room.try_reserve(reserved):
             await asyncio.to_thread(self._room.reserve, reserved, self.is_held)
         try:
@@ -129,10 +133,12 @@ class Fetcher:
                 data = await self._slab.read(key, HEADER + begin, HEADER + end)
                 if part.share:
                     self._pace.note(end - begin, self._parts.full)
+                digests = await asyncio.shield(table)
+                expected = digests[unit.file.first_block + first :][:count]
                 accept = partial(self._accept_blocks, unit, first, data, expected)
                 wrong = accept() if len(data) <= _SMALL else await asyncio.to_thread(accept)
                 if wrong is None:
-                    self._presence.set_marks(start, start + len(expected))
+                    self._presence.set_marks(start, stop)
                     self._presence.uses[unit.number] = time.time()
                     reserved = 0
                     return
@@ -158,15 +164,19 @@ class Fetcher:
             if reserved:
                 await asyncio.to_thread(self._room.release, reserved)
 
-    async def _load_table(self, unit: Unit, again: bool) -> np.ndarray:
-        """The digest table of a folder, whose unit this is: from the mirror, or fetched."""
+    def _load_table(self, unit: Unit, again: bool = False) -> "asyncio.Task[np.ndarray]":
+        """Begin to load the digest table of a folder, whose unit this is, unless it was begun.
+
+        It comes from the mirror, or is fetched. Shield the task: others wait for it, too.
+        """
         task = self._tables.get(unit.folder)
         if task is None or (task.done() and (task.cancelled() or task.exception())):
             while len(self._tables) >= _TABLES:
                 self._tables.pop(next(iter(self._tables)))
             task = asyncio.create_task(self._fetch_table(unit, again))
+            task.add_done_callback(ignore_error)
             self._tables[unit.folder] = task
-        return await asyncio.shield(task)
+        return task
 
     async def _fetch_table(self, unit: Unit, again: bool) -> np.ndarray:
         position = self._blocks.get_first_position(unit.number)

@@ -2,6 +2,8 @@
 
 The libraries of stores have threads of their own, which a fork does not survive; here they are out
 of the way. It serves one connection and ends with it.
+
+What fetches is imported while the manifest is on its way, so import little here.
 """
 
 import asyncio
@@ -10,18 +12,12 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from fieldslab.schemas.errors import FieldslabError, SlabChanged
-from fieldslab.schemas.manifest import Manifest
-from fieldslab.schemas.mirror.blockmap import BlockMap
-from fieldslab.schemas.mirror.cache import CacheDirectory
-from fieldslab.schemas.mirror.fetching import Fetcher
-from fieldslab.schemas.mirror.finishing import publish_manifest
+from fieldslab.schemas.errors import DamagedManifest, FieldslabError
 from fieldslab.schemas.mirror.messages import (
     LENGTH,
     Attach,
@@ -35,10 +31,10 @@ from fieldslab.schemas.mirror.messages import (
     encode_error,
     encode_frame,
 )
-from fieldslab.schemas.mirror.remote_slab import RemoteSlab
-from fieldslab.schemas.mirror.room import MirrorFiles, Room
-from fieldslab.schemas.stores.slab_objects import read_manifest
 from fieldslab.schemas.stores.store import Store, open_store
+
+if TYPE_CHECKING:
+    from fieldslab.schemas.mirror.session import Session
 
 _THREADS = 64
 _PATIENCE = 0.5
@@ -48,98 +44,34 @@ _COLLECT = 50_000
 """Objects between two runs of the collector: it would look at all requests under way, often."""
 
 
-class Session:
-    """A slab that is read: its store, and its mirror once there is one."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.content = b""
-        self.fetcher: Fetcher | None = None
-        self.files: MirrorFiles | None = None
-        self.cache: CacheDirectory | None = None
-        self.changed = False
-        self.manifest: Manifest | None = None
-
-    def load_manifest(self) -> bytes:
-        """Read the manifest, once; raises what `read_manifest` raises."""
-        if not self.content:
-            self.manifest, self.content = read_manifest(self.store)
-        return self.content
-
-    def attach(self, request: Attach) -> None:
-        """Open the mirror. Raises SlabChanged, and what a cache directory raises."""
-        self.load_manifest()
-        manifest = self.manifest
-        assert manifest is not None
-        if manifest.id != request.content:
-            raise SlabChanged(
-                "another slab is there since it was opened",
-                file=self.store.url,
-                expected=request.content,
-                found=manifest.id,
-                hint="Open it again.",
-            )
-        self.cache = CacheDirectory(
-            Path(request.cache), shared=request.shared, temporary=request.temporary
-        )
-        self.files = MirrorFiles(self.cache.path, manifest.id, BlockMap(manifest))
-        self.room = Room(self.cache, request.limit)
-
-    def start(self) -> None:
-        """Begin to fetch; for the event loop's thread."""
-        assert self.manifest is not None
-        assert self.files is not None
-        self.fetcher = Fetcher(RemoteSlab(self.store, self.manifest), self.files, self.room)
-
-    def finish(self) -> None:
-        """Make a slab of the mirror if it is whole."""
-        if self.files is not None and self.cache is not None:
-            self.changed = False
-            publish_manifest(self.cache, self.files)
-
-    def is_temporary(self) -> bool:
-        """Tell whether the cache is deleted after its last user."""
-        return self.cache is not None and self.cache.temporary
-
-    def close(self, patience: float = 0.0) -> None:
-        """Let go of everything; see `CacheDirectory.close`."""
-        if self.fetcher is not None:
-            self.fetcher.close()
-            self.room.close()
-        if self.files is not None:
-            self.files.close()
-        if self.cache is not None:
-            self.cache.close(patience)
-
-
 class Helper:
     """Serves one connection."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
+        self._opened: dict[int, tuple[Store, bytes]] = {}
         self._sessions: dict[int, Session] = {}
-        self._tasks = set[asyncio.Task[None]]()
+        self._tasks = set[asyncio.Task[object]]()
 
     def receive(self, frame: bytes) -> None:
         """Begin what a request asks for."""
         request = decode_request(frame)
         if isinstance(request, Detach):
+            self._opened.pop(request.slab, None)
             session = self._sessions.pop(request.slab, None)
             if session is not None:
                 session.close()
             return
         if isinstance(request, Cancel):
             session = self._sessions.get(request.slab)
-            if session is not None and session.fetcher is not None:
+            if session is not None:
                 session.fetcher.cancel_prefetch()
             return
-        task = asyncio.create_task(self._answer(request))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._start(self._answer(request))
 
     def close(self) -> None:
         """Let go of all slabs: a cache in memory is removed with its last user."""
-        sessions = sorted(self._sessions.values(), key=Session.is_temporary)
+        sessions = sorted(self._sessions.values(), key=lambda session: session.temporary)
         for position, session in enumerate(sessions, 1):
             # Only the last one waits: the others would wait for those after them.
             session.close(_PATIENCE if position == len(sessions) else 0.0)
@@ -147,9 +79,14 @@ class Helper:
     async def finish_mirrors(self) -> None:
         """Make slabs of the mirrors that are whole."""
         for session in list(self._sessions.values()):
-            if session.fetcher is not None and session.fetcher.idle and session.changed:
+            if session.fetcher.idle and session.changed:
                 with suppress(FieldslabError, OSError):  # a cache that was removed is no error here
                     await asyncio.to_thread(session.finish)
+
+    def _start(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, request: Open | Attach | Fetch) -> None:
         try:
@@ -164,23 +101,51 @@ class Helper:
 
     async def _do(self, request: Open | Attach | Fetch) -> bytes:
         if isinstance(request, Open):
-            os.environ.update(request.environment)
-            store = await asyncio.to_thread(open_store, request.place, request.options)
-            self._sessions[request.slab] = session = Session(store)
-            if request.key:
-                return bytes(await asyncio.to_thread(store.read, request.key))
-            return await asyncio.to_thread(session.load_manifest)
-        session = self._sessions[request.slab]
+            return await self._open(request)
         if isinstance(request, Attach):
-            await asyncio.to_thread(session.attach, request)
-            session.start()
-            return b""
-        assert session.fetcher is not None
-        ranges = np.frombuffer(request.ranges, np.int64).reshape(-1, 2)
-        runs = [(start, stop) for start, stop in ranges.tolist()]
-        session.changed = True
-        await session.fetcher.fetch(runs, request.demand, request.again, request.share)
+            await self._attach(request)
+        else:
+            await self._sessions[request.slab].fetch(request)
         return b""
+
+    async def _open(self, request: Open) -> bytes:
+        os.environ.update(request.environment)
+        store = await asyncio.to_thread(open_store, request.place, request.options)
+        self._start(asyncio.to_thread(_load_session_class))
+        content = await asyncio.to_thread(_read_object, store, request)
+        self._opened[request.slab] = store, content
+        return content
+
+    async def _attach(self, request: Attach) -> None:
+        opened = self._opened[request.slab]
+        session = await asyncio.to_thread(_create_session, *opened, request)
+        session.start()
+        if self._opened.get(request.slab) is opened:
+            self._sessions[request.slab] = session
+        else:  # nobody reads it any more
+            session.close()
+
+
+def _read_object(store: Store, request: Open) -> bytes:
+    if request.most is None:
+        return bytes(store.read(request.key))
+    content = store.read_small(request.key, request.most)
+    if content is None:
+        raise DamagedManifest(
+            "is too large", file=store.locate(request.key), expected=f"at most {request.most} bytes"
+        )
+    return bytes(content)
+
+
+def _create_session(store: Store, content: bytes, request: Attach) -> "Session":
+    return _load_session_class()(store, content, request)
+
+
+def _load_session_class() -> "type[Session]":
+    from fieldslab.schemas.mirror.session import Session  # numpy, and much of fieldslab
+
+    gc.freeze()
+    return Session
 
 
 async def _serve(connection: socket.socket, parent: int) -> None:

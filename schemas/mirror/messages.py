@@ -16,10 +16,10 @@ LENGTH = struct.Struct("<I")
 
 
 class Open(msgspec.Struct, tag=True):
-    """Open the store of a slab, under a number, and answer with its manifest.
+    """Open the store of a slab, under a number, and answer with an object: that of its manifest.
 
-    With `key`, answer with this object of the store instead. `environment` is what stores may
-    look for in the environment, as it is now.
+    `most` is the most bytes that it may have. `environment` is what stores may look for in the
+    environment, as it is now.
     """
 
     request: int
@@ -27,7 +27,8 @@ class Open(msgspec.Struct, tag=True):
     place: str
     options: dict[str, Any]
     environment: dict[str, str]
-    key: str = ""
+    key: str
+    most: int | None
 
 
 class Attach(msgspec.Struct, tag=True):

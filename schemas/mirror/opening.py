@@ -15,7 +15,7 @@ from fieldslab.schemas.folder import check_content, open_slab_files
 from fieldslab.schemas.manifest import MANIFEST, Manifest, decode_manifest
 from fieldslab.schemas.mirror.cache import CacheDirectory
 from fieldslab.schemas.mirror.channel import Channel, Origin
-from fieldslab.schemas.mirror.mirror import Mirror
+from fieldslab.schemas.mirror.mirror import ATTEMPTS, Mirror
 from fieldslab.schemas.mirror.mirrored_files import MirroredFiles
 from fieldslab.schemas.mirror.names import PLACE, SIDE, name_cache_errors, refuse_link
 from fieldslab.schemas.urls import hide_credentials
@@ -28,27 +28,38 @@ def open_mirror(origin: Origin, content: str | None = None) -> MirroredFiles:
     """
     cache = CacheDirectory(Path(origin.cache), shared=origin.shared, temporary=origin.temporary)
     channel = Channel(origin.place, origin.options)
-    name = hide_credentials(origin.place).rstrip("/") + "/" + MANIFEST
-    data = _load_known_manifest(origin, content)
-    if data is None:
-        data = _read_manifest(origin, channel)
-    manifest = decode_manifest(data, name)
+    manifest, data = _load_known_manifest(origin, content) or _read_manifest(origin, channel)
     if content is not None:
         check_content(manifest, content, hide_credentials(origin.place))
     _keep_manifest(origin, manifest, data)
     return MirroredFiles(Mirror(origin, manifest, channel, cache), len(data))
 
 
-def _load_known_manifest(origin: Origin, content: str | None) -> bytes | None:
+def _load_known_manifest(origin: Origin, content: str | None) -> tuple[Manifest, bytes] | None:
     if content is not None:
         with suppress(OSError, DamagedManifest):
             data = (Path(origin.cache) / (content + SIDE) / MANIFEST).read_bytes()
-            if decode_manifest(data).id == content:
-                return data
+            manifest = decode_manifest(data)
+            if manifest.id == content:
+                return manifest, data
     return None
 
 
-def _read_manifest(origin: Origin, channel: Channel) -> bytes:
+def _read_manifest(origin: Origin, channel: Channel) -> tuple[Manifest, bytes]:
+    """Read the manifest of a slab: from a server again if it is damaged, as on its way."""
+    name = hide_credentials(origin.place).rstrip("/") + "/" + MANIFEST
+    attempts = 1 if os.path.isabs(origin.place) else ATTEMPTS
+    while True:
+        data = _read_bytes(origin, channel)
+        try:
+            return decode_manifest(data, name), data
+        except DamagedManifest:
+            attempts -= 1
+            if not attempts:
+                raise
+
+
+def _read_bytes(origin: Origin, channel: Channel) -> bytes:
     if os.path.isabs(origin.place):  # a directory needs no helper, and says best what is wrong
         with (
             open_slab_files(origin.place) as files,

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.mirror.blockmap import BlockMap, Unit
@@ -53,7 +54,7 @@ class Part:
         self.priority = _NOT_QUEUED
         self.absorbed: list[Part] = []
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.done.add_done_callback(_ignore_error)
+        self.done.add_done_callback(ignore_error)
 
     @property
     def ahead(self) -> bool:
@@ -232,6 +233,7 @@ class Parts:
                 del self._pending[position]
 
 
-def _ignore_error(future: "asyncio.Future[None]") -> None:
+def ignore_error(future: "asyncio.Future[Any]") -> None:
+    """Have nobody told of an error that nobody waited for."""
     if not future.cancelled():
         future.exception()

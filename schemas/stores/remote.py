@@ -134,6 +134,16 @@ class RemoteStore(Store):
 
         return self._retry(key, read)
 
+    def read_small(self, key: str, most: int) -> memoryview | None:
+        """Read all of an object, whose size the answer tells; see `Store.read_small`."""
+        check_key(key)
+
+        def read() -> memoryview | None:
+            result = self._obstore.get(self._once, key)
+            return memoryview(result.bytes()) if result.meta["size"] <= most else None
+
+        return self._retry(key, read)
+
     async def read_range(self, key: str, start: int, stop: int) -> memoryview:
         """Read bytes of an object in an event loop; many ranges at a time."""
         check_key(key)

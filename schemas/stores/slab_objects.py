@@ -258,15 +258,14 @@ def read_manifest(store: Store) -> tuple[Manifest, bytes]:
 
 
 def _read_manifest(store: Store) -> tuple[Manifest, bytes]:
-    size = store.get_info(MANIFEST).size
-    if size > MAX_BYTES:
+    content = store.read_small(MANIFEST, MAX_BYTES)
+    if content is None:
         raise DamagedManifest(
             "manifest is too large",
             file=store.locate(MANIFEST),
             expected=f"at most {MAX_BYTES} bytes",
-            found=size,
         )
-    data = bytes(store.read(MANIFEST, 0, size))
+    data = bytes(content)
     return decode_manifest(data, UrlPath(store.locate(MANIFEST))), data
 
 

@@ -79,6 +79,11 @@ class Store(ABC):
         """Read bytes as `read` does, along with size and version of the object they come from."""
         return self.read(key, start, stop), self.get_info(key)
 
+    def read_small(self, key: str, most: int) -> memoryview | None:
+        """Read all of an object as `read` does; None where it has more than `most` bytes."""
+        size = self.get_info(key).size
+        return self.read(key, 0, size) if size <= most else None
+
     async def read_range(self, key: str, start: int, stop: int) -> memoryview:
         """Read as `read` does, for an event loop: many ranges at a time."""
         return await asyncio.to_thread(self.read, key, start, stop)

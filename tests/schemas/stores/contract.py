@@ -61,6 +61,8 @@ class Contract:
         for stop in (10, 20):
             data, read_info = store.read_with_info("a", 10, stop)
             assert (bytes(data), read_info) == (DATA[10:stop], info)
+        assert bytes(store.read_small("a", len(DATA)) or b"") == DATA
+        assert store.read_small("a", len(DATA) - 1) is None
         store.write("a", DATA[::-1])
         assert store.get_info("a").version != info.version
         assert store.read_with_info("a", 10, 20)[1] == store.get_info("a")
