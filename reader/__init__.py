@@ -21,8 +21,11 @@ from fieldslab.reader.orders.bylength import ByLength
 from fieldslab.reader.orders.grouped import Grouped
 from fieldslab.reader.orders.mixed import Balanced, Mixed
 from fieldslab.reader.orders.near import Near
-from fieldslab.reader.orders.order import Order, Sequential, Shuffled, Strided, Subset, Weighted
+from fieldslab.reader.orders.order import Order, Sequential, Shuffled, Strided, Subset
 from fieldslab.reader.orders.tokenbudget import TokenBudget
+from fieldslab.reader.orders.weighted import Weighted
+from fieldslab.reader.orders.windows import Windows
+from fieldslab.reader.runs import Runs
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.transforms.pad_shift import Pad, Shift
 from fieldslab.reader.transforms.standardize import Standardize
@@ -57,6 +60,7 @@ __all__ = [
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "Resize",
+    "Runs",
     "Sequential",
     "Shift",
     "Shuffled",
@@ -72,6 +76,7 @@ __all__ = [
     "VarLenValues",
     "Views",
     "Weighted",
+    "Windows",
     "open_slab",
 ]
 

@@ -53,6 +53,30 @@ def read_mirrored_rows(
     return result
 
 
+def read_mirrored_elements(
+    storage: Storage,
+    field: StoredField,
+    locations: RowLocations,
+    counts: np.ndarray,
+    part_bytes: int,
+    read: Callable[[], _Result],
+) -> _Result:
+    """Return what `read` returns, which copies elements of a field, once they are all there.
+
+    `counts` of them, int64[n], from each of `locations` on, with `part_bytes` each. Raises what
+    `read` and `Mirrors.require` raise.
+    """
+    mirrors, evictions = storage.mirrors, storage.evictions
+    assert mirrors is not None
+    assert evictions is not None
+
+    def fetch_and_read() -> _Result:
+        mirrors.require(_join([*_find_positions(field.values, locations, counts, part_bytes)]))
+        return read()
+
+    return evictions.read([field], locations.shards, fetch_and_read)
+
+
 def list_arrays(fields: Sequence[StoredField], decoded: Container[str]) -> list[StoredArray]:
     """List the arrays that are read of some fields: what belongs to images if they are decoded."""
     return [
@@ -98,14 +122,15 @@ def find_value_blocks(
 
 
 def _find_positions(
-    array: StoredArray, locations: RowLocations, counts: np.ndarray
+    array: StoredArray, locations: RowLocations, counts: np.ndarray, part_bytes: int | None = None
 ) -> Iterator[np.ndarray]:
     if array.mirrored is None or (array.marks is not None and array.marks.complete):
         return
     if not array.present.all():
         stored = np.flatnonzero(array.present[locations.shards])
         locations = RowLocations(locations.shards[stored], locations.in_shard[stored])
-    blocks = find_unmarked_blocks(array, locations, counts)
+        counts = counts[stored] if len(counts) > 1 else counts
+    blocks = find_unmarked_blocks(array, locations, counts, part_bytes)
     if len(blocks):
         yield array.mirrored.find_positions(blocks)
 

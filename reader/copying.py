@@ -40,14 +40,16 @@ def verify_and_copy(
     out: np.ndarray,
     batches_in_turn: int = 1,
     copy: Callable[..., int] = kernels.copy_rows,
+    part_bytes: int | None = None,
 ) -> None:
     """Verify rows and copy them; many new blocks by turns, so that they are copied from a cache.
 
-    `copy` is `kernels.copy_rows` or takes the same arguments.
+    `copy` is `kernels.copy_rows` or takes the same arguments. With `part_bytes`, `locations`
+    and `counts` are not of items, but of parts of them.
     """
     if not out.nbytes:
         return
-    item, addresses = array.item_bytes, array.addresses
+    item, addresses = part_bytes or array.item_bytes, array.addresses
     stream = batches_in_turn * out.nbytes > get_cache_budget()
     to = addressof(c_char.from_buffer(out.view(_BYTE).data))  # `out.ctypes` takes 1 us
     step = 0
@@ -59,7 +61,7 @@ def verify_and_copy(
         else:
             lease = _map_rows(array, locations)
     if not step:
-        blocks = find_unmarked_blocks(array, locations, counts)
+        blocks = find_unmarked_blocks(array, locations, counts, item)
         if len(blocks) <= _AT_A_TIME:
             if len(blocks):
                 array.verify_blocks(blocks)
@@ -69,7 +71,7 @@ def verify_and_copy(
         del lease
     for some in split_rows(len(locations.in_shard), step):
         part, items = locations.select(some), counts[some] if len(counts) > 1 else counts
-        lease = map_and_verify(array, part, items)
+        lease = map_and_verify(array, part, items, item)
         to = copy(*part, items, item, addresses, to, stream)
         del lease
 
@@ -79,13 +81,15 @@ def split_rows(rows: int, step: int) -> Iterator[slice]:
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
-def map_and_verify(array: StoredArray, locations: RowLocations, counts: np.ndarray) -> Lease:
+def map_and_verify(
+    array: StoredArray, locations: RowLocations, counts: np.ndarray, part_bytes: int | None = None
+) -> Lease:
     """Map and verify what rows lie in; addresses hold as long as what is returned."""
     lease = map_keeper.lease
     if not array.all_mapped:
         del lease
         lease = _map_rows(array, locations)
-    blocks = find_unmarked_blocks(array, locations, counts)
+    blocks = find_unmarked_blocks(array, locations, counts, part_bytes)
     if len(blocks):
         array.verify_blocks(blocks)
     return lease
@@ -99,9 +103,12 @@ def _map_rows(array: StoredArray, locations: RowLocations) -> Lease:
 
 
 def find_unmarked_blocks(
-    array: StoredArray, locations: RowLocations, counts: np.ndarray
+    array: StoredArray, locations: RowLocations, counts: np.ndarray, part_bytes: int | None = None
 ) -> np.ndarray:
-    """Find the unverified blocks under rows: int64[n], ascending, none twice."""
+    """Find the unverified blocks under rows: int64[n], ascending, none twice.
+
+    `part_bytes` is that of `verify_and_copy`.
+    """
     marks = array.marks
     if marks is None or marks.complete:
         return _NONE
@@ -109,7 +116,7 @@ def find_unmarked_blocks(
         kernels.find_unmarked_blocks,
         *locations,
         counts,
-        array.item_bytes,
+        part_bytes or array.item_bytes,
         marks.firsts,
         marks.table,
     )

@@ -76,9 +76,7 @@ def gather_fields(
     for stored in fields:
         name = stored.field.name
         if stored.frames is not None:
-            columns.values[name] = _gather_compressed(
-                stored, stored.frames, locations, memory, pool
-            )
+            columns.values[name] = gather_compressed(stored, stored.frames, locations, memory, pool)
         elif stored.offsets is None:
             items = gather_items(
                 stored.values, locations, memory, name, batches_in_turn, stored.conversion
@@ -233,14 +231,14 @@ def gather_items(
 
     `batches_in_turn` is as in `gather_fields`.
     """
-    dtype, copy = _choose_copy(array, conversion)
+    dtype, copy = choose_copy(array, conversion)
     shape = (len(locations.in_shard), *array.shape)
     out = memory.allocate_array((name, array.role), shape, dtype)
     verify_and_copy(array, locations, _ONE, out, batches_in_turn, copy)
     return out
 
 
-def _choose_copy(
+def choose_copy(
     array: StoredArray, conversion: Conversion | None
 ) -> tuple[np.dtype[Any], Callable[..., int]]:
     """The dtype that values get, and what copies them."""
@@ -259,7 +257,7 @@ def _gather_var_len(
     rows = locate_elements(stored, locations, memory, pool)
     array, name = stored.values, stored.field.name
     shape = (rows.total, *array.shape)
-    dtype, copy = _choose_copy(array, stored.conversion)
+    dtype, copy = choose_copy(array, stored.conversion)
     out = memory.allocate_array((name, array.role), shape, dtype)
     verify_and_copy(
         array, RowLocations(locations.shards, rows.starts), rows.counts, out, batches_in_turn, copy
@@ -297,7 +295,7 @@ def _gather_padded(
     }
 
 
-def _gather_compressed(
+def gather_compressed(
     stored: StoredField, frames: FieldFrames, locations: RowLocations, memory: Allocator, pool: Pool
 ) -> Values:
     """Gather frames, then decompress them all at once."""

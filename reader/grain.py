@@ -84,7 +84,7 @@ def grain_batches(
     size = choose_batch_size(batch_size, attached.find_batches(0))
     plan = EpochPlan(length, size, rank, world_size, drop_last, groups=attached.groups)
     epochs = check_integer("epochs", epochs, least=1)
-    names = slab.names(fields)
+    names = list(attached.choose_fields(slab, fields))
     images = check_decode_option(decode, slab.fields, names)
     if getattr(order, "seed", None) is not None:
         seed = choose_seed(None, order)

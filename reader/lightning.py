@@ -115,7 +115,9 @@ class SlabDataModule(LightningDataModule):
 
     def loader(self, slab: Slab, part: Part) -> Loader:
         """Make the loader of a part; `output="torch"` belongs to it."""
-        order = self.order if part == "train" else Sequential()
+        order = self.order
+        if part != "train":
+            order = Sequential() if order is None else order.in_sequence()
         return Loader(slab, self.batch_size, order, output="torch", **self.options)
 
     def advise(self, *, step_ms: float | None = None, memory: int | None = None) -> Advice:

@@ -16,6 +16,7 @@ from fieldslab.reader.row_samples import Samples
 from fieldslab.reader.rows import Rows, check_index, check_integer, check_rows, wrap_rows
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.views import ChosenRows, View
+from fieldslab.reader.windowed import Windowed
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.manifest import Manifest
@@ -28,7 +29,7 @@ def check_slab(slab: Any) -> None:
         raise UsageError("not an open slab", found=repr(slab), hint=hint)
 
 
-class Slab(Tabular):
+class Slab(Tabular, Windowed):
     """Rows of a slab: all of them, or a view such as `slab[a:b]`.
 
     `slab[7]` is a row as a dict, `slab["label"]` a column, `slab[100:200]` a view that shares

@@ -76,7 +76,8 @@ class SlabDataset(Dataset[dict[str, Any]]):
         self.slab = slab
         self.fields = slab.names(fields)
         self.decode = check_decode_option(decode, slab.fields, self.fields)
-        self.transforms = check_transforms(slab, self.fields, self.decode, transforms)
+        gathered = {name: slab.fields[name] for name in self.fields}
+        self.transforms = check_transforms(gathered, self.decode, transforms)
         self.seed = check_integer("seed", seed)
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 

@@ -106,6 +106,9 @@ def rows(
     for member in range(world_size) if rank is None else [rank]:
         numbers += loader.rows_at(epoch, step, member).tolist()
     if show or images is not None:
+        if getattr(chosen, "of", None) is not None:
+            hint = "Leave out --show and --images."
+            raise UsageError("the order counts elements, not rows", found=repr(chosen), hint=hint)
         files = open_slab_anywhere(slab, follow_links=follow_links, storage_options=storage_options)
         stored = StoredSlab(files)
         shown = choose_fields(stored.manifest, fields or None)

@@ -165,19 +165,18 @@ def find_paddings(
 
 
 def check_transforms(
-    slab: Slab,
-    names: Sequence[str],
+    gathered: Mapping[str, Field],
     decoded: Iterable[str],
     transforms: Sequence[Callable[..., Mapping[str, Any]]],
 ) -> list[Callable[..., Mapping[str, Any]]]:
     """Return the transforms as a list. Raises UsageError if one does not fit its input.
 
-    `names` are the fields that are gathered, and `decoded` those of them that are decoded.
+    `gathered` are the fields of a batch, and `decoded` those of them that are decoded.
     """
     if callable(transforms) or not isinstance(transforms, Iterable):
         hint = "Write transforms=[...]."
         raise UsageError("`transforms` must be a list", found=repr(transforms), hint=hint)
-    fields: dict[str, Field | None] = {name: slab.fields[name] for name in names}
+    fields: dict[str, Field | None] = {**gathered}
     fields |= dict.fromkeys(decoded)
     known = True
     for transform in transforms:

@@ -85,9 +85,7 @@ class _RunningEpoch:
     def __init__(self, server: BatchServer, loader: Loader, epoch: EpochRequest) -> None:
         self._server = server
         self._preparation = preparation = loader._make_preparation(epoch.plan)
-        batches, size = epoch.plan.batch_count, 1
-        if preparation.takes_groups:
-            size = choose_group_size(loader.slab, loader._fields, loader.batch_size, batches)
+        batches, size = epoch.plan.batch_count, choose_group_size(preparation)
         self._group = GroupMaker(preparation, size, batches) if size > 1 else None
         self._count = -(-batches // size)
         self._threads = min(epoch.threads, self._count)

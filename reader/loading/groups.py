@@ -1,14 +1,12 @@
 """Small batches, made several at a time: one gather and one hand-over between threads for all."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from fieldslab.reader import forks
 from fieldslab.reader.loading.preparation import Preparation
 from fieldslab.reader.loading.stats import PreparedBatch
 from fieldslab.reader.loading.tuning import TunedWorkers, Tuner
 from fieldslab.reader.loading.workers import Workers
-from fieldslab.reader.slab import Slab
-from fieldslab.reader.stored.sizes import count_stored_bytes
 
 GROUP_BYTES = 2 << 20
 """A group has no more than this."""
@@ -19,12 +17,12 @@ _LEAST_GROUPS = 16
 Outcome = PreparedBatch | Exception
 
 
-def choose_group_size(slab: Slab, fields: Sequence[str], batch_size: int, batches: int) -> int:
+def choose_group_size(preparation: Preparation) -> int:
     """Choose how many batches are made together; 1 if they are not small."""
-    chosen = [slab.fields[name] for name in fields]
-    batch_bytes = count_stored_bytes(slab.manifest, chosen, batch_size)
-    fit = GROUP_BYTES // max(batch_bytes, 1)
-    return max(min(fit, _MOST, batches // _LEAST_GROUPS), 1)
+    if not preparation.takes_groups:
+        return 1
+    fit = GROUP_BYTES // max(preparation.batch_bytes, 1)
+    return max(min(fit, _MOST, preparation.batch_count // _LEAST_GROUPS), 1)
 
 
 class GroupMaker:

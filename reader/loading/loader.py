@@ -147,8 +147,7 @@ class Loader:
     ) -> None:
         check_slab(slab)
         self.slab = slab
-        self._fields = slab.names(fields)
-        self.order = choose_order(slab, self._fields, order, rank, world_size)
+        self.order = choose_order(slab, slab.names(fields), order, rank, world_size)
         threads = None if threads is None else check_integer("threads", threads, least=1)
         self._tuner = make_tuner(prefetch, threads, memory, isolate)
         self.prefetch = 1 if prefetch == "auto" else check_integer("prefetch", prefetch, least=0)
@@ -156,9 +155,11 @@ class Loader:
         self.drop_last = drop_last
         self.read_ahead = check_integer("read_ahead", read_ahead, least=0)
         self._attached = attach_order(self.order, slab)
+        gathered = self._attached.choose_fields(slab, fields)
+        self._fields = list(gathered)
         self.batch_size = choose_batch_size(batch_size, self._attached.find_batches(0))
         self._decode = check_decode_option(decode, slab.fields, self._fields)
-        self._transforms = check_transforms(slab, self._fields, self._decode, transforms)
+        self._transforms = check_transforms(gathered, self._decode, transforms)
         self._seed = None if seed is None else check_integer("seed", seed)
         self._convert = make_converter(slab, self._decode, output, pin_memory, device)
         self._given = rank, world_size
@@ -343,10 +344,9 @@ class Loader:
         from fieldslab.reader.loading.groups import Groups, choose_group_size
         from fieldslab.reader.loading.workers import Workers
 
-        size = choose_group_size(self.slab, self._fields, self.batch_size, plan.batch_count)
+        size = choose_group_size(preparation)
         workers: Groups | Workers[PreparedBatch]
         tuner = self._tuner
-        size = size if preparation.takes_groups else 1
         if tuner is not None:
             tuner.group_size = size
         if size > 1:
@@ -369,22 +369,21 @@ class Loader:
         from fieldslab.reader.loading.prefetching import make_read_ahead
         from fieldslab.reader.loading.preparation import Preparation
 
-        read_ahead = None
-        if self.read_ahead and plan.batch_count:
+        read_ahead, windows = None, self._attached.windows
+        if self.read_ahead and plan.batch_count and (windows is None or windows.span):
             decoded, order, epoch = self._decode, self._attached, self._position.epoch
             read_ahead = make_read_ahead(self.slab, self._fields, decoded, order, plan, epoch)
             if not isinstance(self.order, Sequential):
                 read_ahead.advise_random_access()
-        seed = choose_seed(self._seed, self.order)
-        paddings = find_paddings(self.slab, self._transforms, self._fields, self._decode)
+        padded = self._fields if windows is None else []
+        paddings = find_paddings(self.slab, self._transforms, padded, self._decode)
         decode, memory = self._decode, None
         if self._convert is not None:
             memory = self._convert.memory
             decode = decode if self._transforms else {**decode, **self._convert.staged}
         memory = memory or self.slab.storage.pool
-        chain = TransformChain(
-            self._transforms, seed, self.slab.view, memory, self._convert, paddings
-        )
+        seed, view = choose_seed(self._seed, self.order), self.slab.view
+        chain = TransformChain(self._transforms, seed, view, memory, self._convert, paddings)
         return Preparation(
             self.slab,
             self._attached,

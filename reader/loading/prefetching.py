@@ -42,7 +42,7 @@ class MirrorReadAhead(ReadAhead):
         fields: Sequence[str],
         mirrors: Mirrors,
         decoded: Container[str],
-        batch_size: int,
+        batch_rows: int,
         share: float,
         next_uses: NextUses | None,
     ) -> None:
@@ -51,14 +51,14 @@ class MirrorReadAhead(ReadAhead):
         With `next_uses`, a small cache hears of what is needed next.
         """
         super().__init__(slab, fields)
-        self._batch_size = batch_size
+        self._batch_rows = batch_rows
         self._asking = _Asking(slab, fields, mirrors, decoded, share, next_uses)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
     def find_distance(self, ahead: int) -> int:
         """Return for how many batches ahead rows are to be requested, `ahead` at least."""
-        return min(max(ahead, self._asking.rows // self._batch_size), _MOST_BATCHES)
+        return min(max(ahead, self._asking.rows // self._batch_rows), _MOST_BATCHES)
 
     def should_skip_batch(self) -> bool:
         """Tell whether the next batch needs no look: here, each does."""
@@ -233,7 +233,8 @@ def make_read_ahead(
     arrays = list_arrays([slab.storage.load_field(name) for name in fields], decoded)
     if all(array.mirrored is not None and array.mirrored.is_whole() for array in arrays):
         return ReadAhead(slab, fields)
-    share = min(order.length(len(slab)) / max(slab.manifest.rows, 1), 1.0)
+    span = 1 if order.windows is None else order.windows.span
+    share = min(order.length(len(slab)) * span / max(slab.manifest.rows, 1), 1.0)
     chosen, limit = [slab.fields[name] for name in fields], mirrors.limit
     is_small = limit is not None and limit < count_stored_bytes(
         slab.manifest, chosen, slab.manifest.rows
@@ -242,4 +243,5 @@ def make_read_ahead(
     if not isinstance(order, AttachedNear):
         # Any row may come next: what is fetched around it waits in the cache, if there is room.
         share = 0.0 if is_small else share / plan.world_size
-    return MirrorReadAhead(slab, fields, mirrors, decoded, plan.batch_size, share, next_uses)
+    batch_rows = plan.batch_size * span
+    return MirrorReadAhead(slab, fields, mirrors, decoded, batch_rows, share, next_uses)

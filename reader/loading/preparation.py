@@ -17,6 +17,8 @@ from fieldslab.reader.orders.order import Order
 from fieldslab.reader.reading import read_batch
 from fieldslab.reader.rows import check_rows
 from fieldslab.reader.slab import Slab
+from fieldslab.reader.stored.sizes import count_stored_bytes
+from fieldslab.schemas.errors import UsageError
 
 STRETCH = 4096
 """Positions whose rows are computed at once: for one small batch, it takes as long as to gather."""
@@ -51,6 +53,12 @@ class Preparation:
         self._plan = plan
         self._fields = fields
         self._decode = decode or {}
+        if self._decode and order.windows is not None:
+            raise UsageError(
+                "images in windows are not decoded",
+                field=", ".join(self._decode),
+                hint="Leave out `decode`: a batch has their bytes. Or store them as pixels.",
+            )
         self._chain = chain
         self._read_ahead = read_ahead
         self._ahead = ahead
@@ -84,7 +92,24 @@ class Preparation:
         Not where a function of the user may take long for each, or where batches are sent to a
         device, which happens one by one.
         """
+        windows = self._order.windows
+        if windows is not None and not windows.is_regular(self._fields):
+            return False
         return not (self._decode or self._chain.calls_functions or self._chain.sends)
+
+    @property
+    def batch_count(self) -> int:
+        """Number of batches of the epoch."""
+        return self._plan.batch_count
+
+    @property
+    def batch_bytes(self) -> int:
+        """Estimate of the bytes of a batch."""
+        windows, size = self._order.windows, self._plan.batch_size
+        if windows is not None:
+            return windows.count_bytes(self._fields, size)
+        fields = [self._slab.fields[name] for name in self._fields]
+        return count_stored_bytes(self._slab.manifest, fields, size)
 
     def make_batches(self, indexes: range) -> list[PreparedBatch]:
         """Make neighbouring batches, whose rows are gathered at once into the same memory."""
@@ -126,6 +151,11 @@ class Preparation:
         slab, chain = self._slab, self._chain
         memory = slab.storage.pool if chain.has_transforms else chain.memory
         numbers, names = check_rows(rows, len(slab)), self._fields
+        windows = self._order.windows
+        if windows is not None:
+            batch = windows.read(numbers, names, memory, self._batches_in_turn, visits)
+            watch.record_stage("gather")
+            return batch
         return read_batch(
             slab.storage,
             slab.view,
@@ -196,7 +226,8 @@ class Preparation:
             self._asked = max(begin, end)
         if begin < end and not read_ahead.should_skip_batch():
             rows, _ = self._compute_neighbouring_rows(range(begin, end))
-            read_ahead.request_pages(rows)
+            windows = self._order.windows
+            read_ahead.request_pages(rows if windows is None else windows.list_rows(rows))
 
     def _describe_positions(self, index: int) -> str:
         parts = ", ".join(

@@ -17,7 +17,9 @@ from fieldslab.reader.rowfiles import (
 )
 from fieldslab.reader.rows import Rows, check_integer, check_rows
 from fieldslab.reader.slab import Slab
+from fieldslab.reader.windows import WindowReader
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import Field
 
 # The permutation is a kernel; whoever only opens a slab does not wait for numba.
 
@@ -49,10 +51,14 @@ class Order(ABC):
     groups
         Position `p` belongs to group `p % groups`: ranks get positions of as few groups as
         possible. Default: 1, where each rank gets neighbouring positions.
+    windows
+        Reads the batches of an attached order whose rows are starts of windows. Default: None,
+        where rows are gathered.
     """
 
     repeats: bool = True
     groups: int = 1
+    windows: WindowReader | None = None
 
     @abstractmethod
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
@@ -134,6 +140,17 @@ class Order(ABC):
         An order whose defaults changed goes on with those of the run that was saved.
         """
         return None
+
+    def choose_fields(self, slab: Slab, fields: Sequence[str] | None) -> Mapping[str, Field]:
+        """Choose the fields of batches, all for None: each by name, as it is in a batch.
+
+        Only asked of an attached order. Raises UnknownField, UsageError.
+        """
+        return {name: slab.fields[name] for name in slab.names(fields)}
+
+    def in_sequence(self) -> "Order":
+        """Return the order of the same samples as they are stored, to validate on."""
+        return Sequential()
 
     def attach(self, slab: Slab) -> "Order":
         """Check this order against a slab, and return an order that has what it needs of the slab.
@@ -319,64 +336,6 @@ class Subset(Order):
         if self._numbers is None:
             return f"Subset(fraction={self.fraction}, seed={self.seed})"
         return f"Subset(<{len(self._numbers)} rows>, seed={self.seed})"
-
-
-class Weighted(Order):
-    """Random rows by weight, with replacement: as many draws as there are rows.
-
-    Some rows come several times in an epoch, some never. Each time, a row has a crop, flip and
-    `rng` of its own, which depend on the row and on its position in the epoch.
-
-    Parameters
-    ----------
-    weights
-        Relative probability of each row: finite numbers, not negative, one for each row.
-    """
-
-    def __init__(self, weights: Any, seed: int = 0) -> None:
-        self.seed = check_integer("seed", seed)
-        weights_array = np.asarray(weights, np.float64)
-        if weights_array.ndim != 1 or not (
-            np.isfinite(weights_array).all() and (weights_array >= 0).all()
-        ):
-            raise UsageError("weights must be finite, not negative, and one for each row")
-        self._ends = np.cumsum(weights_array)
-        if len(weights_array) and not 0 < self._ends[-1] < np.inf:
-            raise UsageError("weights must have a positive, finite sum", found=self._ends[-1])
-
-    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
-        """See `Order`."""
-        from fieldslab.reader.draws.permutation import draw_uniform, make_keys
-
-        positions = np.arange(start, stop, dtype=np.int64)
-        if not len(positions):
-            return positions
-        drawn = draw_uniform(positions, make_keys("weighted", self.seed, epoch)) * self._ends[-1]
-        drawn_rows = np.searchsorted(self._ends, drawn, side="right").astype(np.int64)
-        # The product may round up to the sum; the last row that has a weight stands there.
-        return np.minimum(drawn_rows, np.searchsorted(self._ends, self._ends[-1]))
-
-    def length(self, total: int) -> int:
-        """See `Order`. Raises UsageError."""
-        if len(self._ends) != total:
-            raise UsageError(
-                "the number of weights must be the number of rows",
-                expected=total,
-                found=len(self._ends),
-            )
-        return total
-
-    def key(self) -> dict[str, Any]:
-        """See `Order`."""
-        return {
-            "name": type(self).__name__,
-            "version": 1,
-            "weights": digest_array(self._ends),
-            "seed": self.seed,
-        }
-
-    def __repr__(self) -> str:
-        return f"Weighted(<{len(self._ends)} weights>, seed={self.seed})"
 
 
 def attach_order(order: Any, slab: Slab) -> Order:

@@ -29,7 +29,8 @@ ORDERS = Registry(
         "TokenBudget": "fieldslab.reader.orders.tokenbudget:TokenBudget",
         "Subset": "fieldslab.reader.orders.order:Subset",
         "Strided": "fieldslab.reader.orders.order:Strided",
-        "Weighted": "fieldslab.reader.orders.order:Weighted",
+        "Weighted": "fieldslab.reader.orders.weighted:Weighted",
+        "Windows": "fieldslab.reader.orders.windows:Windows",
     },
     option="order",
 )

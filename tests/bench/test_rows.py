@@ -22,6 +22,7 @@ from fieldslab.reader import (
     Slab,
     Strided,
     Subset,
+    Windows,
 )
 from fieldslab.reader.orders.ordertext import ORDERS, parse_order, recall_order
 from fieldslab.schemas.errors import UsageError
@@ -52,6 +53,10 @@ TEXTS: dict[str, Order] = {
     "ByLength('text', bucket=8)": ByLength("text", bucket=8),
     "Subset([5, -1, 2], seed=None)": Subset([5, -1, 2], seed=None),
     "Subset(range(0, 9, 2))": Subset(range(0, 9, 2)),
+    "Windows(16, within='episode')": Windows(16, within="episode"),
+    "Windows(delta_indices={'x': [-1, 0], 'y': range(3)}, edges='zeros')": Windows(
+        delta_indices={"x": [-1, 0], "y": range(3)}, edges="zeros"
+    ),
     "Balanced('label', length=9)": Balanced("label", length=9),
     "Mixed({'a': 0.7, 'b': 1}, groups={'a': range(5), 'b': [7, 8]}, schedule={9: {'b': 1}})": Mixed(
         {"a": 0.7, "b": 1}, groups={"a": range(5), "b": [7, 8]}, schedule={9: {"b": 1}}

@@ -76,7 +76,8 @@ def test_only_small_batches_are_grouped(slab: Slab, tmp_path: Path) -> None:
     assert not is_grouped(Loader(slab, 2, prefetch=0))
     assert not is_grouped(Loader(slab, 100))
     assert not is_grouped(Loader(wide, 1))
-    assert choose_group_size(slab, list(slab.fields), 2, 150) == 9
+    loader = Loader(slab, 2)
+    assert choose_group_size(loader._make_preparation(loader._make_plan(0, 0))) == 9
 
 
 def test_batches_in_front_of_damage_arrive(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from fieldslab.reader import (
     Shuffled,
     Slab,
     Subset,
+    Windows,
     open_slab,
 )
 from fieldslab.reader.orders.interleaving import Interleaving, Timeline, count_cycle
@@ -267,6 +268,7 @@ ORDERS = {
     "balanced": Balanced("label", 5),
     "grouped": Grouped("label", 5),
     "subset": Subset(np.arange(9, 200, 2)),
+    "windows": Windows(7, 3, "label", seed=5),
 }
 
 
@@ -352,6 +354,7 @@ def test_streams_are_frozen(slab: Slab) -> None:
         "balanced": [91, 56, 196, 142, 109, 42, 222, 141],
         "grouped": [140, 142, 144, 141, 143, 78, 21, 82],
         "subset": [183, 71, 95, 151, 93, 111, 195, 181],
+        "windows": [187, 102, 0, 123, 214, 51, 199, 148],
     }
 
 

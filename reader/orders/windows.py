@@ -1,0 +1,189 @@
+"""An order whose samples are windows of neighbouring rows, or of the elements of a field."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from fieldslab.reader.orders.order import Order, shuffle_positions
+from fieldslab.reader.orders.unattached import make_unattached_error
+from fieldslab.reader.rows import check_integer
+from fieldslab.reader.runs import Runs
+from fieldslab.reader.slab import Slab
+from fieldslab.reader.windowed import choose_element_field, resolve_runs
+from fieldslab.reader.windows import ElementWindows, RowWindows, WindowShape
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import Field
+
+_EDGES = ("drop", "repeat", "zeros")
+
+
+class Windows(Order):
+    """Windows of neighbouring rows, each once an epoch: time series, ticks, episodes of robots.
+
+    A loader's batch then has arrays (windows, length, *shape), as `Slab.gather_windows` returns
+    them, and the starts in `Batch.rows`. Shuffled or not, the window at any position is computed
+    by itself: 8 bytes are kept for each run of rows, and nothing for a window.
+
+    Parameters
+    ----------
+    length
+        Rows of a window, from its start on.
+    stride
+        Rows from the start of a window to that of the next one. With `length`, windows do not
+        overlap; with 1, there is one at each row.
+    within
+        What no window goes beyond: the name of a field, whose value is the same in a run of rows
+        (its values are read when a loader is made), or `Runs`, or an object with such `starts` and
+        `lengths`. Default: all rows are one run.
+    delta_indices
+        Instead of `length`: which rows each field has, counted from the start, such as
+        `{"state": [-1, 0], "action": range(16)}`. Other fields have the row at the start alone.
+    edges
+        "drop" leaves out windows that go beyond their run. "repeat" has a window at every
+        `stride`-th row of a run, with the nearest row of the run in place of those beyond it;
+        "zeros" has zeros, nulls and rows without elements there. The batch then has `is_pad`,
+        bool (windows, length), which is True there; with `delta_indices`, `NAME_is_pad` for each
+        of these fields.
+    of
+        Windows of the elements of this field, whose rows make one stream, such as tokens: arrays
+        (windows, length) of this field alone. `stride`, and the starts in `Batch.rows`, count
+        elements.
+    seed
+        Seed of the shuffle, which is new in each epoch. With None, windows come as they are stored.
+    """
+
+    repeats = False
+
+    def __init__(
+        self,
+        length: int | None = None,
+        stride: int = 1,
+        within: str | Runs | Any = None,
+        *,
+        delta_indices: Mapping[str, Sequence[int]] | None = None,
+        edges: Literal["drop", "repeat", "zeros"] = "drop",
+        of: str | None = None,
+        seed: int | None = 0,
+    ) -> None:
+        self.shape = WindowShape(length, delta_indices)
+        self.stride = check_integer("stride", stride, least=1)
+        if edges not in _EDGES:
+            raise UsageError("unknown `edges`", expected=", ".join(_EDGES), found=edges)
+        if of is not None and (length is None or within is not None or edges != "drop"):
+            raise UsageError("`of` takes `length` and `stride` alone", field=of)
+        self.within = within
+        self.edges = edges
+        self.of = of
+        self.seed = None if seed is None else check_integer("seed", seed)
+
+    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """See `Order`; only an attached one knows where windows start."""
+        raise make_unattached_error("where windows start")
+
+    def attach(self, slab: Slab) -> "AttachedWindows":
+        """See `Order`. Raises UnknownField, UsageError."""
+        return AttachedWindows(self, slab, resolve_runs(slab, self.within))
+
+    def in_sequence(self) -> "Windows":
+        """See `Order`."""
+        key = self.key()
+        options = {name: key[name] for name in ("length", "stride", "delta_indices", "edges", "of")}
+        return Windows(**options, within=self.within, seed=None)
+
+    def key(self) -> dict[str, Any]:
+        """See `Order`."""
+        indices = self.shape.delta_indices
+        within = self.within
+        if within is not None and not isinstance(within, str):
+            within = Runs(within.starts, within.lengths).digest
+        return {
+            "name": type(self).__name__,
+            "version": 1,
+            "length": self.shape.length,
+            "stride": self.stride,
+            "within": within,
+            "delta_indices": {name: indices[name].tolist() for name in sorted(indices)} or None,
+            "edges": self.edges,
+            "of": self.of,
+            "seed": self.seed,
+        }
+
+    def __repr__(self) -> str:
+        names = ("length", "stride", "within", "delta_indices", "edges", "of", "seed")
+        usual = {"stride": 1, "edges": "drop"}
+        key = self.key() | {"within": self.within}
+        options = [
+            f"{name}={key[name]!r}"
+            for name in names
+            if name == "seed" or key[name] not in (None, usual.get(name))
+        ]
+        return f"Windows({', '.join(options)})"
+
+
+class AttachedWindows(Order):
+    """A `Windows` order together with the runs of one slab.
+
+    Attributes
+    ----------
+    windows
+        What reads its batches.
+    """
+
+    repeats = False
+    windows: RowWindows | ElementWindows
+
+    def __init__(self, order: Windows, slab: Slab, runs: Runs | None) -> None:
+        self._order = order
+        self._slab = slab
+        self._given = runs
+        shape, stride, total = order.shape, order.stride, len(slab)
+        if order.of is not None:
+            assert shape.length is not None
+            self.windows = ElementWindows(slab.storage, slab.view, order.of, shape.length)
+            total = self.windows.total
+        else:
+            edges = None if order.edges == "drop" else order.edges
+            self.windows = RowWindows(slab.storage, slab.view, shape, runs, edges)
+        self._runs = runs = runs or Runs(np.zeros(1), np.full(1, total))
+        self._first = 0
+        rows = runs.lengths
+        if order.edges == "drop":
+            self._first = -shape.first
+            rows = rows - (shape.last - shape.first)
+        counts = np.maximum(-(-rows // stride), 0)
+        self._ends = np.cumsum(counts)
+        self._begins = self._ends - counts
+
+    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
+        """See `Order`."""
+        order = self._order
+        numbers = np.arange(start, stop, dtype=np.int64)
+        if order.seed is not None:
+            key = order.seed, epoch
+            numbers = shuffle_positions("windows", key, start, stop, self.length(total))
+        runs = np.searchsorted(self._ends, numbers, side="right")
+        starts: np.ndarray = self._runs.starts[runs] + self._first
+        starts += (numbers - self._begins[runs]) * order.stride
+        return starts
+
+    def length(self, total: int) -> int:
+        """See `Order`."""
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def choose_fields(self, slab: Slab, fields: Sequence[str] | None) -> Mapping[str, Field]:
+        """See `Order`. Raises UsageError, too, where windows of elements are to have others."""
+        described = self.windows.fields
+        of = self._order.of
+        names = slab.names(fields) if of is None else choose_element_field(of, fields)
+        return {name: described[name] for name in names}
+
+    def key(self) -> dict[str, Any]:
+        """See `Order`."""
+        return self._order.key()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return AttachedWindows, (self._order, self._slab, self._given)
+
+    def __repr__(self) -> str:
+        return repr(self._order)

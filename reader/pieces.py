@@ -1,0 +1,314 @@
+"""Windows of neighbouring rows, each copied in one piece where one shard holds it.
+
+A window is read as the runs of rows that it consists of: one, or several where it crosses into the
+next shard or where rows at its edges are repeated.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fieldslab.reader.batch import VAR_LEN_CLASSES, Ragged, Values
+from fieldslab.reader.buffers import Allocator, Pool
+from fieldslab.reader.conversion import Conversion
+from fieldslab.reader.copying import RowLocations, map_and_verify, split_rows, verify_and_copy
+from fieldslab.reader.gather import (
+    GatheredFields,
+    choose_copy,
+    gather_compressed,
+    gather_validity,
+)
+from fieldslab.reader.kernels import MOST_ELEMENTS, find_shard, load_i64
+from fieldslab.reader.rows import ShardDirectory
+from fieldslab.reader.stored.array import StoredArray
+from fieldslab.reader.stored.field import StoredField
+from fieldslab.schemas.jit import kernel, load_u64
+
+_Array = np.ndarray
+_INT64 = np.dtype(np.int64)
+
+
+class Pieces(NamedTuple):
+    """Runs of rows, one behind the other: those of the first window, then of the second.
+
+    Attributes
+    ----------
+    locations
+        Shard and first row of each run.
+    counts
+        Rows of each run: int64[runs], or int64[1] for all of them.
+    shape
+        Number of windows, and rows of each.
+    """
+
+    locations: RowLocations
+    counts: np.ndarray
+    shape: tuple[int, int]
+
+    def locate_rows(self) -> RowLocations:
+        """Locate every row of every window."""
+        shards, firsts = self.locations
+        if len(self.counts) == 1 and self.counts[0] == 1:
+            return self.locations
+        counts = np.broadcast_to(self.counts, shards.shape)
+        ends = np.cumsum(counts)
+        rows = np.arange(self.shape[0] * self.shape[1], dtype=np.int64)
+        rows += np.repeat(firsts - (ends - counts), counts)
+        return RowLocations(np.repeat(shards, counts), rows)
+
+
+def find_pieces(
+    directory: ShardDirectory,
+    pool: Pool,
+    first: int,
+    starts: np.ndarray,
+    length: int,
+    lows: np.ndarray,
+    highs: np.ndarray,
+) -> Pieces:
+    """Find the runs of the rows `starts[i]` up to `starts[i] + length`, for each window.
+
+    Row `r` is row `first + r` of the slab. In place of rows outside of `lows[i]` to `highs[i] - 1`
+    stands the nearest one inside. `starts` is int64[n]; `lows` and `highs` have n numbers or one.
+    """
+    room = len(starts)
+    while True:
+        runs = pool.allocate_array(None, (3, room), _INT64)
+        count = _find_pieces(starts, length, first, lows, highs, *directory.lookup, runs)
+        if count <= room:
+            break
+        room = count
+    shards, places, counts = runs[:, :count]
+    return Pieces(RowLocations(shards, places), counts, (len(starts), length))
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64, int64[:, ::1])"
+)
+def _find_pieces(
+    windows: _Array,
+    length: int,
+    first: int,
+    lows: _Array,
+    highs: _Array,
+    starts: int,
+    table: int,
+    shift: int,
+    out: _Array,
+) -> int:
+    """Find the runs of windows; return how many, of which `out` gets as many as have room.
+
+    `windows`, `lows`, `highs` and `first` are those of `find_pieces`; `starts`, `table` and `shift`
+    those of `find_shard`. `out` gets shards, first rows in the shard, and numbers of rows.
+    """
+    count = 0
+    room = out.shape[1]
+    mask = 0 if len(lows) == 1 else -1
+    for i in range(len(windows)):
+        low = lows[i & mask]
+        high = highs[i & mask]
+        row = windows[i]
+        stop = row + length
+        while row < stop:
+            inside = min(max(row, low), high - 1)
+            shard = find_shard(first + inside, starts, table, shift)
+            run: Any = np.int64(1)
+            if inside == row:
+                run = min(min(stop, high), load_i64(starts + 8 * shard + 8) - first) - row
+            if count < room:
+                out[0, count] = shard
+                out[1, count] = first + inside - load_i64(starts + 8 * shard)
+                out[2, count] = run
+            count += 1
+            row += run
+    return count
+
+
+def gather_pieces(
+    pool: Pool,
+    fields: list[StoredField],
+    pieces: Pieces,
+    memory: Allocator,
+    batches_in_turn: int = 1,
+) -> GatheredFields:
+    """Gather windows of some fields; results go to `memory`, intermediate arrays to `pool`.
+
+    Rows of fixed size become (windows, rows, *shape), and so do validity and sizes. Rows of
+    different lengths become those of all windows, one window behind the other.
+    `batches_in_turn` is that of `gather_fields`. Raises DamagedArray.
+    """
+    columns = GatheredFields({}, {}, {})
+    for stored in fields:
+        name = stored.field.name
+        if stored.frames is not None:
+            rows = pieces.locate_rows()
+            packed = gather_compressed(stored, stored.frames, rows, memory, pool)
+            columns.values[name] = _shape_windows(packed, pieces)
+        elif stored.offsets is not None:
+            columns.values[name] = _gather_var_len(stored, pieces, memory, pool, batches_in_turn)
+        else:
+            values = gather_items(
+                stored.values, pieces, memory, name, batches_in_turn, stored.conversion
+            )
+            if stored.codes is not None:
+                stored.translate_codes(values.reshape(-1), *pieces.locate_rows())
+            columns.values[name] = values
+        if stored.size is not None:
+            columns.sizes[name] = gather_items(stored.size, pieces, memory, name)
+        if stored.valid is not None:
+            columns.valid[name] = _gather_validity(stored.valid, pieces, memory, name)
+    return columns
+
+
+def gather_items(
+    array: StoredArray,
+    pieces: Pieces,
+    memory: Allocator,
+    name: str,
+    batches_in_turn: int = 1,
+    conversion: Conversion | None = None,
+    part_bytes: int | None = None,
+) -> np.ndarray:
+    """Gather items of an array: (windows, items, *shape). Raises DamagedArray.
+
+    With `part_bytes`, runs are not of items, but of parts of them, along their axis 0.
+    """
+    dtype, copy = choose_copy(array, conversion)
+    shape = array.shape if part_bytes is None else array.shape[1:]
+    out = memory.allocate_array((name, array.role), (*pieces.shape, *shape), dtype)
+    locations, counts = pieces.locations, pieces.counts
+    verify_and_copy(array, locations, counts, out, batches_in_turn, copy, part_bytes)
+    return out
+
+
+def _gather_validity(
+    array: StoredArray, pieces: Pieces, memory: Allocator, name: str
+) -> np.ndarray:
+    if array.present.all():
+        return gather_items(array, pieces, memory, name)
+    return gather_validity(array, pieces.locate_rows(), memory, name).reshape(pieces.shape)
+
+
+def _gather_var_len(
+    stored: StoredField, pieces: Pieces, memory: Allocator, pool: Pool, batches_in_turn: int
+) -> Values:
+    array, name = stored.values, stored.field.name
+    windows, length = pieces.shape
+    shards = pieces.locations.shards
+    offsets = memory.allocate_array((name, "offsets"), (windows * length + 1,), _INT64)
+    elements = pool.allocate_array(None, (2, len(shards)), _INT64)
+    total = _find_elements(stored, pieces, offsets, elements)
+    dtype, copy = choose_copy(array, stored.conversion)
+    out = memory.allocate_array((name, array.role), (total, *array.shape), dtype)
+    runs = RowLocations(shards, elements[0])
+    verify_and_copy(array, runs, elements[1], out, batches_in_turn, copy)
+    return VAR_LEN_CLASSES[stored.field.kind](out, offsets, name)
+
+
+def _find_elements(
+    stored: StoredField, pieces: Pieces, offsets: np.ndarray, out: np.ndarray
+) -> int:
+    """Find the elements of each run, int64[2, runs]: the first, and how many; return their sum.
+
+    `offsets`, int64[rows + 1], gets those of the batch. Raises DamagedArray.
+    """
+    array = stored.offsets
+    assert array is not None
+    runs = len(out[0])
+    counts = pieces.counts if len(pieces.counts) == runs else np.repeat(pieces.counts, runs)
+    ends = counts + 1
+    total = row = 0
+    step = max(runs, 1) if array.all_mapped else array.rows_at_once
+    for some in split_rows(runs, step):
+        part, rows = pieces.locations.select(some), counts[some]
+        lease = map_and_verify(array, part, ends[some])
+        added = _find_run_elements(
+            *part,
+            rows,
+            array.addresses,
+            stored.values.items,
+            out[0, some],
+            out[1, some],
+            offsets[row:],
+            total,
+        )
+        del lease
+        if added < 0:
+            shard, place = int(part.shards[~added]), int(part.in_shard[~added])
+            stored.read_offsets(shard, place, place + int(rows[~added]))
+            raise AssertionError("offsets are right")
+        row += int(rows.sum())
+        total = added
+    offsets[0] = 0
+    return total
+
+
+@kernel(
+    "int64(int64[::1], int64[::1], int64[::1], int64[::1], uint64[::1], int64[::1], int64[::1],"
+    "int64[::1], int64)"
+)
+def _find_run_elements(
+    shards: _Array,
+    places: _Array,
+    counts: _Array,
+    addresses: _Array,
+    elements: _Array,
+    out_places: _Array,
+    out_counts: _Array,
+    out_offsets: _Array,
+    total: Any,
+) -> int:
+    """Look up where the elements of runs of rows lie; return their sum, or ~i for a wrong run i.
+
+    As `kernels.find_element_ranges`, for `counts` rows each; `total` elements come before.
+    """
+    row = 0
+    for i in range(len(shards)):
+        shard = shards[i]
+        address = addresses[shard] + 8 * places[i]
+        first = load_u64(address)
+        before = first
+        for _ in range(counts[i]):
+            address += 8
+            end = load_u64(address)
+            if before > end or end > elements[shard]:
+                return ~i
+            before = end
+            count = np.int64(end) - np.int64(first)
+            if count > MOST_ELEMENTS - total:
+                return ~i
+            row += 1
+            out_offsets[row] = total + count
+        count = np.int64(before) - np.int64(first)
+        out_places[i] = np.int64(first)
+        out_counts[i] = count
+        total += count
+    return total
+
+
+def _shape_windows(values: Any, pieces: Pieces) -> Any:
+    """Give rows of fixed size the shape of windows."""
+    if isinstance(values, np.ndarray):
+        return values.reshape(*pieces.shape, *values.shape[1:])
+    return values
+
+
+def clear_padded_rows(columns: GatheredFields, padded: np.ndarray) -> None:
+    """Let padded rows, bool[windows, rows], be zeros, rows without elements, and null."""
+    for name, values in columns.values.items():
+        if isinstance(values, np.ndarray):
+            values[padded] = 0
+        else:
+            columns.values[name] = _empty_rows(values, padded.reshape(-1))
+    for each in (*columns.valid.values(), *columns.sizes.values()):
+        each[padded] = 0
+
+
+def _empty_rows(values: Any, some: np.ndarray) -> Any:
+    """Take the elements of some rows away."""
+    lengths = np.diff(values.offsets)
+    kept = values.values[np.repeat(~some, lengths)]
+    offsets = np.zeros_like(values.offsets)
+    np.cumsum(np.where(some, 0, lengths), out=offsets[1:])
+    made: Ragged = type(values)(kept, offsets, values.name)
+    return made

@@ -1,0 +1,163 @@
+"""Windows of a slab, and runs of its rows: methods of `Slab`."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fieldslab.reader.batch import Batch, Buffers
+from fieldslab.reader.rows import Rows, check_rows
+from fieldslab.reader.runs import Runs
+from fieldslab.reader.selecting import Selectable
+from fieldslab.reader.windows import Edges, ElementWindows, RowWindows, WindowReader, WindowShape
+from fieldslab.schemas.errors import UsageError
+
+
+class Windowed(Selectable):
+    """Rows of a slab of which windows can be gathered."""
+
+    def find_runs(self, by: str) -> Runs:
+        """Find the runs of neighbouring rows with one value, such as those of an episode.
+
+        The values are read once. A null is a value of its own; a run ends where a slab of a union
+        ends.
+
+        Parameters
+        ----------
+        by
+            Name of the field: integers, categories, text or any other.
+
+        Raises UnknownField, and what `gather` raises.
+        """
+        from fieldslab.reader.runs import find_runs
+
+        if by not in self._found_runs:
+            self._storage.check_field_name(by)
+            members, view = self._storage.members, self._view
+
+            def find_members(rows: np.ndarray) -> np.ndarray:
+                return members.find_members(view, rows)
+
+            several = find_members if len(members.names) > 1 else None
+            self._found_runs[by] = find_runs(by, self._gather_range, several, len(view))
+        return self._found_runs[by]
+
+    def gather_windows(
+        self,
+        starts: Rows,
+        length: int | None = None,
+        fields: Sequence[str] | None = None,
+        out: Batch | None = None,
+        *,
+        delta_indices: Mapping[str, Sequence[int]] | None = None,
+        within: Any = None,
+        edges: Edges | None = None,
+        of: str | None = None,
+    ) -> Batch:
+        """Copy windows of neighbouring rows into one batch.
+
+        Fields of fixed size become arrays (windows, length, *shape), validity and sizes of images
+        (windows, length) and (windows, length, 2). Rows of different lengths are those of all
+        windows, one window behind the other: row `j` of window `i` is row `i * length + j`.
+        `Batch.rows` has the starts.
+
+        Parameters
+        ----------
+        starts
+            First rows of the windows, as `gather` takes rows.
+        length
+            Rows of a window: `starts[i]` up to `starts[i] + length`.
+        fields
+            Names of the fields to gather. Default: all.
+        out
+            Result of `buffers` for as many rows as all windows have: see `gather`.
+        delta_indices
+            Instead of `length`: which rows each field has, counted from the start, such as
+            `{"state": [-1, 0], "action": range(16)}`. Other fields have the row at the start alone.
+        within
+            What no window goes beyond: the name of a field, whose value is the same in a run of
+            rows, or `Runs`, or an object with such `starts` and `lengths`.
+        edges
+            What stands for rows beyond that, or beyond the slab: "repeat" takes the nearest row,
+            "zeros" has zeros, nulls and rows without elements. The batch then has `is_pad`,
+            bool (windows, length), which is True there; with `delta_indices`, `NAME_is_pad` for
+            each of these fields. Default: such windows are an error.
+        of
+            Windows of elements, not of rows: of this field alone, whose rows make one stream, such
+            as tokens. `starts` then count elements.
+
+        Raises
+        ------
+        RowOutOfRange
+            There is no such row, or a window goes beyond what it may have.
+        UnknownField, UsageError, DamagedArray, SlabReplaced, Unreadable
+            As `gather` raises them.
+        """
+        reader: WindowReader
+        if of is not None:
+            if delta_indices is not None or within is not None or edges is not None:
+                raise UsageError("`of` takes `length` alone", field=of)
+            reader = self._make_element_windows(of, length)
+            names, total = choose_element_field(of, fields), reader.total
+        else:
+            shape = WindowShape(length, delta_indices)
+            if edges not in (None, "repeat", "zeros"):
+                raise UsageError("unknown `edges`", expected='"repeat" or "zeros"', found=edges)
+            if out is not None and fields is None:
+                fields = list(out)
+            runs = resolve_runs(self, within)
+            reader = RowWindows(self._storage, self._view, shape, runs, edges)
+            names, total = self.names(fields), len(self._view)
+        numbers = check_rows(starts, total)
+        if out is None:
+            return reader.read(numbers, names, self._storage.pool)
+        if not isinstance(out, Buffers):
+            hint = "Make it with slab.buffers(windows * length, fields)."
+            problem = "`out` was not made by slab.buffers()"
+            raise UsageError(problem, found=type(out).__name__, hint=hint)
+        out.fill(reader.read(numbers, names, out.memory))
+        return out
+
+    def _make_element_windows(self, name: str, length: int | None) -> ElementWindows:
+        key = name, length
+        if key not in self._element_windows:
+            if length is None:
+                raise UsageError("`length` is missing", field=name)
+            self._element_windows[key] = ElementWindows(self._storage, self._view, name, length)
+        return self._element_windows[key]
+
+    @cached_property
+    def _found_runs(self) -> dict[str, Runs]:
+        return {}
+
+    @cached_property
+    def _element_windows(self) -> dict[tuple[str, int | None], ElementWindows]:
+        return {}
+
+
+def resolve_runs(slab: Windowed, within: Any) -> Runs | None:
+    """Return the runs that `within` means; None for all rows. Raises UnknownField, UsageError."""
+    if within is None or isinstance(within, Runs):
+        return within
+    if isinstance(within, str):
+        return slab.find_runs(within)
+    try:
+        return Runs(within.starts, within.lengths)
+    except AttributeError:
+        raise UsageError(
+            "`within` is the name of a field, or has `starts` and `lengths` of runs of rows",
+            found=repr(within)[:80],
+        ) from None
+
+
+def choose_element_field(of: str, fields: Sequence[str] | None) -> list[str]:
+    """Return the one field of windows of elements. Raises UsageError where others are asked for."""
+    if fields is not None and list(fields) not in ([of], []):
+        raise UsageError(
+            "windows of elements have one field",
+            expected=[of],
+            found=list(fields),
+            hint="Leave out `fields`.",
+        )
+    return [of]

@@ -1,0 +1,424 @@
+"""Windows of rows and of elements: what a gather of their rows gives, at edges and in any order."""
+
+import json
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.naming import case
+from tests.reader.conftest import ROWS, Example
+from tests.slabs import array_path, categorical, flip, poke, ragged, redigest, write_slab
+
+from fieldslab.reader import (
+    Batch,
+    Loader,
+    Pad,
+    Runs,
+    Shift,
+    Slab,
+    Standardize,
+    VarLenValues,
+    Windows,
+    open_slab,
+)
+from fieldslab.reader.grain import grain_batches
+from fieldslab.schemas.errors import DamagedArray, RowOutOfRange, UnknownField, UsageError
+
+EPISODES = np.repeat([4, 9, 4, 0, 7], [11, 1, 150, 138 - 30, 30])
+
+
+@pytest.fixture(scope="module")
+def series(tmp_path_factory: pytest.TempPathFactory) -> Slab:
+    """Episodes over four shards, with names, and tokens of any number a row."""
+    rows = np.arange(ROWS)
+    columns = {
+        "x": rows,
+        "state": np.stack([rows, -rows], 1).astype("f4"),
+        "episode": EPISODES,
+        "name": [f"episode {number}" for number in EPISODES],
+        "arm": categorical(EPISODES % 2, ["left", "right"]),
+        "tokens": ragged([range(row, row + row % 4) for row in range(ROWS)], "int32"),
+        "packed": np.arange(ROWS * 5, dtype="u2").reshape(ROWS, 5),
+    }
+    return open_slab(
+        write_slab(tmp_path_factory.mktemp("series") / "a.slab", columns, [7, 1, 200, 92])
+    )
+
+
+def as_lists(batch: Batch) -> dict[str, Any]:
+    """Values, validity and sizes, for comparison."""
+    values = {name: each.tolist() for name, each in batch.items()}
+    return values | {
+        f"{what}:{name}": each.tolist()
+        for what, parts in (("valid", batch.valid), ("sizes", batch.sizes))
+        for name, each in parts.items()
+    }
+
+
+def gather_rows(slab: Slab, rows: np.ndarray) -> dict[str, Any]:
+    """What a gather of the rows of windows gives, (windows, length), in the shape of windows."""
+    batch = slab.gather(rows.reshape(-1))
+    for parts in (batch._columns, batch.valid, batch.sizes):
+        columns: Any = parts
+        for name, each in columns.items():
+            if not isinstance(each, VarLenValues):
+                columns[name] = each.reshape(*rows.shape, *each.shape[1:])
+    return as_lists(batch)
+
+
+def test_windows_have_the_rows_of_a_gather(example: Example, tmp_path: Path) -> None:
+    """Of every kind of field, over shards, slabs and views, cast, mirrored, and into buffers."""
+    slab = open_slab(example.path)
+    other = {
+        name: column for name, column in example.columns.items() if name not in ("place", "colour")
+    }
+    other["colour"] = categorical(np.arange(ROWS) % 2, ["blue", "red"])
+    other["place"] = example.columns["place"]
+    views = {
+        "slab": slab,
+        "range": slab[5:290],
+        "steps": slab[::-3],
+        "chosen": slab.select(np.random.default_rng(0).permutation(ROWS)[:90]),
+        "union": slab + open_slab(write_slab(tmp_path / "b.slab", other, [150, 150])),
+        "cast": slab.cast({"label": "float32", "tokens": "float16", "box": "bfloat16"}),
+        "mirror": open_slab(example.path, cache_dir=tmp_path / "cache"),
+        "unverified": open_slab(example.path, verify=False),
+    }
+    random = np.random.default_rng(1)
+    for name, view in views.items():
+        with case(name):
+            for windows, length in ((6, 20), (1, 1), (0, 3), (40, 2), (1, len(view))):
+                starts = random.integers(0, len(view) - length + 1, windows)
+                batch = view.gather_windows(starts, length)
+                expected = gather_rows(view, starts[:, None] + np.arange(length))
+                assert as_lists(batch) == expected
+                assert batch.rows.tolist() == starts.tolist()
+    out = slab.buffers(60, ["box", "caption"])
+    assert slab.gather_windows([3, -30], 30, out=out) is out
+    expected = gather_rows(slab, np.array([[3], [270]]) + np.arange(30))
+    assert as_lists(out) == {name: expected[name] for name in ("box", "caption")}
+
+
+def test_each_field_has_rows_of_its_own(series: Slab) -> None:
+    """`delta_indices` counts from the start, with gaps; other fields have the row at the start."""
+    starts = np.array([8, 100, 201])
+    indices = {"state": [-6, -3, 0], "x": range(-1, 7), "tokens": [0, 1]}
+    batch = series.gather_windows(starts, delta_indices=indices)
+    rows = starts[:, None]
+    assert batch["x"].tolist() == (rows + np.arange(-1, 7)).tolist()
+    assert batch["state"][..., 0].tolist() == (rows + np.array([-6, -3, 0])).tolist()
+    assert batch["episode"].tolist() == EPISODES[starts].tolist()
+    assert batch["tokens"].lengths.tolist() == ((rows + np.arange(2)) % 4).reshape(-1).tolist()
+    assert [*batch] == [*series.fields]
+
+
+def test_edges_are_filled(series: Slab) -> None:
+    """Rows beyond a run are the nearest one, or zeros, and the mask tells them."""
+    starts, indices = np.array([0, 10, 11, 299]), {"x": range(-2, 3), "tokens": [0, 1], "arm": [9]}
+    lows, highs = np.array([0, 0, 11, 270]), np.array([11, 11, 12, 300])
+    for within in (
+        "episode",
+        "name",
+        SimpleNamespace(starts=[0, 11, 12, 162, 270], lengths=[11, 1, 150, 108, 30]),
+    ):
+        options: Any = {"delta_indices": indices, "within": within}
+        repeat = series.gather_windows(starts, edges="repeat", **options)
+        zeros = series.gather_windows(starts, edges="zeros", **options)
+        rows = starts[:, None] + np.arange(-2, 3)
+        padded = (rows < lows[:, None]) | (rows >= highs[:, None])
+        nearest = np.clip(rows, lows[:, None], highs[:, None] - 1)
+        assert repeat["x"].tolist() == nearest.tolist()
+        assert zeros["x"].tolist() == np.where(padded, 0, rows).tolist()
+        assert repeat["x_is_pad"].tolist() == zeros["x_is_pad"].tolist() == padded.tolist()
+        assert zeros["arm"].tolist() == [[0]] * 4
+        lengths = (starts[:, None] + np.arange(2)).clip(None, highs[:, None] - 1) % 4
+        assert repeat["tokens"].lengths.tolist() == lengths.reshape(-1).tolist()
+        lengths[zeros["tokens_is_pad"]] = 0
+        assert zeros["tokens"].lengths.tolist() == lengths.reshape(-1).tolist()
+        with pytest.raises(RowOutOfRange, match="edges="):
+            series.gather_windows(starts, 2, within=within)
+    whole = series.gather_windows([-1], 3, ["x"], edges="repeat")
+    assert (whole["x"].tolist(), whole["is_pad"].tolist()) == ([[299] * 3], [[False, True, True]])
+
+
+def test_padded_rows_are_null(slab: Slab) -> None:
+    """With zeros, padded rows are not valid; with the nearest row, they are as valid as that."""
+    score = [
+        slab.gather_windows([296], 8, edges=edges).valid["score"] for edges in ("zeros", "repeat")
+    ]
+    assert score[0].tolist() == [[True] * 4 + [False] * 4]
+    assert score[1].tolist() == [[True] * 8]
+
+
+def test_runs_end_where_values_change(series: Slab, slab: Slab, tmp_path: Path) -> None:
+    """Of any kind of field, over batches, in views, and where a slab of a union ends."""
+    for name in ("episode", "name"):
+        runs = series.find_runs(name)
+        assert runs.starts.tolist() == [0, 11, 12, 162, 270]
+        assert runs.lengths.tolist() == [11, 1, 150, 108, 30]
+    assert series.find_runs("arm").starts.tolist() == [0, 11, 12, 270]
+    assert series[12:170].find_runs("episode").lengths.tolist() == [150, 8]
+    assert series[:0].find_runs("episode").starts.tolist() == []
+    assert (series + open_slab(series.path)).find_runs("arm").starts.tolist() == [
+        *(0, 11, 12, 270),
+        *(300, 311, 312, 570),
+    ]
+    assert slab.find_runs("score").lengths.tolist() == [1] * ROWS
+    assert slab.find_runs("remark").lengths.tolist() == [1] * ROWS
+    assert slab[15:28].find_runs("flag").lengths.tolist() == [1, 2] * 4 + [1]
+    long = np.repeat(np.arange(3), [70_000, 1, 60_000])
+    many = open_slab(write_slab(tmp_path / "long.slab", {"x": long}))
+    assert many.find_runs("x").starts.tolist() == [0, 70_000, 70_001]
+    for wrong in (([0, 5], [6, 1]), ([0], [1, 2]), ([-1], [1]), ([[0]], [[1]])):
+        with case(wrong), pytest.raises(UsageError):
+            Runs(*wrong)
+    with pytest.raises(UsageError, match="another slab or view"):
+        series[:100].gather_windows([0], 2, within=series.find_runs("episode"))
+    with pytest.raises(UsageError, match="in no run"):
+        series.gather_windows([0], 2, within=Runs([5], [10]))
+
+
+def test_elements_are_one_stream(series: Slab, tmp_path: Path) -> None:
+    """Tokens of all rows follow each other, whatever the rows and shards; so do those of views."""
+    tokens = np.concatenate([np.arange(row, row + row % 4) for row in range(ROWS)])
+    mirror = open_slab(series.path, cache_dir=tmp_path / "cache")
+    for view, first in ((series, 0), (mirror, 0), (series[9:208], 12), (series[300:], 450)):
+        total = int((view["x"][:] % 4).sum())
+        length = min(33, max(total, 1))
+        starts = np.arange(0, total - length + 1)
+        batch = view.gather_windows(starts, length, of="tokens")
+        rows = first + starts[:, None] + np.arange(length)
+        assert batch["tokens"].tolist() == tokens[rows].tolist()
+        assert batch["tokens"].dtype == np.int32
+    packed = series[1:].gather_windows([0, 7], 9, of="packed")
+    assert packed["packed"].tolist() == (np.array([[5], [12]]) + np.arange(9)).tolist()
+    text = series.gather_windows([3], 6, of="name")["name"].tobytes()
+    assert text == b"sode 4"
+    halves = series.cast({"tokens": "float16"}).gather_windows([5], 40, of="tokens")
+    assert halves["tokens"].tolist() == [tokens[5:45].tolist()]
+    assert halves["tokens"].dtype == np.float16
+    twice = (series + mirror).gather_windows([len(tokens) - 3], 6, of="tokens")
+    assert twice["tokens"].tolist() == [[*tokens[-3:], *tokens[:3]]]
+
+
+def test_nothing_unverified_is_returned(tmp_path: Path) -> None:
+    """A flipped bit and a wrong offset under any row of a window are errors."""
+    path = write_slab(tmp_path / "a.slab", {"x": np.arange(200_000)})
+    flip(array_path(path, "x"), offset=8 * 100_000)
+    slab = open_slab(path)
+    assert slab.gather_windows([0], 1000, ["x"])["x"].sum() == 499_500
+    for damaged in ([50_000], [99_500]):
+        with pytest.raises(DamagedArray, match="x"):
+            slab.gather_windows(damaged, 60_000, ["x"])
+    with pytest.raises(DamagedArray, match="x"):
+        slab.gather_windows([100_000], 1, of="x")
+    tokens = ragged([range(row % 3) for row in range(20)], "int64")
+    path = write_slab(tmp_path / "b.slab", {"tokens": tokens})
+    poke(array_path(path, "tokens", "offsets"), np.array([2**50], "<u8"), 8 * 7)
+    redigest(path)
+    slab = open_slab(path)
+    for start in (2, 6):
+        with pytest.raises(DamagedArray, match="offset"):
+            slab.gather_windows([start], 5, ["tokens"])
+
+
+ORDERS = {
+    "rows": Windows(16, 4, "episode"),
+    "all": Windows(7, 3, seed=5),
+    "repeat": Windows(16, 5, "episode", edges="repeat"),
+    "zeros": Windows(delta_indices={"x": range(-3, 2)}, within="name", edges="zeros", seed=2),
+    "deltas": Windows(delta_indices={"x": [-1, 0], "state": range(8)}, within="episode"),
+    "stored": Windows(3, 3, seed=None),
+    "elements": Windows(17, 16, of="tokens"),
+}
+
+
+def test_each_window_comes_once_an_epoch(series: Slab) -> None:
+    """Windows start at every `stride`-th row of a run, and none goes beyond it but to be filled."""
+    runs = series.find_runs("episode")
+    ends = runs.starts + runs.lengths
+    expected = {
+        "rows": [*range(12, 147, 4), *range(162, 255, 4), *range(270, 285, 4)],
+        "all": [*range(0, 294, 3)],
+        "repeat": [
+            s for low, high in zip(runs.starts, ends, strict=True) for s in range(low, high, 5)
+        ],
+        "zeros": [*range(300)],
+        "deltas": [*range(1, 4), *range(13, 155), *range(163, 263), *range(271, 293)],
+        "stored": [*range(0, 300, 3)],
+        "elements": [*range(0, 434, 16)],
+    }
+    for name, order in ORDERS.items():
+        with case(name):
+            attached = order.attach(series)
+            epochs = [attached.rows(epoch, 0, attached.length(ROWS), ROWS) for epoch in range(2)]
+            assert sorted(epochs[0].tolist()) == sorted(epochs[1].tolist()) == expected[name]
+            assert (epochs[0].tolist() == expected[name]) == (order.seed is None)
+            assert (epochs[0].tolist() == epochs[1].tolist()) == (order.seed is None)
+            stored = order.in_sequence().attach(series)
+            assert stored.rows(1, 0, stored.length(ROWS), ROWS).tolist() == expected[name]
+    for short in (Windows(200, within="episode"), Windows(9, of="tokens")):
+        assert list(Loader(series[:3], 4, short, prefetch=0)) == []
+
+
+def test_loaders_make_batches_of_windows(series: Slab) -> None:
+    """The same with threads, in groups, in a process, for torch and a device, after a pickle."""
+    for name, order in ORDERS.items():
+        with case(name):
+            fields = None if order.of else ["x", "state", "tokens", "episode"]
+            attached = order.attach(series)
+            rows = attached.rows(0, 0, attached.length(ROWS), ROWS)
+            shape = order.shape
+            asked: Any = (
+                {"of": order.of}
+                if order.of
+                else {
+                    "fields": fields,
+                    "delta_indices": shape.delta_indices or None,
+                    "within": order.within,
+                    "edges": None if order.edges == "drop" else order.edges,
+                }
+            )
+            expected = as_lists(series.gather_windows(rows[:64], shape.length, **asked))
+            loaders = {
+                "threads": Loader(series, 64, order, fields=fields),
+                "on demand": pickle.loads(
+                    pickle.dumps(Loader(series, 64, order, fields=fields, prefetch=0))
+                ),
+                "cached": Loader(series, 64, order, fields=fields, read_ahead=0),
+            }
+            for what, loader in loaders.items():
+                with case(what):
+                    batches = list(loader)
+                    assert as_lists(batches[0]) == expected
+                    assert (
+                        np.concatenate([batch.rows for batch in batches]).tolist() == rows.tolist()
+                    )
+            tensors = next(
+                iter(Loader(series, 64, order, fields=fields, output="torch", prefetch=0))
+            )
+            for field in tensors:
+                if field != "tokens" or order.of:
+                    assert tensors[field].tolist() == expected[field]
+    order = ORDERS["deltas"]
+    small = Loader(series, 4, order, fields=["x", "state"])
+    rows = np.concatenate([batch.rows for batch in small])
+    assert (
+        rows.tolist()
+        == np.concatenate([small.rows_at(0, step) for step in range(len(small))]).tolist()
+    )
+    with Loader(series, 64, order, fields=["x"], isolate=True) as isolated:
+        assert next(iter(isolated))["x"].shape == (64, 2)
+    sent = next(iter(Loader(series, 64, ORDERS["zeros"], fields=["x"], device="cpu")))
+    assert sent["x_is_pad"].shape == (64, 5)
+    source = grain_batches(series, 8, order=ORDERS["elements"], drop_last=False)
+    assert source[0]["tokens"].shape == (8, 17)
+
+
+def test_transforms_take_windows(series: Slab) -> None:
+    """They see fields as they are in a batch, and `rng` draws once for a window."""
+
+    def draw(batch: Batch, rng: Any) -> dict[str, Any]:
+        return {"drawn": rng.uniform(0, 1)}
+
+    pairs = Shift("tokens", dtype=np.int64)
+    batch = next(iter(Loader(series, 8, ORDERS["elements"], transforms=[pairs, draw], prefetch=0)))
+    assert batch["targets"].tolist() == batch["tokens"][:, 1:].tolist()
+    assert batch["drawn"].shape == (8,)
+    scaled = Standardize("state", [0, 0], [2, 4])
+    batch = next(iter(Loader(series, 8, ORDERS["rows"], transforms=[scaled], prefetch=0)))
+    assert batch["state"].tolist() == (batch["x"][..., None] / [2.0, -4.0]).tolist()
+    with pytest.raises(UsageError, match="no rows of different lengths"):
+        Loader(series, 8, ORDERS["elements"], transforms=[Pad("tokens", 4)])
+
+
+def test_states_know_their_windows(series: Slab) -> None:
+    """Keys tell apart what gives other windows; a run goes on where it stopped, and is frozen."""
+    keys = [json.dumps(order.key()) for order in ORDERS.values()]
+    runs = series.find_runs("episode")
+    others = [
+        Windows(16, 4, runs),
+        Windows(16, 4, Runs(runs.starts, runs.lengths - 1)),
+        Windows(16, 4),
+    ]
+    keys += [json.dumps(order.key()) for order in others]
+    assert len(set(keys)) == len(keys)
+    assert ORDERS["rows"].key() == {
+        "name": "Windows",
+        "version": 1,
+        "length": 16,
+        "stride": 4,
+        "within": "episode",
+        "delta_indices": None,
+        "edges": "drop",
+        "of": None,
+        "seed": 0,
+    }
+    first = {
+        name: order.attach(series).rows(1, 0, 4, ROWS).tolist() for name, order in ORDERS.items()
+    }
+    assert first == FROZEN
+    loader = Loader(series, 8, ORDERS["rows"], fields=["x"], prefetch=0)
+    next(iter(loader))
+    with pytest.raises(UsageError, match="another order"):
+        Loader(series, 8, others[0], fields=["x"]).load_state_dict(loader.state_dict())
+
+
+FROZEN = {
+    "rows": [132, 202, 28, 40],
+    "all": [168, 96, 0, 117],
+    "repeat": [142, 212, 12, 27],
+    "zeros": [0, 244, 100, 263],
+    "deltas": [124, 219, 240, 208],
+    "stored": [0, 3, 6, 9],
+    "elements": [272, 432, 64, 112],
+}
+
+
+def test_what_makes_no_windows_is_refused(series: Slab, slab: Slab) -> None:
+    """Arguments, fields and views are checked before anything is read."""
+    wrong: list[dict[str, Any]] = [
+        {},
+        {"length": 0},
+        {"length": 2, "delta_indices": {"x": [0]}},
+        {"length": 2, "stride": 0},
+        {"length": 2, "edges": "wrap"},
+        {"delta_indices": {"x": [1, 0]}},
+        {"delta_indices": {"x": []}},
+        {"delta_indices": {"x": 4}},
+        {"length": 2, "of": "tokens", "within": "episode"},
+        {"delta_indices": {"x": [0]}, "of": "tokens"},
+    ]
+    for options in wrong:
+        with case(options), pytest.raises(UsageError):
+            Windows(**options)
+    with pytest.raises(UsageError, match="attach"):
+        Windows(2).rows(0, 0, 1, ROWS)
+    for order in (
+        Windows(2, within="none"),
+        Windows(2, of="none"),
+        Windows(delta_indices={"y": [0]}),
+    ):
+        with case(order), pytest.raises(UnknownField):
+            order.attach(series)
+    with pytest.raises(UsageError, match="no stream"):
+        Windows(2, of="photo").attach(slab)
+    with pytest.raises(UsageError, match="not neighbours"):
+        Windows(2, of="tokens").attach(series[::2])
+    with pytest.raises(UsageError, match="one field"):
+        Loader(series, 2, ORDERS["elements"], fields=["x"])
+    with pytest.raises(UsageError, match="name of a field"):
+        Windows(2, within=7).attach(series)
+    for starts, options in (
+        ([300], {"length": 1}),
+        ([299], {"length": 2}),
+        ([449], {"length": 2, "of": "tokens"}),
+    ):
+        with case(starts), pytest.raises(RowOutOfRange):
+            series.gather_windows(starts, **options)
+    for options in ({"length": 2, "edges": "drop"}, {"of": "tokens"}, {"length": 2, "out": {}}):
+        with case(options), pytest.raises(UsageError):
+            series.gather_windows([0], **options)
