@@ -81,6 +81,7 @@ HEAVY: dict[str, set[str]] = {
     "cv2": set(),
     "obstore": {"schemas/stores/remote.py"},
     "botocore": {"schemas/stores/remote.py"},
+    "huggingface_hub": {"schemas/stores/hub.py"},
     "ray": {"packer/write/engines/ray.py"},
     "nvidia": {"reader/decoders/nvimagecodec.py"},
 }

@@ -45,7 +45,7 @@ Examples:
         "SRC...",
         "Files, globs and directories (also with hive partitions) of one kind: Parquet, HDF5, "
         "LitData, or images in folders named after their classes. Parquet and images may also lie "
-        "at URLs: s3://, gs://, az://, https://.",
+        "at URLs: s3://, gs://, az://, https://, hf://datasets/.",
         type=PATH,
         required=False,
     ),

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from fieldslab.packer.sources.path_lookup import NoFiles
 from fieldslab.packer.sources.remote_file import RemoteFile
 from fieldslab.schemas.errors import ObjectNotFound, UsageError
+from fieldslab.schemas.stores.hub import split_hub_url
 from fieldslab.schemas.stores.store import STORES, ObjectInfo, Store, check_key
 from fieldslab.schemas.stores.store_place import StorePlace
 from fieldslab.schemas.urls import get_scheme, hide_credentials, is_url, restore_url
@@ -73,6 +74,9 @@ def split_url(
     if is_web:  # a server's root may be another server's gateway: one store for each folder
         folder, _, key = rest.rpartition("/") if "/" in rest else (rest, "", "")
         key = unquote(key)
+    elif scheme.lower() == "hf":
+        dataset, key = split_hub_url(url)
+        folder = dataset.partition("://")[2]
     else:
         folder, _, key = rest.partition("/")
     try:

@@ -38,7 +38,7 @@ _CREDENTIALS = (
 )
 _DENIALS = ("PermissionDeniedError", "UnauthenticatedError")
 _SHORT = re.compile(r"Requested \S+ got ")
-_SHORT_ATTEMPTS = 3
+SHORT_ATTEMPTS = 3
 """Attempts at a range of which less came, since the object may be shorter than was thought."""
 _BROKEN = (
     (re.compile("Timeout|TimedOut|timed out"), "no answer in time"),
@@ -49,6 +49,11 @@ _BROKEN = (
 
 class EndsEarly(ValueError):
     """The end of an object came before that of a range, and obstore took it for an answer."""
+
+
+def is_passing(status: int) -> bool:
+    """Return True for a status that another attempt may not get."""
+    return status in _PASSING or (status >= 500 and status not in _LASTING)
 
 
 def diagnose_reading(error: Exception) -> Failure:
@@ -66,15 +71,14 @@ def diagnose_reading(error: Exception) -> Failure:
     if status == 416 or isinstance(error, EndsEarly):
         return Failure(RemoteUnreadable, "the object ends too early", status=status)
     if status is not None:
-        passing = status in _PASSING or (status >= 500 and status not in _LASTING)
         problem = f"the server fails{name}" if status >= 500 else f"the server refuses{name}"
-        return Failure(RemoteUnreadable, problem, _TRY, status, None if passing else 1)
+        return Failure(RemoteUnreadable, problem, _TRY, status, None if is_passing(status) else 1)
     if "Range request not supported" in text or "non-partial response" in text:
         problem = "the server sends whole objects only, and no ranges of them"
         return Failure(RemoteUnreadable, problem)
     if _SHORT.search(text):
         problem = "the server sends fewer bytes than asked for"
-        return Failure(RemoteUnreadable, problem, _TRY, attempts=_SHORT_ATTEMPTS)
+        return Failure(RemoteUnreadable, problem, _TRY, attempts=SHORT_ATTEMPTS)
     problem = next(
         (problem for words, problem in _BROKEN if words.search(text)),
         f"the request failed ({type(error).__name__})",

@@ -191,6 +191,7 @@ STORES = Registry(
     {
         "file": "fieldslab.schemas.stores.directory:DirectoryStore",
         **dict.fromkeys(_SCHEMES, _REMOTE),
+        "hf": "fieldslab.schemas.stores.hub:HubStore",
     },
     base=Store,
 )
@@ -204,7 +205,8 @@ def open_store(place: Place, storage_options: Mapping[str, Any] | None = None) -
     ----------
     storage_options
         For obstore, which reads buckets and web servers: keys of its configuration, such as
-        `region` or `endpoint`, and `client_options`, `retry_config`, `credential_provider`.
+        `region` or `endpoint`, and `client_options`, `retry_config`, `credential_provider`. For
+        the Hugging Face Hub: `endpoint`, `token`, `retry_config`.
 
     Raises
     ------

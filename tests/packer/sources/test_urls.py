@@ -222,7 +222,6 @@ def test_what_is_refused(tmp_path: Path, folder: Path, serve: Serve, bucket: Buc
         (f"{bucket.url}/none-*.parquet", SourceNotFound, "no object matches"),
         (f"{bucket.url}/notes.txt", SourceNotFound, "nothing at this URL"),
         (f"{bucket.url}/a.h5", SourceUnsupported, f"aws s3 cp {bucket.url}/a.h5 ."),
-        ("hf://datasets/me/data/a.parquet", SourceUnsupported, "hf download .* me/data"),
     ]
     for url, error, words in cases:
         options = bucket.options if url.startswith("s3") else None
