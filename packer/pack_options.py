@@ -314,7 +314,8 @@ class PackOptions(TypedDict, total=False):
         Option(
             SOURCE,
             "SETTINGS",
-            "Settings of the kind of source: `rows_attr`, `raw`, `external` and `memory` for HDF5, "
+            "Settings of the kind of source: `episodes`, `episode_attrs`, `drop_extra_step`, "
+            "`rows_attr`, `raw`, `external` and `memory` for HDF5, "
             "`block`, `key` and `key_password_file` for LitData.",
             in_shell=False,
         ),
@@ -333,9 +334,41 @@ class PackOptions(TypedDict, total=False):
 class SourceSettings(TypedDict, total=False):
     """What the command line passes to a source as `settings`."""
 
+    episodes: Annotated[
+        str | None,
+        Option(
+            HDF5,
+            "GROUPS|files",
+            "Pack groups of one layout as episodes, one behind the other: a pattern of their "
+            "paths, such as 'data/demo_*', or 'files' if each file is an episode. Adds the fields "
+            "episode, step and episode_name.",
+        ),
+    ]
+    episode_attrs: Annotated[
+        str | None,
+        Option(
+            HDF5,
+            "a,b",
+            "Attributes of episodes that become fields: each row has the value of its episode.",
+        ),
+    ]
+    drop_extra_step: Annotated[
+        bool,
+        Option(
+            HDF5,
+            None,
+            "Leave out the last value of datasets with one step more than the others of their "
+            "episode, such as the observations of Minari.",
+            False,
+        ),
+    ]
     rows_attr: Annotated[
         str | None,
-        Option(HDF5, "NAME", "Attribute of each file that holds its number of valid rows."),
+        Option(
+            HDF5,
+            "NAME",
+            "Attribute of each file, or episode, that holds its number of valid rows.",
+        ),
     ]
     raw: Annotated[bool, Option(HDF5, None, "Pack opaque data as bytes (uint8).", False)]
     external: Annotated[

@@ -17,6 +17,7 @@ from fieldslab.reader.rows import Rows, check_index, check_integer, check_rows, 
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.views import ChosenRows, View
 from fieldslab.reader.windowed import Windowed
+from fieldslab.schemas.episodes import Episodes, find_episode_lengths
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.manifest import Manifest
@@ -67,6 +68,19 @@ class Slab(Tabular, Windowed):
     def fields(self) -> Mapping[str, Field]:
         """Fields by name, in their order."""
         return self._storage.fields
+
+    @property
+    def episodes(self) -> Episodes | None:
+        """First row and length of each episode; see `fieldslab.schemas.episodes.Episodes`.
+
+        None for a view, and where the slab does not list episodes: it was packed without
+        `episodes`, shuffled, or written without some rows. Those of joined slabs are joined.
+        """
+        manifest = self.manifest
+        lengths = find_episode_lengths(manifest.attributes, manifest.rows)
+        if lengths is None or self._view != range(manifest.rows):
+            return None
+        return Episodes(np.array(lengths, np.int64))
 
     @property
     def members(self) -> Mapping[str, range]:

@@ -18,7 +18,18 @@ _KINDS = {"bare": 0, "switch": 1, "number": 1, "text": 1, "column": 2}
 """How many values a mark of each kind has; one of "names" has any number."""
 _BARE: Any = object()
 
-_SETTINGS = {"rows_attr", "raw", "external", "memory", "block", "key", "key_password_file"}
+_SETTINGS = {
+    "block",
+    "drop_extra_step",
+    "episode_attrs",
+    "episodes",
+    "external",
+    "key",
+    "key_password_file",
+    "memory",
+    "raw",
+    "rows_attr",
+}
 """Options of the command line that Python passes to a source, in `settings`."""
 _IN_SHELL = {"from_": "from", "storage_options": "storage-option", "tokenizers": "tokenizer"}
 _WITH_COLON = {"image", "ragged"}

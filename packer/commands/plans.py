@@ -45,15 +45,22 @@ def format_plan(plan: "Plan", width: int | None) -> Iterator[str]:
         yield f"{fields}; the number of rows is known only after reading the stream"
         return
     about = f"about {format_size(_sum_planned_bytes(plan) or 0)} by the source's metadata"
+    from fieldslab.packer.write.origins import count_episode_rows
+
+    episodes = count_episode_rows(plan, ())
+    listed = "" if episodes is None else f" in {format_count(len(episodes), 'episode')}"
     text = (
-        f"{format_count(plan.rows, 'row')}, {format_count(len(plan.fields), 'field')}, {about}, "
+        f"{format_count(plan.rows, 'row')}{listed}, "
+        f"{format_count(len(plan.fields), 'field')}, {about}, "
         f"in {format_count(len(plan.tasks), 'shard')}"
     )
     yield from wrap_lines([text], width)
 
 
 def plan_to_json(plan: "Plan") -> dict[str, Any]:
-    """Return a plan as JSON-ready values; `bytes` are estimates."""
+    """Return a plan as JSON-ready values; `bytes` are estimates, `episodes` the rows of each."""
+    from fieldslab.packer.write.origins import count_episode_rows
+
     return {
         "rows": plan.rows,
         "bytes": _sum_planned_bytes(plan),
@@ -70,6 +77,7 @@ def plan_to_json(plan: "Plan") -> dict[str, Any]:
             for field_plan in plan.fields
         ],
         "warnings": list(plan.notes),
+        "episodes": count_episode_rows(plan, ()),
     }
 
 

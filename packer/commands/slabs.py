@@ -19,6 +19,7 @@ from fieldslab.packer.commands.text_format import (
 from fieldslab.packer.commands.values import format_value, select_row, value_to_json
 from fieldslab.packer.slabsize import count_bytes
 from fieldslab.schemas.access import iterate_folders
+from fieldslab.schemas.episodes import find_episode_lengths
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.manifest import Manifest
@@ -57,13 +58,19 @@ def _format_summary(slab: SlabFiles) -> Iterator[str]:
     yield f"packed  {escape_controls(provenance.time)} by {escape_controls(provenance.tool)}"
     yield f"from    {escape_controls(_format_origin(manifest))}"
     yield from _format_origins(manifest)
+    if lengths := find_episode_lengths(manifest.attributes, manifest.rows):
+        yield f"episodes {len(lengths):,}, of {_format_span(lengths)} rows"
     options = {key: value for key, value in provenance.options.items() if key != "from"}
     if options:
         yield f"options {escape_controls(json.dumps(options, ensure_ascii=False))}"
     rows = [shard.rows for shard in manifest.shards]
     if rows:
-        span = f"{min(rows):,}" if min(rows) == max(rows) else f"{min(rows):,} to {max(rows):,}"
-        yield f"shards  {len(rows):,}, of {span} rows"
+        yield f"shards  {len(rows):,}, of {_format_span(rows)} rows"
+
+
+def _format_span(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def info_to_json(slab: SlabFiles) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from fieldslab.packer.write.space import ShardBytes, get_free_bytes
 from fieldslab.packer.write.stream import ignore_progress
 from fieldslab.packer.write.versions import check_versions, get_versions
 from fieldslab.packer.write.writers import ShardRecord, merge_tallies
+from fieldslab.schemas.episodes import replace_episodes
 from fieldslab.schemas.errors import NoSpace, NotASlab, UsageError
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.folder import check_slab_path, load_manifest, open_slab_files
@@ -243,6 +244,8 @@ def make_repacked_manifest(
     if plan.key_field is not None and not plan.reads_keys:
         fields.append(plan.key_field)
     attributes = dict(asked.source.attributes)
+    if asked.seed is not None or asked.rows != asked.source.rows:
+        attributes = replace_episodes(attributes, None)
     if asked.seed is not None:
         attributes[SHUFFLE_ATTRIBUTE] = {"seed": asked.seed}
     provenance = replace(

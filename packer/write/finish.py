@@ -14,12 +14,13 @@ from fieldslab.packer.convert.dense import compute_lengths, view_bytes
 from fieldslab.packer.convert.pictureplan import make_external_images_error
 from fieldslab.packer.convert.pictures import CODEC_COUNT
 from fieldslab.packer.plan import Plan
-from fieldslab.packer.write.origins import list_sources
+from fieldslab.packer.write.origins import count_episode_rows, list_sources
 from fieldslab.packer.write.prepare import SharedData
 from fieldslab.packer.write.warnings import find_warnings
 from fieldslab.packer.write.writers import ShardRecord, merge_tallies, write_digests
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
+from fieldslab.schemas.episodes import replace_episodes
 from fieldslab.schemas.errors import DamagedManifest, SourceUnsupported
 from fieldslab.schemas.fields import (
     MAX_INLINE_BYTES,
@@ -80,13 +81,12 @@ def finish_slab(
             compression = Compression(codec="zstd", decoded=decoded, dictionary=dictionary)
             field = msgspec.structs.replace(field, compression=compression)
         fields.append(field)
+    left_out = [row for record in records for row in record.left_out]
     provenance = Provenance(
         tool=f"fieldslab {get_package_version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=plan.compute_fingerprint(),
-        sources=_limit_sources(
-            list_sources(plan, [row for record in records for row in record.left_out])
-        ),
+        sources=_limit_sources(list_sources(plan, left_out)),
         options=plan.recorded_options | {"from": plan.source.name},
         reasons={field_plan.field.name: field_plan.why for field_plan in plan.fields},
         warnings=(*plan.notes, *find_warnings(plan, fields, records, tallies)),
@@ -97,7 +97,7 @@ def finish_slab(
         fields=tuple(fields),
         shards=make_shards(records, nullable),
         tables=write_tables(fields, partial(_get_table_items, prepared), staging),
-        attributes=dict(plan.source.attributes),
+        attributes=replace_episodes(plan.source.attributes, count_episode_rows(plan, left_out)),
     )
 
 

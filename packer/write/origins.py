@@ -1,12 +1,15 @@
-"""Which rows of a slab came from which file: kept with the sources in the manifest, for people."""
+"""Which rows of a slab came from which file and which episode of its source."""
 
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from fieldslab.packer.convert.damaged_rows import LeftOutRow
 from fieldslab.packer.plan import Plan
+from fieldslab.schemas.episodes import find_episode_lengths
 
 
 def list_sources(plan: Plan, left_out: Sequence[LeftOutRow]) -> list[dict[str, Any]]:
@@ -24,6 +27,25 @@ def list_sources(plan: Plan, left_out: Sequence[LeftOutRow]) -> list[dict[str, A
     for path, rows in ranges.items():
         listed += [known[path] | {"rows": more} for more in rows if path in known]
     return listed
+
+
+def count_episode_rows(plan: Plan, left_out: Sequence[LeftOutRow]) -> list[int] | None:
+    """Count the rows that the slab has of each episode of the source, without those that have none.
+
+    None where the source does not list episodes.
+    """
+    unit_rows = [unit.rows for unit in plan.source.units]
+    if plan.rows is None or None in unit_rows:
+        return None
+    source_rows = sum(rows or 0 for rows in unit_rows)
+    lengths = find_episode_lengths(plan.source.attributes, source_rows)
+    if lengths is None:
+        return None
+    edges = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    edges = np.clip(edges, plan.first_row, plan.first_row + plan.rows)
+    edges -= np.searchsorted(np.sort([row.row for row in left_out]), edges)
+    counts = np.diff(edges)
+    return [int(count) for count in counts[counts > 0]]
 
 
 def _find_row_ranges(plan: Plan, left_out: list[int]) -> dict[str, deque[list[int]]]:

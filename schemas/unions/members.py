@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from fieldslab.schemas.access import Folder, find_shard_folder, find_table_folder
+from fieldslab.schemas.episodes import find_episode_lengths, replace_episodes
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.images import CODES
@@ -204,6 +205,9 @@ def _merge_manifests(manifests: Sequence[Manifest], merged: Sequence[MergedField
         if name != SHUFFLE_ATTRIBUTE  # each was shuffled by itself
         and all(other.attributes.get(name) == value for other in manifests)
     }
+    lengths = [find_episode_lengths(each.attributes, each.rows) for each in manifests]
+    known = [each for each in lengths if each is not None]
+    episodes = list(chain.from_iterable(known)) if len(known) == len(lengths) else None
     content = compute_union_id([manifest.id for manifest in manifests])
     return _MergedManifest(
         format=first.format,
@@ -211,7 +215,7 @@ def _merge_manifests(manifests: Sequence[Manifest], merged: Sequence[MergedField
         rows=sum(manifest.rows for manifest in manifests),
         fields=fields,
         shards=tuple(shards),
-        attributes=attributes,
+        attributes=replace_episodes(attributes, episodes),
         made=Provenance(tool="union", time="", plan=content),
         id=content,
     )

@@ -1,7 +1,7 @@
 """Which HDF5 files are meant, and how what goes wrong in them is told."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,12 +19,13 @@ SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5py")
 MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
-def find_files(paths: Sequence[str]) -> list[str]:
-    """Find the files in the order given, globs and directories sorted.
+def find_files(paths: Sequence[str], key: Callable[[str], Any] | None = None) -> list[str]:
+    """Find the files in the order given, globs and directories sorted; all sorted by a `key`.
 
     Raises NoFiles if there are no files, SourceUnreadable if a directory may not be read.
     """
-    return [file for path in paths for file in list_files(path, SUFFIXES, "HDF5")]
+    files = [file for path in paths for file in list_files(path, SUFFIXES, "HDF5")]
+    return files if key is None else sorted(files, key=key)
 
 
 def looks_like_hdf5(path: str) -> bool:

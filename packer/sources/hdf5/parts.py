@@ -1,7 +1,7 @@
-"""The files of one HDF5 source side by side: the columns of each, and where they differ."""
+"""The files or episodes of one HDF5 source side by side: their columns, and where they differ."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,9 @@ import pyarrow as pa
 
 from fieldslab.packer.column_names import make_names_unique
 from fieldslab.packer.source import ColumnHint
+from fieldslab.packer.sources.hdf5.elements import decode_name
+from fieldslab.packer.sources.hdf5.episode_columns import EpisodeColumn
+from fieldslab.packer.sources.hdf5.episodes import EpisodeRules, make_natural_key, name_files
 from fieldslab.packer.sources.hdf5.read import DatasetColumns
 from fieldslab.packer.sources.hdf5.scan import Dataset, FileScan
 from fieldslab.packer.sources.hdf5.types import HDF5Column, Member
@@ -22,26 +25,35 @@ _MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
-class ScannedFile:
-    """One file and its columns."""
+class Part:
+    """One file, or one episode of it, and its columns.
+
+    Attributes
+    ----------
+    scan
+        The file.
+    columns
+        Names are those below `group`.
+    attributes
+        Those of the file, or those that are needed of the episode.
+    group
+        The path of the episode's group; "" for a file.
+    """
 
     scan: FileScan
     columns: dict[Key, tuple[Dataset, HDF5Column]]
-
-    @staticmethod
-    def from_scan(scan: FileScan) -> "ScannedFile":
-        """Make the part for a scanned file."""
-        columns = {
-            (dataset.name, column.member): (dataset, column)
-            for dataset in scan.datasets
-            for column in dataset.columns
-        }
-        return ScannedFile(scan, columns)
+    attributes: dict[str, Any]
+    group: str = ""
 
     @property
     def path(self) -> str:
         """The file."""
         return self.scan.file.path
+
+    @property
+    def name(self) -> str:
+        """What the part is called in messages."""
+        return f"{self.group} in {self.path}" if self.group else self.path
 
     def group_columns(self, keys: Iterable[Key]) -> list[DatasetColumns]:
         """Yield the datasets of these columns, each with its columns among them."""
@@ -59,64 +71,164 @@ class ScannedFile:
         length = min((self.columns[key][0].rows or 0 for key in keys), default=0)
         if attribute is None:
             return length
-        rows = self.scan.attributes.get(attribute)
+        rows = self.attributes.get(attribute)
         if isinstance(rows, list) and len(rows) == 1:
             rows = rows[0]
         if type(rows) is not int or not 0 <= rows <= length:
             raise SourceInconsistent(
-                f"{mark_option('rows_attr')}: the attribute {attribute} of the file is not a "
-                "valid number of rows",
+                f"{mark_option('rows_attr')}: the attribute {attribute} of "
+                f"{self.group or 'the file'} is not a valid number of rows",
                 file=self.path,
                 expected=f"0..{length}",
                 found="no such attribute" if rows is None else rows,
-                hint=f"Its attributes are: {', '.join(self.scan.attributes) or 'none'}.",
+                hint=f"Its attributes are: {', '.join(self.attributes) or 'none'}.",
             )
         return rows
 
-    def check_lengths(self, keys: Sequence[Key]) -> None:
+    def check_lengths(self, keys: Sequence[Key], rules: EpisodeRules | None) -> None:
         """Raise SourceInconsistent where columns differ in length from most of them."""
         lengths = {key: self.columns[key][0].rows for key in keys}
         length = find_most_common(lengths.values())
-        others = [key for key, rows in lengths.items() if rows is None or rows != length]
+        near = {length}
+        if rules is not None and length is not None:
+            shortest = length - 1 if length - 1 in lengths.values() else length
+            near = {shortest, shortest + 1}
+        kept = near if rules is not None and rules.drop_extra_step else {length}
+        others = [key for key, rows in lengths.items() if rows is None or rows not in kept]
         if not others:
             return
         lines = [_format_column(key, *self.columns[key]) for key in others[:_MOST_LISTED]]
         more = f"; and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
         names = list(dict.fromkeys(name for name, _ in others[:_MOST_LISTED]))
+        hint = (
+            f"{mark_option('exclude', names)} leaves them out; {mark_option('fields')} "
+            "packs what it names."
+        )
+        if any(lengths[key] in near for key in others):
+            option = mark_option("drop_extra_step", True)
+            hint = f"{option} leaves out the last row of datasets with one more. {hint}"
+        where = f"{self.group}: " if self.group else ""
         raise SourceInconsistent(
-            f"datasets without the {length or 0:,} rows that most have: {'; '.join(lines)}{more}",
+            f"{where}datasets without the {length or 0:,} rows that most have: "
+            f"{'; '.join(lines)}{more}",
             file=self.path,
-            hint=f"{mark_option('exclude', names)} leaves them out; {mark_option('fields')} "
-            "packs what it names.",
+            hint=hint,
         )
 
-    def check_same_columns(self, columns: "Columns", keys: Sequence[Key]) -> None:
-        """Raise SourceInconsistent where these columns are not those of the other files."""
-        lines = []
+    def list_differences(self, columns: "Columns", keys: Sequence[Key]) -> Iterator[str]:
+        """List in words where these columns are not those of the other files."""
         for key in keys:
             part = columns[key]
+            if _make_comparison_key(self, key) == _make_comparison_key(part, key):
+                continue
             expected = f"{_format_column(key, *part.columns[key], rows=False)} in {part.path}"
-            if key not in self.columns:
-                lines.append(f"{expected} is missing here")
-            elif _make_comparison_key(*part.columns[key]) != _make_comparison_key(
-                *self.columns[key]
-            ):
-                actual = _format_column(key, *self.columns[key], rows=False)
-                lines.append(f"{expected}, {actual.partition(': ')[2]} here")
-        if lines:
+            here = f", {_describe_column(self, key)} here"
+            yield f"{expected}{here if key in self.columns else ' is missing here'}"
+
+
+def check_same_columns(parts: Sequence[Part], columns: "Columns", keys: Sequence[Key]) -> None:
+    """Raise SourceInconsistent where these columns are not the same in all parts."""
+    choice = f"choose what they share with {mark_option('fields')} or {mark_option('exclude')}."
+    if parts[0].group:
+        if differing := _find_differing_episodes(parts, keys):
+            texts = [f"{name}: {'; '.join(lines)}" for name, lines in differing.items()]
+            more = f". And {len(texts) - _MOST_LISTED} more" if len(texts) > _MOST_LISTED else ""
+            raise SourceInconsistent(
+                f"datasets differ in {len(texts):,} of {len(parts):,} episodes: "
+                f"{'. '.join(texts[:_MOST_LISTED])}{more}",
+                file=parts[0].path,
+                hint=f"Name fewer groups with {mark_option('episodes')}, or {choice}",
+            )
+        return
+    for part in parts:
+        if lines := list(part.list_differences(columns, keys)):
             raise SourceInconsistent(
                 f"datasets differ from file to file: {'; '.join(lines[:_MOST_LISTED])}",
-                file=self.path,
-                hint="Pack the files apart, or choose what they share with "
-                f"{mark_option('fields')} or {mark_option('exclude')}.",
+                file=part.path,
+                hint=f"Pack the files apart, or {choice}",
             )
 
 
-Columns = dict[Key, ScannedFile]
-"""Every column of any file, and the first file that has it: all others must have the same."""
+def _find_differing_episodes(parts: Sequence[Part], keys: Sequence[Key]) -> dict[str, list[str]]:
+    """Find the episodes whose columns are not those of most, and say what differs."""
+    several = len({part.path for part in parts}) > 1
+    differing: dict[str, list[str]] = {}
+    for key in keys:
+        forms = [_make_comparison_key(part, key) for part in parts]
+        ((usual, count),) = Counter(forms).most_common(1)
+        if count == len(parts):
+            continue
+        expected = _describe_column(parts[forms.index(usual)], key)
+        for part, form in zip(parts, forms, strict=True):
+            if form != usual:
+                name = f"{part.group} in {part.path}" if several else part.group
+                actual = _describe_column(part, key)
+                text = f"{_format_key(key)}: {actual} instead of {expected}"
+                differing.setdefault(name, []).append(text)
+    return differing
 
 
-def collect_columns(parts: Sequence[ScannedFile]) -> Columns:
+def split_file(scan: FileScan, rules: EpisodeRules | None) -> list[Part]:
+    """Make the parts of a file: the file itself, or its episodes in the order of their numbers."""
+    if rules is None or not rules.groups:
+        attributes = scan.attributes if rules is None else scan.episodes[""] | scan.attributes
+        return [Part(scan, _key_columns(scan.datasets, 0), attributes)]
+    datasets: dict[str, list[Dataset]] = {group: [] for group in scan.episodes}
+    outside = []
+    for dataset in scan.datasets:
+        episode = rules.find_episode(dataset.name)
+        if episode is None or episode == dataset.name:
+            outside.append(dataset.name)
+        else:
+            datasets[episode].append(dataset)
+    if outside:
+        names = ", ".join(outside[:_MOST_LISTED]) + (", ..." if len(outside) > _MOST_LISTED else "")
+        scan.warnings.append(f"left out, outside of episodes: {names}")
+    if scan.idle_attributes:
+        names = ", ".join(sorted(scan.idle_attributes)[:_MOST_LISTED])
+        scan.warnings.append(
+            f"left out, attributes of episodes: {names}. The option `episode_attrs` packs them"
+        )
+    return [
+        Part(scan, _key_columns(datasets[group], len(group) + 1), scan.episodes[group], group)
+        for group in sorted(datasets, key=make_natural_key)
+    ]
+
+
+def describe_dropped_steps(parts: Sequence[Part], keys: Sequence[Key]) -> Iterator[str]:
+    """Describe the rows that are left out because others of their episode have one less."""
+    counts: Counter[str] = Counter()
+    for part in parts:
+        rows = part.count_rows(keys, None)
+        counts.update({key[0] for key in keys if part.columns[key][0].rows != rows})
+    for name, count in sorted(counts.items()):
+        yield f"{name}: left out, the last row of {count:,} of {len(parts):,} episodes"
+
+
+def name_parts(parts: Sequence[Part], rules: EpisodeRules) -> list[str]:
+    """Name episodes: by what differs of the paths of groups, or by files, or by both."""
+    files = name_files(list(dict.fromkeys(part.path for part in parts)))
+    names = []
+    for part in parts:
+        file = [files[part.path]] if len(files) > 1 or not part.group else []
+        names.append("/".join([*file, *([rules.shorten_name(part.group)] if part.group else [])]))
+    return names
+
+
+def _key_columns(datasets: Iterable[Dataset], prefix: int) -> dict[Key, tuple[Dataset, HDF5Column]]:
+    """Find the columns of datasets by name, without so many letters of it, and member."""
+    return {
+        (dataset.name[prefix:], column.member): (dataset, column)
+        for dataset in datasets
+        for column in dataset.columns
+    }
+
+
+Columns = dict[Key, Part]
+"""Every column of any part, and the first part that has it: all others must have the same."""
+
+
+def collect_columns(parts: Sequence[Part]) -> Columns:
     """Collect the columns of all files, those of the first file first."""
     columns: Columns = {}
     for part in parts:
@@ -125,15 +237,17 @@ def collect_columns(parts: Sequence[ScannedFile]) -> Columns:
     return columns
 
 
-def describe_columns(columns: Columns) -> tuple[pa.Schema, dict[int, ColumnHint]]:
+def describe_columns(
+    columns: Columns, added: Sequence[EpisodeColumn]
+) -> tuple[pa.Schema, dict[int, ColumnHint]]:
     """Return the schema of the columns, with unique names, and their hints by index."""
     described = [(key, *part.columns[key]) for key, part in columns.items()]
-    names = make_names_unique(key[0] + column.suffix for key, _, column in described)
-    fields, hints = [], {}
-    for index, (name, (_, dataset, column)) in enumerate(zip(names, described, strict=True)):
-        fields.append(pa.field(name, column.make_arrow_type(dataset.row_shape)))
-        hints[index] = column.make_hint(dataset.attributes)
-    return pa.schema(fields), hints
+    names = [key[0] + column.suffix for key, _, column in described]
+    types = [column.make_arrow_type(dataset.row_shape) for _, dataset, column in described]
+    hints = [column.make_hint(dataset.attributes) for _, dataset, column in described]
+    unique = make_names_unique(names + [column.name for column in added])
+    fields = zip(unique, types + [column.type for column in added], strict=True)
+    return pa.schema(fields), dict(enumerate(hints + [column.hint for column in added]))
 
 
 def collect_warnings(scans: Sequence[FileScan]) -> list[str]:
@@ -167,15 +281,30 @@ def _get_attribute(attributes: dict[str, Any], name: str) -> tuple[bool, Any]:
     return name in attributes, attributes.get(name)
 
 
-def _make_comparison_key(dataset: Dataset, column: HDF5Column) -> tuple[Any, ...]:
-    """Make a key of what must agree in all files; byte order, filters and chunks may differ."""
+def _make_comparison_key(part: Part, key: Key) -> tuple[Any, ...] | None:
+    """Make a key of what must agree in all parts; byte order, filters and chunks may differ."""
+    if key not in part.columns:
+        return None
+    dataset, column = part.columns[key]
     element = column.element
     kind = column.make_arrow_type(dataset.row_shape)
     return kind, element.hint, element.logical, column.refusal is None
+
+
+def _describe_column(part: Part, key: Key) -> str:
+    """Describe the type and shape of a row."""
+    if key not in part.columns:
+        return "nothing"
+    dataset, column = part.columns[key]
+    return f"{column.element.why} {[*dataset.row_shape, *column.shape]}"
+
+
+def _format_key(key: Key) -> str:
+    return ".".join([key[0], *map(decode_name, key[1])])
 
 
 def _format_column(key: Key, dataset: Dataset, column: HDF5Column, rows: bool = True) -> str:
     """Format a column with its type and shape, with or without the number of rows."""
     shape = dataset.shape if rows else dataset.row_shape
     text = "no rows" if shape is None else str([*shape, *column.shape])
-    return f"{key[0]}{column.suffix}: {column.element.why} {text}"
+    return f"{_format_key(key)}: {column.element.why} {text}"

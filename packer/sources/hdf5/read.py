@@ -27,10 +27,10 @@ class DatasetColumns(NamedTuple):
 
 
 class OpenFiles:
-    """What is open, in this process, of part number `part` of a source."""
+    """What is open, in this process, of the file `path` of a source and files that it links to."""
 
-    def __init__(self, part: int) -> None:
-        self.part = part
+    def __init__(self, path: str) -> None:
+        self.path = path
         self._process = os.getpid()
         self._files: dict[str, h5py.File] = {}
         self._datasets: dict[tuple[str, bytes], h5d.DatasetID] = {}
@@ -61,10 +61,14 @@ class OpenFiles:
             self._layouts[key] = make_layout(kind, members)
         return self._layouts[key]
 
-    def close(self) -> None:
-        """Close everything, and free the chunk caches."""
+    def close_datasets(self) -> None:
+        """Close all datasets, and free their chunk caches."""
         self._datasets.clear()
         self._layouts.clear()
+
+    def close(self) -> None:
+        """Close everything."""
+        self.close_datasets()
         self._files.clear()
         self._stack.close()
 

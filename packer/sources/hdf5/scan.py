@@ -16,6 +16,7 @@ from fieldslab.packer.sources.hdf5.elements import (
     TypeRules,
     decode_name,
 )
+from fieldslab.packer.sources.hdf5.episodes import EpisodeRules
 from fieldslab.packer.sources.hdf5.hdf5_files import name_hdf5_errors, open_file
 from fieldslab.packer.sources.hdf5.outside import NOT_ADMITTED, find_outside_files, resolve_path
 from fieldslab.packer.sources.hdf5.types import HDF5Column, list_columns
@@ -28,7 +29,7 @@ _PANDAS_FIXED = ("frame", "series", "wide")
 _PYTABLES_INDEX = ("TINDEX", "INDEX")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Dataset:
     """A dataset, or something in a dataset's place that cannot be packed.
 
@@ -76,16 +77,24 @@ class Dataset:
 
 @dataclass
 class FileScan:
-    """One file: its datasets in the order of its links, and what it says of itself."""
+    """One file: its datasets in the order of its links, and what it says of itself.
+
+    `episodes` are the needed attributes of each episode, by the path of its group. Of others,
+    `idle_attributes` has the names.
+    """
 
     file: LocalFile
     datasets: list[Dataset] = field(default_factory=list)
     attributes: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     others: list[LocalFile] = field(default_factory=list)
+    episodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    idle_attributes: dict[str, None] = field(default_factory=dict)
 
 
-def scan_file(path: str, *, raw: bool = False, external: bool = False) -> FileScan:
+def scan_file(
+    path: str, *, raw: bool = False, external: bool = False, rules: EpisodeRules | None = None
+) -> FileScan:
     """Walk through a file.
 
     Soft links, and further names of the same object, are left out with a warning: what they lead
@@ -93,7 +102,7 @@ def scan_file(path: str, *, raw: bool = False, external: bool = False) -> FileSc
 
     Raises SourceUnreadable where the file is missing or damaged.
     """
-    walk = _Walker(FileScan(LocalFile.from_path(path)), raw, external)
+    walk = _Walker(FileScan(LocalFile.from_path(path)), raw, external, rules)
     with open_file(path) as file:
         walk.walk_from(file, path, "", 0)
     walk.scan.others = [LocalFile.from_path(other) for other in sorted(walk.others)]
@@ -101,11 +110,16 @@ def scan_file(path: str, *, raw: bool = False, external: bool = False) -> FileSc
 
 
 class _Walker:
-    def __init__(self, scan: FileScan, raw: bool, external: bool) -> None:
+    def __init__(
+        self, scan: FileScan, raw: bool, external: bool, rules: EpisodeRules | None
+    ) -> None:
         self.scan = scan
         self.others: set[str] = set()
         self._raw = raw
         self._external = external
+        self._episode_rules = rules
+        self._columns: dict[tuple[HDF5Column, ...], tuple[HDF5Column, ...]] = {}
+        self._real_paths: dict[str, str] = {}
         self._seen: dict[tuple[str, int], str] = {}
 
     def walk_from(
@@ -121,7 +135,9 @@ class _Walker:
         self, object_id: Any, path: str, name: str, rules: TypeRules, depth: int
     ) -> None:
         if isinstance(object_id, h5d.DatasetID | h5g.GroupID):
-            key = (os.path.realpath(path), h5o.get_info(object_id).addr)
+            if path not in self._real_paths:  # there may be a hundred thousand objects
+                self._real_paths[path] = os.path.realpath(path)
+            key = (self._real_paths[path], h5o.get_info(object_id).addr)
             if key in self._seen:
                 self._add_warning(f"{name} is another name of {self._seen[key]}: left out")
                 return
@@ -150,15 +166,29 @@ class _Walker:
                 ),
             )
             return
-        attributes = read_attributes(group)
-        if name:
-            attributes = {f"{name}/": attributes} if attributes else {}
-        self.scan.attributes |= attributes
+        if not self._visit_episode(group, name):
+            attributes = read_attributes(group)
+            if name:
+                attributes = {f"{name}/": attributes} if attributes else {}
+            self.scan.attributes |= attributes
         for child in group:
             raw = child if isinstance(child, bytes) else child.encode(errors="surrogateescape")
             full = f"{name}/{decode_name(raw)}" if name else decode_name(raw)
             with name_hdf5_errors(path, full):
                 self._visit_link(group, raw, path, full, rules, depth)
+
+    def _visit_episode(self, group: h5py.Group, name: str) -> bool:
+        """Enter a group that is an episode; return whether its attributes belong to one alone."""
+        rules = self._episode_rules
+        episode = None if rules is None else rules.find_episode(name)
+        if rules is None or episode is None:
+            return False
+        if episode == name:
+            chosen = rules.read_attributes(group.attrs)
+            self.scan.episodes[name] = chosen
+            if name:
+                self.scan.idle_attributes |= dict.fromkeys(set(group.attrs) - set(chosen))
+        return bool(episode)
 
     def _visit_link(
         self, group: h5py.Group, raw: bytes, path: str, name: str, rules: TypeRules, depth: int
@@ -197,6 +227,7 @@ class _Walker:
         self.others.update(outside)
         kind = dataset.id.get_type()
         columns = tuple(list_columns(kind, rules))
+        columns = self._columns.setdefault(columns, columns)  # thousands of episodes share them
         if not columns:
             self._add_refused(name, path, "compound without members", TypeRefusal("holds nothing"))
             return

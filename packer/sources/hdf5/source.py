@@ -1,46 +1,55 @@
-"""HDF5 files: every dataset is a column, axis 0 are the rows."""
+"""HDF5 files: every dataset is a column, axis 0 are the rows. Groups or files may be episodes."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.source import SAMPLE_ROWS, Source, Unit
-from fieldslab.packer.sources.hdf5.dataset_storage import check_filters, describe_unwritten
+from fieldslab.packer.sources.hdf5.episode_columns import EpisodeColumn, make_episode_columns
+from fieldslab.packer.sources.hdf5.episodes import (
+    EpisodeRules,
+    make_natural_key,
+    parse_episode_rules,
+)
 from fieldslab.packer.sources.hdf5.hdf5_files import (
     SUFFIXES,
     find_files,
     looks_like_hdf5,
-    name_hdf5_errors,
 )
 from fieldslab.packer.sources.hdf5.parts import (
     Key,
-    ScannedFile,
+    Part,
+    check_same_columns,
     collect_columns,
     collect_warnings,
     describe_columns,
+    describe_dropped_steps,
     find_most_common,
+    name_parts,
+    split_file,
 )
-from fieldslab.packer.sources.hdf5.read import DatasetColumns, OpenFiles, read_columns
+from fieldslab.packer.sources.hdf5.pieces import PieceRows, join_rows, make_units, read_piece
+from fieldslab.packer.sources.hdf5.read import OpenFiles
 from fieldslab.packer.sources.hdf5.repeated import check_not_repeated
 from fieldslab.packer.sources.hdf5.scan import scan_file
+from fieldslab.packer.sources.hdf5.storage_check import check_storage
 from fieldslab.packer.sources.hdf5.windows import (
     WORTH_SAYING,
-    ReadMemory,
-    compute_batch_rows,
+    Piece,
     compute_memory,
     compute_window_starts,
     get_physical_memory,
 )
 from fieldslab.packer.sources.path_lookup import NoFiles
 from fieldslab.schemas.bytesizes import parse_size
+from fieldslab.schemas.episodes import MOST_EPISODES, replace_episodes
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.urls import is_url
 
 _MOST_WINDOWS = 1_000_000
-_MOST_WARNINGS = 10
 
 
 class HDF5Source(Source):
@@ -54,6 +63,9 @@ class HDF5Source(Source):
         self,
         paths: list[str],
         *,
+        episodes: str | None = None,
+        episode_attrs: str | Sequence[str] | None = None,
+        drop_extra_step: bool = False,
         rows_attr: str | None = None,
         raw: bool = False,
         external: bool = False,
@@ -63,8 +75,14 @@ class HDF5Source(Source):
 
         Parameters
         ----------
+        episodes
+            Which groups are episodes, as a pattern of their paths; "files" if each file is one.
+        episode_attrs
+            Names of attributes of episodes that become columns, a list or with commas.
+        drop_extra_step
+            Leave out the last row of datasets that have one more than others of their episode.
         rows_attr
-            Attribute of each file that says how many of its rows were written.
+            Attribute of each file, or episode, that says how many of its rows were written.
         raw
             Pack opaque bytes, as uint8.
         external
@@ -76,25 +94,43 @@ class HDF5Source(Source):
         ------
         SourceUnreadable
             A file is missing or damaged, or holds no dataset.
+        UsageError
+            A setting has the wrong type, or no group is an episode.
         """
-        settings = {"rows_attr": rows_attr, "raw": raw, "external": external}
+        settings: dict[str, Any] = {
+            "episodes": episodes,
+            "drop_extra_step": drop_extra_step,
+            "rows_attr": rows_attr,
+            "raw": raw,
+            "external": external,
+        }
         _check_types(settings)
+        rules = parse_episode_rules(episodes, episode_attrs, drop_extra_step, rows_attr)
+        if rules is not None and rules.attributes:
+            settings["episode_attrs"] = list(rules.attributes)
         self.settings = {key: value for key, value in settings.items() if value}
+        self._rules = rules
         self._rows_attr = rows_attr
         self._memory = (
             get_physical_memory() // 2 if memory is None else parse_size("memory", memory)
         )
-        scans = [scan_file(path, raw=raw, external=external) for path in find_files(paths)]
-        self._parts = [ScannedFile.from_scan(scanned) for scanned in scans]
+        files = find_files(paths, None if rules is None else make_natural_key)
+        scans = [scan_file(path, raw=raw, external=external, rules=rules) for path in files]
+        self._parts = [part for scanned in scans for part in split_file(scanned, rules)]
         self._columns = collect_columns(self._parts)
         if not self._columns:
-            raise SourceUnreadable(
-                "the file has no dataset that can be packed", file=self._parts[0].path
-            )
+            _refuse_nothing(files[0], rules)
         self._keys = list(self._columns)
-        self.schema, self.hints = describe_columns(self._columns)
+        self._added: list[EpisodeColumn] = []
+        if rules is not None:
+            self._added = make_episode_columns(
+                name_parts(self._parts, rules),
+                [part.attributes for part in self._parts],
+                rules.attributes,
+            )
+        self.schema, self.hints = describe_columns(self._columns, self._added)
         self.attributes = scans[0].attributes
-        self._scan_warnings = collect_warnings(scans)
+        self._scan_warnings = [*collect_warnings(scans), *_name_clashes(self.schema, self._added)]
         self.warnings = self._scan_warnings
         self._sampled: dict[Key, float] = {}
         self._spare: OpenFiles | None = None
@@ -124,11 +160,13 @@ class HDF5Source(Source):
         SourceUnsupported
             A filter is not installed, or there is too little memory.
         """
-        keys = [self._keys[column] for column in columns]
+        keys = self._choose_keys(columns)
+        check_same_columns(self._parts, self._columns, keys)
         for part in self._parts:
-            part.check_same_columns(self._columns, keys)
-            part.check_lengths(keys)
-        warnings = self._check_storage(keys)
+            part.check_lengths(keys, self._rules)
+        warnings = check_storage(self._parts, keys, self._rows_attr)
+        if self._rules is not None:
+            warnings += describe_dropped_steps(self._parts, keys)
         self._sample_lengths(columns)
         needed = max(self._check_memory(part, keys) for part in self._parts)
         self.units = self._cut_units(keys)
@@ -138,12 +176,14 @@ class HDF5Source(Source):
 
     def check_default_columns(self, columns: list[int]) -> None:
         """Raise SourceInconsistent where these columns are groups of a series, such as episodes."""
-        keys = [self._keys[column] for column in columns]
+        if self._rules is not None and self._rules.groups:
+            return
+        keys = self._choose_keys(columns)
         for part in self._parts:
             check_not_repeated(part, [key for key in keys if key in part.columns])
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """Read the rows of a window, in whole chunks or even parts of one.
+        """Read the rows of a window, in whole chunks or even parts of one, or of some episodes.
 
         Raises
         ------
@@ -152,34 +192,37 @@ class HDF5Source(Source):
         SourceChanged
             It is not the file that was looked at first.
         """
-        number, start, stop, last = unit.key
-        part, opened = self._parts[number], self._reuse_open_files(number)
+        pieces: Sequence[Piece] = unit.key
+        scan = self._parts[pieces[0].part].scan
+        opened = self._reuse_open_files(scan.file.path)
         try:
-            yield from self._read_batches(part, opened, columns, start, stop, batch_bytes)
+            rows = self._read_pieces(opened, pieces, columns, batch_bytes)
+            groups = join_rows(rows, batch_bytes) if len(pieces) > 1 else ([each] for each in rows)
+            for group in groups:
+                yield self._make_batch(columns, group)
         finally:
-            if last:
+            if pieces[-1].last:
                 opened.close()
             else:
                 self._spare = opened
-        for file in (part.scan.file, *part.scan.others):
+        for file in (scan.file, *scan.others):
             file.check_unchanged()
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
         """Read a few rows from start, middle and end of the first file that has all datasets."""
-        keys = [self._keys[column] for column in columns]
-        having = [part for part in self._parts if part.columns.keys() >= set(keys)]
-        if not having:
+        keys = set(self._choose_keys(columns))
+        having = (n for n, part in enumerate(self._parts) if part.columns.keys() >= keys)
+        if (number := next(having, None)) is None:
             return []
-        part, opened = having[0], OpenFiles(self._parts.index(having[0]))
+        part = self._parts[number]
+        opened = OpenFiles(part.path)
         rows = min((part.columns[key][0].rows or 0 for key in keys), default=0)
         count = min(SAMPLE_ROWS, rows)
-        starts = sorted({0, max(rows // 2 - count, 0), rows - count})
+        starts = sorted({0, max(rows // 2 - count, 0), rows - count}) if count else []
+        pieces = [Piece(number, start, start + count, False) for start in starts]
         try:
-            return [
-                next(self._read_batches(part, opened, columns, start, start + count, 1 << 40))
-                for start in starts
-                if count
-            ]
+            rows_read = self._read_pieces(opened, pieces, columns, 1 << 40)
+            return [self._make_batch(columns, [each]) for each in rows_read]
         finally:
             opened.close()
 
@@ -189,6 +232,9 @@ class HDF5Source(Source):
 
     def column_bytes(self, path: tuple[int, ...]) -> int:
         """Count the bytes of all values; estimate variable lengths from the sample."""
+        if path[0] >= len(self._keys):
+            rows = sum(unit.rows or 0 for unit in self.units)
+            return int(self._added[path[0] - len(self._keys)].row_bytes * rows)
         key = self._keys[path[0]]
         parts = (part for part in self._parts if key in part.columns)
         return int(
@@ -216,13 +262,31 @@ class HDF5Source(Source):
         length = find_most_common(first[key][0].rows for key in common)
         return [key for key in common if length is not None and first[key][0].rows == length]
 
+    def _choose_keys(self, columns: Sequence[int]) -> list[Key]:
+        """The keys of columns that are read from datasets."""
+        return [self._keys[column] for column in columns if column < len(self._keys)]
+
     def _cut_units(self, keys: list[Key]) -> list[Unit]:
-        units: list[Unit] = []
-        for number, part in enumerate(self._parts if keys else []):
-            rows, row_bytes = (
-                part.count_rows(keys, self._rows_attr),
-                self._estimate_row_bytes(part, keys),
+        keys = keys or (self._choose_default_columns() if self._added else [])
+        if not keys:
+            return []
+        units = list(make_units(self._cut_pieces(keys), self._parts))
+        if self._rules is not None:
+            lengths = [part.count_rows(keys, self._rows_attr) for part in self._parts]
+            listed = [length for length in lengths if length]
+            self.attributes = replace_episodes(
+                self.attributes, listed if len(listed) <= MOST_EPISODES else None
             )
+        return units
+
+    def _cut_pieces(self, keys: list[Key]) -> Iterator[tuple[Piece, float]]:
+        """Cut each part along its chunks; yields pieces and their bytes."""
+        added_bytes = sum(column.row_bytes for column in self._added)
+        for number, part in enumerate(self._parts):
+            if not part.columns.keys() >= set(keys):
+                continue  # `check` refuses it
+            rows = part.count_rows(keys, self._rows_attr)
+            row_bytes = self._estimate_row_bytes(part, keys) + added_bytes
             datasets = [wanted.dataset for wanted in part.group_columns(keys)]
             starts = compute_window_starts(datasets, rows, row_bytes)
             if len(starts) > _MOST_WINDOWS:
@@ -233,13 +297,9 @@ class HDF5Source(Source):
                 )
             for start in starts:
                 stop = min(start + starts.step, rows)
-                name = f"{part.path} rows {start}..{stop - 1}"
-                taken = int((stop - start) * row_bytes)
-                key = (number, start, stop, stop == rows)
-                units.append(Unit(name, stop - start, taken, key, file=part.path))
-        return units
+                yield Piece(number, start, stop, stop == rows), (stop - start) * row_bytes
 
-    def _estimate_row_bytes(self, part: ScannedFile, keys: Sequence[Key]) -> float:
+    def _estimate_row_bytes(self, part: Part, keys: Sequence[Key]) -> float:
         return sum(
             self._sampled.get(
                 key, part.columns[key][1].count_row_bytes(part.columns[key][0].row_shape)
@@ -250,82 +310,81 @@ class HDF5Source(Source):
     def _sample_lengths(self, columns: list[int]) -> None:
         """Bytes of a row of the columns whose rows differ in length, from a few of them."""
         first = self._parts[0].columns
-        variable = [column for column in columns if first[self._keys[column]][1].variable]
+        variable = [
+            column
+            for column in columns
+            if column < len(self._keys) and first[self._keys[column]][1].variable
+        ]
         for batch in self.sample(variable) if variable else []:
             for column, array in zip(variable, batch.columns, strict=True):
                 key = self._keys[column]
                 self._sampled[key] = max(self._sampled.get(key, 0), array.nbytes / len(array))
 
-    def _check_memory(self, part: ScannedFile, keys: Sequence[Key]) -> int:
+    def _check_memory(self, part: Part, keys: Sequence[Key]) -> int:
         """Return the bytes of memory that reading takes. Raises SourceUnsupported if too many."""
-        memory = self._compute_memory(part.group_columns(keys))
+        memory = compute_memory([wanted.dataset for wanted in part.group_columns(keys)])
         row_bytes = self._estimate_row_bytes(part, keys)
         memory.check_limit(self._memory, int(row_bytes), part.path)
         return memory.compute_usual_bytes(self._memory, int(row_bytes))
 
-    def _compute_memory(self, wanted: Sequence[DatasetColumns]) -> ReadMemory:
-        return compute_memory([each.dataset for each in wanted])
+    def _read_pieces(
+        self, opened: OpenFiles, pieces: Iterable[Piece], columns: list[int], batch_bytes: int
+    ) -> Iterator[PieceRows]:
+        keys = self._choose_keys(columns)
+        for piece in pieces:
+            part = self._parts[piece.part]
+            row_bytes = self._estimate_row_bytes(part, keys)
+            yield from read_piece(opened, part, piece, keys, row_bytes, batch_bytes, self._memory)
+            if piece.last:
+                opened.close_datasets()
 
-    def _check_storage(self, keys: Sequence[Key]) -> list[str]:
-        """Warnings of rows never written. Raises SourceUnsupported for filters not installed."""
-        warnings: list[str] = []
-        for number, part in enumerate(self._parts):
-            opened = OpenFiles(number)
-            rows = part.count_rows(keys, self._rows_attr)
-            for wanted in part.group_columns(keys):
-                with name_hdf5_errors(wanted.dataset.file, wanted.dataset.name):
-                    dataset = opened.get_dataset(wanted.dataset)
-                    check_filters(dataset, wanted.dataset)
-                    if (text := describe_unwritten(dataset, wanted.dataset, rows)) is not None:
-                        warnings.append(text)
-            opened.close()
-        if len(warnings) > _MOST_WARNINGS:
-            more = f"and {len(warnings) - _MOST_WARNINGS} more datasets were not written whole"
-            warnings = [*warnings[:_MOST_WARNINGS], more]
-        return warnings
-
-    def _read_batches(
-        self,
-        part: ScannedFile,
-        opened: OpenFiles,
-        columns: list[int],
-        start: int,
-        stop: int,
-        batch_bytes: int,
-    ) -> Iterator[pa.RecordBatch]:
-        keys = [self._keys[column] for column in columns]
-        wanted = part.group_columns(keys)
-        datasets = [each.dataset for each in wanted]
+    def _make_batch(self, columns: list[int], rows: Sequence[PieceRows]) -> pa.RecordBatch:
+        """Make a batch of what was read behind each other, with the columns of episodes."""
+        arrays = [
+            pa.concat_arrays(list(each)) for each in zip(*(r.arrays for r in rows), strict=True)
+        ]
+        pieces = [each.piece for each in rows]
+        for column in columns:
+            if column >= len(self._keys):
+                arrays.append(self._added[column - len(self._keys)].make_array(pieces))
         schema = pa.schema([self.schema.field(column) for column in columns])
-        batch_bytes = self._compute_memory(wanted).limit_batch_bytes(self._memory, batch_bytes)
-        row_bytes = self._estimate_row_bytes(part, keys)
-        while start < stop:
-            end = min(start + compute_batch_rows(datasets, row_bytes, batch_bytes), stop)
-            arrays = {
-                (each.dataset.name, column.member): array
-                for each in wanted
-                for column, array in zip(
-                    each.columns, read_columns(opened, each, start, end), strict=True
-                )
-            }
-            batch = pa.RecordBatch.from_arrays([arrays[key] for key in keys], schema=schema)
-            row_bytes = max(row_bytes, batch.nbytes / batch.num_rows)
-            yield batch
-            start = end
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _reuse_open_files(self, number: int) -> OpenFiles:
-        """The files that the last window left open, where they are those of the same part."""
+    def _reuse_open_files(self, path: str) -> OpenFiles:
+        """The files that the last window left open, where they are those of the same file."""
         spare, self._spare = self._spare, None
-        if spare is not None and spare.usable and spare.part == number:
+        if spare is not None and spare.usable and spare.path == path:
             return spare
         if spare is not None and spare.usable:
             spare.close()
-        return OpenFiles(number)
+        return OpenFiles(path)
+
+
+def _name_clashes(schema: pa.Schema, added: Sequence[EpisodeColumn]) -> list[str]:
+    """Warnings about columns that got another name, because the data has one of theirs."""
+    names = schema.names[len(schema.names) - len(added) :]
+    return [
+        f"the data has a field {column.name}: the {column.hint.why} is {name}"
+        for column, name in zip(added, names, strict=True)
+        if name != column.name
+    ]
+
+
+def _refuse_nothing(file: str, rules: EpisodeRules | None) -> NoReturn:
+    """Raise for files without anything to pack."""
+    if rules is None or not rules.groups:
+        raise SourceUnreadable("the file has no dataset that can be packed", file=file)
+    raise UsageError(
+        f"{mark_option('episodes')}: no group with datasets matches",
+        file=file,
+        found="/".join(rules.groups),
+        hint="`h5ls -r` lists the groups of a file.",
+    )
 
 
 def _check_types(settings: dict[str, Any]) -> None:
     """Raise UsageError for settings that do not have their types: a slab may hold any."""
     for name, value in settings.items():
-        kind: Any = str | None if name == "rows_attr" else bool
+        kind: Any = str | None if name in ("episodes", "rows_attr") else bool
         if not isinstance(value, kind):
             raise UsageError(f"settings: {name} has the wrong type", found=repr(value))

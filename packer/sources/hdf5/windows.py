@@ -19,6 +19,15 @@ _USUAL_BATCH = 32 * 1024 * 1024
 WORTH_SAYING = 1024**3
 
 
+class Piece(NamedTuple):
+    """The rows `start` to `stop` of a part, by its number; `last` where the part ends with them."""
+
+    part: int
+    start: int
+    stop: int
+    last: bool
+
+
 class ReadMemory(NamedTuple):
     """Memory that reading takes.
 

@@ -1,6 +1,7 @@
 """Episodes in HDF5: groups that repeat a layout, and folders of one file an episode."""
 
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -12,11 +13,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.packer.packing import PYTHON, ROOT
+from tests.naming import case
+from tests.packer.packing import PYTHON
 from tests.packer.readback import Readback
+from tests.packer.sources.hdf5.layouts import (
+    write_aloha,
+    write_d4rl,
+    write_minari,
+    write_robomimic,
+)
 
-from fieldslab.packer import pack
-from fieldslab.schemas.errors import SourceInconsistent
+from fieldslab.packer import pack, repack, verify
+from fieldslab.packer.cli import run
+from fieldslab.packer.source import find_source
+from fieldslab.reader import open_slab
+from fieldslab.schemas.errors import SourceInconsistent, UsageError
 
 ROWS = 50
 
@@ -45,9 +56,12 @@ def test_groups_that_repeat(tmp_path: Path, names: list[str], lengths: str) -> N
     assert caught.value.context["file"] == str(path)
     assert not (tmp_path / "slab").exists()
     assert caught.value.hint is not None
+    (pattern,) = re.findall(r'settings={"episodes": "([^"]*)"}', caught.value.hint)
+    pack(path, tmp_path / "slab", settings={"episodes": pattern})
+    assert open_slab(tmp_path / "slab").episodes is not None
     chosen = re.findall(r'fields=\["([^"]*)"\]', caught.value.hint)[0]
     assert chosen == f"data/{sorted(names)[0]}/*"
-    pack(path, tmp_path / "slab", fields=chosen)
+    pack(path, tmp_path / "slab", fields=chosen, force=True)
     back = Readback(tmp_path / "slab")
     assert [name.rpartition("/")[2] for name in back.fields] == ["actions", "joints", "rewards"]
     assert back.rows >= ROWS
@@ -70,24 +84,6 @@ def test_groups_of_other_layouts_are_columns(tmp_path: Path) -> None:
         file["layer_1/x"], file["layer_2/x"] = np.zeros((5, 2)), np.zeros((5, 3))
         file["part_1/x"], file["part_2/y"] = np.zeros(5), np.zeros(5)
     assert len(pack(tmp_path / "a.h5", tmp_path / "slab").manifest.fields) == 7
-
-
-def test_the_script_for_all(tmp_path: Path) -> None:
-    """The script in SOURCES.md packs every demonstration, in the order of their numbers."""
-    names = [f"demo_{index}" for index in range(11)]
-    demos(tmp_path / "demos.hdf5", names, lambda index: 5 + index)
-    text = (ROOT / "packer" / "SOURCES.md").read_text()
-    (script,) = re.findall("```python\n(.*?)```", text, re.DOTALL)
-    (tmp_path / "run.py").write_text(script)
-    subprocess.run([sys.executable, "run.py"], cwd=tmp_path, env=PYTHON, check=True)
-    back = Readback(tmp_path / "demos.slab")
-    numbers = [index for index in range(11) for _ in range(5 + index)]
-    assert back.values("episode").tolist() == numbers
-    assert back.values("rewards").tolist() == numbers
-    with h5py.File(tmp_path / "demos.hdf5") as file:
-        for place in ("actions", "obs/joints"):
-            parts = [file[f"data/{name}/{place}"][:] for name in names]
-            assert np.array_equal(back.values(place), np.concatenate(parts))
 
 
 def test_one_file_an_episode(tmp_path: Path) -> None:
@@ -140,3 +136,185 @@ def test_rows_of_files_that_come_twice_or_in_part(tmp_path: Path) -> None:
     assert listed([a, b, a]) == [(a, [0, 3]), (b, [3, 5]), (a, [5, 8])]
     assert listed([a, b], rows="2:4") == [(a, [0, 1]), (b, [1, 2])]
     assert listed([a, b], rows="3:") == [(a, None), (b, [0, 2])]
+
+
+LENGTHS = [3, 5, 2, 4, 1, 6, 2, 3, 4, 2, 7, 5]
+DEMOS = {"episodes": "data/demo_*"}
+
+
+def expected_rows(path: Path, groups: list[str], place: str) -> np.ndarray:
+    """A dataset of all groups, one behind the other."""
+    with h5py.File(path) as file:
+        return np.concatenate([file[group][place][:] for group in groups])
+
+
+def ranges(lengths: list[int]) -> list[range]:
+    """The rows of episodes that follow each other."""
+    ends = np.cumsum(lengths).tolist()
+    return [range(end - rows, end) for end, rows in zip(ends, lengths, strict=True)]
+
+
+def test_robomimic(tmp_path: Path) -> None:
+    """Every demonstration is packed, `demo_2` before `demo_10`, with its number, steps and name."""
+    path = write_robomimic(tmp_path / "low_dim.hdf5", LENGTHS)
+    packed = pack(path, tmp_path / "slab", settings=DEMOS | {"episode_attrs": "scale,model_file"})
+    groups = [f"data/demo_{index}" for index in range(len(LENGTHS))]
+    slab = open_slab(tmp_path / "slab")
+    batch = slab.gather(range(len(slab)))
+    for place in ("actions", "dones", "obs/eef_pos", "obs/agentview_image"):
+        assert np.array_equal(batch[place], expected_rows(path, groups, place)), place
+    numbers = np.repeat(np.arange(len(LENGTHS)), LENGTHS)
+    assert np.array_equal(batch["episode"], numbers)
+    assert np.array_equal(batch["scale"], numbers.astype("f4"))
+    assert batch["step"].tolist() == [step for rows in LENGTHS for step in range(rows)]
+    assert list(slab.categories("episode_name")) == [f"demo_{n}" for n in range(12)]
+    assert list(slab.categories("model_file")) == ["<mujoco/>"]
+    assert slab.episodes is not None
+    assert list(slab.episodes) == ranges(LENGTHS)
+    warnings = " ".join(packed.warnings)
+    assert "mask/train" in warnings
+    assert "num_samples" in warnings
+    assert packed.manifest.attributes["data/"]["env_args"] == '{"env_name": "Lift"}'
+    assert verify(tmp_path / "slab", against=path).ok
+    (tmp_path / "part").mkdir()
+    write_robomimic(tmp_path / "part" / "other.hdf5", LENGTHS[:3])
+    write_robomimic(tmp_path / "part" / "second.hdf5", LENGTHS[:2])
+    pack(tmp_path / "part", tmp_path / "slab", settings=DEMOS, force=True)
+    names = open_slab(tmp_path / "slab").categories("episode_name")
+    assert list(names) == [*(f"other/demo_{n}" for n in range(3)), "second/demo_0", "second/demo_1"]
+
+
+def test_files_as_episodes(tmp_path: Path) -> None:
+    """With `files`, each file is an episode, in the order of their numbers."""
+    folder = write_aloha(tmp_path / "aloha", LENGTHS)
+    settings = {"episodes": "files", "episode_attrs": ["seed"]}
+    packed = pack(folder, tmp_path / "slab", settings=settings, shard_size=1)
+    assert len(packed.manifest.shards) == len(LENGTHS)
+    slab = open_slab(tmp_path / "slab")
+    batch = slab.gather(range(len(slab)))
+    assert np.array_equal(batch["action"][:, 0], batch["episode"])
+    assert np.array_equal(batch["seed"], batch["episode"])
+    assert list(slab.categories("episode_name")[9:11]) == ["episode_9", "episode_10"]
+    assert slab.episodes is not None
+    assert list(slab.episodes) == ranges(LENGTHS)
+
+
+def test_one_step_more(tmp_path: Path) -> None:
+    """Observations with one step more are named, with the option that drops it, and says so."""
+    path = write_minari(tmp_path / "main_data.hdf5", LENGTHS)
+    settings = {"episodes": "episode_*"}
+    with pytest.raises(SourceInconsistent, match="observations/observation: int64 \\[4, 3\\]") as e:
+        pack(path, tmp_path / "slab", settings=settings)
+    assert "episode_0" in e.value.problem
+    assert 'settings={"drop_extra_step": True}' in str(e.value.hint)
+    packed = pack(path, tmp_path / "slab", settings=settings | {"drop_extra_step": True})
+    assert packed.manifest.rows == sum(LENGTHS)
+    goals = Readback(tmp_path / "slab").values("observations/achieved_goal")
+    assert goals.tolist() == [float(step) for rows in LENGTHS for step in range(rows)]
+    assert any("infos/qpos: left out, the last row of 12 of 12" in each for each in packed.warnings)
+    with h5py.File(path, "a") as file:
+        file["episode_3/reset"] = np.zeros(2)
+    with pytest.raises(SourceInconsistent, match=r"episode_3: reset: float64 .* instead of"):
+        pack(path, tmp_path / "other", settings=settings | {"drop_extra_step": True})
+
+
+def test_steps_in_one_table(tmp_path: Path) -> None:
+    """A file of D4RL is one table; its constants are named, and left out on request."""
+    path = write_d4rl(tmp_path / "hopper.hdf5", 20)
+    with pytest.raises(SourceInconsistent, match="metadata/algorithm"):
+        pack(path, tmp_path / "slab")
+    packed = pack(path, tmp_path / "slab", exclude="metadata/*")
+    assert packed.manifest.rows == 20
+    assert open_slab(tmp_path / "slab").episodes is None
+
+
+def test_episodes_that_differ(tmp_path: Path) -> None:
+    """Episodes with other datasets, types or shapes are all named, with what differs."""
+    path = write_robomimic(tmp_path / "a.h5", LENGTHS)
+    with h5py.File(path, "a") as file:
+        del file["data/demo_3/dones"]
+        del file["data/demo_7/obs/eef_pos"]
+        file["data/demo_7/obs/eef_pos"] = np.zeros((LENGTHS[7], 3))
+    with pytest.raises(SourceInconsistent, match="differ in 2 of 12 episodes") as e:
+        pack(path, tmp_path / "slab", settings=DEMOS)
+    assert "data/demo_3: dones: nothing instead of bool []" in e.value.problem
+    assert "data/demo_7: obs/eef_pos: float64 [3] instead of float32 [3]" in e.value.problem
+    pack(path, tmp_path / "slab", settings=DEMOS, exclude="dones,obs/eef_pos")
+    fewer = {"episodes": "data/demo_[12]"}
+    assert len(Readback(tmp_path / "slab").fields) == 5
+    assert pack(path, tmp_path / "slab", settings=fewer, force=True).manifest.rows == 7
+
+
+def test_wrong_options(tmp_path: Path) -> None:
+    """Options that fit nothing are named."""
+    path = write_robomimic(tmp_path / "a.h5", LENGTHS)
+    for settings, text in {
+        ("episodes", "demo_*"): "no group with datasets matches",
+        ("episodes", ""): "neither a pattern",
+        ("episodes", 3): "wrong type",
+        ("episode_attrs", "x"): "needs",
+        ("drop_extra_step", True): "needs",
+    }.items():
+        with case(settings), pytest.raises(UsageError, match=text):
+            pack(path, tmp_path / "slab", settings=dict([settings]))
+    with h5py.File(path, "a") as file:
+        del file["data/demo_4"].attrs["scale"]
+        file["data/demo_5"].attrs["num_samples"] = 1.5
+        file["data/demo_6/step"] = np.zeros(LENGTHS[6])
+    for name, text in {
+        "scale": "1 of 12 episodes have no",
+        "num_samples": "differs in type",
+    }.items():
+        with case(name), pytest.raises(SourceInconsistent, match=text):
+            pack(path, tmp_path / "slab", settings=DEMOS | {"episode_attrs": name})
+    source = pickle.loads(pickle.dumps(find_source(str(path), None, DEMOS)))
+    assert source.schema.names[-4:] == ["step", "episode", "step#2", "episode_name"]
+    assert any("the data has a field step: " in text for text in source.warnings)
+
+
+def test_episodes_of_slabs(tmp_path: Path) -> None:
+    """`slab.episodes` follows the rows: cut by `rows`, joined in unions, absent where unknown."""
+    path = write_robomimic(tmp_path / "a.h5", LENGTHS)
+    a, b = tmp_path / "a.slab", tmp_path / "b.slab"
+    pack(path, a, settings=DEMOS, shard_size=1)
+    pack(path, b, settings=DEMOS, rows="4:12")
+
+    def lengths(slab: Path) -> list[int] | None:
+        episodes = open_slab(slab).episodes
+        return None if episodes is None else episodes.lengths.tolist()
+
+    assert lengths(b) == [4, 2, 2]
+    joined = open_slab([b, a])
+    assert joined.episodes is not None
+    assert list(joined.episodes) == ranges([4, 2, 2, *LENGTHS])
+    out = tmp_path / "out.slab"
+    repack(a, out, fields="actions", shard_size="1G")
+    assert lengths(out) == LENGTHS
+    pack(open_slab(a), out, force=True)
+    assert lengths(out) == LENGTHS
+    for options in ({"shuffle": 0}, {"drop_rows": [3]}, {"where": "step > 0"}):
+        with case(options):
+            repack(a, out, force=True, **options)
+            assert lengths(out) is None
+    pack(path, out, settings=DEMOS, shuffle=1, force=True)
+    assert lengths(out) is None
+    pack(open_slab(a)[3:], out, force=True)
+    assert lengths(out) is None
+    slab = open_slab(a)
+    assert slab[1:].episodes is None
+    assert slab.select(range(len(slab))[::-1]).episodes is None
+    assert (open_slab(out) + slab).episodes is None
+    assert slab.episodes is not None
+    assert slab.episodes[-1] == range(39, 44)
+    assert slab.episodes[:2] == ranges(LENGTHS[:2])
+
+
+def test_episodes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dry run and `info` say how many episodes there are."""
+    path = write_robomimic(tmp_path / "a.h5", LENGTHS)
+    options = ["--episodes", "data/demo_*", "--episode-attrs", "scale"]
+    assert run(["pack", str(path), "--dry-run", *options]) == 0
+    assert "44 rows in 12 episodes" in capsys.readouterr().out
+    assert run(["pack", str(path), "-o", str(tmp_path / "slab"), *options]) == 0
+    assert run(["info", str(tmp_path / "slab")]) == 0
+    assert "episodes 12, of 1 to 7 rows" in capsys.readouterr().out
