@@ -20,6 +20,8 @@ _FILES = 2
 """Files that are uploaded at a time, each in parts."""
 _ATTEMPTS = 3
 """How often a file is uploaded: some are damaged on their way."""
+_DAMAGED = 400
+"""Status of a store that notices that itself: BadDigest, IncompleteBody, EntityTooSmall."""
 
 
 def upload_folder(store: Store, name: str, folder: Path) -> dict[str, str]:
@@ -53,7 +55,12 @@ def _upload(store: Store, key: str, path: Path, cancelled: Event) -> ObjectInfo:
     for _ in range(_ATTEMPTS):
         digests: list[bytes] = []
         pieces = _read_pieces(path, digests, cancelled)
-        store.write(key, next(pieces, b"") if size <= PART else pieces)
+        try:
+            store.write(key, next(pieces, b"") if size <= PART else pieces)
+        except OutputError as error:
+            if error.context.get("status") != _DAMAGED:
+                raise
+            continue
         info = store.get_info(key)
         if info.size == size and (
             get_version(info) in _list_etags(digests) or _is_same(store, key, path, cancelled)

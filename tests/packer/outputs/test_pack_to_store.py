@@ -139,8 +139,9 @@ def test_uploads_are_verified(
     (folder / "large.npy").write_bytes(content)
     (folder / "small.npy").write_bytes(b"small" * 100)
     store = open_store(url, make_options(bucket, proxy))
-    for kind, settings in (("garble", {}), ("clip", {}), ("status", {"code": 503}), ("drop", {})):
-        with case(kind):
+    kinds = ("garble", {}), ("clip", {}), ("drop", {}), ("status", {"code": 503})
+    for kind, settings in (*kinds, ("status", {"code": 400})):  # 400: a digest was not right
+        with case(kind, settings):
             for name in (key, key.replace("large", "small")):
                 proxy.inject(kind, key=name, method="PUT", **settings)
             versions = uploads.upload_folder(store, "shard-00000", folder)
