@@ -139,8 +139,9 @@ def test_uploads_are_verified(
     (folder / "large.npy").write_bytes(content)
     (folder / "small.npy").write_bytes(b"small" * 100)
     store = open_store(url, make_options(bucket, proxy))
-    kinds = ("garble", {}), ("clip", {}), ("drop", {}), ("status", {"code": 503})
-    for kind, settings in (*kinds, ("status", {"code": 400})):  # 400: a digest was not right
+    faults: list[tuple[str, dict[str, Any]]] = [(kind, {}) for kind in ("garble", "clip", "drop")]
+    faults += [("status", {"code": code}) for code in (503, 400)]  # 400: bytes were not right
+    for kind, settings in faults:
         with case(kind, settings):
             for name in (key, key.replace("large", "small")):
                 proxy.inject(kind, key=name, method="PUT", **settings)
@@ -148,7 +149,7 @@ def test_uploads_are_verified(
             assert bytes(store.read("shard-00000/large.npy")) == content
             assert bytes(store.read("shard-00000/small.npy")) == b"small" * 100
             assert versions.keys() == {"large.npy", "small.npy"}
-    assert proxy.count(key) <= 2 + 4  # ETags tell that it is right: it is not read back
+    assert proxy.count(key) <= 2 + len(faults)  # ETags tell that it is right: it is not read back
     proxy.inject("garble", key=key, method="PUT", times=100)
     with pytest.raises(OutputError, match="does not keep the bytes"):
         uploads.upload_folder(store, "shard-00000", folder)
