@@ -22,6 +22,7 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.files import OpenFolder, make_opening_error, read_bytes
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, MAX_BYTES, Manifest, decode_manifest
+from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.urls import is_url, restore_url
 
 if TYPE_CHECKING:
@@ -292,7 +293,14 @@ def _make_absent_error(slab: Path) -> NotASlab:
         return SlabNotFound(
             "is a union file, and this needs one slab",
             file=slab,
-            hint=f"List its slabs: fieldslab union {slab} list.",
+            hint="Make one slab of them: fieldslab concat or fieldslab repack. List them: "
+            f"fieldslab union {slab} list.",
+        )
+    if slab.is_file() and slab.suffix == ".rows":
+        return SlabNotFound(
+            "is a file of rows, which does not say where their slab is",
+            file=slab,
+            hint=f"Give the slab, and its rows by {mark_option('rows_file', slab)}.",
         )
     if slab.exists():
         return SlabNotFound(

@@ -79,6 +79,20 @@ def read_image_sizes(
     return sizes, codecs
 
 
+def find_codecs(values: np.ndarray, lengths: np.ndarray, codec: str | None) -> np.ndarray:
+    """Find the codes of the codecs of images, uint8[images]: 0 for those without bytes.
+
+    All others have this codec; of "mixed" images, the first bytes tell it. `values` and `lengths`
+    are as for `read_image_sizes`.
+    """
+    if codec != "mixed":
+        return np.where(lengths > 0, CODES[codec], 0).astype(np.uint8)
+    data, ends = memoryview(np.ascontiguousarray(values).data), np.cumsum(lengths).tolist()
+    starts = [0, *ends[:-1]]
+    formats = [detect_format(data[start:end]) for start, end in zip(starts, ends, strict=True)]
+    return np.array([CODES[each] for each in formats], np.uint8)
+
+
 def find_jpeg_frame(data: memoryview | bytes) -> tuple[int, int, int]:
     """Read marker, height and width of a JPEG's frame (ITU-T T.81, B.2.2); skip stray bytes.
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from fieldslab.packer.commands.params import Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, OPENING, SLAB
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, OPENING, SLABS
 from fieldslab.packer.commands.terminal import print_json
 
 TRAINING = "Training"
@@ -19,7 +19,7 @@ Examples:
 
 
 @command(
-    SLAB,
+    SLABS,
     Option(
         "--batch-size",
         TRAINING,

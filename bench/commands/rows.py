@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from fieldslab.packer.commands.params import PATH, Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, SLAB, STORAGE_OPTION
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, MISSING, SLABS, STORAGE_OPTION
 from fieldslab.packer.commands.terminal import print_json, print_lines
 
 TRAINING, STEP, OUTPUT = "Training", "Step", "Output"
@@ -23,7 +23,7 @@ Examples:
 
 
 @command(
-    SLAB,
+    SLABS,
     Option(
         "--order",
         TRAINING,
@@ -53,6 +53,7 @@ Examples:
         "DIR",
         type=click.Path(readable=False, path_type=Path),
     ),
+    MISSING,
     FOLLOW_LINKS,
     STORAGE_OPTION,
     JSON,
@@ -71,6 +72,7 @@ def rows(
     show: bool,
     fields: Sequence[str],
     images: Path | None,
+    missing: str | None,
     follow_links: bool,
     storage_options: dict[str, Any] | None,
     as_json: bool,
@@ -84,14 +86,16 @@ def rows(
     from fieldslab.packer.check.stored import StoredSlab
     from fieldslab.packer.check.verify import choose_fields
     from fieldslab.packer.commands.head import print_rows, save_images
+    from fieldslab.packer.unions.source_slabs import find_slabs
     from fieldslab.reader import Loader, open_slab
     from fieldslab.reader.orders.ordertext import parse_order, recall_order
     from fieldslab.schemas.errors import UsageError
-    from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
 
     if rank is not None and rank >= world_size:
         raise UsageError("--rank: no such rank", expected=f"0..{world_size - 1}", found=rank)
-    opened = open_slab(slab, follow_links=follow_links, storage_options=storage_options)
+    opened = open_slab(
+        slab, missing=missing, follow_links=follow_links, storage_options=storage_options
+    )
     saved = None if state is None else _read_state(Path(state))
     if order is not None:
         chosen = parse_order(order)
@@ -109,13 +113,16 @@ def rows(
         if getattr(chosen, "of", None) is not None:
             hint = "Leave out --show and --images."
             raise UsageError("the order counts elements, not rows", found=repr(chosen), hint=hint)
-        files = open_slab_anywhere(slab, follow_links=follow_links, storage_options=storage_options)
-        stored = StoredSlab(files)
-        shown = choose_fields(stored.manifest, fields or None)
-        if show:
-            print_rows(stored, numbers, shown, as_json)
-        if images is not None:
-            save_images(stored, numbers, shown, images)
+        slabs = find_slabs(
+            slab, missing=missing, follow_links=follow_links, storage_options=storage_options
+        )
+        with slabs.open() as members:
+            stored = StoredSlab(members)
+            shown = choose_fields(stored.manifest, fields or None)
+            if show:
+                print_rows(stored, numbers, shown, as_json)
+            if images is not None:
+                save_images(stored, numbers, shown, images)
     elif as_json:
         print_json({"epoch": epoch, "step": step, "rank": rank, "rows": numbers}, indent=None)
     else:

@@ -16,6 +16,7 @@ from fieldslab.bench.spans import Spans, written_pages
 from fieldslab.packer.slabsize import count_bytes
 from fieldslab.reader import Batch, Slab, open_slab
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.optiontext import mark_option
 
 SIZES = (16, 32, 64, 256)
 """Rows of the batches that are measured."""
@@ -97,6 +98,14 @@ def opened(
     if not len(slab) or not chosen:
         what = "rows" if chosen else "fields"
         raise UsageError(f"the slab has no {what}: there is nothing to measure", found=str(path))
+    translated = [name for name in chosen if slab.storage.load_field(name).codes is not None]
+    if translated:
+        others = [name for name in chosen if name not in translated]
+        raise UsageError(
+            "codes that differ from slab to slab cannot be compared with a memcpy",
+            field=", ".join(translated),
+            hint=f"Measure the other fields: {mark_option('fields', ','.join(others))}.",
+        )
     return slab, chosen
 
 

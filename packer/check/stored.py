@@ -6,21 +6,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
-from fieldslab.schemas.access import (
-    ArrayReader,
-    Folder,
-    find_shard_folder,
-    find_table_folder,
-    load_categories,
-    load_dictionary,
-)
+from fieldslab.schemas.access import ArrayReader, Folder, load_categories, load_dictionary
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.errors import RowOutOfRange
-from fieldslab.schemas.fields import Field, Role
+from fieldslab.schemas.errors import DamagedArray, RowOutOfRange
+from fieldslab.schemas.fields import POINT_ITEMS, Field, Role
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.frames import FrameReader
+from fieldslab.schemas.images import find_codecs
+from fieldslab.schemas.unions.members import Member, Members
 
 
 class StoredRows(NamedTuple):
@@ -40,16 +36,19 @@ class StoredRows(NamedTuple):
 class StoredSlab:
     """Reads ranges of rows from a slab; with `checked`, every block that it reads is digested."""
 
-    def __init__(self, files: SlabFiles, *, checked: bool = True) -> None:
-        """Read the slab whose files these are, as long as they are open."""
-        self.files = files
+    def __init__(self, files: SlabFiles | Members, *, checked: bool = True) -> None:
+        """Read the slab whose files these are, or many as one, as long as they are open."""
+        if isinstance(files, SlabFiles):
+            files = Members([Member(str(files.path), files)], is_union=False)
+        self.members = files
         self.path = files.path
         self.manifest = files.manifest
         self._checked = checked
         rows = [shard.rows for shard in self.manifest.shards]
         self._starts = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
         self._shard = lru_cache(maxsize=2)(self._open_shard)
-        self._frames: dict[str, FrameReader] = {}
+        self._tables = lru_cache(maxsize=2)(self._open_tables)
+        self._frames: dict[tuple[int, str], FrameReader] = {}
 
     def read(self, field: Field, start: int, stop: int) -> StoredRows:
         """Read the rows `start` to `stop` of a field, from whichever shards hold them.
@@ -71,10 +70,10 @@ class StoredSlab:
                 expected=f"0..{self.manifest.rows - 1}",
             )
         pieces = [
-            self._read_shard_rows(self._shard(shard), field, first, last)
+            self._read_shard_rows(shard, field, first, last, decompressed=True)
             for shard, first, last in self._split_by_shard(start, stop)
         ]
-        return join_pieces(pieces) if pieces else _make_empty_rows(field)
+        return join_pieces(pieces) if pieces else make_null_rows(field, 0)
 
     def read_stored(self, field: Field, start: int, stop: int) -> StoredRows:
         """Read the rows `start` to `stop`, one at least, as they are stored.
@@ -83,14 +82,23 @@ class StoredSlab:
         """
         return join_pieces(
             [
-                _read_rows(self._shard(shard), field, first, last)
+                self._read_shard_rows(shard, field, first, last, decompressed=False)
                 for shard, first, last in self._split_by_shard(start, stop)
             ]
         )
 
     def read_table(self, field: Field, role: Role) -> np.ndarray:
-        """Read an array of the folder `tables`: its items. Raises what `read` raises."""
-        return self._open_tables().get_required_array(field, role).read()
+        """Read an array of the folder `tables`: its items. Raises what `read` raises.
+
+        Of many slabs, the categories are those of all; a dictionary is that of the first.
+        """
+        joined = self.members.categories.get(field.name)
+        if joined is None or role == "dictionary":
+            return self._tables(0).get_required_array(field, role).read()
+        texts = [name.encode() for name in joined]
+        if role == "categories.values":
+            return np.frombuffer(b"".join(texts), np.uint8)
+        return np.cumsum([0, *map(len, texts)], dtype="<u8")
 
     def locate(self, field: Field, role: Role, row: int, byte: int) -> tuple[Path, int]:
         """Locate the file and offset of a byte of a row's items in an array.
@@ -110,14 +118,15 @@ class StoredSlab:
 
         Raises DamagedArray where a stored table is not what pack wrote.
         """
-        if field.categories is not None:
-            return list(field.categories)
-        ends, text = load_categories(field, self._open_tables())
+        joined = self.members.categories.get(field.name, field.categories)
+        if joined is not None:
+            return list(joined)
+        ends, text = load_categories(field, self._tables(0))
         data = text.tobytes()
         try:
             return [data[start:stop].decode() for start, stop in pairwise(ends.tolist())]
         except UnicodeDecodeError as error:
-            values = self._open_tables().get_required_array(field, "categories.values")
+            values = self._tables(0).get_required_array(field, "categories.values")
             raise values.make_damaged_error("a category is not UTF-8") from error
 
     def _split_by_shard(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -129,30 +138,42 @@ class StoredSlab:
             yield shard, start - base, last - base
             start, shard = last, shard + 1
 
-    def _read_shard_rows(self, folder: Folder, field: Field, start: int, stop: int) -> StoredRows:
-        rows = _read_rows(folder, field, start, stop)
-        if field.compression is None:
-            return rows
-        if field.name not in self._frames:
-            dictionary = load_dictionary(
-                field, self._open_tables() if field.list_arrays_in_tables() else None
-            )
-            self._frames[field.name] = FrameReader(field.name, dictionary)
+    def _read_shard_rows(
+        self, shard: int, field: Field, start: int, stop: int, decompressed: bool
+    ) -> StoredRows:
+        members, member, part = self.members, 0, field
+        if members.is_union:
+            member = members.find_member(shard)
+            found = members.get_field(member, field.name)
+            if found is None:
+                return make_null_rows(field, stop - start, decompressed=decompressed)
+            part = found
+        folder = self._shard(shard)
+        rows = _read_rows(folder, part, start, stop)
+        if decompressed and part.compression is not None:
+            rows = self._decompress(rows, part, member)
+        return convert_member_rows(rows, field, part, members, shard) if members.is_union else rows
+
+    def _decompress(self, rows: StoredRows, field: Field, member: int) -> StoredRows:
+        key = member, field.name
+        if key not in self._frames:
+            tables = self._tables(member) if field.list_arrays_in_tables() else None
+            self._frames[key] = FrameReader(field.name, load_dictionary(field, tables))
         counts = rows.other_arrays.get("lengths")
         assert rows.lengths is not None
         offsets = np.concatenate([[0], np.cumsum(rows.lengths)])
-        values = self._frames[field.name].read_values(rows.values, offsets, counts, field)
+        values = self._frames[key].read_values(rows.values, offsets, counts, field)
         lengths = None if counts is None else counts.astype(np.int64)
         return StoredRows(values, lengths, rows.valid)
 
-    def _open_tables(self) -> Folder:
-        folder = find_table_folder(self.files)
+    def _open_tables(self, member: int) -> Folder:
+        folder = self.members.find_tables(member, mapped=False)
         assert folder is not None  # a manifest with a field that needs `tables` has them
         self._load_digests(folder)
         return folder
 
     def _open_shard(self, index: int) -> Folder:
-        folder = find_shard_folder(self.files, index, int(self._starts[index]))
+        folder = self.members.find_folder(index, int(self._starts[index]), mapped=False)
         self._load_digests(folder)
         return folder
 
@@ -219,12 +240,49 @@ def _count_rows(rows: StoredRows) -> int:
     return len(rows.values if rows.lengths is None else rows.lengths)
 
 
-def _make_empty_rows(field: Field) -> StoredRows:
-    if field.compression is not None:
-        lengths = np.empty(0, np.int64) if field.variable else None
-        return StoredRows(np.empty((0, *field.shape), field.storage), lengths)
+def make_null_rows(field: Field, count: int, *, decompressed: bool = True) -> StoredRows:
+    """Make rows that are null; with `decompressed`, those of a compressed field are no frames."""
+    if decompressed and field.compression is not None:
+        field = msgspec.structs.replace(field, compression=None)
     rows: dict[Role, np.ndarray] = {}
     for spec in field.list_arrays():
         dtype = np.dtype(np.int64) if spec.per == "row+1" else spec.dtype
-        rows[spec.role] = np.empty((0, *spec.shape), dtype)
+        items = count if spec.per in ("row", "row+1") else 0
+        rows[spec.role] = np.zeros((items, *spec.shape), dtype)
+    if field.kind == "categorical":
+        rows["values"][:] = -1
     return _make_stored_rows(rows)
+
+
+def convert_member_rows(
+    rows: StoredRows, field: Field, part: Field, members: Members, shard: int
+) -> StoredRows:
+    """Convert rows of a shard of one of many slabs to what they are in all of them together.
+
+    `part` is what `field` is in that slab. Raises DamagedArray for a code without a category.
+    """
+    other_arrays = dict(rows.other_arrays)
+    codes = members.codes.get(field.name)
+    if codes is not None:
+        wrong = codes.translate(rows.values, np.full(len(rows.values), shard))
+        if wrong >= 0:
+            raise DamagedArray(
+                "a code has no category",
+                file=members.files[members.find_member(shard)].path,
+                field=field.name,
+                expected=f"0..{codes.counts[shard] - 1}",
+                found=int(rows.values[wrong]),
+                hint="Verify this slab: fieldslab verify.",
+            )
+        if rows.valid is not None and field.kind != "categorical":
+            rows.values[~rows.valid] = 0
+    if field.kind == "image" and rows.lengths is not None:
+        if field.index is None:
+            other_arrays.pop("points.values", None)
+            other_arrays.pop("points.offsets", None)
+        elif part.index is None:
+            other_arrays["points.values"] = np.zeros((0, POINT_ITEMS), np.uint16)
+            other_arrays["points.offsets"] = np.zeros(len(rows.lengths), np.int64)
+        if field.coded and not part.coded:
+            other_arrays["codec"] = find_codecs(rows.values, rows.lengths, part.codec)
+    return rows._replace(other_arrays=other_arrays)

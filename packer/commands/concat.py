@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option, command
-from fieldslab.packer.commands.shared import JSON, PROGRESS, STORAGE_OPTION
+from fieldslab.packer.commands.params import MESSAGES, PATH, Option, command
+from fieldslab.packer.commands.shared import JSON, PROGRESS, SLAB_LIST, STORAGE_OPTION
 from fieldslab.packer.commands.terminal import convert_interrupts, print_json, print_lines
 
 EXAMPLES = """\
@@ -13,7 +13,7 @@ Examples:
 
 
 @command(
-    Argument("slabs", "SLAB...", "Directories that pack wrote, or their URLs.", type=PATH),
+    SLAB_LIST,
     Option("-o --out", "Options", "The new slab's directory.", "OUT", type=PATH, required=True),
     Option("--copy", "Options", "Copy files also where they could share their bytes."),
     Option("--force", "Options", "Replace another slab at OUT."),
@@ -43,10 +43,12 @@ def concat(
     from fieldslab.packer.commands.text_format import format_count
     from fieldslab.packer.slabsize import count_bytes
     from fieldslab.packer.unions import concat as joining
+    from fieldslab.packer.unions.union_changes import expand_places
     from fieldslab.schemas.stores.slab_objects import is_remote, open_slab_anywhere
 
     total = 0
-    for slab in slabs:
+    places = expand_places(slabs, storage_options)
+    for slab in places:
         with open_slab_anywhere(
             slab, storage_options=storage_options if is_remote(slab) else None
         ) as files:
@@ -57,7 +59,7 @@ def concat(
         show_bar("joining", out, total, "bytes", hidden=hidden) as move,
     ):
         manifest = joining.concat(
-            slabs, out, copy=copy, force=force, storage_options=storage_options, progress=move
+            places, out, copy=copy, force=force, storage_options=storage_options, progress=move
         )
     if as_json:
         print_json({"path": out, "id": manifest.id, "rows": manifest.rows})

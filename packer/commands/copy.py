@@ -45,8 +45,10 @@ def copy(
     from fieldslab.packer.commands.text_format import format_duration, format_rate, format_size
     from fieldslab.packer.copying.copy_slab import copy_slab
     from fieldslab.packer.slabsize import count_bytes
+    from fieldslab.packer.unions.source_slabs import refuse_union
     from fieldslab.schemas.stores.slab_objects import is_remote, open_slab_anywhere
 
+    refuse_union(source, "one slab is copied at a time, and this lists many")
     hidden = progress == "none" or quiet or as_json
     source_options = storage_options
     destination_options = storage_options if is_remote(destination) else None

@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from fieldslab.packer.commands.params import MESSAGES, Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, PROGRESS, SLAB, STORAGE_OPTION
+from fieldslab.packer.commands.shared import (
+    FOLLOW_LINKS,
+    JSON,
+    MISSING,
+    PROGRESS,
+    SLABS,
+    STORAGE_OPTION,
+)
 from fieldslab.packer.commands.terminal import convert_interrupts, print_json
 
 EXAMPLES = """\
@@ -17,7 +24,7 @@ Examples:
 
 
 @command(
-    SLAB,
+    SLABS,
     Option(
         "-o --output",
         "Options",
@@ -36,6 +43,7 @@ Examples:
         type=click.Path(readable=False, path_type=Path),
     ),
     Option("--force", "Options", "Replace the file if it exists."),
+    MISSING,
     FOLLOW_LINKS,
     STORAGE_OPTION,
     PROGRESS,
@@ -49,6 +57,7 @@ def export(
     fields: Sequence[str],
     rows_file: Path | None,
     force: bool,
+    missing: str | None,
     follow_links: bool,
     storage_options: dict[str, Any] | None,
     progress: str,
@@ -66,19 +75,22 @@ def export(
     from fieldslab.packer.commands.text_format import format_count
     from fieldslab.packer.parquet_export import export_parquet
     from fieldslab.packer.rewrite.selection import choose_rows
-    from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
+    from fieldslab.packer.unions.source_slabs import find_slabs
 
-    files = open_slab_anywhere(slab, follow_links=follow_links, storage_options=storage_options)
-    manifest = files.manifest
-    rows = choose_rows(manifest, rows_file, None, None)
-    chosen = choose_fields(manifest, fields or None)
-    total = manifest.rows if rows is None else len(rows)
+    slabs = find_slabs(
+        slab, missing=missing, follow_links=follow_links, storage_options=storage_options
+    )
     hidden = progress == "none" or quiet or as_json
-    with (
-        convert_interrupts(lambda: "nothing is left behind"),
-        show_bar("exporting", str(output), total, "rows", hidden=hidden) as move,
-    ):
-        export_parquet(StoredSlab(files), output, chosen, rows, force=force, progress=move)
+    with slabs.open() as members:
+        manifest = members.manifest
+        rows = choose_rows(manifest, rows_file, None, None)
+        chosen = choose_fields(manifest, fields or None)
+        total = manifest.rows if rows is None else len(rows)
+        with (
+            convert_interrupts(lambda: "nothing is left behind"),
+            show_bar("exporting", str(output), total, "rows", hidden=hidden) as move,
+        ):
+            export_parquet(StoredSlab(members), output, chosen, rows, force=force, progress=move)
     if as_json:
         print_json({"path": str(output), "rows": total, "bytes": output.stat().st_size})
     elif not quiet:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fieldslab.packer.commands.params import MESSAGES, Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, SLAB, STORAGE_OPTION
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, MISSING, SLABS, STORAGE_OPTION
 from fieldslab.packer.commands.terminal import get_terminal_width, print_json, print_lines
 from fieldslab.packer.commands.text_format import format_count
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
@@ -34,7 +34,7 @@ Examples:
 
 
 @command(
-    SLAB,
+    SLABS,
     Option("-n count", ROWS, "Number of rows from the start.", "N", type=_COUNT, shown_default=5),
     Option(
         "--rows",
@@ -57,6 +57,7 @@ Examples:
         "N",
         type=click.IntRange(min=1),
     ),
+    MISSING,
     FOLLOW_LINKS,
     STORAGE_OPTION,
     Option("--json as_json", MESSAGES, "Print one JSON object per row, and errors as JSON."),
@@ -69,6 +70,7 @@ def head(
     fields: Sequence[str],
     images: Path | None,
     size: int | None,
+    missing: str | None,
     follow_links: bool,
     storage_options: dict[str, Any] | None,
     as_json: bool,
@@ -81,22 +83,25 @@ def head(
     """
     from fieldslab.packer.check.stored import StoredSlab
     from fieldslab.packer.check.verify import choose_fields
-    from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
+    from fieldslab.packer.unions.source_slabs import find_slabs
 
     if count is not None and rows is not None:
         raise UsageError("use either -n or --rows, not both")
     if size is not None and images is None:
         raise UsageError("--size needs --images")
-    files = open_slab_anywhere(slab, follow_links=follow_links, storage_options=storage_options)
-    stored = StoredSlab(files)
-    total = stored.manifest.rows
-    chosen: Sequence[int] = range(min(5 if count is None else count, total))
-    if rows is not None:
-        chosen = parse_rows(rows, total)
-    shown = choose_fields(stored.manifest, fields or None)
-    print_rows(stored, chosen, shown, as_json)
-    if images is not None:
-        save_images(stored, chosen, shown, images, size)
+    slabs = find_slabs(
+        slab, missing=missing, follow_links=follow_links, storage_options=storage_options
+    )
+    with slabs.open() as members:
+        stored = StoredSlab(members)
+        total = stored.manifest.rows
+        chosen: Sequence[int] = range(min(5 if count is None else count, total))
+        if rows is not None:
+            chosen = parse_rows(rows, total)
+        shown = choose_fields(stored.manifest, fields or None)
+        print_rows(stored, chosen, shown, as_json)
+        if images is not None:
+            save_images(stored, chosen, shown, images, size)
 
 
 def print_rows(

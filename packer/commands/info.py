@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fieldslab.packer.commands.params import PATH, Argument, Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, STORAGE_OPTION
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, SLABS_HELP, STORAGE_OPTION
 from fieldslab.packer.commands.terminal import (
     get_terminal_width,
     print_json,
@@ -28,7 +28,7 @@ Examples:
     Argument(
         "slab",
         "SLAB",
-        "A directory that pack wrote, a union file, or a URL.",
+        SLABS_HELP,
         type=PATH,
         required=False,
     ),
@@ -53,9 +53,9 @@ def info(
         raise UsageError("missing argument 'SLAB'", hint="fieldslab info --help lists the options.")
     from fieldslab.packer.commands import slabs
     from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
-    from fieldslab.schemas.unions.unionfile import is_union_file
+    from fieldslab.schemas.unions.open_members import names_many
 
-    if is_union_file(slab):
+    if names_many(slab):
         from fieldslab.packer.commands.union import show_union
 
         show_union(slab, storage_options, as_json)

@@ -13,7 +13,7 @@ from fieldslab.packer.commands.params import (
     make_options,
     pop_options,
 )
-from fieldslab.packer.commands.shared import JSON, PROGRESS, verify_with_bar
+from fieldslab.packer.commands.shared import JSON, PROGRESS, SLABS, verify_with_bar
 from fieldslab.packer.commands.terminal import (
     convert_interrupts,
     get_terminal_width,
@@ -29,12 +29,13 @@ EXAMPLES = """\
 Examples:
   fieldslab repack train.slab shuffled.slab --shuffle 0
   fieldslab repack train.slab clean.slab --drop-rows forgotten.txt
+  fieldslab repack all.slabs one.slab --where "label != 9" --shuffle 0
   fieldslab repack train.slab cats.slab --where "label == 'cat' and not is_null(caption)"
   fieldslab repack train.slab small.slab --fields image,label --shard-size 256M"""
 
 
 @command(
-    Argument("slab", "SLAB", "The slab to read.", type=PATH),
+    SLABS,
     Argument("out", "[OUT]", "Directory or URL of the slab to write.", type=PATH, required=False),
     Option("-o --output", OUTPUT, "The same.", "OUT", type=PATH),
     *make_options(RepackOptions),

@@ -13,7 +13,23 @@ from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import mark_option
 
-SLAB = Argument("slab", "SLAB", "A directory that pack wrote, or its URL.", type=PATH)
+SLABS_HELP = (
+    "A directory that pack wrote, its URL, or many as one: NAME.slabs, or a pattern in quotes."
+)
+SLABS = Argument("slab", "SLAB", SLABS_HELP, type=PATH)
+SLAB_LIST = Argument(
+    "slabs",
+    "SLAB...",
+    "Directories that pack wrote, their URLs, files NAME.slabs, or patterns in quotes.",
+    type=PATH,
+)
+MISSING = Option(
+    "--missing",
+    "Options",
+    "Of many slabs: read nulls where a slab lacks a field that others have.",
+    "null",
+    type=click.Choice(["null"]),
+)
 STORES = "Buckets, web servers and their cache"
 JSON = Option("--json as_json", MESSAGES, "Print results and errors as JSON.")
 PROGRESS = Option(
@@ -78,6 +94,7 @@ CACHE_DIR = Option(
     type=PATH,
 )
 OPENING = (
+    MISSING,
     STORAGE_OPTION,
     CACHE_DIR,
     Option("--cache-limit", STORES, "Bytes that the cache may take, e.g. 500G.", "SIZE"),

@@ -63,9 +63,10 @@ def union(
     else:
         listed = union_changes.read_union_file(union, storage_options)
     if action in ("list", "verify"):
-        with union_changes.open_union_slabs(listed, union, storage_options) as members:
-            if action == "verify":
-                union_changes.check_union(listed, union, storage_options)
+        if action == "verify":
+            union_changes.check_union(listed, union, storage_options)
+        sources = union_changes.find_union_slabs(listed, union, storage_options)
+        with sources.open_each() as members:
             if as_json:
                 print_json(_to_json(listed) | {"rows": [_count_rows(each) for each in members]})
             else:
@@ -77,13 +78,24 @@ def union(
 
 
 def show_union(place: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
-    """Show what the slabs of a union file are together: rows, fields and their types."""
+    """Show what the slabs of a union file or pattern are together: rows, fields, their types."""
     from fieldslab.packer.commands.fieldtext import field_to_json, format_type
     from fieldslab.packer.commands.text_format import escape_controls, format_count, format_table
     from fieldslab.packer.unions import union_changes
+    from fieldslab.packer.unions.source_slabs import find_slabs
+    from fieldslab.schemas.unions.unionfile import UnionFile, UnionMember, is_union_file
 
-    listed = union_changes.read_union_file(place, storage_options)
-    manifest = union_changes.check_union(listed, place, storage_options).manifest
+    is_file = is_union_file(place)
+    with find_slabs(place, missing="null", storage_options=storage_options).open() as members:
+        manifest = members.manifest
+        listed = UnionFile(
+            members=tuple(
+                UnionMember(path=str(files.path), id=files.manifest.id, name=name)
+                for name, files in zip(members.names, members.files, strict=True)
+            )
+        )
+    if is_file:
+        listed = union_changes.read_union_file(place, storage_options)
     if as_json:
         fields = [field_to_json(field) for field in manifest.fields]
         print_json({"path": place} | _to_json(listed) | {"rows": manifest.rows, "fields": fields})
@@ -91,7 +103,8 @@ def show_union(place: str, storage_options: dict[str, Any] | None, as_json: bool
     lines = [(field.name, field.kind, format_type(field)) for field in manifest.fields]
     slabs = format_count(len(listed.members), "slab")
     print(f"{escape_controls(place)}: {format_count(manifest.rows, 'row')} in {slabs}")
-    print(f"id {manifest.id}, generation {listed.generation}\n")
+    generation = f", generation {listed.generation}" if is_file else ""
+    print(f"id {manifest.id}{generation}\n")
     print_lines(format_table(("field", "kind", "type"), lines, None))
 
 

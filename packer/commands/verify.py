@@ -5,11 +5,12 @@ from typing import Any
 
 import click
 
-from fieldslab.packer.commands.params import MESSAGES, PATH, Argument, Option, command
+from fieldslab.packer.commands.params import MESSAGES, PATH, Option, command
 from fieldslab.packer.commands.shared import (
     FOLLOW_LINKS,
     JSON,
     PROGRESS,
+    SLAB_LIST,
     STORAGE_OPTION,
     verify_with_bar,
 )
@@ -29,7 +30,7 @@ Examples:
 
 
 @command(
-    Argument("slabs", "SLAB...", "Directories that pack wrote, or their URLs.", type=PATH),
+    SLAB_LIST,
     Option(
         "--quick",
         CHECKS,
@@ -128,8 +129,6 @@ def verify(
     "problem". Ctrl-C or SIGTERM ends a scrub with exit code 130; the state then names the next
     block.
     """
-    if against and len(slabs) > 1:
-        raise UsageError("--against compares one slab with its source", found=f"{len(slabs)} slabs")
     from fieldslab.packer.unions.union_changes import expand_places
 
     slabs = expand_places(slabs, storage_options)
@@ -154,6 +153,12 @@ def verify(
             as_json=as_json,
             quiet=quiet,
             hidden=progress == "none" or quiet or as_json,
+        )
+    if against and len(slabs) > 1:
+        raise UsageError(
+            "--against compares one slab with its source",
+            found=f"{len(slabs)} slabs",
+            hint="Verify each of them against its own source.",
         )
     code, hidden = 0, progress == "none" or quiet or as_json
     for slab in slabs:

@@ -19,6 +19,7 @@ from fieldslab.packer.copying.destinations import (
 )
 from fieldslab.packer.copying.verified_reading import VerifiedReader
 from fieldslab.packer.slabsize import count_bytes
+from fieldslab.packer.unions.source_slabs import refuse_union
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import ArrayReader, Folder, iterate_folders
 from fieldslab.schemas.arrays import HEADER
@@ -107,9 +108,10 @@ def copy_slab(
     NoSpace, OutputDenied, OutputError, Busy
         The destination cannot be written, or another process writes there.
     UsageError
-        `force` for a store: its readers would see parts of both slabs.
+        `force` for a store: its readers would see parts of both slabs. The source lists many.
     """
     started = time.monotonic()
+    refuse_union(source, "one slab is copied at a time, and this lists many")
     remote = is_remote(destination)
     if remote and force:
         raise UsageError(

@@ -51,6 +51,15 @@ class RepackOptions(TypedDict, total=False):
             python="A `pyarrow.compute.Expression`, too.",
         ),
     ]
+    missing: Annotated[
+        str | None,
+        Option(
+            ROWS,
+            "null",
+            "Of many slabs: write nulls where a slab lacks a field that others have. The default "
+            "is an error.",
+        ),
+    ]
     fields: Annotated[
         str | Iterable[str] | None,
         Option(ROWS, "a,b", "Keep only these fields: names or patterns.", repeat=True),

@@ -10,12 +10,16 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from fieldslab.packer.check.stored import StoredSlab
+from fieldslab.packer.convert.compress import Compressors
+from fieldslab.packer.rewrite.dictionaries import train_compressors
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.runs import count_rows, cut_runs, list_rows, make_runs
-from fieldslab.packer.rewrite.selection import choose_fields, choose_rows
+from fieldslab.packer.rewrite.selection import choose_fields, choose_rows, find_matching_rows
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys, find_parts
 from fieldslab.packer.rewrite.work import RepackTask
 from fieldslab.packer.shardsize import choose_shard_bytes, compute_most_shards
+from fieldslab.packer.unions.source_slabs import SourceSlabs, find_slabs
 from fieldslab.schemas import layout
 from fieldslab.schemas.bytesizes import parse_size
 from fieldslab.schemas.errors import UsageError
@@ -40,10 +44,12 @@ class RepackPlan:
 
     Attributes
     ----------
-    path, source
-        The slab that is read.
+    slabs, source
+        The slab that is read, or many as one, and its manifest.
     fields
         The fields that are read, and what each is in the new slab.
+    compressors
+        Of fields that are compressed anew, by name.
     runs
         The rows that are read; see `fieldslab.packer.rewrite.runs`.
     seed
@@ -62,9 +68,10 @@ class RepackPlan:
         shard, all else before the new slab is put in its place.
     """
 
-    path: Path
+    slabs: SourceSlabs
     source: Manifest
     fields: tuple[tuple[Field, Field], ...]
+    compressors: Compressors
     runs: np.ndarray
     seed: int | None
     shard_count: int | None
@@ -72,6 +79,11 @@ class RepackPlan:
     reads_keys: bool = False
     provenance: Provenance | None = None
     consumes_source: bool = False
+
+    @property
+    def path(self) -> Path:
+        """Place of the slab that is read."""
+        return self.slabs.path
 
     @property
     def rows(self) -> int:
@@ -131,8 +143,9 @@ class RepackPlan:
         *fields, key_field = scattered.fields
         return replace(
             self,
-            path=path,
+            slabs=find_slabs(path),
             source=scattered,
+            compressors={},
             fields=tuple((field, new) for field, (_, new) in zip(fields, self.fields, strict=True)),
             key_field=key_field,
             reads_keys=True,
@@ -147,6 +160,13 @@ class RepackPlan:
             hashlib.sha256(self.runs.tobytes()).hexdigest(),
             [self.seed, self.shard_count, self.key_field is not None],
         ]
+        if self.compressors:
+            content.append(
+                {
+                    name: hashlib.sha256(compressor.dictionary).hexdigest()
+                    for name, compressor in self.compressors.items()
+                }
+            )
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _count_shard_rows(self) -> list[int]:
@@ -223,16 +243,22 @@ class RepackPlan:
 
 
 def make_repack_plan(
-    path: Path, source: Manifest, values: RepackOptions, matching: np.ndarray | None = None
+    slabs: SourceSlabs, source: Manifest, values: RepackOptions, slab: StoredSlab | None = None
 ) -> RepackPlan:
-    """Decide what is written, of the rows in `matching` if given.
+    """Decide what is written of a slab, or of many as one, with this manifest.
 
-    Raises UsageError, RowOutOfRange, SlabChanged.
+    `slab` reads it, where rows are chosen or where there are many. Raises UsageError,
+    RowOutOfRange, SlabChanged, and what `StoredSlab.read` raises.
     """
     chosen = choose_fields(source.fields, values["fields"], values["exclude"])
+    matching = None
+    if slab is not None and values["where"] is not None:
+        matching = find_matching_rows(slab, values["where"])
     rows = choose_rows(source, values["rows_file"], values["drop_rows"], matching)
     runs = np.array([[0, source.rows]], np.int64) if rows is None else make_runs(rows)
-    plan = RepackPlan(path, source, tuple(_rename_files(chosen)), runs, values["shuffle"], None)
+    compressors = {} if slab is None else train_compressors(slab, chosen, runs)
+    fields = tuple(_rename_files(chosen))
+    plan = RepackPlan(slabs, source, fields, compressors, runs, values["shuffle"], None)
     return replace(plan, shard_count=_count_shards(plan, values["shard_size"]))
 
 

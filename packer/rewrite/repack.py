@@ -1,12 +1,13 @@
-"""`repack`: write a slab again, shuffled, without some rows or fields, or in other shards."""
+"""`repack`: slabs written again: shuffled, without some rows or fields, in other shards, as one."""
 
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace as replace_attributes
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import msgspec
 import numpy as np
@@ -15,7 +16,11 @@ from msgspec.structs import replace
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.definition import add_options, fill_defaults
-from fieldslab.packer.outputs.find_output import DirectoryOutput, find_output
+from fieldslab.packer.outputs.find_output import (
+    DirectoryOutput,
+    find_output,
+    refuse_idle_options,
+)
 from fieldslab.packer.outputs.slab_output import (
     Attempts,
     SlabBuilder,
@@ -26,13 +31,14 @@ from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.plan import RepackPlan, make_repack_plan
 from fieldslab.packer.rewrite.runs import count_rows
-from fieldslab.packer.rewrite.selection import find_matching_rows
 from fieldslab.packer.rewrite.work import RepackTask, RepackWork
+from fieldslab.packer.unions.source_slabs import find_slabs
 from fieldslab.packer.write.commit import get_scattered_path
 from fieldslab.packer.write.directories import remove_path
 from fieldslab.packer.write.engines.engine import Engine, find_engine
 from fieldslab.packer.write.finish import (
     SlabFolder,
+    limit_sources,
     make_checked_manifest,
     make_shards,
     write_tables,
@@ -46,18 +52,20 @@ from fieldslab.packer.write.writers import ShardRecord, merge_tallies
 from fieldslab.schemas.episodes import replace_episodes
 from fieldslab.schemas.errors import NoSpace, NotASlab, UsageError
 from fieldslab.schemas.fields import Field, Role
-from fieldslab.schemas.folder import check_slab_path, load_manifest, open_slab_files
+from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.manifest import MANIFEST, SHUFFLE_ATTRIBUTE, Manifest, Provenance
 from fieldslab.schemas.notices import LOG
+from fieldslab.schemas.stores.slab_objects import is_remote
+from fieldslab.schemas.unions.open_members import Places
 from fieldslab.schemas.version import get_package_version
 from fieldslab.schemas.write_errors import name_write_errors
 
-LIBRARIES = ("fieldslab", "numpy", "pyarrow")
+LIBRARIES = ("fieldslab", "numpy", "pyarrow", "zstandard")
 """Packages that decide which bytes a repack writes."""
 
 
 @add_options(RepackOptions)
-def repack(slab: str | Path, out: str | Path, **options: Unpack[RepackOptions]) -> PackResult:
+def repack(slab: Places, out: str | Path, **options: Unpack[RepackOptions]) -> PackResult:
     """Write a slab again: shuffled, without some rows or fields, or with other shards.
 
     What is stored is copied: nothing is decoded or converted. A shuffle into more than four shards
@@ -67,7 +75,7 @@ def repack(slab: str | Path, out: str | Path, **options: Unpack[RepackOptions]) 
     Parameters
     ----------
     slab
-        Directory of the slab to read.
+        The slab to read, or many as one: what `open_slab` takes.
     out
         The directory or URL of the slab to write. It appears there whole, or not at all.
     **options
@@ -89,22 +97,26 @@ def repack(slab: str | Path, out: str | Path, **options: Unpack[RepackOptions]) 
 
 
 def prepare_repack(
-    slab: object, out: object, values: RepackOptions
+    slab: Places, out: object, values: RepackOptions
 ) -> tuple[RepackPlan, SlabOutput]:
     """Decide what is written, and where. Raises what `repack` raises for wrong parameters."""
-    path = check_slab_path(slab)
-    output = find_output(out, values["storage_options"], values["scratch"])
+    options = values["storage_options"]
+    slabs = find_slabs(slab, missing=values["missing"], storage_options=options)
+    places = slabs.list_places()
+    refuse_idle_options(options, places, out)
+    if not any(map(is_remote, places)):
+        slabs = replace_attributes(slabs, storage_options=None)
+    output = find_output(out, options, values["scratch"])
     check_jobs(values["jobs"])
     output.check(force=values["force"])
     directory = output.directory
-    if directory is not None and directory.exists() and os.path.samefile(path, directory):
-        hint = "Write to another place."
-        raise UsageError("a slab cannot replace itself", file=directory, hint=hint)
-    with open_slab_files(path) as files:
-        condition, matching = values["where"], None
-        if condition is not None:
-            matching = find_matching_rows(StoredSlab(files), condition)
-        plan = make_repack_plan(path, files.manifest, values, matching)
+    if directory is not None and directory.exists():
+        for place in places:
+            if not is_remote(place) and os.path.samefile(place, directory):
+                hint = "Write to another place."
+                raise UsageError("a slab cannot replace itself", file=directory, hint=hint)
+    with slabs.open() as members:
+        plan = make_repack_plan(slabs, members.manifest, values, StoredSlab(members))
     if plan.needs_scattering and directory is None:
         raise make_shuffle_error(output)
     return plan, output
@@ -209,9 +221,10 @@ def write_repacked_shards(
     """
     versions = get_versions(LIBRARIES)
     work = RepackWork(
-        slab=str(plan.path),
+        slabs=plan.slabs,
         content=plan.source.id,
         fields=plan.fields,
+        compressors=plan.compressors,
         row_bytes=plan.row_bytes,
         seed=plan.seed,
         key_field=plan.key_field,
@@ -239,7 +252,11 @@ def make_repacked_manifest(
         field = replace(new_field, nullable=old_field.nullable)
         if field.compression is not None:
             decoded = tallies[field.name]["bytes before compression"]
-            field = replace(field, compression=replace(field.compression, decoded=decoded))
+            compression = replace(field.compression, decoded=decoded)
+            if field.name in asked.compressors:
+                dictionary = asked.compressors[field.name].dictionary
+                compression = replace(compression, dictionary=len(dictionary))
+            field = replace(field, compression=compression)
         fields.append(field)
     if plan.key_field is not None and not plan.reads_keys:
         fields.append(plan.key_field)
@@ -254,11 +271,13 @@ def make_repacked_manifest(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=asked.compute_fingerprint(),
     )
-    with open_slab_files(plan.path) as files:
-        stored = StoredSlab(files)
+    with plan.slabs.open() as members:
+        stored = StoredSlab(members)
         old_fields = {new.name: old for old, new in plan.fields}
 
         def read_items(field: Field, role: Role) -> np.ndarray:
+            if role == "dictionary" and field.name in plan.compressors:
+                return np.frombuffer(plan.compressors[field.name].dictionary, np.uint8)
             return stored.read_table(old_fields[field.name], role)
 
         return make_checked_manifest(
@@ -272,12 +291,23 @@ def make_repacked_manifest(
 
 
 def _describe_origin(plan: RepackPlan) -> Provenance:
-    """Describe the slab that was read, as if it had been packed."""
-    provenance, names = plan.source.made, {new.name for _, new in plan.fields}
-    source = {"path": str(plan.path), "id": plan.source.id, "made": msgspec.to_builtins(provenance)}
+    """Describe the slabs that were read, as if they had been packed."""
+    names = {new.name for _, new in plan.fields}
+    sources: list[dict[str, Any]] = []
+    with plan.slabs.open_each() as members:
+        provenance, start = members[0].files.manifest.made, 0
+        for member in members:
+            manifest, path = member.files.manifest, str(member.files.path)
+            source: dict[str, Any] = {"path": path, "id": manifest.id}
+            if plan.slabs.is_union:
+                source["rows"] = [start, start + manifest.rows]
+            else:
+                source["made"] = msgspec.to_builtins(provenance)
+            sources.append(source)
+            start += manifest.rows
     reasons = {name: why for name, why in provenance.reasons.items() if name in names}
     options = {"from": "slab", "nulls": {"*": "mask"}}
-    return replace(provenance, sources=(source,), options=options, reasons=reasons)
+    return replace(provenance, sources=limit_sources(sources), options=options, reasons=reasons)
 
 
 def _check_space(plan: RepackPlan, out: Path, done: int) -> None:

@@ -26,6 +26,7 @@ from fieldslab.packer.rewrite.plan import RepackPlan, make_key_field, make_repac
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys
 from fieldslab.packer.rewrite.work import take_rows
 from fieldslab.packer.spans import ShardTask
+from fieldslab.packer.unions.source_slabs import find_slabs
 from fieldslab.packer.write.stream import MakeWriter, ShardWork
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas.fields import Field
@@ -96,7 +97,8 @@ def plan_second_pass(path: Path, first_pass: Manifest, plan: Plan) -> tuple[Repa
     keys = [] if plan.options.leave_out else [first_pass.fields[-1].name]
     given = {"shuffle": plan.options.shuffle, "exclude": keys}
     values: RepackOptions = fill_defaults(RepackOptions, given, "repack")
-    asked = replace(make_repack_plan(path, first_pass, values), provenance=first_pass.made)
+    planned = make_repack_plan(find_slabs(path), first_pass, values)
+    asked = replace(planned, provenance=first_pass.made)
     return asked, asked.plan_gathering(path, first_pass) if keys else asked
 
 

@@ -14,6 +14,7 @@ from fieldslab.packer.plan import Plan
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.plan import RepackPlan, make_repack_plan
 from fieldslab.packer.rewrite.repack import find_scattered, repack_plan
+from fieldslab.packer.unions.source_slabs import find_slabs
 from fieldslab.packer.write.directories import remove_path
 from fieldslab.packer.write.result import PackResult
 from fieldslab.schemas import layout
@@ -67,7 +68,7 @@ def _plan_shuffle(plan: Plan, unshuffled: Path) -> RepackPlan:
     manifest = load_manifest(unshuffled)
     options = plan.recorded_options | {"from": plan.source.name}
     return replace(
-        make_repack_plan(unshuffled, manifest, values),
+        make_repack_plan(find_slabs(unshuffled), manifest, values),
         provenance=replace_struct(manifest.made, options=options),
         consumes_source=True,
     )

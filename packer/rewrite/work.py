@@ -9,17 +9,18 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.check.stored import StoredRows, StoredSlab, join_pieces
+from fieldslab.packer.convert.compress import Compressors
 from fieldslab.packer.convert.fieldplan import ConvertedRows
 from fieldslab.packer.outputs.slab_output import Attempts
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.rewrite.runs import count_rows, group_runs, list_rows
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys
+from fieldslab.packer.unions.source_slabs import SourceSlabs
 from fieldslab.packer.write.stream import ignore_progress
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import SourceChanged
 from fieldslab.schemas.fields import Field, Role
-from fieldslab.schemas.folder import open_slab_files
 from fieldslab.schemas.write_errors import name_write_errors
 
 _READ_BYTES = 64 * 2**20
@@ -46,10 +47,12 @@ class RepackWork:
 
     Attributes
     ----------
-    slab, content
-        Path and id of the slab that is read.
+    slabs, content
+        The slab that is read, or many as one, and its id.
     fields
         The fields that are read, and what each is in the slab that is written.
+    compressors
+        Of the fields that are compressed anew, by name.
     row_bytes
         Mean bytes of a row.
     seed
@@ -61,9 +64,10 @@ class RepackWork:
         See `ShardWork` and `ShardRecord`.
     """
 
-    slab: str
+    slabs: SourceSlabs
     content: str
     fields: tuple[tuple[Field, Field], ...]
+    compressors: Compressors
     row_bytes: int
     seed: int | None
     key_field: Field | None
@@ -81,12 +85,14 @@ class RepackWork:
 
     def _write(self, task: RepackTask, folder: Path, progress: Progress) -> ShardRecord:
         added = [] if self.key_field is None or self.reads_keys else [self.key_field]
-        with open_slab_files(self.slab) as files:
-            if files.manifest.id != self.content:
-                raise SourceChanged("the slab was packed again while it was read", file=self.slab)
-            stored = StoredSlab(files)
+        with self.slabs.open() as members:
+            stored = StoredSlab(members)
+            if stored.manifest.id != self.content:
+                problem = "the slab was packed again while it was read"
+                raise SourceChanged(problem, file=self.slabs.path)
             with name_write_errors(folder):
-                writer = ShardWriter(folder, [*(new for _, new in self.fields), *added], {})
+                fields = [*(new for _, new in self.fields), *added]
+                writer = ShardWriter(folder, fields, self.compressors)
                 for columns in self._read_columns(stored, task, progress):
                     writer.append(columns)
                 return writer.close(task.number, self.versions)
@@ -127,16 +133,20 @@ class RepackWork:
         for group in group_runs(runs, _GAP_BYTES // row_bytes, most):
             first, end = int(group[0, 0]), int(group[-1, 1])
             rows = list_rows(group)
-            columns = [stored.read_stored(field, first, end) for field in fields]
+            columns = [self._read_field(stored, field, first, end) for field in fields]
             if len(rows) < end - first:
                 columns = [take_rows(column, rows - first) for column in columns]
             yield rows, columns
             progress(len(rows), count_rows(group) * row_bytes)
 
+    def _read_field(self, stored: StoredSlab, field: Field, first: int, end: int) -> StoredRows:
+        read = stored.read if field.name in self.compressors else stored.read_stored
+        return read(field, first, end)
+
     def _convert(self, columns: list[StoredRows], rows: np.ndarray) -> list[ConvertedRows]:
         fields = [new for _, new in self.fields]
         converted = [
-            _make_converted(field, column, len(rows))
+            _make_converted(field, column, len(rows), is_stored=field.name not in self.compressors)
             for field, column in zip(fields, columns, strict=False)
         ]
         return converted + [ConvertedRows(column.values) for column in columns[len(fields) :]]
@@ -170,10 +180,12 @@ def _take_items(items: np.ndarray, counts: np.ndarray, indexes: np.ndarray) -> n
     return content.view(items.dtype).reshape(total, *items.shape[1:])
 
 
-def _make_converted(field: Field, rows: StoredRows, count: int) -> ConvertedRows:
-    """Make the rows ready for a writer, which takes them as they are."""
+def _make_converted(
+    field: Field, rows: StoredRows, count: int, *, is_stored: bool
+) -> ConvertedRows:
+    """Make the rows ready for a writer, which takes them as they are if they are as stored."""
     tally: dict[str, int] = {}
-    if field.compression is not None:
+    if field.compression is not None and is_stored:
         lengths = rows.other_arrays.get("lengths")
         items = count if lengths is None else int(lengths.sum())
         tally = {"bytes before compression": items * field.item_bytes}

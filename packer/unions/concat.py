@@ -14,6 +14,7 @@ from fieldslab.packer.check.findings import VerifyProgress
 from fieldslab.packer.copying.copy_slab import CopyCounter, copy_folders
 from fieldslab.packer.copying.destinations import DirectoryDestination
 from fieldslab.packer.slabsize import count_bytes
+from fieldslab.packer.unions.union_changes import expand_places
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import iterate_folders
 from fieldslab.schemas.errors import UsageError
@@ -45,8 +46,8 @@ def concat(
     Parameters
     ----------
     slabs
-        Directories or URLs of slabs. Fields must be stored alike: also in the same order, with the
-        same categories, and without dictionaries of their own.
+        Directories or URLs of slabs, union files, and patterns. Fields must be stored alike: also
+        in the same order, with the same categories, and without dictionaries of their own.
     out
         The new slab's directory.
     copy
@@ -71,6 +72,7 @@ def concat(
     OutputExists, NoSpace, OutputDenied, OutputError, Busy
         The slab cannot be written there.
     """
+    slabs = expand_places(slabs, storage_options)
     with ExitStack() as stack:
         opened = [
             stack.enter_context(

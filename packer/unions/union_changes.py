@@ -1,25 +1,24 @@
 """Changing union files: each change is a new generation, published whole or not at all."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from fieldslab.packer.unions.source_slabs import SourceSlabs, find_slabs
 from fieldslab.schemas.errors import ObjectNotFound, OutputChanged, OutputExists, UsageError
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.slab_objects import is_remote, open_slab_anywhere
-from fieldslab.schemas.unions.members import Member, Members
+from fieldslab.schemas.unions.open_members import Listed, Places
 from fieldslab.schemas.unions.unionfile import (
     UnionFile,
     UnionMember,
     decode_union,
     encode_union,
     find_labels,
-    is_union_file,
     list_members,
     make_absent_error,
-    make_changed_error,
     make_relative,
     open_folder,
 )
@@ -100,42 +99,37 @@ def remove_slabs(place: str, slabs: Sequence[str], *, storage_options: Options =
     return _change(place, remove, storage_options)
 
 
-def check_union(union: UnionFile, place: str, storage_options: Options = None) -> Members:
+def find_union_slabs(union: UnionFile, place: str, storage_options: Options = None) -> SourceSlabs:
+    """Find the slabs that a union file lists. Raises UsageError where it lists none."""
+    if not union.members:
+        raise UsageError("the union lists no slab", file=place)
+    listed = tuple(Listed(*member) for member in list_members(union, place))
+    path = Path(place)
+    return SourceSlabs(listed, path, True, "null", storage_options=storage_options)
+
+
+def check_union(union: UnionFile, place: str, storage_options: Options = None) -> None:
     """Open all slabs that a union file lists, and join their fields.
 
     Raises SlabChanged where a slab has another `id`, and what opening slabs raises.
     """
-    with open_union_slabs(union, place, storage_options) as members:
-        return Members(members, missing="null")
+    with find_union_slabs(union, place, storage_options).open():
+        pass
 
 
-def expand_places(places: Sequence[str], storage_options: Options = None) -> list[str]:
-    """Put the slabs of union files in their place. Raises what `check_union` raises."""
-    expanded = []
+def expand_places(places: Sequence[Places], storage_options: Options = None) -> list[Any]:
+    """Put slabs in the place of the union files and patterns that list them.
+
+    Raises SlabChanged where one is not what its union file lists, and what opening slabs raises.
+    """
+    expanded: list[Any] = []
     for place in places:
-        if is_union_file(place):
-            union = read_union_file(place, storage_options)
-            with open_union_slabs(union, place, storage_options):
-                expanded += [slab for _, slab, _ in list_members(union, place)]
-        else:
-            expanded.append(place)
+        slabs = find_slabs(place, storage_options=storage_options)
+        if slabs.is_union:
+            with slabs.open_each():
+                pass
+        expanded += [slab.place for slab in slabs.listed]
     return expanded
-
-
-@contextmanager
-def open_union_slabs(
-    union: UnionFile, place: str, storage_options: Options = None
-) -> Iterator[list[Member]]:
-    """Open all slabs that a union file lists, for a `with` block; see `check_union`."""
-    with ExitStack() as stack:
-        members = []
-        for label, slab, content in list_members(union, place):
-            options = storage_options if is_remote(slab) else None
-            files = stack.enter_context(open_slab_anywhere(slab, storage_options=options))
-            if files.manifest.id != content:
-                raise make_changed_error(files, content)
-            members.append(Member(label, files))
-        yield members
 
 
 def _change(

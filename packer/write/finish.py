@@ -86,7 +86,7 @@ def finish_slab(
         tool=f"fieldslab {get_package_version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=plan.compute_fingerprint(),
-        sources=_limit_sources(list_sources(plan, left_out)),
+        sources=limit_sources(list_sources(plan, left_out)),
         options=plan.recorded_options | {"from": plan.source.name},
         reasons={field_plan.field.name: field_plan.why for field_plan in plan.fields},
         warnings=(*plan.notes, *find_warnings(plan, fields, records, tallies)),
@@ -152,7 +152,7 @@ def make_checked_manifest(provenance: Provenance, **content: Any) -> Manifest:
         ) from error
 
 
-def _limit_sources(sources: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+def limit_sources(sources: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
     """Keep the first sources; a hundred thousand of them would fill the manifest."""
     more = len(sources) - MAX_SOURCES
     if more <= 0:

@@ -116,21 +116,19 @@ class Members:
             if each.categories is not None:
                 self.categories[name] = each.categories
 
-    def find_folder(self, shard: int, first_row: int) -> Folder:
+    def find_folder(self, shard: int, first_row: int, *, mapped: bool = True) -> Folder:
         """Return the folder of a shard, whose first row in all of them is this one."""
-        if not self.is_union:
-            return find_shard_folder(self.files[0], shard, first_row, mapped=True)
-        member = self.find_member(shard)
+        member = self.find_member(shard) if self.is_union else 0
         within = shard - int(self.first_shards[member])
-        return find_shard_folder(self.files[member], within, first_row, mapped=True)
+        return find_shard_folder(self.files[member], within, first_row, mapped)
 
     def find_member(self, shard: int) -> int:
         """Return the slab that has a shard."""
         return int(self.first_shards.searchsorted(shard, side="right")) - 1
 
-    def find_tables(self, member: int) -> Folder | None:
+    def find_tables(self, member: int, *, mapped: bool = True) -> Folder | None:
         """Return the folder `tables` of a slab, if it has one."""
-        return find_table_folder(self.files[member], mapped=True)
+        return find_table_folder(self.files[member], mapped)
 
     def get_field(self, member: int, name: str) -> Field | None:
         """Return a field as a slab has it, None where it lacks it."""

@@ -3,11 +3,11 @@
 import glob
 import os
 import resource
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from fieldslab.schemas.errors import SlabNotFound, UsageError
@@ -35,7 +35,7 @@ _MORE_FOR_MIRRORS = 4
 _FOR_CACHES = ("cache_limit", "storage_options")
 
 
-class _Listed(NamedTuple):
+class Listed(NamedTuple):
     """A slab that is to be opened, its name, and its `id` if that is known."""
 
     name: str
@@ -43,29 +43,62 @@ class _Listed(NamedTuple):
     content: str | None = None
 
 
+class Listing(NamedTuple):
+    """The slabs that places name, in their order.
+
+    `path` is that of the union file or pattern that listed them, if one did.
+    """
+
+    slabs: tuple[Listed, ...]
+    is_union: bool
+    path: Path | None = None
+
+
 def open_members(places: Places, *, missing: str | None = None, **options: Any) -> Members:
     """Open a slab, or many as one; `options` are those of `open_place`. See `open_slab`.
 
     Raises what `open_place` raises, SlabChanged, and UsageError where slabs do not fit together.
     """
+    check_missing(missing)
+    listing = list_slabs(places, options.get("storage_options"))
+    if not listing.is_union:
+        return Members([_open_alone(listing.slabs[0].place, options)], is_union=False)
+    return Members(_open_listed(listing.slabs, options), missing=missing, path=listing.path)
+
+
+def check_missing(missing: object) -> None:
+    """Raise UsageError for what `missing` cannot be."""
     if missing not in (None, "null"):
         raise UsageError(
             f"{mark_option('missing')} says how fields are read that some slabs lack",
             expected='"null", or None',
             found=repr(missing),
         )
-    if isinstance(places, str | os.PathLike) or not isinstance(places, Mapping | Sequence):
-        text = check_place(places)
-        if not _has_pattern(text) and not is_union_file(text):
-            return Members([_open_alone(places, options)], is_union=False)
-    listed = list(_list_slabs(places, options))
+
+
+def list_slabs(places: Places, storage_options: Mapping[str, Any] | None = None) -> Listing:
+    """List the slabs that paths, patterns and union files name; see `open_slab`.
+
+    Raises SlabNotFound, UsageError where there is none, or where a name comes at two places, and
+    what reading a union file raises.
+    """
+    is_list = isinstance(places, Mapping | Sequence) and not isinstance(places, str)
+    if not is_list and not names_many(places):
+        return Listing((Listed(str(places), cast(Place, places)),), is_union=False)
+    listed = tuple(_list_places(places, storage_options))
     if not listed:
         raise UsageError("there is no slab in the list", expected="paths of slabs", found="none")
     _check_names(listed)
     path = None
-    if isinstance(places, str | os.PathLike):
-        path = Path(os.path.abspath(places)) if not is_url(os.fspath(places)) else None
-    return Members(_open_listed(listed, options), missing=missing, path=path)
+    if isinstance(places, str | os.PathLike) and not is_url(os.fspath(places)):
+        path = Path(os.path.abspath(places))
+    return Listing(listed, is_union=True, path=path)
+
+
+def names_many(place: object) -> bool:
+    """Return whether a place is a pattern or a union file. Raises UsageError for what is none."""
+    text = check_place(place)
+    return _has_pattern(text) or is_union_file(text)
 
 
 def join_members(first: Members, second: Members) -> Members:
@@ -75,7 +108,7 @@ def join_members(first: Members, second: Members) -> Members:
         for members in (first, second)
         for each in zip(members.names, members.files, strict=True)
     ]
-    _check_names([_Listed(slab.name, slab.files.path) for slab in slabs])
+    _check_names([Listed(slab.name, slab.files.path) for slab in slabs])
     return Members(slabs, missing=first.missing or second.missing)
 
 
@@ -120,22 +153,21 @@ def _open_alone(place: Place, options: Mapping[str, Any]) -> Member:
     return Member(str(files.path), files)
 
 
-def _list_slabs(places: Any, options: Mapping[str, Any]) -> Iterator[_Listed]:
-    """List the slabs that paths, patterns and union files name."""
+def _list_places(places: Any, storage_options: Mapping[str, Any] | None) -> Iterator[Listed]:
     if isinstance(places, Mapping):
         for name, inner in places.items():
-            for listed in _list_slabs(inner, options):
+            for listed in _list_places(inner, storage_options):
                 yield listed._replace(name=name)
         return
     if isinstance(places, Sequence) and not isinstance(places, str | bytes):
         for inner in places:
-            yield from _list_slabs(inner, options)
+            yield from _list_places(inner, storage_options)
         return
     text = check_place(places)
     if is_union_file(text):
-        union = read_union(text, options.get("storage_options"))
+        union = read_union(text, storage_options)
         for name, place, content in list_members(union, text):
-            yield _Listed(name, place, content)
+            yield Listed(name, place, content)
     elif _has_pattern(text):
         if is_url(text):
             raise UsageError(
@@ -147,9 +179,9 @@ def _list_slabs(places: Any, options: Mapping[str, Any]) -> Iterator[_Listed]:
         if not matches:
             raise SlabNotFound("no directory matches this pattern", file=text)
         for match in matches:
-            yield _Listed(match, match)
+            yield Listed(match, match)
     else:
-        yield _Listed(text, places)
+        yield Listed(text, places)
 
 
 def _has_pattern(text: str) -> bool:
@@ -158,7 +190,7 @@ def _has_pattern(text: str) -> bool:
     return glob.has_magic(text) and not os.path.exists(text)
 
 
-def _check_names(listed: Sequence[_Listed]) -> None:
+def _check_names(listed: Sequence[Listed]) -> None:
     """Raise UsageError where other slabs stand between two of the same name."""
     seen: set[str] = set()
     last = None
@@ -173,24 +205,39 @@ def _check_names(listed: Sequence[_Listed]) -> None:
         seen.add(slab.name)
 
 
-def _open_listed(listed: Sequence[_Listed], options: Mapping[str, Any]) -> list[Member]:
+def _open_listed(listed: Sequence[Listed], options: Mapping[str, Any]) -> list[Member]:
     """Open slabs: those at a distance many at a time."""
     remote = any(is_url(str(slab.place)) for slab in listed)
     mirrors = len(listed) if remote or options.get("cache_dir") is not None else 0
-    _allow_open_files(len(listed) + _MORE_FOR_MIRRORS * mirrors)
     open_one = partial(_open_one, options=options, remote=remote)
-    if not remote:
+    return open_each(listed, open_one, len(listed) + _MORE_FOR_MIRRORS * mirrors)
+
+
+def open_each(
+    listed: Sequence[Listed], open_one: Callable[[Listed], Member], descriptors: int
+) -> list[Member]:
+    """Open slabs, those at a distance many at a time. Raises UsageError, and what `open_one` does.
+
+    All of them together hold this many descriptors.
+    """
+    _allow_open_files(descriptors)
+    if not any(is_url(str(slab.place)) for slab in listed):
         return [open_one(slab) for slab in listed]
     with ThreadPoolExecutor(_THREADS, "fieldslab-open") as threads:
         return list(threads.map(open_one, listed))
 
 
-def _open_one(slab: _Listed, options: Mapping[str, Any], remote: bool) -> Member:
+def check_listed(files: SlabFiles, content: str | None) -> None:
+    """Raise SlabChanged where a slab is not the one that a union file lists by this `id`."""
+    if content is not None and files.manifest.id != content:
+        raise make_changed_error(files, content)
+
+
+def _open_one(slab: Listed, options: Mapping[str, Any], remote: bool) -> Member:
     if remote and options.get("cache_dir") is None and not is_url(str(slab.place)):
         options = {name: value for name, value in options.items() if name not in _FOR_CACHES}
     files = _open_alone(slab.place, options).files
-    if slab.content is not None and files.manifest.id != slab.content:
-        raise make_changed_error(files, slab.content)
+    check_listed(files, slab.content)
     return Member(slab.name, files)
 
 

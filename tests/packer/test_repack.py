@@ -20,8 +20,10 @@ from tests.packer.readback import Readback
 
 from fieldslab.packer import pack, repack, verify
 from fieldslab.packer.rewrite import plan as plans
+from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.runs import cut_runs, group_runs, list_rows, make_runs
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys, find_parts
+from fieldslab.packer.unions.source_slabs import find_slabs
 from fieldslab.packer.write import space
 from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import (
@@ -301,7 +303,13 @@ def test_too_little_space_is_told_first(tmp_path: Path) -> None:
     manifest = load_manifest(source)
     huge = 2**50
     plan = plans.RepackPlan(
-        source, manifest, ((manifest.fields[0],) * 2,), np.array([[0, huge]]), None, 1
+        find_slabs(source),
+        manifest,
+        ((manifest.fields[0],) * 2,),
+        {},
+        np.array([[0, huge]]),
+        None,
+        1,
     )
     from fieldslab.packer.rewrite.repack import repack_plan
 
@@ -458,3 +466,47 @@ def test_runs_are_what_rows_are() -> None:
             joined = np.concatenate([*map(list_rows, groups), np.empty(0, np.int64)])
             assert np.array_equal(joined, rows)
             assert all(group[-1, 1] - group[0, 0] <= most for group in groups)
+
+
+def test_deleted_rows_leave_no_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file of the new slab has a byte string of a deleted row, dictionaries included."""
+    marks = [f"<secret {number:06}>" for number in range(300)]
+    random, words = np.random.default_rng(0), [f"word{number}" for number in range(50)]
+    is_deleted = np.arange(600) % 2 == 0
+    texts = [marks[row // 2] if row % 2 == 0 else f"kept row {row}" for row in range(600)]
+    secret = np.array([0x5EC2E7, 0xFACADE, 0xDEC0DE], np.int64)
+    table = pa.table(
+        {
+            "text": texts,
+            "small": [f"{text} {' '.join(random.choice(words, 15))} {text}" for text in texts],
+            "bytes": pa.array([text.encode() for text in texts], pa.binary()),
+            "list": [secret.tolist() if deleted else [1, 2] for deleted in is_deleted],
+            "number": np.where(is_deleted, secret[0], 7),
+        }
+    )
+    source, out = tmp_path / "a.slab", tmp_path / "out.slab"
+    pq.write_table(table, tmp_path / "a.parquet")
+    pack(tmp_path / "a.parquet", source, compress="small", shard_size=20_000)
+    (tmp_path / "a.parquet").unlink()
+    patterns = [b"<secret", *(number.tobytes()[:4] for number in secret)]
+
+    def count_marks(path: Path) -> list[int]:
+        stored = [file.read_bytes() for file in path.rglob("*") if file.is_file()]
+        return [sum(pattern in content for content in stored) for pattern in patterns]
+
+    (dictionary,) = (source / "tables").glob("*.dictionary.npy")
+    assert b"<secret" in dictionary.read_bytes()
+    assert all(count_marks(source))
+    forgotten = np.flatnonzero(is_deleted)
+    monkeypatch.setattr(plans, "DIRECT_SHARDS", 1)
+    choices: list[RepackOptions] = [
+        {"drop_rows": forgotten},
+        {"drop_rows": forgotten, "shuffle": 1, "force": True},
+        {"where": "number == 7", "force": True},
+    ]
+    for options in choices:
+        repack(source, out, **options)
+        assert verify(out).ok
+        assert len(open_slab(out)) == 300
+        assert count_marks(out) == [0] * 4, options
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.slab", "out.slab"]

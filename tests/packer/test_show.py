@@ -194,8 +194,8 @@ def test_head_never_shows_a_wrong_byte(tmp_path: Path) -> None:
 
 def test_info_says_what_is_there(shown: StoredSlab) -> None:
     """Text and JSON name every field, with its bytes and nulls, and the total is that on disk."""
-    text = "\n".join(format_info(shown.files, None))
-    actual = info_to_json(shown.files)
+    text = "\n".join(format_info(shown.members.files[0], None))
+    actual = info_to_json(shown.members.files[0])
     on_disk = sum(file.stat().st_size for file in shown.path.rglob("*") if file.is_file())
     assert actual["bytes"] == on_disk
     assert actual["id"] == shown.manifest.id

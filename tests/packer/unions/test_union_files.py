@@ -1,9 +1,11 @@
 """Union files: what is listed is what is read, and each change is whole or an error."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from tests.servers.s3 import Bucket
 from tests.slabs import array_path, categorical, flip, lie, write_slab
@@ -130,7 +132,18 @@ def test_the_command(
     shown = cli("info", "all.slabs", "--json").json
     assert (shown["rows"], shown["id"]) == (8, listed["id"])
     assert "all.slabs: 8 rows in 2 slabs" in cli("info", "all.slabs").out
-    assert "union all.slabs list" in cli("head", "all.slabs").err
+    assert cli("info", "parts/[bc].slab", "--json").json["id"] == listed["id"]
+    rows = cli("head", "all.slabs", "--rows", "3,4", "--json").out.splitlines()
+    assert [json.loads(row)["values"]["x"] for row in rows] == [13, 20]
+    assert cli("export", "all.slabs", "-o", "all.parquet").code == 0
+    assert pq.read_table("all.parquet").num_rows == 8
+    assert cli("repack", "parts/[bc].slab", "-o", "one.slab", "--where", "c == 'p'").code == 0
+    assert open_slab("one.slab")["x"][:].tolist() == [10, 12, 20, 22]
+    assert cli("concat", "all.slabs", "-o", "both.slab").code == 0
+    assert cli("verify", "all.slabs", "--against", "all.parquet").code == 2
+    refused = cli("copy", "all.slabs", "copy.slab")
+    assert refused.code == 2
+    assert "fieldslab concat" in refused.err
     assert "parts/c.slab" in cli("union", "all.slabs", "verify").out
     assert cli("verify", "all.slabs", "--progress", "none").out.count("OK") == 2
 
