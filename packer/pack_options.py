@@ -58,7 +58,7 @@ class PackOptions(TypedDict, total=False):
         Option(
             SOURCE,
             "KIND",
-            "Kind of source, if the path does not tell: parquet, hdf5, litdata or images.",
+            "Kind of source, if the path does not tell: parquet, ipc, hdf5, litdata or images.",
         ),
     ]
     rows: Annotated[

@@ -179,6 +179,7 @@ SOURCES = Registry(
     {
         "litdata": "fieldslab.packer.sources.litdata.source:LitDataOpener",
         "parquet": "fieldslab.packer.sources.parquet.source:ParquetSource",
+        "ipc": "fieldslab.packer.sources.ipc.source:IpcSource",
         "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
         "hdf5": "fieldslab.packer.sources.hdf5.source:HDF5Source",
         "images": "fieldslab.packer.sources.images.source:ImageSource",
@@ -190,7 +191,7 @@ SOURCES = Registry(
 """Every kind of source, in the order in which they are asked whether they accept a path."""
 
 
-_OF_STORES = ("parquet", "images")
+_OF_STORES = ("parquet", "ipc", "images")
 """Sources whose files may be objects of stores."""
 
 
@@ -321,7 +322,7 @@ def _make_path_error(path: str) -> SourceUnreadable:
         return SourceNotFound(
             "there is nothing at this URL that fieldslab can pack",
             file=hide_credentials(restore_url(path)),
-            expected="Parquet or image files, or a folder of them",
+            expected="Parquet, Arrow IPC or image files, or a folder of them",
             hint=f"Check the URL; {mark_option('from_')} names the kind of source.",
         )
     if not os.path.exists(path) and not any(map(os.path.exists, find_matches(path))):
@@ -330,7 +331,8 @@ def _make_path_error(path: str) -> SourceUnreadable:
     return SourceUnreadable(
         "there is nothing at this path that fieldslab can pack",
         file=path,
-        expected="Parquet, HDF5 or image files, a directory of them, or a LitData stream",
+        expected="Parquet, Arrow IPC, HDF5 or image files, a directory of them, or a LitData "
+        "stream",
         hint=f"Check the path; {mark_option('from_')} names the kind of source. From Python, "
         "`pack` also takes what Arrow can read: a table, a dataset, a stream of record batches.",
     )

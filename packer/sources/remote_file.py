@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.sources.fetching import FetchedRanges, RangeReader, Read, keep_end
-from fieldslab.schemas.errors import ObjectNotFound, SourceChanged
+from fieldslab.schemas.errors import AccessDenied, ObjectNotFound, RemoteUnreadable, SourceChanged
 from fieldslab.schemas.stores.store import ObjectInfo
 from fieldslab.schemas.stores.store_place import StorePlace
 from fieldslab.schemas.urls import hide_credentials
@@ -52,6 +52,10 @@ class RemoteFile:
             raise SourceChanged(
                 "the object disappeared while it was read", file=self.path
             ) from error
+        except RemoteUnreadable as error:
+            if error.context.get("status") is None and self._has_changed():  # it is shorter now
+                raise self._make_changed_error() from error
+            raise
         if (info.size, _strip_quotes(info.version)) != (self.size, self.version):
             raise self._make_changed_error()
         return data
@@ -72,6 +76,13 @@ class RemoteFile:
     def fetch_end(self, size: int) -> "RemoteFile":
         """Fetch the last `size` bytes now, where a footer is."""
         return replace(self, fetched=keep_end(self.read, self.size, size))
+
+    def _has_changed(self) -> bool:
+        try:
+            info = self.place.store.get_info(self.key)
+        except (ObjectNotFound, RemoteUnreadable, AccessDenied):
+            return False
+        return (info.size, _strip_quotes(info.version)) != (self.size, self.version)
 
     def _make_changed_error(self) -> SourceChanged:
         return SourceChanged(
