@@ -38,10 +38,11 @@ def read_mirrored_rows(
     mirrors, evictions, pool = storage.mirrors, storage.evictions, storage.pool
     assert mirrors is not None
     assert evictions is not None
-    fields = [storage.load_field(name) for name in names]
     key = *names, "", *decoded
-    if evictions.are_whole(key):
-        return evictions.read(fields, locations.shards, read)
+    whole = evictions.read_whole(key, read)
+    if whole is not None:
+        return whole
+    fields = [storage.load_field(name) for name in names]
 
     def fetch_and_read() -> _Result:
         mirrors.require(find_direct_blocks(fields, locations, decoded))

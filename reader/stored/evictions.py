@@ -68,12 +68,32 @@ class Evictions:
             hint="Raise it, or start fewer processes.",
         )
 
-    def are_whole(self, key: Hashable) -> bool:
-        """Tell whether all that `key` names is known to be present and verified; see `note_whole`.
+    def read_whole(self, key: Hashable, read: Callable[[], _Result]) -> _Result | None:
+        """Return what `read` returns if all that `key` names is there and verified; else None.
 
-        Then nothing needs to be fetched before it is read.
+        None, too, where something was evicted meanwhile, or where it is time to note what is used.
+        Raises what `read` raises.
         """
-        return all(part.is_whole(key) for part in self._parts)
+        # Between two batches nothing of this is in the processor's caches: so little is done.
+        snapshots = [part.snapshot for part in self._parts]
+        for part, snapshot in zip(self._parts, snapshots, strict=True):
+            if key not in snapshot.whole or part.counter[0] != snapshot.evictions:
+                return None
+        if time.monotonic() > self._noted + _PAUSE:
+            return None
+        try:
+            result = read()
+        except FieldslabError:
+            if self._are_current(snapshots):
+                raise
+            return None
+        return result if self._are_current(snapshots) else None
+
+    def _are_current(self, snapshots: Sequence[_Snapshot]) -> bool:
+        for part, snapshot in zip(self._parts, snapshots, strict=True):
+            if part.counter[0] != snapshot.evictions:
+                return False
+        return True
 
     def note_whole(self, key: Hashable, arrays: Sequence[StoredArray]) -> None:
         """Let `key` stand for some arrays, if they are all there and verified."""
@@ -118,37 +138,34 @@ class _MirrorEvictions:
 
     def __init__(self, part: MirroredShards, fields: Mapping[str, StoredField]) -> None:
         self.mirror = part.mirror
+        self.counter = part.mirror.presence.counter
         self._part = part
         self._fields = fields
-        self._snapshot = self._take_snapshot()
-
-    def is_whole(self, key: Hashable) -> bool:
-        snapshot = self._snapshot
-        return key in snapshot.whole and self.mirror.presence.evictions == snapshot.evictions
+        self.snapshot = self._take_snapshot()
 
     def note_whole(self, key: Hashable, arrays: Sequence[StoredArray]) -> None:
         with self.mirror.lock:  # keeps records of evictions meanwhile
             if all(array.marks is None or array.marks.complete for array in arrays):
-                self._snapshot.whole.add(key)
+                self.snapshot.whole.add(key)
 
     def forget_evicted(self) -> _Snapshot:
         """Take marks from blocks that were evicted."""
-        if self.mirror.presence.evictions == self._snapshot.evictions:
-            return self._snapshot
+        if self.counter[0] == self.snapshot.evictions:
+            return self.snapshot
         with self.mirror.lock:  # no marks are set meanwhile
             snapshot = self._take_snapshot()
-            units = np.flatnonzero(snapshot.generations != self._snapshot.generations)
+            units = np.flatnonzero(snapshot.generations != self.snapshot.generations)
             for field in list(self._fields.values()):
                 for array in field.arrays.values():
                     array.forget_units(self.mirror, units)
-            self._snapshot = snapshot
+            self.snapshot = snapshot
             return snapshot
 
     def was_evicted(
         self, snapshot: _Snapshot, fields: Sequence[StoredField], shards: np.ndarray
     ) -> bool:
         presence = self.mirror.presence
-        if presence.evictions == snapshot.evictions:
+        if self.counter[0] == snapshot.evictions:
             return False
         units = self.find_units(fields, shards)
         return bool((presence.generations[units] != snapshot.generations[units]).any())
@@ -168,4 +185,4 @@ class _MirrorEvictions:
 
     def _take_snapshot(self) -> _Snapshot:
         presence = self.mirror.presence
-        return _Snapshot(presence.evictions, presence.generations.copy(), set())  # in this order
+        return _Snapshot(self.counter[0], presence.generations.copy(), set())  # in this order

@@ -41,6 +41,8 @@ class Presence:
         How often each unit was evicted: int32[units].
     uses
         When each unit was last needed, in seconds since 1970, or will be: float64[units].
+    counter
+        `counter[0]` is how many arrays were evicted so far.
     """
 
     def __init__(self, path: Path, blocks: BlockMap, content: str) -> None:
@@ -56,15 +58,10 @@ class Presence:
             self._fd = _open_or_create(path, head, marks + max(blocks.mark_bytes, 1))
             self._map = mmap.mmap(self._fd, marks + max(blocks.mark_bytes, 1))
         self._bytes = marks
-        self._counter = np.frombuffer(self._map, np.int64, 1, _COUNTER)
+        self.counter = memoryview(self._map)[_COUNTER : _COUNTER + 8].cast("q")  # read often
         self.generations = np.frombuffer(self._map, np.int32, blocks.units, _HEADER)
         self.uses = np.frombuffer(self._map, np.float64, blocks.units, uses)
         self._marks = np.frombuffer(self._map, np.uint8, blocks.mark_bytes, marks)
-
-    @property
-    def evictions(self) -> int:
-        """How many arrays were evicted so far."""
-        return int(self._counter[0])
 
     def are_present(self, positions: np.ndarray) -> np.ndarray:
         """Return whether blocks are there: bool[n] for int64[n]."""
@@ -103,7 +100,7 @@ class Presence:
         start, stop = self._blocks.first_bytes[unit : unit + 2]
         self._marks[start:stop] = 0
         self.generations[unit] += 1
-        self._counter[0] += 1
+        self.counter[0] += 1
 
     def count_present(self) -> np.ndarray:
         """Count the blocks of each unit that are there: int64[units]."""

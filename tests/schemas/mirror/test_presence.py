@@ -127,7 +127,7 @@ def test_eviction_is_seen_by_all(presence: Presence, tmp_path: Path, slab: Path)
     presence.clear_unit(0)
     assert not other.are_present(np.arange(3)).any()
     assert np.flatnonzero(other.generations != before).tolist() == [0]
-    assert other.evictions == 1
+    assert other.counter[0] == 1
 
 
 def test_a_file_that_cannot_be_right_is_replaced(tmp_path: Path, slab: Path) -> None:
