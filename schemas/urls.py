@@ -33,6 +33,12 @@ def get_scheme(url: str) -> str:
 
 
 def hide_credentials(url: str) -> str:
-    """Return a URL for messages: without user, password, signature or any other query."""
+    """Return a URL for messages: without user, password, signature or any other query.
+
+    In `abfss://container@account...`, what stands in front of the `@` is no user.
+    """
     parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    user, at, host = parts.netloc.rpartition("@")
+    if parts.scheme.lower() in ("abfs", "abfss"):
+        host = user.partition(":")[0] + at + host
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))

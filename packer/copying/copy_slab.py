@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -219,18 +220,23 @@ def _list_work(
     sizes[layout.DIGESTS] = HEADER + 8 * layout.count_total_blocks(folder.files)
     lock = Lock()
 
-    def copy(file: str) -> None:
+    def copy(file: str, size: int) -> None:
         with lock:  # all others wait for the first, instead of reading it as well
             folder.load_digests()
         array = arrays.get(file)
-        pieces = reader.read_digest_table(folder) if array is None else reader.read_array(array)
-        place.write_file(name, file, counter.count_pieces(pieces))
+        attempts = count()
+
+        def read_pieces() -> Iterator[memoryview]:
+            pieces = reader.read_digest_table(folder) if array is None else reader.read_array(array)
+            return pieces if next(attempts) else counter.count_pieces(pieces)
+
+        place.write_file(name, file, size, read_pieces)
 
     for file, size in sizes.items():
         if place.has_file(name, file, size):
             counter.add(size, copied=False)
         else:
-            yield partial(copy, file)
+            yield partial(copy, file, size)
 
 
 def _is_there(files: SlabFiles, out: Path) -> bool:

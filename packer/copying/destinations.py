@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
 
@@ -15,6 +15,7 @@ from fieldslab.packer.outputs.ownership import (
     take_place,
 )
 from fieldslab.packer.outputs.slab_output import make_attempt_folder
+from fieldslab.packer.outputs.uploads import upload
 from fieldslab.packer.write.commit import Staging
 from fieldslab.packer.write.space import get_free_bytes
 from fieldslab.packer.write.writers import ShardRecord
@@ -53,8 +54,13 @@ class Destination(ABC):
         """Return True for a file that is there already. Folders are asked for in order."""
 
     @abstractmethod
-    def write_file(self, folder: str, name: str, pieces: Iterable[Data]) -> None:
-        """Write one file of a folder, whole or not at all; several threads may."""
+    def write_file(
+        self, folder: str, name: str, size: int, read_pieces: Callable[[], Iterator[Data]]
+    ) -> None:
+        """Write one file of `size` bytes, whole or not at all; several threads may.
+
+        `read_pieces` is called again where the file has to be written once more.
+        """
 
     @abstractmethod
     def finish_folder(self, folder: Folder) -> None:
@@ -107,9 +113,11 @@ class DirectoryDestination(Destination):
         name = self._rename(folder)
         return any(layout.name_shard(index) == name for index in self._staging.finished)
 
-    def write_file(self, folder: str, name: str, pieces: Iterable[Data]) -> None:
+    def write_file(
+        self, folder: str, name: str, size: int, read_pieces: Callable[[], Iterator[Data]]
+    ) -> None:
         """Write one file."""
-        DirectoryStore(self._get_attempt(folder)).write(name, pieces)
+        DirectoryStore(self._get_attempt(folder)).write(name, read_pieces())
 
     def link_file(self, folder: str, name: str, source: OpenFolder) -> None:
         """Give a file of another slab a second name here. Raises OutputError."""
@@ -213,9 +221,11 @@ class StoreDestination(Destination):
         """Return True for an object of this size: it was compared with its digests before."""
         return self._sizes.get(join_key(folder, name)) == size
 
-    def write_file(self, folder: str, name: str, pieces: Iterable[Data]) -> None:
-        """Write one object."""
-        self._store.write(join_key(folder, name), pieces)
+    def write_file(
+        self, folder: str, name: str, size: int, read_pieces: Callable[[], Iterator[Data]]
+    ) -> None:
+        """Write one object, and have the store say that it is right."""
+        upload(self._store, join_key(folder, name), size, read_pieces)
 
     def finish_folder(self, folder: Folder) -> None:
         """Do nothing: objects are where they belong."""

@@ -155,6 +155,8 @@ class StoreBuilder(SlabBuilder):
             self._place, self._partial_place, output.scratch, unknown, parts
         )
         self._folders: dict[str, dict[str, str]] = {}
+        self._listed: dict[str, ObjectInfo] | None = None
+        self._found: dict[int, FinishedShard] | None = None
         self._published = False
 
     def __enter__(self) -> "StoreBuilder":
@@ -176,12 +178,11 @@ class StoreBuilder(SlabBuilder):
                     raise make_exists_error(store)
                 self.completed = manifest
                 return self
-            listed = self._list_objects()
-            if not take_place(store, self._owner, listed):
+            if not take_place(store, self._owner, self._list_objects()):
+                self._listed = None
                 return self.__enter__()
         if self._resumable:
-            shards = self._find_finished(listed)
-            self.finished = {index: shard.record for index, shard in shards.items()}
+            self.finished = {index: found.record for index, found in self.find_finished().items()}
         return self
 
     def __exit__(
@@ -216,25 +217,30 @@ class StoreBuilder(SlabBuilder):
     def accept_shard(self, record: ShardRecord) -> None:
         """Note a shard that is uploaded and recorded."""
         self.finished[record.index] = record
+        self._listed = self._found = None
 
     def add_folder(self, name: str, write: Callable[[Path], None]) -> None:
         """Have a folder written in scratch, and upload it."""
         with open_scratch_folder(find_scratch(self._scratch)) as folder:
             write(folder)
-            self._folders[name] = upload_folder(self._place.store, name, folder)
+            versions = upload_folder(self._place.store, name, folder)
+        self._folders[name] = versions
+        if self._listed is not None:
+            for file, version in versions.items():
+                self._listed[join_key(name, file)] = ObjectInfo(join_key(name, file), 0, version)
 
     def publish(self, manifest: Manifest) -> None:
         """Write the manifest, unless somebody else has published the same slab meanwhile.
 
         Raises OutputExists for another slab, OutputError where an object is not as it was verified.
         """
-        store, listed = self._place.store, self._list_objects()
+        store = self._place.store
         if len(self.finished) < len(manifest.shards):
             raise make_changed_error(store.url)
         folders = {name_folder(record): record.objects for record in self.finished.values()}
         for name, objects in (folders | self._folders).items():
             for file, version in objects.items():
-                if not self._is_there(join_key(name, file), version, listed):
+                if not self._is_there(join_key(name, file), version, self._list_objects()):
                     raise make_changed_error(store.locate(join_key(name, file)))
         publish_manifest(store, encode_manifest(manifest), manifest.id)
         self._published = True
@@ -255,11 +261,20 @@ class StoreBuilder(SlabBuilder):
         self._place.store.delete(MARKER)
 
     def find_finished(self) -> dict[int, FinishedShard]:
-        """Find the shards that are finished, by whatever process, by index."""
-        return self._find_finished(self._list_objects())
+        """Find the shards that are finished, by whatever process, by index.
+
+        What is found is kept until this process writes a shard: of a large slab, it takes a request
+        for each shard, and for each thousand of objects.
+        """
+        if self._found is None:
+            self._found = self._find_finished(self._list_objects())
+        return dict(self._found)
 
     def _list_objects(self) -> dict[str, ObjectInfo]:
-        return {info.key: info for info in self._place.store.list_keys()}
+        """List the objects of the slab, unless that is known."""
+        if self._listed is None:
+            self._listed = {info.key: info for info in self._place.store.list_keys()}
+        return self._listed
 
     def _has_records(self) -> bool:
         return next(self._partial_place.store.list_keys(RECORDS), None) is not None
@@ -304,6 +319,7 @@ class StoreBuilder(SlabBuilder):
     def _abandon(self) -> None:
         """Remove everything of a slab that has no finished shard."""
         if find_manifest(self._place.store) is None:
+            self._listed = None
             keys = (key for key in self._list_objects() if key not in (MARKER, MANIFEST))
             self._delete(self._place.store, keys)
             self.remove()

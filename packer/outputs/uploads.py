@@ -1,25 +1,26 @@
-"""Files that become objects of a store, and are there as they were sent.
+"""Objects of a store that are there as they were sent.
 
 After an upload the store is asked for the size of the object and for its ETag. S3 and most others
 compute it from the bytes that they received: the MD5, or of an upload in parts the MD5 of the MD5s
-of the parts. If it is that of the file, the object is right, and nothing is sent again. Otherwise,
-as with encryption by a key of the user, or on Azure, the object is read back and compared.
+of the parts. If it is that of what was sent, the object is right. Otherwise, as with encryption by
+a key of the user, or on Azure, the object is read back and compared.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Event
 
 from fieldslab.schemas.errors import OutputError
 from fieldslab.schemas.stores.slab_objects import join_key
-from fieldslab.schemas.stores.store import PART, ObjectInfo, Store
+from fieldslab.schemas.stores.store import PART, Data, ObjectInfo, Store
 
 _FILES = 2
 """Files that are uploaded at a time, each in parts."""
 _ATTEMPTS = 3
-"""How often a file is uploaded: some are damaged on their way."""
+"""How often an object is uploaded: some are damaged on their way."""
 _DAMAGED = 400
 """Status of a store that notices that itself: BadDigest, IncompleteBody, EntityTooSmall."""
 
@@ -27,21 +28,26 @@ _DAMAGED = 400
 def upload_folder(store: Store, name: str, folder: Path) -> dict[str, str]:
     """Upload the files of a folder, verified; returns the version of each object by file name.
 
-    Raises what `Store.write` and `Store.read` raise, and OutputError where the store keeps other
-    bytes than were sent.
+    Raises what `upload` raises.
     """
     cancelled = Event()
     with ThreadPoolExecutor(_FILES, "fieldslab-upload") as threads:
         uploads = {
-            path.name: threads.submit(_upload, store, join_key(name, path.name), path, cancelled)
+            path.name: threads.submit(
+                upload,
+                store,
+                join_key(name, path.name),
+                path.stat().st_size,
+                partial(_read_file, path, cancelled),
+            )
             for path in sorted(folder.iterdir())
         }
         try:
             return {file: get_version(upload.result()) for file, upload in uploads.items()}
         except BaseException:
             cancelled.set()
-            for upload in uploads.values():
-                upload.cancel()
+            for upload_ in uploads.values():
+                upload_.cancel()
             raise
 
 
@@ -50,20 +56,26 @@ def get_version(info: ObjectInfo) -> str:
     return (info.version or "").removeprefix("W/").strip('"')
 
 
-def _upload(store: Store, key: str, path: Path, cancelled: Event) -> ObjectInfo:
-    size = path.stat().st_size
+def upload(
+    store: Store, key: str, size: int, read_pieces: Callable[[], Iterator[Data]]
+) -> ObjectInfo:
+    """Upload an object of `size` bytes, and have the store say that it is right.
+
+    `read_pieces` is called for each attempt. Raises what `Store.write` and `Store.read` raise, and
+    OutputError where the store keeps other bytes than were sent.
+    """
     for _ in range(_ATTEMPTS):
-        digests: list[bytes] = []
-        pieces = _read_pieces(path, digests, cancelled)
+        digests = _PartDigests()
+        pieces = digests.add_pieces(read_pieces())
         try:
-            store.write(key, next(pieces, b"") if size <= PART else pieces)
+            store.write(key, b"".join(pieces) if size <= PART else pieces)
         except OutputError as error:
             if error.context.get("status") != _DAMAGED:
                 raise
             continue
         info = store.get_info(key)
         if info.size == size and (
-            get_version(info) in _list_etags(digests) or _is_same(store, key, path, cancelled)
+            get_version(info) in digests.list_etags() or digests.match(store, key)
         ):
             return info
     raise OutputError(
@@ -74,28 +86,48 @@ def _upload(store: Store, key: str, path: Path, cancelled: Event) -> ObjectInfo:
     )
 
 
-def _read_pieces(path: Path, digests: list[bytes], cancelled: Event) -> Iterator[bytes]:
-    """Yield a file in pieces of the size of parts, and collect the MD5 of each."""
+class _PartDigests:
+    """The MD5 of each part of an object that is sent in pieces of any size."""
+
+    def __init__(self) -> None:
+        self._parts: list[hashlib._Hash] = []
+        self._room = 0
+
+    def add_pieces(self, pieces: Iterator[Data]) -> Iterator[Data]:
+        """Yield the same pieces."""
+        for piece in pieces:
+            view = memoryview(piece)
+            while len(view):
+                if not self._room:
+                    self._parts.append(hashlib.md5(usedforsecurity=False))
+                    self._room = PART
+                self._parts[-1].update(view[: self._room])
+                taken = min(len(view), self._room)
+                self._room -= taken
+                view = view[taken:]
+            yield piece
+
+    def list_etags(self) -> list[str]:
+        """List the ETags that S3 gives the object: sent at once, or in parts."""
+        parts = [part.digest() for part in self._parts]
+        joined = hashlib.md5(b"".join(parts), usedforsecurity=False).hexdigest()
+        etags = [f"{joined}-{len(parts)}"]
+        return [*etags, parts[0].hex()] if len(parts) == 1 else etags
+
+    def match(self, store: Store, key: str) -> bool:
+        """Read the object back, and compare it."""
+        size = len(self._parts) * PART - self._room
+        for number, part in enumerate(self._parts):
+            data = store.read(key, number * PART, min(size, (number + 1) * PART))
+            if hashlib.md5(data, usedforsecurity=False).digest() != part.digest():
+                return False
+        return True
+
+
+def _read_file(path: Path, cancelled: Event) -> Iterator[bytes]:
+    """Yield a file in pieces of the size of parts."""
     with open(path, "rb", buffering=0) as file:
         while piece := file.read(PART):
             if cancelled.is_set():
                 raise CancelledError
-            digests.append(hashlib.md5(piece, usedforsecurity=False).digest())
             yield piece
-
-
-def _list_etags(digests: list[bytes]) -> list[str]:
-    """List the ETags that S3 gives an object: sent at once, or in parts."""
-    joined = hashlib.md5(b"".join(digests), usedforsecurity=False).hexdigest()
-    etags = [f"{joined}-{len(digests)}"]
-    return [*etags, digests[0].hex()] if len(digests) == 1 else etags
-
-
-def _is_same(store: Store, key: str, path: Path, cancelled: Event) -> bool:
-    """Read an object back, and compare it with the file."""
-    start = 0
-    for piece in _read_pieces(path, [], cancelled):
-        if store.read(key, start, start + len(piece)) != piece:
-            return False
-        start += len(piece)
-    return True

@@ -230,6 +230,24 @@ def test_storms_while_copying(
     assert bucket.list_uploads() == []
 
 
+def test_uploads_are_verified(
+    slab: Path, bucket: Bucket, url: str, serve: Callable[..., WebServer]
+) -> None:
+    """What is changed or cut on its way is sent again; what always is, is an error."""
+    proxy = serve(upstream=bucket.endpoint)
+    options: dict[str, Any] = {**bucket.options, **OPTIONS, "endpoint": proxy.url}
+    key = url.removeprefix("s3://")
+    for kind in ("garble", "clip"):
+        for file in (VECTOR, "shard-00000/digests.npy"):
+            proxy.inject(kind, key=f"{key}-{kind}/{file}", method="PUT")
+        copy_slab(slab, f"{url}-{kind}", destination_options=options)
+        assert read_files(f"{url}-{kind}") == read_files(slab)
+    proxy.inject("garble", key=f"{key}/{VECTOR}", method="PUT", times=100)
+    with pytest.raises(OutputError, match="does not keep the bytes"):
+        copy_slab(slab, url, destination_options=options)
+    assert MANIFEST not in read_files(url)
+
+
 def test_the_manifest_may_be_there_though_the_answer_was_lost(
     slab: Path, bucket: Bucket, url: str, serve: Callable[..., WebServer]
 ) -> None:

@@ -127,6 +127,20 @@ def test_the_slab_is_that_of_a_directory(
     assert listing(scratch) == bucket.list_uploads() == []
 
 
+def test_finish_reads_each_record_once(
+    source: Path, url: str, bucket: Bucket, proxy: WebServer, tmp_path: Path
+) -> None:
+    """The record of each shard is read once."""
+    plan = tmp_path / "x.plan"
+    write_plan_file([source], url, plan, cast(PackOptions, {"shard_size": 1000}))
+    pack_part(plan, parse_part("1/1"))
+    records = [key for key in list_bucket(bucket) if "/records/" in key]
+    assert len(records) == 2
+    options = make_options(bucket, proxy)
+    finish_parts(plan, storage_options=options)
+    assert [proxy.count(f"{bucket.name}/{key}") for key in records] == [1, 1]
+
+
 def test_uploads_are_verified(
     bucket: Bucket, url: str, proxy: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +177,7 @@ def test_a_store_whose_etags_are_no_checksums(
     (tmp_path / "a.npy").write_bytes(b"right")
     store = open_store(url)
     with monkeypatch.context() as patch:
-        patch.setattr(uploads, "_list_etags", lambda digests: [])
+        patch.setattr(uploads._PartDigests, "list_etags", lambda digests: [])
         uploads.upload_folder(store, "x", tmp_path)
         patch.setattr(type(store), "write", lambda *args, **options: None)
         (tmp_path / "a.npy").write_bytes(b"wrong")
