@@ -1,6 +1,7 @@
 """Rows of a slab in Arrow, Polars and pandas: methods of `Slab`."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from fieldslab.reader.rows import Rows
@@ -17,7 +18,12 @@ class Tabular(Selectable):
     """Rows of a slab that become tables of other libraries."""
 
     def to_arrow(self, rows: Rows | None = None, fields: Sequence[str] | None = None) -> "pa.Table":
-        """Copy rows into a table of Arrow.
+        """Return rows as a table of Arrow.
+
+        What one shard holds, rows of fixed size, text, bytes and lists, shares the mapped files and
+        is read-only: it takes no memory, and stays as long as the table. All else is copied: single
+        rows, booleans, categories, bfloat16 and compressed fields, and what comes from a distance.
+        Blocks are compared with their digests first, as by a gather.
 
         Times, dates and categories keep their types; rows of shape (k, m) are nested lists of fixed
         size; ragged rows are large lists; encoded images are bytes. bfloat16 becomes float32,
@@ -41,7 +47,7 @@ class Tabular(Selectable):
     def to_polars(
         self, rows: Rows | None = None, fields: Sequence[str] | None = None
     ) -> "pl.DataFrame":
-        """Copy rows into a frame of Polars; see `to_arrow`. Raises MissingLibrary, too."""
+        """Return rows as a frame of Polars; see `to_arrow`. Raises MissingLibrary, too."""
         try:
             import polars as pl
         except ImportError as error:
@@ -59,7 +65,7 @@ class Tabular(Selectable):
         return self.to_arrow(rows, fields).to_pandas()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Stream the rows to other libraries, in record batches of about 32 MiB."""
+        """Stream the rows to other libraries, in record batches of about 32 MiB; see `to_arrow`."""
         import pyarrow as pa
 
         reader = pa.RecordBatchReader.from_batches(*self._read_batches(None))
@@ -84,7 +90,8 @@ class Tabular(Selectable):
         schema = make_schema(fields, makers, manifest.attributes)
 
         def read() -> Iterator[pa.RecordBatch]:
-            for rows in split_rows(manifest, fields, len(self._view)):
+            parts = split_rows(manifest, fields, len(self._view))
+            for rows in chain.from_iterable(map(self._split_at_shards, parts)):
                 values = self._read_values(rows, chosen)
                 arrays = [
                     maker.convert(*values[name]) for name, maker in zip(chosen, makers, strict=True)

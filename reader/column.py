@@ -97,8 +97,16 @@ class Column:
 
     def _read_slice(self, rows: View) -> Values:
         """Read rows of the slab: in place if one shard holds them, else gathered."""
+        shared = self.find_in_place(rows)
+        return self._gather_rows(rows, range(len(rows))) if shared is None else shared
+
+    def find_in_place(self, rows: View) -> Values | None:
+        """Find rows of the slab in the mapped file, verified; None where they must be copied.
+
+        The result is read-only, and keeps the file mapped. Raises DamagedArray.
+        """
         if not rows or not isinstance(rows, range):
-            return self._gather_rows(rows, range(len(rows)))
+            return None
         directory = self._storage.directory
         shard, first = directory.find_shard(rows[0])
         other, last = directory.find_shard(rows[-1])
@@ -106,7 +114,7 @@ class Column:
         in_pieces |= self._storage.evictions is not None  # what may be evicted is not handed out
         stored = self._stored
         if in_pieces or stored.frames or stored.conversion or stored.codes:
-            return self._gather_rows(rows, range(len(rows)))
+            return None
         values = self._stored.values
         if not self.field.variable:
             low, high = min(first, last), max(first, last)
@@ -118,6 +126,18 @@ class Column:
         values.verify_items(shard, start, stop)
         packed = VAR_LEN_CLASSES[self.kind]
         return packed(values[shard][start:stop], offsets - start, self.field.name)
+
+    def find_valid_in_place(self, rows: range) -> np.ndarray | None:
+        """Find which rows of one shard are not null: bool[n], read-only; None where all are.
+
+        The rows are some that `find_in_place` finds, one after the other. Raises DamagedArray.
+        """
+        shard, first = self._storage.directory.find_shard(rows[0])
+        valid = self._stored.valid
+        if valid is None or not valid.present[shard]:
+            return None
+        valid.verify_items(shard, first, first + len(rows))
+        return valid[shard][first : first + len(rows)]
 
     def _gather_rows(self, view: View, rows: Rows) -> Values:
         storage = self._storage

@@ -1,12 +1,13 @@
 """Views of a slab by what its rows hold, or by their numbers: methods of `Slab`."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from fieldslab.reader.column import Column
 from fieldslab.reader.rowfiles import open_row_file
 from fieldslab.reader.rows import Rows, check_integer, check_rows
 from fieldslab.reader.slab_storage import Storage
@@ -17,6 +18,9 @@ from fieldslab.schemas.rowfile import SUFFIX, read_row_file, write_row_file
 if TYPE_CHECKING:
     from fieldslab.reader.batch import Batch
     from fieldslab.schemas.conditions.filtering import Values
+
+_MOST_PIECES = 4
+"""Where more shards than these hold a piece of rows, the rows are copied together."""
 
 
 class Selectable:
@@ -165,15 +169,42 @@ class Selectable:
         return read_batch(self._storage, self._view, numbers, names, self._storage.pool)
 
     def _read_values(self, rows: range, names: list[str]) -> "dict[str, Values]":
-        batch = self._gather_range(rows, names)
+        """Read rows of this view: in place where one shard has them, else gathered."""
         values: dict[str, Values] = {}
-        for name in names:
-            column, valid = batch[name], batch.valid.get(name)
-            if isinstance(column, np.ndarray):
-                values[name] = column, None, valid
-            else:
-                values[name] = column.values, column.offsets, valid
+        part, copied = self._view[rows.start : rows.stop], names
+        if isinstance(part, range) and part.step == 1:
+            for name in names:
+                column = Column(self._storage, self._storage.load_field(name), part)
+                shared = column.find_in_place(part)
+                if shared is not None:
+                    values[name] = _to_values(shared, column.find_valid_in_place(part))
+            copied = [name for name in names if name not in values]
+        if copied:
+            batch = self._gather_range(rows, copied)
+            for name in copied:
+                values[name] = _to_values(batch[name], batch.valid.get(name))
         return values
+
+    def _split_at_shards(self, rows: range) -> Iterator[range]:
+        """Split rows of this view where a shard ends, unless shards are small."""
+        part = self._view[rows.start : rows.stop]
+        if not part or not isinstance(part, range) or part.step != 1:
+            yield rows
+            return
+        pieces = list(self._storage.directory.split_by_shard(part.start, part.stop))
+        if len(pieces) > _MOST_PIECES:
+            yield rows
+            return
+        first = rows.start
+        for _, start, stop in pieces:
+            yield range(first, first + stop - start)
+            first += stop - start
 
     def _list_categories(self, name: str) -> Sequence[str]:
         return list(self._storage.load_field(name).categories)
+
+
+def _to_values(column: Any, valid: np.ndarray | None) -> "Values":
+    if isinstance(column, np.ndarray):
+        return column, None, valid
+    return column.values, column.offsets, valid

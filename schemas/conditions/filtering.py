@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fieldslab.schemas.conditions.columns import ColumnMaker, find_column_type, is_comparable
+from fieldslab.schemas.arrow_arrays import ArrowMaker, find_scalar_type
 from fieldslab.schemas.conditions.expressions import parse_expression
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
@@ -19,6 +19,7 @@ Values = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
 """Values of some rows of a field, their offsets if they differ in length, and which are valid."""
 ReadValues = Callable[[range, list[str]], Mapping[str, Values]]
 """Reads rows of fields, which it gives by name."""
+_KINDS = ("fixed", "categorical", "text", "binary")
 
 
 def find_rows(
@@ -55,10 +56,10 @@ def find_rows(
     if not isinstance(expression, pc.Expression):
         hint = 'Write it as in slab.where(pyarrow.compute.field("label") == 3).'
         raise UsageError("not an expression", found=type(expression).__name__, hint=hint)
-    comparable = {name: field for name, field in fields.items() if is_comparable(field)}
-    schema = pa.schema([(name, find_column_type(field)) for name, field in comparable.items()])
+    comparable = {name: field for name, field in fields.items() if _is_comparable(field)}
+    schema = pa.schema([(name, _find_column_type(field)) for name, field in comparable.items()])
     makers = {
-        name: ColumnMaker(
+        name: ArrowMaker(
             fields[name], categories(name) if fields[name].kind == "categorical" else None
         )
         for name in _find_names(expression, schema, fields)
@@ -66,7 +67,9 @@ def find_rows(
 
     def read_table(rows: range) -> "pa.Table":
         values = read(rows, list(makers))
-        columns = {name: maker.convert(*values[name]) for name, maker in makers.items()}
+        columns = {
+            name: _simplify_column(maker.convert(*values[name])) for name, maker in makers.items()
+        }
         return pa.table({**columns, "": np.arange(rows.start, rows.stop, dtype=np.int64)})
 
     matches = [np.empty(0, np.int64)]
@@ -78,6 +81,29 @@ def find_rows(
                 f"the condition cannot be evaluated: {error}", found=str(expression)
             ) from error
     return np.concatenate(matches)
+
+
+def _is_comparable(field: Field) -> bool:
+    """Whether rows of a field are single values that Arrow compares."""
+    return field.kind in _KINDS and not field.shape and field.storage.kind != "c"
+
+
+def _find_column_type(field: Field) -> "pa.DataType":
+    """Find the type of the columns of a field that is comparable; categories count by name."""
+    import pyarrow as pa
+
+    if field.kind == "fixed":
+        return find_scalar_type(field)
+    return pa.large_binary() if field.kind == "binary" else pa.large_string()
+
+
+def _simplify_column(column: "pa.Array") -> "pa.Array":
+    """Make a column one that Arrow compares: names of categories, and JSON as text."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.DictionaryArray):
+        return column.dictionary_decode()
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
 def _find_names(expression: Any, schema: "pa.Schema", fields: Mapping[str, Field]) -> list[str]:

@@ -11,10 +11,11 @@ import pytest
 from tests.golden.make import FOLDER, SLABS
 from tests.kinds import make_table
 from tests.naming import case
+from tests.slabs import array_path, flip
 
 from fieldslab.packer import pack
 from fieldslab.reader import Slab, open_slab
-from fieldslab.schemas.errors import RowOutOfRange, UnknownField, UsageError
+from fieldslab.schemas.errors import DamagedArray, RowOutOfRange, UnknownField, UsageError
 from fieldslab.schemas.images import PIXELS
 
 ROOT = Path(__file__).parents[2]
@@ -94,3 +95,32 @@ def test_released_slabs_become_tables(name: str) -> None:
     table = slab.to_arrow(fields=fields)
     table.validate(full=True)
     assert not fields or table.num_rows == len(slab)
+
+
+def test_rows_of_one_shard_share_the_mapped_files(tmp_path: Path) -> None:
+    """Plain values are in place, whole and verified, and stay when the slab is gone."""
+    table = pa.table(
+        {
+            "x": np.arange(6000),
+            "y": pa.array([None if row % 3 else row / 2 for row in range(6000)]),
+            "text": [None if row % 5 == 0 else f"row {row}" for row in range(6000)],
+            "moment": pa.array(range(6000), pa.timestamp("us", "UTC")),
+        }
+    )
+    path = tmp_path / "a.slab"
+    pack(table, path, nulls="*=mask", shard_size="60K")
+    slab = open_slab(path)
+    view = slab[10:-7]
+    read = view.to_arrow()
+    assert read.equals(table.slice(10, 5983).cast(read.schema))
+    assert len(view.manifest.shards) == read["x"].num_chunks > 1
+    low = slab.storage.load_field("x").values[0].ctypes.data
+    assert read["x"].chunk(0).buffers()[1].address == low + 80
+    del slab, view
+    assert read.equals(table.slice(10, 5983).cast(read.schema))
+    assert list(open_slab(path).where("y > 2990 and text == 'row 5997'").view) == [5997]
+    flip(array_path(path, "text", shard=1), 100)
+    damaged = open_slab(path)
+    assert damaged[:10].to_arrow().num_rows == 10
+    with pytest.raises(DamagedArray, match="digest"):
+        damaged.to_arrow()

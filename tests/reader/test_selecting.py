@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from fieldslab.packer import pack
+from fieldslab.packer import pack, repack
 from fieldslab.reader import Loader, Sequential, Shuffled, Slab, open_slab
 from fieldslab.reader.orders.near import Near
 from fieldslab.reader.rowfiles import is_ascending
@@ -283,3 +283,17 @@ def test_an_order_of_a_view_is_sequential(slab: Slab) -> None:
     """Sequential reads the rows of a view as they were chosen."""
     with Loader(slab.select([5, 3, 4]), 3, order=Sequential()) as loader:
         assert next(iter(loader))["when"].astype(np.int64).tolist() == [5, 3, 4]
+
+
+def test_conditions_and_tables_agree_on_what_is_null(tmp_path: Path) -> None:
+    """The moment that numpy calls NaT is a value, as it was packed; nulls are nulls in both."""
+    least = np.iinfo(np.int64).min
+    times = pa.array([None, least, 0], pa.int64()).cast(pa.timestamp("us"))
+    pack(pa.table({"time": times}), tmp_path / "a.slab", nulls="*=mask")
+    slab = open_slab(tmp_path / "a.slab")
+    nulls = slab.to_arrow()["time"].is_null().to_pylist()
+    assert nulls == times.is_null().to_pylist() == [True, False, False]
+    assert list(slab.where("is_null(time)").view) == [0]
+    assert (
+        repack(tmp_path / "a.slab", tmp_path / "b.slab", where="is_null(time)").manifest.rows == 1
+    )
