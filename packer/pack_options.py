@@ -315,7 +315,7 @@ class PackOptions(TypedDict, total=False):
             SOURCE,
             "SETTINGS",
             "Settings of the kind of source: `episodes`, `episode_attrs`, `drop_extra_step`, "
-            "`rows_attr`, `raw`, `external` and `memory` for HDF5, "
+            "`rows_attr`, `rows_axis`, `raw`, `external` and `memory` for HDF5, "
             "`block`, `key` and `key_password_file` for LitData.",
             in_shell=False,
         ),
@@ -328,84 +328,4 @@ class PackOptions(TypedDict, total=False):
             "Called after every batch with its rows and bytes.",
             in_shell=False,
         ),
-    ]
-
-
-class SourceSettings(TypedDict, total=False):
-    """What the command line passes to a source as `settings`."""
-
-    episodes: Annotated[
-        str | None,
-        Option(
-            HDF5,
-            "GROUPS|files",
-            "Pack groups of one layout as episodes, one behind the other: a pattern of their "
-            "paths, such as 'data/demo_*', or 'files' if each file is an episode. Adds the fields "
-            "episode, step and episode_name.",
-        ),
-    ]
-    episode_attrs: Annotated[
-        str | None,
-        Option(
-            HDF5,
-            "a,b",
-            "Attributes of episodes that become fields: each row has the value of its episode.",
-        ),
-    ]
-    drop_extra_step: Annotated[
-        bool,
-        Option(
-            HDF5,
-            None,
-            "Leave out the last value of datasets with one step more than the others of their "
-            "episode, such as the observations of Minari.",
-            False,
-        ),
-    ]
-    rows_attr: Annotated[
-        str | None,
-        Option(
-            HDF5,
-            "NAME",
-            "Attribute of each file, or episode, that holds its number of valid rows.",
-        ),
-    ]
-    raw: Annotated[bool, Option(HDF5, None, "Pack opaque data as bytes (uint8).", False)]
-    external: Annotated[
-        bool,
-        Option(
-            HDF5,
-            None,
-            "Follow external links, virtual datasets and external storage into other files.",
-            False,
-        ),
-    ]
-    memory: Annotated[
-        str | None,
-        Option(
-            HDF5,
-            "SIZE",
-            "Memory limit for reading in each job, e.g. 4G. The default is half of the machine's "
-            "memory.",
-        ),
-    ]
-    block: Annotated[
-        int | None,
-        Option(
-            LITDATA,
-            "N",
-            "Cut a stream of tokens into rows of N. By default, a row is a document.",
-            parse=int,
-        ),
-    ]
-    key: Annotated[
-        str | None,
-        Option(
-            LITDATA,
-            "FILE",
-            "Key of an encrypted stream, as written by litdata's Encryption.save.",
-        ),
-    ]
-    key_password_file: Annotated[
-        str | None, Option(LITDATA, "FILE", "File whose first line is the password of the key.")
     ]

@@ -29,6 +29,7 @@ _SETTINGS = {
     "memory",
     "raw",
     "rows_attr",
+    "rows_axis",
 }
 """Options of the command line that Python passes to a source, in `settings`."""
 _IN_SHELL = {"from_": "from", "storage_options": "storage-option", "tokenizers": "tokenizer"}

@@ -15,9 +15,9 @@ import pytest
 from fieldslab.packer.check.verify import verify
 from fieldslab.packer.cli import run
 from fieldslab.packer.definition import read_definition
-from fieldslab.packer.pack_options import SourceSettings
 from fieldslab.packer.parts.packing import pack_part
 from fieldslab.packer.rewrite.repack import repack
+from fieldslab.packer.source_settings import SourceSettings
 from fieldslab.packer.unions.concat import concat
 from fieldslab.packer.unions.union_changes import add_slabs
 from fieldslab.packer.write.pack import pack

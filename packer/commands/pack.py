@@ -24,7 +24,8 @@ from fieldslab.packer.commands.terminal import (
 )
 from fieldslab.packer.commands.text_format import format_count
 from fieldslab.packer.definition import fill_defaults
-from fieldslab.packer.pack_options import OUTPUT, PackOptions, SourceSettings
+from fieldslab.packer.pack_options import OUTPUT, PackOptions
+from fieldslab.packer.source_settings import SourceSettings
 from fieldslab.schemas.errors import Damaged, UsageError
 from fieldslab.schemas.optiontext import render_for_shell
 

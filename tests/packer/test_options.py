@@ -15,7 +15,8 @@ from fieldslab.packer import pack
 from fieldslab.packer.cli import program, run
 from fieldslab.packer.definition import read_definition
 from fieldslab.packer.options import Options, Tensor, parse_options, parse_shape, parse_tensor
-from fieldslab.packer.pack_options import PackOptions, SourceSettings
+from fieldslab.packer.pack_options import PackOptions
+from fieldslab.packer.source_settings import SourceSettings
 from fieldslab.schemas.bytesizes import parse_size
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import mark_option, render_for_python

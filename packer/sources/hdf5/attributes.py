@@ -11,6 +11,9 @@ import numpy as np
 MOST_BYTES = 16 * 1024
 """An attribute whose JSON is longer is left out, and its type kept in its place."""
 
+_REFERENCES = ("DIMENSION_LIST", "REFERENCE_LIST")
+"""Lists of references, in types that are no references themselves."""
+
 
 def read_attributes(thing: Any) -> dict[str, Any]:
     """Read the attributes of a file, group or dataset, JSON-ready.
@@ -24,7 +27,7 @@ def read_attributes(thing: Any) -> dict[str, Any]:
     for name in thing.attrs:
         try:
             kind = thing.attrs.get_id(name).dtype
-            if h5py.check_ref_dtype(kind) is not None:
+            if h5py.check_ref_dtype(kind) is not None or name in _REFERENCES:
                 continue
             value = thing.attrs[name]
             # An item of an array takes two bytes of JSON, or more.

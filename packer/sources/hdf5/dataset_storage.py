@@ -112,7 +112,7 @@ def _find_written_end(opened: h5d.DatasetID, dataset: Dataset, written: int) -> 
 
     def update_end(chunk: h5d.StoreInfo) -> None:
         nonlocal end
-        end = max(end, chunk.chunk_offset[0])
+        end = max(end, chunk.chunk_offset[dataset.axis])
 
     if not written:
         return 0

@@ -1,6 +1,7 @@
 """Which HDF5 files are meant, and how what goes wrong in them is told."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +16,7 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.optiontext import mark_option
 
-SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5py")
+SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5py", ".h5ad", ".mat", ".nc", ".nc4", ".nxs")
 MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
@@ -52,6 +53,20 @@ def open_file(path: str) -> h5py.File:
         return h5py.File(path, "r", locking="best-effort")
 
 
+def _find_format_hint(path: str) -> str:
+    """Find what to do with a file that is not HDF5, by its first bytes."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(8)
+    except OSError:
+        head = b""
+    if head == b"MATLAB 5":
+        return "It is of an older MATLAB: save it there by save(file, '-v7.3')."
+    if head[:3] == b"CDF":
+        return "It is a classic netCDF file: nccopy -k nc4 OLD NEW writes it as HDF5."
+    return f"{mark_option('from_')} names the kind of source."
+
+
 @contextmanager
 def name_hdf5_errors(file: str, field: str | None = None, row: Any = None) -> Iterator[None]:
     """Turn what h5py raises on bad files into SourceUnreadable."""
@@ -65,10 +80,13 @@ def name_hdf5_errors(file: str, field: str | None = None, row: Any = None) -> It
         text = " ".join(str(error).split()).rstrip(".")
         problem, hint = f"damaged or unreadable HDF5: {text}", "Write or download the file again."
         if "file signature not found" in text:
-            problem, hint = (
-                "is not an HDF5 file",
-                f"{mark_option('from_')} names the kind of source.",
-            )
+            problem, hint = "is not an HDF5 file", _find_format_hint(file)
         if "unable to lock file" in text:
             problem, hint = "another program has it open for writing", "Pack again when it is done."
+        if "already open for" in text:  # by marks in the file itself
+            problem = "is marked as open for writing"
+            hint = (
+                "Pack again when the program that writes it is done. If that program died: "
+                f"h5clear -s {shlex.quote(file)} removes the mark; what it did not write is lost."
+            )
         raise SourceUnreadable(problem, file=file, field=field, row=row, hint=hint) from error

@@ -104,6 +104,9 @@ class Part:
             f"{mark_option('exclude', names)} leaves them out; {mark_option('fields')} "
             "packs what it names."
         )
+        if any(self.columns[key][0].is_matlab and not self.columns[key][0].axis for key in keys):
+            option = mark_option("rows_axis", -1)
+            hint = f"MATLAB stores the rows of tables along the last axis: {option}. {hint}"
         if any(lengths[key] in near for key in others):
             option = mark_option("drop_extra_step", True)
             hint = f"{option} leaves out the last row of datasets with one more. {hint}"

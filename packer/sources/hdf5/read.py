@@ -105,10 +105,11 @@ def read_columns(
 def _read_values(opened: OpenFiles, wanted: DatasetColumns, start: int, stop: int) -> np.ndarray:
     dataset, source = wanted.dataset, opened.get_dataset(wanted.dataset)
     kind, dtype = opened.find_layout(wanted)
-    shape = (stop - start, *dataset.row_shape)
+    place = source.get_space()
+    shape, first = list(place.shape), [0] * len(place.shape)
+    shape[dataset.axis], first[dataset.axis] = stop - start, start
     values = np.empty(shape, dtype)
     if values.size:
-        place = source.get_space()
-        place.select_hyperslab((start, *(0 for _ in dataset.row_shape)), shape)
-        source.read(h5s.create_simple(shape), place, values, kind)
-    return values
+        place.select_hyperslab(tuple(first), tuple(shape))
+        source.read(h5s.create_simple(tuple(shape)), place, values, kind)
+    return np.ascontiguousarray(np.moveaxis(values, dataset.axis, 0)) if dataset.axis else values

@@ -9,6 +9,18 @@ import h5py
 from h5py import h5d, h5g, h5i, h5l, h5o
 
 from fieldslab.packer.sources.hdf5.attributes import read_attributes
+from fieldslab.packer.sources.hdf5.conventions import (
+    DIMENSIONS,
+    MATLAB_CLASS,
+    MATLAB_HIDDEN,
+    convert_matlab_columns,
+    is_matlab_vector,
+    is_phantom,
+    put_rows_first,
+    read_dimensions,
+    read_signal_axes,
+    read_text_attribute,
+)
 from fieldslab.packer.sources.hdf5.elements import (
     NOTHING,
     Element,
@@ -26,6 +38,10 @@ from fieldslab.schemas.optiontext import mark_option
 
 _MOST_DEPTH = 64
 _PANDAS_FIXED = ("frame", "series", "wide")
+_SPARSE_HINT = (
+    "Save full(x), or write it as a sparse matrix of AnnData; or leave it out: "
+    f"{mark_option('exclude', ['{}'])}."
+)
 _PYTABLES_INDEX = ("TINDEX", "INDEX")
 
 
@@ -40,13 +56,17 @@ class Dataset:
     file, place
         The file that holds it, which an external link may have led to, and its path there.
     shape
-        None where it has no rows: an empty dataspace, or not a dataset.
+        That of the rows first; None where it has no rows: an empty dataspace, or not a dataset.
     chunks
-        None where it is stored in one piece.
+        The same of a chunk; None where it is stored in one piece.
     item_bytes
         Bytes of one element in the file.
     outside
         Other files that its data lies in.
+    axis
+        Which axis has the rows, as it is stored.
+    is_matlab
+        Whether MATLAB wrote it.
     """
 
     name: str
@@ -58,6 +78,8 @@ class Dataset:
     columns: tuple[HDF5Column, ...]
     attributes: dict[str, Any]
     outside: tuple[str, ...] = ()
+    axis: int = 0
+    is_matlab: bool = False
 
     @property
     def rows(self) -> int | None:
@@ -93,7 +115,12 @@ class FileScan:
 
 
 def scan_file(
-    path: str, *, raw: bool = False, external: bool = False, rules: EpisodeRules | None = None
+    path: str,
+    *,
+    raw: bool = False,
+    external: bool = False,
+    rows_axis: int = 0,
+    rules: EpisodeRules | None = None,
 ) -> FileScan:
     """Walk through a file.
 
@@ -102,7 +129,7 @@ def scan_file(
 
     Raises SourceUnreadable where the file is missing or damaged.
     """
-    walk = _Walker(FileScan(LocalFile.from_path(path)), raw, external, rules)
+    walk = _Walker(FileScan(LocalFile.from_path(path)), raw, external, rows_axis, rules)
     with open_file(path) as file:
         walk.walk_from(file, path, "", 0)
     walk.scan.others = [LocalFile.from_path(other) for other in sorted(walk.others)]
@@ -111,13 +138,20 @@ def scan_file(
 
 class _Walker:
     def __init__(
-        self, scan: FileScan, raw: bool, external: bool, rules: EpisodeRules | None
+        self,
+        scan: FileScan,
+        raw: bool,
+        external: bool,
+        rows_axis: int,
+        rules: EpisodeRules | None,
     ) -> None:
         self.scan = scan
         self.others: set[str] = set()
         self._raw = raw
         self._external = external
+        self._rows_axis = rows_axis
         self._episode_rules = rules
+        self._axes: dict[str, list[str]] = {}
         self._columns: dict[tuple[HDF5Column, ...], tuple[HDF5Column, ...]] = {}
         self._real_paths: dict[str, str] = {}
         self._seen: dict[tuple[str, int], str] = {}
@@ -152,9 +186,13 @@ class _Walker:
     ) -> None:
         if depth > _MOST_DEPTH:
             raise SourceUnreadable("groups are nested too deeply", file=path, field=name)
-        if _read_text_attribute(group, "CLASS") in _PYTABLES_INDEX:
+        if read_text_attribute(group, "CLASS") in _PYTABLES_INDEX or name in MATLAB_HIDDEN:
             return
-        if _read_text_attribute(group, "pandas_type") in _PANDAS_FIXED:
+        if "MATLAB_sparse" in group.attrs:
+            refusal = TypeRefusal("a sparse matrix of MATLAB", _SPARSE_HINT)
+            self._add_refused(name, path, "sparse matrix", refusal)
+            return
+        if read_text_attribute(group, "pandas_type") in _PANDAS_FIXED:
             self._add_refused(
                 name,
                 path,
@@ -168,6 +206,8 @@ class _Walker:
             return
         if not self._visit_episode(group, name):
             attributes = read_attributes(group)
+            if signal_axes := read_signal_axes(attributes):
+                self._axes["/".join(filter(None, [name, signal_axes[0]]))] = signal_axes[1]
             if name:
                 attributes = {f"{name}/": attributes} if attributes else {}
             self.scan.attributes |= attributes
@@ -231,7 +271,7 @@ class _Walker:
         if not columns:
             self._add_refused(name, path, "compound without members", TypeRefusal("holds nothing"))
             return
-        if _read_text_attribute(dataset, "PSEUDOATOM") == "object":
+        if read_text_attribute(dataset, "PSEUDOATOM") == "object":
             self._add_refused(
                 name,
                 path,
@@ -242,7 +282,27 @@ class _Walker:
                 dataset.shape,
             )
             return
+        if is_phantom(dataset):
+            return
+        converted = convert_matlab_columns(dataset, columns)
+        if isinstance(converted, TypeRefusal):
+            what = f"{read_text_attribute(dataset, MATLAB_CLASS)} of MATLAB"
+            self._add_refused(name, path, what, converted, dataset.shape)
+            return
+        columns = converted
         attributes = read_attributes(dataset)
+        shape, chunks, axis = dataset.shape, dataset.chunks, 0
+        dimensions = read_dimensions(dataset) or self._axes.get(name, [])
+        if self._rows_axis and shape is not None and len(shape) > 1:
+            axis = len(shape) - 1
+            shape = put_rows_first(shape, axis)
+            chunks = None if chunks is None else put_rows_first(chunks, axis)
+            if len(dimensions) == len(shape):
+                dimensions = list(put_rows_first(dimensions, axis))
+            if is_matlab_vector(dataset):
+                shape, chunks = shape[:1], None if chunks is None else chunks[:1]
+        if dimensions:
+            attributes[DIMENSIONS] = dimensions
         if columns[0].member and attributes:  # one copy, and not one for each member
             self.scan.attributes[f"{name}/"] = attributes
             attributes = {}
@@ -251,12 +311,14 @@ class _Walker:
                 name,
                 path,
                 h5i.get_name(dataset.id),
-                dataset.shape,
-                dataset.chunks,
+                shape,
+                chunks,
                 kind.get_size(),
                 columns,
                 attributes,
                 outside,
+                axis,
+                MATLAB_CLASS in dataset.attrs,
             )
         )
 
@@ -277,14 +339,3 @@ class _Walker:
 
 def _make_placeholder(what: str) -> Element:
     return replace(NOTHING, why=what)
-
-
-def _read_text_attribute(thing: Any, name: str) -> str | None:
-    """Read a text attribute; None where there is none."""
-    try:
-        value = thing.attrs.get(name)
-    except (OSError, RuntimeError, TypeError, ValueError, KeyError):
-        return None
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    return value if isinstance(value, str) else None

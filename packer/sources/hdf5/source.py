@@ -34,6 +34,7 @@ from fieldslab.packer.sources.hdf5.pieces import PieceRows, join_rows, make_unit
 from fieldslab.packer.sources.hdf5.read import OpenFiles
 from fieldslab.packer.sources.hdf5.repeated import check_not_repeated
 from fieldslab.packer.sources.hdf5.scan import scan_file
+from fieldslab.packer.sources.hdf5.settings import check_settings
 from fieldslab.packer.sources.hdf5.storage_check import check_storage
 from fieldslab.packer.sources.hdf5.windows import (
     WORTH_SAYING,
@@ -67,6 +68,7 @@ class HDF5Source(Source):
         episode_attrs: str | Sequence[str] | None = None,
         drop_extra_step: bool = False,
         rows_attr: str | None = None,
+        rows_axis: int = 0,
         raw: bool = False,
         external: bool = False,
         memory: str | int | None = None,
@@ -83,6 +85,8 @@ class HDF5Source(Source):
             Leave out the last row of datasets that have one more than others of their episode.
         rows_attr
             Attribute of each file, or episode, that says how many of its rows were written.
+        rows_axis
+            Which axis of datasets has the rows: 0, the first, or -1, the last.
         raw
             Pack opaque bytes, as uint8.
         external
@@ -101,10 +105,11 @@ class HDF5Source(Source):
             "episodes": episodes,
             "drop_extra_step": drop_extra_step,
             "rows_attr": rows_attr,
+            "rows_axis": rows_axis,
             "raw": raw,
             "external": external,
         }
-        _check_types(settings)
+        check_settings(settings)
         rules = parse_episode_rules(episodes, episode_attrs, drop_extra_step, rows_attr)
         if rules is not None and rules.attributes:
             settings["episode_attrs"] = list(rules.attributes)
@@ -115,7 +120,10 @@ class HDF5Source(Source):
             get_physical_memory() // 2 if memory is None else parse_size("memory", memory)
         )
         files = find_files(paths, None if rules is None else make_natural_key)
-        scans = [scan_file(path, raw=raw, external=external, rules=rules) for path in files]
+        scans = [
+            scan_file(path, raw=raw, external=external, rows_axis=rows_axis, rules=rules)
+            for path in files
+        ]
         self._parts = [part for scanned in scans for part in split_file(scanned, rules)]
         self._columns = collect_columns(self._parts)
         if not self._columns:
@@ -131,6 +139,11 @@ class HDF5Source(Source):
         self.schema, self.hints = describe_columns(self._columns, self._added)
         self.attributes = scans[0].attributes
         self._scan_warnings = [*collect_warnings(scans), *_name_clashes(self.schema, self._added)]
+        if any(dataset.is_matlab and not dataset.axis for dataset in scans[0].datasets):
+            self._scan_warnings.append(
+                "MATLAB stores axes in reverse order: rows are those of its last dimension. The "
+                "option `rows_axis` takes those of its first one"
+            )
         self.warnings = self._scan_warnings
         self._sampled: dict[Key, float] = {}
         self._spare: OpenFiles | None = None
@@ -380,11 +393,3 @@ def _refuse_nothing(file: str, rules: EpisodeRules | None) -> NoReturn:
         found="/".join(rules.groups),
         hint="`h5ls -r` lists the groups of a file.",
     )
-
-
-def _check_types(settings: dict[str, Any]) -> None:
-    """Raise UsageError for settings that do not have their types: a slab may hold any."""
-    for name, value in settings.items():
-        kind: Any = str | None if name in ("episodes", "rows_attr") else bool
-        if not isinstance(value, kind):
-            raise UsageError(f"settings: {name} has the wrong type", found=repr(value))

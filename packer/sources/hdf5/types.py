@@ -26,6 +26,9 @@ from fieldslab.packer.sources.hdf5.elements import (
     is_full_width,
 )
 
+_VALUE_ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value")
+"""Attributes by which readers of netCDF change the values that they read."""
+
 Member = tuple[bytes, ...]
 """Path to a member of a compound type, its own name last; () for the whole type."""
 
@@ -67,9 +70,15 @@ class HDF5Column:
             dtype=element.hint,
             logical=element.logical,
             attributes=attributes,
-            why=f"HDF5 {element.why}",
+            why=f"HDF5 {element.why}{_describe_idle(attributes)}",
             refusal=None if refusal is None else (refusal.problem, refusal.hint),
         )
+
+
+def _describe_idle(attributes: dict[str, Any]) -> str:
+    """Say which attributes would change values, and change none here."""
+    names = [name for name in _VALUE_ATTRIBUTES if name in attributes]
+    return f"; {', '.join(names)} not applied" if names else ""
 
 
 def list_columns(kind: h5t.TypeID, rules: TypeRules) -> Iterator[HDF5Column]:

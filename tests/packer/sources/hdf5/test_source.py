@@ -364,7 +364,7 @@ def test_unknown_settings(tmp_path: Path) -> None:
     error = error_of(path, tmp_path / "slab", settings={"rows_atr": "n"})
     assert isinstance(error, UsageError)
     assert "rows_atr: hdf5 sources have no such setting" in str(error)
-    assert "rows_attr, raw, external, memory" in str(error)
+    assert "rows_attr, rows_axis, raw, external, memory" in str(error)
     assert isinstance(error_of(path, tmp_path / "slab", fields="b"), UnknownField)
     wrong: dict[str, Any]
     for wrong in ({"rows_attr": 3}, {"raw": []}, {"external": "yes"}, {"memory": "much"}):
