@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import ray
 from ray.cluster_utils import Cluster
+from tests.jpegs import encode, photograph
 from tests.packer.packing import ROOT, content, listing
 from tests.packer.write.engines.test_engines import (
     start_waiting,
@@ -26,13 +28,15 @@ from tests.packer.write.engines.test_engines import (
     work,
 )
 from tests.packer.write.engines.waiting import SHARDS, Deadly, pack_waiting
+from tests.servers.s3 import KEY, SECRET, Bucket
 
-from fieldslab.packer import pack
+from fieldslab.packer import copy_slab, pack
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.write.pack import pack_plan
 from fieldslab.schemas.errors import SourceUnreadable
 from fieldslab.schemas.folder import get_partial_path
+from fieldslab.schemas.stores.store import open_store
 
 __all__ = [
     "test_a_failing_shard",
@@ -44,12 +48,14 @@ __all__ = [
 ]
 
 STORE = 80 * 2**20
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cluster() -> Iterator[Any]:
     """Two nodes with a core each, and no process that nothing here needs."""
     os.environ["PYTHONPATH"] = f"{ROOT / '.ns'}:{ROOT}"  # of all workers, and of other drivers
+    os.environ.update(CREDENTIALS)
     unneeded = {"include_dashboard": False, "include_log_monitor": False}
     head = {"num_cpus": 1, "object_store_memory": STORE, **unneeded}
     nodes: Any = Cluster(initialize_head=True, head_node_args=head)
@@ -154,6 +160,27 @@ def test_a_dataset_of_ray(tmp_path: Path) -> None:
     assert packed.manifest.id == expected.manifest.id
     empty = ray.data.from_arrow([tables[0].slice(0, 0)])
     assert pack(empty, tmp_path / "empty.slab").manifest.rows == 0
+
+
+def test_to_a_bucket(tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers upload shards; rows with damaged images are left out as in one process."""
+    photos = [encode(photograph(24 + number, 30, number)) for number in range(3)]
+    images = [photos[n % 3] if n % 20 != 7 else photos[n % 3][:200] for n in range(60)]
+    source = tmp_path / "photos.parquet"
+    pq.write_table(pa.table({"image": images}), source, row_group_size=20)
+    options: dict[str, Any] = {"shard_size": 1000, "on_error": "skip"}
+    expected = pack(source, tmp_path / "x.slab", **options)
+    assert len(expected.manifest.shards) == len(expected.left_out) == 3
+    place = {name: bucket.options[name] for name in ("endpoint", "region")}
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    url = f"{bucket.url}/x.slab"
+    packed = pack(source, url, engine="ray", storage_options=place, **options)
+    assert packed.manifest.id == expected.manifest.id
+    assert packed.left_out == expected.left_out
+    names = {info.key.split("/")[0] for info in open_store(bucket.url, place).list_keys()}
+    assert names == {"x.slab"}
+    assert copy_slab(url, tmp_path / "copy.slab", source_options=place).id == packed.manifest.id
 
 
 def test_a_driver_that_ends_early(tmp_path: Path, out: Path, expected: Any) -> None:
