@@ -4,6 +4,8 @@ A window is read as the runs of rows that it consists of: one, or several where 
 next shard or where rows at its edges are repeated.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,9 +21,10 @@ from fieldslab.reader.gather import (
     gather_validity,
 )
 from fieldslab.reader.kernels import MOST_ELEMENTS, find_shard, load_i64
-from fieldslab.reader.rows import ShardDirectory
+from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
+from fieldslab.schemas.errors import RowOutOfRange
 from fieldslab.schemas.jit import kernel, load_u64
 
 _Array = np.ndarray
@@ -57,67 +60,116 @@ class Pieces(NamedTuple):
         return RowLocations(np.repeat(shards, counts), rows)
 
 
+class Bounds(NamedTuple):
+    """Between which rows of `total` windows lie: from `lows`, up to `highs`: int64[n] or [1].
+
+    If they are `strict`, a window that goes beyond is refused; else the nearest row inside stands
+    in place of each row beyond.
+    """
+
+    total: int
+    lows: np.ndarray
+    highs: np.ndarray
+    strict: bool
+
+
 def find_pieces(
     directory: ShardDirectory,
     pool: Pool,
-    first: int,
+    view_start: int,
     starts: np.ndarray,
-    length: int,
-    lows: np.ndarray,
-    highs: np.ndarray,
+    indices: range,
+    bounds: Bounds,
 ) -> Pieces:
-    """Find the runs of the rows `starts[i]` up to `starts[i] + length`, for each window.
+    """Find the runs of the rows `starts[i] + indices`, neighbours, for each window.
 
-    Row `r` is row `first + r` of the slab. In place of rows outside of `lows[i]` to `highs[i] - 1`
-    stands the nearest one inside. `starts` is int64[n]; `lows` and `highs` have n numbers or one.
+    Row `r` is row `view_start + r` of the slab. Negative `starts`, int64[n], are made positive in
+    place. Raises RowOutOfRange.
     """
     room = len(starts)
+    find: Any = partial(_find_pieces, starts, indices.start, len(indices), view_start)
     while True:
         runs = pool.allocate_array(None, (3, room), _INT64)
-        count = _find_pieces(starts, length, first, lows, highs, *directory.lookup, runs)
-        if count <= room:
+        count = find(*bounds, *directory.lookup, runs)
+        if 0 <= count <= room:
             break
+        if count < 0:
+            raise make_bounds_error(starts, indices, bounds, ~count)
         room = count
     shards, places, counts = runs[:, :count]
-    return Pieces(RowLocations(shards, places), counts, (len(starts), length))
+    if count == len(starts):
+        counts = np.full(1, len(indices), np.int64)  # each window is one run
+    return Pieces(RowLocations(shards, places), counts, (len(starts), len(indices)))
+
+
+def make_bounds_error(
+    starts: np.ndarray, indices: Sequence[int], bounds: Bounds, window: int
+) -> RowOutOfRange:
+    """Make the error for a start that is no row, or a window that goes beyond its bounds."""
+    start, total = int(starts[window]), bounds.total
+    if not -total <= start < total:
+        return make_out_of_range_error(start, total, window)
+    low, high = (int(each[window % len(each)]) for each in (bounds.lows, bounds.highs))
+    return RowOutOfRange(
+        "a window goes beyond the rows that it may have",
+        expected=f"rows {low}..{high - 1}",
+        found=f"{start + indices[0]}..{start + indices[-1]}",
+        hint='Write edges="repeat" or edges="zeros" to fill it up.',
+    )
 
 
 @kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64, int64[:, ::1])"
+    "int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], boolean, int64, int64,"
+    "int64, int64[:, ::1])"
 )
 def _find_pieces(
     windows: _Array,
-    length: int,
     first: int,
+    length: int,
+    view_start: int,
+    total: int,
     lows: _Array,
     highs: _Array,
+    strict: bool,
     starts: int,
     table: int,
     shift: int,
     out: _Array,
 ) -> int:
-    """Find the runs of windows; return how many, of which `out` gets as many as have room.
+    """Find the runs of windows; return how many, or ~i for a wrong window i.
 
-    `windows`, `lows`, `highs` and `first` are those of `find_pieces`; `starts`, `table` and `shift`
-    those of `find_shard`. `out` gets shards, first rows in the shard, and numbers of rows.
+    Window `i` has `length` rows from `windows[i] + first` on. As many runs as have room go to
+    `out`: shards, first rows in the shard, and numbers of rows. For other parameters see
+    `find_pieces`, `Bounds` and `find_shard`.
     """
-    count = 0
+    count = shard = begin = end = 0
     room = out.shape[1]
     mask = 0 if len(lows) == 1 else -1
     for i in range(len(windows)):
+        start = windows[i]
+        if start < 0:
+            start += total
+        if start < 0 or start >= total:
+            return ~i
+        windows[i] = start
         low = lows[i & mask]
         high = highs[i & mask]
-        row = windows[i]
+        row = start + first
         stop = row + length
+        if strict and (row < low or stop > high):
+            return ~i
         while row < stop:
             inside = min(max(row, low), high - 1)
-            shard = find_shard(first + inside, starts, table, shift)
+            if inside < begin or inside >= end:
+                shard = find_shard(view_start + inside, starts, table, shift)
+                begin = load_i64(starts + 8 * shard) - view_start
+                end = load_i64(starts + 8 * shard + 8) - view_start
             run: Any = np.int64(1)
             if inside == row:
-                run = min(min(stop, high), load_i64(starts + 8 * shard + 8) - first) - row
+                run = min(min(stop, high), end) - row
             if count < room:
                 out[0, count] = shard
-                out[1, count] = first + inside - load_i64(starts + 8 * shard)
+                out[1, count] = inside - begin
                 out[2, count] = run
             count += 1
             row += run

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from fieldslab.reader.batch import Batch, Buffers
+from fieldslab.reader.elements import ElementWindows
 from fieldslab.reader.rows import Rows, check_rows
 from fieldslab.reader.runs import Runs
 from fieldslab.reader.selecting import Selectable
-from fieldslab.reader.windows import Edges, ElementWindows, RowWindows, WindowReader, WindowShape
+from fieldslab.reader.windows import Edges, RowWindows, WindowReader, WindowShape
 from fieldslab.schemas.errors import UsageError
 
 
@@ -101,13 +102,9 @@ class Windowed(Selectable):
             reader = self._make_element_windows(of, length)
             names, total = choose_element_field(of, fields), reader.total
         else:
-            shape = WindowShape(length, delta_indices)
-            if edges not in (None, "repeat", "zeros"):
-                raise UsageError("unknown `edges`", expected='"repeat" or "zeros"', found=edges)
             if out is not None and fields is None:
-                fields = list(out)
-            runs = resolve_runs(self, within)
-            reader = RowWindows(self._storage, self._view, shape, runs, edges)
+                fields = [field.name for field in getattr(out, "fields", ())]
+            reader = self._make_row_windows(length, delta_indices, within, edges)
             names, total = self.names(fields), len(self._view)
         numbers = check_rows(starts, total)
         if out is None:
@@ -119,21 +116,44 @@ class Windowed(Selectable):
         out.fill(reader.read(numbers, names, out.memory))
         return out
 
+    def _make_row_windows(
+        self,
+        length: int | None,
+        delta_indices: Mapping[str, Sequence[int]] | None,
+        within: Any,
+        edges: Edges | None,
+    ) -> RowWindows:
+        plain = delta_indices is None and within is None and edges is None
+        if plain and length in self._row_windows:
+            return self._row_windows[length]
+        if edges not in (None, "repeat", "zeros"):
+            raise UsageError("unknown `edges`", expected='"repeat" or "zeros"', found=edges)
+        shape, runs = WindowShape(length, delta_indices), resolve_runs(self, within)
+        made = RowWindows(self._storage, self._view, shape, runs, edges)
+        if plain:
+            self._row_windows = {length: made}
+        return made
+
     def _make_element_windows(self, name: str, length: int | None) -> ElementWindows:
-        key = name, length
-        if key not in self._element_windows:
-            if length is None:
-                raise UsageError("`length` is missing", field=name)
-            self._element_windows[key] = ElementWindows(self._storage, self._view, name, length)
-        return self._element_windows[key]
+        if length is None:
+            raise UsageError("`length` is missing", field=name)
+        made = self._element_windows.get((name, length))
+        if made is None:
+            made = ElementWindows(self._storage, self._view, name, length)
+            self._element_windows = {(name, length): made}
+        return made
 
     @cached_property
     def _found_runs(self) -> dict[str, Runs]:
         return {}
 
     @cached_property
-    def _element_windows(self) -> dict[tuple[str, int | None], ElementWindows]:
-        return {}
+    def _row_windows(self) -> dict[int | None, RowWindows]:
+        return {}  # that of the last call
+
+    @cached_property
+    def _element_windows(self) -> dict[tuple[str, int], ElementWindows]:
+        return {}  # that of the last call
 
 
 def resolve_runs(slab: Windowed, within: Any) -> Runs | None:

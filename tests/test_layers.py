@@ -40,7 +40,7 @@ ROOMS = (
     ("decoders",),
     ("images",),
     ("column", "reading", "row_samples"),
-    ("windows",),
+    ("elements", "windows"),
     ("selecting",),
     ("arrow", "windowed"),
     ("slab",),

@@ -5,13 +5,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fieldslab.reader.elements import ElementWindows
 from fieldslab.reader.orders.order import Order, shuffle_positions
 from fieldslab.reader.orders.unattached import make_unattached_error
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.runs import Runs
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.windowed import choose_element_field, resolve_runs
-from fieldslab.reader.windows import ElementWindows, RowWindows, WindowShape
+from fieldslab.reader.windows import RowWindows, WindowShape
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -103,7 +104,7 @@ class Windows(Order):
             "length": self.shape.length,
             "stride": self.stride,
             "within": within,
-            "delta_indices": {name: indices[name].tolist() for name in sorted(indices)} or None,
+            "delta_indices": {name: [*indices[name]] for name in sorted(indices)} or None,
             "edges": self.edges,
             "of": self.of,
             "seed": self.seed,
@@ -143,8 +144,9 @@ class AttachedWindows(Order):
             self.windows = ElementWindows(slab.storage, slab.view, order.of, shape.length)
             total = self.windows.total
         else:
-            edges = None if order.edges == "drop" else order.edges
-            self.windows = RowWindows(slab.storage, slab.view, shape, runs, edges)
+            drops = order.edges == "drop"  # and starts are such that no window goes beyond its run
+            bounds = (None, None) if drops else (runs, order.edges)
+            self.windows = RowWindows(slab.storage, slab.view, shape, *bounds)
         self._runs = runs = runs or Runs(np.zeros(1), np.full(1, total))
         self._first = 0
         rows = runs.lengths

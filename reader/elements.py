@@ -1,0 +1,120 @@
+"""Windows of the elements of one field as samples, such as tokens."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from fieldslab.reader.batch import Batch
+from fieldslab.reader.buffers import Allocator
+from fieldslab.reader.rows import ShardDirectory, check_integer
+from fieldslab.reader.slab_storage import Storage
+from fieldslab.reader.views import View
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import Field
+
+
+class ElementWindows:
+    """Windows of the elements of one field, of all rows as one stream: a `WindowReader`.
+
+    Attributes
+    ----------
+    total
+        Number of elements.
+    """
+
+    def __init__(self, storage: Storage, view: View, name: str, length: int) -> None:
+        """Raises UnknownField, and UsageError for a field or view that has no such stream."""
+        self._storage = storage
+        self._name = name
+        self._length = check_integer("length", length, least=1)
+        self._stored = stored = storage.load_field(name)
+        field = stored.field
+        if field.kind not in ("fixed", "ragged", "text", "binary") or field.compression is not None:
+            raise UsageError(
+                "the elements of this field are no stream",
+                field=name,
+                expected="an uncompressed field of numbers, lists, text or bytes",
+                found=field.describe(),
+            )
+        if not isinstance(view, range) or view.step != 1:
+            hint = "Write the rows with repack first, or take windows of rows."
+            raise UsageError("rows of this view are not neighbours", field=name, hint=hint)
+        parts = 1 if field.variable else [*field.shape, 1][0]
+        self._part_bytes = stored.values.item_bytes // max(parts, 1)
+        self._directory = ShardDirectory(stored.values.items.astype(np.int64) * parts)
+        self._first = self._find_element(view.start, parts)
+        self.total = self._find_element(view.stop, parts) - self._first
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """See `WindowReader`."""
+        field = self._stored.field
+        shape = field.shape if field.variable else field.shape[1:]
+        shape = self._length, *shape
+        return {self._name: msgspec.structs.replace(field, kind="fixed", shape=shape)}
+
+    def is_regular(self, names: Sequence[str]) -> bool:
+        """See `WindowReader`."""
+        return True
+
+    def count_bytes(self, names: Sequence[str], windows: int) -> int:
+        """See `WindowReader`."""
+        return windows * self._length * self._part_bytes
+
+    @property
+    def span(self) -> int:
+        """See `WindowReader`."""
+        return 0
+
+    def list_rows(self, starts: np.ndarray) -> np.ndarray:
+        """See `WindowReader`."""
+        return np.empty(0, np.int64)
+
+    def read(
+        self,
+        starts: np.ndarray,
+        names: Sequence[str],
+        memory: Allocator,
+        batches_in_turn: int = 1,
+        visits: np.ndarray | None = None,
+    ) -> Batch:
+        """See `WindowReader`. Raises RowOutOfRange, and what `gather` raises."""
+        from fieldslab.reader.pieces import Bounds, find_pieces, gather_items  # compiles kernels
+
+        storage, stored = self._storage, self._stored
+        bounds = Bounds(self.total, np.zeros(1, np.int64), np.full(1, self.total), strict=True)
+        indices = range(self._length)
+        pieces = find_pieces(self._directory, storage.pool, self._first, starts, indices, bounds)
+
+        def gather() -> Batch:
+            values = gather_items(
+                stored.values,
+                pieces,
+                memory,
+                self._name,
+                batches_in_turn,
+                stored.conversion,
+                self._part_bytes,
+            )
+            return Batch(starts, {self._name: values}, {}, {}, visits=visits)
+
+        if storage.mirrors is None:
+            return gather()
+        from fieldslab.reader.absent import read_mirrored_elements
+
+        runs = pieces.locations, pieces.counts
+        return read_mirrored_elements(storage, stored, *runs, self._part_bytes, gather)
+
+    def _find_element(self, row: int, parts: int) -> int:
+        """Find the first element of a row of the slab, or the number of all behind the last."""
+        storage, stored = self._storage, self._stored
+        if row >= storage.manifest.rows:
+            return int(self._directory.starts[-1])
+        shard, place = storage.directory.find_shard(row)
+        if not stored.field.variable:
+            return int(self._directory.starts[shard]) + parts * place
+        start, _ = storage.read(
+            [self._name], [shard], lambda: stored.read_element_range(shard, place)
+        )
+        return int(self._directory.starts[shard]) + start
