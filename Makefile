@@ -21,7 +21,7 @@ MDS := $(VENV)-mds/.installed
 FFCV := $(VENV)-ffcv/.installed
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test suite turbojpeg campaign campaign-images campaign-views campaign-cluster campaign-remote lint bench docs dist dist-test wheels clean
+.PHONY: help setup demo test suite turbojpeg campaign campaign-images campaign-views campaign-cluster campaign-remote campaign-repair lint bench docs dist dist-test wheels clean
 
 help:
 	@echo "make demo       pack, verify and read photographs, beside Parquet (core packages only)"
@@ -36,6 +36,8 @@ help:
 	@echo "                kill 200 parts, drivers, workers and nodes, and look what becomes of the slab"
 	@echo "make campaign-remote"
 	@echo "                fail between slabs and their readers for MINUTES=10, and kill readers"
+	@echo "make campaign-repair"
+	@echo "                damage slabs for MINUTES=10, and kill repairs of them"
 	@echo "make bench      measure this checkout on this machine, beside its peers; QUICK=1: roughly"
 	@echo "make docs       build the documentation as a site in build/docs; warnings are errors"
 	@echo "make dist-test  build sdist and wheel, and try both elsewhere"
@@ -84,6 +86,9 @@ campaign-cluster: $(FULL)
 
 campaign-remote: $(FULL)
 	$(BIN)/python -m tests.campaign_remote --minutes $(MINUTES)
+
+campaign-repair: $(FULL)
+	$(BIN)/python -m tests.campaign_repair --minutes $(MINUTES)
 
 lint: $(FULL)
 	$(BIN)/ruff check

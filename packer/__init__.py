@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from fieldslab.packer.check.findings import Problem, Report
     from fieldslab.packer.check.verify import verify
     from fieldslab.packer.copying.copy_slab import CopyResult, copy_slab
+    from fieldslab.packer.repairing.repair import repair
+    from fieldslab.packer.repairing.report import RepairReport
     from fieldslab.packer.rewrite.repack import repack
     from fieldslab.packer.unions.concat import concat
     from fieldslab.packer.unions.union_changes import add_slabs, remove_slabs
@@ -23,6 +25,7 @@ __all__ = [
     "FieldslabWarning",
     "PackResult",
     "Problem",
+    "RepairReport",
     "Report",
     "add_slabs",
     "concat",
@@ -30,6 +33,7 @@ __all__ = [
     "pack",
     "remove_slabs",
     "repack",
+    "repair",
     "verify",
 ]
 
@@ -38,6 +42,7 @@ _HOMES = {
     "FieldslabWarning": "fieldslab.schemas.notices",
     "PackResult": "fieldslab.packer.write.result",
     "Problem": "fieldslab.packer.check.findings",
+    "RepairReport": "fieldslab.packer.repairing.report",
     "Report": "fieldslab.packer.check.findings",
     "add_slabs": "fieldslab.packer.unions.union_changes",
     "concat": "fieldslab.packer.unions.concat",
@@ -45,6 +50,7 @@ _HOMES = {
     "pack": "fieldslab.packer.write.pack",
     "remove_slabs": "fieldslab.packer.unions.union_changes",
     "repack": "fieldslab.packer.rewrite.repack",
+    "repair": "fieldslab.packer.repairing.repair",
     "verify": "fieldslab.packer.check.verify",
 }
 

@@ -115,7 +115,7 @@ class Report:
                 "Run verify without a source to see whether the slab is damaged. If it is not, the "
                 "source has changed."
             )
-        return "Restore the files named above from a copy, or pack the slab again."
+        return "`fieldslab repair` repairs it from a copy or from the source."
 
     def __repr__(self) -> str:
         return f"Report({escape_controls(str(self))})"

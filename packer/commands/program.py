@@ -21,6 +21,7 @@ COMMANDS = Registry(
         "finish": "fieldslab.packer.commands.finish:finish",
         "repack": "fieldslab.packer.commands.repack:repack",
         "verify": "fieldslab.packer.commands.verify:verify",
+        "repair": "fieldslab.packer.commands.repair:repair",
         "info": "fieldslab.packer.commands.info:info",
         "head": "fieldslab.packer.commands.head:head",
         "export": "fieldslab.packer.commands.export:export",

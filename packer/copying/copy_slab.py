@@ -138,7 +138,7 @@ def copy_slab(
                 place = DirectoryDestination(path, files.manifest, total, force=force)
             stack.enter_context(place)
             copy_folders(files, place, counter)
-            place.publish(_read_manifest(files))
+            place.publish(read_manifest_bytes(files))
     return CopyResult(
         str(files.path),
         str(find_slab_path(destination)),
@@ -256,8 +256,8 @@ def _is_there(files: SlabFiles, out: Path) -> bool:
     return True
 
 
-def _read_manifest(files: SlabFiles) -> bytes:
-    """Read the manifest as it stands in the source. Raises SlabReplaced for that of another."""
+def read_manifest_bytes(files: SlabFiles) -> bytes:
+    """Read the manifest of a slab as it stands there. Raises SlabReplaced for that of another."""
     path = files.path / MANIFEST
     with files.open_folder() as folder, folder.open_file(MANIFEST, DamagedManifest) as (fd, size):
         data = bytes(read_bytes(fd, size, 0, path))

@@ -96,7 +96,7 @@ def finish_slab(
         rows=sum(record.rows for record in records),
         fields=tuple(fields),
         shards=make_shards(records, nullable),
-        tables=write_tables(fields, partial(_get_table_items, prepared), staging),
+        tables=write_tables(fields, partial(get_table_items, prepared), staging),
         attributes=replace_episodes(plan.source.attributes, count_episode_rows(plan, left_out)),
     )
 
@@ -168,7 +168,7 @@ def _add_categories(field: Field, index: CategoryIndex, room: int) -> Field:
     return msgspec.structs.replace(field, table=CategoryTable(len(index.values), size))
 
 
-def _get_table_items(prepared: SharedData, field: Field, role: Role) -> np.ndarray:
+def get_table_items(prepared: SharedData, field: Field, role: Role) -> np.ndarray:
     """Return the items of an array of the folder `tables`."""
     if role == "dictionary":
         return np.frombuffer(prepared.compressors[field.name].dictionary, np.uint8)

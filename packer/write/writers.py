@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fieldslab.packer.convert.compress import Compressor, Compressors
+from fieldslab.packer.convert.compress import Compressor, Compressors, convert_to_frames
 from fieldslab.packer.convert.damaged_rows import LeftOutRow
 from fieldslab.packer.convert.fieldplan import ConvertedRows
 from fieldslab.schemas import layout
@@ -87,7 +87,8 @@ class FieldWriter:
         self._append_valid(rows.valid, count)
         self.tally.update(rows.tally)
         if self._compressor is not None:
-            rows = self._compress_rows(self._compressor, rows)
+            self.tally["bytes before compression"] += rows.values.nbytes
+            rows = convert_to_frames(self._compressor, self.field, rows)
         items = {"values": rows.values, "offsets": rows.lengths, **rows.other_arrays}
         for spec in self._specs:
             if spec.role != "valid":
@@ -108,14 +109,6 @@ class FieldWriter:
         elif spec.per in COUNTS:
             self.items[spec.per] += len(items)
         self._arrays[spec.role].append(items)
-
-    def _compress_rows(self, compressor: Compressor, rows: ConvertedRows) -> ConvertedRows:
-        self.tally["bytes before compression"] += rows.values.nbytes
-        frames = compressor.compress_rows(self.field, rows)
-        other_arrays: dict[Role, np.ndarray] = {}
-        if rows.lengths is not None:
-            other_arrays["lengths"] = rows.lengths.astype("<u8")
-        return ConvertedRows(frames.values, frames.lengths, rows.valid, other_arrays=other_arrays)
 
     def _append_valid(self, valid: np.ndarray | None, count: int) -> None:
         nulls = 0 if valid is None else count - int(np.count_nonzero(valid))

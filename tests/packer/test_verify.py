@@ -527,7 +527,7 @@ def test_a_failed_report_says_what_to_do(slab: Path) -> None:
     assert verify(slab).hint is None
     flip(array_path(slab, "number"))
     assert str(verify(slab)).endswith(
-        "Restore the files named above from a copy, or pack the slab again."
+        "`fieldslab repair` repairs it from a copy or from the source."
     )
 
 

@@ -1,0 +1,87 @@
+"""What a repair did, and what it could not."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fieldslab.packer.check.findings import Problem
+from fieldslab.packer.commands.text_format import (
+    escape_controls,
+    format_count,
+    format_duration,
+    format_size,
+)
+
+
+@dataclass(frozen=True)
+class RepairedFile:
+    """A file that was replaced: what was wrong with it, and how many of its blocks were."""
+
+    file: str
+    problem: str
+    blocks: int
+
+    def __str__(self) -> str:
+        what = f" {format_count(self.blocks, 'block')}," if self.blocks else ""
+        return escape_controls(f"repaired {self.file}:{what} {self.problem}")
+
+
+@dataclass
+class RepairReport:
+    """What `repair` did. `problems` are those that are left; with `dry_run`, all that were found.
+
+    `bytes` were checked.
+    """
+
+    path: Path
+    dry_run: bool = False
+    bytes: int = 0
+    seconds: float = 0.0
+    repaired: list[RepairedFile] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the slab is whole now."""
+        return not self.problems
+
+    @property
+    def repaired_blocks(self) -> int:
+        """Blocks that were repaired."""
+        return sum(file.blocks for file in self.repaired)
+
+    def add_repaired(self, path: Path, problem: str, blocks: int) -> None:
+        """Enter a file that was replaced."""
+        self.repaired.append(RepairedFile(str(path), problem, blocks))
+
+    def add_left(self, problem: Problem) -> None:
+        """Enter something that is still wrong."""
+        self.problems.append(problem)
+
+    def __str__(self) -> str:
+        done = f"{format_size(self.bytes)} checked in {format_duration(self.seconds)}"
+        blocks, files = self.repaired_blocks, format_count(len(self.repaired), "file")
+        fixed = f"{format_count(blocks, 'block')} in {files} repaired, {done}"
+        if self.deleted:
+            fixed = f"{format_count(len(self.deleted), 'file')} deleted, {fixed}"
+        if self.ok:
+            return f"OK: {self.path}: {fixed}"
+        problems = format_count(len(self.problems), "problem")
+        left = "found" if self.dry_run else "left"
+        return f"FAILED: {problems} {left} in {self.path}; {done if self.dry_run else fixed}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as JSON-ready values."""
+        return {
+            "path": str(self.path),
+            "ok": self.ok,
+            "dry_run": self.dry_run,
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 3),
+            "repaired_blocks": self.repaired_blocks,
+            "repaired": [vars(file) for file in self.repaired],
+            "deleted": self.deleted,
+            "problem_count": len(self.problems),
+            "problems": [problem.as_dict() for problem in self.problems],
+        }
